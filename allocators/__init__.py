@@ -1,0 +1,51 @@
+"""Memory as policy: addresses and byte counts over an injected source, standard library only.
+
+`BestFitAllocator` serves a stream group from a `Partition` of its device's memory; `DriverAllocator` is the
+mode without reuse to compare it with; `plan_slab` packs the buffers of a planned step into one slab.
+"""
+
+from allocators.allocator import Allocator
+from allocators.best_fit import BestFitAllocator
+from allocators.deferral import Event
+from allocators.driver import DriverAllocator
+from allocators.errors import (
+    AllocatorError,
+    InvalidFree,
+    InvariantViolation,
+    OutOfMemory,
+    SourceExhausted,
+    SourceFault,
+)
+from allocators.granule import GRANULE_NBYTES, format_nbytes
+from allocators.partition import Partition, PartitionedMemory
+from allocators.planner import Lifetime, SlabPlan, plan_slab
+from allocators.regions import Allocation
+from allocators.reports import ChunkRecord, Holder, Statistics
+from allocators.source import BoundedMemorySource, MemorySource, VirtualSource
+
+__all__ = [
+    "GRANULE_NBYTES",
+    "Allocation",
+    "Allocator",
+    "AllocatorError",
+    "BestFitAllocator",
+    "BoundedMemorySource",
+    "ChunkRecord",
+    "DriverAllocator",
+    "Event",
+    "Holder",
+    "InvalidFree",
+    "InvariantViolation",
+    "Lifetime",
+    "MemorySource",
+    "OutOfMemory",
+    "Partition",
+    "PartitionedMemory",
+    "SlabPlan",
+    "SourceExhausted",
+    "SourceFault",
+    "Statistics",
+    "VirtualSource",
+    "format_nbytes",
+    "plan_slab",
+]
