@@ -1,0 +1,45 @@
+"""Devices under one protocol: streams, events, stream groups, memory; the `cpu` and the `null` kind.
+
+Nothing above this package knows which kind it runs on. `find_races` holds what a null device was told
+against the order that streams and events give.
+"""
+
+from tensorbow.devices.cpu import CpuDevice
+from tensorbow.devices.device import Device, DeviceDescription, StreamGroup
+from tensorbow.devices.launch_log import LaunchLog, LaunchRecord
+from tensorbow.devices.names import DeviceName
+from tensorbow.devices.null import NullDevice
+from tensorbow.devices.null_stream import NullEvent
+from tensorbow.devices.races import Race, find_races
+from tensorbow.devices.registry import (
+    DeviceKind,
+    available_devices,
+    close_devices,
+    device_kinds,
+    get_device,
+    register_device_kind,
+)
+from tensorbow.devices.stream import Access, Event, Stream
+
+__all__ = [
+    "Access",
+    "CpuDevice",
+    "Device",
+    "DeviceDescription",
+    "DeviceKind",
+    "DeviceName",
+    "Event",
+    "LaunchLog",
+    "LaunchRecord",
+    "NullDevice",
+    "NullEvent",
+    "Race",
+    "Stream",
+    "StreamGroup",
+    "available_devices",
+    "close_devices",
+    "device_kinds",
+    "find_races",
+    "get_device",
+    "register_device_kind",
+]

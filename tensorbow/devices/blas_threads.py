@@ -1,0 +1,41 @@
+"""One BLAS thread while any CPU stream is open: the streams are the parallelism (a thread per stream).
+
+A BLAS library's thread count belongs to the process, so one reference count does for all devices.
+"""
+
+from __future__ import annotations
+
+import threading
+
+import numpy  # noqa: F401 - its BLAS has to be loaded before it can be found and limited
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+
+__all__ = ["limit_blas_threads", "restore_blas_threads", "streams_limiting_blas"]
+
+_lock = threading.Lock()  # owns the two below
+_count = 0
+_limits: threadpool_limits | None = None
+
+
+def limit_blas_threads() -> None:
+    """Count one more open stream; the first one limits each loaded BLAS library to one thread."""
+    global _count, _limits
+    with _lock:
+        if _count == 0:
+            _limits = threadpool_limits(limits=1, user_api="blas")
+        _count += 1
+
+
+def restore_blas_threads() -> None:
+    """Count one open stream less; after the last one the libraries have the threads they had before."""
+    global _count, _limits
+    with _lock:
+        _count -= 1
+        if _count == 0 and _limits is not None:
+            _limits.restore_original_limits()
+            _limits = None
+
+
+def streams_limiting_blas() -> int:
+    """How many open streams hold the limit now."""
+    return _count

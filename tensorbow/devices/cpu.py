@@ -1,0 +1,92 @@
+"""CPU devices: worker threads for streams, anonymous pages for memory.
+
+They are virtual: `/cpu:0` to `/cpu:N-1` share the machine's cores and memory, and each has its own streams,
+allocators and names, so that what runs on several devices can be run and tested without them.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy.typing as npt
+
+from allocators import PartitionedMemory
+from tensorbow.devices.cpu_stream import CpuStream
+from tensorbow.devices.device import Device, DeviceDescription
+from tensorbow.devices.host_memory import HostMemory, host_memory_nbytes
+from tensorbow.devices.names import DeviceName
+from tensorbow.devices.stream import Stream
+from tensorbow.errors import InvalidArgumentError
+
+__all__ = ["CpuDevice", "describe_cpu"]
+
+
+class CpuDevice(Device):
+    """One virtual CPU device.
+
+    `limit_nbytes` bounds its memory; by default that is what the machine or container has, which all CPU
+    devices together cannot exceed anyway. `delay` is for tests: it is called on the stream's thread before
+    each unit of work, to show that results do not depend on timing.
+    """
+
+    kind = "cpu"
+
+    def __init__(
+        self,
+        name: DeviceName | str = "/cpu:0",
+        *,
+        limit_nbytes: int | None = None,
+        delay: Callable[[], object] | None = None,
+    ) -> None:
+        parsed = DeviceName.parse(name)
+        if parsed.kind != "CPU" or not parsed.is_complete:
+            raise InvalidArgumentError(
+                f"CPU device: expected a name such as '/cpu:0', got {str(name)!r}; give kind CPU and an index"
+            )
+        self._source = HostMemory()
+        if limit_nbytes is None:
+            limit_nbytes = host_memory_nbytes() or sys.maxsize
+        self._delay = delay
+        super().__init__(parsed, PartitionedMemory(self._source, limit_nbytes))
+
+    def _make_stream(self, name: str) -> CpuStream:
+        return CpuStream(self, name, delay=self._delay)
+
+    def _make_group_streams(self, name: str) -> tuple[Stream, Stream, Stream]:
+        stream = self._make_stream(name)
+        return stream, stream, stream
+
+    def view(
+        self,
+        address: int,
+        shape: tuple[int, ...],
+        dtype: npt.DTypeLike,
+        strides: tuple[int, ...] | None = None,
+    ) -> npt.NDArray[Any]:
+        """An array over device memory; it keeps its region mapped for as long as it lives.
+
+        Raises InvalidArgumentError where the array would leave its region; see Device.view.
+        """
+        return self._source.view(address, shape, dtype, strides)
+
+    def describe(self) -> DeviceDescription:
+        """A row for a table of devices."""
+        return describe_cpu(self.name, self.memory.limit_nbytes)
+
+    def _release(self) -> None:
+        self._source.free_all()
+
+
+def describe_cpu(name: DeviceName, limit_nbytes: int | None = None) -> DeviceDescription:
+    """The row of CPU device `name`, without opening it; `limit_nbytes` None is the machine's memory."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return DeviceDescription(
+        name=str(name),
+        kind="cpu",
+        memory_limit_nbytes=host_memory_nbytes() if limit_nbytes is None else limit_nbytes,
+        description=f"{platform.machine()}, {cores} core{'' if cores == 1 else 's'}; virtual, any index",
+    )

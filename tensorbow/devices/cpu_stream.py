@@ -1,0 +1,249 @@
+"""A CPU stream: a worker thread that takes work from a first-in first-out queue.
+
+The handle (`CpuStream`) and what the thread owns (`_Worker`) are two objects, and the thread does not know
+the handle: when nobody holds the handle any more, the thread drains the queue and ends.
+
+Why nobody hangs: a stream can wait only for an event that was recorded before, so no cycle of waits exists
+among streams; every queued event completes, because a closing stream runs through its queue to the end; and
+a closing stream gives up waits for events that only the program could complete (`Event.held`), or, without
+draining, all waits.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable, Sequence
+from queue import SimpleQueue
+from typing import Any
+
+from tensorbow.devices.blas_threads import limit_blas_threads, restore_blas_threads
+from tensorbow.devices.device import Device
+from tensorbow.devices.events import HostEvent, Waiter
+from tensorbow.devices.stream import Access, Event, Stream
+from tensorbow.errors import CancelledError, FailedPreconditionError, ResourceExhaustedError
+
+__all__ = ["CpuStream"]
+
+_WORK, _RECORD, _WAIT = range(3)
+
+
+class _StreamThread(threading.Thread):
+    """The class tells stream threads from others: they must not join one another."""
+
+
+class _Worker:
+    """What the thread of one stream owns.
+
+    `error` and `processed` are written by the thread alone; `lock` owns `enqueued`, `closing`, `cancelled`
+    and the wait that the thread is blocked in.
+    """
+
+    __slots__ = (
+        "blocked_on",
+        "cancelled",
+        "closing",
+        "delay",
+        "enqueued",
+        "error",
+        "lock",
+        "processed",
+        "queue",
+        "title",
+        "waiter",
+    )
+
+    def __init__(self, title: str, delay: Callable[[], object] | None) -> None:
+        self.title = title
+        self.delay = delay
+        self.queue: SimpleQueue[tuple[int, Any, str] | None] = SimpleQueue()
+        self.lock = threading.Lock()
+        self.error: BaseException | None = None
+        self.enqueued = 0
+        self.processed = 0
+        self.closing = False
+        self.cancelled = False
+        self.blocked_on: Event | None = None
+        self.waiter: Waiter | None = None
+
+    def put(self, kind: int, payload: object, label: str) -> None:
+        """Append an item. Raises FailedPreconditionError once the stream is closing."""
+        with self.lock:
+            if not self.closing:
+                self.enqueued += 1
+                self.queue.put((kind, payload, label))
+                return
+        raise FailedPreconditionError(
+            f"stream {self.title}: expected an open stream for {label or 'an event'!r}, got a closed one; "
+            "enqueue before close(), or make a new stream"
+        )
+
+    def run(self) -> None:
+        """The thread's life: until the None that `begin_close` puts behind the last item."""
+        get = self.queue.get
+        try:
+            while (item := get()) is not None:
+                kind, payload, label = item
+                if self.cancelled and self.error is None:
+                    self.error = self._cancellation("it closed without draining")
+                if kind == _RECORD:
+                    self.processed += 1  # before the event: who saw it done finds the stream drained
+                    payload.complete(self.error)
+                else:
+                    if self.error is None:
+                        if kind == _WORK:
+                            self._execute(payload, label)
+                        else:
+                            self._wait(payload)
+                    self.processed += 1
+                del item, payload  # an idle stream holds no one's memory
+        finally:
+            restore_blas_threads()
+
+    def _execute(self, work: Callable[[], object], label: str) -> None:
+        try:
+            if self.delay is not None:
+                self.delay()
+            work()
+        except BaseException as error:
+            if hasattr(error, "add_note"):  # Python 3.11
+                error.add_note(f"raised by {label!r} on stream {self.title}")
+            self.error = error
+
+    def _wait(self, event: Event) -> None:
+        if not event.done():
+            waiter = Waiter()
+            with self.lock:
+                if not self._gives_up(event):
+                    self.blocked_on, self.waiter = event, waiter
+                else:
+                    waiter()
+            event.on_done(waiter)
+            waiter.block()
+            with self.lock:
+                self.blocked_on = self.waiter = None
+            if not event.done():
+                self.error = self._cancellation(f"it closed while it waited for {event!r}")
+                return
+        self.error = event.error
+
+    def _gives_up(self, event: Event) -> bool:
+        return self.cancelled or (self.closing and event.held)
+
+    def begin_close(self, drain: bool) -> None:
+        """Refuse further items, and break the present wait where it could last for ever."""
+        with self.lock:
+            if not self.closing:
+                self.closing = True
+                self.queue.put(None)
+            if not drain:
+                self.cancelled = True
+            if self.waiter is not None and self.blocked_on is not None and self._gives_up(self.blocked_on):
+                self.waiter()
+
+    def _cancellation(self, reason: str) -> CancelledError:
+        return CancelledError(
+            f"stream {self.title}: work was given up because {reason}; synchronize() before closing"
+        )
+
+
+class CpuStream(Stream):
+    """A stream of a CPU device. `delay`, if any, is called on the thread before each unit of work."""
+
+    def __init__(self, device: Device, name: str, *, delay: Callable[[], object] | None = None) -> None:
+        super().__init__(device, name)
+        self._title = f"{device.name.short} {name}"
+        self._worker = worker = _Worker(self._title, delay)
+        self._put = worker.put
+        limit_blas_threads()
+        self._thread = _StreamThread(target=worker.run, name=f"tensorbow {self._title}", daemon=True)
+        try:
+            self._thread.start()
+        except RuntimeError as error:
+            restore_blas_threads()
+            raise ResourceExhaustedError(
+                f"stream {self._title}: expected a new thread from the operating system, got {error}; "
+                "close streams that are not needed"
+            ) from error
+        # Not begin_close: the collector may run this while the worker holds its own lock.
+        self._finalizer = weakref.finalize(self, worker.queue.put, None)
+        self._finalizer.atexit = False
+
+    def enqueue(
+        self,
+        work: Callable[[], object],
+        *,
+        label: str,
+        reads: Sequence[Access] = (),
+        writes: Sequence[Access] = (),
+    ) -> None:
+        """Run `work()` on the stream's thread, in turn. `reads` and `writes` are not looked at."""
+        self._put(_WORK, work, label)
+
+    def record(self) -> HostEvent:
+        """A new event, done when all that was enqueued before is done."""
+        event = HostEvent(self._title)
+        self._put(_RECORD, event, "")
+        return event
+
+    def wait(self, event: Event) -> None:
+        """Let what is enqueued from now on start only after `event` is done; does not block the caller."""
+        if self._worker.closing or not event.done() or event.error is not None:
+            self._put(_WAIT, event, "wait")
+
+    def synchronize(self, timeout: float | None = None) -> None:
+        """Block until the stream is drained; raise its error if it failed; see Stream.synchronize."""
+        if threading.current_thread() is self._thread:
+            raise FailedPreconditionError(
+                f"stream {self._title}: expected synchronize() from another thread, got its own, which "
+                "would wait for itself; wait where the work was enqueued"
+            )
+        event = HostEvent(self._title)
+        try:
+            self._put(_RECORD, event, "")
+        except FailedPreconditionError:  # closed: the thread's end is what there is to wait for
+            self._thread.join(timeout)
+            if self._thread.is_alive():
+                raise TimeoutError(f"stream {self._title}: not drained after {timeout} s") from None
+            if self._worker.error is not None:
+                raise self._worker.error from None
+        else:
+            event.synchronize(timeout)
+
+    @property
+    def error(self) -> BaseException | None:
+        """What made the stream fail, as far as it has run."""
+        return self._worker.error
+
+    def reset(self) -> None:
+        """Leave the failed state. Raises FailedPreconditionError unless the stream is drained."""
+        worker = self._worker
+        with worker.lock:
+            left = worker.enqueued - worker.processed
+            if left == 0:
+                worker.error = None
+                return
+        raise FailedPreconditionError(
+            f"stream {self._title}: expected a drained stream to reset, got {left} items to go; "
+            "call synchronize() before reset()"
+        )
+
+    @property
+    def closed(self) -> bool:
+        """Whether the stream refuses further work."""
+        return self._worker.closing
+
+    def begin_close(self, *, drain: bool = True) -> None:
+        """Refuse further work, and let the rest end without waiting for it."""
+        self._worker.begin_close(drain)
+
+    def close(self, *, drain: bool = True) -> None:
+        """Refuse further work, run through the queue, end the thread; idempotent; see Stream.close.
+
+        On a stream thread (in work or a callback) it does not wait for the end. A unit of work that never
+        returns keeps `close` waiting.
+        """
+        self._worker.begin_close(drain)
+        if not isinstance(threading.current_thread(), _StreamThread):
+            self._thread.join()
+            self._finalizer.detach()

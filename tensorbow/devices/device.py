@@ -1,0 +1,224 @@
+"""What every kind of device offers: streams, stream groups, memory and views of it."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from abc import ABC, abstractmethod
+from typing import Any, TypedDict
+
+import numpy.typing as npt
+
+from allocators import Allocation, BestFitAllocator, OutOfMemory, Partition, PartitionedMemory
+from tensorbow.devices.names import DeviceName
+from tensorbow.devices.stream import Stream
+from tensorbow.errors import (
+    AlreadyExistsError,
+    FailedPreconditionError,
+    InvalidArgumentError,
+    ResourceExhaustedError,
+)
+
+__all__ = ["Device", "DeviceDescription", "StreamGroup"]
+
+
+class DeviceDescription(TypedDict):
+    """One row of a table of devices; `memory_limit_nbytes` is None where nothing limits it."""
+
+    name: str
+    kind: str
+    memory_limit_nbytes: int | None
+    description: str
+
+
+class StreamGroup:
+    """What one replica runs on: a compute stream, two copy streams and an allocator of its own.
+
+    On a device that needs no copies (the CPU) the copy streams are the compute stream.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        device: Device,
+        compute: Stream,
+        host_to_device: Stream,
+        device_to_host: Stream,
+        allocator: BestFitAllocator,
+        partition: Partition,
+    ) -> None:
+        self.name = name
+        self.device = device
+        self.compute = compute
+        self.host_to_device = host_to_device
+        self.device_to_host = device_to_host
+        self.allocator = allocator
+        self.partition = partition
+
+    @property
+    def streams(self) -> tuple[Stream, ...]:
+        """The group's streams, each once."""
+        return tuple(dict.fromkeys((self.host_to_device, self.compute, self.device_to_host)))
+
+    def allocate(self, nbytes: int, owner: str = "") -> Allocation | None:
+        """A block from the group's allocator, aligned to 256; None for 0 bytes.
+
+        Raises ResourceExhaustedError where the allocator raises its OutOfMemory, with the same account.
+        """
+        try:
+            return self.allocator.allocate(nbytes, owner=owner)
+        except OutOfMemory as error:
+            raise ResourceExhaustedError(str(error)) from error
+
+    def synchronize(self, timeout: float | None = None) -> None:
+        """Block until every stream is drained; raise the first error. `timeout` (seconds) is per stream."""
+        for stream in self.streams:
+            stream.synchronize(timeout)
+
+    def close(self, *, drain: bool = True) -> None:
+        """Close the streams, then give the memory back, blocks in use included; idempotent."""
+        for stream in self.streams:
+            stream.begin_close(drain=drain)
+        for stream in self.streams:
+            stream.close(drain=drain)
+        self.allocator.close(discard=True)
+        self.partition.close()
+        self.device._forget_group(self)
+
+    def __repr__(self) -> str:
+        return f"<StreamGroup {self.name} of {self.device.name.short}>"
+
+
+class Device(ABC):
+    """Memory and streams under one name. `kind` is the lower-case word that kernels register under.
+
+    The device owns its groups until they close, and knows its streams only weakly: a stream that nobody
+    holds any more ends by itself once it is drained.
+    """
+
+    kind: str
+
+    def __init__(self, name: DeviceName, memory: PartitionedMemory) -> None:
+        self.name = name
+        self.memory = memory
+        self._closed = False
+        self._lock = threading.Lock()  # owns the two tables below
+        self._streams: weakref.WeakSet[Stream] = weakref.WeakSet()
+        self._groups: dict[str, StreamGroup] = {}
+
+    @property
+    def closed(self) -> bool:
+        """Whether the device refuses new streams."""
+        return self._closed
+
+    def new_stream(self, name: str) -> Stream:
+        """An open stream; `name` is for logs and errors. Raises FailedPreconditionError if closed."""
+        with self._lock:
+            self._require_open(f"stream {name!r}")
+            stream = self._make_stream(name)
+            self._streams.add(stream)
+        return stream
+
+    def stream_group(
+        self, name: str, limit_nbytes: int | None = None, *, guaranteed_nbytes: int = 0
+    ) -> StreamGroup:
+        """A new group with a memory partition of its own, of at most `limit_nbytes` (None: the device's).
+
+        `guaranteed_nbytes` of it are set aside at once. Raises AlreadyExistsError while a group of that name
+        is open, InvalidArgumentError for limits beyond the device's, FailedPreconditionError if closed.
+        """
+        with self._lock:
+            self._require_open(f"stream group {name!r}")
+            if name in self._groups:
+                raise AlreadyExistsError(
+                    f"stream group of {self.name.short}: expected a new name, got {name!r}, which is open; "
+                    "close that group first, or take another name"
+                )
+            try:
+                partition = self.memory.partition(name, limit_nbytes, guaranteed_nbytes=guaranteed_nbytes)
+            except ValueError as error:
+                raise InvalidArgumentError(
+                    f"stream group {name!r}: expected limits that {self.name.short} can keep, got {error}; "
+                    "lower limit_nbytes or guaranteed_nbytes, or close other groups"
+                ) from error
+            try:
+                allocator = BestFitAllocator(partition, name=f"{self.name.short} {name}")
+                group = StreamGroup(name, self, *self._make_group_streams(name), allocator, partition)
+            except BaseException:
+                partition.close()
+                raise
+            self._groups[name] = group
+            self._streams.update(group.streams)
+        return group
+
+    @abstractmethod
+    def _make_stream(self, name: str) -> Stream:
+        """A new stream; called with the device's lock held."""
+
+    @abstractmethod
+    def _make_group_streams(self, name: str) -> tuple[Stream, Stream, Stream]:
+        """New streams of a group: compute, host to device, device to host."""
+
+    @abstractmethod
+    def view(
+        self,
+        address: int,
+        shape: tuple[int, ...],
+        dtype: npt.DTypeLike,
+        strides: tuple[int, ...] | None = None,
+    ) -> npt.NDArray[Any]:
+        """An array over device memory at `address`; `strides` in bytes, C order without.
+
+        Raises InvalidArgumentError where the array would leave the allocated memory, UnimplementedError
+        on a device whose memory the host cannot address.
+        """
+
+    @abstractmethod
+    def describe(self) -> DeviceDescription:
+        """A row for a table of devices."""
+
+    def begin_close(self, *, drain: bool = True) -> None:
+        """Refuse new streams, and let none of the old ones take more work, without waiting for them."""
+        with self._lock:
+            self._closed = True
+            streams = list(self._streams)
+        for stream in streams:
+            stream.begin_close(drain=drain)
+
+    def close(self, *, drain: bool = True) -> None:
+        """Close all streams and groups, and give all memory back; idempotent.
+
+        All streams stop taking work before the first is waited for, so none of them waits for another in
+        vain. `drain` is as for Stream.close.
+        """
+        self.begin_close(drain=drain)
+        with self._lock:
+            streams, groups = list(self._streams), list(self._groups.values())
+        for stream in streams:
+            stream.close(drain=drain)
+        for group in groups:
+            group.close(drain=drain)
+        self._release()
+
+    def _release(self) -> None:  # noqa: B027 - most kinds hold nothing else
+        """Give back what the device holds beside streams and groups; called by every `close`."""
+
+    def _forget_group(self, group: StreamGroup) -> None:
+        with self._lock:
+            if self._groups.get(group.name) is group:
+                del self._groups[group.name]
+
+    def _require_open(self, what: str) -> None:
+        if self._closed:
+            raise FailedPreconditionError(
+                f"{what}: expected {self.name.short} to be open, got a closed device; open it again by name"
+            )
+
+    def __enter__(self) -> Device:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close(drain=exception[0] is None)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name.short}{' (closed)' if self._closed else ''}>"

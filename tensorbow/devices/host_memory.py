@@ -1,0 +1,137 @@
+"""The CPU device's memory: anonymous pages from the operating system, and arrays over them."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import sys
+import threading
+from bisect import bisect_right, insort
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tensorbow.errors import InvalidArgumentError, ResourceExhaustedError
+
+__all__ = ["HostMemory", "host_memory_nbytes"]
+
+_HUGE_PAGE_NBYTES = 2 * 1024 * 1024
+_CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+
+
+class HostMemory:
+    """A memory source whose addresses are real: page-aligned (so 256-byte aligned), zero when new.
+
+    Freed memory goes back to the operating system at once, or, where a view of it is still alive, when the
+    last view dies: a stale view never reads foreign memory. Thread-safe.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()  # owns the table
+        self._starts: list[int] = []  # sorted
+        self._regions: dict[int, npt.NDArray[np.uint8]] = {}  # by start; holds the mapping alive
+
+    @property
+    def in_use_nbytes(self) -> int:
+        """Bytes allocated and not freed."""
+        with self._lock:
+            return sum(region.nbytes for region in self._regions.values())
+
+    def allocate(self, nbytes: int) -> int:
+        """Map `nbytes` bytes and return their address.
+
+        Raises ResourceExhaustedError if the system refuses, InvalidArgumentError unless `nbytes` > 0.
+        """
+        if nbytes <= 0:
+            raise InvalidArgumentError(
+                f"host memory: expected nbytes > 0, got {nbytes}; ask for what you need"
+            )
+        try:
+            pages = _map(nbytes)
+        except (OSError, OverflowError, MemoryError) as error:
+            raise ResourceExhaustedError(
+                f"host memory: expected {nbytes} bytes from the operating system, got {error}; "
+                "use fewer replicas or a smaller batch_size, or end other processes"
+            ) from error
+        if nbytes >= _HUGE_PAGE_NBYTES and hasattr(mmap, "MADV_HUGEPAGE"):
+            with suppress(OSError):  # a kernel without huge pages
+                pages.madvise(mmap.MADV_HUGEPAGE)  # fewer address translations in large buffers
+        region = np.frombuffer(pages, np.uint8, nbytes)
+        address = int(region.ctypes.data)
+        with self._lock:
+            insort(self._starts, address)
+            self._regions[address] = region
+        return address
+
+    def free(self, address: int, nbytes: int) -> None:
+        """Give back what `allocate(nbytes)` returned; InvalidArgumentError for anything else."""
+        with self._lock:
+            region = self._regions.get(address)
+            if region is None or region.nbytes != nbytes:
+                got = "no region starts there" if region is None else f"that region has {region.nbytes} bytes"
+                raise InvalidArgumentError(
+                    f"host memory: expected to free a region as it was allocated, got {nbytes} bytes at "
+                    f"{address:#x}: {got}; free each region once, whole"
+                )
+            del self._regions[address]
+            del self._starts[bisect_right(self._starts, address) - 1]
+
+    def free_all(self) -> None:
+        """Give back everything."""
+        with self._lock:
+            self._regions.clear()
+            self._starts.clear()
+
+    def view(
+        self,
+        address: int,
+        shape: tuple[int, ...],
+        dtype: npt.DTypeLike,
+        strides: tuple[int, ...] | None = None,
+    ) -> npt.NDArray[Any]:
+        """An array over the memory at `address`; `strides` in bytes, C order without.
+
+        Raises InvalidArgumentError if any element lies outside of the region that holds `address`.
+        """
+        with self._lock:
+            position = bisect_right(self._starts, address) - 1
+            start = self._starts[position] if position >= 0 else 0
+            region = self._regions[start] if position >= 0 else None
+        if 0 in shape:
+            return np.empty(shape, dtype)  # no bytes: no address to hold it to
+        if region is None or address >= start + region.nbytes:
+            raise InvalidArgumentError(
+                f"view: expected an address in allocated memory, got {address:#x}; allocate before viewing"
+            )
+        try:
+            array: npt.NDArray[Any] = np.ndarray(
+                shape, dtype, buffer=region, offset=address - start, strides=strides
+            )
+        except (TypeError, ValueError) as error:
+            raise InvalidArgumentError(
+                f"view: expected an array in {start + region.nbytes - address} bytes from {address:#x} on, "
+                f"got shape {shape}, dtype {np.dtype(dtype)}, strides {strides} ({error}); "
+                "take a smaller shape, or allocate more"
+            ) from error
+        return array
+
+
+def _map(nbytes: int) -> mmap.mmap:
+    if sys.platform == "win32":
+        return mmap.mmap(-1, nbytes)
+    # Not shared, as it would be by default: a forked process gets a copy, and large pages are to be had.
+    return mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+
+
+def host_memory_nbytes() -> int | None:
+    """Bytes of memory this process may use: the machine's, or the container's limit; None if unknown."""
+    found = []
+    with suppress(AttributeError, OSError, ValueError):  # not a POSIX system
+        found.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    for path in _CGROUP_LIMITS:
+        with suppress(OSError, ValueError):  # no container, or "max"
+            found.append(int(Path(path).read_text(encoding="ascii")))
+    return min(found, default=None)

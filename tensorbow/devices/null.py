@@ -1,0 +1,122 @@
+"""The null device: takes everything a device takes, computes nothing, and writes down what it was told.
+
+It measures what scheduling and dispatch cost, and shows tests in which order work was enqueued and whether
+it would have been ordered on a device that does run it (races.py). With `hold=True` events stay pending
+until the test completes them, in any order that first-in first-out streams could have taken.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from allocators import PartitionedMemory, VirtualSource
+from tensorbow.devices.device import Device, DeviceDescription
+from tensorbow.devices.launch_log import LaunchLog
+from tensorbow.devices.names import DeviceName
+from tensorbow.devices.null_stream import NullEvent, NullStream
+from tensorbow.devices.stream import Stream
+from tensorbow.errors import FailedPreconditionError, InvalidArgumentError
+
+__all__ = ["NullDevice", "describe_null"]
+
+
+class NullDevice(Device):
+    """A device without memory or arithmetic, of any name: one called `/gpu:0` stands in for a GPU.
+
+    `hold`: events wait for `complete`. `log`: where calls are written down; several devices can share one.
+    `limit_nbytes` bounds its made-up memory (1 TiB).
+    """
+
+    kind = "null"
+
+    def __init__(
+        self,
+        name: DeviceName | str = "/null:0",
+        *,
+        hold: bool = False,
+        log: LaunchLog | None = None,
+        limit_nbytes: int = 1 << 40,
+    ) -> None:
+        parsed = DeviceName.parse(name)
+        if not parsed.is_complete:
+            raise InvalidArgumentError(
+                f"null device: expected a name such as '/null:0', got {str(name)!r}; give a kind and an index"
+            )
+        self.hold = hold
+        self.log = LaunchLog() if log is None else log
+        super().__init__(parsed, PartitionedMemory(VirtualSource(limit_nbytes), limit_nbytes))
+
+    def _make_stream(self, name: str) -> NullStream:
+        return NullStream(self, name, self.log, hold=self.hold)
+
+    def _make_group_streams(self, name: str) -> tuple[Stream, Stream, Stream]:
+        copies = ("host_to_device", "device_to_host")
+        host_to_device, device_to_host = (self._make_stream(f"{name} {copy}") for copy in copies)
+        return self._make_stream(name), host_to_device, device_to_host
+
+    def view(
+        self,
+        address: int,
+        shape: tuple[int, ...],
+        dtype: npt.DTypeLike,
+        strides: tuple[int, ...] | None = None,
+    ) -> npt.NDArray[Any]:
+        """A new array of that shape, zero: there is no memory, so what is written to it is lost."""
+        return np.zeros(shape, dtype)
+
+    def pending(self) -> list[NullEvent]:
+        """The events that are not done, oldest first."""
+        with self._lock:
+            streams = list(self._streams)
+        found = [event for stream in streams if isinstance(stream, NullStream) for event in stream.pending()]
+        return sorted(found, key=lambda event: event.sequence)
+
+    def completable(self) -> list[NullEvent]:
+        """Those of `pending` that `complete` takes now: first of their stream, with no wait before them."""
+        return [event for event in self.pending() if event.stream.first_completable() is event]
+
+    def complete(self, *events: NullEvent, error: BaseException | None = None) -> None:
+        """Complete `events` in this order, or, without any, all that can be, oldest first.
+
+        With `error`, the work before the first of them fails, so its stream does; `error` needs an event.
+        Raises FailedPreconditionError for an event that a stream could not have reached: an earlier event of
+        its stream, or one that the stream waits for, is not done. Raises InvalidArgumentError for an event
+        of another device.
+        """
+        if not events:
+            if error is not None:
+                raise InvalidArgumentError(
+                    "complete: expected an event for `error`, got none; name the event"
+                )
+            while ready := self.completable():
+                for event in ready:
+                    event.stream.complete(event)
+            return
+        for event in events:
+            if not isinstance(event, NullEvent) or event.stream.device is not self:
+                raise InvalidArgumentError(
+                    f"complete: expected an event of {self.name.short}, got {event!r}; ask its own device"
+                )
+            if event.done():
+                raise FailedPreconditionError(
+                    f"complete: expected a pending event, got {event!r}; see pending()"
+                )
+            event.stream.complete(event, error)
+            error = None
+
+    def describe(self) -> DeviceDescription:
+        """A row for a table of devices."""
+        return describe_null(self.name, self.memory.limit_nbytes)
+
+
+def describe_null(name: DeviceName, limit_nbytes: int | None = None) -> DeviceDescription:
+    """The row of null device `name`, without opening it."""
+    return DeviceDescription(
+        name=str(name),
+        kind="null",
+        memory_limit_nbytes=limit_nbytes,
+        description="records launches, computes nothing",
+    )

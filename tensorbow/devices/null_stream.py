@@ -1,0 +1,243 @@
+"""Streams and events of the null device."""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from collections.abc import Callable, Sequence
+from threading import Lock
+from time import perf_counter
+
+from tensorbow.devices.device import Device
+from tensorbow.devices.events import HostEvent, Waiter
+from tensorbow.devices.launch_log import LaunchLog
+from tensorbow.devices.stream import Access, Event, Stream
+from tensorbow.errors import CancelledError, FailedPreconditionError
+
+__all__ = ["NullEvent", "NullStream"]
+
+_next_sequence = itertools.count().__next__
+
+
+class NullEvent(HostEvent):
+    """An event of a null stream; `sequence` counts the events of the process in the order of recording."""
+
+    __slots__ = ("sequence", "stream")
+
+    def __init__(self, stream: NullStream) -> None:
+        super().__init__(stream.title)
+        self.stream = stream
+        self.sequence = _next_sequence()
+
+    @property
+    def held(self) -> bool:
+        """True until done: only NullDevice.complete, or an event the stream waits for, completes it."""
+        return not self._done
+
+    def synchronize(self, timeout: float | None = None) -> None:
+        """As HostEvent.synchronize, and the log knows that the host waited."""
+        try:
+            super().synchronize(timeout)
+        finally:
+            if self._done:
+                self.stream.log.append((self.stream, "synchronize", "", (), (), self))
+
+
+class NullStream(Stream):
+    """A stream that writes down what it is told.
+
+    State: `_pending` holds, in order, the events not yet completed and the events waited for; it is empty
+    unless the device holds its events or a foreign event is not done. `_lock` owns it. Events complete
+    outside of the lock, by one thread at a time (`_advancing`), and leave `_pending` afterwards.
+    """
+
+    def __init__(self, device: Device, name: str, log: LaunchLog, *, hold: bool = False) -> None:
+        super().__init__(device, name)
+        self.title = f"{device.name.short} {name}"
+        self.log = log
+        self._append = log.append
+        self._hold = hold
+        self._closed = False
+        self._error: BaseException | None = None
+        self._lock = Lock()
+        self._pending: deque[NullEvent | _Wait] = deque()
+        self._advancing = False
+
+    def enqueue(
+        self,
+        work: Callable[[], object],
+        *,
+        label: str,
+        reads: Sequence[Access] = (),
+        writes: Sequence[Access] = (),
+    ) -> None:
+        """Write down a launch; `work` is not called."""
+        if self._closed:
+            self._refuse(label)
+        self._append((self, "launch", label, reads, writes, None))
+
+    def record(self) -> NullEvent:
+        """A new event: done already, unless the device holds events or a wait before it is not over."""
+        if self._closed:
+            self._refuse("an event")
+        event = NullEvent(self)
+        self._append((self, "record", "", (), (), event))
+        if not self._pending and not self._hold:
+            event._error = self._error
+            event._time_s = perf_counter()
+            event._done = True
+            return event
+        with self._lock:
+            closed = self._closed
+            if not closed:
+                self._pending.append(event)
+        if closed:
+            self._cancel([event])
+        self._advance()
+        return event
+
+    def wait(self, event: Event) -> None:
+        """Write down a wait; events recorded afterwards are done only after `event` is."""
+        if self._closed:
+            self._refuse("a wait")
+        self._append((self, "wait", "", (), (), event))
+        if not self._pending and event.done():
+            if self._error is None:
+                self._error = event.error
+            return
+        with self._lock:
+            self._pending.append(_Wait(event))
+        if not event.done():
+            event.on_done(self._on_waited)
+        else:
+            self._advance()
+
+    def synchronize(self, timeout: float | None = None) -> None:
+        """Block until nothing is pending; raise the stream's error; TimeoutError after `timeout` seconds."""
+        deadline = None if timeout is None else perf_counter() + timeout
+        for item in list(self._pending):
+            waiter = Waiter()
+            (item.event if isinstance(item, _Wait) else item).on_done(waiter)
+            if not waiter.block(None if deadline is None else deadline - perf_counter()):
+                raise TimeoutError(f"stream {self.title}: not drained after {timeout} s; complete its events")
+        self._advance()
+        self._append((self, "synchronize", "", (), (), None))
+        if self._error is not None:
+            raise self._error
+
+    @property
+    def error(self) -> BaseException | None:
+        """What made the stream fail."""
+        return self._error
+
+    def reset(self) -> None:
+        """Leave the failed state. Raises FailedPreconditionError while events are pending."""
+        self._advance()
+        if self._pending:
+            raise FailedPreconditionError(
+                f"stream {self.title}: expected a drained stream to reset, got {len(self._pending)} pending "
+                "events; call synchronize() before reset()"
+            )
+        self._error = None
+
+    @property
+    def closed(self) -> bool:
+        """Whether the stream refuses further work."""
+        return self._closed
+
+    def begin_close(self, *, drain: bool = True) -> None:
+        """Refuse further calls; what is pending completes with CancelledError, drained or not."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            left = [item for item in self._pending if isinstance(item, NullEvent)]
+            if self._advancing:
+                del left[0]  # another thread is completing it
+            self._pending.clear()
+        self._cancel(left)
+        self._append((self, "synchronize", "", (), (), None))
+
+    def close(self, *, drain: bool = True) -> None:
+        """As begin_close: there is nothing to wait for; idempotent."""
+        self.begin_close(drain=drain)
+
+    def pending(self) -> list[NullEvent]:
+        """The events that are not done, in order."""
+        return [item for item in self._pending.copy() if isinstance(item, NullEvent)]
+
+    def first_completable(self) -> NullEvent | None:
+        """The event that `complete` would take now, or None."""
+        for item in self._pending.copy():
+            if isinstance(item, NullEvent):
+                return item
+            if not item.event.done():
+                return None
+        return None
+
+    def complete(self, event: NullEvent, error: BaseException | None = None) -> None:
+        """Complete the first pending event; `error` makes the stream fail before it.
+
+        Raises FailedPreconditionError if it is not the first, or waits before it are not over.
+        """
+        self._advance()
+        with self._lock:
+            first = self._pending[0] if self._pending else None
+            if first is not event:
+                before = first.event if isinstance(first, _Wait) else first
+                raise FailedPreconditionError(
+                    f"complete: expected the next event of stream {self.title}, got {event!r}; "
+                    + ("it is not pending" if before is None else f"complete {before!r} first")
+                )
+            if self._error is None:
+                self._error = error
+            self._pending.popleft()
+        event.complete(self._error)
+        self._advance()
+
+    def _advance(self) -> None:
+        """Take off waits that are over, and, unless events are held, complete what they held up."""
+        while True:
+            with self._lock:
+                if self._advancing or not self._pending:
+                    return
+                first = self._pending[0]
+                if isinstance(first, _Wait):
+                    if not first.event.done():
+                        return
+                    if self._error is None:
+                        self._error = first.event.error
+                    self._pending.popleft()
+                    continue
+                if self._hold:
+                    return
+                self._advancing = True
+            first.complete(self._error)
+            with self._lock:
+                self._advancing = False
+                if self._pending and self._pending[0] is first:
+                    self._pending.popleft()
+
+    def _on_waited(self, event: Event) -> None:
+        self._advance()
+
+    def _cancel(self, events: list[NullEvent]) -> None:
+        for event in events:
+            event.complete(
+                self._error or CancelledError(f"stream {self.title} was closed before it reached this event")
+            )
+
+    def _refuse(self, what: str) -> None:
+        raise FailedPreconditionError(
+            f"stream {self.title}: expected an open stream for {what!r}, got a closed one; "
+            "enqueue before close(), or make a new stream"
+        )
+
+
+class _Wait:
+    """An event waited for, in the place of the wait."""
+
+    __slots__ = ("event",)
+
+    def __init__(self, event: Event) -> None:
+        self.event = event
