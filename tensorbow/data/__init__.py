@@ -1,0 +1,42 @@
+"""Data sets in memory, the order of their batches, and filling batches ahead of use.
+
+train, test = load("digits")
+order = BatchOrder(len(train), batch_size=16, seed=1)
+with Prefetcher(train, order, replicas=4) as prefetcher:
+    batch = prefetcher.take(replica=0)
+    ...
+    prefetcher.release(batch)
+"""
+
+from tensorbow.data.dataset import Dataset, pixel_statistics
+from tensorbow.data.digits import load_digits
+from tensorbow.data.folder import DATA_DIR_VARIABLE
+from tensorbow.data.idx import read_idx
+from tensorbow.data.mnist import load_mnist
+from tensorbow.data.order import BatchOrder
+from tensorbow.data.prefetch import Batch, Prefetcher
+from tensorbow.data.registry import DATASETS, DEFAULT_DATASET, load, register_dataset
+from tensorbow.data.resize import resize_bilinear
+from tensorbow.data.slots import Claim, SlotRing
+from tensorbow.data.synthetic import load_synthetic, make_synthetic
+
+__all__ = [
+    "DATASETS",
+    "DATA_DIR_VARIABLE",
+    "DEFAULT_DATASET",
+    "Batch",
+    "BatchOrder",
+    "Claim",
+    "Dataset",
+    "Prefetcher",
+    "SlotRing",
+    "load",
+    "load_digits",
+    "load_mnist",
+    "load_synthetic",
+    "make_synthetic",
+    "pixel_statistics",
+    "read_idx",
+    "register_dataset",
+    "resize_bilinear",
+]

@@ -1,0 +1,140 @@
+"""One split of a data set, in memory: uint8 pictures, their labels, and how a batch is made of them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tensorbow.errors import InvalidArgumentError
+
+_STATISTICS_CHUNK = 1 << 20  # pixels per histogram: keeps its int64 copy at 8 MiB
+
+
+def pixel_statistics(images: NDArray[np.uint8]) -> tuple[float, float]:
+    """Mean and standard deviation of the pixels of `images` (uint8, any shape), on the scale 0..1.
+
+    Summed in exact integers: the same on every machine. InvalidArgumentError when there are no pixels.
+    """
+    if images.dtype != np.uint8 or images.size == 0:
+        raise InvalidArgumentError(
+            f"pixel statistics need uint8 pixels, at least one; got {images.dtype} of shape {images.shape}"
+        )
+    flat = images.reshape(-1)
+    histogram = np.zeros(256, np.int64)
+    for begin in range(0, flat.size, _STATISTICS_CHUNK):
+        histogram += np.bincount(flat[begin : begin + _STATISTICS_CHUNK], minlength=256)
+    counts = [int(count) for count in histogram]
+    total = sum(value * count for value, count in enumerate(counts))
+    squares = sum(value * value * count for value, count in enumerate(counts))
+    variance = (flat.size * squares - total * total) / (flat.size * flat.size)
+    return total / (255 * flat.size), math.sqrt(variance) / 255
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """One split, in memory, read-only.
+
+    images: uint8 [examples, height, width, channels]; labels: int64 [examples], each in 0..classes-1.
+    mean and std are on the scale 0..1 and belong to the training split, for both splits. The arrays are
+    kept as read-only views, not copied. InvalidArgumentError for anything that does not fit together.
+    """
+
+    name: str
+    images: NDArray[np.uint8]
+    labels: NDArray[np.int64]
+    classes: int
+    mean: float
+    std: float
+
+    def __post_init__(self) -> None:
+        def refuse(expected: str, got: object) -> None:
+            raise InvalidArgumentError(f"data set {self.name!r}: expected {expected}; got {got}")
+
+        images, labels = np.asarray(self.images), np.asarray(self.labels)
+        if images.dtype != np.uint8 or images.ndim != 4 or images.size == 0:
+            refuse(
+                "images uint8 [examples, height, width, channels], none of them zero",
+                f"{images.dtype} {list(images.shape)}",
+            )
+        if labels.dtype != np.int64 or labels.shape != images.shape[:1]:
+            refuse(f"labels int64 [{images.shape[0]}]", f"{labels.dtype} {list(labels.shape)}")
+        if self.classes < 1 or labels.min() < 0 or labels.max() >= self.classes:
+            refuse(f"labels in 0..{self.classes - 1}", f"{labels.min()}..{labels.max()}")
+        if not math.isfinite(self.mean) or not math.isfinite(self.std) or self.std <= 0:
+            refuse("a finite mean and a finite std above zero", f"mean {self.mean}, std {self.std}")
+        for field, array in (("images", images), ("labels", labels)):
+            view = array.view()
+            view.flags.writeable = False
+            object.__setattr__(self, field, view)
+
+    def __len__(self) -> int:
+        """Number of examples."""
+        return int(self.images.shape[0])
+
+    @property
+    def image_shape(self) -> tuple[int, int, int]:
+        """(height, width, channels) of one picture."""
+        _, height, width, channels = self.images.shape
+        return height, width, channels
+
+    def fill(
+        self,
+        indices: NDArray[np.int64],
+        images_out: NDArray[np.float32],
+        labels_out: NDArray[np.int64],
+        scratch: NDArray[np.uint8] | None = None,
+    ) -> None:
+        """Writes the examples `indices` (int64 [n]) into the caller's arrays, in place.
+
+        images_out: float32 [n, height, width, channels] becomes (x/255 - mean)/std, computed in float32 as
+        x * 1/(255 std) - mean/std; labels_out: int64 [n]. `scratch`: uint8 of images_out's shape; without
+        it the call allocates one, a quarter of images_out. Safe to call from several threads, each with its
+        own arrays. InvalidArgumentError for a wrong shape or dtype or an index out of range: nothing has
+        been written then.
+        """
+        rows = self._checked_rows(indices, images_out, labels_out, scratch)
+        if rows.size == 0:
+            return
+        if scratch is None:
+            scratch = np.empty(images_out.shape, np.uint8)
+        # mode="clip" writes straight into `out`; "raise" would go through a copy. The range is checked above.
+        np.take(self.images, rows, axis=0, out=scratch, mode="clip")
+        np.multiply(scratch, np.float32(1 / (255 * self.std)), out=images_out, dtype=np.float32)
+        np.subtract(images_out, np.float32(self.mean / self.std), out=images_out)
+        np.take(self.labels, rows, out=labels_out, mode="clip")
+
+    def _checked_rows(
+        self,
+        indices: NDArray[np.int64],
+        images_out: NDArray[np.float32],
+        labels_out: NDArray[np.int64],
+        scratch: NDArray[np.uint8] | None,
+    ) -> NDArray[np.intp]:
+        if indices.ndim != 1 or indices.dtype.kind not in "iu":
+            raise InvalidArgumentError(
+                f"fill from {self.name!r}: indices must be int64 [n]; "
+                f"got {indices.dtype} {list(indices.shape)}"
+            )
+        shape = (indices.size, *self.image_shape)
+        wanted: list[tuple[str, NDArray[Any], type[Any], tuple[int, ...]]] = [
+            ("images_out", images_out, np.float32, shape),
+            ("labels_out", labels_out, np.int64, shape[:1]),
+        ]
+        if scratch is not None:
+            wanted.append(("scratch", scratch, np.uint8, shape))
+        for name, array, dtype, expected in wanted:
+            if array.dtype != dtype or array.shape != expected or not array.flags.writeable:
+                raise InvalidArgumentError(
+                    f"fill from {self.name!r}: {name} must be writeable {np.dtype(dtype)} {list(expected)}; "
+                    f"got {'' if array.flags.writeable else 'read-only '}{array.dtype} {list(array.shape)}"
+                )
+        if indices.size and (indices.min() < 0 or indices.max() >= len(self)):
+            raise InvalidArgumentError(
+                f"fill from {self.name!r}: indices must be in 0..{len(self) - 1}; "
+                f"got {indices.min()}..{indices.max()}"
+            )
+        return indices.astype(np.intp, copy=False)

@@ -1,0 +1,79 @@
+"""Where data sets lie on disk: the folder of the option or the environment, and finding files in it."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Sequence
+from pathlib import Path
+
+from tensorbow.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
+
+DATA_DIR_VARIABLE = "TENSORBOW_DATA"
+
+
+def shown(path: str | os.PathLike[str]) -> str:
+    """A path as it stands in a message: quoted, on one line, printable whatever bytes it holds."""
+    return ascii(os.fsdecode(path)) if not os.fsdecode(path).isprintable() else f"'{os.fsdecode(path)}'"
+
+
+def data_folder(data_dir: str | os.PathLike[str] | None, wanted_by: str, remedy: str) -> Path:
+    """The folder to look in: `data_dir`, or else the environment's TENSORBOW_DATA, with ~ expanded.
+
+    NotFoundError when neither is given or the folder does not exist, with `remedy` at the end;
+    InvalidArgumentError when it is not a folder.
+    """
+    source = "--data-dir"
+    if data_dir is None or not os.fspath(data_dir):
+        data_dir, source = os.environ.get(DATA_DIR_VARIABLE), DATA_DIR_VARIABLE
+    if not data_dir:
+        raise NotFoundError(
+            f"data set {wanted_by!r} is read from files, and no folder was given: "
+            f"pass --data-dir or set {DATA_DIR_VARIABLE}. {remedy}"
+        )
+    folder = Path(os.path.expanduser(data_dir))
+    mode = mode_of(folder)
+    if mode is None:
+        raise NotFoundError(
+            f"data set {wanted_by!r}: the folder {shown(folder)} (from {source}) does not exist. {remedy}"
+        )
+    if not stat.S_ISDIR(mode):
+        raise InvalidArgumentError(
+            f"data set {wanted_by!r}: {shown(folder)} (from {source}) is not a folder; "
+            "give the folder that holds the files"
+        )
+    return folder
+
+
+def mode_of(path: Path) -> int | None:
+    """The mode bits of what `path` leads to, or None when nothing is there.
+
+    FailedPreconditionError when the system will not say (no permission, a loop of links);
+    InvalidArgumentError when the path is none.
+    """
+    try:
+        return path.stat().st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise FailedPreconditionError(
+            f"cannot look at {shown(path)}: {error.strerror}; check the path and its permissions"
+        ) from error
+    except ValueError as error:  # a null character
+        raise InvalidArgumentError(f"{shown(path)} cannot be a path: {error}") from error
+
+
+def find_file(folder: Path, names: Sequence[str]) -> Path | None:
+    """The first of `names` that is in `folder`, or None. A folder of that name is passed over.
+
+    FailedPreconditionError for a pipe or a device: reading it could wait for ever.
+    """
+    for name in names:
+        path = folder / name
+        mode = mode_of(path)
+        if mode is None or stat.S_ISDIR(mode):
+            continue
+        if not stat.S_ISREG(mode):
+            raise FailedPreconditionError(f"{shown(path)} is not a regular file; remove or replace it")
+        return path
+    return None

@@ -1,0 +1,133 @@
+"""A reader of IDX files, plain or gzip, that believes nothing the file says before it has checked it.
+
+The format: two zero bytes, a type code, the number of dimensions, each dimension as a big-endian uint32,
+then the values. What a header declares is held against the caller's expectation and the file's size
+before memory is taken for it, and no more than the declared bytes and one are ever unpacked.
+"""
+
+from __future__ import annotations
+
+import gzip
+import math
+import os
+import stat
+import struct
+import zlib
+from collections.abc import Sequence
+from io import BufferedIOBase
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tensorbow.data.folder import shown
+from tensorbow.errors import DataLossError, FailedPreconditionError, NotFoundError, ResourceExhaustedError
+
+_TYPE_NAMES = {0x08: "uint8", 0x09: "int8", 0x0B: "int16", 0x0C: "int32", 0x0D: "float32", 0x0E: "float64"}
+_UNSIGNED_BYTE = 0x08
+_GZIP_MAGIC = b"\x1f\x8b"
+_DEFLATE_LIMIT = 1032  # deflate packs at most this many bytes into one
+_CHUNK = 1 << 20
+
+MAXIMUM_LENGTH = 1 << 20
+"""The longest first dimension accepted: a million examples."""
+
+
+def read_idx(
+    path: str | os.PathLike[str], dimensions: Sequence[int | None], maximum_length: int = MAXIMUM_LENGTH
+) -> NDArray[np.uint8]:
+    """Reads the unsigned bytes of an IDX file into an array of its declared shape.
+
+    `dimensions` is what the caller expects, None where any size from 1 to `maximum_length` will do.
+    Whether the file is gzip is told by its first bytes, not its name. NotFoundError when it is not there,
+    FailedPreconditionError when the system will not read it, ResourceExhaustedError when it does not fit
+    into memory, DataLossError for every fault of its content; each names the file.
+    """
+    path = Path(path)
+    try:
+        with open(path, "rb", opener=_open_without_waiting) as file:
+            status = os.fstat(file.fileno())
+            if not stat.S_ISREG(status.st_mode):
+                raise FailedPreconditionError(f"{shown(path)} is not a regular file; remove or replace it")
+            packed = file.read(2) == _GZIP_MAGIC
+            file.seek(0)
+            if not packed:
+                return _read(path, file, status.st_size, dimensions, maximum_length, packed=False)
+            with gzip.GzipFile(fileobj=file, mode="rb") as unpacked:
+                limit = status.st_size * _DEFLATE_LIMIT
+                return _read(path, unpacked, limit, dimensions, maximum_length, packed=True)
+    except FileNotFoundError as error:
+        raise NotFoundError(f"there is no file {shown(path)}") from error
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise _fault(path, f"its gzip data is truncated or corrupt ({error})") from error
+    except MemoryError as error:
+        raise ResourceExhaustedError(f"the content of {shown(path)} does not fit into memory") from error
+    except OSError as error:
+        raise FailedPreconditionError(
+            f"cannot read {shown(path)}: {error.strerror or error}; check the file and its permissions"
+        ) from error
+
+
+def _open_without_waiting(path: str, flags: int) -> int:
+    """Opens without waiting for a writer, should the path be a pipe."""
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
+
+
+def _fault(path: Path, what: str) -> DataLossError:
+    return DataLossError(f"{shown(path)} is damaged or not the file expected: {what}; get it again")
+
+
+def _read(
+    path: Path,
+    file: BufferedIOBase,
+    nbytes_limit: int,
+    dimensions: Sequence[int | None],
+    maximum_length: int,
+    *,
+    packed: bool,
+) -> NDArray[np.uint8]:
+    """`nbytes_limit`: the file's size; of a packed one, an upper bound of its content's size."""
+    shape = _read_shape(path, file, dimensions, maximum_length)
+    header_nbytes, nbytes = 4 + 4 * len(shape), math.prod(shape)
+    declared = header_nbytes + nbytes
+    if declared > nbytes_limit or (not packed and declared < nbytes_limit):
+        holder = "a gzip file of this size cannot hold more than" if packed else "the file has"
+        raise _fault(
+            path, f"its header declares {list(shape)}, {declared} bytes in all, but {holder} {nbytes_limit}"
+        )
+    values = np.empty(nbytes, np.uint8)
+    view = values.data
+    got = 0
+    while got < nbytes:
+        count = file.readinto(view[got : got + _CHUNK])
+        if not count:
+            raise _fault(path, f"its header declares {nbytes} bytes of values, but only {got} follow")
+        got += count
+    if file.read(1):  # also makes gzip check the sum at its end
+        raise _fault(path, f"more bytes follow than the {nbytes} its header declares")
+    return values.reshape(shape)
+
+
+def _read_shape(
+    path: Path, file: BufferedIOBase, dimensions: Sequence[int | None], maximum_length: int
+) -> tuple[int, ...]:
+    magic = file.read(4)
+    if len(magic) < 4 or magic[:2] != b"\0\0" or magic[2] not in _TYPE_NAMES:
+        raise _fault(
+            path, f"an IDX file starts with 00 00, a type and a rank, this one with {magic.hex(' ')!r}"
+        )
+    code, rank = magic[2], magic[3]
+    if code != _UNSIGNED_BYTE:
+        raise _fault(path, f"it holds {_TYPE_NAMES[code]} (type {code:#04x}) where uint8 (0x08) is expected")
+    if rank != len(dimensions):
+        raise _fault(path, f"it has {rank} dimensions where {len(dimensions)} are expected")
+    sizes = file.read(4 * rank)
+    if len(sizes) < 4 * rank:
+        raise _fault(path, f"it ends within its header, after {4 + len(sizes)} bytes")
+    shape = struct.unpack(f">{rank}I", sizes)
+    for axis, (size, expected) in enumerate(zip(shape, dimensions, strict=True)):
+        if expected is None and not 1 <= size <= maximum_length:
+            raise _fault(path, f"dimension {axis} is {size}, and from 1 to {maximum_length} are accepted")
+        if expected is not None and size != expected:
+            raise _fault(path, f"dimension {axis} is {size} where {expected} is expected")
+    return shape

@@ -1,0 +1,91 @@
+"""`mnist`: the four IDX files, plain or gzip, in torchvision's folder or flat. Never downloads."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tensorbow.data.dataset import Dataset, pixel_statistics
+from tensorbow.data.folder import data_folder, find_file, shown
+from tensorbow.data.idx import read_idx
+from tensorbow.errors import DataLossError, NotFoundError
+
+_FOLDERS = ("", "mnist", "MNIST/raw", "MNIST", "raw")  # below the data folder, in this order
+_FILES = (
+    ("train-images", "idx3-ubyte"),
+    ("train-labels", "idx1-ubyte"),
+    ("t10k-images", "idx3-ubyte"),
+    ("t10k-labels", "idx1-ubyte"),
+)
+_SIZE = 28
+_CLASSES = 10
+_REMEDY = (
+    "Get the four files with torchvision.datasets.MNIST(root, download=True) or from "
+    "https://ossci-datasets.s3.amazonaws.com/mnist/ ; the data set 'digits' needs no download"
+)
+
+
+def _names(stem: str, kind: str) -> tuple[str, ...]:
+    plain = (f"{stem}-{kind}", f"{stem}.{kind}")
+    return (*plain, *(f"{name}.gz" for name in plain))
+
+
+def _find(root: Path) -> list[Path]:
+    """The four files, all from one folder; the first folder that has all of them wins."""
+    found: dict[Path, list[Path | None]] = {}
+    for below in _FOLDERS:
+        folder = root / below
+        found[folder] = [find_file(folder, _names(stem, kind)) for stem, kind in _FILES]
+        paths = [path for path in found[folder] if path is not None]
+        if len(paths) == len(_FILES):
+            return paths
+    best = max(found, key=lambda folder: sum(path is not None for path in found[folder]))
+    missing = [
+        f"{stem}-{kind}" for (stem, kind), path in zip(_FILES, found[best], strict=True) if path is None
+    ]
+    partly = f" ({shown(best)} has the others)" if len(missing) < len(_FILES) else ""
+    raise NotFoundError(
+        f"data set 'mnist': {', '.join(missing)} not found{partly}; looked in "
+        f"{', '.join(shown(folder) for folder in found)} for these names, with '-idx' or '.idx', "
+        f"plain or .gz, all four in one folder. {_REMEDY}"
+    )
+
+
+def _read_split(images_path: Path, labels_path: Path) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    labels = read_idx(labels_path, [None])
+    if labels.max() >= _CLASSES:
+        first = int(np.argmax(labels >= _CLASSES))
+        raise DataLossError(
+            f"{shown(labels_path)} is damaged: label {first} is {labels[first]}, "
+            f"and labels are 0..{_CLASSES - 1}; get it again"
+        )
+    images = read_idx(images_path, [None, _SIZE, _SIZE])
+    if len(images) != len(labels):
+        raise DataLossError(
+            f"{shown(images_path)} holds {len(images)} pictures and {shown(labels_path)} {len(labels)} "
+            "labels: they do not belong together; get both again"
+        )
+    return images[..., np.newaxis], labels.astype(np.int64)
+
+
+def load_mnist(data_dir: str | os.PathLike[str] | None = None) -> tuple[Dataset, Dataset]:
+    """The two splits, uint8 [n, 28, 28, 1], 10 classes: 60000 and 10000 pictures in the published files.
+
+    Files of the same format and names (Fashion-MNIST, EMNIST digits) are read as well. `data_dir`, or else
+    the environment's TENSORBOW_DATA, is searched itself and below mnist, MNIST/raw, MNIST and raw.
+    NotFoundError says what was looked for and where to get it; DataLossError names the damaged file.
+    """
+    root = data_folder(data_dir, "mnist", _REMEDY)
+    train_images, train_labels, test_images, test_labels = _find(root)
+    test = _read_split(test_images, test_labels)  # the small ones first: their faults show at once
+    train = _read_split(train_images, train_labels)
+    mean, std = pixel_statistics(train[0])
+    if std == 0:
+        raise DataLossError(f"{shown(train_images)} is damaged: all its pixels are equal; get it again")
+    return (
+        Dataset("mnist/train", *train, _CLASSES, mean, std),
+        Dataset("mnist/test", *test, _CLASSES, mean, std),
+    )

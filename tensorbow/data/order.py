@@ -1,0 +1,105 @@
+"""Which examples make up which batch: a pure function of (seed, epoch, number)."""
+
+from __future__ import annotations
+
+import operator
+import threading
+from collections import OrderedDict
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tensorbow.data.philox import Purpose, permutation
+from tensorbow.errors import InvalidArgumentError, OutOfRangeError
+
+_CACHED_EPOCHS = 2  # at the border of two epochs the replicas ask for both
+_WORD = 1 << 64
+
+
+def checked_integer(what: str, value: int, minimum: int, maximum: int | None = None) -> int:
+    """`value` as an int within the bounds; InvalidArgumentError that names `what` otherwise."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise InvalidArgumentError(f"{what} must be an integer; got {value!r}") from None
+    if number < minimum or (maximum is not None and number > maximum):
+        bounds = f"at least {minimum}" if maximum is None else f"in {minimum}..{maximum}"
+        raise InvalidArgumentError(f"{what} must be {bounds}; got {number}")
+    return number
+
+
+class BatchOrder:
+    """Cuts a shuffled epoch into batches.
+
+    Epoch e is a permutation of the examples, drawn from Philox keyed by (seed, e); batch n holds its
+    entries n * batch_size .. (n+1) * batch_size - 1. Batches of an epoch are therefore disjoint. The last,
+    incomplete batch of an epoch is dropped; other examples fall into it each epoch. Safe to share between
+    threads.
+
+    In a round of k replicas, round r of an epoch takes the batches r * k .. r * k + k - 1, and batch n goes
+    to replica n mod k.
+    """
+
+    def __init__(self, examples: int, batch_size: int, seed: int) -> None:
+        """InvalidArgumentError when there are fewer examples than one batch needs, or for a bad number."""
+        self.examples = checked_integer("examples", examples, 1)
+        self.batch_size = checked_integer("batch_size", batch_size, 1)
+        self.seed = checked_integer("seed", seed, 0, _WORD - 1)
+        if self.examples < self.batch_size:
+            raise InvalidArgumentError(
+                f"{self.examples} examples do not fill one batch of {self.batch_size}; "
+                "use a smaller batch_size"
+            )
+        self._lock = threading.Lock()
+        self._permutations: OrderedDict[int, NDArray[np.int64]] = OrderedDict()
+
+    def __repr__(self) -> str:
+        return f"BatchOrder(examples={self.examples}, batch_size={self.batch_size}, seed={self.seed})"
+
+    @property
+    def batches_per_epoch(self) -> int:
+        """Complete batches in one epoch."""
+        return self.examples // self.batch_size
+
+    def rounds_per_epoch(self, replicas: int) -> int:
+        """Complete rounds of `replicas` batches in one epoch; what is left over is dropped that epoch.
+
+        InvalidArgumentError when an epoch has too few batches for one round.
+        """
+        replicas = checked_integer("replicas", replicas, 1)
+        rounds = self.batches_per_epoch // replicas
+        if rounds == 0:
+            raise InvalidArgumentError(
+                f"{self.examples} examples make {self.batches_per_epoch} batches of {self.batch_size}, fewer "
+                f"than the {replicas} that one round of {replicas} replicas needs; use a smaller "
+                "batch_size or fewer replicas"
+            )
+        return rounds
+
+    def indices(self, epoch: int, number: int) -> NDArray[np.int64]:
+        """The examples of batch `number` of `epoch`: int64 [batch_size], read-only.
+
+        OutOfRangeError when the epoch has no such batch; InvalidArgumentError for a bad epoch.
+        """
+        epoch = checked_integer("epoch", epoch, 0, _WORD - 1)
+        number = operator.index(number)
+        if not 0 <= number < self.batches_per_epoch:
+            raise OutOfRangeError(
+                f"an epoch has the batches 0..{self.batches_per_epoch - 1} "
+                f"({self.examples} examples, batch_size {self.batch_size}); got {number}"
+            )
+        begin = number * self.batch_size
+        return self._permutation(epoch)[begin : begin + self.batch_size]
+
+    def _permutation(self, epoch: int) -> NDArray[np.int64]:
+        with self._lock:  # held while drawing: a second thread waits for the same result
+            found = self._permutations.get(epoch)
+            if found is None:
+                found = permutation(self.examples, Purpose.BATCH_ORDER, key=(self.seed, epoch))
+                found.flags.writeable = False
+                self._permutations[epoch] = found
+                while len(self._permutations) > _CACHED_EPOCHS:
+                    self._permutations.popitem(last=False)
+            else:
+                self._permutations.move_to_end(epoch)
+            return found

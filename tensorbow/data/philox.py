@@ -1,0 +1,42 @@
+"""Random words that are a pure function of a key: what every shuffle and picture here is made of.
+
+Only the raw words of NumPy's Philox4x64 are used. NumPy promises that these never change, which it does
+not of `Generator.permutation` and the like, so an order written down in a checkpoint stays the same order.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+class Purpose(IntEnum):
+    """What words are drawn for: the highest word of the counter, so that equal keys never overlap."""
+
+    BATCH_ORDER = 1
+    DIGITS_SPLIT = 2
+    SYNTHETIC_PATTERN = 3
+    SYNTHETIC_EXAMPLES = 4
+
+
+def random_words(count: int, purpose: Purpose, key: tuple[int, int]) -> NDArray[np.uint64]:
+    """The first `count` words, uint64 [count], of (purpose, key); each part of the key is in 0..2**64-1."""
+    generator = np.random.Philox(
+        counter=np.array([0, 0, 0, purpose], np.uint64), key=np.array(key, dtype=np.uint64)
+    )
+    words: NDArray[np.uint64] = generator.random_raw(count)
+    return words
+
+
+def random_bytes(count: int, purpose: Purpose, key: tuple[int, int]) -> NDArray[np.uint8]:
+    """The same as uint8 [count], in little-endian order on every machine."""
+    words = random_words(-(-count // 8), purpose, key)
+    return words.astype("<u8", copy=False).view(np.uint8)[:count]
+
+
+def permutation(count: int, purpose: Purpose, key: tuple[int, int]) -> NDArray[np.int64]:
+    """A uniform permutation of 0..count-1, int64 [count]: the order that sorts the key's first words."""
+    words = random_words(count, purpose, key)
+    return np.argsort(words, kind="stable").astype(np.int64, copy=False)

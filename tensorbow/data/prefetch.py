@@ -1,0 +1,286 @@
+"""Fills batches ahead of use, in a background thread."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tensorbow.data.dataset import Dataset
+from tensorbow.data.order import BatchOrder, checked_integer
+from tensorbow.data.slots import Claim, SlotRing
+from tensorbow.errors import (
+    AbortedError,
+    CancelledError,
+    FailedPreconditionError,
+    InvalidArgumentError,
+    OutOfRangeError,
+)
+
+HostSlot = tuple[NDArray[np.float32], NDArray[np.int64]]
+"""Where one batch lands: images float32 [batch_size, height, width, channels], labels int64 [batch_size]."""
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """One batch of one replica, in slot `slot` of its replica until it is released.
+
+    `number` is its number within the epoch (BatchOrder), `round` the epoch's round it belongs to;
+    images: float32 [batch_size, height, width, channels], normalised; labels: int64 [batch_size].
+    """
+
+    replica: int
+    epoch: int
+    round: int
+    number: int
+    images: NDArray[np.float32]
+    labels: NDArray[np.int64]
+    slot: int
+    claim: Claim
+
+
+class Prefetcher:
+    """Keeps up to `depth` batches per replica filled ahead of use, in one background thread.
+
+    What a replica gets, and in which order, is a pure function of (dataset, order, replicas, start),
+    whatever the timing or the depth: round by round, over the borders of epochs. The replica furthest
+    behind is served first, and one that does not release its slots holds up no other. A batch's arrays
+    are its slot's memory: valid until `release`, overwritten at some time after it.
+
+    Without `on_ready`, consumers call `take`. With it, each batch is handed to `on_ready(replica, batch)`
+    in the background thread, with no lock held; it may be called before this constructor has returned,
+    never after `close` has. `on_error(error)` is then called once should the thread fail. Callbacks should
+    only pass the word on: nothing is filled while they run.
+
+    Use it in a `with` statement, or call `close`. All methods are safe from any thread.
+    """
+
+    def __init__(
+        self,
+        dataset: Dataset,
+        order: BatchOrder,
+        replicas: int,
+        depth: int = 2,
+        start: tuple[int, int] = (0, 0),
+        on_ready: Callable[[int, Batch], None] | None = None,
+        *,
+        on_error: Callable[[AbortedError], None] | None = None,
+        max_rounds: int | None = None,
+        epochs: int | None = None,
+        slots: Sequence[Sequence[HostSlot]] | None = None,
+    ) -> None:
+        """Starts the thread at round start[1] of epoch start[0].
+
+        The end comes after `max_rounds` rounds from there, or before epoch number `epochs`, whichever is
+        first; with neither it never comes. `slots[replica][slot]` gives the arrays to fill (pinned memory,
+        a device's input region) and replaces `depth`; the caller keeps them alive until `close` and sees to
+        it that they do not overlap. InvalidArgumentError when something does not fit together.
+        """
+        self.replicas = checked_integer("replicas", replicas, 1)
+        self.rounds_per_epoch = order.rounds_per_epoch(self.replicas)
+        if order.examples != len(dataset):
+            raise InvalidArgumentError(
+                f"prefetch: the order is over {order.examples} examples, "
+                f"but data set {dataset.name!r} has {len(dataset)}"
+            )
+        epoch = checked_integer("start epoch", start[0], 0)
+        round_ = checked_integer("start round", start[1], 0, self.rounds_per_epoch)
+        self._first_round = epoch * self.rounds_per_epoch + round_  # counted from epoch 0
+        limits = []
+        if max_rounds is not None:
+            limits.append(checked_integer("max_rounds", max_rounds, 0))
+        if epochs is not None:
+            last = checked_integer("epochs", epochs, 0) * self.rounds_per_epoch
+            limits.append(max(0, last - self._first_round))
+        self._dataset, self._order = dataset, order
+        self._on_ready, self._on_error = on_ready, on_error
+        self._slots = self._allocated(checked_integer("depth", depth, 1)) if slots is None else slots
+        self._check_slots()
+        self._ring = SlotRing([len(lane) for lane in self._slots], min(limits, default=None))
+
+        # One lock guards the ring and the two fields below; the thread waits on _room, consumers on _filled.
+        self._lock = threading.Lock()
+        self._room = threading.Condition(self._lock)
+        self._filled = threading.Condition(self._lock)
+        self._closed = False
+        self._failure: tuple[str, BaseException] | None = None
+        self._lent: dict[Claim, Batch] = {}
+        self._thread = threading.Thread(target=self._run, name="tensorbow-prefetch", daemon=True)
+        self._thread.start()
+
+    def take(self, replica: int, timeout: float | None = None) -> Batch:
+        """The replica's next batch; waits for it, at most `timeout` seconds.
+
+        FailedPreconditionError when it is not there in time or batches go to `on_ready`; OutOfRangeError
+        after the last one; AbortedError when the background thread failed and what it had filled before is
+        used up; CancelledError when the prefetcher is closed, also while waiting.
+        """
+        replica = checked_integer("replica", replica, 0, self.replicas - 1)
+        if self._on_ready is not None:
+            raise FailedPreconditionError(
+                "this prefetcher hands its batches to on_ready: there is none to take"
+            )
+        deadline = None if timeout is None else time.monotonic() + timeout
+        with self._lock:
+            while True:
+                if self._closed:
+                    raise CancelledError(f"the prefetcher is closed: replica {replica} gets no more batches")
+                claim = self._ring.lend(replica)
+                if claim is not None:
+                    batch = self._lent[claim] = self._batch(claim)
+                    return batch
+                if self._failure is not None:
+                    raise self._aborted()
+                if self._ring.finished(replica):
+                    raise OutOfRangeError(
+                        f"replica {replica} has had its last batch, round {self._ring.steps} from the start"
+                    )
+                left = None if deadline is None else deadline - time.monotonic()
+                if left is not None and left <= 0:
+                    lent, depth = self._ring.lent_count(replica), len(self._slots[replica])
+                    raise FailedPreconditionError(
+                        f"no batch for replica {replica} within {timeout} s; "
+                        f"{lent} of its {depth} slots wait for their release"
+                    )
+                self._filled.wait(left)
+
+    def release(self, batch: Batch) -> None:
+        """Gives the batch's slot back, to be filled again. FailedPreconditionError for a second time.
+
+        After `close` it does nothing.
+        """
+        with self._lock:
+            if self._closed:
+                return
+            if self._lent.get(batch.claim) is not batch:
+                raise FailedPreconditionError(
+                    f"batch {batch.number} of epoch {batch.epoch} (replica {batch.replica}, slot "
+                    f"{batch.slot}) is not lent: a batch is released once, to the prefetcher it came from"
+                )
+            del self._lent[batch.claim]
+            self._ring.give_back(batch.claim)
+            self._room.notify()
+
+    def close(self, timeout: float = 10.0) -> None:
+        """Ends the thread and waits for it; consumers that wait get CancelledError. May be called again.
+
+        From a callback it only asks for the end. AbortedError when the thread is still busy after `timeout`
+        seconds, which only a callback or a data set that does not return can cause.
+        """
+        with self._lock:
+            self._closed = True
+            self._room.notify_all()
+            self._filled.notify_all()
+        if threading.current_thread() is self._thread:
+            return
+        self._thread.join(timeout)
+        if self._thread.is_alive():
+            raise AbortedError(
+                f"the prefetch thread did not end within {timeout} s: "
+                "a callback or the data set's fill does not return"
+            )
+
+    def __enter__(self) -> Prefetcher:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def _run(self) -> None:
+        claim: Claim | None = None
+        try:
+            scratch = np.empty((self._order.batch_size, *self._dataset.image_shape), np.uint8)
+            while (claim := self._next_claim()) is not None:
+                self._fill(claim, scratch)
+                batch = self._publish(claim)
+                if batch is not None and self._on_ready is not None:
+                    self._on_ready(claim.replica, batch)
+        except BaseException as error:
+            self._fail(claim, error)
+
+    def _next_claim(self) -> Claim | None:
+        """Waits for room; None when there is nothing more to do."""
+        with self._lock:
+            while not self._closed and not self._ring.all_claimed:
+                claim = self._ring.claim()
+                if claim is not None:
+                    return claim
+                self._room.wait()
+            return None
+
+    def _fill(self, claim: Claim, scratch: NDArray[np.uint8]) -> None:
+        epoch, _, number = self._position(claim)
+        images, labels = self._slots[claim.replica][claim.slot]
+        self._dataset.fill(self._order.indices(epoch, number), images, labels, scratch)
+
+    def _publish(self, claim: Claim) -> Batch | None:
+        """Makes the batch ready; returns it when it goes to `on_ready`."""
+        with self._lock:
+            self._ring.filled(claim)
+            if self._closed:
+                return None
+            if self._on_ready is None:
+                self._filled.notify_all()
+                return None
+            lent = self._ring.lend(claim.replica)
+            if lent is None:
+                return None
+            batch = self._lent[lent] = self._batch(lent)
+            return batch
+
+    def _fail(self, claim: Claim | None, error: BaseException) -> None:
+        where = ""
+        if claim is not None:
+            epoch, round_, _ = self._position(claim)
+            where = f" at epoch {epoch}, round {round_}, replica {claim.replica}"
+        text = " ".join(str(error).split())
+        with self._lock:
+            self._failure = f"the prefetch thread failed{where}: {type(error).__name__}: {text}", error
+            self._filled.notify_all()
+            closed = self._closed
+        if self._on_error is not None and not closed:
+            self._on_error(self._aborted())
+
+    def _aborted(self) -> AbortedError:
+        message, cause = self._failure or ("the prefetch thread failed", None)
+        aborted = AbortedError(message)
+        aborted.__cause__ = cause
+        return aborted
+
+    def _position(self, claim: Claim) -> tuple[int, int, int]:
+        """(epoch, round, number) of the claim's batch."""
+        epoch, round_ = divmod(self._first_round + claim.step, self.rounds_per_epoch)
+        return epoch, round_, round_ * self.replicas + claim.replica
+
+    def _batch(self, claim: Claim) -> Batch:
+        epoch, round_, number = self._position(claim)
+        images, labels = self._slots[claim.replica][claim.slot]
+        return Batch(claim.replica, epoch, round_, number, images, labels, claim.slot, claim)
+
+    def _allocated(self, depth: int) -> list[list[HostSlot]]:
+        shape = (self._order.batch_size, *self._dataset.image_shape)
+        return [
+            [(np.zeros(shape, np.float32), np.zeros(shape[:1], np.int64)) for _ in range(depth)]
+            for _ in range(self.replicas)
+        ]
+
+    def _check_slots(self) -> None:
+        shape = (self._order.batch_size, *self._dataset.image_shape)
+        if len(self._slots) != self.replicas or not all(self._slots):
+            raise InvalidArgumentError(
+                f"prefetch: slots must hold at least one for each of {self.replicas} replicas; "
+                f"got {[len(lane) for lane in self._slots]}"
+            )
+        for replica, lane in enumerate(self._slots):
+            for images, labels in lane:
+                fits = images.shape == shape and images.dtype == np.float32
+                if not fits or labels.shape != shape[:1] or labels.dtype != np.int64:
+                    raise InvalidArgumentError(
+                        f"prefetch: slots of replica {replica} must be float32 {list(shape)} and "
+                        f"int64 {[shape[0]]}; got {images.dtype} {list(images.shape)} "
+                        f"and {labels.dtype} {list(labels.shape)}"
+                    )
