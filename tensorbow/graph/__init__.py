@@ -1,0 +1,60 @@
+"""The dataflow graph: definitions, operations, tensors, names, scopes."""
+
+from tensorbow.graph.build import convert_to_tensor, graph_of, register_tensor_conversion
+from tensorbow.graph.defaults import default_session, get_default_session, require_session
+from tensorbow.graph.definition import (
+    NOT_DIFFERENTIABLE,
+    REQUIRED,
+    Attrs,
+    Kernel,
+    KernelCall,
+    NodeSpec,
+    OpDef,
+    gradient_of,
+)
+from tensorbow.graph.graph import (
+    GLOBAL_VARIABLES,
+    LOSSES,
+    TRAINABLE_VARIABLES,
+    Graph,
+    control_dependencies,
+    device,
+    get_default_graph,
+    name_scope,
+    reset_default_graph,
+    set_random_seed,
+)
+from tensorbow.graph.operation import Operation, Tensor
+from tensorbow.graph.source import UserLine, blame, user_line
+
+__all__ = [
+    "GLOBAL_VARIABLES",
+    "LOSSES",
+    "NOT_DIFFERENTIABLE",
+    "REQUIRED",
+    "TRAINABLE_VARIABLES",
+    "Attrs",
+    "Graph",
+    "Kernel",
+    "KernelCall",
+    "NodeSpec",
+    "OpDef",
+    "Operation",
+    "Tensor",
+    "UserLine",
+    "blame",
+    "control_dependencies",
+    "convert_to_tensor",
+    "default_session",
+    "device",
+    "get_default_graph",
+    "get_default_session",
+    "gradient_of",
+    "graph_of",
+    "name_scope",
+    "register_tensor_conversion",
+    "require_session",
+    "reset_default_graph",
+    "set_random_seed",
+    "user_line",
+]

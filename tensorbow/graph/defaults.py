@@ -1,0 +1,45 @@
+"""What is current in a thread: the graphs and sessions entered by `with`."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from tensorbow.errors import FailedPreconditionError
+
+
+class _Stack(threading.local):
+    """One list per thread, the innermost last."""
+
+    def __init__(self) -> None:
+        self.stack: list[Any] = []
+
+
+default_graphs = _Stack()
+_sessions = _Stack()
+
+
+def get_default_session() -> Any:
+    """The innermost session entered by `with` in this thread, or None."""
+    return _sessions.stack[-1] if _sessions.stack else None
+
+
+@contextmanager
+def default_session(session: Any) -> Iterator[None]:
+    """Makes a session the one that `eval` and `run` use in this thread."""
+    stack = _sessions.stack
+    stack.append(session)
+    try:
+        yield
+    finally:
+        stack.pop()
+
+
+def require_session(session: Any, what: str) -> Any:
+    """The given session, else the default one. Raises FailedPreconditionError when there is none."""
+    runner = session if session is not None else get_default_session()
+    if runner is None:
+        raise FailedPreconditionError(f"{what}: no session; use `with tb.Session():` or give session=")
+    return runner

@@ -1,0 +1,307 @@
+"""The graph: operations in the order of the program, their names and their scopes."""
+
+from __future__ import annotations
+
+import difflib
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from tensorbow.devices.names import DeviceName
+from tensorbow.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError, TensorBowError
+from tensorbow.graph.defaults import default_graphs
+from tensorbow.graph.definition import Attrs, OpDef
+from tensorbow.graph.dot import render_dot
+from tensorbow.graph.names import UniqueNames, check_scope_name
+from tensorbow.graph.operation import Operation, Tensor
+from tensorbow.graph.source import blame, user_line
+
+GLOBAL_VARIABLES = "variables"
+TRAINABLE_VARIABLES = "trainable_variables"
+LOSSES = "losses"
+
+
+class Graph:
+    """A dataflow graph (TensorFlow white paper, section 2).
+
+    Operations are only ever added, so their order of creation is a valid order of execution, and
+    the graph may grow between runs. Building is for one thread at a time; running reads only.
+    """
+
+    def __init__(self) -> None:
+        self.seed: int | None = None  # set by `set_random_seed`
+        self._operations: list[Operation] = []
+        self._by_name: dict[str, Operation] = {}
+        self._consumers: dict[Tensor, list[Operation]] = {}
+        self._names = UniqueNames()
+        self._collections: dict[str, list[Any]] = {}
+        self._finalized = False
+        self._scope = ""  # the current name scope, without its slash
+        self._controls: list[tuple[Operation, ...]] = []
+        self._devices: list[str | Callable[[Operation], str] | None] = []
+        self._lock = threading.RLock()
+
+    # Building ---------------------------------------------------------------------------------
+
+    def create_op(
+        self, definition: OpDef, inputs: Sequence[Tensor], attrs: Attrs, name: str | None = None
+    ) -> Operation:
+        """Adds an operation. Raises InvalidArgumentError when the inputs do not fit its spec,
+        FailedPreconditionError when the graph is finalized.
+        """
+        with self._lock:
+            self._check_growable(f"add a {definition.name}")
+            for tensor in inputs:
+                if tensor.graph is not self:
+                    raise InvalidArgumentError(
+                        f"{definition.name}: input {tensor.name} is from another graph; "
+                        "build all of one computation in one graph"
+                    )
+            source = user_line()
+            try:
+                specs = definition.infer([t.spec for t in inputs], attrs)
+            except TensorBowError as error:
+                raise type(error)(blame(definition.name, name or "", error, source)) from None
+            full_name = self._full_name(name or definition.name)
+            op = Operation(
+                self,
+                len(self._operations),
+                full_name,
+                definition,
+                tuple(inputs),
+                dict(attrs),
+                self._control_inputs(inputs),
+                "",
+                source,
+                specs,
+            )
+            op.device = self._device_for(op)
+            self._operations.append(op)
+            self._by_name[full_name] = op
+            for tensor in dict.fromkeys(inputs):
+                self._consumers.setdefault(tensor, []).append(op)
+            return op
+
+    def _check_growable(self, what: str) -> None:
+        if self._finalized:
+            raise FailedPreconditionError(f"cannot {what}: the graph is finalized; build before finalize()")
+
+    def _full_name(self, name: str) -> str:
+        if name.endswith("/"):  # the name of a scope, which is unique already
+            if name[:-1] in self._by_name:
+                raise InvalidArgumentError(f"the graph has an operation '{name[:-1]}' already")
+            self._names.mark(name[:-1])
+            return name[:-1]
+        return self.unique_name(name)
+
+    def unique_name(self, name: str, mark_as_used: bool = True) -> str:
+        """`name` under the current scope, with `_1`, `_2`, ... when it is taken."""
+        full = f"{self._scope}/{name}" if self._scope else name
+        return self._names.claim(full) if mark_as_used else self._names.peek(full)
+
+    def finalize(self) -> None:
+        """Makes the graph read-only."""
+        self._finalized = True
+
+    @property
+    def finalized(self) -> bool:
+        """Whether `finalize` was called."""
+        return self._finalized
+
+    # Looking up -------------------------------------------------------------------------------
+
+    @property
+    def version(self) -> int:
+        """The number of operations: grows with every one that is added."""
+        return len(self._operations)
+
+    def get_operations(self) -> list[Operation]:
+        """All operations in order of creation."""
+        return list(self._operations)
+
+    def get_operation_by_name(self, name: str) -> Operation:
+        """The operation of that name. Raises NotFoundError, naming the closest ones."""
+        op = self._by_name.get(name)
+        if op is None:
+            near = difflib.get_close_matches(name, list(self._by_name), 3)
+            hint = f"; did you mean {', '.join(near)}?" if near else ""
+            raise NotFoundError(f"the graph has no operation '{name}'{hint}")
+        return op
+
+    def get_tensor_by_name(self, name: str) -> Tensor:
+        """The tensor `"op:index"`. Raises NotFoundError."""
+        op_name, colon, index = name.rpartition(":")
+        if not colon or not index.isdigit():
+            raise InvalidArgumentError(
+                f"'{name}' is no tensor name: expected 'operation:index', as in 'add:0'"
+            )
+        op = self.get_operation_by_name(op_name)
+        if int(index) >= len(op.outputs):
+            has = f"outputs 0 to {len(op.outputs) - 1}" if op.outputs else "no outputs"
+            raise NotFoundError(f"the graph has no tensor '{name}': {op.type} {op_name} has {has}")
+        return op.outputs[int(index)]
+
+    def as_graph_element(self, obj: Any) -> Operation | Tensor:
+        """An operation or tensor of this graph from an object, a name, or a thing that has one."""
+        if hasattr(obj, "_as_graph_element"):
+            obj = obj._as_graph_element()
+        if isinstance(obj, str):
+            return self.get_tensor_by_name(obj) if ":" in obj else self.get_operation_by_name(obj)
+        if not isinstance(obj, (Operation, Tensor)):
+            raise InvalidArgumentError(
+                f"expected a tensor, an operation, a variable or a name, got {type(obj).__name__} {obj!r}"
+            )
+        if obj.graph is not self:
+            raise InvalidArgumentError(
+                f"{obj.name} is not an element of this graph; use a session of the graph it was made in"
+            )
+        return obj
+
+    def consumers(self, tensor: Tensor) -> list[Operation]:
+        """The operations that read a tensor, in order of creation."""
+        return list(self._consumers.get(tensor, ()))
+
+    # Collections ------------------------------------------------------------------------------
+
+    def add_to_collection(self, name: str, value: Any) -> None:
+        """Appends to a named list, for example `TRAINABLE_VARIABLES`."""
+        self._check_growable(f"add to collection {name}")
+        self._collections.setdefault(name, []).append(value)
+
+    def get_collection(self, name: str) -> list[Any]:
+        """A copy of a named list; empty when there is none."""
+        return list(self._collections.get(name, ()))
+
+    # Scopes -----------------------------------------------------------------------------------
+
+    @contextmanager
+    def name_scope(self, name: str | None) -> Iterator[str]:
+        """Prefixes the names of ops made inside; yields the scope with its slash.
+
+        `None` or "" goes back to the root; a name that ends with "/" re-enters that very scope.
+        """
+        before = self._scope
+        if name:
+            check_scope_name(name, nested=bool(before))
+        if not name:
+            self._scope = ""
+        elif name.endswith("/"):
+            self._scope = name[:-1]
+        else:
+            self._scope = self.unique_name(name)
+        try:
+            yield f"{self._scope}/" if self._scope else ""
+        finally:
+            self._scope = before
+
+    @contextmanager
+    def control_dependencies(self, inputs: Iterable[Any] | None) -> Iterator[None]:
+        """Ops made inside run after `inputs`; `None` clears the dependencies of outer scopes."""
+        before = self._controls
+        if inputs is None:
+            self._controls = []
+        else:
+            ops = []
+            for item in inputs:
+                element = self.as_graph_element(item)
+                ops.append(element.op if isinstance(element, Tensor) else element)
+            self._controls = [*before, tuple(ops)]
+        try:
+            yield
+        finally:
+            self._controls = before
+
+    @property
+    def has_control_dependencies(self) -> bool:
+        """Whether an op made now would get control inputs."""
+        return any(self._controls)
+
+    def _control_inputs(self, inputs: Sequence[Tensor]) -> tuple[Operation, ...]:
+        producers = {t.op for t in inputs}
+        wanted = dict.fromkeys(op for scope in self._controls for op in scope)
+        return tuple(op for op in wanted if op not in producers)
+
+    @contextmanager
+    def device(self, device: str | Callable[[Operation], str] | None) -> Iterator[None]:
+        """Ops made inside are to run on `device` (`"/cpu:1"`, or a function of the op).
+
+        An inner scope overrides the parts it names; `None` ignores the outer scopes.
+        """
+        if isinstance(device, str):
+            DeviceName.parse(device)
+        before = self._devices
+        self._devices = [*before, device]
+        try:
+            yield
+        finally:
+            self._devices = before
+
+    def _device_for(self, op: Operation) -> str:
+        merged: DeviceName | None = None
+        for scope in self._devices:
+            if scope is None:
+                merged = None
+                continue
+            text = scope(op) if callable(scope) else scope
+            if text:
+                inner = DeviceName.parse(text)
+                merged = inner if merged is None else merged.merge(inner)
+        return "" if merged is None else str(merged)
+
+    @contextmanager
+    def as_default(self) -> Iterator[Graph]:
+        """Makes it the graph that ops are added to, in this thread."""
+        stack = default_graphs.stack
+        stack.append(self)
+        try:
+            yield self
+        finally:
+            stack.pop()
+
+    def to_dot(self, title: str = "graph") -> str:
+        """The graph as GraphViz DOT text."""
+        return render_dot(self.get_operations(), title)
+
+
+_process_default = Graph()
+
+
+def get_default_graph() -> Graph:
+    """The innermost `as_default` graph of this thread, or the one the whole process shares."""
+    stack: list[Graph] = default_graphs.stack
+    return stack[-1] if stack else _process_default
+
+
+def reset_default_graph() -> None:
+    """Replaces the process's default graph by an empty one. Raises inside `as_default`."""
+    global _process_default
+    if default_graphs.stack:
+        raise FailedPreconditionError("reset_default_graph inside `with graph.as_default()`: leave it first")
+    _process_default = Graph()
+
+
+def name_scope(name: str | None, default_name: str | None = None, values: Sequence[Any] = ()) -> Any:
+    """`Graph.name_scope` of the default graph, or of the graph of the tensors in `values`.
+
+    `default_name` is used when `name` is None.
+    """
+    graph = next(
+        (v.graph for v in values if isinstance(getattr(v, "graph", None), Graph)), get_default_graph()
+    )
+    return graph.name_scope(default_name if name is None else name)
+
+
+def control_dependencies(inputs: Iterable[Any] | None) -> Any:
+    """`Graph.control_dependencies` of the default graph."""
+    return get_default_graph().control_dependencies(inputs)
+
+
+def device(name: str | Callable[[Operation], str] | None) -> Any:
+    """`Graph.device` of the default graph."""
+    return get_default_graph().device(name)
+
+
+def set_random_seed(seed: int) -> None:
+    """The graph-level seed: random ops made afterwards draw the same numbers in every process."""
+    get_default_graph().seed = int(seed)

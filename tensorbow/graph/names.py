@@ -1,0 +1,55 @@
+"""TensorFlow's rules for names: which are legal, and how a taken one becomes unique."""
+
+from __future__ import annotations
+
+import re
+
+from tensorbow.errors import InvalidArgumentError
+
+_OP_NAME = re.compile(r"[A-Za-z0-9.][A-Za-z0-9_./>-]*")
+_NESTED_SCOPE = re.compile(r"[A-Za-z0-9_./>-]*")
+
+
+def check_scope_name(name: str, nested: bool) -> None:
+    """Raises InvalidArgumentError for a scope name TensorFlow would refuse."""
+    if not (_NESTED_SCOPE if nested else _OP_NAME).fullmatch(name):
+        raise InvalidArgumentError(
+            f"'{name}' is not a valid scope name: use letters, digits, '.', '_', '-', '/', '>'"
+            + ("" if nested else ", beginning with a letter, a digit or '.'")
+        )
+
+
+class UniqueNames:
+    """Names in use, without regard to case; `claim("a")` gives a, a_1, a_2, ..."""
+
+    def __init__(self) -> None:
+        self._next_suffix: dict[str, int] = {}
+
+    def claim(self, name: str) -> str:
+        """A unique form of `name`, from now on in use. Raises InvalidArgumentError."""
+        unique = self.peek(name)
+        self._next_suffix[name.lower()] = self._suffix_after(name, unique)
+        self._next_suffix.setdefault(unique.lower(), 1)
+        return unique
+
+    def mark(self, name: str) -> None:
+        """Takes a name as it is, whether in use or not."""
+        self._next_suffix.setdefault(name.lower(), 1)
+
+    def peek(self, name: str) -> str:
+        """What `claim` would give, without taking it."""
+        if not _OP_NAME.fullmatch(name):
+            raise InvalidArgumentError(
+                f"'{name}' is not a valid op name: use letters, digits, '.', '_', '-', '/', '>', "
+                "beginning with a letter, a digit or '.'"
+            )
+        suffix = self._next_suffix.get(name.lower())
+        if suffix is None:
+            return name
+        while f"{name}_{suffix}".lower() in self._next_suffix:
+            suffix += 1
+        return f"{name}_{suffix}"
+
+    @staticmethod
+    def _suffix_after(name: str, unique: str) -> int:
+        return 1 if unique == name else int(unique[len(name) + 1 :]) + 1

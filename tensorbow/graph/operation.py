@@ -1,0 +1,192 @@
+"""Operations and tensors: the nodes and edges of a graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from tensorbow.errors import InvalidArgumentError
+from tensorbow.graph.defaults import require_session
+from tensorbow.graph.definition import Attrs, OpDef
+from tensorbow.graph.source import UserLine
+from tensorbow.specs import DType, TensorShape, TensorSpec, as_dims, compatible, render_dims
+
+if TYPE_CHECKING:
+    from tensorbow.graph.graph import Graph
+
+
+class Tensor:
+    """One output of an operation: an edge of the graph, named `"op:index"`. Holds no value."""
+
+    __slots__ = ("_spec", "index", "op")
+    __array_priority__ = 100  # NumPy arrays on the left leave the operator to us
+
+    def __init__(self, op: Operation, index: int, spec: TensorSpec):
+        self.op = op
+        self.index = index
+        self._spec = spec
+
+    @property
+    def spec(self) -> TensorSpec:
+        """Static shape and dtype, and the value where it is known."""
+        return self._spec
+
+    @property
+    def name(self) -> str:
+        """`"op:index"`."""
+        return f"{self.op.name}:{self.index}"
+
+    @property
+    def graph(self) -> Graph:
+        """The graph it belongs to."""
+        return self.op.graph
+
+    @property
+    def device(self) -> str:
+        """The device its op was asked to be on, or ''."""
+        return self.op.device
+
+    @property
+    def dtype(self) -> DType:
+        """Element type."""
+        return self._spec.dtype
+
+    @property
+    def shape(self) -> TensorShape:
+        """Static shape."""
+        return TensorShape(self._spec.shape)
+
+    def get_shape(self) -> TensorShape:
+        """Static shape (TensorFlow's older name)."""
+        return self.shape
+
+    def set_shape(self, shape: Any) -> None:
+        """Adds to what is known of the shape. Raises InvalidArgumentError when it contradicts."""
+        dims = as_dims(shape)
+        known = self._spec.shape
+        if dims is None:
+            return
+        if not compatible(known, dims):
+            raise InvalidArgumentError(
+                f"set_shape of {self.name}: {render_dims(dims)} contradicts the known {self.shape}"
+            )
+        if known is not None:
+            dims = tuple(b if a is None else a for a, b in zip(known, dims, strict=True))
+        self._spec = TensorSpec(dims, self._spec.dtype, self._spec.value)
+
+    def consumers(self) -> list[Operation]:
+        """The operations that read this tensor, in order of creation."""
+        return self.op.graph.consumers(self)
+
+    def eval(self, feed_dict: Any = None, session: Any = None) -> Any:
+        """Its value, computed by the given or the default session."""
+        return require_session(session, f"eval of {self.name}").run(self, feed_dict)
+
+    def __repr__(self) -> str:
+        return f"<tb.Tensor '{self.name}' shape={self.shape} dtype={self.dtype.name}>"
+
+    def __iter__(self) -> Iterator[Tensor]:
+        raise TypeError(
+            f"{self.name} is a symbolic tensor: it cannot be iterated over; use session.run first"
+        )
+
+    def __array__(self, *args: Any, **kwargs: Any) -> Any:
+        raise TypeError(f"{self.name} is a symbolic tensor: it has no array; use session.run first")
+
+    def __bool__(self) -> bool:
+        raise TypeError(
+            f"{self.name} is a symbolic tensor: it has no truth value while the graph is built; "
+            "use tb.where or session.run first"
+        )
+
+    def __hash__(self) -> int:
+        return id(self)
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    # Arithmetic is installed by the ops layer, which lies above this one.
+    operators: ClassVar[set[str]] = set()
+
+    if TYPE_CHECKING:  # what the ops layer installs, for type checkers
+
+        def __add__(self, other: Any) -> Tensor: ...
+        def __radd__(self, other: Any) -> Tensor: ...
+        def __sub__(self, other: Any) -> Tensor: ...
+        def __rsub__(self, other: Any) -> Tensor: ...
+        def __mul__(self, other: Any) -> Tensor: ...
+        def __rmul__(self, other: Any) -> Tensor: ...
+        def __truediv__(self, other: Any) -> Tensor: ...
+        def __rtruediv__(self, other: Any) -> Tensor: ...
+        def __matmul__(self, other: Any) -> Tensor: ...
+        def __neg__(self) -> Tensor: ...
+        def __abs__(self) -> Tensor: ...
+        def __lt__(self, other: Any) -> Tensor: ...
+        def __le__(self, other: Any) -> Tensor: ...
+        def __gt__(self, other: Any) -> Tensor: ...
+        def __ge__(self, other: Any) -> Tensor: ...
+
+    @classmethod
+    def install_operator(cls, method: str, function: Callable[..., Any]) -> None:
+        """Makes `method` (for example `__add__`) of every tensor call an op."""
+
+        def operator(self: Tensor, *args: Any, **kwargs: Any) -> Any:
+            return function(self, *args, **kwargs)
+
+        operator.__name__ = method
+        operator.__doc__ = function.__doc__
+        setattr(cls, method, operator)
+        cls.operators.add(method)
+
+
+class Operation:
+    """A node of a graph: a definition with inputs, attributes and a name. Made by calling an op."""
+
+    __slots__ = (
+        "attrs",
+        "control_inputs",
+        "definition",
+        "device",
+        "graph",
+        "id",
+        "inputs",
+        "name",
+        "outputs",
+        "source",
+    )
+
+    def __init__(
+        self,
+        graph: Graph,
+        identity: int,
+        name: str,
+        definition: OpDef,
+        inputs: tuple[Tensor, ...],
+        attrs: Attrs,
+        control_inputs: tuple[Operation, ...],
+        device: str,
+        source: UserLine,
+        specs: tuple[TensorSpec, ...],
+    ):
+        self.graph = graph
+        self.id = identity  # position in the order of creation, which is the program's order
+        self.name = name
+        self.definition = definition
+        self.inputs = inputs
+        self.attrs = attrs
+        self.control_inputs = control_inputs
+        self.device = device
+        self.source = source
+        self.outputs = tuple(Tensor(self, index, spec) for index, spec in enumerate(specs))
+
+    @property
+    def type(self) -> str:
+        """The name of its definition, for example `MatMul`."""
+        return self.definition.name
+
+    def run(self, feed_dict: Any = None, session: Any = None) -> None:
+        """Runs it in the given or the default session."""
+        require_session(session, f"run of {self.name}").run(self, feed_dict)
+
+    def __repr__(self) -> str:
+        return f"<tb.Operation '{self.name}' type={self.type}>"

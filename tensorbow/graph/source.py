@@ -1,0 +1,50 @@
+"""The user's line that made an op, for error messages."""
+
+from __future__ import annotations
+
+import linecache
+import os
+import sys
+from dataclasses import dataclass
+
+# As frames spell it, which may be a relative path.
+_ROOT = os.path.dirname(os.path.dirname(os.path.dirname((lambda: 0).__code__.co_filename)))
+_LIBRARY = tuple(
+    os.path.join(_ROOT, package) + os.sep
+    for package in ("tensorbow", "scheduler", "replicator", "allocators")
+)
+_MODELS = os.path.join(_ROOT, "tensorbow", "models") + os.sep  # shipped models are programs like any user's
+
+
+@dataclass(frozen=True, slots=True)
+class UserLine:
+    """File, line and function of a call into the library."""
+
+    file: str
+    line: int
+    function: str
+
+    def __str__(self) -> str:
+        text = linecache.getline(self.file, self.line).strip()
+        where = f"{self.file}:{self.line} in {self.function}"
+        return f"{where}: {text}" if text else where
+
+
+def user_line() -> UserLine:
+    """The innermost frame outside this library, which is told by the files, not by module names."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None:
+        file = frame.f_code.co_filename
+        if not file.startswith(_LIBRARY) or file.startswith(_MODELS):
+            break
+        frame = frame.f_back
+    code = frame.f_code
+    return UserLine(code.co_filename, frame.f_lineno, code.co_name)
+
+
+def blame(kind: str, name: str, error: BaseException, source: UserLine | None) -> str:
+    """An error's text behind the op it is about, with the line that made the op; in one line."""
+    text = " ".join(str(error).split()) or type(error).__name__
+    label = f"{kind} {name}" if name else kind
+    made = f" (made at {source})" if source is not None else ""
+    return f"{label}: {text.removeprefix(f'{kind}: ')}{made}"

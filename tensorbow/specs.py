@@ -1,0 +1,252 @@
+"""Dtypes, static shapes and tensor specs: what is known of a tensor before it exists."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from tensorbow.errors import InvalidArgumentError
+
+Dims: TypeAlias = "tuple[int | None, ...]"
+Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
+
+
+class DType:
+    """An element type. Compares and hashes by name; `DType(x)` is never needed, `as_dtype(x)` is."""
+
+    __slots__ = ("as_numpy_dtype", "is_floating", "is_integer", "name", "size")
+
+    def __init__(self, name: str):
+        numpy_dtype = np.dtype(name)
+        self.name = name
+        self.as_numpy_dtype: np.dtype[Any] = numpy_dtype
+        self.size: int = numpy_dtype.itemsize  # bytes
+        self.is_floating = numpy_dtype.kind == "f"
+        self.is_integer = numpy_dtype.kind in "iu"
+
+    def __repr__(self) -> str:
+        return f"tb.{self.name}"
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, DType):
+            return self.name == other.name
+        if other is None:  # which NumPy takes for float64
+            return False
+        try:
+            return bool(self.as_numpy_dtype == np.dtype(other))  # type: ignore[call-overload]
+        except TypeError:
+            return NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self.as_numpy_dtype)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return as_dtype, (self.name,)
+
+
+float32 = DType("float32")
+float64 = DType("float64")
+int32 = DType("int32")
+int64 = DType("int64")
+uint8 = DType("uint8")
+bool_ = DType("bool")
+
+DTYPES: dict[str, DType] = {d.name: d for d in (float32, float64, int32, int64, uint8, bool_)}
+FLOATING = (float32, float64)
+NUMERIC = (float32, float64, int32, int64, uint8)
+
+
+def as_dtype(value: Any) -> DType:
+    """The DType named by a DType, a NumPy dtype, a Python type or a name.
+
+    Raises InvalidArgumentError for a type this library has no kernels for.
+    """
+    if isinstance(value, DType):
+        return value
+    if value is int:  # Python's int is int32 here, as in TensorFlow
+        return int32
+    if value is float:
+        return float32
+    try:
+        name = repr(value) if value is None else np.dtype(value).name
+    except (TypeError, ValueError):
+        name = repr(value)
+    if name not in DTYPES:
+        raise InvalidArgumentError(f"dtype {name} is not supported: use one of {', '.join(DTYPES)}")
+    return DTYPES[name]
+
+
+class UnknownRankError(Exception):
+    """Raised inside a spec rule that asks for the dimensions of a tensor of unknown rank."""
+
+
+class TensorShape(Sequence["int | None"]):
+    """A static shape as users see it: a sequence of int or None, or of unknown rank (`dims` is None)."""
+
+    __slots__ = ("dims",)
+
+    def __init__(self, dims: Any):
+        """`dims`: anything that speaks of a shape: None, an int, a sequence of int, None or -1."""
+        self.dims: Dims | None = as_dims(dims)
+
+    @property
+    def ndims(self) -> int | None:
+        """The rank, or None."""
+        return None if self.dims is None else len(self.dims)
+
+    @property
+    def rank(self) -> int | None:
+        """The rank, or None."""
+        return self.ndims
+
+    def as_list(self) -> list[int | None]:
+        """The dimensions as a list. Raises ValueError when the rank is unknown."""
+        return list(self._known())
+
+    def is_fully_defined(self) -> bool:
+        """Whether every dimension is known."""
+        return self.dims is not None and None not in self.dims
+
+    def num_elements(self) -> int | None:
+        """The number of elements, or None when a dimension is unknown."""
+        if self.dims is None or None in self.dims:
+            return None
+        return math.prod(d for d in self.dims if d is not None)
+
+    def _known(self) -> Dims:
+        if self.dims is None:
+            raise ValueError("the rank of this shape is unknown: give the placeholder a shape")
+        return self.dims
+
+    def __len__(self) -> int:
+        return len(self._known())
+
+    def __iter__(self) -> Iterator[int | None]:
+        return iter(self._known())
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._known()[index]
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, TensorShape):
+            return self.dims == other.dims
+        if isinstance(other, (tuple, list)):
+            return self.dims is not None and self.dims == tuple(other)
+        return NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self.dims)
+
+    def __repr__(self) -> str:
+        return "<unknown rank>" if self.dims is None else render_dims(self.dims)
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """Static shape and dtype, and the value where it is known while the graph is built or compiled.
+
+    Users may give the shape as a list and the dtype by name: `tb.TensorSpec([None, 3], "float32")`.
+    """
+
+    shape: Dims | None  # None: unknown rank; an entry None: unknown extent
+    dtype: DType
+    value: Array | None = field(default=None, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if self.shape is not None and type(self.shape) is not tuple:
+            object.__setattr__(self, "shape", as_dims(self.shape))
+        if type(self.dtype) is not DType:
+            object.__setattr__(self, "dtype", as_dtype(self.dtype))
+
+    @property
+    def dims(self) -> Dims:
+        """The dimensions; raises UnknownRankError, which spec inference turns into an unknown result."""
+        if self.shape is None:
+            raise UnknownRankError
+        return self.shape
+
+    @property
+    def rank(self) -> int:
+        """The rank; raises UnknownRankError when it is unknown."""
+        return len(self.dims)
+
+    @property
+    def is_static(self) -> bool:
+        """Whether every dimension is known."""
+        return self.shape is not None and None not in self.shape
+
+    @property
+    def extents(self) -> tuple[int, ...]:
+        """The dimensions of a fully known shape (which every shape is once a step is compiled)."""
+        if self.shape is None or any(d is None for d in self.shape):
+            raise InvalidArgumentError(f"shape {self} is not fully known")
+        return tuple(d for d in self.shape if d is not None)
+
+    @property
+    def size(self) -> int:
+        """The number of elements of a fully known shape."""
+        return math.prod(self.extents)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of a fully known shape."""
+        return self.size * self.dtype.size
+
+    def __str__(self) -> str:
+        shape = "<unknown rank>" if self.shape is None else render_dims(self.shape)
+        return f"{self.dtype.name}{shape}"
+
+
+def render_dims(dims: Sequence[int | None]) -> str:
+    """`[2, ?, 3]`."""
+    return "[" + ", ".join("?" if d is None else str(d) for d in dims) + "]"
+
+
+def as_dims(value: Any) -> Dims | None:
+    """A shape from None, an int, a sequence of int, None or -1, or a TensorShape."""
+    if value is None:
+        return None
+    if isinstance(value, TensorShape):
+        return value.dims
+    if isinstance(value, (int, np.integer)):
+        value = (value,)
+    try:
+        dims = tuple(None if d is None or d == -1 else operator.index(d) for d in value)
+    except TypeError:
+        raise InvalidArgumentError(f"shape {value!r}: expected a list of whole numbers and None") from None
+    if any(d is not None and d < 0 for d in dims):
+        raise InvalidArgumentError(f"shape {list(value)}: a dimension must be at least 0, or None")
+    return dims
+
+
+def compatible(known: Dims | None, other: Dims | None) -> bool:
+    """Whether two static shapes can be of one tensor."""
+    if known is None or other is None:
+        return True
+    return len(known) == len(other) and all(
+        a is None or b is None or a == b for a, b in zip(known, other, strict=True)
+    )
+
+
+def broadcast_dims(a: Dims, b: Dims) -> Dims:
+    """The shape of an element-wise result, by NumPy's rule. Raises InvalidArgumentError."""
+    result: list[int | None] = []
+    width = max(len(a), len(b))
+    for x, y in zip((1,) * (width - len(a)) + a, (1,) * (width - len(b)) + b, strict=True):
+        if x == 1 or x == y:
+            result.append(y)
+        elif y == 1:
+            result.append(x)
+        elif x is None or y is None:
+            result.append(y if x is None else x)
+        else:
+            raise InvalidArgumentError(
+                f"shapes {render_dims(a)} and {render_dims(b)} do not broadcast: "
+                f"{x} against {y}; dimensions must be equal or 1"
+            )
+    return tuple(result)
