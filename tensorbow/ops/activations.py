@@ -1,0 +1,127 @@
+"""Activations beside relu, sigmoid and tanh: leaky_relu, elu, gelu, softplus."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tensorbow.errors import InvalidArgumentError
+from tensorbow.graph import (
+    Attrs,
+    Kernel,
+    KernelCall,
+    NodeSpec,
+    Operation,
+    Tensor,
+    convert_to_tensor,
+    name_scope,
+)
+from tensorbow.ops import elementwise_table as table
+from tensorbow.ops.definition import define_op, require_dtype, require_same_dtype
+from tensorbow.ops.elementwise import add, erf, multiply, tanh
+from tensorbow.specs import FLOATING, TensorSpec, bool_, compatible
+
+__all__ = ["elu", "gelu", "leaky_relu", "softplus"]
+
+
+def elu(features: Any, name: str | None = None) -> Tensor:
+    """`features` where positive, else exp(features) - 1 (Clevert et al., 2015); floating."""
+    result: Tensor = table.Elu(features, name=name)
+    return result
+
+
+def softplus(features: Any, name: str | None = None) -> Tensor:
+    """log(1 + exp(features)), without overflow; floating."""
+    result: Tensor = table.Softplus(features, name=name)
+    return result
+
+
+def gelu(features: Any, approximate: bool = False, name: str | None = None) -> Tensor:
+    """`features` times the normal distribution's function at them (Hendrycks and Gimpel, 2016); floating.
+
+    `approximate` takes 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))).
+    """
+    x = convert_to_tensor(features)
+    with x.graph.as_default(), name_scope(name or "Gelu"):
+        if approximate:
+            cubic = multiply(multiply(x, x), multiply(x, 0.044715))
+            inner = tanh(multiply(add(x, cubic), math.sqrt(2 / math.pi)))
+        else:
+            inner = erf(multiply(x, math.sqrt(0.5)))
+        return multiply(multiply(x, 0.5), add(inner, 1.0))
+
+
+# Leaky ReLU ---------------------------------------------------------------------------------------
+
+
+def leaky_relu(features: Any, alpha: float = 0.2, name: str | None = None) -> Tensor:
+    """`features` where positive, else `alpha` times them; floating. The slope at 0 is `alpha`."""
+    result: Tensor = LeakyRelu(features, alpha=float(alpha), name=name)
+    return result
+
+
+def _spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
+    require_dtype("leaky_relu", inputs[0], FLOATING, "features")
+    return TensorSpec(inputs[0].shape, inputs[0].dtype)
+
+
+def _scratch(node: NodeSpec) -> list[TensorSpec]:
+    """The results where the slope is alpha, and a mask of the other ones."""
+    output = node.outputs[0]
+    return [TensorSpec(output.shape, output.dtype), TensorSpec(output.shape, bool_)]
+
+
+def _kernel(call: KernelCall) -> None:
+    (x,), (out,), (low, mask) = call.inputs, call.outputs, call.scratch
+    np.multiply(x, call.attrs["alpha"], out=low)
+    np.greater(x, 0, out=mask)
+    np.copyto(low, x, where=mask)
+    np.copyto(out, low)
+
+
+def _grad_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
+    dtype = require_same_dtype("leaky_relu gradient", inputs)
+    require_dtype("leaky_relu gradient", inputs[0], FLOATING, "the gradients")
+    gradients, features = inputs
+    if not compatible(gradients.shape, features.shape):
+        raise InvalidArgumentError(
+            f"leaky_relu gradient: {gradients} for features {features}; expected one shape"
+        )
+    return TensorSpec(features.shape if gradients.shape is None else gradients.shape, dtype)
+
+
+def _grad_kernel(call: KernelCall) -> None:
+    (gradients, features), (out,), (low, mask) = call.inputs, call.outputs, call.scratch
+    np.multiply(gradients, call.attrs["alpha"], out=low)
+    np.greater(features, 0, out=mask)
+    np.copyto(low, gradients, where=mask)
+    np.copyto(out, low)
+
+
+def _gradient(op: Operation, g: Tensor) -> list[Tensor | None]:
+    return [LeakyReluGrad(g, op.inputs[0], alpha=op.attrs["alpha"])]
+
+
+def _grad_gradient(op: Operation, g: Tensor) -> list[Tensor | None]:
+    return [LeakyReluGrad(g, op.inputs[1], alpha=op.attrs["alpha"]), None]
+
+
+LeakyRelu = define_op(
+    "LeakyRelu",
+    spec=_spec,
+    gradient=_gradient,
+    kernel=Kernel(run=_kernel, scratch=_scratch, inplace=((0, 0),)),
+    inputs=("features",),
+    attrs={"alpha": 0.2},
+)
+LeakyReluGrad = define_op(
+    "LeakyReluGrad",
+    spec=_grad_spec,
+    gradient=_grad_gradient,
+    kernel=Kernel(run=_grad_kernel, scratch=_scratch, inplace=((0, 0), (0, 1))),
+    inputs=("gradients", "features"),
+    attrs={"alpha": 0.2},
+)

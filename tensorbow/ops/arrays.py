@@ -1,0 +1,276 @@
+"""Ops that rearrange elements: reshape and its kin are views, transpose and concat copy."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tensorbow.errors import InvalidArgumentError
+from tensorbow.graph import Attrs, Kernel, KernelCall, Operation, Tensor, convert_to_tensor, graph_of
+from tensorbow.ops.broadcasting import (
+    as_shape_vector,
+    broadcast_to,
+    checked_axis,
+    dims_of_vector,
+    ones_like,
+    shape,
+    size,
+    zeros_like,
+)
+from tensorbow.ops.constant import constant
+from tensorbow.ops.definition import define_op, require_same_dtype
+from tensorbow.ops.elementwise import add, multiply
+from tensorbow.ops.slicing import pad, slice, strided_slice
+from tensorbow.specs import TensorSpec, UnknownRankError, compatible, render_dims
+
+__all__ = [
+    "broadcast_to",
+    "concat",
+    "expand_dims",
+    "ones_like",
+    "pad",
+    "reshape",
+    "shape",
+    "size",
+    "slice",
+    "squeeze",
+    "stack",
+    "strided_slice",
+    "transpose",
+    "zeros_like",
+]
+
+
+# Views ----------------------------------------------------------------------------------------------
+
+
+def _reshape_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
+    x, target = inputs
+    wanted = dims_of_vector("Reshape", target)
+    if wanted is None or target.value is None:
+        return TensorSpec(wanted, x.dtype)
+    known = math.prod(d for d in wanted if d is not None)
+    free = wanted.count(None)
+    if free > 1:
+        raise InvalidArgumentError(f"Reshape: shape {target.value.tolist()} has more than one -1")
+    if not x.is_static:
+        return TensorSpec(wanted, x.dtype)
+    if free and known == 0:
+        raise InvalidArgumentError(f"Reshape: the -1 in {target.value.tolist()} is undetermined beside a 0")
+    if x.size != known if not free else x.size % known:
+        raise InvalidArgumentError(
+            f"Reshape: {x} has {x.size} elements, which do not fill shape {render_dims(wanted)}"
+        )
+    return TensorSpec(tuple(x.size // known if d is None else d for d in wanted), x.dtype)
+
+
+Reshape = define_op(
+    "Reshape",
+    spec=_reshape_spec,
+    gradient=lambda op, g: [reshape(g, shape(op.inputs[0])), None],
+    inputs=("tensor", "shape"),
+    shape_inputs=(1,),
+    alias=((0, 0),),
+)
+
+
+def reshape(tensor: Any, shape: Any, name: str | None = None) -> Tensor:
+    """The same elements, in row-major order, under another shape. Costs nothing.
+
+    One extent of `shape` may be -1: it takes what the others leave. Raises InvalidArgumentError when
+    the elements do not fill the shape.
+    """
+    result: Tensor = Reshape(tensor, as_shape_vector(shape), name=name)
+    return result
+
+
+def _expand_dims_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
+    dims = inputs[0].dims
+    axis = checked_axis("ExpandDims", attrs["axis"], len(dims) + 1)
+    return TensorSpec((*dims[:axis], 1, *dims[axis:]), inputs[0].dtype)
+
+
+ExpandDims = define_op(
+    "ExpandDims",
+    spec=_expand_dims_spec,
+    gradient=lambda op, g: [reshape(g, shape(op.inputs[0]))],
+    inputs=("input",),
+    attrs={"axis": -1},
+    alias=((0, 0),),
+)
+
+
+def expand_dims(input: Any, axis: int, name: str | None = None) -> Tensor:
+    """`input` with an axis of extent 1 inserted, so that it becomes axis `axis` of the result."""
+    result: Tensor = ExpandDims(input, axis=int(axis), name=name)
+    return result
+
+
+def _squeeze_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
+    (x,) = inputs
+    dims = x.dims
+    if not attrs["axis"]:
+        if None in dims:  # it may be 1, so that not even the rank is known
+            return TensorSpec(None, x.dtype)
+        return TensorSpec(tuple(d for d in dims if d != 1), x.dtype)
+    axes = {checked_axis("Squeeze", axis, len(dims)) for axis in attrs["axis"]}
+    for axis in sorted(axes):
+        if dims[axis] not in (1, None):
+            raise InvalidArgumentError(f"Squeeze: axis {axis} of {x} has extent {dims[axis]}, expected 1")
+    return TensorSpec(tuple(d for i, d in enumerate(dims) if i not in axes), x.dtype)
+
+
+Squeeze = define_op(
+    "Squeeze",
+    spec=_squeeze_spec,
+    gradient=lambda op, g: [reshape(g, shape(op.inputs[0]))],
+    inputs=("input",),
+    attrs={"axis": ()},
+    alias=((0, 0),),
+)
+
+
+def squeeze(input: Any, axis: int | Sequence[int] | None = None, name: str | None = None) -> Tensor:
+    """`input` without the given axes of extent 1, or without all of them.
+
+    Raises InvalidArgumentError when an axis given has another extent.
+    """
+    axes = () if axis is None else (axis,) if isinstance(axis, int) else tuple(axis)
+    result: Tensor = Squeeze(input, axis=axes, name=name)
+    return result
+
+
+# Transpose ------------------------------------------------------------------------------------------
+
+
+def _transpose_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
+    (x,) = inputs
+    perm = attrs["perm"]
+    if perm is None:
+        return TensorSpec(x.dims[::-1], x.dtype)
+    if sorted(perm) != list(range(len(perm))):
+        raise InvalidArgumentError(
+            f"Transpose: perm {list(perm)} is no permutation of the axes 0 to rank - 1"
+        )
+    if x.shape is None:
+        return TensorSpec((None,) * len(perm), x.dtype)
+    if len(perm) != len(x.shape):
+        raise InvalidArgumentError(f"Transpose: perm {list(perm)} has {len(perm)} axes, the input is {x}")
+    return TensorSpec(tuple(x.shape[axis] for axis in perm), x.dtype)
+
+
+def _transpose_kernel(call: KernelCall) -> Callable[[], None]:
+    out, source = call.outputs[0], call.inputs[0].transpose(call.attrs["perm"])
+    return lambda: np.copyto(out, source)
+
+
+def _transpose_gradient(op: Operation, g: Tensor) -> list[Tensor | None]:
+    perm = op.attrs["perm"]
+    return [transpose(g, None if perm is None else np.argsort(perm).tolist())]
+
+
+Transpose = define_op(
+    "Transpose",
+    spec=_transpose_spec,
+    gradient=_transpose_gradient,
+    kernel=Kernel(prepare=_transpose_kernel),
+    inputs=("x",),
+    attrs={"perm": None},
+)
+
+
+def transpose(a: Any, perm: Sequence[int] | None = None, name: str | None = None) -> Tensor:
+    """`a` with axis `perm[i]` as axis i; by default the axes in reverse.
+
+    Raises InvalidArgumentError when `perm` is no permutation of the axes.
+    """
+    axes = None if perm is None else tuple(int(axis) for axis in perm)
+    result: Tensor = Transpose(a, perm=axes, name=name)
+    return result
+
+
+# Concatenation --------------------------------------------------------------------------------------
+
+
+def _concat_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
+    if not inputs:
+        raise InvalidArgumentError("ConcatV2: expected at least one tensor, got none")
+    dtype = require_same_dtype("ConcatV2", inputs)
+    shapes = [s.shape for s in inputs if s.shape is not None]
+    if not shapes:
+        raise UnknownRankError
+    rank = len(shapes[0])
+    if rank == 0:
+        raise InvalidArgumentError("ConcatV2: scalars have no axis to join; use stack")
+    axis = checked_axis("ConcatV2", attrs["axis"], rank)
+    merged = list(shapes[0])
+    for dims in shapes[1:]:
+        if not compatible((*merged[:axis], None, *merged[axis + 1 :]), dims):
+            raise InvalidArgumentError(
+                f"ConcatV2: shapes {' and '.join(render_dims(s) for s in shapes)} must be equal "
+                f"in all axes but axis {axis}"
+            )
+        merged = [d if m is None else m for m, d in zip(merged, dims, strict=True)]
+    extents = [None if s.shape is None else s.shape[axis] for s in inputs]
+    merged[axis] = None if None in extents else sum(e for e in extents if e is not None)
+    return TensorSpec(tuple(merged), dtype)
+
+
+def _concat_kernel(call: KernelCall) -> Callable[[], None]:
+    (out,), axis = call.outputs, call.attrs["axis"] % call.outputs[0].ndim
+    pairs, start = [], 0
+    for x in call.inputs:
+        end = start + x.shape[axis]
+        pairs.append((out[(np.s_[:],) * axis + (np.s_[start:end],)], x))
+        start = end
+
+    def run() -> None:
+        for part, x in pairs:
+            np.copyto(part, x)
+
+    return run
+
+
+def _concat_gradient(op: Operation, g: Tensor) -> list[Tensor | None]:
+    rank = op.outputs[0].shape.ndims
+    if rank is None:
+        raise InvalidArgumentError(
+            f"gradient of {op.name}: the rank of its inputs must be known; use set_shape"
+        )
+    along = np.zeros(rank, np.int32)
+    along[op.attrs["axis"]] = 1
+    begin: Tensor = constant(np.zeros(rank, np.int32))
+    parts: list[Tensor | None] = []
+    for x in op.inputs:
+        parts.append(slice(g, begin, shape(x)))
+        begin = add(begin, multiply(shape(x), along))
+    return parts
+
+
+ConcatV2 = define_op(
+    "ConcatV2",
+    spec=_concat_spec,
+    gradient=_concat_gradient,
+    kernel=Kernel(prepare=_concat_kernel),
+    inputs=("*values",),
+    attrs={"axis": 0},
+    uniform_dtype=True,
+)
+
+
+def concat(values: Sequence[Any], axis: int, name: str | None = None) -> Tensor:
+    """The tensors one after the other along `axis`; all other extents and the dtypes are equal.
+
+    Raises InvalidArgumentError when they are not, or the list is empty.
+    """
+    result: Tensor = ConcatV2(*values, axis=int(axis), name=name)
+    return result
+
+
+def stack(values: Sequence[Any], axis: int = 0, name: str | None = None) -> Tensor:
+    """Tensors of one shape side by side along a new axis `axis`."""
+    with graph_of(list(values)).as_default():
+        return concat([expand_dims(convert_to_tensor(v), axis) for v in values], axis, name)

@@ -1,0 +1,163 @@
+"""Average pooling of NHWC images and its gradient. Padding does not count.
+
+As in `pooling`, the kernels loop over the elements of a window, never over windows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tensorbow.errors import InvalidArgumentError
+from tensorbow.graph import Attrs, Kernel, KernelCall, NodeSpec, Operation, Tensor
+from tensorbow.ops.broadcasting import INDEX, shape
+from tensorbow.ops.data_format import with_channels_last
+from tensorbow.ops.definition import define_op, require_dtype
+from tensorbow.ops.windows import Axis, Windows, check_padding, count_windows, image_dims, spatial_pair
+from tensorbow.specs import FLOATING, Array, Dims, TensorSpec, as_dims, compatible, render_dims
+
+__all__ = ["avg_pool", "avg_pool2d"]
+
+POOL_ATTRS = {"ksize": (1, 2, 2, 1), "strides": (1, 2, 2, 1), "padding": "VALID"}
+
+
+def avg_pool2d(
+    value: Any, ksize: Any, strides: Any, padding: str, data_format: str = "NHWC", name: str | None = None
+) -> Tensor:
+    """The mean of each window of images [batch, height, width, channels]; also named `avg_pool`.
+
+    `ksize` and `strides` are an integer, [height, width] or [1, height, width, 1]; `padding` is "SAME"
+    (the mean is that of the elements on the image) or "VALID". Gives [batch, rows, columns, channels],
+    float32 or float64. With the data format NCHW all of these have the channels in second place.
+
+    Raises InvalidArgumentError for a window larger than a VALID image, other windows, strides,
+    paddings or data formats.
+    """
+    attrs = {
+        "ksize": spatial_pair("avg_pool", ksize, "ksize", data_format),
+        "strides": spatial_pair("avg_pool", strides, "strides", data_format),
+        "padding": check_padding("avg_pool", padding),
+    }
+    return with_channels_last(
+        "avg_pool", lambda images: AvgPool(images, name=name, **attrs), value, data_format
+    )
+
+
+avg_pool = avg_pool2d
+
+
+# Specs --------------------------------------------------------------------------------------------
+
+
+def _pooled_dims(dims: Sequence[int | None], attrs: Attrs) -> Dims:
+    batch, height, width, channels = dims
+    _, rows, columns, _ = attrs["ksize"]
+    _, down, across, _ = attrs["strides"]
+    return (
+        batch,
+        count_windows("avg_pool", height, rows, down, attrs["padding"]),
+        count_windows("avg_pool", width, columns, across, attrs["padding"]),
+        channels,
+    )
+
+
+def _spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
+    require_dtype("avg_pool", inputs[0], FLOATING, "the images")
+    return TensorSpec(_pooled_dims(image_dims("avg_pool", inputs[0], "the images"), attrs), inputs[0].dtype)
+
+
+def _grad_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
+    sizes, gradient = inputs
+    require_dtype("avg_pool gradient", sizes, INDEX, "the images' shape")
+    require_dtype("avg_pool gradient", gradient, FLOATING, "the gradient")
+    if not compatible(sizes.shape, (4,)):
+        raise InvalidArgumentError(f"avg_pool gradient: the images' shape is {sizes}, expected a vector of 4")
+    dims = (None,) * 4 if sizes.value is None else as_dims(sizes.value) or ()
+    expected = _pooled_dims(dims, attrs)
+    if not compatible(expected, gradient.shape):
+        raise InvalidArgumentError(f"avg_pool gradient: expected {render_dims(expected)}, got {gradient}")
+    return TensorSpec(dims, gradient.dtype)
+
+
+# Reference kernels --------------------------------------------------------------------------------
+
+
+def _windows(images: Sequence[int], attrs: Attrs) -> Windows:
+    return Windows.of(images, attrs["ksize"][1:3], attrs["strides"], attrs["padding"])
+
+
+def _on_image(axis: Axis) -> Array:
+    """How many elements of each window are on the image."""
+    starts = np.arange(axis.count) * axis.stride - axis.before
+    return np.minimum(starts + axis.window, axis.extent) - np.maximum(starts, 0)
+
+
+def _weights(windows: Windows, dtype: Any) -> Array:
+    """One over the elements of each window, [rows, columns, 1]."""
+    counts = np.multiply.outer(_on_image(windows.rows), _on_image(windows.columns))
+    return np.asarray(1 / counts[..., None], dtype)
+
+
+def _prepare(call: KernelCall) -> Callable[[], None]:
+    (images,), (pooled,) = call.inputs, call.outputs
+    if not pooled.size:
+        return lambda: None
+    windows = _windows(images.shape, call.attrs)
+    weights = _weights(windows, pooled.dtype)
+    plan = [(pooled[part], images[place]) for _, part, place in windows.elements()]
+
+    def step() -> None:
+        pooled.fill(0)
+        for total, element in plan:
+            np.add(total, element, out=total)
+        np.multiply(pooled, weights, out=pooled)
+
+    return step
+
+
+def _grad_scratch(node: NodeSpec) -> list[TensorSpec]:
+    """What each element of a window gets."""
+    return [TensorSpec(node.inputs[1].shape, node.inputs[1].dtype)]
+
+
+def _prepare_grad(call: KernelCall) -> Callable[[], None]:
+    (_, gradient), (result,), (share,) = call.inputs, call.outputs, call.scratch
+    if not result.size:
+        return lambda: None
+    windows = _windows(result.shape, call.attrs)
+    weights = _weights(windows, result.dtype)
+    plan = [(result[place], share[part]) for _, part, place in windows.elements()]
+
+    def step() -> None:
+        result.fill(0)
+        np.multiply(gradient, weights, out=share)
+        for target, part in plan:
+            np.add(target, part, out=target)
+
+    return step
+
+
+def _gradient(op: Operation, gradient: Tensor) -> list[Tensor | None]:
+    return [AvgPoolGrad(shape(op.inputs[0]), gradient, **op.attrs)]
+
+
+AvgPool = define_op(
+    "AvgPool",
+    spec=_spec,
+    gradient=_gradient,
+    kernel=Kernel(prepare=_prepare),
+    inputs=("value",),
+    attrs=POOL_ATTRS,
+)
+AvgPoolGrad = define_op(
+    "AvgPoolGrad",
+    spec=_grad_spec,
+    gradient=lambda op, gradient: [None, AvgPool(gradient, **op.attrs)],
+    kernel=Kernel(prepare=_prepare_grad, scratch=_grad_scratch),
+    inputs=("orig_input_shape", "grad"),
+    attrs=POOL_ATTRS,
+    shape_inputs=(0,),
+    unknown_dtypes=lambda inputs, attrs: (inputs[1].dtype,),
+)

@@ -1,0 +1,149 @@
+"""Synchronous model averaging on flat vectors (Crossbow, section 3; DESIGN section 7).
+
+A replica's correction is c = alpha * (w - z), taken before its update and subtracted after it; the
+sum of all corrections moves z. These ops are planned into segments by the scheduler; they are not
+for user graphs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from tensorbow.errors import InternalError, InvalidArgumentError
+from tensorbow.graph import NOT_DIFFERENTIABLE, Attrs, Kernel, KernelCall
+from tensorbow.ops.definition import define_op, require_dtype, require_same_dtype
+from tensorbow.specs import FLOATING, Array, TensorSpec
+
+CHUNK = 1 << 15  # elements, so that each pass finds what the one before left in the cache
+
+
+def _flat_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
+    require_dtype("averaging", inputs[0], FLOATING)
+    require_same_dtype("averaging", inputs)
+    for other in inputs:
+        if other.dims != inputs[0].dims or other.rank != 1:
+            raise InvalidArgumentError(
+                f"averaging: expected flat vectors of one size, got {inputs[0]} and {other}"
+            )
+    return TensorSpec(inputs[0].shape, inputs[0].dtype)
+
+
+def _nothing(inputs: Sequence[TensorSpec], attrs: Attrs) -> Sequence[TensorSpec]:
+    _flat_spec(inputs, attrs)
+    return ()
+
+
+def _pieces(*arrays: Array) -> list[tuple[Array, ...]]:
+    if any(array.ndim != 1 for array in arrays):
+        raise InternalError("averaging works on flat vectors")
+    size = arrays[0].size
+    return [tuple(a[start : start + CHUNK] for a in arrays) for start in range(0, size, CHUNK)]
+
+
+def _prepare_difference(call: KernelCall) -> Callable[[], None]:
+    pieces = _pieces(*call.inputs, *call.outputs)
+    alpha, status = call.state["alpha"], call.state["status"]
+    correction = call.outputs[0]
+    factor = np.empty((), correction.dtype)
+
+    def step() -> None:
+        if status:  # the replica stays as it is until somebody has looked at it
+            correction[...] = 0
+            return
+        factor[...] = alpha
+        for w, z, c in pieces:
+            np.subtract(w, z, out=c)
+            np.multiply(c, factor, out=c)
+
+    return step
+
+
+def _prepare_correct(call: KernelCall) -> Callable[[], None]:
+    pieces = _pieces(*call.inputs)
+
+    def step() -> None:
+        for w, c in pieces:
+            np.subtract(w, c, out=w)
+
+    return step
+
+
+def _prepare_sum(call: KernelCall) -> Callable[[], None]:
+    pieces = _pieces(*call.outputs, *call.inputs)
+
+    def step() -> None:
+        for total, first, *others in pieces:
+            np.copyto(total, first)
+            for other in others:
+                np.add(total, other, out=total)
+
+    return step
+
+
+def _prepare_move(call: KernelCall) -> Callable[[], None]:
+    pieces = _pieces(*call.inputs, *call.outputs)
+    momentum = call.state["mu"]
+    factor = np.empty((), call.outputs[0].dtype)
+
+    def step() -> None:
+        factor[...] = momentum
+        for before, total, u, after in pieces:
+            np.multiply(u, factor, out=u)
+            np.add(u, total, out=u)
+            np.add(before, u, out=after)
+
+    return step
+
+
+def _clear(call: KernelCall) -> None:
+    call.inputs[0][...] = 0
+
+
+SmaClear = define_op(
+    "SmaClear",
+    spec=_nothing,
+    gradient=NOT_DIFFERENTIABLE,
+    inputs=("velocity",),
+    kernel=Kernel(run=_clear),
+    writes=(0,),
+    ignores=(0,),
+    doc="u = 0",
+)
+SmaDifference = define_op(
+    "SmaDifference",
+    spec=_flat_spec,
+    gradient=NOT_DIFFERENTIABLE,
+    inputs=("weights", "central"),
+    kernel=Kernel(prepare=_prepare_difference),
+    state=("alpha", "status"),
+    doc="c = alpha * (w - z); 0 while the status is set.",
+)
+SmaCorrect = define_op(
+    "SmaCorrect",
+    spec=_nothing,
+    gradient=NOT_DIFFERENTIABLE,
+    inputs=("weights", "correction"),
+    kernel=Kernel(prepare=_prepare_correct),
+    writes=(0,),
+    doc="w -= c",
+)
+SmaSum = define_op(
+    "SmaSum",
+    spec=_flat_spec,
+    gradient=NOT_DIFFERENTIABLE,
+    inputs=("*corrections",),
+    kernel=Kernel(prepare=_prepare_sum),
+    doc="a = c_0 + c_1 + ..., in the order of the replicas.",
+)
+SmaMove = define_op(
+    "SmaMove",
+    spec=_flat_spec,
+    gradient=NOT_DIFFERENTIABLE,
+    inputs=("central", "total", "velocity"),
+    kernel=Kernel(prepare=_prepare_move, inplace=((0, 0),)),
+    writes=(2,),
+    state=("mu",),
+    doc="u = mu * u + a; z' = z + u",
+)

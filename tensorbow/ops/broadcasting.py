@@ -1,0 +1,233 @@
+"""Shapes as tensors, and the pair BroadcastTo and SumTo, each the gradient of the other.
+
+`Shape` and `Size` never read their input: they fold to constants once shapes are known, so a
+gradient that asks for `shape(x)` does not keep x alive.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tensorbow.errors import InvalidArgumentError
+from tensorbow.graph import NOT_DIFFERENTIABLE, Attrs, KernelCall, Operation, Tensor, convert_to_tensor
+from tensorbow.ops.constant import constant
+from tensorbow.ops.definition import define_op, require_dtype
+from tensorbow.specs import (
+    Dims,
+    TensorShape,
+    TensorSpec,
+    as_dims,
+    as_dtype,
+    int32,
+    int64,
+    render_dims,
+)
+
+__all__ = ["broadcast_to", "ones_like", "shape", "size", "sum_to", "zeros_like"]
+
+INDEX = (int32, int64)
+
+
+def dims_of_vector(op: str, vector: TensorSpec, what: str = "shape") -> Dims | None:
+    """The shape a shape vector speaks of: its value, or as many unknown dimensions as it is long.
+
+    An entry -1 becomes None. Raises InvalidArgumentError for what is not an integer vector.
+    """
+    require_dtype(op, vector, INDEX, what)
+    if vector.value is not None:
+        if vector.value.ndim != 1:
+            raise InvalidArgumentError(f"{op}: {what} is {vector}, expected a vector, as in [2, 3]")
+        return as_dims(vector.value)
+    if vector.shape is None:
+        return None
+    if len(vector.shape) != 1:
+        raise InvalidArgumentError(f"{op}: {what} is {vector}, expected a vector, as in [2, 3]")
+    length = vector.shape[0]
+    return None if length is None else (None,) * length
+
+
+def checked_axis(op: str, axis: int, rank: int) -> int:
+    """`axis` counted from the first. Raises InvalidArgumentError unless it is in [-rank, rank)."""
+    if not -rank <= axis < rank:
+        raise InvalidArgumentError(f"{op}: axis {axis} is not in [{-rank}, {rank})")
+    return axis % rank
+
+
+def as_shape_vector(value: Any) -> Any:
+    """A shape argument as an op takes it: a TensorShape or an empty list as an int32 vector."""
+    if isinstance(value, TensorShape):
+        value = value.as_list()
+    if isinstance(value, (list, tuple)) and not any(hasattr(v, "graph") for v in value):
+        return constant([-1 if v is None else v for v in value], int32)
+    return value
+
+
+# Shape and Size ---------------------------------------------------------------------------------
+
+
+def _shape_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
+    dtype = attrs["out_type"]
+    require_dtype("Shape", TensorSpec((), dtype), INDEX, "out_type")
+    dims = inputs[0].shape
+    if dims is None:
+        return TensorSpec((None,), dtype)
+    value = np.array(inputs[0].extents, dtype.as_numpy_dtype) if inputs[0].is_static else None
+    return TensorSpec((len(dims),), dtype, value)
+
+
+def _shape_kernel(call: KernelCall) -> None:
+    call.outputs[0][...] = call.inputs[0].shape
+
+
+def _size_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
+    dtype = attrs["out_type"]
+    require_dtype("Size", TensorSpec((), dtype), INDEX, "out_type")
+    value = np.array(inputs[0].size, dtype.as_numpy_dtype) if inputs[0].is_static else None
+    return TensorSpec((), dtype, value)
+
+
+def _size_kernel(call: KernelCall) -> None:
+    call.outputs[0][...] = call.inputs[0].size
+
+
+Shape = define_op(
+    "Shape",
+    spec=_shape_spec,
+    gradient=NOT_DIFFERENTIABLE,
+    kernel=_shape_kernel,
+    inputs=("input",),
+    attrs={"out_type": int32},
+)
+Size = define_op(
+    "Size",
+    spec=_size_spec,
+    gradient=NOT_DIFFERENTIABLE,
+    kernel=_size_kernel,
+    inputs=("input",),
+    attrs={"out_type": int32},
+)
+
+
+def shape(input: Any, out_type: Any = int32, name: str | None = None) -> Tensor:
+    """The shape of `input` as an integer vector `[rank]`."""
+    result: Tensor = Shape(input, out_type=as_dtype(out_type), name=name)
+    return result
+
+
+def size(input: Any, out_type: Any = int32, name: str | None = None) -> Tensor:
+    """The number of elements of `input`, a scalar."""
+    result: Tensor = Size(input, out_type=as_dtype(out_type), name=name)
+    return result
+
+
+# BroadcastTo and SumTo --------------------------------------------------------------------------
+
+
+def _broadcast_to_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
+    x, target = inputs
+    wanted = dims_of_vector("BroadcastTo", target)
+    if wanted is None or x.shape is None or target.value is None:
+        return TensorSpec(wanted, x.dtype)
+    _check_broadcasts("BroadcastTo", x.dims, wanted)
+    return TensorSpec(wanted, x.dtype)
+
+
+def _check_broadcasts(op: str, small: Dims, large: Dims) -> None:
+    fits = len(small) <= len(large) and all(
+        s is None or t is None or s in (1, t)
+        for s, t in zip(small, large[len(large) - len(small) :], strict=True)
+    )
+    if not fits:
+        raise InvalidArgumentError(
+            f"{op}: shape {render_dims(small)} does not broadcast to {render_dims(large)}; "
+            "aligned at the end, each dimension must be equal or 1"
+        )
+
+
+def _broadcast_to_kernel(call: KernelCall) -> None:
+    np.copyto(call.outputs[0], call.inputs[0])
+
+
+def _broadcast_to_gradient(op: Operation, gradient: Tensor) -> list[Tensor | None]:
+    return [sum_to(gradient, op.inputs[0]) if op.inputs[0].dtype.is_floating else None, None]
+
+
+BroadcastTo = define_op(
+    "BroadcastTo",
+    spec=_broadcast_to_spec,
+    gradient=_broadcast_to_gradient,
+    kernel=_broadcast_to_kernel,
+    inputs=("input", "shape"),
+    shape_inputs=(1,),
+)
+
+
+def broadcast_to(input: Any, shape: Any, name: str | None = None) -> Tensor:
+    """`input` repeated to `shape`, by NumPy's rule. Raises InvalidArgumentError when it does not fit."""
+    result: Tensor = BroadcastTo(input, as_shape_vector(shape), name=name)
+    return result
+
+
+def _sum_to_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
+    x, target = inputs
+    wanted = dims_of_vector("SumTo", target)
+    if wanted is not None and target.value is not None and x.shape is not None:
+        _check_broadcasts("SumTo", wanted, x.dims)
+    return TensorSpec(wanted, x.dtype)
+
+
+def _sum_to_kernel(call: KernelCall) -> None:
+    (x, _), (out,) = call.inputs, call.outputs
+    kept = out.reshape((1,) * (x.ndim - out.ndim) + out.shape)  # only adds axes of 1: a view
+    axes = tuple(i for i in range(x.ndim) if kept.shape[i] == 1 and x.shape[i] != 1)
+    np.add.reduce(x, axis=axes, dtype=out.dtype, out=kept, keepdims=True)
+
+
+def _sum_to_gradient(op: Operation, gradient: Tensor) -> list[Tensor | None]:
+    return [broadcast_to(gradient, shape(op.inputs[0])) if gradient.dtype.is_floating else None, None]
+
+
+SumTo = define_op(
+    "SumTo",
+    spec=_sum_to_spec,
+    gradient=_sum_to_gradient,
+    kernel=_sum_to_kernel,
+    inputs=("input", "shape"),
+    shape_inputs=(1,),
+    doc="The sum over those axes along which `shape` was broadcast.",
+)
+
+
+def sum_to(gradient: Tensor, like: Tensor) -> Tensor:
+    """`gradient`, summed over the axes along which `like` was broadcast: what `like` gets of it.
+
+    Is `gradient` itself where both shapes are known to be equal.
+    """
+    if gradient.spec.is_static and gradient.spec.shape == like.spec.shape:
+        return gradient
+    result: Tensor = SumTo(gradient, shape(like))
+    return result
+
+
+# Filled tensors ---------------------------------------------------------------------------------
+
+
+def zeros_like(tensor: Any, dtype: Any = None, name: str | None = None) -> Tensor:
+    """Zeros of the shape of `tensor`, and of its dtype unless `dtype` is given."""
+    return _filled_like(tensor, 0, dtype, name)
+
+
+def ones_like(tensor: Any, dtype: Any = None, name: str | None = None) -> Tensor:
+    """Ones of the shape of `tensor`, and of its dtype unless `dtype` is given."""
+    return _filled_like(tensor, 1, dtype, name)
+
+
+def _filled_like(tensor: Any, value: int, dtype: Any, name: str | None) -> Tensor:
+    like = convert_to_tensor(tensor)
+    kind = like.dtype if dtype is None else as_dtype(dtype)
+    with like.graph.as_default():
+        scalar = constant(np.array(value, kind.as_numpy_dtype))
+        return broadcast_to(scalar, shape(like), name)

@@ -1,0 +1,121 @@
+"""Constants, and how Python values become them."""
+
+from __future__ import annotations
+
+import reprlib
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tensorbow.errors import InvalidArgumentError
+from tensorbow.graph import NOT_DIFFERENTIABLE, REQUIRED, Attrs, Tensor, register_tensor_conversion
+from tensorbow.ops.definition import define_op
+from tensorbow.specs import Array, DType, TensorSpec, as_dims, as_dtype, bool_, float32, int32, int64
+
+
+def _const_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
+    value: Array = attrs["value"]
+    return TensorSpec(value.shape, as_dtype(value.dtype), value)
+
+
+Const = define_op("Const", spec=_const_spec, gradient=NOT_DIFFERENTIABLE, attrs={"value": REQUIRED})
+
+
+def constant(value: Any, dtype: Any = None, shape: Any = None, name: str = "Const") -> Tensor:
+    """A tensor with a fixed value.
+
+    Without `dtype`: Python floats are float32, ints int32 (int64 when they do not fit), arrays keep
+    theirs. `shape` fills or reshapes, as in TensorFlow. The value is copied.
+
+    Raises InvalidArgumentError when the value does not fit the dtype or the shape.
+    """
+    array = to_array(value, None if dtype is None else as_dtype(dtype))
+    if shape is not None:
+        dims = as_dims(shape)
+        if dims is None or None in dims:
+            raise InvalidArgumentError(f"constant: shape {shape} must be fully known")
+        extents = tuple(d for d in dims if d is not None)
+        if array.size not in (1, int(np.prod(extents))):
+            raise InvalidArgumentError(
+                f"constant: {array.size} values do not fill shape {list(extents)}; "
+                "give one, or as many as it holds"
+            )
+        array = np.full(extents, array.reshape(())) if array.size == 1 else array.reshape(extents)
+    array = np.array(array, order="C")
+    array.flags.writeable = False
+    result: Tensor = Const(value=array, name=name)
+    return result
+
+
+def to_array(value: Any, dtype: DType | None) -> Array:
+    """A NumPy array from an array, a number or a nested list, in a dtype of this library.
+
+    Raises InvalidArgumentError when it is ragged, of a foreign type, or would lose information
+    (a float to an integer dtype, an integer out of range).
+    """
+    if type(value) is np.ndarray and dtype is not None and value.dtype == dtype.as_numpy_dtype:
+        return value
+    try:
+        array = np.asarray(value)
+    except ValueError:
+        raise InvalidArgumentError(
+            f"nested list {reprlib.repr(value)} is ragged: all rows must have the same length"
+        ) from None
+    except TypeError as error:
+        raise InvalidArgumentError(f"cannot make an array of {type(value).__name__}: {error}") from None
+    if array.dtype.kind not in "biuf":
+        raise InvalidArgumentError(
+            f"cannot make a tensor of {type(value).__name__} with elements of type {array.dtype}: "
+            "expected numbers or booleans"
+        )
+    is_python = not isinstance(value, (np.ndarray, np.generic))
+    if dtype is None:
+        if is_python and array.dtype.kind == "f":
+            dtype = float32
+        elif is_python and array.dtype.kind in "iu":
+            small = array.size == 0 or (array.min() >= -(2**31) and array.max() < 2**31)
+            dtype = int32 if small else int64
+        else:
+            dtype = as_dtype(array.dtype)
+    if array.size == 0 and is_python:
+        return array.astype(dtype.as_numpy_dtype)
+    if not _convertible(array, dtype):
+        remedy = "give whole numbers" if array.dtype.kind == "f" else "convert it, for example by astype"
+        raise InvalidArgumentError(
+            f"a value of type {array.dtype} cannot become {dtype.name} without loss; {remedy}"
+        )
+    with np.errstate(over="ignore"):  # a float64 beyond float32 becomes infinite
+        return array.astype(dtype.as_numpy_dtype, copy=False)
+
+
+def _convertible(array: Array, dtype: DType) -> bool:
+    kind = array.dtype.kind
+    if dtype == bool_ or kind == "b":
+        return dtype == bool_ and kind == "b"
+    if dtype.is_floating:
+        return True
+    if kind == "f":
+        return False
+    limits = np.iinfo(dtype.as_numpy_dtype)
+    return array.size == 0 or (int(array.min()) >= limits.min and int(array.max()) <= limits.max)
+
+
+def _convert(value: Any, dtype: DType | None, name: str | None) -> Tensor:
+    return constant(value, dtype, name=name or "Const")
+
+
+def _convert_sequence(value: Any, dtype: DType | None, name: str | None) -> Tensor:
+    if _holds_tensor(value):
+        raise InvalidArgumentError("a list with tensors in it is not a tensor: use tb.stack or tb.concat")
+    return _convert(value, dtype, name)
+
+
+def _holds_tensor(value: Any) -> bool:
+    if isinstance(value, (list, tuple)):
+        return any(_holds_tensor(item) for item in value)
+    return hasattr(value, "graph")
+
+
+register_tensor_conversion((bool, int, float, np.ndarray, np.generic), _convert)
+register_tensor_conversion((list, tuple), _convert_sequence)

@@ -1,0 +1,152 @@
+"""Ops that steer a graph: placeholders, identities, no-ops, groups, scalars given with each step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tensorbow.errors import InvalidArgumentError
+from tensorbow.graph import (
+    NOT_DIFFERENTIABLE,
+    REQUIRED,
+    Attrs,
+    Kernel,
+    KernelCall,
+    Operation,
+    Tensor,
+    control_dependencies,
+    get_default_graph,
+    graph_of,
+)
+from tensorbow.ops.definition import define_op
+from tensorbow.specs import FLOATING, TensorSpec, as_dims, as_dtype, bool_
+
+__all__ = ["group", "identity", "no_op", "placeholder", "step_scalar", "stop_gradient"]
+
+STEP_SCALARS = "step_scalars"  # the collection
+RESERVED_KEYS = ("status", "replica", "alpha", "mu")  # of the STATE region, set by the library itself
+
+
+def _same(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
+    return TensorSpec(inputs[0].shape, inputs[0].dtype, inputs[0].value)
+
+
+def _declared(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
+    return TensorSpec(attrs["shape"], attrs["dtype"])
+
+
+Placeholder = define_op(
+    "Placeholder", spec=_declared, gradient=NOT_DIFFERENTIABLE, attrs={"dtype": REQUIRED, "shape": None}
+)
+Identity = define_op("Identity", spec=_same, gradient=lambda op, g: [g], inputs=("input",), alias=((0, 0),))
+StopGradient = define_op(
+    "StopGradient", spec=_same, gradient=NOT_DIFFERENTIABLE, inputs=("input",), alias=((0, 0),)
+)
+NoOp = define_op("NoOp", spec=lambda inputs, attrs: (), gradient=NOT_DIFFERENTIABLE, stateful=True)
+StepScalar = define_op(
+    "StepScalar",
+    spec=lambda inputs, attrs: TensorSpec((), attrs["dtype"]),
+    gradient=NOT_DIFFERENTIABLE,
+    attrs={"key": REQUIRED, "dtype": REQUIRED, "default": REQUIRED},
+    stateful=True,
+    doc="A scalar of the STATE region, given anew with each step by whoever launches it.",
+)
+
+
+def _copy(call: KernelCall) -> None:
+    call.outputs[0][...] = call.inputs[0]
+
+
+def _check_finite(call: KernelCall) -> None:
+    if not np.isfinite(call.inputs[0], out=call.scratch[0]).all():
+        call.state["status"][...] = 1
+
+
+Copy = define_op(
+    "Copy",
+    spec=_same,
+    gradient=lambda op, g: [g],
+    inputs=("input",),
+    kernel=Kernel(run=_copy),
+    doc="A copy with storage of its own; the compiler adds them.",
+)
+CheckFinite = define_op(
+    "CheckFinite",
+    spec=lambda inputs, attrs: (),
+    gradient=NOT_DIFFERENTIABLE,
+    inputs=("input",),
+    kernel=Kernel(run=_check_finite, scratch=lambda node: [TensorSpec(node.inputs[0].shape, bool_)]),
+    state=("status",),
+    stateful=True,
+    doc="Sets the sticky status when a value is NaN or infinite; updates are skipped while it is set.",
+)
+
+
+def placeholder(dtype: Any, shape: Any = None, name: str = "Placeholder") -> Tensor:
+    """A tensor that must be fed. A dimension None, or no shape at all, takes what is fed."""
+    result: Tensor = Placeholder(dtype=as_dtype(dtype), shape=as_dims(shape), name=name)
+    return result
+
+
+def identity(input: Any, name: str = "Identity") -> Tensor:
+    """The same value under another name. Costs nothing."""
+    result: Tensor = Identity(input, name=name)
+    return result
+
+
+def stop_gradient(input: Any, name: str = "StopGradient") -> Tensor:
+    """The same value, through which no gradient flows."""
+    result: Tensor = StopGradient(input, name=name)
+    return result
+
+
+def no_op(name: str = "NoOp") -> Operation:
+    """An operation that does nothing: a point to hang control dependencies on."""
+    result: Operation = NoOp(name=name)
+    return result
+
+
+def group(*inputs: Any, name: str = "group_deps") -> Operation:
+    """One operation that runs all `inputs` (operations, tensors, variables, or lists of them)."""
+    flat = [y for x in inputs for y in (x if isinstance(x, (list, tuple)) else [x])]
+    items = [x._as_graph_element() if hasattr(x, "_as_graph_element") else x for x in flat]
+    with graph_of(items).as_default(), control_dependencies(items):
+        return no_op(name=name)
+
+
+def step_scalar(key: str, dtype: Any, default: float, name: str | None = None) -> Tensor:
+    """A scalar that whoever launches the step gives anew each time (DESIGN: the STATE region).
+
+    A plain `Session.run` uses `default`; the scheduler sets `learning_rate` by its schedule.
+    All step scalars of one graph with the same key are one tensor.
+
+    Raises InvalidArgumentError when the key exists with another dtype or default, when the library uses
+    it itself, or when dtype is not floating.
+    """
+    kind = as_dtype(dtype)
+    if kind not in FLOATING:
+        raise InvalidArgumentError(f"step_scalar {key}: dtype must be floating, got {kind.name}")
+    if key in RESERVED_KEYS or ":" in key:
+        raise InvalidArgumentError(
+            f"step_scalar {key}: choose another key, without ':', that is not {', '.join(RESERVED_KEYS)}"
+        )
+    existing = find_step_scalar(key)
+    if existing is not None:
+        if existing.dtype != kind or existing.op.attrs["default"] != float(default):
+            raise InvalidArgumentError(
+                f"step_scalar {key} exists as {existing.dtype.name} with default "
+                f"{existing.op.attrs['default']:g}, got {kind.name} and {default:g}; choose another key"
+            )
+        return existing
+    with control_dependencies(None):
+        result: Tensor = StepScalar(key=key, dtype=kind, default=float(default), name=name or key)
+    get_default_graph().add_to_collection(STEP_SCALARS, result)
+    return result
+
+
+def find_step_scalar(key: str) -> Tensor | None:
+    """The step scalar of that key in the default graph, if there is one."""
+    scalars: list[Tensor] = get_default_graph().get_collection(STEP_SCALARS)
+    return next((tensor for tensor in scalars if tensor.op.attrs["key"] == key), None)

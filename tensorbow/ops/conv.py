@@ -1,0 +1,352 @@
+"""Two-dimensional convolution (cross-correlation, as TensorFlow has it) and its two derivatives.
+
+Images are NHWC, filters HWIO. The derivatives are ops of their own, each with the other two as its
+gradient, so that derivatives of any order exist.
+
+The reference kernels are matrix products over windows unrolled piece by piece (`unrolling`). The
+input gradient has two forms, the faster of which is chosen by shape: convolution of the output's
+gradient with the flipped filter (same extents, few output channels), or for each filter element one
+product that is added where this element lay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tensorbow.errors import InvalidArgumentError
+from tensorbow.graph import Attrs, Kernel, KernelCall, NodeSpec, Operation, Tensor
+from tensorbow.ops.broadcasting import as_shape_vector, shape
+from tensorbow.ops.data_format import channels_last, sizes_last, with_channels_last
+from tensorbow.ops.definition import define_op, require_dtype, require_same_dtype
+from tensorbow.ops.elementwise import pair
+from tensorbow.ops.groups import in_groups
+from tensorbow.ops.layouts import Copy, after, as_matrix, packed
+from tensorbow.ops.unrolling import Unrolling, correlate, scatter
+from tensorbow.ops.windows import (
+    check_padding,
+    count_windows,
+    image_dims,
+    make_axis,
+    spatial_pair,
+)
+from tensorbow.specs import FLOATING, Dims, DType, TensorSpec, as_dtype, compatible, int32, int64, render_dims
+
+__all__ = ["conv2d", "conv2d_backprop_filter", "conv2d_backprop_input", "conv2d_transpose"]
+
+WINDOW_ATTRS = {"strides": (1, 1, 1, 1), "padding": "VALID"}
+
+
+def conv2d(
+    input: Any, filter: Any, strides: Any, padding: str, data_format: str = "NHWC", name: str | None = None
+) -> Tensor:
+    """Convolution of images [batch, height, width, in] with a filter [height, width, in, out].
+
+    `strides` is an integer, [height, width] or [1, height, width, 1]; `padding` is "SAME" or "VALID".
+    Gives [batch, rows, columns, out], rows = ceil(height / stride) for SAME and
+    (height - filter height) // stride + 1 for VALID; float32 or float64. With the data format NCHW,
+    images, strides and result have the channels in second place.
+
+    A filter [height, width, in / groups, out] is applied in groups: the first out / groups channels of
+    the result are made of the first in / groups channels of the images, and so on.
+
+    Raises InvalidArgumentError for channels that do not fit, a filter larger than a VALID image, other
+    strides, paddings or data formats.
+    """
+    attrs = _attrs("conv2d", strides, padding, data_format)
+    x, w = pair(input, filter)
+
+    def convolve(images: Tensor) -> Tensor:
+        return in_groups("conv2d", lambda x, w, name: Conv2D(x, w, name=name, **attrs), images, w, name)
+
+    return with_channels_last("conv2d", convolve, x, data_format)
+
+
+def conv2d_transpose(
+    value: Any,
+    filter: Any,
+    output_shape: Any,
+    strides: Any,
+    padding: str = "SAME",
+    data_format: str = "NHWC",
+    name: str | None = None,
+) -> Tensor:
+    """The transpose of `conv2d` (Zeiler et al., 2010): from [batch, rows, columns, in] to `output_shape`.
+
+    The filter is [height, width, out, in]; convolving a tensor of `output_shape` [batch, height, width,
+    out] with it gives the shape of `value`, else InvalidArgumentError is raised.
+    """
+    attrs = _attrs("conv2d_transpose", strides, padding, data_format)
+    x, w = pair(value, filter)
+    sizes = sizes_last(output_shape, data_format)
+    return with_channels_last(
+        "conv2d_transpose",
+        lambda images: Conv2DBackpropInput(sizes, w, images, name=name, **attrs),
+        x,
+        data_format,
+    )
+
+
+def conv2d_backprop_input(
+    input_sizes: Any,
+    filter: Any,
+    out_backprop: Any,
+    strides: Any,
+    padding: str,
+    data_format: str = "NHWC",
+    name: str | None = None,
+) -> Tensor:
+    """The gradient of `conv2d` with respect to its images, of the shape `input_sizes` [4].
+
+    Raises InvalidArgumentError when `out_backprop` is not of the shape that convolution gives.
+    """
+    return conv2d_transpose(out_backprop, filter, input_sizes, strides, padding, data_format, name)
+
+
+def conv2d_backprop_filter(
+    input: Any,
+    filter_sizes: Any,
+    out_backprop: Any,
+    strides: Any,
+    padding: str,
+    data_format: str = "NHWC",
+    name: str | None = None,
+) -> Tensor:
+    """The gradient of `conv2d` with respect to its filter, of the shape `filter_sizes` [4].
+
+    Raises InvalidArgumentError when `out_backprop` is not of the shape that convolution gives.
+    """
+    op = "conv2d_backprop_filter"
+    attrs = _attrs(op, strides, padding, data_format)
+    images, gradient = (channels_last(op, x, data_format) for x in pair(input, out_backprop))
+    result: Tensor = Conv2DBackpropFilter(images, as_shape_vector(filter_sizes), gradient, name=name, **attrs)
+    return result
+
+
+def _attrs(op: str, strides: Any, padding: str, data_format: str) -> dict[str, Any]:
+    pair = spatial_pair(op, strides, "strides", data_format)
+    return {"strides": pair, "padding": check_padding(op, padding)}
+
+
+# Specs --------------------------------------------------------------------------------------------
+
+
+def _output_dims(op: str, images: Sequence[int | None], filters: Sequence[int | None], attrs: Attrs) -> Dims:
+    (batch, height, width, channels), (rows, columns, inputs, outputs) = images, filters
+    if None not in (channels, inputs) and channels != inputs:
+        raise InvalidArgumentError(
+            f"{op}: the images {render_dims(tuple(images))} have {channels} channels, the filter "
+            f"{render_dims(tuple(filters))} takes {inputs}; expected [height, width, {channels}, out]"
+        )
+    if 0 in (rows, columns):
+        raise InvalidArgumentError(
+            f"{op}: the filter {render_dims(tuple(filters))} has no elements in a window"
+        )
+    _, down, across, _ = attrs["strides"]
+    return (
+        batch,
+        count_windows(op, height, rows, down, attrs["padding"]),
+        count_windows(op, width, columns, across, attrs["padding"]),
+        outputs,
+    )
+
+
+def _conv2d_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
+    images, filters = inputs
+    require_dtype("conv2d", images, FLOATING, "the images")
+    dtype = require_same_dtype("conv2d", inputs)
+    dims = image_dims("conv2d", images, "the images"), image_dims("conv2d", filters, "the filter")
+    return TensorSpec(_output_dims("conv2d", *dims, attrs), dtype)
+
+
+def _sizes(op: str, spec: TensorSpec) -> Dims:
+    require_dtype(op, spec, (int32, int64), "the sizes")
+    if not compatible(spec.shape, (4,)):
+        raise InvalidArgumentError(f"{op}: the sizes are {spec}, expected a vector of 4")
+    return (None,) * 4 if spec.value is None else tuple(int(size) for size in spec.value)
+
+
+def _check_output(op: str, expected: Dims, given: Sequence[int | None]) -> None:
+    if not compatible(expected, tuple(given)):
+        raise InvalidArgumentError(
+            f"{op}: out_backprop is {render_dims(tuple(given))}, expected {render_dims(expected)}, "
+            "the shape of that convolution's result"
+        )
+
+
+def _backprop_input_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
+    op = "conv2d_backprop_input"
+    sizes, filters, gradient = inputs
+    require_dtype(op, filters, FLOATING, "the filter")
+    dtype = require_same_dtype(op, inputs[1:])
+    images = _sizes(op, sizes)
+    expected = _output_dims(op, images, image_dims(op, filters, "the filter"), attrs)
+    _check_output(op, expected, image_dims(op, gradient, "out_backprop"))
+    return TensorSpec(images, dtype)
+
+
+def _backprop_filter_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
+    op = "conv2d_backprop_filter"
+    images, sizes, gradient = inputs
+    require_dtype(op, images, FLOATING, "the images")
+    dtype = require_same_dtype(op, (images, gradient))
+    filters = _sizes(op, sizes)
+    expected = _output_dims(op, image_dims(op, images, "the images"), filters, attrs)
+    _check_output(op, expected, image_dims(op, gradient, "out_backprop"))
+    return TensorSpec(filters, dtype)
+
+
+# Gradients ----------------------------------------------------------------------------------------
+
+
+def _conv2d_gradient(op: Operation, gradient: Tensor) -> list[Tensor | None]:
+    images, filters = op.inputs
+    return [
+        Conv2DBackpropInput(shape(images), filters, gradient, **op.attrs),
+        Conv2DBackpropFilter(images, shape(filters), gradient, **op.attrs),
+    ]
+
+
+def _backprop_input_gradient(op: Operation, gradient: Tensor) -> list[Tensor | None]:
+    _, filters, output = op.inputs
+    return [
+        None,
+        Conv2DBackpropFilter(gradient, shape(filters), output, **op.attrs),
+        Conv2D(gradient, filters, **op.attrs),
+    ]
+
+
+def _backprop_filter_gradient(op: Operation, gradient: Tensor) -> list[Tensor | None]:
+    images, _, output = op.inputs
+    return [
+        Conv2DBackpropInput(shape(images), gradient, output, **op.attrs),
+        None,
+        Conv2D(images, gradient, **op.attrs),
+    ]
+
+
+# Reference kernels --------------------------------------------------------------------------------
+
+
+def _unrolling(images: Sequence[int], filters: Sequence[int], attrs: Attrs, dtype: DType) -> Unrolling:
+    _, down, across, _ = attrs["strides"]
+    return Unrolling(
+        images[0],
+        make_axis(images[1], filters[0], down, attrs["padding"]),
+        make_axis(images[2], filters[1], across, attrs["padding"]),
+        images[3],
+        dtype,
+    )
+
+
+def _conv2d_scratch(node: NodeSpec) -> list[TensorSpec]:
+    images, filters = node.inputs
+    return _unrolling(images.extents, filters.extents, node.attrs, images.dtype).scratch()
+
+
+def _prepare_conv2d(call: KernelCall) -> Callable[[], None]:
+    images, filters = call.inputs
+    unrolling = _unrolling(images.shape, filters.shape, call.attrs, as_dtype(images.dtype))
+    copies: list[Copy] = []
+    matrix = as_matrix(packed(filters, copies))
+    return after(copies, correlate(unrolling, images, matrix, call.outputs[0], call.scratch))
+
+
+def _backprop_filter_scratch(node: NodeSpec) -> list[TensorSpec]:
+    images, _, gradient = node.inputs
+    unrolling = _unrolling(images.extents, node.outputs[0].extents, node.attrs, images.dtype)
+    partial = (unrolling.depth, gradient.extents[3]) if unrolling.pieces.count > 1 else (0, 0)
+    return [*unrolling.scratch(), TensorSpec(partial, images.dtype)]
+
+
+def _prepare_backprop_filter(call: KernelCall) -> Callable[[], None]:
+    """Sum over the pieces of (windows transposed) @ gradient."""
+    images, _, gradient = call.inputs
+    unrolling = _unrolling(images.shape, call.outputs[0].shape, call.attrs, as_dtype(images.dtype))
+    copies: list[Copy] = []
+    gradient = packed(gradient, copies)
+    total = as_matrix(call.outputs[0])
+    frame, partial = call.scratch[1:]
+    plan = [
+        (piece.copies, piece.matrix.T, as_matrix(gradient[piece.images, piece.band]))
+        for piece in unrolling.prepare(images, call.scratch)
+    ]
+
+    def step() -> None:
+        if not plan:
+            total.fill(0)
+        frame.fill(0)
+        for index, (piece_copies, windows, part) in enumerate(plan):
+            for to, source in piece_copies:
+                np.copyto(to, source)
+            np.matmul(windows, part, out=partial if index else total)
+            if index:
+                np.add(total, partial, out=total)
+
+    return after(copies, step)
+
+
+def _is_flipped(unrolling: Unrolling, outputs: int) -> bool:
+    """Whether the input gradient is made by convolution with the flipped filter (measured, see above)."""
+    rows, columns = unrolling.rows, unrolling.columns
+    if rows.stride != 1 or columns.stride != 1 or unrolling.is_pointwise:
+        return False
+    extra_work = rows.extent * columns.extent / max(1, rows.count * columns.count)
+    return extra_work <= 1.25 and outputs <= 2 * unrolling.channels
+
+
+def _backprop_input_scratch(node: NodeSpec) -> list[TensorSpec]:
+    _, filters, gradient = node.inputs
+    unrolling = _unrolling(node.outputs[0].extents, filters.extents, node.attrs, gradient.dtype)
+    if _is_flipped(unrolling, filters.extents[3]):
+        scratch = unrolling.reversed(filters.extents[3]).scratch()
+        return [*scratch, TensorSpec((*filters.extents[:2], *filters.extents[:1:-1]), filters.dtype)]
+    return [] if unrolling.is_pointwise else unrolling.scatter_scratch()
+
+
+def _prepare_backprop_input(call: KernelCall) -> Callable[[], None]:
+    _, filters, gradient = call.inputs
+    (result,) = call.outputs
+    unrolling = _unrolling(result.shape, filters.shape, call.attrs, as_dtype(gradient.dtype))
+    copies: list[Copy] = []
+    if _is_flipped(unrolling, filters.shape[3]):
+        turned = call.scratch[2]
+        copies.append((turned, filters[::-1, ::-1].transpose(0, 1, 3, 2)))
+        flipped = unrolling.reversed(filters.shape[3])
+        return after(copies, correlate(flipped, gradient, as_matrix(turned), result, call.scratch))
+    gradient, filters = packed(gradient, copies), packed(filters, copies)
+    if unrolling.is_pointwise:
+        left, right, product = as_matrix(gradient), filters[0, 0].T, as_matrix(result)
+        return after(copies, lambda: np.matmul(left, right, out=product))
+    return after(copies, scatter(unrolling, gradient, filters, result, call.scratch[0]))
+
+
+Conv2D = define_op(
+    "Conv2D",
+    spec=_conv2d_spec,
+    gradient=_conv2d_gradient,
+    kernel=Kernel(prepare=_prepare_conv2d, scratch=_conv2d_scratch),
+    inputs=("input", "filter"),
+    attrs=WINDOW_ATTRS,
+    uniform_dtype=True,
+)
+Conv2DBackpropInput = define_op(
+    "Conv2DBackpropInput",
+    spec=_backprop_input_spec,
+    gradient=_backprop_input_gradient,
+    kernel=Kernel(prepare=_prepare_backprop_input, scratch=_backprop_input_scratch),
+    inputs=("input_sizes", "filter", "out_backprop"),
+    attrs=WINDOW_ATTRS,
+    shape_inputs=(0,),
+)
+Conv2DBackpropFilter = define_op(
+    "Conv2DBackpropFilter",
+    spec=_backprop_filter_spec,
+    gradient=_backprop_filter_gradient,
+    kernel=Kernel(prepare=_prepare_backprop_filter, scratch=_backprop_filter_scratch),
+    inputs=("input", "filter_sizes", "out_backprop"),
+    attrs=WINDOW_ATTRS,
+    shape_inputs=(1,),
+)

@@ -1,0 +1,60 @@
+"""Images of another data format: NCHW comes to the ops, which are NHWC, by transposition.
+
+A GPU stores images as it likes best; so this costs two copies a call where it is the user's layout.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tensorbow.errors import InvalidArgumentError
+from tensorbow.graph import Tensor, convert_to_tensor
+from tensorbow.ops.arrays import concat, transpose
+from tensorbow.ops.broadcasting import as_shape_vector
+from tensorbow.ops.slicing import strided_slice
+
+TO_LAST = (0, 2, 3, 1)
+TO_SECOND = (0, 3, 1, 2)
+
+
+def has_channels_second(op: str, data_format: Any) -> bool:
+    """Whether the images are NCHW. Raises InvalidArgumentError for what is neither that nor NHWC."""
+    if data_format not in (None, "NHWC", "NCHW"):
+        raise InvalidArgumentError(
+            f"{op}: data_format {data_format!r} is not supported; use 'NHWC' or 'NCHW'"
+        )
+    return bool(data_format == "NCHW")
+
+
+def channels_last(op: str, images: Any, data_format: Any) -> Tensor:
+    """Images as NHWC. Raises InvalidArgumentError for another data format, or NCHW images not of rank 4."""
+    tensor = convert_to_tensor(images)
+    if not has_channels_second(op, data_format):
+        return tensor
+    if tensor.shape.ndims not in (4, None):
+        raise InvalidArgumentError(f"{op}: NCHW images are {tensor.spec}, expected rank 4")
+    return transpose(tensor, TO_LAST)
+
+
+def channels_back(images: Tensor, data_format: Any) -> Tensor:
+    """NHWC images in the data format."""
+    return transpose(images, TO_SECOND) if data_format == "NCHW" else images
+
+
+def with_channels_last(op: str, function: Callable[[Tensor], Any], images: Any, data_format: Any) -> Tensor:
+    """A function of NHWC images, on images of the data format."""
+    tensor = convert_to_tensor(images)
+    with tensor.graph.as_default():
+        return channels_back(function(channels_last(op, tensor, data_format)), data_format)
+
+
+def sizes_last(sizes: Any, data_format: Any) -> Any:
+    """A shape [4] of images of the data format as that of NHWC images."""
+    if data_format != "NCHW":
+        return as_shape_vector(sizes)
+    if isinstance(sizes, Sequence) and len(sizes) == 4:
+        return as_shape_vector([sizes[axis] for axis in TO_LAST])
+    vector = convert_to_tensor(as_shape_vector(sizes))
+    places = slice(0, 1), slice(2, 4), slice(1, 2)
+    return concat([strided_slice(vector, place) for place in places], 0)

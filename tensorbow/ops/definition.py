@@ -1,0 +1,142 @@
+"""Defining ops: spec, gradient and reference kernel together, for this library's ops and for users'."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tensorbow.errors import AlreadyExistsError, InvalidArgumentError, UnimplementedError
+from tensorbow.graph import Attrs, Kernel, KernelCall, NodeSpec, OpDef
+from tensorbow.graph.definition import GradientRule, SpecRule, _NotDifferentiable
+from tensorbow.specs import Array, DType, TensorSpec, as_dtype
+
+OPS: dict[str, OpDef] = {}  # every definition by name: what the contract tests walk and GraphDefs look up
+
+
+def define_op(
+    name: str,
+    *,
+    spec: SpecRule,
+    gradient: GradientRule | _NotDifferentiable,
+    kernel: Kernel | Callable[[KernelCall], None] | None = None,
+    inputs: Sequence[str] = (),
+    attrs: Attrs | None = None,
+    uniform_dtype: bool = False,
+    shape_inputs: Sequence[int] = (),
+    unknown_dtypes: Callable[[Sequence[TensorSpec], Attrs], Sequence[DType]] | None = None,
+    alias: Sequence[tuple[int, int]] = (),
+    writes: Sequence[int] = (),
+    ignores: Sequence[int] = (),
+    update: tuple[int, int] | None = None,
+    stateful: bool = False,
+    random: bool = False,
+    state: Sequence[str] = (),
+    doc: str = "",
+    replace: bool = False,
+) -> OpDef:
+    """Defines an op and registers it under its name; call the result to add it to a graph.
+
+    `kernel` is the CPU reference kernel: a `Kernel`, or just its `run(call)`. The other arguments
+    are the fields of `OpDef`. A `gradient` must be given: a rule, or `NOT_DIFFERENTIABLE`.
+
+    Raises AlreadyExistsError when the name is taken, unless `replace` (for notebooks).
+    """
+    if name in OPS and not replace:
+        raise AlreadyExistsError(f"op {name} is defined already; choose another name or pass replace=True")
+    if not callable(gradient) and not isinstance(gradient, _NotDifferentiable):
+        raise InvalidArgumentError(f"op {name}: gradient must be a function or NOT_DIFFERENTIABLE")
+    if kernel is None and not alias and inputs:
+        raise InvalidArgumentError(f"op {name}: give a kernel, or an alias for a view")
+    kernels: dict[str, Kernel] = {}
+    if kernel is not None:
+        kernels["cpu"] = kernel if isinstance(kernel, Kernel) else Kernel(run=kernel)
+    definition = OpDef(
+        name=name,
+        spec=spec,
+        gradient=gradient,
+        kernels=kernels,
+        input_names=tuple(inputs),
+        attrs=dict(attrs or {}),
+        uniform_dtype=uniform_dtype,
+        shape_inputs=tuple(shape_inputs),
+        unknown_dtypes=unknown_dtypes,
+        alias=tuple(alias),
+        writes=tuple(writes),
+        ignores=tuple(ignores),
+        update=update,
+        stateful=stateful or bool(writes),
+        random=random,
+        state=("counter", "replica", *state) if random else tuple(state),
+        doc=doc,
+    )
+    OPS[name] = definition
+    return definition
+
+
+def register_kernel(definition: OpDef, kind: str, kernel: Kernel) -> None:
+    """Gives an op a kernel for another kind of device, or replaces the one it has."""
+    definition.kernels[kind] = kernel
+
+
+def kernel_for(definition: OpDef, kind: str) -> Kernel:
+    """The kernel of an op for a kind of device. Raises UnimplementedError naming what there is."""
+    kernel = definition.kernels.get(kind)
+    if kernel is None:
+        raise UnimplementedError(
+            f"op {definition.name} has no kernel for {kind} devices (it has: "
+            f"{', '.join(definition.kernels) or 'none'}); register one or place the op elsewhere"
+        )
+    return kernel
+
+
+def evaluate(
+    definition: OpDef,
+    inputs: Sequence[Any],
+    attrs: Attrs | None = None,
+    state: Mapping[str, Any] | None = None,
+) -> tuple[Array, ...]:
+    """Runs the reference kernel of an op once on arrays, outside any graph.
+
+    For constant folding and for tests; `state` gives the STATE scalars (`counter`, `replica`, ...).
+    """
+    arrays = tuple(np.asarray(value) for value in inputs)
+    complete = {**definition.attrs, **(attrs or {})}
+    specs = tuple(TensorSpec(a.shape, as_dtype(a.dtype), a) for a in arrays)
+    results = definition.infer(specs, complete)
+    if definition.is_view:
+        (result,) = results
+        return (arrays[definition.alias[0][1]].reshape(result.extents),)
+    node = NodeSpec(complete, specs, results)
+    kernel = kernel_for(definition, "cpu")
+    outputs = tuple(np.empty(r.extents, r.dtype.as_numpy_dtype) for r in results)
+    scratch = tuple(np.empty(s.extents, s.dtype.as_numpy_dtype) for s in kernel.scratch_specs(node))
+    values = {key: np.asarray(value) for key, value in (state or {}).items()}
+    kernel.bind(KernelCall(complete, arrays, outputs, scratch, values))()
+    return outputs
+
+
+def require_dtype(op: str, spec: TensorSpec, allowed: Sequence[DType], what: str = "input") -> None:
+    """Raises InvalidArgumentError unless the dtype of `spec` is one of `allowed`."""
+    if spec.dtype not in allowed:
+        raise InvalidArgumentError(
+            f"{op}: {what} has dtype {spec.dtype.name}, expected {' or '.join(d.name for d in allowed)}; "
+            "use tb.cast"
+        )
+
+
+def require_same_dtype(op: str, specs: Sequence[TensorSpec]) -> DType:
+    """The dtype all inputs share. Raises InvalidArgumentError when they differ."""
+    dtypes = list(dict.fromkeys(s.dtype for s in specs))
+    if len(dtypes) != 1:
+        raise InvalidArgumentError(
+            f"{op}: inputs have dtypes {' and '.join(d.name for d in dtypes)}, expected one; use tb.cast"
+        )
+    return dtypes[0]
+
+
+def require_rank(op: str, spec: TensorSpec, rank: int, what: str = "input") -> None:
+    """Raises InvalidArgumentError unless `spec` has that rank (an unknown rank passes up)."""
+    if spec.rank != rank:
+        raise InvalidArgumentError(f"{op}: {what} is {spec}, expected rank {rank}")

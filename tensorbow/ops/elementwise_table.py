@@ -1,0 +1,290 @@
+"""The table of element-wise ops: a name, a NumPy function with `out=`, dtypes and a gradient.
+
+Inputs broadcast by NumPy's rule; what a broadcast input gets of the gradient is summed (`sum_to`).
+A result may take the place of an input of the same shape and dtype. Other backends read
+`ELEMENTWISE` and mirror its rows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from tensorbow.errors import InvalidArgumentError
+from tensorbow.graph import NOT_DIFFERENTIABLE, Attrs, Kernel, KernelCall, NodeSpec, OpDef, Operation, Tensor
+from tensorbow.ops.broadcasting import sum_to
+from tensorbow.ops.definition import define_op, require_dtype, require_same_dtype
+from tensorbow.ops.erf import erf
+from tensorbow.ops.selection import where
+from tensorbow.specs import (
+    DTYPES,
+    FLOATING,
+    NUMERIC,
+    Array,
+    DType,
+    TensorSpec,
+    bool_,
+    broadcast_dims,
+    int64,
+)
+
+Gradients: TypeAlias = "Callable[..., tuple[Tensor | None, ...]]"
+ANY = tuple(DTYPES.values())
+
+
+@dataclass(frozen=True)
+class Elementwise:
+    """A row: `compute(*inputs, *temporaries, out=)` reads each element before it writes that one.
+
+    gradient(g, z, *inputs): what each input gets, before `sum_to`; z is the result.
+    None: not differentiable.
+    """
+
+    name: str
+    inputs: tuple[str, ...]
+    compute: Callable[..., Any]
+    dtypes: tuple[DType, ...]
+    gradient: Gradients | None
+    result: DType | None = None  # None: the dtype of the inputs
+    temporaries: tuple[DType | None, ...] = ()  # arrays of the result's shape; None: of its dtype
+
+    def spec(self, inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
+        """The broadcast shape; all inputs have one dtype, of `dtypes`."""
+        dtype = require_same_dtype(self.name, inputs)
+        require_dtype(self.name, inputs[0], self.dtypes)
+        known = [s.shape for s in inputs if s.shape is not None]
+        shape = reduce(broadcast_dims, known) if len(known) == len(inputs) else None
+        return TensorSpec(shape, self.result or dtype)
+
+    def run(self, call: KernelCall) -> None:
+        """The reference kernel."""
+        self.compute(*call.inputs, *call.scratch, out=call.outputs[0])
+
+    def scratch(self, node: NodeSpec) -> list[TensorSpec]:
+        """The temporaries."""
+        output = node.outputs[0]
+        return [TensorSpec(output.shape, dtype or output.dtype) for dtype in self.temporaries]
+
+    def differentiate(self, op: Operation, g: Tensor) -> list[Tensor | None]:
+        """The gradient rule of the op."""
+        if self.gradient is None or not op.inputs[0].dtype.is_floating:
+            return [None] * len(op.inputs)
+        parts = self.gradient(g, op.outputs[0], *op.inputs)
+        return [None if p is None else sum_to(p, x) for p, x in zip(parts, op.inputs, strict=True)]
+
+
+ELEMENTWISE: dict[str, Elementwise] = {}  # by op name
+
+
+def _define(row: Elementwise) -> OpDef:
+    ELEMENTWISE[row.name] = row
+    aliases = tuple((0, i) for i in range(len(row.inputs))) if row.result is None else ()
+    return define_op(
+        row.name,
+        spec=row.spec,
+        gradient=NOT_DIFFERENTIABLE if row.gradient is None else row.differentiate,
+        kernel=Kernel(run=row.run, scratch=row.scratch if row.temporaries else None, inplace=aliases),
+        inputs=row.inputs,
+        uniform_dtype=True,
+    )
+
+
+def _unary(
+    name: str, compute: Any, dtypes: Sequence[DType], gradient: Gradients | None, **more: Any
+) -> OpDef:
+    return _define(Elementwise(name, ("x",), compute, tuple(dtypes), gradient, **more))
+
+
+def _binary(
+    name: str, compute: Any, dtypes: Sequence[DType], gradient: Gradients | None, **more: Any
+) -> OpDef:
+    return _define(Elementwise(name, ("x", "y"), compute, tuple(dtypes), gradient, **more))
+
+
+def _comparison(name: str, compute: Any, dtypes: Sequence[DType]) -> OpDef:
+    return _binary(name, compute, dtypes, None, result=bool_)
+
+
+# Functions that NumPy does not have -----------------------------------------------------------------
+
+
+def _integer_safe(name: str, function: Any) -> Any:
+    def compute(x: Array, y: Array, out: Array) -> None:
+        if y.dtype.kind in "iu" and not y.all():
+            raise InvalidArgumentError(f"{name}: integer division by zero; mask the zeros, or cast to float")
+        function(x, y, out=out)
+
+    return compute
+
+
+def _reciprocal(x: Array, out: Array) -> None:
+    np.divide(1, x, out=out)
+
+
+def _reciprocal_sqrt(x: Array, out: Array) -> None:
+    np.sqrt(x, out=out)
+    np.divide(1, out, out=out)
+
+
+def _relu(x: Array, out: Array) -> None:
+    np.maximum(x, 0, out=out)
+
+
+def _relu_grad(gradients: Array, features: Array, mask: Array, out: Array) -> None:
+    np.greater(features, 0, out=mask)
+    np.logical_not(mask, out=mask)
+    np.copyto(out, gradients)
+    np.copyto(out, 0, where=mask)  # not a product: infinity times 0 would be NaN
+
+
+def _sigmoid(x: Array, denominator: Array, out: Array) -> None:
+    """exp(min(x, 0)) / (1 + exp(-|x|)): neither overflows, and small results keep their digits."""
+    np.abs(x, out=denominator)
+    np.negative(denominator, out=denominator)
+    np.exp(denominator, out=denominator)
+    np.add(denominator, 1, out=denominator)
+    np.minimum(x, 0, out=out)
+    np.exp(out, out=out)
+    np.divide(out, denominator, out=out)
+
+
+def _sigmoid_grad(y: Array, dy: Array, product: Array, out: Array) -> None:
+    np.multiply(dy, y, out=product)
+    np.subtract(1, y, out=out)
+    np.multiply(out, product, out=out)
+
+
+def _tanh_grad(y: Array, dy: Array, slope: Array, out: Array) -> None:
+    np.multiply(y, y, out=slope)
+    np.subtract(1, slope, out=slope)
+    np.multiply(slope, dy, out=out)
+
+
+def _softplus(x: Array, out: Array) -> None:
+    np.logaddexp(x, 0, out=out)
+
+
+def _elu(x: Array, low: Array, mask: Array, out: Array) -> None:
+    np.minimum(x, 0, out=low)
+    np.expm1(low, out=low)
+    np.greater(x, 0, out=mask)
+    np.copyto(low, x, where=mask)
+    np.copyto(out, low)
+
+
+def _elu_grad(gradients: Array, outputs: Array, low: Array, mask: Array, out: Array) -> None:
+    np.add(outputs, 1, out=low)
+    np.multiply(low, gradients, out=low)
+    np.greater(outputs, 0, out=mask)
+    np.copyto(low, gradients, where=mask)
+    np.copyto(out, low)
+
+
+# Gradients longer than a line -------------------------------------------------------------------------
+
+
+def _greater_half(choose: OpDef) -> Gradients:
+    """Of Maximum and Minimum: all of g goes to x where they are equal, as in TensorFlow."""
+
+    def gradient(g: Tensor, z: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        mask = choose(x, y)
+        return where(mask, g, 0), where(mask, 0, g)
+
+    return gradient
+
+
+def _pow_gradient(g: Tensor, z: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    positive = Greater(x, 0)
+    log_x = where(positive, Log(where(positive, x, 1)), 0)
+    return Mul(g, Mul(y, Pow(x, Sub(y, 1)))), Mul(g, Mul(z, log_x))
+
+
+def _tanh_grad_gradient(g: Tensor, z: Tensor, y: Tensor, dy: Tensor) -> tuple[Tensor, Tensor]:
+    return Mul(Mul(g, dy), Mul(y, -2)), TanhGrad(y, g)
+
+
+def _sigmoid_grad_gradient(g: Tensor, z: Tensor, y: Tensor, dy: Tensor) -> tuple[Tensor, Tensor]:
+    return Mul(Mul(g, dy), Sub(1, Mul(y, 2))), SigmoidGrad(y, g)
+
+
+def _elu_grad_gradient(g: Tensor, z: Tensor, dy: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    return EluGrad(g, y), where(Less(y, 0), Mul(g, dy), 0)
+
+
+def _erf_gradient(g: Tensor, z: Tensor, x: Tensor) -> tuple[Tensor]:
+    return (Mul(g, Mul(Exp(Neg(Square(x))), 2 / math.sqrt(math.pi))),)
+
+
+# The table ----------------------------------------------------------------------------------------------
+# fmt: off
+
+# The rows that gradients of earlier rows speak of.
+EluGrad: OpDef
+Exp: OpDef
+Mul: OpDef
+Neg: OpDef
+RealDiv: OpDef
+ReluGrad: OpDef
+Sign: OpDef
+SigmoidGrad: OpDef
+Square: OpDef
+TanhGrad: OpDef
+
+Less         = _comparison("Less", np.less, NUMERIC)
+LessEqual    = _comparison("LessEqual", np.less_equal, NUMERIC)
+Greater      = _comparison("Greater", np.greater, NUMERIC)
+GreaterEqual = _comparison("GreaterEqual", np.greater_equal, NUMERIC)
+Equal        = _comparison("Equal", np.equal, ANY)
+NotEqual     = _comparison("NotEqual", np.not_equal, ANY)
+
+LogicalAnd = _binary("LogicalAnd", np.logical_and, (bool_,), None)
+LogicalOr  = _binary("LogicalOr", np.logical_or, (bool_,), None)
+LogicalNot = _unary("LogicalNot", np.logical_not, (bool_,), None)
+IsFinite   = _unary("IsFinite", np.isfinite, FLOATING, None, result=bool_)
+IsNan      = _unary("IsNan", np.isnan, FLOATING, None, result=bool_)
+
+Add      = _binary("Add", np.add, NUMERIC, lambda g, z, x, y: (g, g))
+Sub      = _binary("Sub", np.subtract, NUMERIC, lambda g, z, x, y: (g, Neg(g)))
+Mul      = _binary("Mul", np.multiply, NUMERIC, lambda g, z, x, y: (Mul(g, y), Mul(g, x)))
+RealDiv  = _binary("RealDiv", np.divide, FLOATING,
+                   lambda g, z, x, y: (RealDiv(g, y), Neg(RealDiv(Mul(g, z), y))))
+FloorDiv = _binary("FloorDiv", _integer_safe("FloorDiv", np.floor_divide), NUMERIC, None)
+FloorMod = _binary("FloorMod", _integer_safe("FloorMod", np.remainder), NUMERIC,
+                   lambda g, z, x, y: (g, Neg(Mul(g, FloorDiv(x, y)))))
+Pow      = _binary("Pow", np.power, FLOATING, _pow_gradient)
+Maximum  = _binary("Maximum", np.maximum, NUMERIC, _greater_half(GreaterEqual))
+Minimum  = _binary("Minimum", np.minimum, NUMERIC, _greater_half(LessEqual))
+
+Neg    = _unary("Neg", np.negative, NUMERIC, lambda g, z, x: (Neg(g),))
+Abs    = _unary("Abs", np.absolute, NUMERIC, lambda g, z, x: (Mul(g, Sign(x)),))
+Sign   = _unary("Sign", np.sign, NUMERIC, None)
+Floor  = _unary("Floor", np.floor, FLOATING, None)
+Ceil   = _unary("Ceil", np.ceil, FLOATING, None)
+Square = _unary("Square", np.square, NUMERIC, lambda g, z, x: (Mul(g, Mul(x, 2)),))
+Sqrt   = _unary("Sqrt", np.sqrt, FLOATING, lambda g, z, x: (RealDiv(Mul(g, 0.5), z),))
+Rsqrt  = _unary("Rsqrt", _reciprocal_sqrt, FLOATING, lambda g, z, x: (Mul(Mul(g, -0.5), RealDiv(z, x)),))
+Reciprocal = _unary("Reciprocal", _reciprocal, FLOATING, lambda g, z, x: (Neg(Mul(g, Square(z))),))
+Exp    = _unary("Exp", np.exp, FLOATING, lambda g, z, x: (Mul(g, z),))
+Log    = _unary("Log", np.log, FLOATING, lambda g, z, x: (RealDiv(g, x),))
+
+Erf    = _unary("Erf", erf, FLOATING, _erf_gradient, temporaries=(None, None, int64))
+
+Relu    = _unary("Relu", _relu, NUMERIC, lambda g, z, x: (ReluGrad(g, z),))
+Sigmoid = _unary("Sigmoid", _sigmoid, FLOATING, lambda g, z, x: (SigmoidGrad(z, g),), temporaries=(None,))
+Tanh    = _unary("Tanh", np.tanh, FLOATING, lambda g, z, x: (TanhGrad(z, g),))
+Elu     = _unary("Elu", _elu, FLOATING, lambda g, z, x: (EluGrad(g, z),), temporaries=(None, bool_))
+Softplus = _unary("Softplus", _softplus, FLOATING, lambda g, z, x: (Mul(g, Sigmoid(x)),))
+
+# The slopes above in one pass. ReluGrad(gradients, features) and EluGrad(gradients, outputs); the others take
+# the result y and its gradient.
+ReluGrad    = _binary("ReluGrad", _relu_grad, NUMERIC,
+                      lambda g, z, x, y: (ReluGrad(g, y), None), temporaries=(bool_,))
+EluGrad     = _binary("EluGrad", _elu_grad, FLOATING, _elu_grad_gradient, temporaries=(None, bool_))
+SigmoidGrad = _binary("SigmoidGrad", _sigmoid_grad, FLOATING, _sigmoid_grad_gradient, temporaries=(None,))
+TanhGrad    = _binary("TanhGrad", _tanh_grad, FLOATING, _tanh_grad_gradient, temporaries=(None,))
+# fmt: on

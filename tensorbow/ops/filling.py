@@ -1,0 +1,179 @@
+"""Tensors made of a few scalars: range, fill, zeros, ones, and the rank of a tensor.
+
+All of them fold to constants when a step is compiled, where their arguments are constant.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tensorbow.errors import InvalidArgumentError
+from tensorbow.graph import (
+    NOT_DIFFERENTIABLE,
+    Attrs,
+    Kernel,
+    KernelCall,
+    Operation,
+    Tensor,
+    convert_to_tensor,
+    graph_of,
+)
+from tensorbow.ops.broadcasting import as_shape_vector, dims_of_vector
+from tensorbow.ops.constant import constant
+from tensorbow.ops.definition import define_op, require_dtype, require_same_dtype
+from tensorbow.ops.elementwise import cast
+from tensorbow.ops.reductions import reduce_sum
+from tensorbow.specs import DType, TensorSpec, as_dtype, float32, float64, int32, int64
+
+__all__ = ["fill", "ones", "range", "rank", "zeros"]
+
+RANGED = (int32, int64, float32, float64)  # in the order in which they give way to each other
+
+
+# Range ------------------------------------------------------------------------------------------------
+
+
+def _range_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
+    dtype = require_same_dtype("Range", inputs)
+    require_dtype("Range", inputs[0], RANGED)
+    for what, spec in zip(("start", "limit", "delta"), inputs, strict=True):
+        if spec.shape not in ((), None):
+            raise InvalidArgumentError(f"Range: {what} is {spec}, expected a scalar")
+    values = [spec.value for spec in inputs]
+    if any(value is None for value in values):
+        return TensorSpec((None,), dtype)
+    start, limit, delta = (value.item() for value in values if value is not None)
+    if delta == 0 or not all(math.isfinite(number) for number in (start, limit, delta)):
+        raise InvalidArgumentError(
+            f"Range: from {start} to {limit} by {delta} does not end; delta must not be 0"
+        )
+    length = -((start - limit) // delta) if dtype.is_integer else math.ceil((limit - start) / delta)
+    return TensorSpec((max(0, length),), dtype)
+
+
+def _range_kernel(call: KernelCall) -> Callable[[], None]:
+    (start, _, delta), (out,) = call.inputs, call.outputs
+    positions = np.arange(out.size, dtype=out.dtype)
+
+    def run() -> None:
+        np.multiply(positions, delta, out=out)
+        np.add(out, start, out=out)
+
+    return run
+
+
+Range = define_op(
+    "Range",
+    spec=_range_spec,
+    gradient=NOT_DIFFERENTIABLE,
+    kernel=Kernel(prepare=_range_kernel),
+    inputs=("start", "limit", "delta"),
+    shape_inputs=(0, 1, 2),
+)
+
+
+def range(
+    start: Any, limit: Any = None, delta: Any = 1, dtype: Any = None, name: str | None = None
+) -> Tensor:
+    """The numbers start, start + delta, ... below `limit` (above it for a negative delta), a vector.
+
+    With one argument, from 0 to that. The dtype is the widest of the arguments': int32, int64, float32,
+    float64. Raises InvalidArgumentError for a delta of 0.
+    """
+    if limit is None:
+        start, limit = 0, start
+    with graph_of([start, limit, delta]).as_default():
+        wanted = None if dtype is None else as_dtype(dtype)
+        bounds = [_bound(value, wanted) for value in (start, limit, delta)]
+        widest = max((b.dtype for b in bounds), key=_order)
+        result: Tensor = Range(*[cast(b, widest) for b in bounds], name=name)
+    return result
+
+
+def _bound(value: Any, wanted: DType | None) -> Tensor:
+    if hasattr(value, "graph"):
+        tensor = convert_to_tensor(value)
+        return tensor if wanted is None else cast(tensor, wanted)
+    return constant(value, wanted)
+
+
+def _order(dtype: DType) -> int:
+    return RANGED.index(dtype) if dtype in RANGED else len(RANGED)  # the others are refused by the op
+
+
+# Fill -------------------------------------------------------------------------------------------------
+
+
+def _fill_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
+    dims, value = inputs
+    if value.shape not in ((), None):
+        raise InvalidArgumentError(f"Fill: the value is {value}, expected a scalar; use tb.broadcast_to")
+    extents = dims_of_vector("Fill", dims, "dims")
+    if dims.value is not None and extents is not None and None in extents:
+        raise InvalidArgumentError(f"Fill: dims {dims.value.tolist()} must be at least 0")
+    return TensorSpec(extents, value.dtype)
+
+
+def _fill_kernel(call: KernelCall) -> None:
+    np.copyto(call.outputs[0], call.inputs[1])
+
+
+def _fill_gradient(op: Operation, g: Tensor) -> list[Tensor | None]:
+    return [None, reduce_sum(g) if g.dtype.is_floating else None]
+
+
+Fill = define_op(
+    "Fill",
+    spec=_fill_spec,
+    gradient=_fill_gradient,
+    kernel=_fill_kernel,
+    inputs=("dims", "value"),
+    shape_inputs=(0,),
+    unknown_dtypes=lambda inputs, attrs: (inputs[1].dtype,),
+)
+
+
+def fill(dims: Any, value: Any, name: str | None = None) -> Tensor:
+    """A tensor of shape `dims` with the scalar `value` everywhere."""
+    result: Tensor = Fill(as_shape_vector(dims), value, name=name)
+    return result
+
+
+def zeros(shape: Any, dtype: Any = float32, name: str | None = None) -> Tensor:
+    """A tensor of zeros."""
+    return _filled(shape, 0, dtype, name or "zeros")
+
+
+def ones(shape: Any, dtype: Any = float32, name: str | None = None) -> Tensor:
+    """A tensor of ones."""
+    return _filled(shape, 1, dtype, name or "ones")
+
+
+def _filled(shape: Any, value: int, dtype: Any, name: str) -> Tensor:
+    with graph_of([shape]).as_default():
+        return fill(shape, constant(np.array(value, as_dtype(dtype).as_numpy_dtype)), name)
+
+
+# Rank -------------------------------------------------------------------------------------------------
+
+
+def _rank_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
+    dims = inputs[0].shape
+    return TensorSpec((), int32, None if dims is None else np.array(len(dims), np.int32))
+
+
+def _rank_kernel(call: KernelCall) -> None:
+    call.outputs[0][...] = call.inputs[0].ndim
+
+
+Rank = define_op("Rank", spec=_rank_spec, gradient=NOT_DIFFERENTIABLE, kernel=_rank_kernel, inputs=("input",))
+
+
+def rank(input: Any, name: str | None = None) -> Tensor:
+    """The number of axes of `input`, an int32 scalar."""
+    result: Tensor = Rank(input, name=name)
+    return result

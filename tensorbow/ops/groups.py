@@ -1,0 +1,45 @@
+"""Convolution in groups (Krizhevsky et al., 2012): each group of channels has filters of its own.
+
+Made of one convolution per group, between a split and a concat, and so differentiable as these are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tensorbow.errors import InvalidArgumentError
+from tensorbow.graph import Tensor, name_scope
+from tensorbow.ops.arrays import concat
+from tensorbow.ops.shaping import split
+from tensorbow.specs import TensorSpec
+
+Convolve = Callable[[Tensor, Tensor, "str | None"], Tensor]  # (images, filters, name)
+
+
+def _count(op: str, images: TensorSpec, filters: TensorSpec) -> int:
+    """How many times the filter's input channels are in the images' channels; 1 where one is unknown.
+
+    Raises InvalidArgumentError when the result's channels do not divide into so many groups.
+    """
+    if images.shape is None or filters.shape is None or len(images.shape) != 4 or len(filters.shape) != 4:
+        return 1
+    channels, (_, _, inputs, outputs) = images.shape[3], filters.shape
+    if not channels or not inputs or channels % inputs:
+        return 1
+    groups = channels // inputs
+    if outputs is not None and outputs % groups:
+        raise InvalidArgumentError(
+            f"{op}: the images {images} have {channels} channels, the filter {filters} takes {inputs}: these "
+            f"would be {groups} groups, but its {outputs} outputs do not divide by {groups}"
+        )
+    return groups
+
+
+def in_groups(op: str, convolve: Convolve, images: Tensor, filters: Tensor, name: str | None) -> Tensor:
+    """`convolve` of each group's channels with its filters, side by side."""
+    groups = _count(op, images.spec, filters.spec)
+    if groups == 1:
+        return convolve(images, filters, name)
+    with images.graph.as_default(), name_scope(name or op):
+        pairs = zip(split(images, groups, 3), split(filters, groups, 3), strict=True)
+        return concat([convolve(part, filter, None) for part, filter in pairs], 3)

@@ -1,0 +1,93 @@
+"""Rows of a large tensor that is zero elsewhere: what a gradient of `gather` is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tensorbow.errors import InvalidArgumentError
+from tensorbow.graph import Graph, Tensor, convert_to_tensor, name_scope
+from tensorbow.ops.arrays import concat
+from tensorbow.ops.elementwise import cast
+from tensorbow.specs import DType, TensorShape, TensorSpec, as_dims, int64
+
+__all__ = ["IndexedSlices"]
+
+
+class IndexedSlices:
+    """The tensor of shape `dense_shape` that holds `values[i]` at the row `indices[i]` and zeros elsewhere.
+
+    Rows of equal indices add up. Stands where a tensor is expected, and then is made dense; optimisers
+    that can, apply the rows alone. Fetched, it gives the dense array.
+    """
+
+    def __init__(self, values: Any, indices: Any, dense_shape: Any = None):
+        """`values` `[n, ...]`, `indices` `[n]` of integers, `dense_shape` `[rank]` where it is known.
+
+        Raises InvalidArgumentError for indices that are no vector of integers.
+        """
+        self.values: Tensor = convert_to_tensor(values)
+        with self.values.graph.as_default():
+            self.indices: Tensor = convert_to_tensor(indices)
+            self.dense_shape: Tensor | None = None if dense_shape is None else convert_to_tensor(dense_shape)
+        if not self.indices.dtype.is_integer or self.indices.shape.ndims not in (1, None):
+            raise InvalidArgumentError(
+                f"IndexedSlices: indices are {self.indices.spec}, expected a vector of integers"
+            )
+        self._dense: Tensor | None = None
+
+    @property
+    def dtype(self) -> DType:
+        """Element type."""
+        return self.values.dtype
+
+    @property
+    def graph(self) -> Graph:
+        """The graph it belongs to."""
+        return self.values.graph
+
+    @property
+    def name(self) -> str:
+        """The name of its values."""
+        return self.values.name
+
+    @property
+    def spec(self) -> TensorSpec:
+        """What is known of the dense tensor."""
+        known = None if self.dense_shape is None else self.dense_shape.spec.value
+        if known is not None:
+            return TensorSpec(as_dims(known), self.dtype)
+        values = self.values.spec.shape
+        return TensorSpec(None if values is None else (None, *values[1:]), self.dtype)
+
+    @property
+    def shape(self) -> TensorShape:
+        """Static shape of the dense tensor."""
+        return TensorShape(self.spec.shape)
+
+    def with_values(self, values: Any) -> IndexedSlices:
+        """Other values at the same rows."""
+        return IndexedSlices(values, self.indices, self.dense_shape)
+
+    def _as_graph_element(self) -> Tensor:
+        if self._dense is None:
+            self._dense = convert_to_tensor(self)
+        return self._dense
+
+    def __repr__(self) -> str:
+        return f"<tb.IndexedSlices values={self.values.name} indices={self.indices.name} {self.spec}>"
+
+
+def add_slices(terms: Sequence[IndexedSlices]) -> IndexedSlices:
+    """The sum: all rows of all terms, one after the other."""
+    first = terms[0]
+    if len(terms) == 1:
+        return first
+    with first.graph.as_default(), name_scope("add_slices"):
+        indices = [t.indices for t in terms]
+        if len({i.dtype for i in indices}) > 1:
+            indices = [cast(i, int64) for i in indices]
+        shapes = [t.dense_shape for t in terms if t.dense_shape is not None]
+        return IndexedSlices(
+            concat([t.values for t in terms], 0), concat(indices, 0), shapes[0] if shapes else None
+        )

@@ -1,0 +1,202 @@
+"""Ops that go by an index in the data: gather, its gradient, and one_hot."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tensorbow.errors import InvalidArgumentError
+from tensorbow.graph import (
+    NOT_DIFFERENTIABLE,
+    REQUIRED,
+    Attrs,
+    Kernel,
+    KernelCall,
+    NodeSpec,
+    Operation,
+    Tensor,
+    register_tensor_conversion,
+)
+from tensorbow.ops.arrays import concat, reshape
+from tensorbow.ops.broadcasting import checked_axis, dims_of_vector, shape, size
+from tensorbow.ops.definition import define_op, require_dtype
+from tensorbow.ops.indexed_slices import IndexedSlices
+from tensorbow.ops.slicing import strided_slice
+from tensorbow.ops.state import ReadVariable
+from tensorbow.specs import Array, DType, TensorSpec, as_dtype, bool_, float32, int32, int64, uint8
+
+__all__ = ["gather", "one_hot"]
+
+POSITIONS = (int32, int64, uint8)
+
+
+# Gather -----------------------------------------------------------------------------------------------
+
+
+def _gather_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
+    params, indices = inputs
+    require_dtype("GatherV2", indices, POSITIONS, "indices")
+    axis = checked_axis("GatherV2", attrs["axis"], params.rank)
+    return TensorSpec((*params.dims[:axis], *indices.dims, *params.dims[axis + 1 :]), params.dtype)
+
+
+def _gather_scratch(node: NodeSpec) -> list[TensorSpec]:
+    return [TensorSpec(node.inputs[1].shape, int64)]  # positions as NumPy's take wants them
+
+
+def check_positions(op: str, positions: Array, extent: int) -> None:
+    """Raises InvalidArgumentError naming the first position that is not in [0, extent)."""
+    if positions.size and (positions.min() < 0 or positions.max() >= extent):
+        first = int(np.flatnonzero((positions < 0) | (positions >= extent))[0])
+        place = [int(i) for i in np.unravel_index(first, positions.shape)]
+        raise InvalidArgumentError(f"{op}: indices{place} = {positions.flat[first]} is not in [0, {extent})")
+
+
+def _gather_kernel(call: KernelCall) -> None:
+    (params, indices), (positions,), axis = call.inputs, call.scratch, call.attrs["axis"]
+    np.copyto(positions, indices)
+    check_positions("GatherV2", positions, params.shape[axis])
+    if call.outputs[0].size:
+        np.take(params, positions, axis=axis, out=call.outputs[0], mode="clip")  # "raise" would buffer
+
+
+def _gather_gradient(op: Operation, g: Tensor) -> list[Any]:
+    """Rows of a variable get rows: `IndexedSlices`. Any other tensor gets a dense gradient."""
+    params, indices = op.inputs
+    if not g.dtype.is_floating:
+        return [None, None]
+    if params.op.definition is ReadVariable and op.attrs["axis"] in (0, -(params.shape.ndims or 0)):
+        if indices.shape.ndims != 1:
+            count = indices.shape.num_elements()
+            g = reshape(g, concat([reshape(size(indices), [1]), strided_slice(shape(params), np.s_[1:])], 0))
+            g.set_shape([count, *params.spec.dims[1:]])
+            indices = reshape(indices, [-1])
+        return [IndexedSlices(g, indices, shape(params)), None]
+    return [GatherGrad(g, indices, shape(params), axis=op.attrs["axis"]), None]
+
+
+GatherV2 = define_op(
+    "GatherV2",
+    spec=_gather_spec,
+    gradient=_gather_gradient,
+    kernel=Kernel(run=_gather_kernel, scratch=_gather_scratch),
+    inputs=("params", "indices"),
+    attrs={"axis": 0},
+)
+
+
+def gather(params: Any, indices: Any, axis: int = 0, name: str | None = None) -> Tensor:
+    """The slices of `params` `[..., n, ...]` at `indices` along `axis`, which becomes their shape.
+
+    indices: int32, int64 or uint8, of any rank. While the step runs, an index out of [0, n) raises
+    InvalidArgumentError on CPU devices.
+    """
+    result: Tensor = GatherV2(params, indices, axis=int(axis), name=name)
+    return result
+
+
+def _gather_grad_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
+    require_dtype("GatherGrad", inputs[1], POSITIONS, "indices")
+    return TensorSpec(dims_of_vector("GatherGrad", inputs[2]), inputs[0].dtype)
+
+
+def _gather_grad_kernel(call: KernelCall) -> None:
+    (g, indices, _), (out,), (positions,) = call.inputs, call.outputs, call.scratch
+    axis = call.attrs["axis"] % out.ndim
+    np.copyto(positions, indices)
+    check_positions("GatherGrad", positions, out.shape[axis])
+    out.fill(0)
+    rows = np.moveaxis(out, axis, 0)
+    moved = np.moveaxis(g, range(axis, axis + indices.ndim), range(indices.ndim))
+    np.add.at(rows, positions, moved)  # one after the other: equal indices add up in a fixed order
+
+
+GatherGrad = define_op(
+    "GatherGrad",
+    spec=_gather_grad_spec,
+    gradient=lambda op, g: [gather(g, op.inputs[1], op.attrs["axis"]), None, None],
+    kernel=Kernel(run=_gather_grad_kernel, scratch=_gather_scratch),
+    inputs=("gradients", "indices", "shape"),
+    attrs={"axis": 0},
+    shape_inputs=(2,),
+    doc="Zeros of `shape`, to which each slice of the gradients is added at its index.",
+)
+
+
+def _to_dense(slices: IndexedSlices, dtype: DType | None, name: str | None) -> Tensor:
+    if slices.dense_shape is None:
+        raise InvalidArgumentError(
+            f"{slices!r} has no dense_shape, so that it cannot become a tensor; give one"
+        )
+    result: Tensor = GatherGrad(slices.values, slices.indices, slices.dense_shape, axis=0, name=name)
+    return result
+
+
+register_tensor_conversion(IndexedSlices, _to_dense)
+
+
+# OneHot -----------------------------------------------------------------------------------------------
+
+
+def _one_hot_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
+    (indices,) = inputs
+    require_dtype("OneHot", indices, POSITIONS, "indices")
+    if attrs["depth"] < 0:
+        raise InvalidArgumentError(f"OneHot: depth is {attrs['depth']}, expected the number of classes")
+    if indices.shape is None:
+        return TensorSpec(None, attrs["dtype"])
+    axis = checked_axis("OneHot", attrs["axis"], len(indices.shape) + 1)
+    dims = (*indices.shape[:axis], attrs["depth"], *indices.shape[axis:])
+    return TensorSpec(dims, attrs["dtype"])
+
+
+def _one_hot_kernel(call: KernelCall) -> Callable[[], None]:
+    (indices,), (out,), (mask,), attrs = call.inputs, call.outputs, call.scratch, call.attrs
+    axis = attrs["axis"] % out.ndim
+    spread = np.expand_dims(indices, axis)
+    classes = np.arange(attrs["depth"]).reshape((-1,) + (1,) * (out.ndim - axis - 1))
+
+    def run() -> None:
+        np.equal(spread, classes, out=mask)
+        np.copyto(out, attrs["off_value"])
+        np.copyto(out, attrs["on_value"], where=mask)
+
+    return run
+
+
+OneHot = define_op(
+    "OneHot",
+    spec=_one_hot_spec,
+    gradient=NOT_DIFFERENTIABLE,
+    kernel=Kernel(prepare=_one_hot_kernel, scratch=lambda node: [TensorSpec(node.outputs[0].shape, bool_)]),
+    inputs=("indices",),
+    attrs={"depth": REQUIRED, "axis": -1, "on_value": 1, "off_value": 0, "dtype": float32},
+)
+
+
+def one_hot(
+    indices: Any,
+    depth: int,
+    on_value: float = 1,
+    off_value: float = 0,
+    axis: int = -1,
+    dtype: Any = float32,
+    name: str | None = None,
+) -> Tensor:
+    """`on_value` at each index along a new axis of extent `depth`, `off_value` elsewhere.
+
+    indices `[...]`: int32, int64 or uint8; one out of range gives `off_value` all along. The new
+    axis is the last, unless `axis` says otherwise.
+    """
+    result: Tensor = OneHot(
+        indices,
+        depth=int(depth),
+        on_value=on_value,
+        off_value=off_value,
+        axis=int(axis),
+        dtype=as_dtype(dtype),
+        name=name,
+    )
+    return result

@@ -1,0 +1,131 @@
+"""Inverse and determinant of square matrices, and of stacks of them.
+
+LAPACK, through NumPy, makes the result of one matrix in memory of its own: a step allocates the size of
+one matrix, never of the stack.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tensorbow.errors import InvalidArgumentError
+from tensorbow.graph import Attrs, Kernel, KernelCall, Operation, Tensor
+from tensorbow.ops.arrays import expand_dims
+from tensorbow.ops.definition import define_op, require_dtype
+from tensorbow.ops.elementwise import multiply, negative
+from tensorbow.ops.matmul import matmul
+from tensorbow.specs import FLOATING, Array, Dims, TensorSpec
+
+__all__ = ["matrix_determinant", "matrix_inverse"]
+
+
+def _square_dims(op: str, x: TensorSpec) -> Dims:
+    """The shape, with both extents of the matrices where one is known."""
+    require_dtype(op, x, FLOATING)
+    if x.rank < 2:
+        raise InvalidArgumentError(f"{op}: the input is {x}, expected square matrices [..., n, n]")
+    *lead, rows, columns = x.dims
+    if None not in (rows, columns) and rows != columns:
+        raise InvalidArgumentError(f"{op}: the input is {x}, expected square matrices [..., n, n]")
+    extent = columns if rows is None else rows
+    return (*lead, extent, extent)
+
+
+def _each(stack: Array) -> list[tuple[int, ...]]:
+    return list(np.ndindex(*stack.shape[:-2]))
+
+
+# Inverse ----------------------------------------------------------------------------------------------
+
+
+def _inverse_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
+    return TensorSpec(_square_dims("MatrixInverse", inputs[0]), inputs[0].dtype)
+
+
+def _prepare_inverse(call: KernelCall) -> Callable[[], None]:
+    (x,), (out,) = call.inputs, call.outputs
+    source = np.swapaxes(x, -1, -2) if call.attrs["adjoint"] else x
+    places = _each(x)
+
+    def run() -> None:
+        for place in places:
+            try:
+                out[place] = np.linalg.inv(source[place])
+            except np.linalg.LinAlgError:
+                which = f" {list(place)}" if place else ""
+                raise InvalidArgumentError(
+                    f"MatrixInverse: the input{which} is not invertible; add a multiple of the identity"
+                ) from None
+
+    return run
+
+
+def _inverse_gradient(op: Operation, g: Tensor) -> list[Tensor | None]:
+    """-inv^T g inv^T; with `adjoint`, the transpose of that."""
+    inverse = op.outputs[0]
+    if op.attrs["adjoint"]:
+        return [negative(matmul(inverse, matmul(g, inverse, transpose_a=True)))]
+    return [negative(matmul(inverse, matmul(g, inverse, transpose_b=True), transpose_a=True))]
+
+
+MatrixInverse = define_op(
+    "MatrixInverse",
+    spec=_inverse_spec,
+    gradient=_inverse_gradient,
+    kernel=Kernel(prepare=_prepare_inverse),
+    inputs=("input",),
+    attrs={"adjoint": False},
+)
+
+
+def matrix_inverse(input: Any, adjoint: bool = False, name: str | None = None) -> Tensor:
+    """The inverse of each matrix of `input` `[..., n, n]`, floating; with `adjoint`, of its transpose.
+
+    While the step runs, a singular matrix raises InvalidArgumentError on CPU devices.
+    """
+    result: Tensor = MatrixInverse(input, adjoint=bool(adjoint), name=name)
+    return result
+
+
+# Determinant ------------------------------------------------------------------------------------------
+
+
+def _determinant_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
+    return TensorSpec(_square_dims("MatrixDeterminant", inputs[0])[:-2], inputs[0].dtype)
+
+
+def _prepare_determinant(call: KernelCall) -> Callable[[], None]:
+    (x,), (out,) = call.inputs, call.outputs
+    places = _each(x)
+
+    def run() -> None:
+        for place in places:
+            out[place] = np.linalg.det(x[place])
+
+    return run
+
+
+def _determinant_gradient(op: Operation, g: Tensor) -> list[Tensor | None]:
+    scale = multiply(g, op.outputs[0])
+    return [multiply(expand_dims(expand_dims(scale, -1), -1), matrix_inverse(op.inputs[0], adjoint=True))]
+
+
+MatrixDeterminant = define_op(
+    "MatrixDeterminant",
+    spec=_determinant_spec,
+    gradient=_determinant_gradient,
+    kernel=Kernel(prepare=_prepare_determinant),
+    inputs=("input",),
+)
+
+
+def matrix_determinant(input: Any, name: str | None = None) -> Tensor:
+    """The determinant of each matrix of `input` `[..., n, n]`, floating: `[...]`.
+
+    Its gradient wants the inverse: there a singular matrix raises InvalidArgumentError.
+    """
+    result: Tensor = MatrixDeterminant(input, name=name)
+    return result

@@ -1,0 +1,272 @@
+"""Softmax cross-entropy, fused with its own derivative as in TensorFlow.
+
+Both ops give the loss of each example and, as a second output, the derivative of that loss with respect
+to the logits: forward and backward share one pass over the logits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tensorbow.errors import InvalidArgumentError
+from tensorbow.graph import Attrs, Kernel, KernelCall, NodeSpec, Operation, Tensor, convert_to_tensor
+from tensorbow.ops.arrays import expand_dims, reshape
+from tensorbow.ops.broadcasting import shape
+from tensorbow.ops.control import stop_gradient
+from tensorbow.ops.definition import define_op, require_dtype, require_rank, require_same_dtype
+from tensorbow.ops.elementwise import add, multiply, negative, subtract
+from tensorbow.ops.layouts import as_vector
+from tensorbow.ops.nn import log_softmax, require_last_axis, softmax
+from tensorbow.ops.reductions import reduce_sum
+from tensorbow.specs import FLOATING, Array, Dims, DType, TensorSpec, compatible, int32, int64
+
+__all__ = [
+    "softmax_cross_entropy_with_logits",
+    "softmax_cross_entropy_with_logits_v2",
+    "sparse_softmax_cross_entropy_with_logits",
+]
+
+
+# What users call ----------------------------------------------------------------------------------
+
+
+def sparse_softmax_cross_entropy_with_logits(
+    _sentinel: Any = None, labels: Any = None, logits: Any = None, name: str | None = None
+) -> Tensor:
+    """-log(softmax(logits)[label]) of each example: `logits` [..., classes], `labels` [...].
+
+    Labels are int32 or int64. Gives [...], of the dtype of the logits (float32 or float64).
+    Call it with named arguments.
+
+    Raises InvalidArgumentError when the shapes do not fit; in a step, when a label is not in [0, classes).
+    """
+    _require_named("sparse_softmax_cross_entropy_with_logits", _sentinel, labels, logits)
+    logits, labels = convert_to_tensor(logits), convert_to_tensor(labels)
+    dims = logits.spec.shape
+    if dims is not None and len(dims) == 2:
+        loss: Tensor = SparseSoftmaxCrossEntropyWithLogits(logits, labels, name=name)[0]
+        return loss
+    if dims == () or (dims is not None and not compatible(dims[:-1], labels.spec.shape)):
+        raise InvalidArgumentError(
+            f"sparse_softmax_cross_entropy_with_logits: labels {labels.spec} do not fit logits "
+            f"{logits.spec}; expected [...] and [..., classes]"
+        )
+    rows = reshape(logits, [-1, _classes(logits)])
+    flat: Tensor = SparseSoftmaxCrossEntropyWithLogits(rows, reshape(labels, [-1]), name=name)[0]
+    return reshape(flat, shape(labels))
+
+
+def softmax_cross_entropy_with_logits_v2(
+    labels: Any, logits: Any, axis: int = -1, name: str | None = None
+) -> Tensor:
+    """-sum(labels * log(softmax(logits))) of each example: both [..., classes], each row of labels sums to 1.
+
+    Gives [...], float32 or float64. Gradients flow to the logits and to the labels.
+
+    Raises InvalidArgumentError when the shapes differ, or for another axis than the last.
+    """
+    op = "softmax_cross_entropy_with_logits"
+    logits = convert_to_tensor(logits)
+    labels = (
+        convert_to_tensor(labels) if hasattr(labels, "graph") else convert_to_tensor(labels, logits.dtype)
+    )
+    require_last_axis(op, logits, axis)
+    dims = logits.spec.shape
+    if dims is not None and len(dims) == 2:
+        loss: Tensor = SoftmaxCrossEntropyWithLogits(logits, labels, name=name)[0]
+        return loss
+    if dims == () or not compatible(dims, labels.spec.shape):
+        raise InvalidArgumentError(f"{op}: labels {labels.spec} and logits {logits.spec} must have one shape")
+    classes = _classes(logits)
+    rows = reshape(logits, [-1, classes]), reshape(labels, [-1, classes])
+    flat: Tensor = SoftmaxCrossEntropyWithLogits(*rows, name=name)[0]
+    return reshape(flat, shape(reduce_sum(logits, -1)))
+
+
+def softmax_cross_entropy_with_logits(
+    _sentinel: Any = None, labels: Any = None, logits: Any = None, dim: int = -1, name: str | None = None
+) -> Tensor:
+    """The same as `softmax_cross_entropy_with_logits_v2`, but no gradient flows to the labels.
+
+    This is what TensorFlow 1 has under this name. Call it with named arguments.
+    """
+    _require_named("softmax_cross_entropy_with_logits", _sentinel, labels, logits)
+    logits = convert_to_tensor(logits)
+    labels = (
+        convert_to_tensor(labels) if hasattr(labels, "graph") else convert_to_tensor(labels, logits.dtype)
+    )
+    return softmax_cross_entropy_with_logits_v2(stop_gradient(labels), logits, dim, name)
+
+
+def _classes(logits: Tensor) -> int:
+    dims = logits.spec.shape
+    if dims is None or dims[-1] is None:
+        raise InvalidArgumentError(
+            f"cross-entropy: the number of classes of {logits.name} is unknown; use set_shape or tb.reshape"
+        )
+    return dims[-1]
+
+
+def _require_named(op: str, sentinel: Any, labels: Any, logits: Any) -> None:
+    if sentinel is not None or labels is None or logits is None:
+        raise InvalidArgumentError(f"{op}: give both by name: {op}(labels=..., logits=...)")
+
+
+# Specs and gradients ------------------------------------------------------------------------------
+
+
+def _unknown_dtypes(inputs: Sequence[TensorSpec], attrs: Attrs) -> tuple[DType, DType]:
+    return inputs[0].dtype, inputs[0].dtype
+
+
+def _specs(logits: TensorSpec, dims: Dims) -> list[TensorSpec]:
+    return [TensorSpec(dims[:1], logits.dtype), TensorSpec(dims, logits.dtype)]
+
+
+def _sparse_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> list[TensorSpec]:
+    op = "sparse_softmax_cross_entropy_with_logits"
+    logits, labels = inputs
+    require_dtype(op, logits, FLOATING, "logits")
+    require_dtype(op, labels, (int32, int64), "labels")
+    require_rank(op, logits, 2, "logits")
+    if not compatible(logits.dims[:1], labels.shape):
+        raise InvalidArgumentError(
+            f"{op}: labels {labels} for logits {logits}; expected [batch] and [batch, classes]"
+        )
+    batch = logits.dims[0] if labels.shape is None or logits.dims[0] is not None else labels.shape[0]
+    return _specs(logits, (batch, logits.dims[1]))
+
+
+def _dense_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> list[TensorSpec]:
+    op = "softmax_cross_entropy_with_logits"
+    logits, labels = inputs
+    require_dtype(op, logits, FLOATING, "logits")
+    require_same_dtype(op, inputs)
+    require_rank(op, logits, 2, "logits")
+    if not compatible(logits.dims, labels.shape):
+        raise InvalidArgumentError(
+            f"{op}: labels {labels} and logits {logits} must have one shape [batch, classes]"
+        )
+    if labels.shape is None:
+        return _specs(logits, logits.dims)
+    return _specs(logits, tuple(b if a is None else a for a, b in zip(logits.dims, labels.dims, strict=True)))
+
+
+def _logits_gradient(op: Operation, loss: Tensor | None, backprop: Tensor | None) -> Tensor | None:
+    """Of both outputs: the second is softmax(logits) - constants, which is what second order goes through."""
+    result = None
+    if loss is not None:
+        result = multiply(expand_dims(loss, -1), op.outputs[1])
+    if backprop is not None:
+        probabilities = softmax(op.inputs[0])
+        mean = reduce_sum(multiply(backprop, probabilities), -1, keepdims=True)
+        second = multiply(subtract(backprop, mean), probabilities)
+        result = second if result is None else add(result, second)
+    return result
+
+
+def _sparse_gradient(op: Operation, loss: Tensor | None, backprop: Tensor | None) -> list[Tensor | None]:
+    return [_logits_gradient(op, loss, backprop), None]
+
+
+def _dense_gradient(op: Operation, loss: Tensor | None, backprop: Tensor | None) -> list[Tensor | None]:
+    to_labels = None
+    if loss is not None:
+        to_labels = multiply(expand_dims(loss, -1), negative(log_softmax(op.inputs[0])))
+    if backprop is not None:
+        to_labels = negative(backprop) if to_labels is None else subtract(to_labels, backprop)
+    return [_logits_gradient(op, loss, backprop), to_labels]
+
+
+# Reference kernels --------------------------------------------------------------------------------
+
+
+def _sparse_scratch(node: NodeSpec) -> list[TensorSpec]:
+    batch = node.inputs[0].extents[0]
+    row = TensorSpec((batch, 1), node.inputs[0].dtype)
+    return [row, TensorSpec((batch,), int64)]
+
+
+def _prepare_sparse(call: KernelCall) -> Callable[[], None]:
+    (logits, labels), (loss, backprop), (row, places) = call.inputs, call.outputs, call.scratch
+    batch, classes = logits.shape
+    starts = np.arange(batch, dtype=np.int64) * classes
+    flat = as_vector(backprop)
+
+    def step() -> None:
+        if not batch:
+            return
+        _check_labels(labels, classes)
+        np.add(starts, labels, out=places)
+        np.maximum.reduce(logits, axis=1, keepdims=True, out=row)
+        np.subtract(logits, row, out=backprop)
+        np.take(flat, places, out=loss, mode="clip")
+        np.exp(backprop, out=backprop)
+        np.add.reduce(backprop, axis=1, keepdims=True, out=row)
+        np.divide(backprop, row, out=backprop)
+        np.log(row, out=row)
+        np.subtract(row[:, 0], loss, out=loss)
+        np.take(flat, places, out=row[:, 0], mode="clip")
+        np.subtract(row, 1, out=row)
+        np.put(flat, places, row, mode="clip")
+
+    return step
+
+
+def _check_labels(labels: Array, classes: int) -> None:
+    """Raises InvalidArgumentError that names the first label out of range."""
+    if np.minimum.reduce(labels) < 0 or np.maximum.reduce(labels) >= classes:
+        place = int(np.flatnonzero((labels < 0) | (labels >= classes))[0])
+        raise InvalidArgumentError(
+            f"sparse_softmax_cross_entropy_with_logits: label {int(labels[place])} of example {place} is not "
+            f"one of the {classes} classes of the logits: expected 0 to {classes - 1}"
+        )
+
+
+def _dense_scratch(node: NodeSpec) -> list[TensorSpec]:
+    batch = node.inputs[0].extents[0]
+    return [
+        TensorSpec((batch, 1), node.inputs[0].dtype),
+        TensorSpec(node.inputs[0].shape, node.inputs[0].dtype),
+    ]
+
+
+def _dense_kernel(call: KernelCall) -> None:
+    (logits, labels), (loss, backprop), (row, terms) = call.inputs, call.outputs, call.scratch
+    if not logits.size:
+        loss.fill(0)
+        return
+    np.maximum.reduce(logits, axis=1, keepdims=True, out=row)
+    np.subtract(logits, row, out=backprop)
+    np.exp(backprop, out=terms)
+    np.add.reduce(terms, axis=1, keepdims=True, out=row)
+    np.log(row, out=row)
+    np.subtract(row, backprop, out=terms)  # -log(softmax)
+    np.multiply(terms, labels, out=terms)
+    np.add.reduce(terms, axis=1, out=loss)
+    np.subtract(backprop, row, out=backprop)
+    np.exp(backprop, out=backprop)
+    np.subtract(backprop, labels, out=backprop)
+
+
+SparseSoftmaxCrossEntropyWithLogits = define_op(
+    "SparseSoftmaxCrossEntropyWithLogits",
+    spec=_sparse_spec,
+    gradient=_sparse_gradient,
+    kernel=Kernel(prepare=_prepare_sparse, scratch=_sparse_scratch, inplace=((1, 0),)),
+    inputs=("features", "labels"),
+    unknown_dtypes=_unknown_dtypes,
+    doc="(loss [batch], its derivative with respect to the logits [batch, classes]).",
+)
+SoftmaxCrossEntropyWithLogits = define_op(
+    "SoftmaxCrossEntropyWithLogits",
+    spec=_dense_spec,
+    gradient=_dense_gradient,
+    kernel=Kernel(run=_dense_kernel, scratch=_dense_scratch),
+    inputs=("features", "labels"),
+    unknown_dtypes=_unknown_dtypes,
+    doc="(loss [batch], its derivative with respect to the logits [batch, classes]).",
+)

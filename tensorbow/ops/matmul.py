@@ -1,0 +1,176 @@
+"""The product of matrices, and of stacks of matrices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tensorbow.errors import InvalidArgumentError
+from tensorbow.graph import Attrs, Kernel, KernelCall, Operation, Tensor, name_scope
+from tensorbow.ops.arrays import reshape
+from tensorbow.ops.broadcasting import sum_to
+from tensorbow.ops.definition import define_op, require_dtype, require_rank, require_same_dtype
+from tensorbow.ops.elementwise import pair
+from tensorbow.specs import TensorSpec, broadcast_dims, float32, float64, int32, int64
+
+__all__ = ["matmul"]
+
+
+def _spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
+    dtype = require_same_dtype("MatMul", inputs)
+    require_dtype("MatMul", inputs[0], (float32, float64, int32, int64))
+    a, b = inputs
+    for what, matrix in (("a", a), ("b", b)):
+        if matrix.shape is not None:
+            require_rank("MatMul", matrix, 2, what)
+    rows, inner = (None, None) if a.shape is None else a.shape
+    inner_b, columns = (None, None) if b.shape is None else b.shape
+    if attrs["transpose_a"]:
+        rows, inner = inner, rows
+    if attrs["transpose_b"]:
+        inner_b, columns = columns, inner_b
+    if inner is not None and inner_b is not None and inner != inner_b:
+        marks = ["^T" if attrs[key] else "" for key in ("transpose_a", "transpose_b")]
+        raise InvalidArgumentError(
+            f"MatMul: a{marks[0]} with a {a} has {inner} columns, b{marks[1]} with b {b} has {inner_b} rows; "
+            "they must be equal, see transpose_a and transpose_b"
+        )
+    return TensorSpec((rows, columns), dtype)
+
+
+def _kernel(call: KernelCall) -> None:
+    a, b = call.inputs
+    np.matmul(
+        a.T if call.attrs["transpose_a"] else a,
+        b.T if call.attrs["transpose_b"] else b,
+        out=call.outputs[0],
+    )
+
+
+def _gradient(op: Operation, g: Tensor) -> list[Tensor | None]:
+    a, b = op.inputs
+    if not g.dtype.is_floating:
+        return [None, None]
+    if not op.attrs["transpose_a"]:
+        grad_a = matmul(g, b, transpose_b=not op.attrs["transpose_b"])
+    else:
+        grad_a = matmul(b, g, transpose_a=op.attrs["transpose_b"], transpose_b=True)
+    if not op.attrs["transpose_b"]:
+        grad_b = matmul(a, g, transpose_a=not op.attrs["transpose_a"])
+    else:
+        grad_b = matmul(g, a, transpose_a=True, transpose_b=op.attrs["transpose_a"])
+    return [grad_a, grad_b]
+
+
+MatMul = define_op(
+    "MatMul",
+    spec=_spec,
+    gradient=_gradient,
+    kernel=_kernel,
+    inputs=("a", "b"),
+    attrs={"transpose_a": False, "transpose_b": False},
+    uniform_dtype=True,
+)
+
+
+def _batch_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
+    op = "BatchMatMulV2"
+    dtype = require_same_dtype(op, inputs)
+    require_dtype(op, inputs[0], (float32, float64, int32, int64))
+    for what, stack in zip(("x", "y"), inputs, strict=True):
+        if stack.shape is not None and len(stack.shape) < 2:
+            raise InvalidArgumentError(
+                f"{op}: {what} is {stack}, expected rank 2 or more: [..., rows, columns]"
+            )
+    (*lead_x, rows, inner), (*lead_y, inner_y, columns) = inputs[0].dims, inputs[1].dims
+    if attrs["adj_x"]:
+        rows, inner = inner, rows
+    if attrs["adj_y"]:
+        inner_y, columns = columns, inner_y
+    if None not in (inner, inner_y) and inner != inner_y:
+        raise InvalidArgumentError(
+            f"{op}: matrices of x {inputs[0]} have {inner} columns, those of y {inputs[1]} {inner_y} rows; "
+            "they must be equal, see transpose_a and transpose_b"
+        )
+    return TensorSpec((*broadcast_dims(tuple(lead_x), tuple(lead_y)), rows, columns), dtype)
+
+
+def _prepare_batch(call: KernelCall) -> Callable[[], None]:
+    x, y = call.inputs
+    left = np.swapaxes(x, -1, -2) if call.attrs["adj_x"] else x
+    right = np.swapaxes(y, -1, -2) if call.attrs["adj_y"] else y
+    (out,) = call.outputs
+
+    def run() -> None:
+        np.matmul(left, right, out=out)
+
+    return run
+
+
+def _batch_gradient(op: Operation, g: Tensor) -> list[Tensor | None]:
+    x, y = op.inputs
+    if not g.dtype.is_floating:
+        return [None, None]
+    adj_x, adj_y = op.attrs["adj_x"], op.attrs["adj_y"]
+    if adj_x:
+        grad_x = BatchMatMulV2(y, g, adj_x=adj_y, adj_y=True)
+    else:
+        grad_x = BatchMatMulV2(g, y, adj_y=not adj_y)
+    if adj_y:
+        grad_y = BatchMatMulV2(g, x, adj_x=True, adj_y=adj_x)
+    else:
+        grad_y = BatchMatMulV2(x, g, adj_x=not adj_x)
+    return [sum_to(grad_x, x), sum_to(grad_y, y)]
+
+
+BatchMatMulV2 = define_op(
+    "BatchMatMulV2",
+    spec=_batch_spec,
+    gradient=_batch_gradient,
+    kernel=Kernel(prepare=_prepare_batch),
+    inputs=("x", "y"),
+    attrs={"adj_x": False, "adj_y": False},
+    uniform_dtype=True,
+    doc="Products of the matrices of two stacks, whose leading axes broadcast.",
+)
+
+
+def matmul(
+    a: Any, b: Any, transpose_a: bool = False, transpose_b: bool = False, name: str | None = None
+) -> Tensor:
+    """The matrix product of `a` `[..., rows, inner]` and `b` `[..., inner, columns]`: `[..., rows, columns]`.
+
+    The leading axes broadcast. With `transpose_a` (`transpose_b`) the matrices of that input are given
+    transposed. Both have one dtype: float32, float64, int32 or int64.
+
+    Raises InvalidArgumentError for vectors and scalars, leading axes that do not broadcast, or inner
+    extents that differ.
+    """
+    x, y = pair(a, b)
+    flags = bool(transpose_a), bool(transpose_b)
+    ranks = x.shape.ndims, y.shape.ndims
+    if None not in ranks and max(r for r in ranks if r is not None) <= 2:
+        result: Tensor = MatMul(x, y, transpose_a=flags[0], transpose_b=flags[1], name=name)
+        return result
+    if ranks[1] == 2 and ranks[0] is not None and not flags[0] and _unites(x.spec, y.spec):
+        return _united(x, y, flags[1], name)
+    batched: Tensor = BatchMatMulV2(x, y, adj_x=flags[0], adj_y=flags[1], name=name)
+    return batched
+
+
+def _unites(x: TensorSpec, y: TensorSpec) -> bool:
+    """Whether the matrices of x are one tall matrix by a static reshape, there and back."""
+    *lead, inner = x.dims
+    unknown = sum(d is None for d in lead)
+    return unknown <= 1 and inner not in (None, 0) and None not in y.dims and 0 not in (*lead, *y.dims)
+
+
+def _united(x: Tensor, y: Tensor, transpose_y: bool, name: str | None) -> Tensor:
+    """One product instead of many with the same right side, whose gradient is one product, too."""
+    *lead, inner = x.spec.dims
+    columns = y.spec.dims[0 if transpose_y else 1]
+    with x.graph.as_default(), name_scope(name or "MatMul"):
+        product = matmul(reshape(x, [-1, inner]), y, transpose_b=transpose_y)
+        return reshape(product, [*(-1 if d is None else d for d in lead), columns])

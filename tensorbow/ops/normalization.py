@@ -1,0 +1,131 @@
+"""Normalisation by moments: of channels (batch normalisation) and of layers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tensorbow.errors import InvalidArgumentError
+from tensorbow.graph import Tensor, convert_to_tensor, name_scope
+from tensorbow.ops.arrays import squeeze
+from tensorbow.ops.batch_norm import FusedBatchNorm
+from tensorbow.ops.broadcasting import checked_axis
+from tensorbow.ops.constant import constant
+from tensorbow.ops.data_format import channels_back, channels_last
+from tensorbow.ops.elementwise import add, multiply, pair, rsqrt, square, subtract
+from tensorbow.ops.reductions import reduce_mean
+
+__all__ = ["batch_normalization", "fused_batch_norm", "layer_norm", "moments"]
+
+
+def moments(
+    x: Any, axes: int | Sequence[int], shift: Any = None, keep_dims: bool = False, name: str | None = None
+) -> tuple[Tensor, Tensor]:
+    """The mean and the variance (of all elements, not of a sample) over `axes`; floating.
+
+    `keep_dims` leaves extents of 1. `shift` is TensorFlow's, and not needed: the variance is computed
+    from the distances to the mean.
+    """
+    tensor = convert_to_tensor(x)
+    with tensor.graph.as_default(), name_scope(name or "moments"):
+        mean = reduce_mean(tensor, axes, keepdims=True, name="mean")
+        variance = reduce_mean(square(subtract(tensor, mean)), axes, keepdims=True, name="variance")
+        if keep_dims:
+            return mean, variance
+        wanted = [int(a) for a in np.atleast_1d(np.asarray(axes, np.int64))]
+        return (squeeze(mean, wanted), squeeze(variance, wanted)) if wanted else (mean, variance)
+
+
+def batch_normalization(
+    x: Any,
+    mean: Any,
+    variance: Any,
+    offset: Any,
+    scale: Any,
+    variance_epsilon: Any,
+    name: str | None = None,
+) -> Tensor:
+    """(x - mean) / sqrt(variance + variance_epsilon) * scale + offset; all broadcast, `offset` and `scale`
+    may be None (Ioffe and Szegedy, 2015).
+    """
+    tensor = convert_to_tensor(x)
+    with tensor.graph.as_default(), name_scope(name or "batchnorm"):
+        factor = rsqrt(add(variance, variance_epsilon))
+        if scale is not None:
+            factor = multiply(factor, scale)
+        shift = multiply(mean, factor)
+        rest = multiply(shift, -1) if offset is None else subtract(offset, shift)
+        return add(multiply(tensor, factor), rest)
+
+
+def fused_batch_norm(
+    x: Any,
+    scale: Any,
+    offset: Any,
+    mean: Any = None,
+    variance: Any = None,
+    epsilon: float = 0.001,
+    data_format: str = "NHWC",
+    is_training: bool = True,
+    name: str | None = None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Batch normalisation of `x` [..., channels] by the statistics of each channel, in few passes.
+
+    scale, offset, mean, variance: [channels], of the dtype of x, float32 or float64. In training the
+    statistics are those of this batch (give no mean and variance); else they are `mean` and `variance`.
+    With the data format NCHW, x is [batch, channels, height, width].
+
+    Gives (y, batch_mean, batch_variance): the variance that comes out is that of a sample (divided by
+    n - 1), for the moving average; what normalises is divided by n. Gradients flow through y only, to x,
+    scale and offset, as in TensorFlow; they can be differentiated again.
+
+    Raises InvalidArgumentError for channels that differ, and for mean and variance that are missing
+    while not training, or given while training.
+    """
+    if is_training != (mean is None) or is_training != (variance is None):
+        raise InvalidArgumentError(
+            "fused_batch_norm: give mean and variance with is_training=False, and only then; "
+            "moving averages are updated from the results"
+        )
+    tensor, factor = pair(x, scale)
+    with tensor.graph.as_default():
+        empty = constant(np.zeros(0, tensor.dtype.as_numpy_dtype))
+        y, batch_mean, batch_variance, *_ = FusedBatchNorm(
+            channels_last("fused_batch_norm", tensor, data_format),
+            factor,
+            offset,
+            empty if mean is None else mean,
+            empty if variance is None else variance,
+            epsilon=float(epsilon),
+            is_training=bool(is_training),
+            name=name,
+        )
+        return channels_back(y, data_format), batch_mean, batch_variance
+
+
+def layer_norm(
+    x: Any,
+    scale: Any = None,
+    offset: Any = None,
+    epsilon: float = 1e-3,
+    axis: int = -1,
+    name: str | None = None,
+) -> Tensor:
+    """Normalisation of `x` by the moments of each example over the axes from `axis` on (Ba et al., 2016).
+
+    `scale` and `offset` (or None) have the shape of these axes. (x - mean) / sqrt(variance + epsilon) *
+    scale + offset; floating.
+    """
+    tensor = convert_to_tensor(x)
+    rank = tensor.shape.ndims
+    if rank is None:
+        raise InvalidArgumentError(f"layer_norm: the rank of {tensor.name} must be known; use set_shape")
+    first = checked_axis("layer_norm", axis, rank)
+    with tensor.graph.as_default(), name_scope(name or "layernorm"):
+        mean, variance = moments(tensor, list(range(first, rank)), keep_dims=True)
+        result = multiply(subtract(tensor, mean), rsqrt(add(variance, epsilon)))
+        if scale is not None:
+            result = multiply(result, scale)
+        return result if offset is None else add(result, offset)

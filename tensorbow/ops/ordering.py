@@ -1,0 +1,95 @@
+"""The greatest elements along the last axis, and where they are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tensorbow.errors import InvalidArgumentError
+from tensorbow.graph import REQUIRED, Attrs, Kernel, KernelCall, NodeSpec, Operation, Tensor
+from tensorbow.ops.arrays import concat, reshape
+from tensorbow.ops.broadcasting import shape, size
+from tensorbow.ops.definition import define_op, require_dtype
+from tensorbow.ops.elementwise import add, cast, multiply
+from tensorbow.ops.filling import range as number_range
+from tensorbow.ops.indexing import GatherGrad
+from tensorbow.ops.reductions import reduce_prod
+from tensorbow.ops.slicing import strided_slice
+from tensorbow.specs import NUMERIC, TensorSpec, int32, int64
+
+__all__ = ["top_k"]
+
+
+def top_k(input: Any, k: int = 1, sorted: bool = True, name: str | None = None) -> tuple[Tensor, Tensor]:
+    """The `k` greatest elements of each row of `input` `[..., n]`, and their positions (int32): `[..., k]`.
+
+    The greatest first, of equals that with the lower position; NaN counts as the greatest. `sorted` is
+    TensorFlow's: they are in order anyway.
+
+    Raises InvalidArgumentError for a scalar, and for rows of less than `k` elements.
+    """
+    values, indices = TopKV2(input, k=int(k), sorted=bool(sorted), name=name)
+    return values, indices
+
+
+def _spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> list[TensorSpec]:
+    (x,), k = inputs, attrs["k"]
+    require_dtype("TopKV2", x, NUMERIC)
+    if k < 0:
+        raise InvalidArgumentError(f"TopKV2: k is {k}, expected at least 0")
+    if x.rank == 0:
+        raise InvalidArgumentError("TopKV2: the input is a scalar, expected [..., n]")
+    *lead, extent = x.dims
+    if extent is not None and extent < k:
+        raise InvalidArgumentError(f"TopKV2: rows of {x} have {extent} elements, fewer than k = {k}")
+    return [TensorSpec((*lead, k), x.dtype), TensorSpec((*lead, k), int32)]
+
+
+def _scratch(node: NodeSpec) -> list[TensorSpec]:
+    return [TensorSpec((node.inputs[0].extents[-1],), node.inputs[0].dtype)]
+
+
+def _prepare(call: KernelCall) -> Callable[[], None]:
+    """Row by row, as NumPy's argsort makes its positions anew: a step allocates those of one row."""
+    (x,), (values, indices), (row,) = call.inputs, call.outputs, call.scratch
+    k = call.attrs["k"]
+    places = list(np.ndindex(*x.shape[:-1])) if k else []
+
+    def run() -> None:
+        for place in places:
+            np.copyto(row, x[place][..., ::-1])  # backwards, so that of equals the first comes last
+            order = np.argsort(row, kind="stable")[: -k - 1 : -1]
+            np.take(row, order, out=values[place], mode="clip")
+            np.subtract(len(row) - 1, order, out=indices[place], casting="unsafe")
+
+    return run
+
+
+def _gradient(op: Operation, g: Tensor | None, _: Tensor | None) -> list[Tensor | None]:
+    """Each value's gradient goes to where it was; the rows lie one after the other in one vector."""
+    x, indices = op.inputs[0], op.outputs[1]
+    if g is None or not g.dtype.is_floating:
+        return [None]
+    if x.shape.ndims is None:
+        raise InvalidArgumentError(
+            f"gradient of {op.name}: the rank of its input must be known; use set_shape"
+        )
+    lead = strided_slice(shape(x), np.s_[:-1])
+    rows = multiply(number_range(cast(reduce_prod(lead), int64)), strided_slice(cast(shape(x), int64), -1))
+    positions = add(cast(indices, int64), reshape(rows, concat([lead, [1]], 0)))
+    flat: Tensor = GatherGrad(reshape(g, [-1]), reshape(positions, [-1]), reshape(size(x), [1]), axis=0)
+    result = reshape(flat, shape(x))
+    return [result]
+
+
+TopKV2 = define_op(
+    "TopKV2",
+    spec=_spec,
+    gradient=_gradient,
+    kernel=Kernel(prepare=_prepare, scratch=_scratch),
+    inputs=("input",),
+    attrs={"k": REQUIRED, "sorted": True},
+    unknown_dtypes=lambda inputs, attrs: (inputs[0].dtype, int32),
+)

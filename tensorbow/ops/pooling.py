@@ -1,0 +1,260 @@
+"""Max pooling of NHWC images, its gradient, and the gradient of that.
+
+Where a window has its maximum more than once, the first in row-major order gets the gradient, as in
+TensorFlow. The kernels loop over the elements of a window, never over windows: each element is one
+strided view of all windows' images.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tensorbow.errors import InvalidArgumentError
+from tensorbow.graph import Attrs, Kernel, KernelCall, NodeSpec, Operation, Tensor
+from tensorbow.ops.data_format import with_channels_last
+from tensorbow.ops.definition import define_op, require_dtype, require_same_dtype
+from tensorbow.ops.windows import (
+    Windows,
+    check_padding,
+    count_windows,
+    image_dims,
+    spatial_pair,
+)
+from tensorbow.specs import FLOATING, Array, Dims, TensorSpec, bool_, compatible, int32, int64, render_dims
+
+__all__ = ["max_pool", "max_pool2d"]
+
+MASK_BYTES = 1 << 20  # of the masks over the windows that the gradients work on at a time
+POOL_ATTRS = {"ksize": (1, 2, 2, 1), "strides": (1, 2, 2, 1), "padding": "VALID"}
+
+
+def max_pool2d(
+    value: Any, ksize: Any, strides: Any, padding: str, data_format: str = "NHWC", name: str | None = None
+) -> Tensor:
+    """The maximum of each window of images [batch, height, width, channels]; also named `max_pool`.
+
+    `ksize` and `strides` are an integer, [height, width] or [1, height, width, 1]; `padding` is "SAME"
+    (padding never is the maximum) or "VALID". Gives [batch, rows, columns, channels], float32 or float64.
+    With the data format NCHW all of these have the channels in second place.
+
+    Raises InvalidArgumentError for a window larger than a VALID image, other windows, strides,
+    paddings or data formats.
+    """
+    attrs = {
+        "ksize": spatial_pair("max_pool", ksize, "ksize", data_format),
+        "strides": spatial_pair("max_pool", strides, "strides", data_format),
+        "padding": check_padding("max_pool", padding),
+    }
+    return with_channels_last(
+        "max_pool", lambda images: MaxPool(images, name=name, **attrs), value, data_format
+    )
+
+
+max_pool = max_pool2d
+
+
+# Specs and gradients ------------------------------------------------------------------------------
+
+
+def _pooled_dims(images: TensorSpec, attrs: Attrs) -> Dims:
+    batch, height, width, channels = image_dims("max_pool", images, "the images")
+    _, rows, columns, _ = attrs["ksize"]
+    _, down, across, _ = attrs["strides"]
+    return (
+        batch,
+        count_windows("max_pool", height, rows, down, attrs["padding"]),
+        count_windows("max_pool", width, columns, across, attrs["padding"]),
+        channels,
+    )
+
+
+def _max_pool_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
+    require_dtype("max_pool", inputs[0], FLOATING, "the images")
+    return TensorSpec(_pooled_dims(inputs[0], attrs), inputs[0].dtype)
+
+
+def _require_like(given: TensorSpec, dims: Dims, what: str) -> None:
+    if not compatible(dims, given.shape):
+        raise InvalidArgumentError(f"max_pool gradient: {what} is {given}, expected {render_dims(dims)}")
+
+
+def _max_pool_grad_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
+    images, pooled, gradient = inputs
+    require_dtype("max_pool gradient", images, FLOATING, "the images")
+    dtype = require_same_dtype("max_pool gradient", inputs)
+    dims = _pooled_dims(images, attrs)
+    _require_like(pooled, dims, "the result")
+    _require_like(gradient, dims, "its gradient")
+    return TensorSpec(images.shape, dtype)
+
+
+def _max_pool_grad_grad_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
+    images, pooled, gradient = inputs
+    require_dtype("max_pool gradient", images, FLOATING, "the images")
+    dtype = require_same_dtype("max_pool gradient", inputs)
+    dims = _pooled_dims(images, attrs)
+    _require_like(pooled, dims, "the result")
+    _require_like(gradient, tuple(image_dims("max_pool gradient", images, "the images")), "the gradient")
+    return TensorSpec(dims, dtype)
+
+
+def _max_pool_gradient(op: Operation, gradient: Tensor) -> list[Tensor | None]:
+    return [MaxPoolGrad(op.inputs[0], op.outputs[0], gradient, **op.attrs)]
+
+
+def _max_pool_grad_gradient(op: Operation, gradient: Tensor) -> list[Tensor | None]:
+    """Only through the third input: where the maximum lies is constant almost everywhere."""
+    return [None, None, MaxPoolGradGrad(op.inputs[0], op.inputs[1], gradient, **op.attrs)]
+
+
+def _max_pool_grad_grad_gradient(op: Operation, gradient: Tensor) -> list[Tensor | None]:
+    return [None, None, MaxPoolGrad(op.inputs[0], op.inputs[1], gradient, **op.attrs)]
+
+
+# Reference kernels --------------------------------------------------------------------------------
+
+_Element = tuple[tuple[Array, ...], Array, Array, Array]  # what `_mark` takes, bits, flow, target
+_Plan = list[tuple[Array, list[_Element]]]
+
+
+def _windows(images: Sequence[int], attrs: Attrs) -> Windows:
+    return Windows.of(images, attrs["ksize"][1:3], attrs["strides"], attrs["padding"])
+
+
+def _prepare_max_pool(call: KernelCall) -> Callable[[], None]:
+    (images,), (pooled,) = call.inputs, call.outputs
+    if not pooled.size:
+        return lambda: None
+    elements = _windows(images.shape, call.attrs).elements()
+    plan = [(pooled[windows], images[place]) for _, windows, place in elements]
+
+    def step() -> None:
+        pooled.fill(-np.inf)
+        for best, element in plan:
+            np.maximum(best, element, out=best)
+
+    return step
+
+
+def _mask_scratch(node: NodeSpec) -> list[TensorSpec]:
+    """For the windows of some images: whether they have met their maximum, whether now, and that as bits."""
+    images = node.inputs[0]
+    batch, rows, columns, channels = node.inputs[1].extents
+    each = rows * columns * channels
+    fitting = max(1, MASK_BYTES // max(1, each * (2 + images.dtype.size)))
+    shape = (min(batch, fitting), rows, columns, channels)
+    return [
+        TensorSpec(shape, bool_),
+        TensorSpec(shape, bool_),
+        TensorSpec(shape, _bits_of(images.dtype.size)),
+    ]
+
+
+def _bits_of(nbytes: int) -> Any:
+    return int32 if nbytes == 4 else int64
+
+
+def _mark(images: Array, pooled: Array, waiting: Array, here: Array, bits: Array) -> None:
+    """bits = all ones where this element is its window's first maximum, else zero; updates `waiting`.
+
+    "Not less than the maximum" rather than "equal to it": a window with NaN marks one element, too.
+    """
+    np.less(images, pooled, out=here)
+    np.less(here, waiting, out=here)  # waiting and not less
+    np.not_equal(waiting, here, out=waiting)
+    np.copyto(bits, here)
+    np.negative(bits, out=bits)
+
+
+def _plan(
+    call: KernelCall, windows: Windows, flow: Array, target: Array, to_images: bool
+) -> list[tuple[Array, list[tuple[tuple[Array, ...], Array, Array, Array]]]]:
+    """Some images at a time: (waiting, for each window element: what `_mark` takes, bits, flow, target).
+
+    `to_images`: the flow lies at the windows and goes to the images; else the other way.
+    """
+    images, pooled, _ = call.inputs
+    plan: _Plan = []
+    step = len(call.scratch[0])
+    for start in range(0, len(images), max(1, step)):
+        chosen = slice(start, min(start + step, len(images)))
+        waiting, here, bits = (array[: chosen.stop - start] for array in call.scratch)
+        elements: list[_Element] = []
+        for _, part, place in windows.elements():
+            marked = (images[chosen][place], pooled[chosen][part], waiting[part], here[part], bits[part])
+            source, goal = (part, place) if to_images else (place, part)
+            elements.append((marked, bits[part], flow[chosen][source], target[chosen][goal]))
+        plan.append((waiting, elements))
+    return plan
+
+
+def _prepare_max_pool_grad(call: KernelCall) -> Callable[[], None]:
+    """Masks select bits of the gradient, so that nothing is multiplied: 0 * inf would be NaN."""
+    (result,) = call.outputs
+    windows = _windows(result.shape, call.attrs)
+    plan = _plan(call, windows, _as_bits(call.inputs[2]), result, to_images=True)
+
+    def step() -> None:
+        result.fill(0)
+        for waiting, elements in plan:
+            waiting.fill(True)
+            for marked, bits, flow, target in elements:
+                _mark(*marked)
+                np.bitwise_and(bits, flow, out=bits)
+                selected = bits.view(target.dtype)
+                if windows.overlap:
+                    np.add(target, selected, out=target)
+                else:
+                    np.copyto(target, selected)
+
+    return step
+
+
+def _prepare_max_pool_grad_grad(call: KernelCall) -> Callable[[], None]:
+    (result,) = call.outputs
+    windows = _windows(call.inputs[0].shape, call.attrs)
+    plan = _plan(call, windows, _as_bits(call.inputs[2]), _as_bits(result), to_images=False)
+
+    def step() -> None:
+        result.fill(0)
+        for waiting, elements in plan:
+            waiting.fill(True)
+            for marked, bits, flow, target in elements:
+                _mark(*marked)
+                np.bitwise_and(bits, flow, out=bits)
+                np.bitwise_or(target, bits, out=target)
+
+    return step
+
+
+def _as_bits(array: Array) -> Array:
+    return array.view(np.int32 if array.dtype.itemsize == 4 else np.int64)
+
+
+MaxPool = define_op(
+    "MaxPool",
+    spec=_max_pool_spec,
+    gradient=_max_pool_gradient,
+    kernel=Kernel(prepare=_prepare_max_pool),
+    inputs=("input",),
+    attrs=POOL_ATTRS,
+)
+MaxPoolGrad = define_op(
+    "MaxPoolGrad",
+    spec=_max_pool_grad_spec,
+    gradient=_max_pool_grad_gradient,
+    kernel=Kernel(prepare=_prepare_max_pool_grad, scratch=_mask_scratch),
+    inputs=("orig_input", "orig_output", "grad"),
+    attrs=POOL_ATTRS,
+)
+MaxPoolGradGrad = define_op(
+    "MaxPoolGradGrad",
+    spec=_max_pool_grad_grad_spec,
+    gradient=_max_pool_grad_grad_gradient,
+    kernel=Kernel(prepare=_prepare_max_pool_grad_grad, scratch=_mask_scratch),
+    inputs=("orig_input", "orig_output", "grad"),
+    attrs=POOL_ATTRS,
+)

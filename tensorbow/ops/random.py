@@ -1,0 +1,281 @@
+"""Random tensors: numbers that are a pure function of seeds, replica, step and element.
+
+A random op draws from a stream of its own. Its Philox key is made of the graph's seed, the op's seed and
+the replica, the counter of the step and the element (`sampling` says how). So a step can be repeated, a
+run resumed, and two ops, steps or replicas never draw the same numbers.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from tensorbow.errors import InvalidArgumentError
+from tensorbow.graph import (
+    NOT_DIFFERENTIABLE,
+    REQUIRED,
+    Attrs,
+    OpDef,
+    Tensor,
+    convert_to_tensor,
+    get_default_graph,
+    name_scope,
+)
+from tensorbow.ops import sampling
+from tensorbow.ops.broadcasting import as_shape_vector, dims_of_vector
+from tensorbow.ops.broadcasting import shape as dims
+from tensorbow.ops.definition import define_op, require_dtype, require_same_dtype
+from tensorbow.ops.elementwise import add, multiply, subtract
+from tensorbow.ops.indexing import gather
+from tensorbow.ops.slicing import strided_slice
+from tensorbow.specs import FLOATING, DType, TensorSpec, as_dtype, float32, int32, int64
+
+__all__ = ["get_seed", "random_normal", "random_shuffle", "random_uniform", "truncated_normal"]
+
+DEFAULT_GRAPH_SEED = 87654321  # beside an op's seed when the graph has none, as in TensorFlow
+SEEDS = {"seed": REQUIRED, "seed2": REQUIRED}  # the graph's and the op's
+DRAWN_ATTRS = {"dtype": float32, **SEEDS}
+
+
+# What users call ----------------------------------------------------------------------------------
+
+
+def random_uniform(
+    shape: Any,
+    minval: Any = 0,
+    maxval: Any = None,
+    dtype: Any = float32,
+    seed: int | None = None,
+    name: str | None = None,
+) -> Tensor:
+    """Uniform numbers in [minval, maxval), of any shape.
+
+    dtype is float32, float64, int32 or int64; maxval is 1 for floats and must be given for integers.
+    Bounds may be scalar tensors. Rounding can make a float equal to maxval, unless the bounds are 0 and 1.
+
+    Raises InvalidArgumentError for other dtypes; for integers also when the range is empty.
+    """
+    kind = as_dtype(dtype)
+    graph_seed, op_seed = get_seed(seed)
+    if kind in (int32, int64):
+        if maxval is None:
+            raise InvalidArgumentError(f"random_uniform: {kind.name} needs maxval")
+        bounds = convert_to_tensor(minval, kind), convert_to_tensor(maxval, kind)
+        integers: Tensor = RandomUniformInt(
+            as_shape_vector(shape), *bounds, seed=graph_seed, seed2=op_seed, name=name
+        )
+        return integers
+    _require_floating("random_uniform", kind)
+    with name_scope(name or "random_uniform"):
+        result: Tensor = RandomUniform(as_shape_vector(shape), dtype=kind, seed=graph_seed, seed2=op_seed)
+        if _is(minval, 0) and (maxval is None or _is(maxval, 1)):
+            return result
+        high = 1.0 if maxval is None else maxval
+        numbers = isinstance(minval, (int, float)) and isinstance(high, (int, float))
+        extent = (
+            high - minval
+            if numbers
+            else subtract(convert_to_tensor(high, kind), convert_to_tensor(minval, kind))
+        )
+        return add(multiply(result, extent), minval)
+
+
+def random_normal(
+    shape: Any,
+    mean: Any = 0.0,
+    stddev: Any = 1.0,
+    dtype: Any = float32,
+    seed: int | None = None,
+    name: str | None = None,
+) -> Tensor:
+    """Normal numbers, float32 or float64, of any shape; `mean` and `stddev` may be tensors that broadcast."""
+    return _normal(RandomStandardNormal, "random_normal", shape, mean, stddev, dtype, seed, name)
+
+
+def truncated_normal(
+    shape: Any,
+    mean: Any = 0.0,
+    stddev: Any = 1.0,
+    dtype: Any = float32,
+    seed: int | None = None,
+    name: str | None = None,
+) -> Tensor:
+    """Normal numbers within two standard deviations of the mean, float32 or float64, of any shape."""
+    return _normal(TruncatedNormal, "truncated_normal", shape, mean, stddev, dtype, seed, name)
+
+
+def _normal(
+    definition: OpDef,
+    op: str,
+    shape: Any,
+    mean: Any,
+    stddev: Any,
+    dtype: Any,
+    seed: int | None,
+    name: str | None,
+) -> Tensor:
+    kind = as_dtype(dtype)
+    _require_floating(op, kind)
+    graph_seed, op_seed = get_seed(seed)
+    with name_scope(name or op):
+        result: Tensor = definition(as_shape_vector(shape), dtype=kind, seed=graph_seed, seed2=op_seed)
+        if not _is(stddev, 1):
+            result = multiply(result, stddev)
+        return result if _is(mean, 0) else add(result, mean)
+
+
+def random_shuffle(value: Any, seed: int | None = None, name: str | None = None) -> Tensor:
+    """The slices of `value` `[n, ...]` along its first axis in random order, anew with each step.
+
+    The order is a pure function of seeds, replica and step; gradients find their way back. Raises
+    InvalidArgumentError for a scalar.
+    """
+    tensor = convert_to_tensor(value)
+    if tensor.shape.ndims == 0:
+        raise InvalidArgumentError(f"random_shuffle: {tensor.name} is a scalar, which has no first axis")
+    with tensor.graph.as_default(), name_scope(name or "RandomShuffle"):
+        graph_seed, op_seed = get_seed(seed)
+        count = strided_slice(dims(tensor), slice(0, 1))
+        return gather(tensor, RandomPermutation(count, seed=graph_seed, seed2=op_seed))
+
+
+def dropout_mask(shape: Any, rate: Any, seed: int | None = None, name: str | None = None) -> Tensor:
+    """0 with probability `rate`, else 1 / (1 - rate): of any shape and the dtype of `rate`, a scalar.
+
+    A rate that is not in [0, 1) gives NaN.
+    """
+    graph_seed, op_seed = get_seed(seed)
+    result: Tensor = DropoutMask(as_shape_vector(shape), rate, seed=graph_seed, seed2=op_seed, name=name)
+    return result
+
+
+def get_seed(op_seed: int | None) -> tuple[int, int]:
+    """The seeds of a random op made now: (graph's, op's), by TensorFlow's rules.
+
+    Without a seed for the op, the graph's decides, with the number of ops made so far; without either,
+    the operating system's entropy, now: the graph stays replayable.
+    """
+    graph = get_default_graph()
+    if graph.seed is not None:
+        return graph.seed, len(graph.get_operations()) if op_seed is None else int(op_seed)
+    if op_seed is not None:
+        return DEFAULT_GRAPH_SEED, int(op_seed)
+    entropy = os.urandom(14)  # 56 bits each: exact wherever integers are written down
+    return int.from_bytes(entropy[:7], "little"), int.from_bytes(entropy[7:], "little")
+
+
+def _is(value: Any, number: float) -> bool:
+    return isinstance(value, (int, float)) and value == number
+
+
+def _require_floating(op: str, kind: DType) -> None:
+    if kind not in FLOATING:
+        raise InvalidArgumentError(f"{op}: dtype {kind.name} is not supported; use float32 or float64")
+
+
+# Specs --------------------------------------------------------------------------------------------
+
+
+def _drawn_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
+    _require_floating("random op", attrs["dtype"])
+    return TensorSpec(dims_of_vector("random op", inputs[0]), attrs["dtype"])
+
+
+def _scalar(op: str, spec: TensorSpec, what: str) -> None:
+    if spec.shape not in ((), None):
+        raise InvalidArgumentError(f"{op}: {what} is {spec}, expected a scalar")
+
+
+def _integer_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
+    shape, low, high = inputs
+    require_dtype("random_uniform", low, (int32, int64), "minval")
+    dtype = require_same_dtype("random_uniform", (low, high))
+    _scalar("random_uniform", low, "minval")
+    _scalar("random_uniform", high, "maxval")
+    if low.value is not None and high.value is not None:
+        sampling.require_range(int(low.value), int(high.value))
+    return TensorSpec(dims_of_vector("random_uniform", shape), dtype)
+
+
+def _mask_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
+    require_dtype("dropout", inputs[1], FLOATING, "rate")
+    _scalar("dropout", inputs[1], "rate")
+    return TensorSpec(dims_of_vector("dropout", inputs[0], "noise_shape"), inputs[1].dtype)
+
+
+RandomUniform = define_op(
+    "RandomUniform",
+    spec=_drawn_spec,
+    gradient=NOT_DIFFERENTIABLE,
+    kernel=sampling.UNIFORM,
+    inputs=("shape",),
+    attrs=DRAWN_ATTRS,
+    shape_inputs=(0,),
+    random=True,
+    doc="Uniform numbers in [0, 1).",
+)
+RandomStandardNormal = define_op(
+    "RandomStandardNormal",
+    spec=_drawn_spec,
+    gradient=NOT_DIFFERENTIABLE,
+    kernel=sampling.NORMAL,
+    inputs=("shape",),
+    attrs=DRAWN_ATTRS,
+    shape_inputs=(0,),
+    random=True,
+    doc="Normal numbers of mean 0 and standard deviation 1.",
+)
+TruncatedNormal = define_op(
+    "TruncatedNormal",
+    spec=_drawn_spec,
+    gradient=NOT_DIFFERENTIABLE,
+    kernel=sampling.TRUNCATED_NORMAL,
+    inputs=("shape",),
+    attrs=DRAWN_ATTRS,
+    shape_inputs=(0,),
+    random=True,
+    doc="Normal numbers of mean 0 and standard deviation 1 that lie in [-2, 2].",
+)
+
+
+def _permutation_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
+    extents = dims_of_vector("random_shuffle", inputs[0])
+    if extents is not None and len(extents) != 1:
+        raise InvalidArgumentError(f"random_shuffle: expected the shape of a vector, got {inputs[0]}")
+    return TensorSpec((None,) if extents is None else extents, int64)
+
+
+RandomPermutation = define_op(
+    "RandomPermutation",
+    spec=_permutation_spec,
+    gradient=NOT_DIFFERENTIABLE,
+    kernel=sampling.PERMUTATION,
+    inputs=("shape",),
+    attrs=SEEDS,
+    shape_inputs=(0,),
+    random=True,
+    doc="The numbers 0 to n - 1 in random order, n being the one extent of the shape.",
+)
+RandomUniformInt = define_op(
+    "RandomUniformInt",
+    spec=_integer_spec,
+    gradient=NOT_DIFFERENTIABLE,
+    kernel=sampling.INTEGERS,
+    inputs=("shape", "minval", "maxval"),
+    attrs=SEEDS,
+    shape_inputs=(0,),
+    random=True,
+    doc="Integers in [minval, maxval).",
+)
+DropoutMask = define_op(
+    "DropoutMask",
+    spec=_mask_spec,
+    gradient=NOT_DIFFERENTIABLE,
+    kernel=sampling.MASK,
+    inputs=("shape", "rate"),
+    attrs=SEEDS,
+    shape_inputs=(0,),
+    random=True,
+    doc="0 with probability rate, else 1 / (1 - rate).",
+)

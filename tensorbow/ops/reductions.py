@@ -1,0 +1,280 @@
+"""Sums, means, products, extremes, any and all over axes, and the position of the greatest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tensorbow.errors import InvalidArgumentError
+from tensorbow.graph import (
+    NOT_DIFFERENTIABLE,
+    Attrs,
+    Kernel,
+    KernelCall,
+    NodeSpec,
+    OpDef,
+    Operation,
+    Tensor,
+)
+from tensorbow.graph.definition import GradientRule, _NotDifferentiable
+from tensorbow.ops.arrays import expand_dims, reshape
+from tensorbow.ops.broadcasting import broadcast_to, checked_axis, shape, size
+from tensorbow.ops.cumulative import others
+from tensorbow.ops.definition import define_op, require_dtype
+from tensorbow.ops.elementwise import cast, divide, equal, maximum, multiply
+from tensorbow.specs import FLOATING, NUMERIC, Array, DType, TensorSpec, as_dtype, bool_, int32, int64
+
+__all__ = [
+    "argmax",
+    "reduce_all",
+    "reduce_any",
+    "reduce_max",
+    "reduce_mean",
+    "reduce_min",
+    "reduce_prod",
+    "reduce_sum",
+]
+
+
+def _axes(op: str, axis: tuple[int, ...] | None, rank: int) -> tuple[int, ...]:
+    """The axes as numbers from 0, in ascending order."""
+    if axis is None:
+        return tuple(range(rank))
+    axes = sorted(checked_axis(op, a, rank) for a in axis)
+    if len(set(axes)) != len(axes):
+        raise InvalidArgumentError(f"{op}: axis {list(axis)} names an axis of rank {rank} twice")
+    return tuple(axes)
+
+
+def _reduction(
+    name: str,
+    compute: Callable[[Array, tuple[int, ...], bool, Array], None],
+    dtypes: Sequence[DType],
+    gradient: GradientRule | _NotDifferentiable,
+) -> OpDef:
+    """A row of the table below: `compute(x, axes, keepdims, out)`."""
+
+    def spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
+        (x,) = inputs
+        require_dtype(name, x, dtypes)
+        if attrs["axis"] is None and not attrs["keepdims"]:
+            return TensorSpec((), x.dtype)
+        axes = _axes(name, attrs["axis"], x.rank)
+        if attrs["keepdims"]:
+            return TensorSpec(tuple(1 if i in axes else d for i, d in enumerate(x.dims)), x.dtype)
+        return TensorSpec(tuple(d for i, d in enumerate(x.dims) if i not in axes), x.dtype)
+
+    def run(call: KernelCall) -> None:
+        x = call.inputs[0]
+        compute(x, _axes(name, call.attrs["axis"], x.ndim), call.attrs["keepdims"], call.outputs[0])
+
+    return define_op(
+        name,
+        spec=spec,
+        gradient=gradient,
+        kernel=run,
+        inputs=("input",),
+        attrs={"axis": None, "keepdims": False},
+    )
+
+
+def _sum(x: Array, axes: tuple[int, ...], keepdims: bool, out: Array) -> None:
+    np.add.reduce(x, axis=axes, dtype=out.dtype, out=out, keepdims=keepdims)
+
+
+def _mean(x: Array, axes: tuple[int, ...], keepdims: bool, out: Array) -> None:
+    _sum(x, axes, keepdims, out)
+    if out.size:
+        np.divide(out, x.size / out.size, out=out)  # the mean of nothing is NaN
+
+
+def _max(x: Array, axes: tuple[int, ...], keepdims: bool, out: Array) -> None:
+    lowest = -np.inf if x.dtype.kind == "f" else np.iinfo(x.dtype).min
+    np.maximum.reduce(x, axis=axes, out=out, keepdims=keepdims, initial=lowest)
+
+
+def _min(x: Array, axes: tuple[int, ...], keepdims: bool, out: Array) -> None:
+    highest = np.inf if x.dtype.kind == "f" else np.iinfo(x.dtype).max
+    np.minimum.reduce(x, axis=axes, out=out, keepdims=keepdims, initial=highest)
+
+
+def _prod(x: Array, axes: tuple[int, ...], keepdims: bool, out: Array) -> None:
+    np.multiply.reduce(x, axis=axes, dtype=out.dtype, out=out, keepdims=keepdims)
+
+
+def _any(x: Array, axes: tuple[int, ...], keepdims: bool, out: Array) -> None:
+    np.logical_or.reduce(x, axis=axes, out=out, keepdims=keepdims)
+
+
+def _all(x: Array, axes: tuple[int, ...], keepdims: bool, out: Array) -> None:
+    np.logical_and.reduce(x, axis=axes, out=out, keepdims=keepdims)
+
+
+def _with_axes_kept(op: Operation, reduced: Tensor) -> Tensor:
+    """`reduced` with the axes that the op took away, as extents of 1."""
+    axis, rank = op.attrs["axis"], op.inputs[0].shape.ndims
+    if op.attrs["keepdims"] or axis is None:
+        return reduced  # a scalar broadcasts as it is
+    if rank is None:
+        raise InvalidArgumentError(
+            f"gradient of {op.name}: the rank of its input must be known; use set_shape"
+        )
+    for a in _axes(op.type, axis, rank):
+        reduced = expand_dims(reduced, a)
+    return reduced
+
+
+def _spread(op: Operation, g: Tensor) -> Tensor:
+    return broadcast_to(_with_axes_kept(op, g), shape(op.inputs[0]))
+
+
+def _sum_gradient(op: Operation, g: Tensor) -> list[Tensor | None]:
+    return [_spread(op, g) if g.dtype.is_floating else None]
+
+
+def _mean_gradient(op: Operation, g: Tensor) -> list[Tensor | None]:
+    (x,), (z,) = op.inputs, op.outputs
+    count = divide(cast(size(x), g.dtype), cast(maximum(size(z), 1), g.dtype))
+    return [_spread(op, divide(g, count))]
+
+
+def _extreme_gradient(op: Operation, g: Tensor) -> list[Tensor | None]:
+    """Elements that tie share the gradient equally, as in TensorFlow."""
+    (x,), (z,) = op.inputs, op.outputs
+    if not g.dtype.is_floating:
+        return [None]
+    chosen = cast(equal(x, _with_axes_kept(op, z)), g.dtype)
+    number: Tensor = Sum(chosen, axis=op.attrs["axis"], keepdims=op.attrs["keepdims"])
+    return [multiply(chosen, _with_axes_kept(op, divide(g, number)))]
+
+
+def _prod_gradient(op: Operation, g: Tensor) -> list[Tensor | None]:
+    """One axis after the other, each time by the product of the other elements: zeros need no division."""
+    x = op.inputs[0]
+    if not g.dtype.is_floating:
+        return [None]
+    if x.shape.ndims is None:
+        raise InvalidArgumentError(
+            f"gradient of {op.name}: the rank of its input must be known; use set_shape"
+        )
+    axes = _axes(op.type, op.attrs["axis"], x.shape.ndims)
+    partial = [x]
+    for axis in axes[:-1]:
+        partial.append(Prod(partial[-1], axis=(axis,), keepdims=True))
+    g = reshape(g, [1] * x.shape.ndims) if op.attrs["axis"] is None else _with_axes_kept(op, g)
+    for axis, factors in zip(reversed(axes), reversed(partial), strict=False):
+        g = multiply(others(factors, axis), g)
+    return [g]
+
+
+Sum = _reduction("Sum", _sum, NUMERIC, _sum_gradient)
+Mean = _reduction("Mean", _mean, FLOATING, _mean_gradient)
+Max = _reduction("Max", _max, NUMERIC, _extreme_gradient)
+Min = _reduction("Min", _min, NUMERIC, _extreme_gradient)
+Prod = _reduction("Prod", _prod, NUMERIC, _prod_gradient)
+Any_ = _reduction("Any", _any, (bool_,), NOT_DIFFERENTIABLE)
+All = _reduction("All", _all, (bool_,), NOT_DIFFERENTIABLE)
+
+
+def reduce_sum(
+    input_tensor: Any, axis: Any = None, keepdims: bool = False, name: str | None = None
+) -> Tensor:
+    """The sum over `axis`: an int, several, or None for all. `keepdims` leaves extents of 1."""
+    return _reduce(Sum, input_tensor, axis, keepdims, name)
+
+
+def reduce_mean(
+    input_tensor: Any, axis: Any = None, keepdims: bool = False, name: str | None = None
+) -> Tensor:
+    """The mean over `axis` of floating numbers, see `reduce_sum`; NaN where there are none."""
+    return _reduce(Mean, input_tensor, axis, keepdims, name)
+
+
+def reduce_max(
+    input_tensor: Any, axis: Any = None, keepdims: bool = False, name: str | None = None
+) -> Tensor:
+    """The maximum over `axis`, see `reduce_sum`; -infinity (or the lowest integer) where there is none."""
+    return _reduce(Max, input_tensor, axis, keepdims, name)
+
+
+def reduce_min(
+    input_tensor: Any, axis: Any = None, keepdims: bool = False, name: str | None = None
+) -> Tensor:
+    """The minimum over `axis`, see `reduce_sum`; infinity (or the highest integer) where there is none."""
+    return _reduce(Min, input_tensor, axis, keepdims, name)
+
+
+def reduce_prod(
+    input_tensor: Any, axis: Any = None, keepdims: bool = False, name: str | None = None
+) -> Tensor:
+    """The product over `axis`, see `reduce_sum`; 1 where there is none."""
+    return _reduce(Prod, input_tensor, axis, keepdims, name)
+
+
+def reduce_any(
+    input_tensor: Any, axis: Any = None, keepdims: bool = False, name: str | None = None
+) -> Tensor:
+    """Whether any element (bool) over `axis` is true, see `reduce_sum`."""
+    return _reduce(Any_, input_tensor, axis, keepdims, name)
+
+
+def reduce_all(
+    input_tensor: Any, axis: Any = None, keepdims: bool = False, name: str | None = None
+) -> Tensor:
+    """Whether all elements (bool) over `axis` are true, see `reduce_sum`."""
+    return _reduce(All, input_tensor, axis, keepdims, name)
+
+
+def _reduce(definition: OpDef, x: Any, axis: Any, keepdims: bool, name: str | None) -> Tensor:
+    axes = None if axis is None else tuple(int(a) for a in np.atleast_1d(np.asarray(axis, np.int64)))
+    result: Tensor = definition(x, axis=axes, keepdims=bool(keepdims), name=name)
+    return result
+
+
+# ArgMax -----------------------------------------------------------------------------------------------
+
+
+def _argmax_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
+    (x,) = inputs
+    require_dtype("ArgMax", x, NUMERIC)
+    require_dtype("ArgMax", TensorSpec((), attrs["output_type"]), (int32, int64), "output_type")
+    (axis,) = _axes("ArgMax", (attrs["axis"],), x.rank)
+    if x.dims[axis] == 0:
+        raise InvalidArgumentError(f"ArgMax: axis {axis} of {x} is empty, expected at least one element")
+    return TensorSpec((*x.dims[:axis], *x.dims[axis + 1 :]), attrs["output_type"])
+
+
+def _argmax_scratch(node: NodeSpec) -> list[TensorSpec]:
+    """The input with its axis last and contiguous, and int64 positions: what NumPy's argmax works on."""
+    (x,), axis = node.inputs, node.attrs["axis"]
+    last = (*node.outputs[0].extents, x.extents[axis])
+    return [TensorSpec(last, x.dtype), TensorSpec(last[:-1], int64)]
+
+
+def _argmax_kernel(call: KernelCall) -> None:
+    (x,), (out,), (rows, positions) = call.inputs, call.outputs, call.scratch
+    np.copyto(rows, np.moveaxis(x, call.attrs["axis"], -1))
+    np.argmax(rows, axis=-1, out=positions)
+    np.copyto(out, positions, casting="unsafe")
+
+
+ArgMax = define_op(
+    "ArgMax",
+    spec=_argmax_spec,
+    gradient=NOT_DIFFERENTIABLE,
+    kernel=Kernel(run=_argmax_kernel, scratch=_argmax_scratch),
+    inputs=("input",),
+    attrs={"axis": 0, "output_type": int64},
+    unknown_dtypes=lambda inputs, attrs: (attrs["output_type"],),
+)
+
+
+def argmax(input: Any, axis: int = 0, output_type: Any = int64, name: str | None = None) -> Tensor:
+    """The position of the greatest element along `axis`, the first of equals; int64 or int32.
+
+    Raises InvalidArgumentError when the axis is empty.
+    """
+    result: Tensor = ArgMax(input, axis=int(axis), output_type=as_dtype(output_type), name=name)
+    return result

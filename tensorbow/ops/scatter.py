@@ -1,0 +1,109 @@
+"""Writes to the rows of a variable that are named by index."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tensorbow.errors import InvalidArgumentError
+from tensorbow.graph import (
+    NOT_DIFFERENTIABLE,
+    Attrs,
+    Kernel,
+    KernelCall,
+    NodeSpec,
+    OpDef,
+    Tensor,
+    convert_to_tensor,
+)
+from tensorbow.ops.definition import define_op, require_dtype, require_same_dtype
+from tensorbow.ops.indexing import POSITIONS, check_positions
+from tensorbow.specs import NUMERIC, Array, TensorSpec, compatible, int64, render_dims
+
+__all__ = ["scatter_add", "scatter_sub", "scatter_update"]
+
+
+def scatter_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
+    """Of ops (variable `[n, ...]`, indices, rows `[indices' shape, ...]` or a scalar) -> the variable."""
+    variable, indices, rows = inputs
+    require_dtype("scatter", indices, POSITIONS, "indices")
+    require_dtype("scatter", variable, NUMERIC, "the variable")
+    require_same_dtype("scatter", (variable, rows))
+    if variable.rank == 0:
+        raise InvalidArgumentError("scatter: the variable is a scalar, which has no rows")
+    if rows.shape != () and indices.shape is not None:
+        expected = (*indices.shape, *variable.dims[1:])
+        if not compatible(expected, rows.shape):
+            raise InvalidArgumentError(
+                f"scatter: the updates are {rows}, expected {render_dims(expected)} or a scalar: "
+                f"indices {indices} for a variable {variable}"
+            )
+    return TensorSpec(variable.shape, variable.dtype)
+
+
+def positions_scratch(node: NodeSpec) -> list[TensorSpec]:
+    """The indices as NumPy wants them."""
+    return [TensorSpec(node.inputs[1].shape, int64)]
+
+
+def _scatter(name: str, write: Callable[[Array, Array, Array], None], doc: str) -> OpDef:
+    def run(call: KernelCall) -> None:
+        (variable, indices, rows), (positions,) = call.inputs, call.scratch
+        np.copyto(positions, indices)
+        check_positions(name, positions, len(variable))
+        write(variable, positions, rows)
+
+    return define_op(
+        name,
+        spec=scatter_spec,
+        gradient=NOT_DIFFERENTIABLE,
+        kernel=Kernel(run=run, scratch=positions_scratch),
+        inputs=("ref", "indices", "updates"),
+        alias=((0, 0),),
+        writes=(0,),
+        doc=doc,
+    )
+
+
+def _put(variable: Array, positions: Array, rows: Array) -> None:
+    variable[positions] = rows  # one after the other: of equal indices the last one stays
+
+
+ScatterAdd = _scatter(
+    "ScatterAdd", np.add.at, "ref[indices] += updates; rows of equal indices add up, in order."
+)
+ScatterSub = _scatter("ScatterSub", np.subtract.at, "ref[indices] -= updates; rows of equal indices add up.")
+ScatterUpdate = _scatter(
+    "ScatterUpdate", _put, "ref[indices] = updates; of equal indices the last one stays."
+)
+
+
+def scatter_add(ref: Any, indices: Any, updates: Any, name: str | None = None) -> Tensor:
+    """Adds `updates` `[indices' shape, ...]`, or a scalar, to the rows `indices` of a variable `[n, ...]`.
+
+    Updates of the same row add up. Gives the variable's value right after. Raises
+    InvalidArgumentError for shapes that do not fit, and while the step runs for an index out of [0, n).
+    """
+    return _write(ScatterAdd, ref, indices, updates, name)
+
+
+def scatter_sub(ref: Any, indices: Any, updates: Any, name: str | None = None) -> Tensor:
+    """Subtracts `updates` from the rows `indices` of a variable, see `scatter_add`."""
+    return _write(ScatterSub, ref, indices, updates, name)
+
+
+def scatter_update(ref: Any, indices: Any, updates: Any, name: str | None = None) -> Tensor:
+    """Sets the rows `indices` of a variable, see `scatter_add`; of equal indices the last one stays."""
+    return _write(ScatterUpdate, ref, indices, updates, name)
+
+
+def _write(definition: OpDef, ref: Any, indices: Any, updates: Any, name: str | None) -> Tensor:
+    if not hasattr(ref, "_as_graph_element"):
+        raise InvalidArgumentError(
+            f"{definition.name}: expected a variable to write, got {type(ref).__name__}"
+        )
+    with ref.graph.as_default():
+        result: Tensor = definition(ref, indices, convert_to_tensor(updates, ref.dtype), name=name)
+    return result

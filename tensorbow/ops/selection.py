@@ -1,0 +1,116 @@
+"""Cast and Select: element-wise ops whose inputs and outputs differ in dtype."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+from typing import Any
+
+import numpy as np
+
+from tensorbow.errors import UnimplementedError
+from tensorbow.graph import (
+    REQUIRED,
+    Attrs,
+    Kernel,
+    KernelCall,
+    Operation,
+    Tensor,
+    convert_to_tensor,
+    graph_of,
+)
+from tensorbow.ops.broadcasting import sum_to
+from tensorbow.ops.constant import constant
+from tensorbow.ops.definition import define_op, require_dtype, require_same_dtype
+from tensorbow.specs import DType, TensorSpec, as_dtype, bool_, broadcast_dims
+
+__all__ = ["cast", "where"]
+
+
+def _cast_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
+    return TensorSpec(inputs[0].shape, attrs["dtype"])
+
+
+def _cast_kernel(call: KernelCall) -> None:
+    np.copyto(call.outputs[0], call.inputs[0], casting="unsafe")
+
+
+def _cast_gradient(op: Operation, gradient: Tensor) -> list[Tensor | None]:
+    source: DType = op.inputs[0].dtype
+    return [cast(gradient, source) if source.is_floating else None]
+
+
+Cast = define_op(
+    "Cast",
+    spec=_cast_spec,
+    gradient=_cast_gradient,
+    kernel=Kernel(run=_cast_kernel, inplace=((0, 0),)),  # planned only where both have the same dtype
+    inputs=("x",),
+    attrs={"dtype": REQUIRED},
+)
+
+
+def cast(x: Any, dtype: Any, name: str | None = None) -> Tensor:
+    """`x` in another dtype; `x` itself where it has that dtype already.
+
+    Floats are cut off towards zero for integers; numbers other than zero are True.
+    """
+    tensor, wanted = convert_to_tensor(x), as_dtype(dtype)
+    if tensor.dtype == wanted:
+        return tensor
+    result: Tensor = Cast(tensor, dtype=wanted, name=name)
+    return result
+
+
+def _select_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
+    require_dtype("Select", inputs[0], (bool_,), "condition")
+    dtype = require_same_dtype("Select", inputs[1:])
+    return TensorSpec(reduce(broadcast_dims, [s.dims for s in inputs]), dtype)
+
+
+def _select_kernel(call: KernelCall) -> None:
+    (condition, x, y), (out,) = call.inputs, call.outputs
+    np.copyto(out, y)
+    np.copyto(out, x, where=condition)
+
+
+def _select_gradient(op: Operation, gradient: Tensor) -> list[Tensor | None]:
+    condition, x, y = op.inputs
+    if not gradient.dtype.is_floating:
+        return [None, None, None]
+    return [
+        None,
+        sum_to(where(condition, gradient, 0), x),
+        sum_to(where(condition, 0, gradient), y),
+    ]
+
+
+Select = define_op(
+    "Select",
+    spec=_select_spec,
+    gradient=_select_gradient,
+    kernel=Kernel(run=_select_kernel, inplace=((0, 2),)),
+    inputs=("condition", "x", "y"),
+    unknown_dtypes=lambda inputs, attrs: (inputs[1].dtype,),
+)
+
+
+def where(condition: Any, x: Any = None, y: Any = None, name: str | None = None) -> Tensor:
+    """`x` where `condition` (bool) is true, else `y`; the three broadcast by NumPy's rule.
+
+    Raises UnimplementedError without `x` and `y`: the coordinates of true elements have no static shape.
+    """
+    if x is None or y is None:
+        raise UnimplementedError("where: give x and y; where(condition) alone has no static shape")
+    typed = [v for v in (x, y) if isinstance(getattr(v, "dtype", None), DType)]
+    dtype = typed[0].dtype if typed else None
+    with graph_of([condition, x, y]).as_default():
+        first, second = (_branch(v, dtype) for v in (x, y))
+        result: Tensor = Select(condition, first, second, name=name)
+    return result
+
+
+def _branch(value: Any, dtype: DType | None) -> Tensor:
+    if dtype is None or isinstance(getattr(value, "dtype", None), DType):
+        return convert_to_tensor(value)
+    return constant(value, dtype)

@@ -1,0 +1,239 @@
+"""Ops that cut a tensor into pieces, repeat it or turn it around: split, unstack, tile, reverse."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tensorbow.errors import InvalidArgumentError
+from tensorbow.graph import (
+    REQUIRED,
+    Attrs,
+    Kernel,
+    KernelCall,
+    Operation,
+    Tensor,
+    convert_to_tensor,
+    name_scope,
+)
+from tensorbow.ops.arrays import concat, reshape, squeeze, stack
+from tensorbow.ops.broadcasting import as_shape_vector, checked_axis, dims_of_vector, shape, zeros_like
+from tensorbow.ops.definition import define_op
+from tensorbow.ops.elementwise import cast
+from tensorbow.ops.reductions import reduce_sum
+from tensorbow.specs import TensorSpec, int32
+
+__all__ = ["reverse", "split", "tile", "unstack"]
+
+
+# Split ----------------------------------------------------------------------------------------------
+
+
+def _pieces(attrs: Attrs) -> int:
+    sizes = attrs["size_splits"]
+    return int(attrs["num_split"]) if sizes is None else len(sizes)
+
+
+def _sizes(extent: int | None, attrs: Attrs) -> Sequence[int | None]:
+    """The extent of each piece along the axis."""
+    count, given = _pieces(attrs), attrs["size_splits"]
+    if given is None:
+        if extent is None:
+            return [None] * count
+        if extent % count:
+            raise InvalidArgumentError(
+                f"Split: {extent} elements do not split into {count} equal pieces; give sizes"
+            )
+        return [extent // count] * count
+    known = sum(size for size in given if size >= 0)
+    if extent is None:
+        return [None if size < 0 else size for size in given]
+    if known > extent or (known != extent and min(given) >= 0):
+        raise InvalidArgumentError(f"Split: sizes {list(given)} do not add up to the axis' {extent} elements")
+    return [extent - known if size < 0 else size for size in given]
+
+
+def _split_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> list[TensorSpec]:
+    (value,) = inputs
+    dims = value.dims
+    axis = checked_axis("Split", attrs["axis"], len(dims))
+    sizes = _sizes(dims[axis], attrs)
+    return [TensorSpec((*dims[:axis], size, *dims[axis + 1 :]), value.dtype) for size in sizes]
+
+
+def _split_kernel(call: KernelCall) -> Callable[[], None]:
+    (value,), axis = call.inputs, call.attrs["axis"] % call.inputs[0].ndim
+    pairs, start = [], 0
+    for out in call.outputs:
+        end = start + out.shape[axis]
+        pairs.append((out, value[(np.s_[:],) * axis + (np.s_[start:end],)]))
+        start = end
+
+    def run() -> None:
+        for out, part in pairs:
+            np.copyto(out, part)
+
+    return run
+
+
+def _split_gradient(op: Operation, *gradients: Tensor | None) -> list[Tensor | None]:
+    if not op.inputs[0].dtype.is_floating or all(g is None for g in gradients):
+        return [None]
+    parts = [zeros_like(out) if g is None else g for g, out in zip(gradients, op.outputs, strict=True)]
+    return [concat(parts, op.attrs["axis"])]
+
+
+Split = define_op(
+    "Split",
+    spec=_split_spec,
+    gradient=_split_gradient,
+    kernel=Kernel(prepare=_split_kernel),
+    inputs=("value",),
+    attrs={"num_split": 1, "size_splits": None, "axis": 0},
+    unknown_dtypes=lambda inputs, attrs: [inputs[0].dtype] * _pieces(attrs),
+)
+
+
+def split(
+    value: Any,
+    num_or_size_splits: int | Sequence[int],
+    axis: int = 0,
+    num: int | None = None,
+    name: str | None = None,
+) -> list[Tensor]:
+    """`value` cut along `axis` into that many equal pieces, or into pieces of the given extents.
+
+    One extent may be -1: it takes what the others leave. `num` is TensorFlow's, and not needed.
+    Raises InvalidArgumentError when the pieces do not fit the axis.
+    """
+    sizes: tuple[int, ...] | None = None
+    if isinstance(num_or_size_splits, (int, np.integer)):
+        count = int(num_or_size_splits)
+        if count < 1:
+            raise InvalidArgumentError(f"split: expected at least one piece, got {count}")
+    else:
+        sizes = tuple(int(size) for size in num_or_size_splits)
+        count = len(sizes)
+        if not sizes or sizes.count(-1) > 1 or min(sizes) < -1:
+            raise InvalidArgumentError(
+                f"split: sizes {list(sizes)} must be at least 0, one of them may be -1"
+            )
+    if num is not None and num != count:
+        raise InvalidArgumentError(f"split: num is {num}, but there are {count} pieces")
+    result = Split(value, num_split=count, size_splits=sizes, axis=int(axis), name=name)
+    return [result] if isinstance(result, Tensor) else list(result)
+
+
+def unstack(value: Any, num: int | None = None, axis: int = 0, name: str | None = None) -> list[Tensor]:
+    """The tensors along `axis`, without that axis: the inverse of `stack`.
+
+    `num` must be given where the extent of the axis is not known. Raises InvalidArgumentError when
+    neither is there, or they differ.
+    """
+    tensor = convert_to_tensor(value)
+    if num is None:
+        dims = tensor.spec.shape
+        num = None if dims is None else dims[checked_axis("unstack", axis, len(dims))]
+        if num is None:
+            raise InvalidArgumentError(
+                f"unstack: the extent of axis {axis} of {tensor.name} is not known; give num"
+            )
+    with tensor.graph.as_default(), name_scope(name or "unstack"):
+        return [squeeze(part, axis) for part in split(tensor, num, axis)] if num else []
+
+
+# Tile -----------------------------------------------------------------------------------------------
+
+
+def _tile_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
+    x, multiples = inputs
+    counts = dims_of_vector("Tile", multiples, "multiples")
+    if counts is None or x.shape is None:
+        known = x.shape if counts is None else counts
+        return TensorSpec(None if known is None else (None,) * len(known), x.dtype)
+    if len(counts) != len(x.shape):
+        raise InvalidArgumentError(
+            f"Tile: multiples has {len(counts)} entries, the input is {x}: give one per axis"
+        )
+    if multiples.value is not None and None in counts:
+        raise InvalidArgumentError(f"Tile: multiples {multiples.value.tolist()} must be at least 0")
+    pairs = zip(x.shape, counts, strict=True)
+    return TensorSpec(tuple(None if d is None or n is None else d * n for d, n in pairs), x.dtype)
+
+
+def _tile_kernel(call: KernelCall) -> Callable[[], None]:
+    """The result with an axis of repetitions before each axis: the input broadcasts over it."""
+    (x, multiples), (out,) = call.inputs, call.outputs
+    shape = [extent for pair in zip(multiples.tolist(), x.shape, strict=True) for extent in pair]
+    spread = out.reshape(shape)
+    source = x[tuple(item for _ in x.shape for item in (None, np.s_[:]))]
+    return lambda: np.copyto(spread, source)
+
+
+def _tile_gradient(op: Operation, g: Tensor) -> list[Tensor | None]:
+    x, multiples = op.inputs
+    rank = x.shape.ndims
+    if not g.dtype.is_floating:
+        return [None, None]
+    if rank is None:
+        raise InvalidArgumentError(
+            f"gradient of {op.name}: the rank of its input must be known; use set_shape"
+        )
+    if rank == 0:
+        return [g, None]
+    extents = stack([cast(multiples, int32), shape(x)], axis=1)
+    spread = reshape(g, reshape(extents, [2 * rank]))
+    spread.set_shape([d for extent in x.shape for d in (None, extent)])
+    return [reduce_sum(spread, list(range(0, 2 * rank, 2))), None]
+
+
+Tile = define_op(
+    "Tile",
+    spec=_tile_spec,
+    gradient=_tile_gradient,
+    kernel=Kernel(prepare=_tile_kernel),
+    inputs=("input", "multiples"),
+    shape_inputs=(1,),
+)
+
+
+def tile(input: Any, multiples: Any, name: str | None = None) -> Tensor:
+    """`input` repeated `multiples[i]` times along axis i. Raises InvalidArgumentError for another length."""
+    result: Tensor = Tile(input, as_shape_vector(multiples), name=name)
+    return result
+
+
+# Reverse --------------------------------------------------------------------------------------------
+
+
+def _reverse_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
+    (x,) = inputs
+    axes = [checked_axis("ReverseV2", axis, x.rank) for axis in attrs["axis"]]
+    if len(set(axes)) != len(axes):
+        raise InvalidArgumentError(f"ReverseV2: axis {list(attrs['axis'])} names an axis of {x} twice")
+    return TensorSpec(x.shape, x.dtype)
+
+
+def _reverse_kernel(call: KernelCall) -> Callable[[], None]:
+    (x,), (out,) = call.inputs, call.outputs
+    source = np.flip(x, tuple(call.attrs["axis"]))
+    return lambda: np.copyto(out, source)
+
+
+ReverseV2 = define_op(
+    "ReverseV2",
+    spec=_reverse_spec,
+    gradient=lambda op, g: [reverse(g, op.attrs["axis"])],
+    kernel=Kernel(prepare=_reverse_kernel),
+    inputs=("tensor",),
+    attrs={"axis": REQUIRED},
+)
+
+
+def reverse(tensor: Any, axis: int | Sequence[int], name: str | None = None) -> Tensor:
+    """`tensor` with its elements in reverse order along each axis of `axis`."""
+    axes = tuple(int(a) for a in np.atleast_1d(np.asarray(axis, np.int64)))
+    result: Tensor = ReverseV2(tensor, axis=axes, name=name)
+    return result

@@ -1,0 +1,172 @@
+"""Updates of those rows of a variable that have a gradient, for `IndexedSlices`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from tensorbow.errors import InvalidArgumentError
+from tensorbow.graph import NOT_DIFFERENTIABLE, Attrs, Kernel, KernelCall, NodeSpec
+from tensorbow.ops.definition import define_op, require_dtype, require_rank, require_same_dtype
+from tensorbow.ops.indexed_slices import IndexedSlices
+from tensorbow.ops.indexing import POSITIONS, check_positions
+from tensorbow.specs import FLOATING, NUMERIC, Array, TensorSpec, bool_, compatible, int64
+
+NO_ROW = -1  # the index of what `SumEqualRows` has left over
+
+
+# Rows of equal indices ----------------------------------------------------------------------------
+
+
+def _sum_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> list[TensorSpec]:
+    values, indices = inputs
+    require_dtype("SumEqualRows", values, NUMERIC, "values")
+    require_dtype("SumEqualRows", indices, POSITIONS, "indices")
+    if indices.shape is not None:
+        require_rank("SumEqualRows", indices, 1, "indices")
+    if values.shape == () or not compatible(
+        None if indices.shape is None else indices.shape, None if values.shape is None else values.shape[:1]
+    ):
+        raise InvalidArgumentError(
+            f"SumEqualRows: values are {values}, expected one row for each of {indices}"
+        )
+    count = None if indices.shape is None else indices.shape[0]
+    dims = (
+        None
+        if values.shape is None
+        else (count if values.shape[0] is None else values.shape[0], *values.shape[1:])
+    )
+    return [TensorSpec(dims, values.dtype), TensorSpec((count,), int64)]
+
+
+def _sum_scratch(node: NodeSpec) -> list[TensorSpec]:
+    """Sorted keys, their places, the run each belongs to, and where a run begins."""
+    count = node.inputs[1].size
+    return [*[TensorSpec((count,), int64)] * 4, TensorSpec((count,), bool_)]
+
+
+def _prepare_sum(call: KernelCall) -> Callable[[], None]:
+    """Sorts index * n + place, so that equal indices lie together; then numbers the runs of equals."""
+    (values, indices), (sums, rows) = call.inputs, call.outputs
+    keys, places, runs, target, begins = call.scratch
+    count = len(indices)
+    order = np.arange(count)
+
+    def step() -> None:
+        sums.fill(0)
+        rows.fill(NO_ROW)
+        if not count:
+            return
+        np.copyto(keys, indices)
+        check_positions("SumEqualRows", keys, np.iinfo(np.int64).max // count)
+        np.multiply(keys, count, out=keys)
+        np.add(keys, order, out=keys)
+        keys.sort()
+        np.remainder(keys, count, out=places)
+        np.floor_divide(keys, count, out=keys)
+        begins[0] = False
+        np.not_equal(keys[1:], keys[:-1], out=begins[1:])
+        np.add.accumulate(begins, dtype=np.int64, out=runs)
+        rows[runs] = keys
+        target[places] = runs
+        np.add.at(sums, target, values)
+
+    return step
+
+
+SumEqualRows = define_op(
+    "SumEqualRows",
+    spec=_sum_spec,
+    gradient=NOT_DIFFERENTIABLE,
+    kernel=Kernel(prepare=_prepare_sum, scratch=_sum_scratch),
+    inputs=("values", "indices"),
+    unknown_dtypes=lambda inputs, attrs: (inputs[0].dtype, int64),
+    doc="Rows of equal indices summed, ascending by index; what is left over is zero, at the index -1.",
+)
+
+
+def sum_equal_rows(slices: IndexedSlices) -> IndexedSlices:
+    """The same tensor with each row once. The rows left over are zero and have the index -1.
+
+    Only updates that know of this index take them: making them dense raises InvalidArgumentError.
+    """
+    values, indices = SumEqualRows(slices.values, slices.indices)
+    return IndexedSlices(values, indices, slices.dense_shape)
+
+
+# Momentum -----------------------------------------------------------------------------------------
+
+
+def _momentum_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
+    op = "SparseApplyMomentum"
+    variable, velocity, gradient, rate, indices, momentum = inputs
+    require_dtype(op, variable, FLOATING, "the variable")
+    require_same_dtype(op, (variable, velocity, gradient, rate, momentum))
+    require_dtype(op, indices, POSITIONS, "indices")
+    if not compatible(variable.shape, velocity.shape):
+        raise InvalidArgumentError(f"{op}: the variable is {variable}, its velocity {velocity}")
+    expected = (*indices.dims, *variable.dims[1:])
+    if variable.rank == 0 or not compatible(expected, gradient.shape) or indices.rank != 1:
+        raise InvalidArgumentError(
+            f"{op}: the variable is {variable}, the gradient {gradient} at {indices}; "
+            "expected one row for each index"
+        )
+    for scalar in (rate, momentum):
+        if scalar.shape not in ((), None):
+            raise InvalidArgumentError(f"{op}: expected a scalar of the step, got {scalar}")
+    return TensorSpec(variable.shape, variable.dtype)
+
+
+def _momentum_scratch(node: NodeSpec) -> list[TensorSpec]:
+    """The rows of the variable, of its velocity, a step, and the positions."""
+    gradient = node.inputs[2]
+    return [*[TensorSpec(gradient.shape, gradient.dtype)] * 3, TensorSpec(node.inputs[4].shape, int64)]
+
+
+def _take(source: Array, positions: Array, rows: Array) -> Array:
+    np.take(source, positions, axis=0, out=rows, mode="clip")
+    return rows
+
+
+def _prepare_momentum(call: KernelCall) -> Callable[[], None]:
+    variable, velocity, gradient, rate, indices, momentum = call.inputs
+    weights, speeds, delta, positions = call.scratch
+    nesterov = bool(call.attrs["use_nesterov"])
+
+    def step() -> None:
+        np.copyto(positions, indices)
+        count = int(np.count_nonzero(indices >= 0))
+        if not count:
+            return
+        chosen = positions[:count]
+        check_positions("SparseApplyMomentum", chosen, len(variable))
+        w, v, d = (
+            _take(variable, chosen, weights[:count]),
+            _take(velocity, chosen, speeds[:count]),
+            delta[:count],
+        )
+        np.multiply(gradient[:count], rate, out=d)
+        np.multiply(v, momentum, out=v)
+        np.subtract(v, d, out=v)
+        velocity[chosen] = v
+        if nesterov:
+            np.subtract(w, d, out=w)
+            np.multiply(v, momentum, out=v)
+        np.add(w, v, out=w)
+        variable[chosen] = w
+
+    return step
+
+
+SparseApplyMomentum = define_op(
+    "SparseApplyMomentum",
+    spec=_momentum_spec,
+    gradient=NOT_DIFFERENTIABLE,
+    inputs=("var", "velocity", "gradient", "learning_rate", "indices", "momentum"),
+    attrs={"use_nesterov": False},
+    kernel=Kernel(prepare=_prepare_momentum, scratch=_momentum_scratch),
+    alias=((0, 0),),
+    writes=(0, 1),
+    doc="Momentum's update of the rows at `indices`, which are different, or -1 from some place on.",
+)

@@ -1,0 +1,101 @@
+"""Variables as ops: the reference to their storage, reads, and writes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from tensorbow.errors import InvalidArgumentError
+from tensorbow.graph import NOT_DIFFERENTIABLE, REQUIRED, Attrs, Kernel, KernelCall
+from tensorbow.ops.definition import define_op
+from tensorbow.specs import NUMERIC, TensorSpec, compatible
+
+
+def _declared(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
+    return TensorSpec(attrs["shape"], attrs["dtype"])
+
+
+def _reference(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
+    return TensorSpec(inputs[0].shape, inputs[0].dtype)
+
+
+def _assigned(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
+    variable, value = inputs
+    if variable.dtype != value.dtype or not compatible(variable.shape, value.shape):
+        raise InvalidArgumentError(f"the variable is {variable}, the value is {value}; they must agree")
+    return _reference(inputs, attrs)
+
+
+def _counted(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
+    if inputs[0].dtype not in NUMERIC:
+        raise InvalidArgumentError(f"a variable of dtype {inputs[0].dtype.name} cannot be added to")
+    return _assigned(inputs, attrs)
+
+
+def _assign(call: KernelCall) -> None:
+    variable, value = call.inputs
+    np.copyto(variable, value)
+
+
+def _assign_add(call: KernelCall) -> None:
+    variable, value = call.inputs
+    np.add(variable, value, out=variable)
+
+
+def _assign_sub(call: KernelCall) -> None:
+    variable, value = call.inputs
+    np.subtract(variable, value, out=variable)
+
+
+VariableReference = define_op(
+    "Variable",
+    spec=_declared,
+    gradient=NOT_DIFFERENTIABLE,
+    attrs={
+        "shape": REQUIRED,
+        "dtype": REQUIRED,
+        "role": "weights",  # weights, slots or statistics: the region it lives in
+        "decayed": False,  # whether weight decay applies to it
+        "combine": "sma",  # how replicas' values become the central one: sma, mean, sum, first
+        "slot_of": "",  # slots: the variable it belongs to
+        "slot_name": "",
+    },
+    stateful=True,
+)
+ReadVariable = define_op(
+    "ReadVariable",
+    spec=_reference,
+    gradient=lambda op, g: [g],
+    inputs=("variable",),
+    alias=((0, 0),),
+    doc="The variable's value at this point of the program; later writes do not change it.",
+)
+Assign = define_op(
+    "Assign",
+    spec=_assigned,
+    gradient=NOT_DIFFERENTIABLE,
+    inputs=("ref", "value"),
+    kernel=Kernel(run=_assign, pointwise=True),
+    alias=((0, 0),),
+    writes=(0,),
+    ignores=(0,),
+)
+AssignAdd = define_op(
+    "AssignAdd",
+    spec=_counted,
+    gradient=NOT_DIFFERENTIABLE,
+    inputs=("ref", "value"),
+    kernel=Kernel(run=_assign_add, pointwise=True),
+    alias=((0, 0),),
+    writes=(0,),
+)
+AssignSub = define_op(
+    "AssignSub",
+    spec=_counted,
+    gradient=NOT_DIFFERENTIABLE,
+    inputs=("ref", "value"),
+    kernel=Kernel(run=_assign_sub, pointwise=True),
+    alias=((0, 0),),
+    writes=(0,),
+)

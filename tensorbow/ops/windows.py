@@ -1,0 +1,170 @@
+"""Sliding windows over the height and width of NHWC images: where convolution and pooling look.
+
+The arithmetic is TensorFlow's: `VALID` takes the windows that lie on the image, `SAME` takes
+ceil(extent / stride) of them and pads, the odd row or column at the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tensorbow.errors import InvalidArgumentError
+from tensorbow.specs import Dims, TensorSpec
+
+Extents4 = tuple[int, int, int, int]
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One spatial axis: window i covers the elements i * stride - before + [0, window)."""
+
+    extent: int  # of the image
+    window: int
+    stride: int
+    count: int  # windows
+    before: int  # elements of padding in front of the image
+
+    @property
+    def covered(self) -> int:
+        """How many elements of the padded axis the windows reach over."""
+        return (self.count - 1) * self.stride + self.window if self.count else 0
+
+    @property
+    def is_padded(self) -> bool:
+        """Whether a window reaches beyond the image."""
+        return self.before > 0 or self.covered > self.extent
+
+    @property
+    def is_pointwise(self) -> bool:
+        """Whether the windows are the elements themselves."""
+        return self.window == self.stride == 1 and not self.is_padded and self.count == self.extent
+
+    def interior(self) -> tuple[slice, slice]:
+        """The part of the padded axis that is image, and that part of the image."""
+        length = max(0, min(self.extent, self.covered - self.before))
+        return slice(self.before, self.before + length), slice(0, length)
+
+    def reach(self, offset: int, start: int = 0, stop: int | None = None) -> tuple[slice, slice]:
+        """The windows among [start, stop) whose element `offset` is on the image, and these elements."""
+        stop = self.count if stop is None else stop
+        first = max(start, -((offset - self.before) // self.stride))
+        end = min(stop, (self.extent - 1 - offset + self.before) // self.stride + 1)
+        if end <= first:
+            return slice(0, 0), slice(0, 0)
+        origin = first * self.stride + offset - self.before
+        return slice(first, end), slice(origin, origin + (end - first - 1) * self.stride + 1, self.stride)
+
+    def reversed(self) -> Axis:
+        """The axis of the windows, over which the same window slides to give the image (stride 1)."""
+        return Axis(self.count, self.window, 1, self.extent, self.window - 1 - self.before)
+
+
+@dataclass(frozen=True)
+class Windows:
+    """The windows over images of known extents."""
+
+    rows: Axis
+    columns: Axis
+
+    @classmethod
+    def of(
+        cls, images: Sequence[int], window: Sequence[int], strides: Sequence[int], padding: str
+    ) -> Windows:
+        """Windows [height, width] over images [batch, height, width, channels]; strides [1, h, w, 1]."""
+        return cls(
+            make_axis(images[1], window[0], strides[1], padding),
+            make_axis(images[2], window[1], strides[2], padding),
+        )
+
+    @property
+    def overlap(self) -> bool:
+        """Whether an image element is in several windows."""
+        return self.rows.stride < self.rows.window or self.columns.stride < self.columns.window
+
+    def elements(self) -> Iterator[tuple[tuple[int, int], tuple[slice, ...], tuple[slice, ...]]]:
+        """For each element of a window, in row-major order: its place in the window, the windows that have it
+        on the image, and where on the image. Elements that no window has there are left out.
+        """
+        for row in range(self.rows.window):
+            windows, image_rows = self.rows.reach(row)
+            for column in range(self.columns.window):
+                across, image_columns = self.columns.reach(column)
+                if windows.stop > windows.start and across.stop > across.start:
+                    place = slice(None), image_rows, image_columns
+                    yield (row, column), (slice(None), windows, across), place
+
+
+def make_axis(extent: int, window: int, stride: int, padding: str) -> Axis:
+    """The windows along an axis of known extent."""
+    count = count_windows("window", extent, window, stride, padding)
+    if count is None:
+        raise InvalidArgumentError("an axis needs a known extent")
+    if padding == "VALID":
+        return Axis(extent, window, stride, count, 0)
+    missing = max(0, (count - 1) * stride + window - extent)
+    return Axis(extent, window, stride, count, missing // 2)
+
+
+def count_windows(op: str, extent: int | None, window: int | None, stride: int, padding: str) -> int | None:
+    """How many windows there are, or None where that is unknown.
+
+    Raises InvalidArgumentError when a VALID window is larger than the image.
+    """
+    if extent is None:
+        return None
+    if padding == "SAME":
+        return -(-extent // stride)
+    if window is None:
+        return None
+    if window > extent:
+        raise InvalidArgumentError(
+            f"{op}: a window of {window} does not fit an image extent of {extent}; "
+            "use padding='SAME' or a smaller window"
+        )
+    return (extent - window) // stride + 1
+
+
+def spatial_pair(op: str, value: Any, what: str, data_format: str = "NHWC") -> Extents4:
+    """Strides or window extents as TensorFlow takes them: an int, [h, w] or [1, h, w, 1].
+
+    With the data format NCHW the last is [1, 1, h, w]. Gives `(1, h, w, 1)`. Raises
+    InvalidArgumentError for anything else.
+    """
+    items = (value,) if isinstance(value, (int, np.integer)) else tuple(value)
+    if not all(isinstance(item, (int, np.integer)) for item in items) or any(item < 1 for item in items):
+        raise InvalidArgumentError(f"{op}: {what} {value} must be positive integers")
+    numbers = tuple(int(item) for item in items)
+    if data_format == "NCHW" and len(numbers) == 4:
+        numbers = (numbers[0], numbers[2], numbers[3], numbers[1])
+    if len(numbers) == 1:
+        return 1, numbers[0], numbers[0], 1
+    if len(numbers) == 2:
+        return 1, numbers[0], numbers[1], 1
+    if len(numbers) == 4 and numbers[0] == numbers[3] == 1:
+        return 1, numbers[1], numbers[2], 1
+    raise InvalidArgumentError(
+        f"{op}: {what} {list(items)} must be an integer, [height, width] or [1, height, width, 1]: "
+        "windows do not move over batch and channels"
+    )
+
+
+def check_padding(op: str, padding: Any) -> str:
+    """`padding` itself. Raises InvalidArgumentError unless it is "SAME" or "VALID"."""
+    if padding not in ("SAME", "VALID"):
+        raise InvalidArgumentError(f"{op}: padding {padding!r} must be 'SAME' or 'VALID'")
+    return str(padding)
+
+
+def image_dims(op: str, spec: TensorSpec, what: str) -> Sequence[int | None]:
+    """The four dimensions of an image or filter tensor, unknown ones None.
+
+    Raises InvalidArgumentError when the rank is known and not 4.
+    """
+    dims: Dims = (None,) * 4 if spec.shape is None else spec.shape
+    if len(dims) != 4:
+        raise InvalidArgumentError(f"{op}: {what} is {spec}, expected rank 4")
+    return dims

@@ -1,0 +1,32 @@
+"""What the op contract lets pass, each with its reason. Short tables: an op belongs in samples first."""
+
+from __future__ import annotations
+
+# Ops without any sample.
+STRUCTURAL = {
+    "Const": "its kernel-less value is part of the plan; tested with the graph",
+    "Placeholder": "fed by the caller: computes nothing",
+    "NoOp": "has neither inputs nor outputs",
+    "Variable": "stands for its storage: computes nothing",
+    "StepScalar": "read from the STATE region: computes nothing",
+}
+
+# Ops that cannot take a zero-size input.
+NEVER_EMPTY: dict[str, str] = {
+    "Range": "takes scalars",
+    "Fill": "takes a shape and a scalar",
+    "RandomPermutation": "takes a shape",
+}
+
+# Ops whose outputs and inputs are small whatever they compute.
+NEVER_LARGE: dict[str, str] = {}
+
+# Ops of whose inputs everything is known before they are made.
+_FLAT = "made by the scheduler for flat vectors of known size"
+ALWAYS_STATIC = {
+    "SmaDifference": _FLAT,
+    "SmaCorrect": _FLAT,
+    "SmaSum": _FLAT,
+    "SmaMove": _FLAT,
+    "SmaClear": _FLAT,
+}

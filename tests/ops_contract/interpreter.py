@@ -1,0 +1,40 @@
+"""A tiny graph interpreter: every op by its reference kernel, in the order of the program."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from tensorbow.graph import Operation, Tensor
+from tensorbow.ops.definition import evaluate
+from tensorbow.specs import Array
+
+
+def run_graph(
+    fetches: Sequence[Tensor], feeds: Mapping[Tensor, Array], state: Mapping[str, float] | None = None
+) -> list[Array]:
+    """The values of `fetches`, given those of placeholders (or of any tensors cut off there)."""
+    values: dict[Tensor, Array] = dict(feeds)
+    for op in _needed([t for t in fetches if t not in values], values):
+        if op.type == "Const":
+            values[op.outputs[0]] = op.attrs["value"]
+        elif op.type == "StepScalar":
+            values[op.outputs[0]] = np.array(op.attrs["default"], op.outputs[0].dtype.as_numpy_dtype)
+        elif op.outputs:
+            with np.errstate(all="ignore"):
+                results = evaluate(op.definition, [values[t] for t in op.inputs], op.attrs, state)
+            values.update(zip(op.outputs, results, strict=True))
+    return [values[t] for t in fetches]
+
+
+def _needed(fetches: Sequence[Tensor], cut: Mapping[Tensor, Array]) -> list[Operation]:
+    found: set[Operation] = set()
+    pending = [t.op for t in fetches]
+    while pending:
+        op = pending.pop()
+        if op not in found:
+            found.add(op)
+            pending.extend(t.op for t in op.inputs if t not in cut)
+            pending.extend(op.control_inputs)
+    return sorted(found, key=lambda op: op.id)

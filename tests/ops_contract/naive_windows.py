@@ -1,0 +1,105 @@
+"""Convolution and pooling one window at a time: what the kernels are held against."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tensorbow.specs import Array
+
+
+def naive_axis(extent: int, window: int, stride: int, padding: str) -> tuple[int, int, int]:
+    """Windows, padding before and after, from TensorFlow's documentation."""
+    if padding == "VALID":
+        return -(-(extent - window + 1) // stride), 0, 0
+    count = -(-extent // stride)
+    if extent % stride == 0:
+        total = max(window - stride, 0)
+    else:
+        total = max(window - extent % stride, 0)
+    return count, total // 2, total - total // 2
+
+
+def naive_conv2d(images: Array, filters: Array, strides: tuple[int, int], padding: str) -> Array:
+    (rows, top, bottom), (columns, left, right) = (
+        naive_axis(images.shape[axis + 1], filters.shape[axis], strides[axis], padding) for axis in (0, 1)
+    )
+    padded = np.pad(images, ((0, 0), (top, bottom), (left, right), (0, 0)))
+    result = np.zeros((len(images), rows, columns, filters.shape[3]), images.dtype)
+    for row in range(rows):
+        for column in range(columns):
+            y, x = row * strides[0], column * strides[1]
+            window = padded[:, y : y + filters.shape[0], x : x + filters.shape[1]]
+            result[:, row, column] = np.tensordot(window, filters, 3)
+    return result
+
+
+def naive_gradients(
+    images: Array, filters: Array, output: Array, strides: tuple[int, int], padding: str
+) -> tuple[Array, Array]:
+    """Of sum(conv2d * output), one window at a time."""
+    (rows, top, bottom), (columns, left, right) = (
+        naive_axis(images.shape[axis + 1], filters.shape[axis], strides[axis], padding) for axis in (0, 1)
+    )
+    padded = np.pad(images, ((0, 0), (top, bottom), (left, right), (0, 0)))
+    to_images, to_filters = np.zeros_like(padded), np.zeros_like(filters)
+    for row in range(rows):
+        for column in range(columns):
+            y, x = row * strides[0], column * strides[1]
+            here = np.s_[:, y : y + filters.shape[0], x : x + filters.shape[1]]
+            to_images[here] += np.tensordot(output[:, row, column], filters, (1, 3))
+            to_filters += np.tensordot(padded[here], output[:, row, column], (0, 0))
+    _, height, width, _ = images.shape
+    return to_images[:, top : top + height, left : left + width], to_filters
+
+
+def naive_max_pool(images: Array, window: tuple[int, int], strides: tuple[int, int], padding: str) -> Array:
+    """The maxima."""
+    result = np.zeros(_pooled_shape(images, window, strides, padding), images.dtype)
+    for place, batch_row_column_channel in _maxima(images, window, strides, padding):
+        result[place] = images[batch_row_column_channel]
+    return result
+
+
+def naive_max_pool_gradient(
+    images: Array, gradient: Array, window: tuple[int, int], strides: tuple[int, int], padding: str
+) -> Array:
+    """The gradient of each window goes to its first maximum."""
+    result = np.zeros_like(images)
+    for place, source in _maxima(images, window, strides, padding):
+        result[source] += gradient[place]
+    return result
+
+
+def naive_max_pool_gradient_gradient(
+    images: Array, gradient: Array, window: tuple[int, int], strides: tuple[int, int], padding: str
+) -> Array:
+    """What arrives at each window's first maximum."""
+    result = np.zeros(_pooled_shape(images, window, strides, padding), images.dtype)
+    for place, source in _maxima(images, window, strides, padding):
+        result[place] = gradient[source]
+    return result
+
+
+def _pooled_shape(
+    images: Array, window: tuple[int, int], strides: tuple[int, int], padding: str
+) -> tuple[int, int, int, int]:
+    rows, columns = (naive_axis(images.shape[i + 1], window[i], strides[i], padding)[0] for i in (0, 1))
+    return len(images), rows, columns, images.shape[3]
+
+
+def _maxima(
+    images: Array, window: tuple[int, int], strides: tuple[int, int], padding: str
+) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
+    """(index of the window, index of its first maximum in the images) for every window."""
+    before = [naive_axis(images.shape[i + 1], window[i], strides[i], padding)[1] for i in (0, 1)]
+    found = []
+    for place in np.ndindex(*_pooled_shape(images, window, strides, padding)):
+        batch, row, column, channel = place
+        top, left = row * strides[0] - before[0], column * strides[1] - before[1]
+        inside = [
+            (batch, y, x, channel)
+            for y in range(max(top, 0), min(top + window[0], images.shape[1]))
+            for x in range(max(left, 0), min(left + window[1], images.shape[2]))
+        ]
+        found.append((place, max(inside, key=lambda index: images[index])))
+    return found

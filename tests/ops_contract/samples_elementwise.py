@@ -1,0 +1,212 @@
+"""Samples of the element-wise table, of Select and of Cast."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tensorbow.graph import OpDef
+from tensorbow.ops import elementwise_table as table
+from tensorbow.ops.selection import Cast, Select
+from tensorbow.specs import Array, bool_, float32, float64, int32, uint8
+from tests.ops_contract.sample import Sample, apart, integers, normal, uniform
+
+
+def _unary(
+    op: OpDef, expected: Callable[..., Any], make: Callable[..., Array] = normal, **more: Any
+) -> list[Sample]:
+    return [
+        Sample(op, (make(3, 5),), expected, second_order=op in SECOND_ORDER, **more),
+        Sample(op, (make(),), expected, label="scalar", **more),
+        Sample(op, (make(2, 3, 4, dtype=np.float64),), expected, label="float64", **more),
+        Sample(op, (make(3, 0, 2),), expected, label="empty", **more),
+        Sample(op, (make(256, 513),), expected, label="large", **more),
+    ]
+
+
+def _binary(
+    op: OpDef,
+    expected: Callable[..., Any],
+    make: Callable[..., Array] = normal,
+    other: Callable[..., Array] | None = None,
+    **more: Any,
+) -> list[Sample]:
+    second = other or make
+
+    def sample(a: tuple[int, ...], b: tuple[int, ...], label: str, **extra: Any) -> Sample:
+        return Sample(op, (make(*a), second(*b, seed=1)), expected, label=label, **{**more, **extra})
+
+    order = op in SECOND_ORDER
+    return [
+        sample((3, 5), (3, 5), "equal", second_order=order),
+        sample((3, 1, 5), (4, 1), "broadcast", second_order=order),
+        sample((), (2, 3), "scalar"),
+        sample((7,), (7,), "vector"),
+        sample((3, 0), (1, 1), "empty"),
+        sample((256, 513), (256, 513), "large"),
+        sample((1024, 513), (513,), "large broadcast"),
+    ]
+
+
+SECOND_ORDER = {
+    table.Mul, table.RealDiv, table.Pow, table.Square, table.Sqrt, table.Rsqrt, table.Exp, table.Log,
+    table.Reciprocal, table.Erf, table.Elu, table.EluGrad, table.Softplus, table.Abs, table.Sigmoid,
+    table.Tanh, table.Maximum, table.Minimum, table.SigmoidGrad, table.TanhGrad,
+}  # fmt: skip
+
+
+def _logical(*shape: int, seed: int = 0) -> Array:
+    return integers(*shape, low=0, high=2, seed=seed).astype(bool)
+
+
+def _few(*shape: int, seed: int = 0) -> Array:
+    """Whole numbers, so that many of two arrays are equal."""
+    return integers(*shape, low=-1, high=2, seed=seed).astype(np.float32)
+
+
+def _away(*shape: int, dtype: Any = np.float32, seed: int = 0) -> Array:
+    """Both signs, at least 0.3 from zero."""
+    return np.copysign(uniform(*shape, low=0.3, dtype=dtype, seed=seed), normal(*shape, seed=seed)).astype(
+        dtype
+    )
+
+
+def _interval(*shape: int, seed: int = 0) -> Array:
+    return uniform(*shape, low=0.1, high=0.9, seed=seed)
+
+
+def _sigmoid(x: Array) -> Array:
+    wide = x.astype(np.longdouble)
+    return (1 / (1 + np.exp(-wide))).astype(x.dtype)
+
+
+def _relu_grad(g: Array, y: Array) -> Array:
+    return np.where(y > 0, g, np.zeros_like(g))
+
+
+def _elu(x: Array) -> Array:
+    return np.where(x > 0, x, np.exp(x.astype(np.float64)) - 1)
+
+
+def _elu_grad(g: Array, y: Array) -> Array:
+    return np.where(y > 0, g, g * (y + 1))
+
+
+def _erf(x: Array) -> Array:
+    return np.reshape([math.erf(value) for value in x.ravel()], x.shape)
+
+
+SAMPLES = [
+    *_binary(table.Add, lambda x, y: x + y),
+    *_binary(table.Sub, lambda x, y: x - y),
+    *_binary(table.Mul, lambda x, y: x * y),
+    *_binary(table.RealDiv, lambda x, y: x / y, other=_away),
+    *_binary(table.FloorDiv, lambda x, y: np.floor(x / y), _away),
+    *_binary(table.FloorMod, lambda x, y: x - y * np.floor(x / y), _away, rtol=1e-4, atol=1e-5),
+    *_binary(table.Pow, lambda x, y: np.exp(y * np.log(x)), uniform, normal, exact_layout=False),
+    *_binary(table.Maximum, lambda x, y: np.where(x > y, x, y)),
+    *_binary(table.Minimum, lambda x, y: np.where(x < y, x, y)),
+    *_binary(table.Less, lambda x, y: x < y, _few),
+    *_binary(table.LessEqual, lambda x, y: x <= y, _few),
+    *_binary(table.Greater, lambda x, y: x > y, _few),
+    *_binary(table.GreaterEqual, lambda x, y: x >= y, _few),
+    *_binary(table.Equal, lambda x, y: x == y, _few),
+    *_binary(table.NotEqual, lambda x, y: x != y, _few),
+    *_binary(table.LogicalAnd, lambda x, y: x & y, _logical),
+    *_binary(table.LogicalOr, lambda x, y: x | y, _logical),
+    *_binary(table.ReluGrad, _relu_grad, normal, _away),
+    *_binary(table.SigmoidGrad, lambda y, g: g * y * (1 - y), _interval, normal),
+    *_binary(table.TanhGrad, lambda y, g: g * (1 - y**2), _interval, normal),
+    *_unary(table.Neg, lambda x: 0 - x),
+    *_unary(table.Abs, lambda x: np.where(x < 0, -x, x), _away),
+    *_unary(table.Sign, lambda x: (x > 0).astype(x.dtype) - (x < 0)),
+    *_unary(table.Floor, lambda x: np.trunc(x) - (x < np.trunc(x))),
+    *_unary(table.Ceil, lambda x: np.trunc(x) + (x > np.trunc(x))),
+    *_unary(table.Reciprocal, lambda x: x**-1.0, _away),
+    *_unary(table.Erf, _erf),
+    *_unary(table.Elu, _elu, _away),
+    *_binary(table.EluGrad, _elu_grad, normal, _away),
+    *_unary(table.Softplus, lambda x: np.log(1 + np.exp(x.astype(np.float64)))),
+    *_unary(table.Square, lambda x: x * x),
+    *_unary(table.Sqrt, lambda x: x**0.5, uniform),
+    *_unary(table.Rsqrt, lambda x: x**-0.5, uniform),
+    *_unary(table.Exp, lambda x: np.expm1(x.astype(np.float64)) + 1),
+    *_unary(table.Log, lambda x: np.log2(x) / np.log2(np.e), uniform, atol=2e-6),
+    *_unary(table.Relu, lambda x: np.where(x > 0, x, 0), _away),
+    *_unary(table.Sigmoid, _sigmoid),
+    *_unary(table.Tanh, lambda x: 1 - 2 / (np.exp(2 * x.astype(np.float64)) + 1)),
+    *_unary(table.IsFinite, lambda x: np.abs(x) < np.inf),
+    *_unary(table.IsNan, lambda x: x != x),
+]
+
+SPECIAL = np.array([-np.inf, np.inf, np.nan, -0.0, 0.0, 1e-40, -3e38, 3e38, 89.0, -104.0], np.float32)
+SAMPLES += [
+    Sample(op, (SPECIAL.copy(),), expected, label="special", wrt=(), atol=0)
+    for op, expected in [
+        (table.Sqrt, np.sqrt),
+        (table.Exp, np.exp),
+        (table.Log, np.log),
+        (table.Relu, lambda x: np.where(x <= 0, 0, x)),
+        (table.Sigmoid, _sigmoid),
+        (table.Tanh, np.tanh),
+        (table.Erf, _erf),
+        (table.Softplus, lambda x: np.where(x > 80, x, np.log1p(np.exp(x)))),
+        (table.Elu, lambda x: np.where(x > 0, x, np.expm1(np.minimum(x, 0)))),
+        (table.IsFinite, lambda x: np.abs(x) < np.inf),
+        (table.IsNan, lambda x: x != x),
+    ]
+]
+SAMPLES += [
+    Sample(op, (SPECIAL.copy(), np.roll(SPECIAL, 1)), expected, label="special", wrt=())
+    for op, expected in [
+        (table.Add, lambda x, y: x + y),
+        (table.RealDiv, lambda x, y: x / y),
+        (table.Maximum, np.maximum),
+        (table.Minimum, np.minimum),
+        (table.Less, lambda x, y: x < y),
+        (table.Equal, lambda x, y: x == y),
+        (table.ReluGrad, _relu_grad),
+    ]
+]
+
+
+def _integers(op: OpDef, expected: Callable[..., Any], dtype: Any, low: int = 1) -> Sample:
+    x, y = integers(4, 3, low=low, dtype=dtype), integers(3, low=1, dtype=dtype, seed=1)
+    return Sample(op, (x, y), expected, label=np.dtype(dtype).name)
+
+
+SAMPLES += [
+    *[Sample(table.LogicalNot, (_logical(*s),), lambda x: ~x) for s in [(3, 5), (0, 2), (1024, 1031)]],
+    _integers(table.Add, lambda x, y: x + y, np.int32),
+    _integers(table.Mul, lambda x, y: x * y, np.int64),
+    _integers(table.Maximum, np.maximum, np.uint8),
+    _integers(table.FloorDiv, lambda x, y: x // y, np.int32, low=-9),
+    _integers(table.FloorMod, lambda x, y: x % y, np.int32, low=-9),
+    Sample(table.Equal, (_logical(3, 2), _logical(3, 2, seed=1)), lambda x, y: ~(x ^ y), label="bool"),
+]
+
+
+def _where(c: Array, x: Array, y: Array) -> Array:
+    return np.where(c, x, y)
+
+
+SAMPLES += [
+    Sample(Select, (_logical(3, 5), normal(3, 5), normal(3, 5, seed=1)), _where, label="equal"),
+    Sample(Select, (_logical(3, 1), normal(5), normal(2, 1, 1, seed=1)), _where, label="broadcast"),
+    Sample(Select, (_logical(), normal(2, 3), normal(2, 3, seed=1)), _where, label="scalar"),
+    Sample(Select, (_logical(3, 2), integers(3, 2), integers(3, 2, seed=1)), _where, label="int32"),
+    Sample(Select, (_logical(3, 2), _logical(3, 2, seed=1), _logical(3, 2, seed=2)), _where, label="bool"),
+    Sample(Select, (_logical(0, 5), normal(0, 5), normal(5)), _where, label="empty"),
+    Sample(Select, (_logical(256, 513), normal(256, 513), normal(513)), _where, label="large"),
+    Sample(Cast, (apart(3, 5),), lambda x: x.astype(np.float64), {"dtype": float64}),
+    Sample(Cast, (normal(3, 5),), lambda x: x, {"dtype": float32}, label="same", wrt=()),
+    Sample(Cast, (apart(3, 5, step=0.75),), np.trunc, {"dtype": int32}, label="to int32"),
+    Sample(Cast, (_logical(3, 5),), lambda x: np.where(x, 1.0, 0.0), {"dtype": float32}, label="from bool"),
+    Sample(Cast, (integers(3, 5, low=-1, high=2),), lambda x: x != 0, {"dtype": bool_}, label="to bool"),
+    Sample(Cast, (integers(3, 5, high=256),), lambda x: x, {"dtype": uint8}, label="to uint8"),
+    Sample(Cast, (normal(0, 5),), lambda x: x, {"dtype": float64}, label="empty"),
+    Sample(Cast, (normal(256, 513),), lambda x: x.astype(np.float64), {"dtype": float64}, label="large"),
+]

@@ -1,0 +1,137 @@
+"""Samples of the ops that pass values on, write variables, update them, and average replicas."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tensorbow.graph import OpDef
+from tensorbow.ops.averaging import SmaClear, SmaCorrect, SmaDifference, SmaMove, SmaSum
+from tensorbow.ops.control import CheckFinite, Copy, Identity, StopGradient
+from tensorbow.ops.state import Assign, AssignAdd, AssignSub, ReadVariable
+from tensorbow.ops.updates import ApplyGradientDescent, ApplyMomentum
+from tensorbow.specs import Array
+from tests.ops_contract.sample import Sample, normal
+
+SIZES = {"": (3, 5), "empty": (0, 5), "large": (256, 513)}
+LENGTHS = {"": (7,), "empty": (0,), "large": (140_000,)}
+
+
+def _same(x: Array) -> Array:
+    return x
+
+
+PASSING = [
+    Sample(op, (normal(*shape),), _same, label=label)
+    for op in (Identity, StopGradient, Copy, ReadVariable)
+    for label, shape in SIZES.items()
+]
+
+
+def _check(x: Array, label: str) -> Sample:
+    return Sample(CheckFinite, (x,), lambda x: (), label=label, state={"status": 0})
+
+
+CHECKS = [_check(normal(*shape), label) for label, shape in SIZES.items()]
+
+
+def _write(op: OpDef, after: Any) -> list[Sample]:
+    return [
+        Sample(
+            op,
+            (normal(*shape), normal(*shape, seed=1)),
+            after,
+            label=label,
+            written=lambda v, x: (after(v, x),),
+        )
+        for label, shape in SIZES.items()
+    ]
+
+
+WRITES = [
+    *_write(Assign, lambda v, x: x),
+    *_write(AssignAdd, lambda v, x: v + x),
+    *_write(AssignSub, lambda v, x: v - x),
+]
+
+RATE, MOMENTUM = np.float32(0.1), np.float32(0.9)
+
+
+def _descent(label: str, shape: tuple[int, ...], decay: float) -> Sample:
+    def after(w: Array, g: Array, rate: Array) -> Array:
+        return w - rate * (g + np.float32(decay) * w)
+
+    return Sample(
+        ApplyGradientDescent,
+        (normal(*shape), normal(*shape, seed=1), np.asarray(RATE)),
+        after,
+        {"weight_decay": decay},
+        label=label,
+        contiguous=(1,),
+        written=lambda *inputs: (after(*inputs),),
+    )
+
+
+def _momentum(label: str, shape: tuple[int, ...], decay: float, nesterov: bool) -> Sample:
+    def after(w: Array, v: Array, g: Array, rate: Array, momentum: Array) -> tuple[Array, Array]:
+        step = rate * (g + np.float32(decay) * w)
+        velocity = momentum * v - step
+        return w + (momentum * velocity - step if nesterov else velocity), velocity
+
+    return Sample(
+        ApplyMomentum,
+        (*(normal(*shape, seed=i) for i in range(3)), np.asarray(RATE), np.asarray(MOMENTUM)),
+        lambda *inputs: after(*inputs)[0],
+        {"weight_decay": decay, "use_nesterov": nesterov},
+        label=label,
+        contiguous=(2,),
+        written=after,
+    )
+
+
+UPDATES = [
+    *[_descent(label, shape, 0.0) for label, shape in SIZES.items()],
+    _descent("decay", (3, 5), 0.01),
+    *[_momentum(label, shape, 0.0, False) for label, shape in SIZES.items()],
+    _momentum("decay", (3, 5), 0.01, False),
+    _momentum("nesterov", (3, 5), 0.01, True),
+]
+
+
+def _flat(op: OpDef, count: int, expected: Any, written: Any = None, **more: Any) -> list[Sample]:
+    return [
+        Sample(
+            op,
+            tuple(normal(*shape, seed=i) for i in range(count)),
+            expected,
+            label=label,
+            written=written,
+            **more,
+        )
+        for label, shape in LENGTHS.items()
+    ]
+
+
+AVERAGING = [
+    *_flat(SmaDifference, 2, lambda w, z: np.float32(0.25) * (w - z), state={"alpha": 0.25, "status": 0}),
+    Sample(
+        SmaDifference,
+        (normal(7), normal(7, seed=1)),
+        lambda w, z: np.zeros(7),
+        label="status set",
+        state={"alpha": 0.25, "status": 1},
+    ),
+    *_flat(SmaClear, 1, lambda u: (), lambda u: (np.zeros_like(u),)),
+    *_flat(SmaCorrect, 2, lambda w, c: (), lambda w, c: (w - c,)),
+    *_flat(SmaSum, 3, lambda a, b, c: (a + b) + c),
+    *_flat(
+        SmaMove,
+        3,
+        lambda z, a, u: z + (np.float32(0.5) * u + a),
+        lambda z, a, u: (np.float32(0.5) * u + a,),
+        state={"mu": 0.5},
+    ),
+]
+
+SAMPLES = [*PASSING, *CHECKS, *WRITES, *UPDATES, *AVERAGING]
