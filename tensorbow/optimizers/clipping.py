@@ -1,0 +1,65 @@
+"""Clipping of gradients by their global norm (Pascanu et al., 2012)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+from tensorbow.errors import InvalidArgumentError
+from tensorbow.graph import Tensor, convert_to_tensor, name_scope
+from tensorbow.ops.elementwise import add, cast, divide, maximum, multiply, sqrt, subtract
+from tensorbow.ops.indexed_slices import IndexedSlices
+from tensorbow.ops.nn import l2_loss
+from tensorbow.ops.sparse_updates import sum_equal_rows
+
+Gradient: TypeAlias = "Tensor | IndexedSlices"
+
+
+def global_norm(t_list: Sequence[Gradient | None], name: str = "global_norm") -> Tensor:
+    """The 2-norm of all tensors taken as one vector: a scalar. None entries are left out.
+
+    Raises InvalidArgumentError when nothing is left.
+    """
+    tensors = [_entries(t) for t in t_list if t is not None]
+    if not tensors:
+        raise InvalidArgumentError("global_norm: no tensor given")
+    with name_scope(name):
+        total = l2_loss(tensors[0])
+        for tensor in tensors[1:]:
+            total = add(total, _as(l2_loss(tensor), total))
+        return sqrt(multiply(total, 2.0))
+
+
+def clip_by_global_norm(
+    t_list: Sequence[Gradient | None],
+    clip_norm: Any,
+    use_norm: Tensor | None = None,
+    name: str = "clip_by_global_norm",
+) -> tuple[list[Gradient | None], Tensor]:
+    """Scales all tensors by clip_norm / max(global norm, clip_norm); returns them and the norm.
+
+    None entries stay None. A norm that is NaN or infinite makes the results NaN, as in TensorFlow.
+    """
+    norm = global_norm(t_list) if use_norm is None else convert_to_tensor(use_norm)
+    with name_scope(name):
+        limit = convert_to_tensor(clip_norm, norm.dtype)
+        scale = divide(limit, maximum(norm, limit))
+        scale = add(scale, subtract(norm, norm))  # 0, or NaN where the norm is infinite or NaN
+        return [None if t is None else _scaled(t, scale) for t in t_list], norm
+
+
+def _entries(gradient: Gradient) -> Tensor:
+    """What counts for the norm: of rows with equal indices the sum, once."""
+    if isinstance(gradient, IndexedSlices):
+        return sum_equal_rows(gradient).values
+    return convert_to_tensor(gradient)
+
+
+def _scaled(gradient: Gradient, scale: Tensor) -> Gradient:
+    if isinstance(gradient, IndexedSlices):
+        return gradient.with_values(multiply(gradient.values, _as(scale, gradient.values)))
+    return multiply(gradient, _as(scale, gradient))
+
+
+def _as(scalar: Tensor, like: Tensor) -> Tensor:
+    return scalar if scalar.dtype == like.dtype else cast(scalar, like.dtype)

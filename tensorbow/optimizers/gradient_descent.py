@@ -1,0 +1,84 @@
+"""Stochastic gradient descent, plain and with momentum."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from tensorbow.errors import InvalidArgumentError
+from tensorbow.graph import Tensor, convert_to_tensor
+from tensorbow.ops.elementwise import multiply
+from tensorbow.ops.indexed_slices import IndexedSlices
+from tensorbow.ops.scatter import scatter_sub
+from tensorbow.ops.sparse_updates import SparseApplyMomentum, sum_equal_rows
+from tensorbow.ops.updates import ApplyGradientDescent, ApplyMomentum
+from tensorbow.optimizers.optimizer import Optimizer, Rate
+from tensorbow.variables import Variable
+
+
+class GradientDescentOptimizer(Optimizer):
+    """w -= learning_rate * (g + weight_decay * w)."""
+
+    def _apply(self, variable: Variable, gradient: Tensor, rate: Tensor) -> Any:
+        decay = self._decay(variable)
+        return ApplyGradientDescent(variable.op.outputs[0], gradient, rate, weight_decay=decay)
+
+    def _apply_sparse(self, variable: Variable, gradient: IndexedSlices, rate: Tensor) -> Any:
+        return scatter_sub(variable, gradient.indices, multiply(gradient.values, rate))
+
+
+class MomentumOptimizer(Optimizer):
+    """v = momentum * v - learning_rate * (g + weight_decay * w), then w += v.
+
+    With `use_nesterov`, w += momentum * v - learning_rate * (...) with the new v. Where TensorFlow
+    keeps the sum of gradients in the slot, this keeps the velocity (learning rate included), as
+    synchronous model averaging needs it; at a constant rate the weights are the same. A sparse gradient
+    moves the rows it names, and leaves the velocity of all others as it is, as in TensorFlow.
+    """
+
+    def __init__(
+        self,
+        learning_rate: Rate,
+        momentum: float | Tensor,
+        use_nesterov: bool = False,
+        weight_decay: float = 0.0,
+        name: str | None = None,
+    ):
+        super().__init__(learning_rate, weight_decay, name)
+        if not isinstance(momentum, Tensor) and not 0 <= momentum < 1:
+            raise InvalidArgumentError(f"momentum must be in [0, 1), got {momentum}")
+        self.momentum = momentum
+        self.use_nesterov = use_nesterov
+
+    def _create_slots(self, variables: Sequence[Variable]) -> None:
+        for variable in variables:
+            shape, dtype = variable.op.outputs[0].spec.extents, variable.dtype.as_numpy_dtype
+            self._slot(variable, "Momentum", partial(np.zeros, shape, dtype))
+
+    def _apply(self, variable: Variable, gradient: Tensor, rate: Tensor) -> Any:
+        velocity = self._slots[(variable, "Momentum")]
+        momentum = convert_to_tensor(self.momentum, variable.dtype)
+        return ApplyMomentum(
+            variable.op.outputs[0],
+            velocity.op.outputs[0],
+            gradient,
+            rate,
+            momentum,
+            weight_decay=self._decay(variable),
+            use_nesterov=self.use_nesterov,
+        )
+
+    def _apply_sparse(self, variable: Variable, gradient: IndexedSlices, rate: Tensor) -> Any:
+        rows = sum_equal_rows(gradient)
+        return SparseApplyMomentum(
+            variable.op.outputs[0],
+            self._slots[(variable, "Momentum")].op.outputs[0],
+            rows.values,
+            rate,
+            rows.indices,
+            convert_to_tensor(self.momentum, variable.dtype),
+            use_nesterov=self.use_nesterov,
+        )

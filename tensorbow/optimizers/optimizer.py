@@ -1,0 +1,167 @@
+"""The base of all optimisers: gradients in, update operations out, as TensorFlow 1 has it."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+from tensorbow.errors import InvalidArgumentError
+from tensorbow.gradients import gradients
+from tensorbow.graph import Operation, Tensor, control_dependencies, convert_to_tensor, name_scope
+from tensorbow.ops.control import find_step_scalar, group, step_scalar
+from tensorbow.ops.elementwise import cast
+from tensorbow.ops.indexed_slices import IndexedSlices
+from tensorbow.optimizers.schedules import Schedule
+from tensorbow.specs import DType
+from tensorbow.variables import Variable, trainable_variables
+
+Rate: TypeAlias = "float | Tensor | Variable | Schedule"
+GradientsAndVariables: TypeAlias = "list[tuple[Tensor | IndexedSlices | None, Variable]]"
+LEARNING_RATE = "learning_rate"  # the step scalar that schedulers set
+
+
+class Optimizer(ABC):
+    """Computes gradients of a loss and applies them to variables.
+
+    The learning rate is a number, a scalar tensor or variable, or a `Schedule`. Numbers and schedules
+    become the step scalar `learning_rate`, which a scheduler sets anew each step; in a plain session a
+    schedule follows the `global_step` given to `minimize`, and without one stays at its first rate.
+    Further optimisers of a graph with another rate get a step scalar of their own, `learning_rate_1`, ...
+
+    weight_decay times the variable is added to the gradient of decayed variables.
+    """
+
+    def __init__(self, learning_rate: Rate, weight_decay: float = 0.0, name: str | None = None):
+        if isinstance(learning_rate, (int, float)) and not 0 < learning_rate < math.inf:
+            raise InvalidArgumentError(f"learning_rate must be positive and finite, got {learning_rate}")
+        if not 0 <= weight_decay < math.inf:
+            raise InvalidArgumentError(f"weight_decay must be at least 0, got {weight_decay}")
+        self.learning_rate = learning_rate
+        self.weight_decay = weight_decay
+        self.name = name or type(self).__name__.removesuffix("Optimizer")
+        self._slots: dict[tuple[Variable, str], Variable] = {}
+
+    def minimize(
+        self,
+        loss: Tensor,
+        global_step: Variable | None = None,
+        var_list: Sequence[Variable] | None = None,
+        name: str | None = None,
+        grad_loss: Tensor | None = None,
+    ) -> Operation:
+        """The operation that does one step: `apply_gradients(compute_gradients(loss))`."""
+        pairs = self.compute_gradients(loss, var_list, grad_loss)
+        if all(gradient is None for gradient, _ in pairs):
+            raise InvalidArgumentError(
+                f"minimize: no gradient leads from {loss.name} to any of "
+                f"{', '.join(v.name for _, v in pairs) or 'the trainable variables (there are none)'}"
+            )
+        return self.apply_gradients(pairs, global_step, name)
+
+    def compute_gradients(
+        self, loss: Tensor, var_list: Sequence[Variable] | None = None, grad_loss: Tensor | None = None
+    ) -> GradientsAndVariables:
+        """(gradient, variable) pairs; the gradient is None where the loss does not depend on it."""
+        with loss.graph.as_default():
+            variables = list(var_list) if var_list is not None else trainable_variables()
+            grads = gradients(loss, variables, grad_ys=grad_loss)
+        return list(zip(grads, variables, strict=True))
+
+    def apply_gradients(
+        self,
+        grads_and_vars: GradientsAndVariables,
+        global_step: Variable | None = None,
+        name: str | None = None,
+    ) -> Operation:
+        """The operation that applies gradients. Pairs without a gradient are left out."""
+        pairs = [(g, v) for g, v in grads_and_vars if g is not None]
+        if not pairs:
+            raise InvalidArgumentError(
+                "apply_gradients: no variable has a gradient; check what compute_gradients gave"
+            )
+        for _, v in pairs:
+            if not isinstance(v, Variable):
+                raise InvalidArgumentError(f"apply_gradients: expected (gradient, variable) pairs, got {v!r}")
+        with pairs[0][1].graph.as_default():
+            self._create_slots([v for _, v in pairs])
+            with name_scope(name or self.name):
+                rates = self._rates(list(dict.fromkeys(v.dtype for _, v in pairs)), global_step)
+                updates: list[Any] = [self._update(v, g, rates[v.dtype]) for g, v in pairs]
+                if global_step is not None:
+                    with control_dependencies(updates):
+                        updates.append(global_step.assign_add(1))
+                return group(*updates, name="update")
+
+    def _rates(self, dtypes: Sequence[DType], global_step: Variable | None) -> dict[DType, Tensor]:
+        """The learning rate in every dtype there is."""
+        widest = max(dtypes, key=lambda dtype: dtype.size)
+        rate = self.learning_rate
+        if isinstance(rate, Schedule) and global_step is not None:
+            tensor = rate.tensor(global_step.value(), widest)
+        elif isinstance(rate, Schedule):
+            tensor = _rate_scalar(widest, rate(0))
+        elif isinstance(rate, (Tensor, Variable)):
+            tensor = convert_to_tensor(rate)
+        else:
+            tensor = _rate_scalar(widest, float(rate))
+        return {dtype: tensor if tensor.dtype == dtype else cast(tensor, dtype) for dtype in dtypes}
+
+    def _update(self, variable: Variable, gradient: Tensor | IndexedSlices, rate: Tensor) -> Any:
+        """Sparse gradients are applied as such, unless weight decay reaches every row."""
+        if isinstance(gradient, IndexedSlices) and not self._decay(variable):
+            return self._apply_sparse(variable, gradient, rate)
+        return self._apply(variable, convert_to_tensor(gradient), rate)
+
+    def _decay(self, variable: Variable) -> float:
+        return self.weight_decay if variable.op.attrs["decayed"] else 0.0
+
+    def _create_slots(self, variables: Sequence[Variable]) -> None:  # noqa: B027 - plain ones have no slots
+        """Makes the optimiser's own variables; none by default."""
+
+    def _slot(self, variable: Variable, slot_name: str, initial: Callable[[], Any]) -> Variable:
+        """The slot of a variable, made on first use: named `w/Momentum`, shaped like `w`."""
+        key = (variable, slot_name)
+        if key not in self._slots:
+            with name_scope(None):
+                self._slots[key] = Variable(
+                    initial,
+                    trainable=False,
+                    name=f"{variable.op.name}/{slot_name}",
+                    dtype=variable.dtype,
+                    combine="first",
+                    slot=(variable, slot_name),
+                )
+        return self._slots[key]
+
+    def get_slot(self, variable: Variable, name: str) -> Variable | None:
+        """The optimiser's own variable for `variable`, or None."""
+        return self._slots.get((variable, name))
+
+    def get_slot_names(self) -> list[str]:
+        """The names of its slots."""
+        return sorted({name for _, name in self._slots})
+
+    def variables(self) -> list[Variable]:
+        """All its own variables."""
+        return list(self._slots.values())
+
+    @abstractmethod
+    def _apply(self, variable: Variable, gradient: Tensor, rate: Tensor) -> Any:
+        """The update of one variable."""
+
+    def _apply_sparse(self, variable: Variable, gradient: IndexedSlices, rate: Tensor) -> Any:
+        """The update by rows, of which some may be of the same index; made dense by default."""
+        return self._apply(variable, convert_to_tensor(gradient), rate)
+
+
+def _rate_scalar(dtype: DType, rate: float) -> Tensor:
+    """The step scalar of a rate: `learning_rate`, or the next key where that is another's."""
+    key, number = LEARNING_RATE, 0
+    while (scalar := find_step_scalar(key)) is not None:
+        if scalar.dtype == dtype and scalar.op.attrs["default"] == rate:
+            return scalar
+        number += 1
+        key = f"{LEARNING_RATE}_{number}"
+    return step_scalar(key, dtype, rate)

@@ -1,0 +1,119 @@
+"""Learning rates as functions of the step number: on the host and in a graph."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from bisect import bisect_left
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+from tensorbow.errors import InvalidArgumentError
+from tensorbow.graph import Tensor, convert_to_tensor, name_scope
+from tensorbow.ops.elementwise import cast, less_equal, where
+from tensorbow.specs import DType, float32, int64
+
+
+class Schedule(ABC):
+    """A learning rate that depends on the step."""
+
+    @abstractmethod
+    def __call__(self, step: int) -> float:
+        """The rate of a step, counted from 0."""
+
+    @abstractmethod
+    def tensor(self, step: Tensor, dtype: DType) -> Tensor:
+        """The same as a scalar of a graph."""
+
+    def restarts(self, step: int) -> bool:
+        """Whether averaging starts anew before this step (DESIGN section 7): at jumps of the rate."""
+        return False
+
+    @abstractmethod
+    def scaled(self, factor: float) -> Schedule:
+        """The same schedule with all rates times a factor."""
+
+
+class Constant(Schedule):
+    """One rate."""
+
+    def __init__(self, rate: float):
+        if not rate > 0:
+            raise InvalidArgumentError(f"a learning rate must be positive, got {rate}")
+        self.rate = float(rate)
+
+    def __call__(self, step: int) -> float:
+        """The rate."""
+        return self.rate
+
+    def tensor(self, step: Tensor, dtype: DType) -> Tensor:
+        """A constant."""
+        return convert_to_tensor(self.rate, dtype)
+
+    def scaled(self, factor: float) -> Constant:
+        """Another constant."""
+        return Constant(self.rate * factor)
+
+
+class PiecewiseConstant(Schedule):
+    """`values[i]` up to and including step `boundaries[i]`, the last value after that.
+
+    As `tf.train.piecewise_constant`. Averaging restarts at the jumps.
+    """
+
+    def __init__(self, boundaries: Sequence[int], values: Sequence[float]):
+        _check_pieces(boundaries, values)
+        if not all(v > 0 for v in values):
+            raise InvalidArgumentError(f"piecewise_constant: rates must be positive, got {list(values)}")
+        self.boundaries = [int(b) for b in boundaries]
+        self.values = [float(v) for v in values]
+
+    def __call__(self, step: int) -> float:
+        """The rate of a step."""
+        return self.values[bisect_left(self.boundaries, step)]
+
+    def tensor(self, step: Tensor, dtype: DType) -> Tensor:
+        """A chain of selects."""
+        return _select(cast(step, int64), self.boundaries, self.values, dtype)
+
+    def restarts(self, step: int) -> bool:
+        """True at the first step of a new rate."""
+        return step - 1 in self.boundaries
+
+    def scaled(self, factor: float) -> PiecewiseConstant:
+        """The same boundaries, all rates times a factor."""
+        return PiecewiseConstant(self.boundaries, [v * factor for v in self.values])
+
+
+def piecewise_constant(
+    x: Any, boundaries: Sequence[float], values: Sequence[float], name: str = "PiecewiseConstant"
+) -> Tensor:
+    """TensorFlow's function: `values[i]` for `x <= boundaries[i]`, the last one beyond; a scalar float32.
+
+    `x` is a scalar tensor or variable, for example the global step; boundaries are of its dtype.
+    """
+    _check_pieces(boundaries, values)
+    with name_scope(name):
+        return _select(convert_to_tensor(x), boundaries, values, float32)
+
+
+def _check_pieces(boundaries: Sequence[float], values: Sequence[float]) -> None:
+    if len(values) != len(boundaries) + 1:
+        raise InvalidArgumentError(
+            f"piecewise_constant: {len(boundaries)} boundaries need {len(boundaries) + 1} values, "
+            f"got {len(values)}"
+        )
+    if any(a >= b for a, b in pairwise(boundaries)):
+        raise InvalidArgumentError(f"piecewise_constant: boundaries must rise, got {list(boundaries)}")
+
+
+def _select(x: Tensor, boundaries: Sequence[float], values: Sequence[float], dtype: DType) -> Tensor:
+    rate = convert_to_tensor(values[-1], dtype)
+    for boundary, value in reversed(list(zip(boundaries, values, strict=False))):
+        rate = where(less_equal(x, boundary), convert_to_tensor(value, dtype), rate)
+    return rate
+
+
+def as_schedule(rate: float | Schedule) -> Schedule:
+    """A schedule from a number or a schedule."""
+    return rate if isinstance(rate, Schedule) else Constant(rate)

@@ -1,0 +1,263 @@
+"""Variables: tensors that keep their value from step to step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from tensorbow.errors import InvalidArgumentError
+from tensorbow.graph import (
+    GLOBAL_VARIABLES,
+    TRAINABLE_VARIABLES,
+    Graph,
+    Operation,
+    Tensor,
+    control_dependencies,
+    convert_to_tensor,
+    get_default_graph,
+    name_scope,
+    register_tensor_conversion,
+    require_session,
+)
+from tensorbow.ops.control import group, no_op
+from tensorbow.ops.state import Assign, AssignAdd, AssignSub, ReadVariable, VariableReference
+from tensorbow.specs import DType, TensorShape
+
+COMBINE = ("sma", "mean", "sum", "first")
+
+
+class Variable:
+    """A tensor with state, as TensorFlow 1 has it.
+
+    A program reads and writes variables in its own order: an op reads what the writes made before
+    it in the program have left. A fetched variable gives its value after all writes of the run.
+
+    In replicated training each replica has its own copy; `combine` says how they become the
+    central model's: `sma` (averaged while training; the default of trainable ones), `mean`, `sum`,
+    or `first` (replica 0's, the default of others).
+    """
+
+    def __init__(
+        self,
+        initial_value: Any,
+        trainable: bool = True,
+        name: str | None = None,
+        dtype: Any = None,
+        collections: list[str] | None = None,
+        combine: str | None = None,
+        decayed: bool | None = None,
+        slot: tuple[Variable, str] | None = None,
+    ):
+        """Adds a variable to the default graph.
+
+        initial_value: a tensor or anything that converts to one, with a fully known shape, or a
+            function without arguments that makes it.
+        decayed: whether weight decay applies; by default to trainable ones of rank 2 and more.
+        trainable: whether optimisers change it by default; those of integer or bool dtype never are.
+        slot: (variable, slot name): made by optimisers; shaped like that variable.
+
+        Raises InvalidArgumentError for an initial value whose shape is not fully known, or that does not
+        convert to `dtype`, and for another `combine`.
+        """
+        with control_dependencies(None), name_scope(name or "Variable") as scope:
+            initial = _initial_tensor(initial_value, dtype)
+            if not initial.spec.is_static:
+                raise InvalidArgumentError(
+                    f"variable {scope[:-1]}: the initial value is {initial.spec}; "
+                    "its shape must be fully known"
+                )
+            trainable = trainable and initial.dtype.is_floating
+            combine = combine or ("sma" if trainable else "first")
+            if combine not in COMBINE:
+                raise InvalidArgumentError(
+                    f"variable {scope[:-1]}: combine must be {', '.join(COMBINE)}, got {combine!r}"
+                )
+            if decayed is None:
+                decayed = trainable and initial.spec.rank >= 2
+            role = "slots" if slot else "weights" if trainable else "statistics"
+            self._ref: Tensor = VariableReference(
+                shape=initial.spec.shape,
+                dtype=initial.dtype,
+                role=role,
+                decayed=decayed,
+                combine=combine,
+                slot_of=slot[0].op.name if slot else "",
+                slot_name=slot[1] if slot else "",
+                name=scope,
+            )
+            self.initial_value = initial
+            self._initializer: Tensor = Assign(self._ref, initial, name="Assign")
+            self._read: Tensor = ReadVariable(self._ref, name="read")
+        self.trainable = trainable
+        graph = self._ref.graph
+        for collection in [GLOBAL_VARIABLES] if collections is None else collections:
+            graph.add_to_collection(collection, self)
+        if trainable:
+            graph.add_to_collection(TRAINABLE_VARIABLES, self)
+
+    @property
+    def name(self) -> str:
+        """`"w:0"`."""
+        return self._ref.name
+
+    @property
+    def op(self) -> Operation:
+        """The operation that stands for its storage."""
+        return self._ref.op
+
+    @property
+    def graph(self) -> Graph:
+        """The graph it belongs to."""
+        return self._ref.graph
+
+    @property
+    def dtype(self) -> DType:
+        """Element type."""
+        return self._ref.dtype
+
+    @property
+    def shape(self) -> TensorShape:
+        """Its shape, fully known."""
+        return self._ref.shape
+
+    def get_shape(self) -> TensorShape:
+        """Its shape (TensorFlow's older name)."""
+        return self._ref.shape
+
+    @property
+    def device(self) -> str:
+        """The device it was asked to be on, or ''."""
+        return self._ref.op.device
+
+    @property
+    def initializer(self) -> Operation:
+        """The operation that gives it its initial value."""
+        return self._initializer.op
+
+    def value(self) -> Tensor:
+        """Its value at this point of the program."""
+        written = max((op.id for op in self.graph.consumers(self._ref) if op.definition.writes), default=-1)
+        if self.graph.has_control_dependencies:
+            return self.read_value()
+        if written > self._read.op.id:
+            self._read = self.read_value()
+        return self._read
+
+    def read_value(self) -> Tensor:
+        """A new read at this point of the program, after the current control dependencies."""
+        result: Tensor = ReadVariable(self._ref, name=f"{self.op.name.rpartition('/')[2]}/read")
+        return result
+
+    def assign(self, value: Any, name: str | None = None) -> Tensor:
+        """Sets it; the result is its value right after."""
+        return self._write(Assign, value, name)
+
+    def assign_add(self, delta: Any, name: str | None = None) -> Tensor:
+        """Adds to it; the result is its value right after."""
+        return self._write(AssignAdd, delta, name)
+
+    def assign_sub(self, delta: Any, name: str | None = None) -> Tensor:
+        """Subtracts from it; the result is its value right after."""
+        return self._write(AssignSub, delta, name)
+
+    def _write(self, op: Any, value: Any, name: str | None) -> Tensor:
+        with self.graph.as_default():
+            result: Tensor = op(self._ref, convert_to_tensor(value, self.dtype), name=name)
+        return result
+
+    def eval(self, session: Any = None) -> Any:
+        """Its value in the given or the default session."""
+        return self._ref.eval(session=session)
+
+    def load(self, value: Any, session: Any = None) -> None:
+        """Sets its value in the given or the default session from an array; adds nothing to the graph."""
+        require_session(session, f"load of {self.name}").load_variables({self.op.name: value})
+
+    def _as_graph_element(self) -> Tensor:
+        return self._ref
+
+    __array_priority__ = 100  # NumPy arrays on the left leave the operator to us
+
+    def __array__(self, *args: Any, **kwargs: Any) -> Any:
+        raise TypeError(f"{self.name} is a variable of a graph: it has no array; use session.run first")
+
+    def __iter__(self) -> Iterator[Any]:
+        raise TypeError(
+            f"{self.name} is a variable of a graph: it cannot be iterated over; use session.run first"
+        )
+
+    def __repr__(self) -> str:
+        return f"<tb.Variable '{self.name}' shape={self.shape} dtype={self.dtype.name}>"
+
+    def __hash__(self) -> int:
+        return id(self)
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+
+def _initial_tensor(initial_value: Any, dtype: Any) -> Tensor:
+    """In the variable's own scope; what a function makes lies in `Initializer`, as in TensorFlow."""
+    if not callable(initial_value):
+        return convert_to_tensor(initial_value, dtype, name="initial_value")
+    with name_scope("Initializer"):
+        return convert_to_tensor(initial_value(), dtype, name="initial_value")
+
+
+def _overload(method: str) -> Callable[..., Any]:
+    def operator(self: Variable, *args: Any) -> Any:
+        return getattr(Tensor, method)(self.value(), *args)
+
+    operator.__name__ = method
+    return operator
+
+
+def install_operators() -> None:
+    """Gives variables every operator that tensors have; called once, when all ops are defined."""
+    for method in Tensor.operators:
+        setattr(Variable, method, _overload(method))
+
+
+def _convert(value: Any, dtype: DType | None, name: str | None) -> Tensor:
+    result: Tensor = value.value()
+    return result
+
+
+register_tensor_conversion(Variable, _convert)
+
+
+def global_variables() -> list[Variable]:
+    """All variables of the default graph, in order of creation."""
+    return get_default_graph().get_collection(GLOBAL_VARIABLES)
+
+
+def trainable_variables() -> list[Variable]:
+    """The variables optimisers change by default."""
+    return get_default_graph().get_collection(TRAINABLE_VARIABLES)
+
+
+def variables_initializer(variables: list[Variable], name: str = "init") -> Operation:
+    """One operation that initialises the given variables."""
+    if not variables:
+        return no_op(name=name)
+    return group(*[v.initializer for v in variables], name=name)
+
+
+def global_variables_initializer() -> Operation:
+    """One operation that initialises all variables made so far."""
+    return variables_initializer(global_variables())
+
+
+def assign(ref: Variable, value: Any, name: str | None = None) -> Tensor:
+    """`ref.assign(value)`."""
+    return ref.assign(value, name)
+
+
+def assign_add(ref: Variable, value: Any, name: str | None = None) -> Tensor:
+    """`ref.assign_add(value)`."""
+    return ref.assign_add(value, name)
+
+
+def assign_sub(ref: Variable, value: Any, name: str | None = None) -> Tensor:
+    """`ref.assign_sub(value)`."""
+    return ref.assign_sub(value, name)

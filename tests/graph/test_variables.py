@@ -1,0 +1,209 @@
+"""Variables: names, initial values, reads and writes in the order of the program."""
+
+import numpy as np
+import pytest
+
+import tensorbow as tb
+from tensorbow.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
+from tensorbow.graph import NOT_DIFFERENTIABLE, Kernel
+
+
+@pytest.fixture(autouse=True)
+def graph():
+    with tb.Graph().as_default() as graph:
+        yield graph
+
+
+@pytest.fixture
+def session(graph):
+    with tb.Session() as session:
+        yield session
+
+
+def start(session):
+    session.run(tb.global_variables_initializer())
+
+
+def test_the_ops_of_a_variable_are_named_as_in_tensorflow(graph):
+    with tb.name_scope("layer"):
+        v = tb.Variable(np.zeros((2, 3), np.float32), name="w")
+    made = tb.Variable(lambda: tb.zeros_like(v), name="w")
+    assert v.name == "layer/w:0"
+    names = [op.name for op in graph.get_operations()]
+    assert names[:4] == ["layer/w/initial_value", "layer/w", "layer/w/Assign", "layer/w/read"]
+    assert made.initial_value.name.startswith("w/Initializer/")
+    assert tb.Variable(1.0).name == "Variable:0"
+    assert tb.Variable(1.0).name == "Variable_1:0"
+
+
+def test_what_a_variable_is():
+    v = tb.Variable(np.zeros((2, 3)), name="v")
+    assert (v.shape, v.dtype, v.trainable, v.op.name) == ([2, 3], tb.float64, True, "v")
+    assert repr(v) == "<tb.Variable 'v:0' shape=[2, 3] dtype=float64>"
+    attrs = v.op.attrs
+    assert (attrs["role"], attrs["decayed"], attrs["combine"]) == ("weights", True, "sma")
+    bias = tb.Variable(np.zeros(3)).op.attrs
+    assert (bias["role"], bias["decayed"]) == ("weights", False)
+    counter = tb.Variable(0).op.attrs
+    assert (counter["role"], counter["combine"]) == ("statistics", "first")
+    assert tb.Variable(0.0, trainable=False, combine="mean").op.attrs["combine"] == "mean"
+
+
+def test_what_is_no_initial_value():
+    with pytest.raises(InvalidArgumentError, match=r"variable v: the initial value is float32\[\?\]"):
+        tb.Variable(tb.placeholder(tb.float32, [None]), name="v")
+    with pytest.raises(InvalidArgumentError, match="combine must be sma, mean, sum, first, got 'max'"):
+        tb.Variable(1.0, combine="max")
+    with pytest.raises(InvalidArgumentError, match="cannot become int32"):
+        tb.Variable(1.5, dtype=tb.int32)
+
+
+def test_an_initial_value_may_read_other_variables(session):
+    a = tb.Variable(3.0, name="a")
+    b = tb.Variable(a * 2.0, name="b")
+    c = tb.Variable(lambda: b + a, name="c")
+    start(session)
+    assert session.run([a, b, c]) == [3.0, 6.0, 9.0]
+
+
+def test_reads_before_and_after_a_write(session):
+    v = tb.Variable([1.0, 2.0], name="v")
+    before = v * 1.0
+    write = v.assign_add([10.0, 10.0])
+    after = v * 1.0
+    start(session)
+    got = session.run([before, write, after, v, v.initial_value])
+    np.testing.assert_array_equal(got, [[1, 2], [11, 12], [11, 12], [11, 12], [1, 2]])
+    np.testing.assert_array_equal(session.run(before), [11, 12])
+
+
+def test_fetching_a_variable_gives_its_value_after_all_writes(session):
+    v = tb.Variable(1.0)
+    first, second = v.assign_add(1.0), v.assign(v * 10.0)
+    start(session)
+    assert session.run([v, second, first, v.value()]) == [20.0, 20.0, 2.0, 20.0]
+
+
+def test_a_read_that_is_fetched_survives_the_write(session):
+    v = tb.Variable(np.arange(6.0).reshape(2, 3))
+    read = v.value()
+    view, inner = tb.reshape(read, [3, 2]), tb.reshape(tb.reshape(v, [6]), [1, 6])
+    write = v.assign(tb.zeros_like(v))
+    start(session)
+    got = session.run([read, view, inner, write])
+    np.testing.assert_array_equal(got[0], np.arange(6.0).reshape(2, 3))
+    np.testing.assert_array_equal(got[1], np.arange(6.0).reshape(3, 2))
+    np.testing.assert_array_equal(got[2], [np.arange(6.0)])
+    assert not got[3].any()
+
+
+def test_outputs_of_several_writes_are_values_of_their_own(session):
+    v = tb.Variable(1.0)
+    writes = [v.assign_add(1.0), v.assign_sub(5.0), v.assign(7.0), v.assign_add(v)]
+    start(session)
+    assert session.run(writes) == [2.0, -3.0, 7.0, 14.0]
+
+
+def test_a_variable_is_swapped_with_another(session):
+    a, b = tb.Variable(np.ones((2, 3))), tb.Variable(np.zeros((2, 3)))
+    old_a, old_b = a.value(), b.value()
+    swap = tb.group(a.assign(old_b), b.assign(old_a))
+    start(session)
+    session.run(swap)
+    assert not session.run(a).any()
+    assert session.run(b).all()
+
+
+def test_a_variable_assigned_its_own_transpose(session):
+    v = tb.Variable(np.arange(9.0).reshape(3, 3))
+    start(session)
+    session.run(v.assign(tb.transpose(v)))
+    np.testing.assert_array_equal(session.run(v), np.arange(9.0).reshape(3, 3).T)
+
+
+def test_a_writer_that_is_not_pointwise_gets_a_copy(session):
+    def reversed_sum(call):
+        variable, value = call.inputs
+        for i in range(value.size):
+            variable[i] += value[value.size - 1 - i]
+
+    add_reversed = tb.define_op(
+        "TestAddReversed",
+        spec=lambda inputs, attrs: inputs[0],
+        gradient=NOT_DIFFERENTIABLE,
+        inputs=("ref", "value"),
+        kernel=Kernel(run=reversed_sum),
+        alias=((0, 0),),
+        writes=(0,),
+        replace=True,
+    )
+    v = tb.Variable(np.array([1.0, 10.0, 100.0]), name="v")
+    result = add_reversed(v, v.value())
+    later = v + 0.0
+    start(session)
+    got = session.run([result, later])
+    np.testing.assert_array_equal(got[0], [101, 20, 101])
+    np.testing.assert_array_equal(got[1], [101, 20, 101])
+    assert any("is copied" in note for note in str(session.explain(result)).splitlines())
+
+
+def test_writing_what_is_no_variable(session):
+    writer = tb.define_op(
+        "TestWriter",
+        spec=lambda inputs, attrs: inputs[0],
+        gradient=NOT_DIFFERENTIABLE,
+        inputs=("ref",),
+        kernel=Kernel(run=lambda call: None),
+        alias=((0, 0),),
+        writes=(0,),
+        replace=True,
+    )
+    bad = writer(tb.placeholder(tb.float32, [2], name="x"), name="bad")
+    with pytest.raises(InvalidArgumentError, match=r"bad \(TestWriter\) writes x:0, which is no variable"):
+        session.run(bad, {"x:0": [1.0, 2.0]})
+
+
+def test_assignments_must_fit():
+    v = tb.Variable(np.zeros((2, 3), np.float32), name="v")
+    with pytest.raises(
+        InvalidArgumentError, match=r"the variable is float32\[2, 3\], the value is float32\[3, 2\]"
+    ):
+        v.assign(np.zeros((3, 2), np.float32))
+    with pytest.raises(InvalidArgumentError, match=r"expected float32; use tb.cast"):
+        v.assign(tb.zeros_like(v, tb.int32))
+
+
+def test_loading_and_evaluating(session):
+    v = tb.Variable(np.zeros((2, 3), np.float32), name="v")
+    with pytest.raises(
+        FailedPreconditionError, match=r"variables without a value: v; run tb.global_variables_init"
+    ):
+        v.eval()
+    v.load(np.arange(6).reshape(2, 3))
+    np.testing.assert_array_equal(v.eval(), np.arange(6.0).reshape(2, 3))
+    with pytest.raises(InvalidArgumentError, match=r"variable v: expected shape \[2, 3\], got \[3, 2\]"):
+        v.load(np.zeros((3, 2)), session)
+    with pytest.raises(NotFoundError, match="no variable 'w'; there are: v"):
+        session.load_variables({"w": 1.0})
+
+
+def test_a_fed_variable_is_not_touched(session):
+    v = tb.Variable([1.0, 2.0])
+    y = v * 2.0
+    np.testing.assert_array_equal(session.run(y, {v: [5.0, 6.0]}), [10.0, 12.0])
+    start(session)
+    np.testing.assert_array_equal(session.run([y, v], {v.value(): [5.0, 6.0]}), [[10.0, 12.0], [1.0, 2.0]])
+
+
+def test_asking_only_for_the_shape_reads_no_value(session):
+    v = tb.Variable(np.zeros((2, 3)))
+    np.testing.assert_array_equal(session.run(tb.shape(v)), [2, 3])
+    assert not session.run(tb.zeros_like(v)).any()
+
+
+def test_no_session():
+    v = tb.Variable(1.0, name="v")
+    with tb.Graph().as_default(), pytest.raises(FailedPreconditionError, match="v:0: no session; use `with"):
+        v.eval()
+    with pytest.raises(FailedPreconditionError, match="no session"):
+        v.initializer.run()

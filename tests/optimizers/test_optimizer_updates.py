@@ -1,0 +1,247 @@
+"""Optimisers against NumPy, and what they add to a graph."""
+
+import numpy as np
+import pytest
+
+import tensorbow as tb
+from tensorbow.errors import InvalidArgumentError
+from tensorbow.train import GradientDescentOptimizer, MomentumOptimizer, PiecewiseConstant
+
+RANDOM = np.random.default_rng(5)
+W, B = RANDOM.normal(size=(3, 2)), RANDOM.normal(size=2)
+X, Y = RANDOM.normal(size=(7, 3)), RANDOM.normal(size=(7, 2))
+
+
+@pytest.fixture(autouse=True)
+def session():
+    with tb.Graph().as_default(), tb.Session() as session:
+        yield session
+
+
+class Regression:
+    """Least squares: a decayed matrix and a bias that is not decayed."""
+
+    def __init__(self, dtype="float64"):
+        self.w = tb.Variable(W.astype(dtype), name="w")
+        self.b = tb.Variable(B.astype(dtype), name="b")
+        error = tb.matmul(tb.constant(X.astype(dtype)), self.w) + self.b - Y.astype(dtype)
+        self.loss = tb.reduce_mean(tb.square(error))
+
+    @staticmethod
+    def gradients(w, b):
+        error = (X @ w + b - Y) * 2 / Y.size
+        return X.T @ error, error.sum(0)
+
+
+def reference(steps, rate, momentum=0.0, nesterov=False, decay=0.0):
+    """The updates as the papers and TensorFlow write them, the rate inside the velocity."""
+    w, b, v, u = W.copy(), B.copy(), np.zeros_like(W), np.zeros_like(B)
+    for step in range(steps):
+        eta = rate(step) if callable(rate) else rate
+        by_w, by_b = Regression.gradients(w, b)
+        by_w = by_w + decay * w
+        v, u = momentum * v - eta * by_w, momentum * u - eta * by_b
+        w = w + (momentum * v - eta * by_w if nesterov else v)
+        b = b + (momentum * u - eta * by_b if nesterov else u)
+    return w, b, v, u
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.1])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_gradient_descent(session, decay, dtype):
+    model = Regression(dtype)
+    update = GradientDescentOptimizer(0.3, weight_decay=decay).minimize(model.loss)
+    session.run(tb.global_variables_initializer())
+    for _ in range(6):
+        session.run(update)
+    w, b, _, _ = reference(6, 0.3, decay=decay)
+    tolerance = 1e-5 if dtype == "float32" else 1e-12
+    np.testing.assert_allclose(session.run(model.w), w, rtol=tolerance, atol=tolerance)
+    np.testing.assert_allclose(session.run(model.b), b, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("nesterov", [False, True])
+@pytest.mark.parametrize("decay", [0.0, 0.1])
+def test_momentum(session, nesterov, decay):
+    model = Regression()
+    optimizer = MomentumOptimizer(0.2, 0.9, use_nesterov=nesterov, weight_decay=decay)
+    update = optimizer.minimize(model.loss)
+    session.run(tb.global_variables_initializer())
+    for _ in range(6):
+        session.run(update)
+    w, b, v, u = reference(6, 0.2, 0.9, nesterov, decay)
+    slots = [optimizer.get_slot(variable, "Momentum") for variable in (model.w, model.b)]
+    for variable, expected in zip((model.w, model.b, *slots), (w, b, v, u), strict=True):
+        np.testing.assert_allclose(session.run(variable), expected, rtol=1e-12)
+
+
+def test_large_variables_are_updated_whole(session):
+    start = RANDOM.normal(size=(300, 401))
+    w = tb.Variable(start)
+    update = MomentumOptimizer(0.1, 0.5, weight_decay=0.01).minimize(tb.reduce_sum(tb.square(w)))
+    session.run(tb.global_variables_initializer())
+    session.run(update)
+    session.run(update)
+    velocity = -0.1 * (2.01 * start)
+    once = start + velocity
+    np.testing.assert_allclose(session.run(w), once + 0.5 * velocity - 0.1 * 2.01 * once)
+
+
+def test_which_variables_are_decayed(session):
+    names = {"matrix": np.ones((2, 2)), "vector": np.ones(2)}
+    variables = [tb.Variable(value, name=name) for name, value in names.items()]
+    variables.append(tb.Variable(np.ones(2), name="forced", decayed=True))
+    variables.append(tb.Variable(np.ones((2, 2)), name="spared", decayed=False))
+    loss = tb.reduce_sum(tb.stack([tb.reduce_sum(v) * 0.0 for v in variables]))
+    session.run(tb.group(tb.global_variables_initializer()))
+    session.run(GradientDescentOptimizer(0.5, weight_decay=0.1).minimize(loss))
+    after = [session.run(v).flat[0] for v in variables]
+    np.testing.assert_allclose(after, [0.95, 1.0, 0.95, 1.0])
+
+
+def test_names_and_slots():
+    model = Regression()
+    optimizer = MomentumOptimizer(0.1, 0.9)
+    update = optimizer.minimize(model.loss)
+    assert update.name == "Momentum/update"
+    assert [v.name for v in optimizer.variables()] == ["w/Momentum:0", "b/Momentum:0"]
+    assert optimizer.get_slot_names() == ["Momentum"]
+    assert optimizer.get_slot(model.w, "Other") is None
+    assert tb.trainable_variables() == [model.w, model.b]
+    assert len(tb.global_variables()) == 4
+    named = MomentumOptimizer(0.1, 0.9, name="Mine").minimize(model.loss)
+    assert named.name == "Mine/update"
+    assert GradientDescentOptimizer(0.1).minimize(model.loss).name == "GradientDescent/update"
+
+
+def test_global_step_counts_after_the_updates(session):
+    model = Regression()
+    step = tb.Variable(0, name="global_step")
+    update = GradientDescentOptimizer(0.1).minimize(model.loss, global_step=step)
+    session.run(tb.global_variables_initializer())
+    for expected in (1, 2, 3):
+        session.run(update)
+        assert session.run(step) == expected
+
+
+def test_a_schedule_follows_the_global_step(session):
+    model = Regression()
+    step = tb.Variable(0, name="global_step")
+    schedule = PiecewiseConstant([1, 3], [0.3, 0.2, 0.05])
+    update = MomentumOptimizer(schedule, 0.9).minimize(model.loss, global_step=step)
+    session.run(tb.global_variables_initializer())
+    for _ in range(6):
+        session.run(update)
+    w, b, _, _ = reference(6, schedule, 0.9)
+    np.testing.assert_allclose(session.run(model.w), w, rtol=1e-6)
+    np.testing.assert_allclose(session.run(model.b), b, rtol=1e-6)
+
+
+def test_numbers_and_schedules_become_the_step_scalar(session):
+    model = Regression()
+    update = GradientDescentOptimizer(PiecewiseConstant([10], [0.25, 0.1])).minimize(model.loss)
+    executable = session.explain(update).executable
+    assert executable.scalars == {"learning_rate": 0.25}
+
+
+def test_two_optimisers_keep_their_own_rates(session):
+    a, b = tb.Variable(np.ones(3), name="a"), tb.Variable(np.ones(3), name="b")
+    loss = tb.reduce_sum(a) + tb.reduce_sum(b)
+    one = GradientDescentOptimizer(0.5).minimize(loss, var_list=[a])
+    two = GradientDescentOptimizer(0.125).minimize(loss, var_list=[b])
+    three = GradientDescentOptimizer(0.5).minimize(loss, var_list=[b])
+    session.run(tb.global_variables_initializer())
+    assert session.explain([one, two, three]).executable.scalars == {
+        "learning_rate": 0.5,
+        "learning_rate_1": 0.125,
+    }
+    session.run([one, two])
+    np.testing.assert_array_equal(session.run([a, b]), [np.full(3, 0.5), np.full(3, 0.875)])
+
+
+def test_two_momentum_optimisers_on_the_same_variables(session):
+    model = Regression()
+    optimizers = [MomentumOptimizer(0.1, 0.9), MomentumOptimizer(0.1, 0.5)]
+    first, second = (o.minimize(model.loss) for o in optimizers)
+    session.run(tb.global_variables_initializer())
+    session.run(first)
+    session.run(first)
+    slots = [o.get_slot(model.w, "Momentum") for o in optimizers]
+    assert slots[0].name != slots[1].name
+    np.testing.assert_allclose(session.run(slots[0]), reference(2, 0.1, 0.9)[2])
+    assert not session.run(slots[1]).any()
+    session.run(second)
+    assert session.run(slots[1]).any()
+
+
+def test_rates_may_be_tensors_and_variables_of_another_dtype(session):
+    model = Regression()
+    rate = tb.Variable(0.5, trainable=False, name="rate")
+    by_variable = GradientDescentOptimizer(rate).minimize(model.loss)
+    by_tensor = GradientDescentOptimizer(tb.constant(0.5) * 0.5).minimize(model.loss)
+    session.run(tb.global_variables_initializer())
+    session.run(by_variable)
+    np.testing.assert_allclose(session.run(model.w), reference(1, 0.5)[0])
+    session.run(rate.assign(0.25))
+    session.run(tb.variables_initializer([model.w, model.b]))
+    session.run([by_tensor])
+    np.testing.assert_allclose(session.run(model.w), reference(1, 0.25)[0])
+
+
+def test_variables_of_two_dtypes(session):
+    a, b = tb.Variable(np.ones(3, np.float32)), tb.Variable(np.ones(3, np.float64))
+    loss = tb.cast(tb.reduce_sum(a), tb.float64) + tb.reduce_sum(b)
+    update = MomentumOptimizer(0.1, 0.9).minimize(loss)
+    session.run(tb.global_variables_initializer())
+    session.run(update)
+    np.testing.assert_allclose(session.run(a), np.full(3, 0.9, np.float32))
+    np.testing.assert_allclose(session.run(b), np.full(3, 0.9), rtol=1e-15)
+
+
+def test_the_loss_fetched_with_the_update_is_from_before_it(session):
+    w = tb.Variable(np.array([3.0]))
+    loss = tb.reduce_sum(tb.square(w))
+    update = GradientDescentOptimizer(0.25).minimize(loss)
+    session.run(w.initializer)
+    assert session.run([loss, update, w]) == [9.0, None, 1.5]
+
+
+def test_clipped_training(session):
+    model = Regression()
+    optimizer = GradientDescentOptimizer(1.0)
+    pairs = optimizer.compute_gradients(model.loss)
+    clipped, norm = tb.clip_by_global_norm([g for g, _ in pairs], 0.1)
+    update = optimizer.apply_gradients(zip(clipped, (v for _, v in pairs), strict=True))
+    session.run(tb.global_variables_initializer())
+    length, _ = session.run([norm, update])
+    by_w, by_b = Regression.gradients(W, B)
+    assert length == pytest.approx(np.sqrt((by_w**2).sum() + (by_b**2).sum()))
+    np.testing.assert_allclose(session.run(model.w), W - by_w * 0.1 / length)
+
+
+def test_pairs_without_gradients():
+    w, unused = tb.Variable([1.0], name="used"), tb.Variable([1.0], name="unused")
+    optimizer = MomentumOptimizer(0.1, 0.9)
+    loss = tb.reduce_sum(w)
+    assert [g is None for g, _ in optimizer.compute_gradients(loss)] == [False, True]
+    optimizer.minimize(loss)
+    assert optimizer.get_slot(unused, "Momentum") is None
+    with pytest.raises(InvalidArgumentError, match=r"no gradient leads from .* to any of unused:0"):
+        optimizer.minimize(loss, var_list=[unused])
+    with pytest.raises(InvalidArgumentError, match="no variable has a gradient"):
+        optimizer.apply_gradients([(None, w)])
+    with pytest.raises(InvalidArgumentError, match="expected \\(gradient, variable\\) pairs"):
+        optimizer.apply_gradients([(loss, loss)])
+
+
+@pytest.mark.parametrize("rate", [0.0, -1.0, float("nan"), float("inf")])
+def test_rates_that_are_none(rate):
+    with pytest.raises(InvalidArgumentError, match="learning_rate must be positive"):
+        GradientDescentOptimizer(rate)
+
+
+def test_options_out_of_range():
+    with pytest.raises(InvalidArgumentError, match=r"momentum must be in \[0, 1\), got 1.0"):
+        MomentumOptimizer(0.1, 1.0)
+    with pytest.raises(InvalidArgumentError, match="weight_decay must be at least 0"):
+        GradientDescentOptimizer(0.1, weight_decay=-1.0)
