@@ -1,0 +1,151 @@
+"""Fold: infer every shape from what is fed, and compute at compile time what is constant."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+import numpy as np
+
+from tensorbow.errors import InvalidArgumentError, TensorBowError
+from tensorbow.graph import Operation, Tensor, blame
+from tensorbow.kernels.program import Node, Program, Value
+from tensorbow.ops.arrays import Reshape
+from tensorbow.ops.broadcasting import BroadcastTo, SumTo
+from tensorbow.ops.constant import Const
+from tensorbow.ops.control import Identity, NoOp, Placeholder, StepScalar, StopGradient
+from tensorbow.ops.definition import evaluate
+from tensorbow.ops.selection import Cast
+from tensorbow.ops.state import VariableReference
+from tensorbow.specs import Array, TensorSpec, as_dtype
+
+LARGEST_FOLDED = 1 << 20  # bytes: larger results are cheaper to compute than to keep
+DROPPED = (SumTo, BroadcastTo, Cast, Reshape, Identity, StopGradient)  # where they change nothing
+
+
+def fold(
+    ops: Sequence[Operation],
+    fed: Mapping[Tensor, TensorSpec],
+    fetched: Sequence[Tensor],
+    targets: Collection[Operation] = (),
+) -> Program:
+    """Turns pruned operations into a program with fully known shapes.
+
+    targets: operations to run even if nobody reads their results.
+
+    Raises InvalidArgumentError for a placeholder that is not fed, or a shape that depends on data.
+    """
+    values: dict[Tensor, Value] = {
+        tensor: Value(tensor.name, spec, feed=tensor.name) for tensor, spec in fed.items()
+    }
+    nodes: list[Node] = []
+    notes: list[str] = []
+    for op in ops:
+        if op.outputs and all(t in values for t in op.outputs) and not _has_effect(op):
+            continue  # fed; it is here as a target or a control input
+        _convert(op, values, nodes, notes)
+    wanted = {op.name for op in targets}.union(c.name for op in ops for c in op.control_inputs)
+    for node in nodes:
+        node.is_target = node.name in wanted
+    feeds = {tensor.name: values[tensor] for tensor in fed}
+    return Program(nodes, [values[t] for t in fetched], feeds, notes)
+
+
+def _has_effect(op: Operation) -> bool:
+    return bool(op.definition.stateful and op.definition.kernels)
+
+
+def _convert(op: Operation, values: dict[Tensor, Value], nodes: list[Node], notes: list[str]) -> None:
+    definition = op.definition
+    if definition is NoOp:
+        return
+    if definition is Placeholder:
+        raise InvalidArgumentError(
+            f"placeholder {op.name} ({op.outputs[0].spec}) is needed but not fed; "
+            f"add it to feed_dict (made at {op.source})"
+        )
+    if definition is Const:
+        array: Array = op.attrs["value"]
+        values[op.outputs[0]] = _constant(op.outputs[0].name, array)
+        return
+    if definition is VariableReference:
+        values[op.outputs[0]] = Value(op.outputs[0].name, op.outputs[0].spec, variable=op)
+        return
+    if definition is StepScalar:
+        values[op.outputs[0]] = Value(op.outputs[0].name, op.outputs[0].spec, scalar=op)
+        return
+    inputs = [values[t] for t in op.inputs]
+    specs = _infer(op, inputs)
+    folded = _try_fold(op, inputs, specs)
+    if folded is not None:
+        for tensor, result in zip(op.outputs, folded, strict=True):
+            values.setdefault(tensor, _constant(tensor.name, result))
+        notes.append(f"{op.name}: folded to a constant")
+        return
+    if _changes_nothing(op, inputs, specs):
+        values.setdefault(op.outputs[0], inputs[0])
+        notes.append(f"{op.name}: dropped, its result equals {inputs[0].name}")
+        return
+    node = Node(op.name, definition, op.attrs, inputs, op.id, op.source)
+    node.outputs = [
+        Value(tensor.name, spec, node, index)
+        for index, (tensor, spec) in enumerate(zip(op.outputs, specs, strict=True))
+    ]
+    for tensor, value in zip(op.outputs, node.outputs, strict=True):
+        values.setdefault(tensor, value)  # a fed output keeps what is fed
+    nodes.append(node)
+
+
+def _constant(name: str, array: Array) -> Value:
+    return Value(name, TensorSpec(array.shape, as_dtype(array.dtype), array), constant=array)
+
+
+def _infer(op: Operation, inputs: Sequence[Value]) -> tuple[TensorSpec, ...]:
+    for index in op.definition.shape_inputs:
+        if inputs[index].constant is None:
+            raise InvalidArgumentError(
+                f"{op.type} {op.name}: the shape argument {op.inputs[index].name} depends on data; planned "
+                f"steps need it to be constant once the feeds' shapes are known (made at {op.source})"
+            )
+    try:
+        specs = op.definition.infer([value.spec for value in inputs], op.attrs)
+    except TensorBowError as error:
+        raise type(error)(blame(op.type, op.name, error, op.source)) from None
+    for tensor, spec in zip(op.outputs, specs, strict=True):
+        if not spec.is_static:
+            raise InvalidArgumentError(
+                f"{op.type} {op.name}: the shape of {tensor.name} is {spec} even with all feeds known; "
+                f"shapes that depend on data are not supported (made at {op.source})"
+            )
+    return specs
+
+
+def _try_fold(
+    op: Operation, inputs: Sequence[Value], specs: Sequence[TensorSpec]
+) -> tuple[Array, ...] | None:
+    definition = op.definition
+    if definition.stateful or definition.random or not specs:
+        return None
+    if all(spec.value is not None for spec in specs):  # known from shapes alone
+        return tuple(spec.value for spec in specs if spec.value is not None)
+    arrays = [value.constant for value in inputs]
+    if any(array is None for array in arrays) or sum(s.nbytes for s in specs) > LARGEST_FOLDED:
+        return None
+    if not definition.is_view and "cpu" not in definition.kernels:
+        return None
+    with np.errstate(all="ignore"):
+        try:
+            return evaluate(definition, arrays, op.attrs)
+        except TensorBowError as error:
+            raise type(error)(blame(op.type, op.name, error, op.source)) from None
+        except Exception as error:  # of a user's kernel
+            raise InvalidArgumentError(blame(op.type, op.name, error, op.source)) from error
+
+
+def _changes_nothing(op: Operation, inputs: Sequence[Value], specs: Sequence[TensorSpec]) -> bool:
+    """Whether the result is its first input: a reduction or broadcast to the same shape, a cast to the
+    same dtype, a view under the same shape. Variables' reads keep their place in the program.
+    """
+    if op.definition not in DROPPED:
+        return False
+    source = inputs[0]
+    return source.variable is None and source.spec == specs[0]

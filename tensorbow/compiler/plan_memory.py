@@ -1,0 +1,235 @@
+"""Plan memory: give every value a place, and pack the intermediate ones by lifetime into one slab."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from allocators import Lifetime, plan_slab
+from tensorbow.compiler.layout import VariableLayout
+from tensorbow.errors import InternalError
+from tensorbow.kernels.plan import Ref, Region
+from tensorbow.kernels.program import Program, Unit, Value, storage_of
+from tensorbow.specs import DType, int64
+
+ALIGNMENT = 256  # bytes, of everything in SLAB; fed, fetched and constant values take 64
+
+
+@dataclass(eq=False)
+class _Storage:
+    """One piece of slab memory and the places in the program where it is live (inclusive)."""
+
+    nbytes: int
+    first: int
+    last: int
+    home: Ref | None = None  # set when it lies in GRADIENTS instead
+
+
+@dataclass
+class MemoryPlan:
+    """Where everything is."""
+
+    places: dict[Value, Ref]
+    scratch: dict[Unit, tuple[Ref, ...]]
+    region_nbytes: dict[Region, int]
+    constants: bytes
+    inputs: dict[str, Ref]
+    fetches: tuple[Ref, ...]
+    state: dict[str, Ref]
+    peak_nbytes: int
+    lower_bound_nbytes: int
+    notes: list[str] = field(default_factory=list)
+
+
+def plan_memory(
+    program: Program, units: Sequence[Unit], layout: VariableLayout, state_keys: Sequence[str]
+) -> MemoryPlan:
+    """Assigns regions and offsets.
+
+    Views share their root's place; an output takes over an input's memory only where its kernel
+    allows it and nothing needs the input any more; the gradient of a variable lies at the
+    variable's offset in GRADIENTS.
+    """
+    storages, notes = _slab_storages(program, units)
+    _place_gradients(units, storages, layout)
+    slab = list(dict.fromkeys(s for s in storages.values() if s.home is None))
+    lifetimes = [Lifetime(s.nbytes, s.first, s.last) for s in slab]
+    scratch_specs = [(unit, place, unit.scratch) for place, unit in enumerate(units)]
+    for _, place, specs in scratch_specs:
+        lifetimes.extend(Lifetime(spec.nbytes, place, place) for spec in specs)
+    plan = plan_slab(lifetimes, alignment=ALIGNMENT)
+
+    offsets = dict(zip(slab, plan.offsets, strict=False))
+    rest = iter(plan.offsets[len(slab) :])
+    scratch = {
+        unit: tuple(Ref(Region.SLAB, next(rest), spec.extents, spec.dtype) for spec in specs)
+        for unit, _, specs in scratch_specs
+    }
+    constants = _Packer(Region.CONSTANT)
+    inputs = _Packer(Region.INPUT)
+    ring = _Packer(Region.RING)
+    state = _Packer(Region.STATE, 8)
+    blobs: dict[int, bytes] = {}
+    state_refs = {key: state.place((), int64) for key in state_keys}
+    places: dict[Value, Ref] = {}
+    fed = {name: inputs.place(value.spec.extents, value.spec.dtype) for name, value in program.feeds.items()}
+
+    def place_of(value: Value) -> Ref:
+        root = storage_of(value)
+        if root in places:
+            base = places[root]
+        elif root.constant is not None:
+            base = constants.place(root.spec.extents, root.spec.dtype)
+            blobs[base.offset] = root.constant.tobytes()
+        elif root.feed is not None:
+            base = fed[root.feed]
+        elif root.variable is not None:
+            base = layout.ref(root.variable.name)
+        elif root.scalar is not None:
+            key = root.scalar.attrs["key"]
+            if key not in state_refs:
+                state_refs[key] = state.place((), root.spec.dtype)
+            base = state_refs[key]
+        else:
+            storage = storages[root]
+            base = storage.home or Ref(Region.SLAB, offsets[storage], root.spec.extents, root.spec.dtype)
+        places[root] = base
+        return Ref(base.region, base.offset, value.spec.extents, value.spec.dtype)
+
+    for unit in units:
+        for value in (*unit.inputs, *unit.outputs):
+            places[value] = place_of(value)
+    for value in program.fetches:
+        places[value] = place_of(value)
+    fetches = tuple(ring.place(v.spec.extents, v.spec.dtype) for v in program.fetches)
+    regions = {
+        **layout.region_nbytes,
+        Region.SLAB: plan.peak_nbytes,
+        Region.INPUT: inputs.nbytes,
+        Region.RING: ring.nbytes,
+        Region.STATE: state.nbytes,
+        Region.CONSTANT: constants.nbytes,
+    }
+    return MemoryPlan(
+        places,
+        scratch,
+        regions,
+        _joined(blobs, constants.nbytes),
+        fed,
+        fetches,
+        state_refs,
+        plan.peak_nbytes,
+        plan.lower_bound_nbytes,
+        notes,
+    )
+
+
+def _slab_storages(program: Program, units: Sequence[Unit]) -> tuple[dict[Value, _Storage], list[str]]:
+    """A storage for every value that is neither outside the slab nor a view, with its lifetime."""
+    storages: dict[Value, _Storage] = {}
+    for place, unit in enumerate(units):
+        for value in unit.outputs:
+            if storage_of(value) is value:
+                storages[value] = _Storage(value.spec.nbytes, place, place)
+        for value in unit.inputs:
+            storage = storages.get(storage_of(value))
+            if storage is not None:
+                storage.last = place
+    for value in program.fetches:
+        storage = storages.get(storage_of(value))
+        if storage is not None:
+            storage.last = len(units)
+    notes: list[str] = []
+    for place, unit in enumerate(units):
+        for output, source in unit.kernel.inplace:
+            _take_over(unit, output, source, place, storages, notes)
+    return storages, notes
+
+
+def _take_over(
+    unit: Unit, output: int, source: int, place: int, storages: dict[Value, _Storage], notes: list[str]
+) -> None:
+    """Lets an output use the memory of an input that dies here, where that is safe."""
+    if output >= len(unit.outputs) or source >= len(unit.inputs):
+        return
+    result, operand = unit.outputs[output], unit.inputs[source]
+    root = storage_of(operand)
+    old, new = storages.get(root), storages.get(result)
+    if old is None or new is None or old is new or new.first != place or old.last != place:
+        return
+    if any(storages.get(storage_of(v)) is old for v in unit.outputs):
+        return
+    same = operand.spec.shape == result.spec.shape and operand.spec.dtype == result.spec.dtype
+    twins = [i for i, v in enumerate(unit.inputs) if storages.get(storage_of(v)) is old]
+    if not same or old.nbytes != new.nbytes:
+        return
+    if any((output, i) not in unit.kernel.inplace or unit.inputs[i].spec != operand.spec for i in twins):
+        return
+    old.last = new.last
+    for value, storage in list(storages.items()):
+        if storage is new:
+            storages[value] = old
+    notes.append(f"{unit.head.name}: works in the memory of {operand.name}")
+
+
+def _place_gradients(units: Sequence[Unit], storages: dict[Value, _Storage], layout: VariableLayout) -> None:
+    """Gives gradients their homes; the second one of a variable that is live beside the first has none."""
+    residents: dict[int, list[_Storage]] = {}
+    for unit in units:
+        update = unit.head.definition.update
+        if update is None:
+            continue
+        variable = storage_of(unit.inputs[update[0]]).variable
+        storage = storages.get(storage_of(unit.inputs[update[1]]))
+        if variable is None or storage is None or storage.home is not None:
+            continue
+        home = layout.ref(variable.name)
+        if home.region is not Region.WEIGHTS or storage.nbytes != home.nbytes:
+            continue
+        others = residents.setdefault(home.offset, [])
+        if not any(storage.first <= other.last and other.first <= storage.last for other in others):
+            storage.home = Ref(Region.GRADIENTS, home.offset, home.shape, home.dtype)
+            others.append(storage)
+
+
+class _Packer:
+    """Places values one after another."""
+
+    def __init__(self, region: Region, alignment: int = 64):
+        self.region = region
+        self.alignment = alignment
+        self.nbytes = 0
+
+    def place(self, shape: tuple[int, ...], dtype: DType) -> Ref:
+        """The next place, for a tensor of that shape."""
+        ref = Ref(self.region, self.nbytes, shape, dtype)
+        self.nbytes += -(-ref.nbytes // self.alignment) * self.alignment
+        return ref
+
+
+def _joined(blobs: dict[int, bytes], nbytes: int) -> bytes:
+    result = bytearray(nbytes)
+    for offset, blob in blobs.items():
+        result[offset : offset + len(blob)] = blob
+    return bytes(result)
+
+
+def check_no_overlap(units: Sequence[Unit], plan: MemoryPlan) -> None:
+    """Raises InternalError when a unit writes memory it also reads without being allowed to."""
+    for unit in units:
+        variables = {plan.places[unit.inputs[index]] for index in unit.head.definition.writes}
+        allowed = {*unit.kernel.inplace, *unit.head.definition.alias}
+        for o, output in enumerate(unit.outputs):
+            for s, source in enumerate(unit.inputs):
+                a, b = plan.places[output], plan.places[source]
+                if (o, s) in allowed or (unit.kernel.pointwise and a in variables):
+                    continue
+                if overlap(a, b):
+                    raise InternalError(
+                        f"{unit.head.name}: output {output.name} overlaps input {source.name}"
+                    )
+
+
+def overlap(a: Ref, b: Ref) -> bool:
+    """Whether two contiguous places have a byte in common."""
+    return a.region == b.region and a.offset < b.offset + b.nbytes and b.offset < a.offset + a.nbytes

@@ -1,0 +1,29 @@
+"""Backends: what a plan becomes on a kind of device, and the border they share with the compiler."""
+
+from tensorbow.kernels.null import NullBackend
+from tensorbow.kernels.plan import (
+    Backend,
+    BoundPlan,
+    Executable,
+    Group,
+    Ref,
+    Region,
+    Segment,
+    backend_for,
+    register_backend,
+)
+from tensorbow.kernels.reference import ReferenceBackend
+
+__all__ = [
+    "Backend",
+    "BoundPlan",
+    "Executable",
+    "Group",
+    "NullBackend",
+    "Ref",
+    "ReferenceBackend",
+    "Region",
+    "Segment",
+    "backend_for",
+    "register_backend",
+]

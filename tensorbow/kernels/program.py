@@ -1,0 +1,127 @@
+"""A step between graph and plan: nodes and values with every shape known.
+
+The compiler's passes take a `Program` and give one back; a backend fuses its nodes into units. A value
+is what flows: fed, constant, a step scalar, a variable's storage, or an output of a node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from tensorbow.errors import InternalError
+from tensorbow.graph import Attrs, Kernel, NodeSpec, OpDef, Operation, UserLine
+from tensorbow.specs import Array, TensorSpec
+
+
+@dataclass(eq=False)
+class Value:
+    """One tensor of a compiled step. `name` is the tensor's name in the user's graph."""
+
+    name: str
+    spec: TensorSpec
+    node: Node | None = None  # its producer
+    index: int = 0  # which output of the producer
+    constant: Array | None = None
+    feed: str | None = None  # name of the fed tensor
+    variable: Operation | None = None  # the variable whose storage it is
+    scalar: Operation | None = None  # the step scalar it is
+
+    def __repr__(self) -> str:
+        return f"<Value {self.name} {self.spec}>"
+
+
+@dataclass(eq=False)
+class Node:
+    """One op of a compiled step; `position` is its place in the program's order."""
+
+    name: str
+    definition: OpDef
+    attrs: Attrs
+    inputs: list[Value]
+    position: int  # the graph's op id: execution keeps this order
+    source: UserLine | None = None
+    outputs: list[Value] = field(default_factory=list)
+    note: str = ""
+    is_target: bool = False  # runs even if nobody reads its results
+
+    def __repr__(self) -> str:
+        return f"<Node {self.name} {self.definition.name}>"
+
+
+@dataclass(eq=False)
+class Unit:
+    """One or several fused nodes that run as one kernel call; becomes a `Group` once memory is planned."""
+
+    nodes: tuple[Node, ...]
+    kernel: Kernel
+    inputs: list[Value]
+    outputs: list[Value]
+
+    @property
+    def head(self) -> Node:
+        """The node that gives the unit its name, definition and attributes."""
+        return self.nodes[-1]
+
+    @property
+    def scratch(self) -> tuple[TensorSpec, ...]:
+        """What the kernel wants beside inputs and outputs."""
+        specs = tuple(v.spec for v in self.inputs), tuple(v.spec for v in self.outputs)
+        return self.kernel.scratch_specs(NodeSpec(self.head.attrs, *specs))
+
+
+@dataclass
+class Program:
+    """Nodes in execution order, what is fetched, and what is fed."""
+
+    nodes: list[Node]
+    fetches: list[Value]
+    feeds: dict[str, Value]
+    notes: list[str] = field(default_factory=list)
+
+    def check_invariants(self) -> None:
+        """Every input comes from outside or from an earlier node. Raises InternalError."""
+        made: set[Value] = set()
+        for node in self.nodes:
+            for value in node.inputs:
+                if value.node is not None and value not in made:
+                    raise InternalError(f"{node.name} reads {value.name} before it is made")
+            made.update(node.outputs)
+        for value in self.fetches:
+            if value.node is not None and value not in made:
+                raise InternalError(f"fetched {value.name} is not made by this program")
+
+
+def replace_values(program: Program, replacement: dict[Value, Value]) -> None:
+    """Rewires every use of a value to another one, following chains."""
+
+    def final(value: Value) -> Value:
+        while value in replacement:
+            value = replacement[value]
+        return value
+
+    if replacement:
+        for node in program.nodes:
+            node.inputs = [final(v) for v in node.inputs]
+        program.fetches = [final(v) for v in program.fetches]
+
+
+def storage_of(value: Value) -> Value:
+    """The value whose storage this one is: follows aliases (views, assigned variables) to their root."""
+    while value.node is not None:
+        for output, source in value.node.definition.alias:
+            if output == value.index:
+                value = value.node.inputs[source]
+                break
+        else:
+            return value
+    return value
+
+
+def uses(nodes: Iterable[Node]) -> dict[Value, int]:
+    """How many inputs each value feeds."""
+    count: dict[Value, int] = {}
+    for node in nodes:
+        for value in node.inputs:
+            count[value] = count.get(value, 0) + 1
+    return count

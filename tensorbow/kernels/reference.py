@@ -1,0 +1,147 @@
+"""The reference backend: a bound plan is a flat list of NumPy calls on views made once.
+
+Clarity is its goal. Every other backend is tested against it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from tensorbow.devices import Access, Device
+from tensorbow.errors import InvalidArgumentError, ResourceExhaustedError, TensorBowError, UnimplementedError
+from tensorbow.graph import Kernel, KernelCall, blame
+from tensorbow.kernels.plan import Backend, BoundPlan, Executable, Group, Ref, Region, register_backend
+from tensorbow.kernels.program import Node, Unit
+from tensorbow.ops.definition import kernel_for
+from tensorbow.specs import Array
+
+
+class ReferenceBackend(Backend):
+    """One group per op, run by its reference kernel."""
+
+    kernel_kind = "cpu"
+
+    def fuse(self, nodes: Sequence[Node]) -> list[Unit]:
+        """Views cost nothing and vanish; every other node is a unit of its own.
+
+        Raises UnimplementedError for an op without a CPU kernel.
+        """
+        return [
+            Unit((node,), self._kernel(node), node.inputs, node.outputs)
+            for node in nodes
+            if not node.definition.is_view
+        ]
+
+    def _kernel(self, node: Node) -> Kernel:
+        try:
+            return kernel_for(node.definition, self.kernel_kind)
+        except UnimplementedError as error:
+            raise UnimplementedError(blame(node.definition.name, node.name, error, node.source)) from None
+
+    def bind(
+        self, executable: Executable, bases: Mapping[Region, int], device: Device, ring: int
+    ) -> BoundPlan:
+        """Makes the views and prepares the calls."""
+        return ReferencePlan(executable, bases, device, ring)
+
+
+class ReferencePlan(BoundPlan):
+    """The prepared calls of every segment."""
+
+    def __init__(self, executable: Executable, bases: Mapping[Region, int], device: Device, ring: int):
+        self.executable = executable
+        self._bases = dict(bases)
+        self._device = device
+        self._ring = ring
+        self._groups = [group for segment in executable.segments for group in segment.groups]
+        self._calls: list[list[Callable[[], None]]] = []
+        self._arrays: dict[Ref, Array] = {}
+        with np.errstate(all="ignore"):
+            for segment in executable.segments:
+                self._calls.append([self._prepare(group) for group in segment.groups])
+        self._status = self.array(executable.state["status"])
+        self._fetch_sources = [self.array(ref) for ref in executable.fetch_sources]
+        self._fetched = [
+            tuple(self.array(ref, slot * executable.ring_nbytes) for ref in executable.fetches)
+            for slot in range(ring)
+        ]
+
+    def array(self, ref: Ref, shift: int = 0) -> Array:
+        """A view of a place, `shift` bytes on."""
+        address = self._bases[ref.region] + ref.offset + shift
+        return self._device.view(address, ref.shape, ref.dtype.as_numpy_dtype, ref.strides)
+
+    def _shared_array(self, ref: Ref) -> Array:
+        array = self._arrays.get(ref)
+        if array is None:
+            array = self._arrays[ref] = self.array(ref)
+        return array
+
+    def _prepare(self, group: Group) -> Callable[[], None]:
+        call = KernelCall(
+            group.attrs,
+            tuple(self._shared_array(ref) for ref in group.inputs),
+            tuple(self._shared_array(ref) for ref in group.outputs),
+            tuple(self._shared_array(ref) for ref in group.scratch),
+            {key: self._shared_array(ref) for key, ref in group.state},
+        )
+        step = group.kernel.bind(call)
+        if not group.predicated:
+            return step
+        status = self._shared_array(self.executable.state["status"])
+
+        def guarded() -> None:
+            if not status:
+                step()
+
+        return guarded
+
+    def launch(self, segment: int, step: int = 0) -> None:
+        """Runs a segment's calls, then copies what is fetched to the RING if it is the segment that does.
+
+        Raises the kernel's error with the op's name and the user's line.
+        """
+        calls = self._calls[segment]
+        place = 0
+        try:
+            with np.errstate(all="ignore"):
+                for place, call in enumerate(calls):  # noqa: B007 - tells which call failed
+                    call()
+        except TensorBowError as error:
+            raise type(error)(self._blame(segment, place, error)) from error
+        except MemoryError as error:
+            raise ResourceExhaustedError(self._blame(segment, place, error)) from error
+        except Exception as error:
+            raise InvalidArgumentError(self._blame(segment, place, error)) from error
+        if self.executable.segments[segment].fetches:
+            for source, target in zip(self._fetch_sources, self._fetched[step % self._ring], strict=True):
+                np.copyto(target, source)
+
+    def _blame(self, segment: int, place: int, error: Exception) -> str:
+        group = self.executable.segments[segment].groups[place]
+        return blame(group.definition.name, group.name, error, group.source)
+
+    def fetch_arrays(self, step: int) -> tuple[Array, ...]:
+        """Views of what a step fetched."""
+        return self._fetched[step % self._ring]
+
+    def accesses(self, segment: int) -> tuple[Sequence[Access], Sequence[Access]]:
+        """A CPU stream has no use for them."""
+        return (), ()
+
+    def find_nonfinite(self, segment: int) -> str | None:
+        """Runs a segment call by call; names the first op with a NaN or infinite output, and its line."""
+        with np.errstate(all="ignore"):
+            for group, call in zip(
+                self.executable.segments[segment].groups, self._calls[segment], strict=True
+            ):
+                call()
+                for ref in group.outputs:
+                    if ref.dtype.is_floating and not np.isfinite(self._shared_array(ref)).all():
+                        return f"{group.definition.name} {group.name} (made at {group.source})"
+        return None
+
+
+register_backend("cpu", ReferenceBackend())

@@ -1,0 +1,84 @@
+"""What is given to a session: fetches and feeds, looked up and checked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from tensorbow.errors import InvalidArgumentError, NotFoundError
+from tensorbow.graph import Graph, Operation, Tensor
+from tensorbow.ops.constant import to_array
+from tensorbow.specs import Array, TensorSpec, compatible, render_dims
+
+
+class Arguments:
+    """Turns what users give into elements and arrays of one graph. Messages begin with `fetch` or `feed`."""
+
+    def __init__(self, graph: Graph):
+        self._graph = graph
+
+    def fetched(self, item: Any) -> Tensor | Operation:
+        """The element to fetch. Raises InvalidArgumentError or NotFoundError."""
+        return self._element(item, "fetch")
+
+    def fed(self, key: Any) -> Tensor:
+        """The tensor to feed. Raises InvalidArgumentError or NotFoundError."""
+        element = self._element(key, "feed")
+        if isinstance(element, Tensor):
+            return element
+        remedy = f"; feed its tensor '{element.name}:0'" if element.outputs else ""
+        raise InvalidArgumentError(f"feed {element.name}: an operation cannot be fed{remedy}")
+
+    def _element(self, item: Any, what: str) -> Tensor | Operation:
+        if isinstance(item, (Tensor, Operation)) and item.graph is self._graph:
+            return item
+        try:
+            return self._graph.as_graph_element(item)
+        except (InvalidArgumentError, NotFoundError) as error:
+            raise type(error)(f"{what}: {error}") from None
+
+    def feeds(self, feed_dict: Mapping[Any, Any]) -> dict[Tensor, Array]:
+        """Arrays by tensor. Raises InvalidArgumentError for values that do not fit."""
+        if not isinstance(feed_dict, Mapping):
+            raise InvalidArgumentError(f"feed_dict must be a dictionary, got {type(feed_dict).__name__}")
+        tensors = self.feed_list(feed_dict)
+        return {t: self.value(t, value) for t, value in zip(tensors, feed_dict.values(), strict=True)}
+
+    def feed_list(self, keys: Iterable[Any]) -> list[Tensor]:
+        """The tensors to feed, each once."""
+        tensors = [self.fed(key) for key in keys]
+        if len(set(tensors)) < len(tensors):
+            twice = next(t for t in tensors if tensors.count(t) > 1)
+            raise InvalidArgumentError(f"feed {twice.name}: it is fed twice; give one value")
+        return tensors
+
+    def value(self, tensor: Tensor, value: Any) -> Array:
+        """An array of the tensor's dtype and of a shape it can have."""
+        if hasattr(value, "graph"):
+            raise InvalidArgumentError(
+                f"feed {tensor.name}: {value!r} cannot be fed; run it first and feed its value"
+            )
+        try:
+            array = to_array(value, tensor.dtype)
+        except InvalidArgumentError as error:
+            raise InvalidArgumentError(f"feed {tensor.name}: {error}") from None
+        if not compatible(tensor.spec.shape, array.shape):
+            raise InvalidArgumentError(
+                f"feed {tensor.name}: expected shape {tensor.shape}, got {render_dims(array.shape)}"
+            )
+        return array
+
+    def shapes(self, feed_dict: Mapping[Any, Any]) -> dict[Tensor, tuple[int, ...]]:
+        """The fed shapes; a `TensorSpec` may stand for a value."""
+        tensors = self.feed_list(feed_dict)
+        return {t: self._shape(t, value) for t, value in zip(tensors, feed_dict.values(), strict=True)}
+
+    def _shape(self, tensor: Tensor, value: Any) -> tuple[int, ...]:
+        if not isinstance(value, TensorSpec):
+            shape: tuple[int, ...] = self.value(tensor, value).shape
+            return shape
+        if value.dtype != tensor.dtype or not compatible(tensor.spec.shape, value.shape):
+            raise InvalidArgumentError(f"feed {tensor.name}: expected {tensor.spec}, got {value}")
+        if not value.is_static:
+            raise InvalidArgumentError(f"feed {tensor.name}: {value} must be fully known to plan a step")
+        return value.extents

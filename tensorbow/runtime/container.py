@@ -1,0 +1,100 @@
+"""A container: the storage of a session's variables, as flat vectors on one device."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from tensorbow.compiler import RegionMemory, VariableLayout
+from tensorbow.devices import StreamGroup
+from tensorbow.errors import FailedPreconditionError, InvalidArgumentError
+from tensorbow.graph import Operation
+from tensorbow.kernels import Region
+from tensorbow.ops.constant import to_array
+from tensorbow.specs import Array, render_dims
+
+REGIONS = (Region.WEIGHTS, Region.SLOTS, Region.STATISTICS)
+
+
+class Container:
+    """Variables by name, laid out as DESIGN section 6 has it. Grows when the graph has new ones."""
+
+    def __init__(self, group: StreamGroup, owner: str = "variables"):
+        self._group = group
+        self._owner = owner
+        self.layout = VariableLayout([])
+        self._memory = RegionMemory(group, owner)
+        self.initialized: set[str] = set()
+
+    @property
+    def bases(self) -> Mapping[Region, int]:
+        """Addresses of the variable regions."""
+        return self._memory.bases
+
+    def grow(self, variables: Iterable[Operation]) -> bool:
+        """Makes room for variables that are new; True when addresses have changed.
+
+        Values are kept. No step may be running. Raises ResourceExhaustedError when there is no room beside
+        the old memory, which then stays as it is.
+        """
+        layout = VariableLayout(variables)
+        if layout.variables == self.layout.variables and self._memory.bases:
+            return False
+        old, kept = self._memory, {name: self.view(name) for name in self.initialized}
+        memory = RegionMemory(self._group, self._owner)
+        try:
+            for region in REGIONS:
+                nbytes = layout.region_nbytes[region]
+                base = memory.allocate(region, nbytes)
+                self._group.device.view(base, (nbytes,), np.uint8)[...] = 0
+        except BaseException:
+            memory.free()
+            raise
+        self.layout, self._memory = layout, memory
+        for name, value in kept.items():
+            self.view(name)[...] = value
+        old.free()
+        return True
+
+    def view(self, name: str) -> Array:
+        """A view of a variable's storage. Raises NotFoundError."""
+        ref = self.layout.ref(name)
+        base = self._memory.bases[ref.region]
+        return self._group.device.view(base + ref.offset, ref.shape, ref.dtype.as_numpy_dtype)
+
+    def read(self, name: str) -> Array:
+        """A copy of a variable's value."""
+        value: Array = self.view(name).copy()
+        return value
+
+    def load(self, values: Mapping[str, Any]) -> None:
+        """Sets variables. Raises NotFoundError or InvalidArgumentError before any is changed."""
+        arrays: dict[str, Array] = {}
+        for name, value in values.items():
+            ref = self.layout.ref(name)
+            array = to_array(value, ref.dtype)
+            if array.shape != ref.shape:
+                raise InvalidArgumentError(
+                    f"variable {name}: expected shape {render_dims(ref.shape)}, "
+                    f"got {render_dims(array.shape)}"
+                )
+            arrays[name] = array
+        for name, array in arrays.items():
+            self.view(name)[...] = array
+            self.initialized.add(name)
+
+    def require_initialized(self, names: Iterable[str]) -> None:
+        """Raises FailedPreconditionError when a step would read a variable that has no value."""
+        missing = sorted(set(names) - self.initialized)
+        if missing:
+            raise FailedPreconditionError(
+                f"variables without a value: {', '.join(missing)}; "
+                "run tb.global_variables_initializer() first, or restore a checkpoint"
+            )
+
+    def close(self) -> None:
+        """Gives the memory back; idempotent."""
+        self._memory.free()
+        self.initialized.clear()

@@ -1,0 +1,260 @@
+"""Sessions: run any part of a graph, as TensorFlow 1 does (OSDI 2016, section 3.2)."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, suppress
+from typing import Any, TypeAlias, TypeVar
+
+from tensorbow.compiler import Binding, compile_step
+from tensorbow.devices import Device, StreamGroup, get_device
+from tensorbow.errors import FailedPreconditionError, InvalidArgumentError
+from tensorbow.graph import Graph, Operation, Tensor, default_session, get_default_graph
+from tensorbow.kernels import Executable, backend_for
+from tensorbow.ops.state import VariableReference
+from tensorbow.runtime.arguments import Arguments
+from tensorbow.runtime.container import Container
+from tensorbow.runtime.explain import Explanation
+from tensorbow.runtime.locks import SharedLock
+from tensorbow.runtime.nest import flatten, pack
+from tensorbow.runtime.placement import check_devices
+from tensorbow.runtime.steps import Step, StepCache
+from tensorbow.specs import Array, TensorSpec
+
+CACHED_STEPS = 64  # compiled steps kept; the least recently used one goes first
+Extents: TypeAlias = "tuple[int, ...]"
+Result = TypeVar("Result")
+_numbers = itertools.count()
+
+
+class Session:
+    """Runs operations of a graph and keeps the values of its variables.
+
+    Steps are compiled once per set of fetches, feeds and fed shapes. `run` may be called from several
+    threads, while the graph grows: steps that only read variables run side by side, steps that write
+    them one by one.
+    """
+
+    def __init__(self, target: str = "", graph: Graph | None = None, *, device: str | Device = "/cpu:0"):
+        """A session over `graph` (the default graph) on one device.
+
+        Raises InvalidArgumentError for a target this version does not have, NotFoundError for a device
+        that is not there.
+        """
+        if target:
+            raise InvalidArgumentError(
+                f"Session target {target!r} is unknown; leave it empty for this process"
+            )
+        self.graph = graph if graph is not None else get_default_graph()
+        self.device: Device = device if isinstance(device, Device) else get_device(device)
+        self._name = f"session-{next(_numbers)}"
+        self._cache = StepCache(self.device, self._name, CACHED_STEPS)
+        self.container = Container(self._cache.groups[0], f"{self._name} variables")
+        self._arguments = Arguments(self.graph)
+        self._layout_version = 0
+        self._graph_version = -1  # of the graph whose variables have room
+        self._counters: dict[str, int] = {}  # random op -> draws so far; owned by _counters_lock
+        self._counters_lock = threading.Lock()
+        self._variables = SharedLock()  # who may run beside whom
+        self._stack = ExitStack()
+        self._closed = False
+
+    # Running ----------------------------------------------------------------------------------
+
+    def run(self, fetches: Any, feed_dict: Mapping[Any, Any] | None = None) -> Any:
+        """Runs what `fetches` need and returns their values in the same nest.
+
+        fetches: a tensor, operation, variable, name, or any nest of them; operations give None.
+        feed_dict: values that replace tensors of the graph, by tensor or name.
+
+        Values are NumPy arrays (scalars for rank 0) that belong to the caller.
+        Raises InvalidArgumentError for fetches, feeds, shapes or dtypes that do not fit, NotFoundError
+        for unknown names, FailedPreconditionError for a closed session or variables without a value.
+        """
+        elements = [self._arguments.fetched(leaf) for leaf in flatten(fetches)]
+        feeds = self._arguments.feeds(feed_dict) if feed_dict else {}
+        return pack(fetches, iter(self._execute(elements, feeds)))
+
+    def make_callable(self, fetches: Any, feed_list: Sequence[Any] | None = None) -> Callable[..., Any]:
+        """A function that runs `fetches`, fed by position; saves looking names up each time."""
+        elements = [self._arguments.fetched(leaf) for leaf in flatten(fetches)]
+        fed = self._arguments.feed_list(feed_list or ())
+        convert = self._arguments.value
+
+        def call(*args: Any) -> Any:
+            if len(args) != len(fed):
+                raise InvalidArgumentError(f"expected {len(fed)} values for the feed_list, got {len(args)}")
+            feeds = {tensor: convert(tensor, value) for tensor, value in zip(fed, args, strict=True)}
+            return pack(fetches, iter(self._execute(elements, feeds)))
+
+        return call
+
+    def explain(self, fetches: Any, feed_dict: Mapping[Any, Any] | None = None) -> Explanation:
+        """What `run` with these arguments would do: segments, order, addresses, memory, and why.
+
+        Placeholders may be given by a `tb.TensorSpec` instead of a value.
+        """
+        elements = [self._arguments.fetched(leaf) for leaf in flatten(fetches)]
+        shapes = self._arguments.shapes(feed_dict or {})
+
+        def explained(step: Step, binding: Binding) -> Explanation:
+            return Explanation(step.executable, dict(binding.bases), str(self.device.name))
+
+        return self._with_step(elements, shapes, explained, runs=False)
+
+    def _execute(self, elements: Sequence[Tensor | Operation], feeds: Mapping[Tensor, Array]) -> list[Any]:
+        def launched(step: Step, binding: Binding) -> list[Any]:
+            self.container.require_initialized(step.executable.reads_first)
+            arrays = self._launch(step.executable, binding, feeds)
+            self.container.initialized.update(step.executable.writes)
+            return arrays
+
+        shapes = {tensor: value.shape for tensor, value in feeds.items()}
+        results = iter(self._with_step(elements, shapes, launched))
+        return [next(results) if isinstance(e, Tensor) else None for e in elements]
+
+    def _with_step(
+        self,
+        elements: Sequence[Tensor | Operation],
+        shapes: Mapping[Tensor, Extents],
+        use: Callable[[Step, Binding], Result],
+        runs: bool = True,
+    ) -> Result:
+        """Calls `use` with a compiled step and a binding that is the caller's meanwhile."""
+        while True:
+            if self._graph_version != self.graph.version:
+                self._follow_graph()
+            step = self._step(elements, shapes)
+            alone = runs and step.executable.writes
+            with self._variables.exclusive if alone else self._variables.shared:
+                self._require_open()
+                if step.layout_version != self._layout_version:
+                    continue  # another thread has made room for new variables meanwhile
+                binding = self._cache.take(step, self.container.bases)
+                try:
+                    return use(step, binding)
+                finally:
+                    self._cache.give(step, binding)
+
+    def _launch(self, executable: Executable, binding: Binding, feeds: Mapping[Tensor, Array]) -> list[Any]:
+        inputs = {tensor.name: value for tensor, value in feeds.items()}
+        state = self._draw(executable.counters) if executable.counters else {}
+        plan = binding.plan
+        segments = range(len(executable.segments))
+
+        def work() -> None:
+            binding.write(inputs, state)
+            for segment in segments:
+                plan.launch(segment)
+
+        touched = [plan.accesses(segment) for segment in segments]
+        binding.group.compute.enqueue(
+            work,
+            label=self._name,
+            reads=[access for reads, _ in touched for access in reads],
+            writes=[access for _, writes in touched for access in writes],
+        )
+        _finish(binding.group)
+        return [view.copy() if view.shape else view[()] for view in plan.fetch_arrays(0)]
+
+    def _draw(self, names: Sequence[str]) -> dict[str, int]:
+        """The counters of random ops for one run: each run gets the next one."""
+        with self._counters_lock:
+            state = {}
+            for name in names:
+                state[f"counter:{name}"] = count = self._counters.get(name, 0)
+                self._counters[name] = count + 1
+            return state
+
+    # Compiling --------------------------------------------------------------------------------
+
+    def _follow_graph(self) -> None:
+        """Looks at what was added to the graph; waits for running steps only if variables were."""
+        operations = self.graph.get_operations()
+        seen = self._graph_version
+        if seen < 0 or any(op.definition is VariableReference for op in operations[seen:]):
+            with self._variables.exclusive:
+                self._require_open()
+                self._grow()
+        else:
+            with self._cache.lock:
+                self._graph_version = max(self._graph_version, len(operations))
+
+    def _grow(self) -> None:
+        """Gives room to all variables of the graph; old addresses are forgotten. No step may be running."""
+        with self._cache.lock:
+            operations = self.graph.get_operations()
+            if self.container.grow(op for op in operations if op.definition is VariableReference):
+                self._layout_version += 1
+                self._cache.clear()
+            self._graph_version = len(operations)
+
+    def _step(self, elements: Sequence[Tensor | Operation], shapes: Mapping[Tensor, Extents]) -> Step:
+        def compiled() -> Step:
+            self._require_open()
+            feeds = {tensor: TensorSpec(shape, tensor.dtype) for tensor, shape in shapes.items()}
+            check_devices(elements, feeds, self.device.name)
+            executable = compile_step(elements, feeds, self.container.layout, backend_for(self.device))
+            return Step(executable, self._layout_version)
+
+        return self._cache.get((tuple(elements), frozenset(shapes.items())), compiled)
+
+    # Variables and life -----------------------------------------------------------------------
+
+    def load_variables(self, values: Mapping[str, Any]) -> None:
+        """Sets variables by name from arrays. Raises NotFoundError, InvalidArgumentError."""
+        with self._variables.exclusive:
+            self._require_open()
+            self._grow()
+            self.container.load(values)
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise FailedPreconditionError("the session is closed; make a new one")
+
+    @property
+    def closed(self) -> bool:
+        """Whether `close` was called."""
+        return self._closed
+
+    def close(self) -> None:
+        """Ends the session, when running steps are done, and gives its memory back; idempotent."""
+        with self._variables.exclusive:
+            if not self._closed:
+                self._closed = True
+                self._cache.close()
+                self.container.close()
+
+    def as_default(self) -> AbstractContextManager[Any]:
+        """Makes it the session that `eval` and `run` use, and its graph the default."""
+        stack = ExitStack()
+        stack.enter_context(self.graph.as_default())
+        stack.enter_context(default_session(self))
+        return stack
+
+    def __enter__(self) -> Session:
+        self._require_open()
+        self._stack.enter_context(self.as_default())
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._stack.close()
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<tb.Session {self._name} on {self.device.name.short}{' (closed)' if self._closed else ''}>"
+
+
+def _finish(group: StreamGroup) -> None:
+    """Waits for the step just enqueued; raises its error. Afterwards the stream is idle and usable."""
+    stream = group.compute
+    try:
+        stream.synchronize()
+    except BaseException:  # also of an interrupted wait: the step may still be at work in its memory
+        with suppress(Exception):
+            stream.synchronize()
+        with suppress(FailedPreconditionError):
+            stream.reset()
+        raise
