@@ -81,6 +81,16 @@ class Dataset:
         _, height, width, channels = self.images.shape
         return height, width, channels
 
+    def batch(
+        self, indices: NDArray[np.int64] | None = None
+    ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+        """The examples `indices` (int64 [n]; None: all) as new arrays, like those that `fill` writes."""
+        rows = np.arange(len(self)) if indices is None else np.asarray(indices)
+        images = np.empty((rows.size, *self.image_shape), np.float32)
+        labels = np.empty(rows.size, np.int64)
+        self.fill(rows, images, labels)
+        return images, labels
+
     def fill(
         self,
         indices: NDArray[np.int64],

@@ -1,0 +1,6 @@
+"""`python -m tensorbow` is the command line."""
+
+from tensorbow.cli import main
+
+if __name__ == "__main__":
+    main()

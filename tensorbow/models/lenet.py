@@ -1,0 +1,54 @@
+"""LeNet as TensorBow's table 5.1 has it: 1,111,946 parameters, 4.24 MB on 28x28x1 pictures, 10 classes."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from tensorbow.graph import Tensor, name_scope
+from tensorbow.models.model import Model, fan_in, image_extents
+from tensorbow.ops.arrays import reshape
+from tensorbow.ops.conv import conv2d
+from tensorbow.ops.elementwise import relu
+from tensorbow.ops.matmul import matmul
+from tensorbow.ops.nn import bias_add
+from tensorbow.ops.pooling import max_pool2d
+from tensorbow.ops.random import truncated_normal
+from tensorbow.variables import Variable
+
+
+class LeNet(Model):
+    """conv 5x5x32 valid, pool 2, conv 5x5x64 valid, pool 2, fc 1024, fc classes; ReLU between."""
+
+    name = "lenet"
+    learning_rate = 0.005
+
+    def logits(self, images: Tensor, classes: int) -> Tensor:
+        """[batch, classes] from images [batch, height, width, channels] of at least 16x16."""
+        channels = image_extents(images)[2]
+        hidden = _convolution("conv1", images, [5, 5, channels, 32])
+        hidden = _convolution("conv2", hidden, [5, 5, 32, 64])
+        features = math.prod(image_extents(hidden))
+        hidden = relu(_dense("fc1", reshape(hidden, [-1, features]), features, 1024))
+        return _dense("fc2", hidden, 1024, classes)
+
+
+def _convolution(name: str, images: Tensor, shape: list[int]) -> Tensor:
+    with name_scope(name):
+        filters, biases = _parameters(shape)
+        convolved = conv2d(images, filters, strides=1, padding="VALID")
+        return max_pool2d(relu(bias_add(convolved, biases)), ksize=2, strides=2, padding="VALID")
+
+
+def _dense(name: str, inputs: Tensor, features: int, units: int) -> Tensor:
+    with name_scope(name):
+        weights, biases = _parameters([features, units])
+        return bias_add(matmul(inputs, weights), biases)
+
+
+def _parameters(shape: list[int]) -> tuple[Variable, Variable]:
+    """Weights for ReLU layers (He et al., 2015), biases at zero."""
+    deviation = math.sqrt(2.0 / fan_in(shape))
+    weights = Variable(lambda: truncated_normal(shape, stddev=deviation), name="weights")
+    return weights, Variable(np.zeros(shape[-1:], np.float32), name="biases")

@@ -1,0 +1,65 @@
+"""What the trainer needs of a model."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tensorbow.errors import InvalidArgumentError
+from tensorbow.graph import Tensor
+from tensorbow.ops.elementwise import cast, equal
+from tensorbow.ops.losses import sparse_softmax_cross_entropy_with_logits
+from tensorbow.ops.reductions import argmax, reduce_mean, reduce_sum
+from tensorbow.specs import float32, int64
+
+
+@dataclass(frozen=True)
+class Heads:
+    """What a classifier's step is made of."""
+
+    loss: Tensor  # scalar: mean cross-entropy of the batch
+    correct: Tensor  # scalar float32: how many of the batch are right
+
+
+class Model(ABC):
+    """A classifier: a name, and a function that adds it to the default graph."""
+
+    name: str
+    learning_rate: float  # of one replica trained alone; see `default_learning_rate`
+
+    @abstractmethod
+    def logits(self, images: Tensor, classes: int) -> Tensor:
+        """[batch, classes] from images [batch, height, width, channels]; makes the variables."""
+
+    def default_learning_rate(self, replicas: int) -> float:
+        """The rate of each of several averaged replicas.
+
+        z moves once per `replicas` batches, by learning_rate * k / (k + 1) (DESIGN section 7), so
+        the rate has to rise with k; the square root is what held up over batch sizes and models.
+        """
+        return float(self.learning_rate * replicas**0.5)
+
+    def heads(self, images: Tensor, labels: Tensor, classes: int) -> Heads:
+        """Loss and number of right answers for labels int64 [batch]."""
+        logits = self.logits(images, classes)
+        losses = sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
+        right = equal(argmax(logits, 1, output_type=int64), labels)
+        return Heads(reduce_mean(losses), reduce_sum(cast(right, float32)))
+
+
+def image_extents(images: Tensor) -> tuple[int, int, int]:
+    """Height, width and channels. Raises InvalidArgumentError when they are not known."""
+    dims = images.spec.shape
+    if dims is None or len(dims) != 4 or None in dims[1:]:
+        raise InvalidArgumentError(f"images must be [batch, height, width, channels], got {images.spec}")
+    height, width, channels = (d for d in dims[1:] if d is not None)
+    return height, width, channels
+
+
+def fan_in(shape: Sequence[int]) -> int:
+    """Inputs per output of a filter [height, width, in, out] or matrix [in, out]."""
+    total = 1
+    for extent in shape[:-1]:
+        total *= extent
+    return total

@@ -1,0 +1,75 @@
+"""`metrics.jsonl`: one JSON object a line, in the order of events."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+from pathlib import Path
+from typing import Any
+
+from tensorbow.errors import DataLossError, ResourceExhaustedError
+from tensorbow.training.arrays_file import write_atomically
+
+
+class MetricsLog:
+    """Appends records to a file. Each has a `round`, so that a resumed run can drop what it repeats."""
+
+    def __init__(self, path: Path, resume_at: int | None = None, source: Path | None = None):
+        """resume_at: keep only the records up to that round; None: start an empty file.
+
+        source: the file they are taken from, if not `path` itself.
+        Raises ResourceExhaustedError, DataLossError.
+        """
+        self.path = path
+        kept: list[str] = []
+        if resume_at is not None:
+            kept = [line for line in _lines(source or path) if _round_of(line) <= resume_at]
+        write_atomically(path, "".join(f"{line}\n" for line in kept).encode())
+
+    def append(self, record: dict[str, Any]) -> None:
+        """Adds a record, with null for what is not finite; it is on disk when the method returns.
+
+        Raises ResourceExhaustedError; the records before it are then whole.
+        """
+        line = json.dumps({name: finite_or_none(value) for name, value in record.items()}) + "\n"
+        try:
+            with open(self.path, "ab") as file:
+                before = file.tell()
+                try:
+                    file.write(line.encode())
+                    file.flush()
+                    os.fsync(file.fileno())
+                except OSError:
+                    with contextlib.suppress(OSError):
+                        os.truncate(self.path, before)
+                    raise
+        except OSError as error:
+            raise ResourceExhaustedError(
+                f"cannot write {self.path}: {error.strerror or error}; free space; "
+                "what was saved before is untouched"
+            ) from error
+
+
+def finite_or_none(value: Any) -> Any:
+    """None for NaN and infinity, which JSON does not have; anything else as it is."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace").splitlines()
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise DataLossError(f"cannot read {path}: {error.strerror or error}") from error
+
+
+def _round_of(line: str) -> float:
+    """The round of a record; infinite for a line cut short, which is thus dropped."""
+    try:
+        round = json.loads(line)["round"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return math.inf
+    return round if type(round) is int else math.inf

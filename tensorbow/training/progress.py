@@ -1,0 +1,99 @@
+"""What a person sees while a model trains: a live bar in a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+SMOOTHING = 0.98  # of loss and accuracy, per task
+REFRESH_S = 0.1  # the bar's figures are computed no more often
+
+
+class TrainingProgress:
+    """Shows loss, accuracy and images/s; without a console, nothing.
+
+    Output that cannot be written (its reader is gone, the disk is full) never breaks the training: it sets
+    `failure`, and the trainer stops at the end of the round.
+    """
+
+    def __init__(self, console: Console | None = None):
+        self._console = console
+        self._bar: Progress | None = None
+        self._task: Any = None
+        self._loss = self._accuracy = 0.0
+        self._weight = 0.0
+        self._images = 0
+        self._started = self._shown = 0.0
+        self.failure: OSError | None = None
+
+    def start(self, epochs: int, rounds_per_epoch: int, first_round: int) -> None:
+        """Begins a run of `epochs` in all, at a round."""
+        console = self._console
+        if console is None or not console.is_terminal or console.is_dumb_terminal:
+            return
+        self._bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[figures]}"),
+            TimeRemainingColumn(),
+            console=console,
+            transient=True,
+            refresh_per_second=4,
+        )
+        self._bar.start()
+        total = epochs * rounds_per_epoch
+        self._task = self._bar.add_task("round", total=total, completed=first_round, figures="")
+
+    def resume_clock(self) -> None:
+        """Training goes on after a pause (an evaluation, a checkpoint): restarts the rate."""
+        self._images = 0
+        self._started = time.perf_counter()
+
+    def task(self, loss: float, accuracy: float, images: int) -> None:
+        """One learning task has ended. A loss that is not finite counts as no loss."""
+        self._images += images
+        if math.isfinite(loss):
+            self._weight = SMOOTHING * self._weight + 1
+            self._loss += (loss - self._loss) / self._weight
+            self._accuracy += (accuracy - self._accuracy) / self._weight
+
+    def round(self, finished: int) -> None:
+        """All tasks of a round have ended; `finished` rounds in all."""
+        now = time.perf_counter()
+        if self._bar is None or now - self._shown < REFRESH_S:
+            return
+        self._shown = now
+        seconds = now - self._started
+        rate = self._images / seconds if seconds > 0 else 0.0
+        figures = f"loss {self._loss:.4f}  accuracy {self._accuracy:6.2%}  {rate:,.0f} images/s"
+        self._bar.update(self._task, completed=finished, figures=figures)
+
+    def line(self, text: str) -> None:
+        """A line that stays, without control characters, whatever the text holds."""
+        if self._console is None or self.failure is not None:
+            return
+        text = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+        try:
+            self._console.print(text, highlight=False, markup=False, soft_wrap=True)
+        except OSError as error:
+            self._fail(error)
+        except SystemExit:  # what rich makes of a broken pipe
+            self._fail(BrokenPipeError("nobody reads standard output any more"))
+
+    def _fail(self, error: OSError) -> None:
+        self.failure = error
+        self._bar = None
+
+    def stop(self) -> None:
+        """Takes the bar away."""
+        bar, self._bar = self._bar, None
+        if bar is not None:
+            try:
+                bar.stop()
+            except (OSError, SystemExit):
+                self._fail(OSError("the terminal is gone"))

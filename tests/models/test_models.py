@@ -1,0 +1,139 @@
+"""The shipped models: TensorBow's table 5.1, shapes, gradients, initial values."""
+
+import math
+
+import numpy as np
+import pytest
+
+import tensorbow as tb
+from tensorbow.compiler import VariableLayout
+from tensorbow.errors import InvalidArgumentError
+from tensorbow.kernels import Region
+from tensorbow.models import MODELS, get_model
+
+
+@pytest.fixture(autouse=True)
+def graph():
+    with tb.Graph().as_default() as graph:
+        yield graph
+
+
+def inputs(*extents):
+    return tb.placeholder(tb.float32, [None, *(extents or (28, 28, 1))]), tb.placeholder(tb.int64, [None])
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters", "size", "unit"),
+    [("logreg", 7_850, "0.0314", 1e6), ("lenet", 1_111_946, "4.24", 2**20)],
+)
+def test_parameters_and_sizes_of_table_5_1(graph, name, parameters, size, unit):
+    images, labels = inputs()
+    get_model(name).heads(images, labels, 10)
+    count = sum(math.prod(v.shape) for v in tb.trainable_variables())
+    assert count == parameters
+    digits = len(size.partition(".")[2])
+    assert f"{count * 4 / unit:.{digits}f}" == size
+    layout = VariableLayout.of_graph(graph)
+    assert sum(ref.nbytes for ref in layout.flat(Region.WEIGHTS)) == parameters * 4
+
+
+def test_the_layers_of_lenet():
+    images, labels = inputs()
+    get_model("lenet").heads(images, labels, 10)
+    assert {v.op.name: v.shape.as_list() for v in tb.trainable_variables()} == {
+        "conv1/weights": [5, 5, 1, 32],
+        "conv1/biases": [32],
+        "conv2/weights": [5, 5, 32, 64],
+        "conv2/biases": [64],
+        "fc1/weights": [1024, 1024],
+        "fc1/biases": [1024],
+        "fc2/weights": [1024, 10],
+        "fc2/biases": [10],
+    }
+
+
+@pytest.mark.parametrize("name", sorted(MODELS))
+def test_heads(name):
+    images, labels = inputs()
+    heads = get_model(name).heads(images, labels, 10)
+    assert (heads.loss.shape, heads.correct.shape, heads.correct.dtype) == ([], [], tb.float32)
+    tb.set_random_seed(1)
+    random = np.random.default_rng(0)
+    with tb.Session() as session:
+        session.run(tb.global_variables_initializer())
+        for batch_size in (1, 5, 32):
+            feeds = {
+                images: random.random((batch_size, 28, 28, 1)),
+                labels: random.integers(0, 10, batch_size),
+            }
+            loss, correct = session.run([heads.loss, heads.correct], feeds)
+            assert 0.5 < loss < 10
+            assert 0 <= correct <= batch_size
+            assert correct == int(correct)
+
+
+@pytest.mark.parametrize("name", sorted(MODELS))
+def test_training_learns_a_batch_by_heart(name):
+    tb.set_random_seed(3)
+    images, labels = inputs()
+    heads = get_model(name).heads(images, labels, 10)
+    update = tb.train.MomentumOptimizer(0.01, 0.9).minimize(heads.loss)
+    random = np.random.default_rng(0)
+    feeds = {images: random.random((8, 28, 28, 1)), labels: random.integers(0, 10, 8)}
+    with tb.Session() as session:
+        session.run(tb.global_variables_initializer())
+        first = session.run(heads.loss, feeds)
+        for _ in range(40):
+            session.run(update, feeds)
+        assert session.run(heads.loss, feeds) < 0.2 * first
+        assert session.run(heads.correct, feeds) == 8
+
+
+def test_logistic_regression_starts_at_even_odds():
+    images, labels = inputs()
+    heads = get_model("logreg").heads(images, labels, 10)
+    with tb.Session() as session:
+        session.run(tb.global_variables_initializer())
+        loss = session.run(heads.loss, {images: np.ones((3, 28, 28, 1)), labels: [1, 2, 3]})
+        assert loss == pytest.approx(math.log(10))
+
+
+def test_initial_values_follow_the_seed_and_the_layers_width():
+    values = []
+    for seed in (1, 1, 2):
+        with tb.Graph().as_default():
+            tb.set_random_seed(seed)
+            images, labels = inputs()
+            get_model("lenet").heads(images, labels, 10)
+            with tb.Session() as session:
+                session.run(tb.global_variables_initializer())
+                values.append({v.op.name: session.run(v) for v in tb.global_variables()})
+    assert all(np.array_equal(values[0][n], values[1][n]) for n in values[0])
+    assert not np.array_equal(values[0]["fc1/weights"], values[2]["fc1/weights"])
+    assert not values[0]["fc1/biases"].any()
+    for name, fan_in in (("conv2/weights", 800), ("fc1/weights", 1024)):
+        truncated = 0.8796  # the standard deviation of a normal cut at two of its own
+        assert values[0][name].std() == pytest.approx(truncated * math.sqrt(2 / fan_in), rel=0.02)
+
+
+def test_other_pictures_and_classes():
+    images, _ = inputs(32, 36, 3)
+    logits = get_model("lenet").logits(images, 7)
+    assert logits.shape == [None, 7]
+    assert get_model("logreg").logits(images, 7).shape == [None, 7]
+
+
+def test_what_is_no_picture():
+    with pytest.raises(InvalidArgumentError, match=r"images must be \[batch, height, width, channels\]"):
+        get_model("lenet").logits(tb.placeholder(tb.float32, [None, 784]), 10)
+    with pytest.raises(InvalidArgumentError, match=r"images must be .* got float32\[\?, \?, 28, 1\]"):
+        get_model("logreg").logits(tb.placeholder(tb.float32, [None, None, 28, 1]), 10)
+    with pytest.raises(InvalidArgumentError, match="unknown model 'alexnet'; choose one of logreg, lenet"):
+        get_model("alexnet")
+
+
+def test_rates_rise_with_the_replicas():
+    model = get_model("lenet")
+    rates = [model.default_learning_rate(k) for k in (1, 2, 4)]
+    assert rates == sorted(rates)
+    assert rates[0] == model.learning_rate

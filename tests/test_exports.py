@@ -1,0 +1,110 @@
+"""What is public is what is re-exported: `__all__` agrees with it; importing the library stays light."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import allocators
+import scheduler
+import tensorbow
+
+ROOT = Path(tensorbow.__file__).resolve().parent.parent
+
+
+def public_packages() -> list[str]:
+    """All packages, and the facades that are modules."""
+    names = ["tensorbow", "tensorbow.nn", "tensorbow.train"]
+    for package in (allocators, scheduler, tensorbow):
+        names.append(package.__name__)
+        found = pkgutil.iter_modules(package.__path__, f"{package.__name__}.")
+        names += [module.name for module in found if module.ispkg]
+    return sorted(set(names))
+
+
+def is_private_or_module(module: ModuleType, name: str) -> bool:
+    return name.startswith("_") or isinstance(getattr(module, name), ModuleType)
+
+
+def from_here(module: ModuleType, name: str) -> bool:
+    """Whether a name of a package is one of this project's: typing's and NumPy's names are not."""
+    value = getattr(module, name)
+    home = getattr(value, "__module__", None)
+    return isinstance(home, str) and home.partition(".")[0] in ("allocators", "scheduler", "tensorbow")
+
+
+def rank(name: str) -> tuple[int, str]:
+    """Constants, then classes, then the rest, each by name: the order the linter keeps."""
+    return (0 if name.isupper() else 1 if name[0].isupper() else 2, name)
+
+
+@pytest.mark.parametrize("name", public_packages())
+def test_all_agrees_with_what_is_there(name):
+    module = importlib.import_module(name)
+    public = module.__all__
+    assert list(public) == sorted(set(public), key=rank), (
+        f"{name}.__all__ is not sorted, or says something twice"
+    )
+    missing = [entry for entry in public if not hasattr(module, entry)]
+    assert not missing, f"{name}.__all__ names what is not there: {missing}"
+    later = getattr(module, "_LATER", {})
+    hidden = [
+        entry
+        for entry in dir(module)
+        if entry not in public
+        and entry not in later
+        and not is_private_or_module(module, entry)
+        and from_here(module, entry)
+    ]
+    assert not hidden, f"{name} has public names that are not in __all__: {hidden}"
+
+
+def test_every_export_has_a_docstring():
+    for name in public_packages():
+        module = importlib.import_module(name)
+        for entry in module.__all__:
+            value = getattr(module, entry)
+            if callable(value) and not isinstance(value, type(tensorbow.float32)):
+                assert value.__doc__, f"{name}.{entry} has no docstring"
+
+
+def test_names_of_upper_layers_load_on_first_use():
+    for name in tensorbow._LATER:
+        assert getattr(tensorbow, name) is not None
+    with pytest.raises(AttributeError, match="module 'tensorbow' has no attribute 'Sesion'"):
+        tensorbow.Sesion  # noqa: B018
+
+
+def loaded_by(statement: str) -> set[str]:
+    """The top-level modules that are there after a statement in a new process."""
+    program = f"{statement}\nimport sys\nprint(*{{name.partition('.')[0] for name in sys.modules}})"
+    result = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    return set(result.stdout.split())
+
+
+def test_importing_the_library_loads_nothing_heavy():
+    loaded = loaded_by("import tensorbow")
+    heavy = {"cupy", "llvmlite", "sklearn", "scipy", "matplotlib", "typer", "rich", "scheduler"}
+    assert not loaded & heavy
+    assert "numpy" in loaded
+
+
+def test_training_in_a_session_loads_nothing_heavy():
+    loaded = loaded_by(
+        "import tensorbow as tb\n"
+        "with tb.Session() as session: session.run(tb.constant(1.0) + tb.random_uniform([2]))"
+    )
+    assert not loaded & {"cupy", "llvmlite", "sklearn", "scipy", "matplotlib"}
+
+
+def test_allocators_stand_alone():
+    loaded = loaded_by("import allocators")
+    assert not loaded & {"numpy", "tensorbow"}

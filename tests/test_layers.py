@@ -1,0 +1,252 @@
+"""The imports of every file, read with `ast`, go only down the list of DESIGN section 3.
+
+Imports inside functions and under `TYPE_CHECKING` count like any other for the layers: a name of an
+upper layer is one wherever it stands. For cycles those under `TYPE_CHECKING` do not count, as they never
+run, and those inside functions do, but for the few that are listed here with their reason.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGES = ("allocators", "tensorbow", "scheduler", "replicator")
+
+# From the top down. A row's members do not import one another, unless `SIDEWAYS` says so.
+LAYERS = (
+    ("tensorbow.cli",),
+    ("replicator",),
+    ("scheduler",),
+    ("tensorbow.models", "tensorbow.data", "tensorbow.training"),
+    ("tensorbow.runtime",),
+    ("tensorbow.compiler",),
+    ("tensorbow.kernels",),
+    ("tensorbow.optimizers",),
+    ("tensorbow.variables", "tensorbow.gradients"),
+    ("tensorbow.ops",),
+    ("tensorbow.graph",),
+    ("tensorbow.devices",),
+    ("tensorbow.specs", "tensorbow.errors", "tensorbow.tracing"),
+    ("allocators",),
+)
+SIDEWAYS = {("tensorbow.specs", "tensorbow.errors")}
+FACADES = {"tensorbow", "tensorbow.nn", "tensorbow.train"}
+ENTRIES = {"tensorbow.__main__"}  # `python -m`: above everything
+
+EXTERNAL = {
+    "allocators": set(),
+    "tensorbow.errors": set(),
+    "tensorbow.tracing": set(),
+    "tensorbow.devices": {"numpy", "threadpoolctl"},
+    "tensorbow.data": {"numpy", "sklearn"},
+    "tensorbow.training": {"numpy", "safetensors", "rich"},
+    "tensorbow.cli": {"numpy", "typer", "click", "rich", "yaml"},
+    "scheduler": {"numpy", "yaml"},
+    "tensorbow": set(),  # the facade itself
+}
+ONLY_INSIDE_FUNCTIONS = {"sklearn", "cupy", "llvmlite", "matplotlib"}  # heavy, and not always installed
+
+# Imports inside functions that would close a cycle at import time, and why they may stay.
+LAZY = {
+    ("tensorbow.graph.definition", "tensorbow.graph.build"): "an OpDef is called, but is made of less",
+    ("tensorbow.cli.program", "tensorbow.cli.app"): "signals are handled before anything heavy is loaded",
+}
+BY_NAME = {
+    "tensorbow": "the facade's table of names of upper layers",
+    "tensorbow.data.digits": "scikit-learn, which has no types and need not be installed",
+}
+
+
+class Import(NamedTuple):
+    """One imported module, as far as the statement names it."""
+
+    target: str
+    line: int
+    in_function: bool
+    for_types: bool
+
+
+def files() -> list[Path]:
+    return sorted(p for package in PACKAGES for p in (ROOT / package).rglob("*.py"))
+
+
+def module_of(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+@cache
+def modules() -> dict[str, Path]:
+    return {module_of(path): path for path in files()}
+
+
+@cache
+def imports(module: str) -> tuple[Import, ...]:
+    path = modules()[module]
+    package = module if path.name == "__init__.py" else module.rpartition(".")[0]
+    return tuple(walk(ast.parse(path.read_text()), package, False, False))
+
+
+def walk(node: ast.AST, package: str, in_function: bool, for_types: bool) -> Iterator[Import]:
+    if isinstance(node, ast.Import):
+        for alias in node.names:
+            yield Import(alias.name, node.lineno, in_function, for_types)
+    elif isinstance(node, ast.ImportFrom):
+        base = node.module or ""
+        if node.level:
+            parents = package.split(".")[: len(package.split(".")) - node.level + 1]
+            base = ".".join([*parents, base] if base else parents)
+        for alias in node.names:
+            name = f"{base}.{alias.name}"
+            yield Import(name if name in modules() else base, node.lineno, in_function, for_types)
+    elif isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+        for child in node.body:
+            yield from walk(child, package, in_function, True)
+        for child in node.orelse:
+            yield from walk(child, package, in_function, for_types)
+    else:
+        inside = in_function or isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda))
+        for child in ast.iter_child_nodes(node):
+            yield from walk(child, package, inside, for_types)
+
+
+def unit_of(module: str) -> str | None:
+    """The member of LAYERS a module belongs to."""
+    names = [name for row in LAYERS for name in row]
+    return next((n for n in names if module == n or module.startswith(f"{n}.")), None)
+
+
+def rank(unit: str) -> int:
+    return next(i for i, row in enumerate(LAYERS) if unit in row)
+
+
+def is_own(target: str) -> bool:
+    return target.partition(".")[0] in PACKAGES
+
+
+def test_every_module_has_a_layer_or_is_a_facade():
+    homeless = [m for m in modules() if unit_of(m) is None and m not in FACADES | ENTRIES]
+    assert not homeless, f"add these to DESIGN section 3 and to LAYERS: {homeless}"
+
+
+@pytest.mark.parametrize("module", sorted(modules()))
+def test_imports_go_only_down(module):
+    unit = unit_of(module)
+    if unit is None:
+        return
+    wrong = []
+    for item in imports(module):
+        if not is_own(item.target):
+            continue
+        target = unit_of(item.target)
+        if target is None:
+            wrong.append(f"line {item.line}: {item.target} is a facade, for users only")
+        elif target != unit and rank(target) <= rank(unit) and (unit, target) not in SIDEWAYS:
+            wrong.append(f"line {item.line}: {item.target} is not below {unit}")
+    if unit == "tensorbow.cli":
+        wrong = [text for text in wrong if "facade" not in text]
+    assert not wrong, f"{module}: {'; '.join(wrong)}"
+
+
+@pytest.mark.parametrize("module", sorted(modules()))
+def test_external_dependencies(module):
+    allowed = EXTERNAL.get(unit_of(module) or "tensorbow", {"numpy"})
+    for item in imports(module):
+        top = item.target.partition(".")[0]
+        if is_own(item.target) or top in sys.stdlib_module_names:
+            continue
+        assert top in allowed, f"{module}, line {item.line}: {top} is not a dependency of this package"
+        if top in ONLY_INSIDE_FUNCTIONS:
+            assert item.in_function, f"{module}, line {item.line}: import {top} where it is used"
+
+
+def test_nothing_is_imported_by_its_name_in_a_string():
+    """What `ast` does not see."""
+    found = {
+        module
+        for module, path in modules().items()
+        if any(word in path.read_text() for word in ("import_module(", "__import__(", "exec(", "runpy"))
+    }
+    assert found == set(BY_NAME)
+
+
+def cycles(edges: dict[str, set[str]]) -> list[list[str]]:
+    """Strongly connected modules, by Tarjan's algorithm."""
+    number: dict[str, int] = {}
+    low: dict[str, int] = {}
+    stack: list[str] = []
+    found: list[list[str]] = []
+
+    def visit(node: str) -> None:
+        number[node] = low[node] = len(number)
+        stack.append(node)
+        for other in sorted(edges[node]):
+            if other not in number:
+                visit(other)
+                low[node] = min(low[node], low[other])
+            elif other in stack:
+                low[node] = min(low[node], number[other])
+        if low[node] == number[node]:
+            place = stack.index(node)
+            component = stack[place:]
+            del stack[place:]
+            if len(component) > 1 or node in edges[node]:
+                found.append(sorted(component))
+
+    for node in sorted(edges):
+        if node not in number:
+            visit(node)
+    return found
+
+
+def test_modules_do_not_import_in_circles():
+    edges = {
+        module: {
+            item.target
+            for item in imports(module)
+            if item.target in modules() and not item.for_types and (module, item.target) not in LAZY
+        }
+        for module in modules()
+    }
+    assert not cycles(edges)
+
+
+def test_the_lazy_imports_that_are_listed_are_there():
+    for module, target in LAZY:
+        items = [item for item in imports(module) if item.target == target]
+        assert items, f"{module} does not import {target} any more: take it off the list"
+        assert all(item.in_function for item in items)
+
+
+def test_this_test_finds_what_it_looks_for():
+    source = """
+from __future__ import annotations
+import os.path
+from typing import TYPE_CHECKING
+if TYPE_CHECKING:
+    from tensorbow.runtime import Session
+else:
+    import numpy
+class A:
+    def f(self):
+        from .locks import SharedLock
+        from ..specs import DType
+"""
+    found = list(walk(ast.parse(source), "tensorbow.runtime", False, False))
+    assert [(i.target, i.in_function, i.for_types) for i in found] == [
+        ("__future__", False, False),
+        ("os.path", False, False),
+        ("typing", False, False),
+        ("tensorbow.runtime", False, True),
+        ("numpy", False, False),
+        ("tensorbow.runtime.locks", True, False),
+        ("tensorbow.specs", True, False),
+    ]
+    assert cycles({"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": {"d"}}) == [["b", "c"], ["d"]]

@@ -1,0 +1,182 @@
+from __future__ import annotations
+
+import errno
+import json
+import os
+import struct
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from safetensors.numpy import load_file
+
+from tensorbow.errors import DataLossError, NotFoundError, ResourceExhaustedError
+from tensorbow.training import arrays_file, load_arrays, save_arrays, write_atomically
+
+ARRAYS = {
+    "weights": np.arange(6, dtype=np.float32).reshape(2, 3),
+    "step": np.array(3, np.int64),
+    "nothing": np.zeros((0, 4), np.uint8),
+    "flags": np.array([True, False]),
+    "sliced": np.arange(10, dtype=np.float64)[::2],
+}
+METADATA = {"round": 3, "nested": [1, {"x": None}], "rate": 0.1}
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    path = tmp_path / "arrays.safetensors"
+    save_arrays(path, ARRAYS, METADATA)
+    return path
+
+
+def test_what_is_saved_is_loaded(saved: Path) -> None:
+    arrays, metadata = load_arrays(saved)
+    assert metadata == METADATA
+    assert arrays.keys() == ARRAYS.keys()
+    for name, array in ARRAYS.items():
+        assert arrays[name].dtype == array.dtype
+        assert arrays[name].shape == array.shape
+        np.testing.assert_array_equal(arrays[name], array)
+
+
+def test_other_programs_read_the_file(saved: Path) -> None:
+    arrays = load_file(saved)
+    for name, array in ARRAYS.items():
+        np.testing.assert_array_equal(arrays[name], array)
+
+
+def test_equal_content_gives_equal_bytes(saved: Path, tmp_path: Path) -> None:
+    save_arrays(tmp_path / "again", dict(reversed(ARRAYS.items())), METADATA)
+    assert (tmp_path / "again").read_bytes() == saved.read_bytes()
+
+
+def test_no_temporary_file_is_left(saved: Path) -> None:
+    assert [path.name for path in saved.parent.iterdir()] == [saved.name]
+
+
+@settings(max_examples=400, deadline=None)
+@given(data=st.data())
+def test_a_damaged_file_is_never_taken_for_a_sound_one(
+    data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("damage")
+    path = folder / "arrays"
+    save_arrays(path, ARRAYS, METADATA)
+    good = path.read_bytes()
+    damaged = bytearray(good)
+    for _ in range(data.draw(st.integers(1, 3))):
+        at = data.draw(st.integers(0, max(0, len(damaged) - 1)))
+        kind = data.draw(st.sampled_from(["cut", "flip", "insert", "delete", "json"]))
+        if kind == "cut":
+            del damaged[at:]
+        elif kind == "flip" and damaged:
+            damaged[at] ^= data.draw(st.integers(1, 255))
+        elif kind == "insert":
+            damaged[at:at] = data.draw(st.binary(max_size=9))
+        elif kind == "delete":
+            del damaged[at : at + data.draw(st.integers(1, 5))]
+        elif damaged:
+            damaged[at] = data.draw(st.sampled_from(list(b'0123456789-[]{}",:eE.n')))
+    path.write_bytes(damaged)
+    if bytes(damaged) == good:
+        return
+    with pytest.raises(DataLossError) as caught:
+        load_arrays(path)
+    assert "\n" not in str(caught.value)
+
+
+def crafted(header: Any, body: bytes = b"", size: int | None = None) -> bytes:
+    text = header if isinstance(header, bytes) else json.dumps(header).encode()
+    return struct.pack("<Q", len(text) if size is None else size) + text + body
+
+
+def with_array(**entry: Any) -> dict[str, Any]:
+    described = {"format": arrays_file.FORMAT, "crc32": 0, "metadata": {}}
+    return {"__metadata__": {arrays_file.KEY: json.dumps(described)}, "a": entry}
+
+
+HOSTILE = {
+    "empty": b"",
+    "header larger than memory": crafted({}, size=2**63),
+    "no header": crafted(b"", size=0),
+    "deep list": crafted(b"[" * 100_000),
+    "deep object": crafted(b'{"a":' * 100_000),
+    "deep metadata": crafted({"__metadata__": {arrays_file.KEY: "[" * 100_000}}),
+    "no text": crafted(b"\xff\xfe"),
+    "a list": crafted([]),
+    "NaN": crafted(b'{"a":NaN}'),
+    "a number of many digits": crafted(b'{"a":1' + b"0" * 10_000 + b"}"),
+    "metadata a list": crafted({"__metadata__": [1]}),
+    "metadata no text": crafted({"__metadata__": {arrays_file.KEY: 3}}),
+    "another program's": crafted({}),
+    "overflowing shape": crafted(with_array(dtype="F32", shape=[2**62, 4], data_offsets=[0, 2**66])),
+    "huge and empty": crafted(with_array(dtype="F32", shape=[2**62, 0], data_offsets=[0, 0])),
+    "too many axes": crafted(with_array(dtype="F32", shape=[0] * 70, data_offsets=[0, 0])),
+    "negative": crafted(with_array(dtype="U8", shape=[-1], data_offsets=[0, 1]), b"a"),
+    "bool extent": crafted(with_array(dtype="U8", shape=[True], data_offsets=[0, 1]), b"a"),
+    "offsets backwards": crafted(with_array(dtype="U8", shape=[1], data_offsets=[1, 0]), b"a"),
+    "bytes nobody owns": crafted(with_array(dtype="U8", shape=[1], data_offsets=[0, 1]), b"abc"),
+    "unknown dtype": crafted(with_array(dtype="BF16", shape=[1], data_offsets=[0, 2]), b"ab"),
+    "dtype a list": crafted(with_array(dtype=["U8"], shape=[1], data_offsets=[0, 1]), b"a"),
+    "bool of 98": crafted(with_array(dtype="BOOL", shape=[1], data_offsets=[0, 1]), b"b"),
+    "strange entry": crafted({"a\nb\x1b[31m": 3}),
+    "twice": crafted(b'{"a":1,"a":2}'),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_files(name: str, tmp_path: Path) -> None:
+    path = tmp_path / "hostile"
+    path.write_bytes(HOSTILE[name])
+    with pytest.raises(DataLossError) as caught:
+        load_arrays(path)
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 500 + len(str(path))
+
+
+def test_a_missing_file_a_folder_a_pipe_and_a_device(tmp_path: Path) -> None:
+    with pytest.raises(NotFoundError, match="there is no file"):
+        load_arrays(tmp_path / "none")
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path, tmp_path / "pipe", Path("/dev/zero"), Path("a\0b")):
+        with pytest.raises(DataLossError):
+            load_arrays(path)
+
+
+def test_a_file_larger_than_memory_is_not_read(tmp_path: Path) -> None:
+    with open(tmp_path / "sparse", "wb") as file:
+        file.truncate(1 << 43)
+    with pytest.raises(ResourceExhaustedError, match="does not fit into memory"):
+        load_arrays(tmp_path / "sparse")
+
+
+def test_a_full_disk_leaves_the_earlier_file(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = saved.read_bytes()
+
+    def full(handle: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(ResourceExhaustedError, match="No space left on device; free space or"):
+        save_arrays(saved, ARRAYS, {"round": 4})
+    assert saved.read_bytes() == before
+    assert [path.name for path in saved.parent.iterdir()] == [saved.name]
+
+
+def test_an_interrupted_write_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(handle: int) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "fsync", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        write_atomically(tmp_path / "file", b"content")
+    assert not list(tmp_path.iterdir())
+
+
+def test_metadata_that_json_does_not_have_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="JSON"):
+        save_arrays(tmp_path / "file", {}, {"loss": float("nan")})

@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+
+import pytest
+from rich.console import Console
+
+from tensorbow.training import TrainingProgress
+
+
+def work(progress: TrainingProgress) -> None:
+    progress.start(epochs=2, rounds_per_epoch=10, first_round=0)
+    progress.resume_clock()
+    for round in range(20):
+        progress.task(0.25, 0.5, 16)
+        progress.task(float("nan"), 0.0, 16)
+        progress.round(round + 1)
+    progress.line("epoch 1 [bold]as it is[/bold] \x1b[31m\n")
+    progress.stop()
+
+
+def test_plain_lines_elsewhere_than_in_a_terminal() -> None:
+    out = io.StringIO()
+    work(TrainingProgress(Console(file=out)))
+    assert out.getvalue() == "epoch 1 [bold]as it is[/bold] \\x1b[31m\\n\n"
+
+
+def test_a_long_line_is_not_broken() -> None:
+    out = io.StringIO()
+    TrainingProgress(Console(file=out, width=20)).line("word " * 30)
+    assert out.getvalue().count("\n") == 1
+
+
+def test_a_live_bar_in_a_terminal() -> None:
+    out = io.StringIO()
+    console = Console(
+        file=out, force_terminal=True, width=120, _environ={"TERM": "xterm"}, legacy_windows=False
+    )
+    work(TrainingProgress(console))
+    shown = out.getvalue()
+    for part in ("loss 0.2500", "images/s", "/20", "epoch 1"):
+        assert part in shown
+
+
+def test_a_dumb_terminal_gets_plain_lines() -> None:
+    out = io.StringIO()
+    work(TrainingProgress(Console(file=out, force_terminal=True, width=200, _environ={"TERM": "dumb"})))
+    assert out.getvalue() == "epoch 1 [bold]as it is[/bold] \\x1b[31m\\n\n"
+
+
+def test_without_a_console_nothing_is_shown() -> None:
+    work(TrainingProgress())
+
+
+@pytest.mark.parametrize("target", ["closed pipe", "full disk"])
+def test_output_that_cannot_be_written_is_remembered_not_raised(target: str) -> None:
+    if target == "full disk":
+        file = os.fdopen(os.open("/dev/full", os.O_WRONLY), "w", buffering=1)
+    else:
+        reading, writing = os.pipe()
+        os.close(reading)
+        file = os.fdopen(writing, "w", buffering=1)
+        file.fileno = lambda: os.open(os.devnull, os.O_WRONLY)  # type: ignore[method-assign]  # rich closes over it
+    progress = TrainingProgress(Console(file=file))
+    progress.line("one")
+    progress.line("two")
+    assert isinstance(progress.failure, OSError)
+    with contextlib.suppress(OSError):
+        file.close()
