@@ -1,0 +1,33 @@
+"""The scheduler: replicas on streams, learning and synchronisation tasks, model averaging.
+
+`LearningEngine` trains replicas of a `StepProgram`; `Trainer` adds data, evaluation and checkpoints.
+"""
+
+from scheduler.batches import BatchSource, DatasetBatches, ReadyBatch
+from scheduler.classifier import build_program
+from scheduler.config import TrainingConfig
+from scheduler.engine import LearningEngine, TaskResult
+from scheduler.evaluation import Evaluation, Evaluator
+from scheduler.options import SYNCS, Synchronisation
+from scheduler.state import SchedulerState
+from scheduler.step import StepProgram
+from scheduler.tally import TrainingResult
+from scheduler.trainer import Trainer
+
+__all__ = [
+    "SYNCS",
+    "BatchSource",
+    "DatasetBatches",
+    "Evaluation",
+    "Evaluator",
+    "LearningEngine",
+    "ReadyBatch",
+    "SchedulerState",
+    "StepProgram",
+    "Synchronisation",
+    "TaskResult",
+    "Trainer",
+    "TrainingConfig",
+    "TrainingResult",
+    "build_program",
+]

@@ -1,0 +1,194 @@
+"""Synchronous model averaging as plan segments: the replica's side and z's side (DESIGN section 7).
+
+z and the corrections have `slots` = staleness + 1 flat copies each. The n-th averaging reads z from
+slot n mod slots (that is z of averaging n - slots), leaves corrections in that slot, and writes the
+new z over it when all its readers are done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from tensorbow.compiler import VariableLayout
+from tensorbow.graph import OpDef
+from tensorbow.kernels import Backend, Executable, Group, Ref, Region, Segment
+from tensorbow.ops.averaging import SmaClear, SmaCorrect, SmaDifference, SmaMove, SmaSum
+from tensorbow.ops.definition import kernel_for
+from tensorbow.ops.state import Assign
+from tensorbow.specs import float64, int64
+
+# Segments of a replica's executable; slot j's averaging update and restart follow at these places.
+SEGMENT_GRADIENT, SEGMENT_UPDATE = 0, 1
+FIRST_AVERAGING = 2
+
+
+def averaging_segment(slot: int) -> int:
+    """Place of the update segment that averages through a slot."""
+    return FIRST_AVERAGING + 2 * slot
+
+
+def restart_segment(slot: int) -> int:
+    """Place of the segment that sets w = z from a slot."""
+    return FIRST_AVERAGING + 2 * slot + 1
+
+
+def with_averaging(
+    executable: Executable, layout: VariableLayout, backend: Backend, slots: int, clear_velocity: bool
+) -> Executable:
+    """Adds to a step, per slot, an update segment with averaging and a restart segment."""
+    if not slots:
+        return executable
+    gradient, update = executable.segments
+    stride = layout.region_nbytes[Region.WEIGHTS]
+    state = dict(executable.state)
+    state_nbytes = executable.region_nbytes[Region.STATE]
+    state["alpha"] = Ref(Region.STATE, state_nbytes, (), float64)
+    scalars = (("alpha", state["alpha"]), ("status", state["status"]))
+    segments = [gradient, update]
+    for slot in range(slots):
+        before, after, again = [], [], []
+        for weights in _floating(layout):
+            central = _at(weights, Region.CENTRAL, slot * stride)
+            correction = _at(weights, Region.CORRECTIONS, slot * stride)
+            before.append(
+                _group(
+                    SmaDifference,
+                    backend,
+                    (weights, central),
+                    outputs=(correction,),
+                    state=scalars,
+                    note="c = alpha * (w - z), with w from before the update",
+                )
+            )
+            after.append(_group(SmaCorrect, backend, (weights, correction), writes=(weights,), note="w -= c"))
+            again.append(_assign(backend, weights, central, "w = z"))
+        if clear_velocity:
+            again.extend(
+                _group(SmaClear, backend, (ref,), writes=(ref,), note="v = 0") for ref in _slots(layout)
+            )
+        segments.append(Segment(f"update, averaging {slot}", (*before, *update.groups, *after)))
+        segments.append(Segment(f"restart {slot}", tuple(again), fetches=False))
+    nbytes = {
+        **executable.region_nbytes,
+        Region.STATE: state_nbytes + 8,
+        Region.CENTRAL: stride * slots,
+        Region.CORRECTIONS: stride * slots,
+    }
+    return replace(executable, segments=tuple(segments), region_nbytes=nbytes, state=state)
+
+
+# Segments of z's executable, three per slot.
+REDUCE, MOVE, RESTART = 0, 1, 2
+
+
+def central_segment(slot: int, kind: int) -> int:
+    """Place of a slot's REDUCE, MOVE or RESTART segment."""
+    return 3 * slot + kind
+
+
+def central_executable(layout: VariableLayout, backend: Backend, replicas: int, slots: int) -> Executable:
+    """The work of one device's sync stream: a = sum of c_i; z' = z + (u = mu u + G); u = 0.
+
+    CORRECTIONS is [replicas, slots, size]; the device's sum and then the sum over devices stand in
+    SLAB; u stands in SLOTS.
+    """
+    stride = layout.region_nbytes[Region.WEIGHTS]
+    mu = Ref(Region.STATE, 0, (), float64)
+    segments = []
+    for slot in range(slots):
+        reduce, move, again = [], [], []
+        previous = (slot - 1) % slots
+        for weights in _floating(layout):
+            total, velocity = _at(weights, Region.SLAB, 0), _at(weights, Region.SLOTS, 0)
+            before = _at(weights, Region.CENTRAL, previous * stride)
+            after = _at(weights, Region.CENTRAL, slot * stride)
+            corrections = tuple(
+                _at(weights, Region.CORRECTIONS, (replica * slots + slot) * stride)
+                for replica in range(replicas)
+            )
+            reduce.append(_group(SmaSum, backend, corrections, outputs=(total,), note="in replica order"))
+            move.append(
+                _group(
+                    SmaMove,
+                    backend,
+                    (before, total, velocity),
+                    outputs=(after,),
+                    writes=(velocity,),
+                    state=(("mu", mu),),
+                )
+            )
+            again.append(_group(SmaClear, backend, (velocity,), writes=(velocity,), note="u = 0"))
+            for other in range(slots):
+                if other != slot:
+                    target = _at(weights, Region.CENTRAL, other * stride)
+                    again.append(_assign(backend, target, after, "no older z is read after a restart"))
+        for name, groups in (("reduce", reduce), ("move", move), ("restart", again)):
+            segments.append(Segment(f"{name} {slot}", tuple(groups), fetches=False))
+    return Executable(
+        segments=tuple(segments),
+        region_nbytes={
+            Region.CENTRAL: stride * slots,
+            Region.CORRECTIONS: stride * slots * replicas,
+            Region.SLOTS: stride,
+            Region.SLAB: stride,
+            Region.STATE: 16,
+        },
+        inputs={},
+        fetch_sources=(),
+        fetches=(),
+        ring_nbytes=0,
+        state={"mu": mu, "status": Ref(Region.STATE, 8, (), int64)},
+        scalars={},
+        counters=(),
+        constants=b"",
+        reads_first=frozenset(),
+        writes=frozenset(),
+    )
+
+
+def _floating(layout: VariableLayout) -> Iterator[Ref]:
+    return (ref for ref in layout.flat(Region.WEIGHTS) if ref.dtype.is_floating)
+
+
+def _slots(layout: VariableLayout) -> Iterator[Ref]:
+    for ref in layout.refs().values():
+        if ref.region is Region.SLOTS and ref.dtype.is_floating:
+            size = ref.nbytes // ref.dtype.size
+            yield replace(ref, shape=(size,))
+
+
+def _at(ref: Ref, region: Region, shift: int) -> Ref:
+    return replace(ref, region=region, offset=ref.offset + shift)
+
+
+def _assign(backend: Backend, target: Ref, source: Ref, note: str) -> Group:
+    kernel = kernel_for(Assign, backend.kernel_kind)
+    return Group(
+        "Assign", Assign, kernel, {}, (target, source), (), reads=(source,), writes=(target,), note=note
+    )
+
+
+def _group(
+    definition: OpDef,
+    backend: Backend,
+    inputs: Sequence[Ref],
+    *,
+    outputs: tuple[Ref, ...] = (),
+    writes: tuple[Ref, ...] = (),
+    state: tuple[tuple[str, Ref], ...] = (),
+    note: str = "",
+) -> Group:
+    ignored = {inputs[index] for index in definition.ignores}
+    return Group(
+        name=definition.name,
+        definition=definition,
+        kernel=kernel_for(definition, backend.kernel_kind),
+        attrs=dict(definition.attrs),
+        inputs=tuple(inputs),
+        outputs=outputs,
+        state=state,
+        reads=(*(ref for ref in inputs if ref not in ignored), *(ref for _, ref in state)),
+        writes=(*outputs, *writes),
+        note=note,
+    )

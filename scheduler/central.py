@@ -1,0 +1,133 @@
+"""z on one device: its memory, its sync stream, and what is enqueued there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from scheduler.averaging import MOVE, REDUCE, RESTART, central_segment
+from scheduler.collectives import FlatVector
+from tensorbow.compiler import Binding, RegionMemory, VariableLayout
+from tensorbow.compiler.bind import OWN as BINDING_REGIONS
+from tensorbow.devices import Device, Event
+from tensorbow.kernels import Executable, Ref, Region
+from tensorbow.specs import Array, uint8
+
+OWNED = (Region.CENTRAL, Region.CORRECTIONS, Region.SLOTS, Region.SLAB)
+
+
+class CentralModel:
+    """The central average model on one device, with its momentum u and the replicas' corrections.
+
+    All of it lives in a partition of its own and is worked on by one stream, ordered by events.
+    """
+
+    def __init__(
+        self, device: Device, layout: VariableLayout, executable: Executable, slots: int, mu: float, name: str
+    ):
+        """executable: of `central_executable`, for this device's replicas.
+
+        Raises ResourceExhaustedError; nothing stays open then.
+        """
+        self.device = device
+        self.layout = layout
+        self.slots = slots
+        self._stride = layout.region_nbytes[Region.WEIGHTS]
+        self.group = device.stream_group(f"{name} z")
+        try:
+            self._memory = RegionMemory(self.group, f"{name} z")
+            for region in OWNED:
+                nbytes = executable.region_nbytes[region]
+                base = self._memory.allocate(region, nbytes)
+                device.view(base, (nbytes,), uint8.as_numpy_dtype)[...] = 0
+            self._binding = Binding(executable, self.group, self._memory.bases, ring=1, owner=f"{name} z")
+        except BaseException:
+            self.group.close()
+            raise
+        self._binding.state["mu"][...] = mu
+
+    @staticmethod
+    def blocks(executable: Executable) -> list[int]:
+        """Sizes of what one allocates, in bytes, in order: for the dry run of `scheduler.memory`."""
+        own = [executable.region_nbytes.get(region, 0) for region in BINDING_REGIONS if region not in OWNED]
+        return [*(executable.region_nbytes[region] for region in OWNED), *own, executable.ring_nbytes]
+
+    def bases_for(self, replica: int) -> dict[Region, int]:
+        """Base addresses that the replica of that number on this device is bound to."""
+        bases = self._memory.bases
+        return {
+            Region.CENTRAL: bases[Region.CENTRAL],
+            Region.CORRECTIONS: bases[Region.CORRECTIONS] + replica * self.slots * self._stride,
+        }
+
+    def vectors(self) -> list[FlatVector]:
+        """The device's sum of corrections, for the all-reduce."""
+        base = self._memory.bases[Region.SLAB]
+        return [
+            FlatVector(self.device, base + ref.offset, ref.shape[0], ref.dtype)
+            for ref in self.layout.flat(Region.WEIGHTS)
+            if ref.dtype.is_floating
+        ]
+
+    def reduce(self, slot: int, finished: Sequence[Event]) -> Event:
+        """Enqueues the sum over this device's replicas, after their tasks."""
+        for event in finished:
+            self.group.compute.wait(event)
+        return self._enqueue(central_segment(slot, REDUCE))
+
+    def move(self, slot: int, reduced: Event | None) -> Event:
+        """Enqueues the update of z, after the sum over devices if there are several."""
+        if reduced is not None:
+            self.group.compute.wait(reduced)
+        return self._enqueue(central_segment(slot, MOVE))
+
+    def restart(self, slot: int) -> Event:
+        """Enqueues u = 0, and z in all slots.
+
+        Who has read z has handed in corrections, so it is before the last averaging on this stream.
+        """
+        return self._enqueue(central_segment(slot, RESTART))
+
+    def _enqueue(self, segment: int) -> Event:
+        plan = self._binding.plan
+        reads, writes = plan.accesses(segment)
+        label = plan.executable.segments[segment].name
+        self.group.compute.enqueue(lambda: plan.launch(segment), label=label, reads=reads, writes=writes)
+        return self.group.compute.record()
+
+    # Values, while nothing runs -----------------------------------------------------------------
+
+    def _view(self, ref: Ref, region: Region, slot: int = 0) -> Array:
+        base = self._memory.bases[region] + slot * self._stride
+        return self.device.view(base + ref.offset, ref.shape, ref.dtype.as_numpy_dtype)
+
+    def weights(self, slot: int) -> dict[str, Array]:
+        """z by variable name, as views of a slot."""
+        return self._by_name(Region.CENTRAL, slot)
+
+    def velocity(self) -> dict[str, Array]:
+        """u by variable name, as views."""
+        return self._by_name(Region.SLOTS, 0)
+
+    def _by_name(self, region: Region, slot: int) -> dict[str, Array]:
+        return {
+            name: self._view(replace(ref, region=region), region, slot)
+            for name, ref in self.layout.refs().items()
+            if ref.region is Region.WEIGHTS
+        }
+
+    def fill(self, values: Mapping[str, Array]) -> None:
+        """Sets z in all slots, and u = 0."""
+        for slot in range(self.slots):
+            for name, view in self.weights(slot).items():
+                np.copyto(view, values[name])
+        for view in self.velocity().values():
+            view[...] = 0
+
+    def close(self) -> None:
+        """Closes the stream and gives the memory back."""
+        self.group.close()
+        self._binding.close()
+        self._memory.free()

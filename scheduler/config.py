@@ -1,0 +1,215 @@
+"""All options of a training run, with their defaults and checks."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping
+from dataclasses import Field, asdict, dataclass, fields
+from math import inf
+from numbers import Real
+from reprlib import Repr
+from typing import Any
+
+from scheduler.engine import ON_NAN
+from scheduler.options import Synchronisation
+from tensorbow.data import DATASETS
+from tensorbow.devices import DeviceName
+from tensorbow.errors import InvalidArgumentError
+from tensorbow.models import MODELS
+
+_shortener = Repr()
+_shortener.maxlevel, _shortener.maxstring, _shortener.maxother = 2, 60, 60
+shortened = _shortener.repr  # of values that a stranger may have made
+
+# What must agree between a checkpoint and the run that goes on from it.
+IDENTITY = (
+    "model",
+    "dataset",
+    "batch_size",
+    "replicas_per_device",
+    "devices",
+    "sync",
+    "tau",
+    "staleness",
+    "seed",
+)
+
+# Options that count something: their least and greatest values.
+INTEGERS = (
+    ("batch_size", 1, 1 << 40),
+    ("replicas_per_device", 1, 1 << 40),
+    ("epochs", 1, 1_000_000),
+    ("launch_ahead", 1, 64),
+    ("staleness", 0, 64),
+    ("tau", 1, 1 << 40),
+    ("seed", 0, (1 << 64) - 1),
+    ("keep_checkpoints", 1, 1 << 40),
+    ("checkpoint_rounds", 1, 1 << 40),
+)
+
+
+@dataclass(frozen=True)
+class TrainingConfig:
+    """A training run. `batch_size` is per replica; the defaults do not depend on the machine.
+
+    learning_rate: None takes the model's, for this number of replicas.
+    learning_rate_drops: (epoch, factor) pairs: from that epoch on the rate is `factor` times the first.
+    alpha: None is 1 / replicas.
+    """
+
+    model: str = "lenet"
+    dataset: str = "digits"
+    data_dir: str | None = None
+    batch_size: int = 16
+    replicas_per_device: int = 2
+    devices: tuple[str, ...] = ("cpu:0",)
+    sync: str = "sma"
+    tau: int = 1
+    alpha: float | None = None
+    mu: float = 0.0
+    staleness: int = 0
+    momentum: float = 0.9
+    learning_rate: float | None = None
+    learning_rate_drops: tuple[tuple[int, float], ...] = ()
+    weight_decay: float = 0.0
+    epochs: int = 15
+    max_seconds: float | None = None
+    target_accuracy: float | None = None
+    seed: int = 0
+    launch_ahead: int = 2
+    on_nan: str = "stop"
+    output: str | None = None
+    resume: str | None = None
+    checkpoint_rounds: int | None = None
+    keep_checkpoints: int = 3
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            object.__setattr__(self, field.name, _typed(field, getattr(self, field.name)))
+        _one_of("model", self.model, MODELS)
+        _one_of("dataset", self.dataset, DATASETS)
+        _one_of("on_nan", self.on_nan, ON_NAN)
+        for name, least, most in INTEGERS:
+            value = getattr(self, name)
+            if value is not None and not least <= value <= most:
+                bounds = f"at least {least}" if value < least else f"at most {most}"
+                raise InvalidArgumentError(f"{name}: expected {bounds}, got {value}")
+        self._check_numbers()
+        if not self.devices:
+            raise InvalidArgumentError("devices: expected at least one, as cpu:0; got none")
+        if len({str(DeviceName.parse(d)) for d in self.devices}) != len(self.devices):
+            raise InvalidArgumentError(f"devices: expected different ones, got {', '.join(self.devices)}")
+        for name in ("output", "resume"):
+            if getattr(self, name) == "":
+                raise InvalidArgumentError(f"{name}: expected a path, got an empty text")
+        self.synchronisation.alpha_for(self.replicas)
+
+    def _check_numbers(self) -> None:
+        """The ranges of what need not be an integer. NaN is in none of them."""
+        for name, value, holds, expected in (
+            ("momentum", self.momentum, 0 <= self.momentum < 1, "a number in [0, 1)"),
+            ("weight_decay", self.weight_decay, 0 <= self.weight_decay < inf, "a number of at least 0"),
+            ("learning_rate", self.learning_rate, _positive(self.learning_rate), "a positive number"),
+            ("alpha", self.alpha, _positive(self.alpha), "a positive number"),
+            ("max_seconds", self.max_seconds, _positive(self.max_seconds), "a positive number"),
+            (
+                "target_accuracy",
+                self.target_accuracy,
+                self.target_accuracy is None or 0 < self.target_accuracy <= 1,
+                "a fraction in (0, 1], as 0.99",
+            ),
+        ):
+            if not holds:
+                raise InvalidArgumentError(f"{name}: expected {expected}, got {value:g}")
+        epochs = [epoch for epoch, _ in self.learning_rate_drops]
+        if epochs != sorted(set(epochs)) or any(e < 1 for e in epochs):
+            raise InvalidArgumentError(f"learning_rate_drops: epochs must rise from 1, got {epochs}")
+        if not all(_positive(factor) for _, factor in self.learning_rate_drops):
+            raise InvalidArgumentError("learning_rate_drops: factors must be positive numbers")
+
+    @property
+    def replicas(self) -> int:
+        """Replicas on all devices."""
+        return self.replicas_per_device * len(self.devices)
+
+    @property
+    def synchronisation(self) -> Synchronisation:
+        """The options of averaging."""
+        return Synchronisation(self.sync, self.tau, self.alpha, self.mu, self.staleness)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for YAML and JSON."""
+        values = asdict(self)
+        values["devices"] = list(self.devices)
+        values["learning_rate_drops"] = [list(pair) for pair in self.learning_rate_drops]
+        return values
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> TrainingConfig:
+        """The reverse of `to_dict`. Raises InvalidArgumentError for unknown names or wrong types."""
+        known = {field.name for field in fields(cls)}
+        unknown = sorted(set(values) - known)
+        if unknown:
+            shown = ", ".join(shortened(name) for name in unknown[:5])
+            raise InvalidArgumentError(f"unknown option {shown}; known: {', '.join(sorted(known))}")
+        return cls(**values)
+
+    def differences(self, saved: Mapping[str, Any]) -> list[str]:
+        """In what a saved configuration is another run than this one."""
+        mine = self.to_dict()
+        return [
+            f"{name} was {shortened(saved.get(name))}, is {mine[name]!r}"
+            for name in IDENTITY
+            if saved.get(name) != mine[name]
+        ]
+
+
+# What a field's annotation is called in a message.
+_EXPECTED = {"int": "an integer", "float": "a number", "str": "a text", "tuple": "a list"}
+
+
+def _typed(field: Field[Any], value: Any) -> Any:
+    """A value as its option's type; lists become tuples. Raises InvalidArgumentError."""
+    annotation = str(field.type)
+    kind = annotation.split("[")[0].split(" ")[0]
+    if value is None and annotation.endswith("None"):
+        return None
+    expected = _EXPECTED[kind]
+    try:
+        if field.name == "devices":
+            expected = "names of devices, as cpu:0,cpu:1"
+            return tuple(_text(item) for item in (value.split(",") if isinstance(value, str) else value))
+        if field.name == "learning_rate_drops":
+            expected = "pairs of an epoch and a factor, as [[10, 0.1]]"
+            return tuple((_integer(epoch), _number(factor)) for epoch, factor in value)
+        return {"int": _integer, "float": _number, "str": _text}[kind](value)
+    except (TypeError, ValueError, OverflowError):
+        raise InvalidArgumentError(f"{field.name}: expected {expected}, got {shortened(value)}") from None
+
+
+def _integer(value: Any) -> int:
+    if isinstance(value, bool):
+        raise TypeError
+    return operator.index(value)
+
+
+def _number(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise TypeError
+    return float(value)
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError
+    return value
+
+
+def _one_of(name: str, value: str, known: Any) -> None:
+    if value not in known:
+        raise InvalidArgumentError(f"{name}: expected one of {', '.join(known)}, got {shortened(value)}")
+
+
+def _positive(value: float | None) -> bool:
+    """Whether a number is given and is neither zero, negative, infinite nor NaN; None holds too."""
+    return value is None or 0 < value < inf

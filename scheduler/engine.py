@@ -1,0 +1,338 @@
+"""The learning engine: replicas and z on devices, driven by the pure state machine.
+
+This is the thin shell around `SchedulerState`: it enqueues what the machine says, on streams ordered
+by events, and reports back what the events say. No host thread waits for a device while training,
+except the one that takes events from a queue.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from queue import SimpleQueue
+from typing import Any
+
+from scheduler.batches import BatchSource, OpenSource, ReadyBatch
+from scheduler.collectives import AllReduce
+from scheduler.learners import Learners
+from scheduler.messages import (
+    BatchReady,
+    Event,
+    Finish,
+    GiveUp,
+    Instruction,
+    Launch,
+    Restart,
+    SourceFailed,
+    StopRequested,
+    SyncFailed,
+    SyncFinished,
+    Synchronise,
+    TaskFailed,
+    TaskFinished,
+)
+from scheduler.options import Synchronisation
+from scheduler.state import SchedulerState
+from scheduler.step import StepProgram
+from tensorbow.devices import Device, get_device
+from tensorbow.devices import Event as DeviceEvent
+from tensorbow.errors import (
+    AbortedError,
+    FailedPreconditionError,
+    InternalError,
+    InvalidArgumentError,
+    NumericsError,
+)
+from tensorbow.optimizers import Schedule
+from tensorbow.specs import Array, TensorSpec
+
+ON_NAN = ("stop", "skip")
+
+
+@dataclass(frozen=True)
+class TaskResult:
+    """What one finished task reports."""
+
+    replica: int
+    round: int
+    loss: float
+    metrics: tuple[float, ...]
+    time_s: float  # `time.perf_counter` at completion
+
+
+@dataclass
+class _Run:
+    """One call of `run`: the machine, its inbox, and what is on its way."""
+
+    state: SchedulerState
+    inbox: SimpleQueue[Any]
+    on_result: Callable[[TaskResult], None]
+    batches: dict[tuple[int, int], ReadyBatch] = field(default_factory=dict)
+    results: dict[int, TaskResult] = field(default_factory=dict)  # by round * replicas + replica
+    awaited: int = 0  # the result to hand out next
+    bad: list[tuple[int, int]] = field(default_factory=list)  # (round, replica) of NaN losses
+    error: BaseException | None = None
+    stopping: bool = False  # the machine knows of the request to stop
+    finished_at: int | None = None
+
+
+class LearningEngine:
+    """Trains k replicas of a step on one or several devices, kept together by averaging.
+
+    The same seeds, replicas and devices give the same bits, run after run: batch n of a round goes to
+    replica n, sums run in a fixed order, and each task reads exactly the z its round prescribes.
+    """
+
+    def __init__(
+        self,
+        program: StepProgram,
+        shapes: int | Sequence[TensorSpec],
+        devices: Sequence[str | Device] = ("/cpu:0",),
+        replicas_per_device: int = 2,
+        synchronisation: Synchronisation | None = None,
+        schedule: Schedule | None = None,
+        *,
+        launch_ahead: int = 2,
+        on_nan: str = "stop",
+        all_reduce: AllReduce | None = None,
+    ):
+        """shapes: batch_size of one replica, or the specs of the program's inputs.
+
+        schedule: the learning rate by round; None leaves it at what the optimiser was made with.
+        on_nan: `stop`, or `skip` the update and go on.
+        Raises InvalidArgumentError for options out of range, ResourceExhaustedError for memory.
+        """
+        if on_nan not in ON_NAN:
+            raise InvalidArgumentError(f"on_nan: expected one of {', '.join(ON_NAN)}, got {on_nan!r}")
+        if launch_ahead < 1:
+            raise InvalidArgumentError(f"launch_ahead: expected at least 1, got {launch_ahead}")
+        self.schedule = schedule
+        self.options = synchronisation or Synchronisation()
+        self.round = 0  # rounds trained so far, by the count of `run`
+        self.launch_ahead = launch_ahead
+        self.on_nan = on_nan
+        self.skipped_updates = 0
+        self._inbox: SimpleQueue[Any] | None = None  # of the run that is going on
+        self._stopping = False
+        self.learners = Learners(
+            program,
+            program.specs(shapes) if isinstance(shapes, int) else shapes,
+            [device if isinstance(device, Device) else get_device(device) for device in devices],
+            replicas_per_device,
+            self.options,
+            ring=launch_ahead + 1,
+            all_reduce=all_reduce,
+        )
+        executable = self.learners.executable
+        self._counters = [f"counter:{name}" for name in executable.counters]
+        self._rate = schedule if "learning_rate" in executable.scalars else None
+        self._program = program
+
+    def initialize(self, values: Mapping[str, Array] | None = None) -> None:
+        """Gives every replica and z the same values, by default those of the variables' initialisers."""
+        self.learners.initialize(self._program.initial_values() if values is None else values)
+
+    def central_values(self) -> dict[str, Array]:
+        """The variables of the central model as the last run left them, by name."""
+        return self.learners.central_values(self.round)
+
+    # Training ---------------------------------------------------------------------------------
+
+    def run(
+        self,
+        open_source: OpenSource,
+        start: int,
+        stop: int,
+        on_result: Callable[[TaskResult], None] = lambda result: None,
+    ) -> int:
+        """Trains rounds `start` to `stop` - 1; returns the round it ended before.
+
+        on_result is called in this thread, in the order of rounds and replicas. When `run` returns nothing
+        is in flight. It returns early after `request_stop`, with all replicas at the same round.
+        Raises NumericsError for a loss that is not finite (unless `on_nan` is `skip`), the error of
+        a failed op, of the batch source or of `on_result`. Replicas may then be some rounds apart, each as
+        whole as its last finished task left it: go on from a checkpoint.
+        """
+        if self._inbox is not None:
+            raise FailedPreconditionError("run: another run of this engine is going on; make a second engine")
+        self.learners.prepare()
+        run = self._new_run(start, stop, on_result)
+        self._inbox = run.inbox
+        if self._stopping:
+            run.inbox.put(None)
+        source: BatchSource | None = None
+        try:
+            self._obey(run, run.state.begin())
+            if run.finished_at is None:
+                source = open_source(start, stop, run.inbox.put, run.inbox.put)
+            while run.finished_at is None:
+                message = run.inbox.get()
+                if self._stopping and not run.stopping:
+                    run.stopping = True
+                    self._obey(run, run.state.handle(StopRequested()))
+                if message is not None and run.finished_at is None:
+                    self._take(run, message)
+        finally:
+            self._inbox = None
+            self._stopping = False
+            try:
+                if source is not None:
+                    source.close()
+            finally:
+                error = self.learners.drain()
+                run.error = run.error or error
+        if run.bad:
+            raise self._numerics_error(run, *min(run.bad))
+        if run.error is not None:
+            raise run.error
+        self.round = run.finished_at
+        return run.finished_at
+
+    def _new_run(self, start: int, stop: int, on_result: Callable[[TaskResult], None]) -> _Run:
+        state = SchedulerState(
+            self.learners.count,
+            start,
+            stop,
+            tau=self.options.tau,
+            staleness=self.options.staleness,
+            launch_ahead=self.launch_ahead,
+            synchronised=self.learners.averages,
+            restarts_before=self.schedule.restarts if self.schedule else lambda round: False,
+        )
+        return _Run(state, SimpleQueue(), on_result, awaited=start * self.learners.count)
+
+    def request_stop(self) -> None:
+        """Ends `run` at the next round that all replicas reach; callable from any thread or handler.
+
+        Between two runs it ends the next one before its first round.
+        """
+        self._stopping = True
+        inbox = self._inbox
+        if inbox is not None:
+            inbox.put(None)  # wakes it, wherever in the queue
+
+    def restart(self, round: int) -> None:
+        """Restarts averaging before `round`, where the last run ended: w_i = z, u = 0 (DESIGN section 7).
+
+        Raises FailedPreconditionError while a run is going on; it restarts by itself at the boundaries
+        of a piecewise schedule.
+        """
+        if self._inbox is not None:
+            raise FailedPreconditionError("restart: a run is going on; request_stop() it first")
+        self.learners.prepare()
+        if self.learners.averages:
+            self.learners.restart(round - 1)
+            error = self.learners.drain()
+            if error is not None:
+                raise error
+
+    def _take(self, run: _Run, message: Any) -> None:
+        """Turns one message of the inbox into an event of the machine, and does what it says."""
+        event: Event
+        if type(message) is tuple:
+            event = self._ended(run, *message)
+        elif isinstance(message, ReadyBatch):
+            run.batches[message.replica, message.round] = message
+            event = BatchReady(message.replica, message.round)
+        elif isinstance(message, BaseException):
+            run.error = run.error or message
+            event = SourceFailed(str(message))
+        else:
+            raise InternalError(f"the scheduler was told {message!r}, which it does not know")
+        self._obey(run, run.state.handle(event))
+
+    def _ended(self, run: _Run, replica: int | None, round: int, done: DeviceEvent) -> Event:
+        """Takes note of the end of a task, or of a synchronisation (replica None)."""
+        if done.error is not None:
+            run.error = run.error or done.error
+            reason = str(done.error)
+            return SyncFailed(round, reason) if replica is None else TaskFailed(replica, round, reason)
+        if replica is None:
+            return SyncFinished(round)
+        loss, *metrics = [float(value) for value in self.learners.replicas[replica].results(round)]
+        if not math.isfinite(loss):
+            if self.on_nan == "stop":
+                run.bad.append((round, replica))
+                return TaskFailed(replica, round, f"the loss is {loss}")
+            self.skipped_updates += 1
+        run.batches.pop((replica, round)).release()
+        count = self.learners.count
+        run.results[round * count + replica] = TaskResult(replica, round, loss, tuple(metrics), done.time_s)
+        while (result := run.results.pop(run.awaited, None)) is not None:
+            run.awaited += 1
+            run.on_result(result)
+        return TaskFinished(replica, round)
+
+    def _obey(self, run: _Run, instructions: Sequence[Instruction]) -> None:
+        for instruction in instructions:
+            match instruction:
+                case Launch(replica, round):
+                    self._launch(run, replica, round)
+                case Synchronise(round):
+                    self._announce(run, round, self.learners.synchronise(round))
+                case Restart(round):
+                    self.learners.restart(round)
+                case Finish(round):
+                    run.finished_at = round
+                case GiveUp(reason):
+                    run.finished_at = run.state.start
+                    run.error = run.error or AbortedError(reason)
+
+    def _launch(self, run: _Run, index: int, round: int) -> None:
+        inbox = run.inbox
+        inputs = run.batches[index, round].inputs
+        done = self.learners.launch(index, round, inputs, self._state_of(round))
+        done.on_done(lambda event: inbox.put((index, round, event)))
+
+    def _state_of(self, round: int) -> dict[str, Any]:
+        """The step scalars that change from task to task."""
+        state: dict[str, Any] = dict.fromkeys(self._counters, round)
+        if self._rate is not None:
+            state["learning_rate"] = self._rate(round)
+        if self.on_nan == "skip":
+            state["status"] = 0
+        return state
+
+    def _announce(self, run: _Run, round: int, events: Sequence[DeviceEvent]) -> None:
+        """Reports a synchronisation when it has ended on every device, with the first error."""
+        inbox = run.inbox
+        if len(events) == 1:
+            events[0].on_done(lambda event: inbox.put((None, round, event)))
+            return
+        waiting = deque(events)
+
+        def next_done(event: DeviceEvent) -> None:
+            if event.error is not None or not waiting:
+                inbox.put((None, round, event))
+            else:
+                waiting.popleft().on_done(next_done)
+
+        waiting.popleft().on_done(next_done)
+
+    def _numerics_error(self, run: _Run, round: int, index: int) -> NumericsError:
+        replica = self.learners.replicas[index]
+        op = replica.name_bad_op(run.batches[index, round].inputs, self._state_of(round))
+        replica.set_state({"status": 0})
+        rate = f" ({self._rate(round):g})" if self._rate is not None else ""
+        return NumericsError(
+            f"the loss of replica {index} is not finite at step {round}; "
+            f"first NaN or infinite result: {op or 'none when run again'}; no variable was written by that "
+            f"step; lower the learning rate{rate}, or skip such updates by on_nan='skip'"
+        )
+
+    def close(self) -> None:
+        """Closes all streams and gives all memory back; idempotent.
+
+        Raises FailedPreconditionError while a run is going on in another thread.
+        """
+        if self._inbox is not None:
+            raise FailedPreconditionError("close: a run is going on; request_stop() it and wait for its end")
+        self.learners.close()
+
+    def __enter__(self) -> LearningEngine:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()

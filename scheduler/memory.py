@@ -1,0 +1,61 @@
+"""The memory guard: a dry run of what replicas will allocate, before any of it is allocated."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from allocators import BestFitAllocator, OutOfMemory, PartitionedMemory, VirtualSource, format_nbytes
+from tensorbow.devices import Device
+from tensorbow.errors import ResourceExhaustedError
+
+Blocks = Sequence[int]
+"""Bytes of each allocation of one stream group, in order."""
+
+
+def require_room(
+    device: Device, replicas: int, replica_blocks: Blocks, central_blocks: Callable[[int], Blocks]
+) -> None:
+    """Raises ResourceExhaustedError, saying how many fit, when a device has no room for its replicas.
+
+    central_blocks: what z takes beside so many replicas. The dry run goes by the real allocators over
+    as much made-up memory as the device has free, so that it rounds and grows as they will.
+    """
+    free = _free_nbytes(device)
+    if _fit(free, replicas, replica_blocks, central_blocks(replicas)):
+        return
+    low, high = 0, replicas  # low fits, high does not
+    while high - low > 1:
+        middle = (low + high) // 2
+        if _fit(free, middle, replica_blocks, central_blocks(middle)):
+            low = middle
+        else:
+            high = middle
+    each = format_nbytes(sum(replica_blocks))
+    beside = sum(central_blocks(replicas))
+    remedy = f"ask for at most {low}, or for" if low else "ask for"
+    raise ResourceExhaustedError(
+        f"{replicas} replicas do not fit on {device.name.short}: {low} fit in the {format_nbytes(free)} that "
+        f"are free of {format_nbytes(device.memory.limit_nbytes)}; each takes {each}"
+        f"{f', z and corrections {format_nbytes(beside)} beside them' if beside else ''}; "
+        f"{remedy} smaller batches"
+    )
+
+
+def _free_nbytes(device: Device) -> int:
+    """What the device's other partitions leave."""
+    taken = sum(max(p.held_nbytes, p.guaranteed_nbytes) for p in device.memory.partitions.values())
+    return max(0, device.memory.limit_nbytes - taken)
+
+
+def _fit(free: int, replicas: int, replica_blocks: Blocks, central_blocks: Blocks) -> bool:
+    if not replicas:
+        return True
+    memory = PartitionedMemory(VirtualSource(free), free)
+    try:
+        for number, blocks in enumerate([central_blocks, *[replica_blocks] * replicas]):
+            allocator = BestFitAllocator(memory.partition(str(number)), name="dry run")
+            for nbytes in blocks:
+                allocator.allocate(max(nbytes, 1))
+    except OutOfMemory:
+        return False
+    return True

@@ -1,0 +1,110 @@
+"""What the state machine is told (events) and what it says (instructions).
+
+Rounds count from 0. A task is one step of one replica; a synchronisation follows the last of every
+`tau` rounds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+# Events ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class BatchReady:
+    """The batch of a task lies in a slot."""
+
+    replica: int
+    round: int
+
+
+@dataclass(frozen=True, slots=True)
+class TaskFinished:
+    """A task has ended on its stream."""
+
+    replica: int
+    round: int
+
+
+@dataclass(frozen=True, slots=True)
+class TaskFailed:
+    """A task ended with an error."""
+
+    replica: int
+    round: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class SyncFinished:
+    """The synchronisation of a round has ended on all devices."""
+
+    round: int
+
+
+@dataclass(frozen=True, slots=True)
+class SyncFailed:
+    """A synchronisation ended with an error."""
+
+    round: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFailed:
+    """No further batch will come."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class StopRequested:
+    """End at the next round that all replicas can reach together."""
+
+
+Event: TypeAlias = (
+    "BatchReady | TaskFinished | TaskFailed | SyncFinished | SyncFailed | SourceFailed | StopRequested"
+)
+
+# Instructions ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """Enqueue a task on its replica's stream."""
+
+    replica: int
+    round: int
+
+
+@dataclass(frozen=True, slots=True)
+class Synchronise:
+    """Enqueue the averaging of a round; all its tasks are enqueued."""
+
+    round: int
+
+
+@dataclass(frozen=True, slots=True)
+class Restart:
+    """Enqueue a restart of averaging after a round: w_i = z, u = 0."""
+
+    round: int
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """Everything up to (not including) this round has ended; nothing is in flight."""
+
+    round: int
+
+
+@dataclass(frozen=True, slots=True)
+class GiveUp:
+    """Something failed; what was in flight has ended, nothing more was launched."""
+
+    reason: str
+
+
+Instruction: TypeAlias = "Launch | Synchronise | Restart | Finish | GiveUp"

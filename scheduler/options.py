@@ -1,0 +1,61 @@
+"""How replicas are kept together: the options of synchronisation and their bounds (DESIGN section 7)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tensorbow.errors import InvalidArgumentError
+
+SYNCS = ("sma", "none")
+
+
+@dataclass(frozen=True)
+class Synchronisation:
+    """Options of the averaging.
+
+    sync: `sma` (synchronous model averaging) or `none` (independent replicas).
+    tau: rounds between two averagings.
+    alpha: pull of z on a replica; None is 1 / replicas.
+    mu: momentum of z.
+    staleness: averagings that z may lag.
+    clear_velocity: whether a restart also sets the optimiser's slots to zero.
+    """
+
+    sync: str = "sma"
+    tau: int = 1
+    alpha: float | None = None
+    mu: float = 0.0
+    staleness: int = 0
+    clear_velocity: bool = False
+
+    def __post_init__(self) -> None:
+        if self.sync not in SYNCS:
+            raise InvalidArgumentError(f"sync: expected one of {', '.join(SYNCS)}, got {self.sync!r}")
+        for name, value, least in (("tau", self.tau, 1), ("staleness", self.staleness, 0)):
+            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+                raise InvalidArgumentError(f"{name}: expected an integer of at least {least}, got {value!r}")
+        if not 0 <= self.mu < 1:
+            raise InvalidArgumentError(f"mu: expected a momentum in [0, 1), got {self.mu}")
+
+    def averages(self, replicas: int) -> bool:
+        """Whether there is anything to average: one replica is plain training, z is w."""
+        return self.sync == "sma" and replicas > 1
+
+    def alpha_for(self, replicas: int) -> float:
+        """alpha, by default 1 / replicas; 0 where nothing is averaged.
+
+        With gradients off, the mean mode of SMA is stable only if alpha < 2 (1 + mu) / (k + 1 + mu):
+        raises InvalidArgumentError beyond that. It is necessary, not sufficient: staleness and the
+        optimiser's momentum ask for less.
+        """
+        if not self.averages(replicas):
+            return 0.0
+        alpha = 1.0 / replicas if self.alpha is None else self.alpha
+        bound = 2 * (1 + self.mu) / (replicas + 1 + self.mu)
+        if not 0 < alpha < bound:
+            raise InvalidArgumentError(
+                f"alpha: expected 0 < alpha < 2 (1 + mu) / (replicas + 1 + mu) = {bound:.4g} for {replicas} "
+                f"replicas and mu {self.mu:g}, or averaging diverges; got {alpha:g}; "
+                f"the default is {1 / replicas:.4g}"
+            )
+        return alpha

@@ -1,0 +1,150 @@
+"""A replica: one copy of the model's variables, pinned to one stream group."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from scheduler.averaging import SEGMENT_GRADIENT
+from tensorbow.compiler import Binding, VariableLayout
+from tensorbow.compiler.bind import OWN as BINDING_REGIONS
+from tensorbow.devices import Access, Device, Event
+from tensorbow.errors import InvalidArgumentError, TensorBowError
+from tensorbow.kernels import Executable, Region
+from tensorbow.runtime import Container
+from tensorbow.specs import Array, render_dims
+
+VARIABLES = (Region.WEIGHTS, Region.SLOTS, Region.STATISTICS)
+
+
+class Replica:
+    """Its variables, its bound plan, and the tasks enqueued on its stream."""
+
+    def __init__(
+        self,
+        index: int,
+        device: Device,
+        executable: Executable,
+        layout: VariableLayout,
+        shared: Mapping[Region, int],
+        *,
+        ring: int,
+        name: str,
+    ):
+        """index: among all replicas. ring: results kept, at least as many as tasks are launched ahead.
+
+        Raises ResourceExhaustedError; nothing stays open then.
+        """
+        self.index = index
+        self.device = device
+        self.executable = executable
+        owner = f"{name} replica {index}"
+        self.group = device.stream_group(owner)
+        try:
+            self.container = Container(self.group, f"{owner} variables")
+            self.container.grow(layout.variables)
+            bases = {**self.container.bases, **shared}
+            self.binding = Binding(executable, self.group, bases, ring=ring, owner=owner)
+        except BaseException:
+            self.group.close()
+            raise
+        self._inputs = tuple(executable.inputs.items())
+        self._labels = [f"replica {index} {segment.name}" for segment in executable.segments]
+        plan, bases = self.binding.plan, self.binding.bases
+        self._accesses = [plan.accesses(segment) for segment in range(len(executable.segments))]
+        reads, writes = self._accesses[SEGMENT_GRADIENT]
+        fed_refs = (*executable.inputs.values(), *executable.state.values())
+        fed = [Access(bases[ref.region] + ref.offset, ref.nbytes) for ref in fed_refs if ref.nbytes]
+        self._accesses[SEGMENT_GRADIENT] = reads, [*writes, *fed]
+
+    @staticmethod
+    def blocks(
+        executable: Executable, layout: VariableLayout, shared: Sequence[Region], ring: int
+    ) -> list[int]:
+        """Sizes of what one allocates, in bytes, in order: for the dry run of `scheduler.memory`."""
+        own = [region for region in BINDING_REGIONS if region not in (*VARIABLES, *shared)]
+        return [
+            *(layout.region_nbytes[region] for region in VARIABLES),
+            *(executable.region_nbytes.get(region, 0) for region in own),
+            executable.ring_nbytes * ring,
+        ]
+
+    def launch(
+        self,
+        round: int,
+        inputs: Sequence[Array],
+        state: Mapping[str, Any],
+        update_segment: int,
+        after: Event | None,
+    ) -> Event:
+        """Enqueues one learning task: batch and scalars in, gradient, (z of `after`), update.
+
+        The inputs must stay unchanged until the returned event is done. Raises InvalidArgumentError for
+        inputs of another number, shape or dtype than the step was compiled for.
+        """
+        stream, binding = self.group.compute, self.binding
+        feeds = self._feeds(inputs)
+
+        def gradient() -> None:
+            binding.write(feeds, state)
+            self._run(SEGMENT_GRADIENT, round)
+
+        reads, writes = self._accesses[SEGMENT_GRADIENT]
+        stream.enqueue(gradient, label=self._labels[SEGMENT_GRADIENT], reads=reads, writes=writes)
+        if after is not None:
+            stream.wait(after)
+        self._enqueue(update_segment, lambda: self._run(update_segment, round))
+        return stream.record()
+
+    def _feeds(self, inputs: Sequence[Array]) -> dict[str, Array]:
+        if len(inputs) != len(self._inputs):
+            raise InvalidArgumentError(
+                f"a batch of replica {self.index}: expected {len(self._inputs)} arrays "
+                f"({', '.join(name for name, _ in self._inputs)}), got {len(inputs)}"
+            )
+        feeds: dict[str, Array] = {}
+        for (name, ref), value in zip(self._inputs, inputs, strict=True):
+            if value.shape != ref.shape or value.dtype != ref.dtype.as_numpy_dtype:
+                raise InvalidArgumentError(
+                    f"a batch of replica {self.index}: {name} must be {ref.dtype.name}"
+                    f"{render_dims(ref.shape)} as the step was compiled for, "
+                    f"got {value.dtype}{render_dims(value.shape)}"
+                )
+            feeds[name] = value
+        return feeds
+
+    def restart(self, segment: int, after: Event) -> Event:
+        """Enqueues w = z."""
+        self.group.compute.wait(after)
+        self._enqueue(segment, lambda: self.binding.plan.launch(segment))
+        return self.group.compute.record()
+
+    def _run(self, segment: int, round: int) -> None:
+        """Runs a segment of a task; an error says which task it was."""
+        try:
+            self.binding.plan.launch(segment, round)
+        except TensorBowError as error:
+            raise type(error)(f"replica {self.index}, step {round}: {error}") from error
+
+    def _enqueue(self, segment: int, work: Callable[[], None]) -> None:
+        reads, writes = self._accesses[segment]
+        self.group.compute.enqueue(work, label=self._labels[segment], reads=reads, writes=writes)
+
+    def results(self, round: int) -> tuple[Array, ...]:
+        """Views of what a finished task fetched."""
+        return self.binding.plan.fetch_arrays(round)
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Sets step scalars for all tasks from now on; while nothing runs."""
+        self.binding.write({}, state)
+
+    def name_bad_op(self, inputs: Sequence[Array], state: Mapping[str, Any]) -> str | None:
+        """Runs the gradient of a batch again, op by op; names the first with a NaN or infinite result."""
+        self.binding.write(self._feeds(inputs), state)
+        return self.binding.plan.find_nonfinite(SEGMENT_GRADIENT)
+
+    def close(self) -> None:
+        """Closes the stream and gives the memory back."""
+        self.group.close()
+        self.binding.close()
+        self.container.close()

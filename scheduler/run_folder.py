@@ -1,0 +1,177 @@
+"""The folder of a training run: configuration, metrics, checkpoints, final model."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from scheduler.config import TrainingConfig
+from scheduler.tally import Tally
+from tensorbow.errors import DataLossError, FailedPreconditionError, InvalidArgumentError, NotFoundError
+from tensorbow.specs import Array
+from tensorbow.training import (
+    Checkpoint,
+    MetricsLog,
+    RollingCheckpoints,
+    load_arrays,
+    make_folder,
+    save_arrays,
+    write_atomically,
+)
+
+try:
+    import fcntl
+except ImportError:  # not a POSIX system: folders are not locked there
+    fcntl = None  # type: ignore[assignment]
+
+CONFIG, METRICS, MODEL = "config.yaml", "metrics.jsonl", "model.safetensors"
+
+
+class RunFolder:
+    """The output folder of a run, and the checkpoint the run goes on from, if any.
+
+    The constructor only looks; `begin` writes. `checkpoint` is None for a new run; `warnings` names
+    damaged checkpoints that were passed over. Without `config.output` nothing is written anywhere.
+    """
+
+    def __init__(self, config: TrainingConfig):
+        """Raises FailedPreconditionError for a folder that holds a run, unless resuming;
+        InvalidArgumentError when the checkpoint is of another run; DataLossError, NotFoundError.
+        """
+        self.config = config
+        self.path = Path(config.output) if config.output is not None else None
+        self.checkpoint, self.warnings = find_checkpoint(config.output, config.resume)
+        self._metrics: MetricsLog | None = None
+        self._checkpoints: RollingCheckpoints | None = None
+        self._lock: int | None = None
+        if self.checkpoint is not None:
+            self._require_same_run(self.checkpoint)
+        if self.path is not None:
+            self._require_free(self.path)
+
+    def _require_same_run(self, checkpoint: Checkpoint) -> None:
+        differences = self.config.differences(checkpoint.metadata["config"])
+        if differences:
+            raise InvalidArgumentError(
+                f"{checkpoint.path} is of another run: {'; '.join(differences)}; "
+                "use the same options, or start anew in another --output"
+            )
+
+    def _require_free(self, path: Path) -> None:
+        """Refuses to write over a run that this one does not go on with."""
+        saved = RollingCheckpoints(path).paths()
+        if self.config.resume is None:
+            if saved or (path / MODEL).exists():
+                raise FailedPreconditionError(
+                    f"output folder {path} holds a run already; add --resume auto to go on with it, "
+                    "or choose another --output"
+                )
+        elif self.config.resume != "auto" and saved and self.checkpoint is not None:
+            mine, known = self.checkpoint.path, {p.resolve() for _, p in saved}
+            round, newest = saved[-1]
+            if mine.resolve() not in known:
+                raise FailedPreconditionError(
+                    f"output folder {path} holds another run than {mine}; choose another --output"
+                )
+            if round > self.checkpoint.metadata["round"] and Path(self.config.resume).is_file():
+                raise FailedPreconditionError(
+                    f"output folder {path} holds a later checkpoint, {newest.name}; add --resume auto to go "
+                    "on from it, or choose another --output to branch off"
+                )
+
+    def begin(self, evaluated_at: int) -> None:
+        """Makes the folder and opens what is written during the run; keeps metrics up to that round.
+
+        Raises ResourceExhaustedError or InvalidArgumentError when it cannot be written,
+        FailedPreconditionError when another run is writing there.
+        """
+        if self.path is None:
+            return
+        make_folder(self.path)
+        self._lock = _lock(self.path)
+        self._checkpoints = RollingCheckpoints(self.path, self.config.keep_checkpoints)
+        self._checkpoints.remove_leftovers()
+        write_atomically(self.path / CONFIG, yaml.safe_dump(self.config.to_dict(), sort_keys=False).encode())
+        resumed = self.checkpoint.path.parent / METRICS if self.checkpoint else None
+        self._metrics = MetricsLog(
+            self.path / METRICS, resume_at=evaluated_at if self.checkpoint else None, source=resumed
+        )
+
+    def record(self, record: dict[str, Any]) -> None:
+        """Appends to the metrics."""
+        if self._metrics is not None:
+            self._metrics.append(record)
+
+    def save_checkpoint(self, arrays: Mapping[str, Array], metadata: dict[str, Any]) -> None:
+        """Writes a rolling checkpoint; `metadata` has the round."""
+        if self._checkpoints is not None:
+            described = {**metadata, "config": self.config.to_dict()}
+            self._checkpoints.save(metadata["round"], arrays, described)
+
+    def save_model(self, values: Mapping[str, Array], metadata: dict[str, Any], suffix: str = "") -> None:
+        """Writes a final model: its variables by name."""
+        if self.path is not None:
+            save_arrays(self.path / MODEL.replace(".", f"{suffix}.", 1), values, metadata)
+
+    def close(self) -> None:
+        """Lets other runs use the folder; idempotent."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+
+def find_checkpoint(output: str | None, resume: str | None) -> tuple[Checkpoint | None, list[str]]:
+    """The checkpoint that `resume` (auto, a file, a folder) means, and a line for each damaged newer one.
+
+    None for a new run. Raises NotFoundError, DataLossError, InvalidArgumentError.
+    """
+    if resume is None:
+        return None, []
+    if resume == "auto":
+        if output is None:
+            raise InvalidArgumentError("--resume auto needs --output, the folder of the run to go on with")
+        return RollingCheckpoints(Path(output)).newest(_require_sound)
+    path = Path(resume)
+    if path.is_dir():
+        checkpoint, warnings = RollingCheckpoints(path).newest(_require_sound)
+        if checkpoint is None:
+            raise NotFoundError(f"--resume {path}: the folder holds no checkpoint-*.safetensors")
+        return checkpoint, warnings
+    checkpoint = Checkpoint(path, *load_arrays(path))
+    _require_sound(checkpoint)
+    return checkpoint, []
+
+
+def _require_sound(checkpoint: Checkpoint) -> None:
+    """Raises DataLossError for a file that is whole but no checkpoint of a training run."""
+    if not isinstance(checkpoint.metadata.get("config"), dict):
+        raise DataLossError(f"{checkpoint.path} is no checkpoint of a training run: it has no configuration")
+    try:
+        Tally.from_metadata(checkpoint.metadata)
+    except DataLossError as error:
+        raise DataLossError(f"{checkpoint.path} is no checkpoint of a training run: {error}") from None
+
+
+def _lock(folder: Path) -> int | None:
+    """Claims a folder until the handle is closed or the process ends, however it ends."""
+    if fcntl is None:
+        return None
+    try:
+        handle = os.open(folder, os.O_RDONLY)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(handle)
+        raise FailedPreconditionError(
+            f"output folder {folder}: another run is writing there; wait for it, or choose another --output"
+        ) from None
+    except OSError:  # a file system without locks
+        os.close(handle)
+        return None
+    return handle

@@ -1,0 +1,105 @@
+"""What a training run has come to: what its checkpoints remember, and its result."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from tensorbow.errors import DataLossError
+from tensorbow.training import finite_or_none
+from tensorbow.training.checkpoints import MAXIMUM_ROUND
+
+
+@dataclass(frozen=True)
+class TrainingResult:
+    """The end of a run. `seconds` counts training alone, without evaluation and checkpoints."""
+
+    model: str
+    dataset: str
+    devices: list[str]
+    replicas: int
+    batch_size: int
+    sync: str
+    epochs: float
+    steps: int
+    images_per_second: float
+    seconds: float
+    test_accuracy: float | None
+    seconds_to_target: float | None
+    interrupted: bool = False
+    skipped_updates: int = 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """The measured values, for JSON; how the run ended is not among them."""
+        values = {name: finite_or_none(value) for name, value in asdict(self).items()}
+        del values["interrupted"], values["skipped_updates"]
+        return values
+
+
+@dataclass
+class Tally:
+    """Sums of a run up to a round.
+
+    epoch_*: over the tasks of the epoch at hand; losses that are not finite are left out.
+    evaluated_at: the round of the last evaluation, 0 for none.
+    """
+
+    round: int = 0
+    seconds: float = 0.0
+    images: int = 0
+    epoch_loss: float = 0.0
+    epoch_losses: int = 0
+    epoch_correct: float = 0.0
+    epoch_images: int = 0
+    skipped_updates: int = 0
+    evaluated_at: int = 0
+    test_accuracy: float | None = None
+    seconds_to_target: float | None = None
+
+    def begin_epoch(self) -> None:
+        """Forgets the sums of the epoch before."""
+        self.epoch_loss = self.epoch_correct = 0.0
+        self.epoch_losses = self.epoch_images = 0
+
+    def add(self, loss: float, correct: float, images: int) -> None:
+        """Counts a task."""
+        self.images += images
+        self.epoch_images += images
+        self.epoch_correct += correct
+        if math.isfinite(loss):
+            self.epoch_loss += loss
+            self.epoch_losses += 1
+
+    @property
+    def loss(self) -> float:
+        """Mean loss of the epoch so far."""
+        return self.epoch_loss / self.epoch_losses if self.epoch_losses else math.nan
+
+    @property
+    def accuracy(self) -> float:
+        """Mean training accuracy of the epoch so far."""
+        return self.epoch_correct / self.epoch_images if self.epoch_images else math.nan
+
+    @property
+    def images_per_second(self) -> float:
+        """Over the whole run."""
+        return self.images / self.seconds if self.seconds else 0.0
+
+    @classmethod
+    def from_metadata(cls, metadata: Mapping[str, Any]) -> Tally:
+        """The tally of a checkpoint. Raises DataLossError for a value that cannot be."""
+        values: dict[str, Any] = {}
+        for field in fields(cls):
+            value = metadata.get(field.name)
+            sound = (type(value) is int and 0 <= value <= MAXIMUM_ROUND) or (
+                type(value) is float and "float" in str(field.type) and 0 <= value < math.inf
+            )
+            if not sound and not (value is None and "None" in str(field.type)):
+                raise DataLossError(f"a run's {field.name} cannot be {str(value)[:80]!r}")
+            values[field.name] = value
+        tally = cls(**values)
+        if tally.evaluated_at > tally.round:
+            raise DataLossError(f"a run at round {tally.round} was not evaluated at {tally.evaluated_at}")
+        return tally

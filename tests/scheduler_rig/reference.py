@@ -1,0 +1,116 @@
+"""Synchronous model averaging in NumPy, as DESIGN section 7 has it, in both forms."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+Vector = np.ndarray[Any, Any]
+Gradient = Callable[[Vector, tuple[Any, ...]], Vector]
+
+
+@dataclass
+class Sma:
+    """k replicas of one flat vector.
+
+    form: `u` (the velocity of z is kept) or `z` (it is taken from the last two z). devices: how many parts
+    the sum of corrections is made of. clear_velocity: restarts set v to 0.
+    """
+
+    start: Vector
+    k: int
+    gradient: Gradient
+    rate: Callable[[int], float]
+    tau: int = 1
+    alpha: float | None = None
+    mu: float = 0.0
+    momentum: float = 0.9
+    decay: Vector | float = 0.0
+    staleness: int = 0
+    devices: int = 1
+    form: str = "u"
+    clear_velocity: bool = False
+    restarts_before: Collection[int] = ()
+    skips: Collection[tuple[int, int]] = ()  # (round, replica) whose update is left out
+    w: list[Vector] = field(default_factory=list)
+    v: list[Vector] = field(default_factory=list)
+    past: list[Vector] = field(default_factory=list)  # z of the last averagings, oldest first
+
+    def __post_init__(self) -> None:
+        kind = self.start.dtype.type
+        self.a, self.m = kind(1 / self.k if self.alpha is None else self.alpha), kind(self.mu)
+        self.w = [self.start.copy() for _ in range(self.k)]
+        self.v = [np.zeros_like(self.start) for _ in range(self.k)]
+        self.z, self.before, self.u = self.start.copy(), self.start.copy(), np.zeros_like(self.start)
+        self.past = [self.z] * (self.staleness + 1)
+
+    def run(self, batch: Callable[[int, int], tuple[Any, ...]], start: int, stop: int) -> None:
+        for t in range(start, stop):
+            if t in self.restarts_before and self.k > 1 and t > start:
+                self.restart()
+            averages = self.k > 1 and (t + 1) % self.tau == 0
+            corrections = [self.task(t, i, batch(t, i), averages) for i in range(self.k)]
+            if averages:
+                self.move(corrections)
+        if stop in self.restarts_before and self.k > 1:
+            self.restart()
+
+    def task(self, t: int, i: int, batch: tuple[Any, ...], averages: bool) -> Vector:
+        if (t, i) in self.skips:
+            return np.zeros_like(self.start)
+        kind = self.start.dtype.type
+        g = self.gradient(self.w[i], batch) + self.decay * self.w[i]
+        self.v[i] = kind(self.momentum) * self.v[i] - kind(self.rate(t)) * g
+        s = self.w[i]
+        self.w[i] = self.w[i] + self.v[i]
+        c = np.zeros_like(self.start)
+        if averages:
+            c = (s - self.past[0]) * self.a
+            self.w[i] = self.w[i] - c
+        return c
+
+    def move(self, corrections: list[Vector]) -> None:
+        each = self.k // self.devices
+        parts = [_in_order(corrections[d * each : (d + 1) * each]) for d in range(self.devices)]
+        total = _in_order(parts)
+        if self.form == "u":
+            self.u = self.m * self.u + total
+            self.z = self.z + self.u
+        else:
+            self.z, self.before = self.z + total + self.m * (self.z - self.before), self.z
+        self.past = [*self.past[1:], self.z]
+
+    def restart(self) -> None:
+        self.w = [self.z.copy() for _ in range(self.k)]
+        if self.clear_velocity:
+            self.v = [np.zeros_like(self.start) for _ in range(self.k)]
+        self.u, self.before = np.zeros_like(self.start), self.z
+        self.past = [self.z] * (self.staleness + 1)
+
+
+def _in_order(vectors: list[Vector]) -> Vector:
+    total = vectors[0]
+    for vector in vectors[1:]:
+        total = total + vector
+    return total
+
+
+def logistic_gradient(features: int, classes: int) -> Gradient:
+    """Of `programs.logistic`, over the flat vector [w, b]."""
+
+    def gradient(flat: Vector, batch: tuple[Any, ...]) -> Vector:
+        x, y = batch
+        w, b = flat[: features * classes].reshape(features, classes), flat[features * classes :]
+        s = 1 / (1 + np.exp(-(x @ w + b)))
+        d = 2 * (s - y) * s * (1 - s) / y.size
+        return np.concatenate([(x.T @ d).ravel(), d.sum(0)])
+
+    return gradient
+
+
+def well_gradient(flat: Vector, batch: tuple[Any, ...]) -> Vector:
+    """Of `programs.well`."""
+    return flat - batch[0]

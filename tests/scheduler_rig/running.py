@@ -1,0 +1,173 @@
+"""Engines on devices of their own, sources of batches, and a guard against hanging."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+import tensorbow as tb
+from scheduler import LearningEngine, ReadyBatch, Synchronisation
+from tensorbow.devices import CpuDevice, Device, LaunchLog, NullDevice
+from tests.scheduler_rig.programs import Model
+
+PATIENCE_S = 30.0
+
+
+class Prepared:
+    """A source that has every batch from the start and hands all out at once."""
+
+    def __init__(self, batch: Callable[[int, int], tuple[Any, ...]], replicas: int) -> None:
+        self.batch, self.replicas = batch, replicas
+        self.released = 0
+        self.closed = 0
+
+    def open(self, start: int, stop: int, on_ready: Any, on_error: Any) -> Prepared:
+        for round in range(start, stop):
+            for replica in range(self.replicas):
+                on_ready(ReadyBatch(replica, round, self.batch(round, replica), self._release))
+        return self
+
+    def _release(self) -> None:
+        self.released += 1
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+class Hesitant(Prepared):
+    """A source with a thread: replicas' batches come interleaved at random, with pauses; it may fail."""
+
+    def __init__(
+        self,
+        batch: Callable[[int, int], tuple[Any, ...]],
+        replicas: int,
+        seed: int = 0,
+        fail_at: tuple[int, int] | None = None,
+        pause_s: float = 2e-4,
+    ) -> None:
+        super().__init__(batch, replicas)
+        self.seed, self.fail_at, self.pause_s = seed, fail_at, pause_s
+
+    def open(self, start: int, stop: int, on_ready: Any, on_error: Any) -> Hesitant:
+        self._ending = False
+        self._thread = threading.Thread(target=self._run, args=(start, stop, on_ready, on_error), daemon=True)
+        self._thread.start()
+        return self
+
+    def _run(self, start: int, stop: int, on_ready: Any, on_error: Any) -> None:
+        rng = random.Random(self.seed)
+        left = [start] * self.replicas
+        while not self._ending and (open_ := [i for i, t in enumerate(left) if t < stop]):
+            replica = rng.choice(open_)
+            if (left[replica], replica) == self.fail_at:
+                on_error(OSError("the disk is gone"))
+                return
+            arrays = self.batch(left[replica], replica)
+            on_ready(ReadyBatch(replica, left[replica], arrays, self._release))
+            left[replica] += 1
+            time.sleep(rng.random() * self.pause_s)
+
+    def close(self) -> None:
+        super().close()
+        self._ending = True
+        self._thread.join()
+
+
+def cpu_devices(count: int, delays: int | None = None) -> list[Device]:
+    """CPU devices, with random delays on their streams when `delays` is a seed."""
+    devices: list[Device] = []
+    for index in range(count):
+        rng = random.Random(f"{delays}/{index}")
+
+        def delay(rng: random.Random = rng) -> None:
+            time.sleep(rng.random() * 6e-4 if rng.random() < 0.5 else 0)
+
+        devices.append(CpuDevice(f"/cpu:{index}", delay=None if delays is None else delay))
+    return devices
+
+
+def null_devices(count: int, log: LaunchLog | None, hold: bool = False) -> list[Any]:
+    """Null devices that share a log."""
+    shared = LaunchLog() if log is None else log
+    return [NullDevice(f"/null:{index}", log=shared, hold=hold) for index in range(count)]
+
+
+@contextmanager
+def engine_of(
+    model: Model, devices: list[Any], per_device: int, schedule: Any = None, **options: Any
+) -> Iterator[LearningEngine]:
+    """An initialised engine on devices that are closed afterwards; then all memory has to be back.
+
+    Options of `Synchronisation` and of `LearningEngine` alike.
+    """
+    engine_options = {k: options.pop(k) for k in ("launch_ahead", "on_nan", "all_reduce") if k in options}
+    synchronisation = Synchronisation(**options)
+    schedule = schedule or tb.train.Constant(0.1)
+    engine = None
+    try:
+        engine = LearningEngine(
+            model.program, model.shapes, devices, per_device, synchronisation, schedule, **engine_options
+        )
+        engine.learners.initialize(model.initial)
+        with engine:
+            yield engine
+        assert [device.memory.held_nbytes for device in devices] == [0] * len(devices)
+    finally:
+        if engine is not None:
+            engine.close()
+        for device in devices:
+            device.close(drain=False)
+
+
+def within(work: Callable[[], Any], seconds: float = PATIENCE_S) -> Any:
+    """The result or error of `work`, which must not take longer."""
+    results: list[Any] = []
+    errors: list[BaseException] = []
+
+    def target() -> None:
+        try:
+            results.append(work())
+        except BaseException as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=target, daemon=True)
+    thread.start()
+    thread.join(seconds)
+    assert not thread.is_alive(), f"it hangs: not over after {seconds} s"
+    if errors:
+        raise errors[0]
+    return results[0]
+
+
+def flat(values: dict[str, Any], names: list[str]) -> Any:
+    """Variables one after another, as one vector."""
+    return np.concatenate([np.ravel(values[name]) for name in names])
+
+
+def same_bits(left: dict[str, Any], right: dict[str, Any]) -> bool:
+    """Whether two checkpoints are equal to the last bit."""
+    return left.keys() == right.keys() and all(left[k].tobytes() == right[k].tobytes() for k in left)
+
+
+def poison(engine: LearningEngine) -> None:
+    """Fills all memory that no step may rely on with NaN: slabs, gradients, corrections, results."""
+    for replica in engine.learners.replicas:
+        memory, executable = replica.binding.memory, replica.executable
+        for region, base in memory.bases.items():
+            if region.name in ("SLAB", "GRADIENTS", "INPUT"):
+                _fill(replica.device, base, executable.region_nbytes.get(region, 0))
+    for model in engine.learners.central:
+        for region, base in model._memory.bases.items():
+            if region.name in ("SLAB", "CORRECTIONS"):
+                _fill(model.device, base, model._binding.executable.region_nbytes[region])
+
+
+def _fill(device: Any, base: int, nbytes: int) -> None:
+    if nbytes:
+        device.view(base, (nbytes,), np.uint8)[...] = 0xFF  # every float of it is NaN

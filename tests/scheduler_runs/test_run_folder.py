@@ -1,0 +1,158 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+
+from scheduler import TrainingConfig
+from scheduler.run_folder import RunFolder, find_checkpoint
+from scheduler.tally import Tally
+from tensorbow.errors import (
+    DataLossError,
+    FailedPreconditionError,
+    InvalidArgumentError,
+    NotFoundError,
+)
+from tensorbow.training import save_arrays
+
+Options = Callable[..., TrainingConfig]
+
+
+def write(config: TrainingConfig, *rounds: int) -> None:
+    folder = RunFolder(config)
+    folder.begin(evaluated_at=0)
+    for round in rounds:
+        folder.record({"round": round})
+        folder.save_checkpoint({"w": np.zeros(2)}, asdict(Tally(round=round, evaluated_at=round)))
+    folder.close()
+
+
+def test_the_resolved_configuration_is_saved(tmp_path: Path, options: Options) -> None:
+    config = options(output=tmp_path / "deep" / "run", seed=3)
+    write(config)
+    saved = yaml.safe_load((tmp_path / "deep" / "run" / "config.yaml").read_text())
+    assert TrainingConfig.from_dict(saved) == config
+
+
+def test_looking_writes_nothing(tmp_path: Path, options: Options) -> None:
+    RunFolder(options(output=tmp_path / "run"))
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_that_holds_a_run_is_not_written_over(tmp_path: Path, options: Options) -> None:
+    write(options(output=tmp_path), 5)
+    with pytest.raises(FailedPreconditionError, match="holds a run already; add --resume auto"):
+        RunFolder(options(output=tmp_path))
+
+
+def test_a_run_that_saved_nothing_is_no_obstacle(tmp_path: Path, options: Options) -> None:
+    write(options(output=tmp_path))
+    write(options(output=tmp_path, seed=4), 5)
+    assert yaml.safe_load((tmp_path / "config.yaml").read_text())["seed"] == 4
+
+
+def test_two_runs_do_not_share_a_folder(tmp_path: Path, options: Options) -> None:
+    first, second = RunFolder(options(output=tmp_path)), RunFolder(options(output=tmp_path))
+    first.begin(0)
+    with pytest.raises(FailedPreconditionError, match="another run is writing there"):
+        second.begin(0)
+    first.close()
+    first.close()
+    second.begin(0)
+    second.close()
+
+
+def test_auto_takes_the_newest_and_drops_later_metrics(tmp_path: Path, options: Options) -> None:
+    write(options(output=tmp_path), 5, 10)
+    with open(tmp_path / "metrics.jsonl", "a") as file:
+        file.write('{"round": 12}\n')
+    folder = RunFolder(options(output=tmp_path, resume="auto"))
+    assert folder.checkpoint is not None
+    folder.begin(evaluated_at=10)
+    folder.close()
+    lines = (tmp_path / "metrics.jsonl").read_text().splitlines()
+    assert [json.loads(line)["round"] for line in lines] == [5, 10]
+
+
+def test_auto_without_a_run_starts_anew(tmp_path: Path, options: Options) -> None:
+    assert RunFolder(options(output=tmp_path / "none", resume="auto")).checkpoint is None
+
+
+def test_auto_needs_a_folder(options: Options) -> None:
+    with pytest.raises(InvalidArgumentError, match="--resume auto needs --output"):
+        RunFolder(options(resume="auto"))
+
+
+def test_resume_takes_a_file_or_a_folder(tmp_path: Path, options: Options) -> None:
+    write(options(output=tmp_path / "a"), 5, 10)
+    for resume, round in ((tmp_path / "a", 10), (tmp_path / "a" / "checkpoint-000000005.safetensors", 5)):
+        checkpoint, warnings = find_checkpoint(None, str(resume))
+        assert checkpoint is not None
+        assert (checkpoint.metadata["round"], warnings) == (round, [])
+
+
+def test_branching_off_takes_the_metrics_along(tmp_path: Path, options: Options) -> None:
+    write(options(output=tmp_path / "a"), 5, 10)
+    old = tmp_path / "a" / "checkpoint-000000005.safetensors"
+    folder = RunFolder(options(output=tmp_path / "b", resume=old))
+    folder.begin(evaluated_at=5)
+    folder.close()
+    assert (tmp_path / "b" / "metrics.jsonl").read_text() == '{"round": 5}\n'
+
+
+def test_going_back_within_a_folder_is_refused(tmp_path: Path, options: Options) -> None:
+    write(options(output=tmp_path / "a"), 5, 10)
+    write(options(output=tmp_path / "b"), 5)
+    old = tmp_path / "a" / "checkpoint-000000005.safetensors"
+    with pytest.raises(FailedPreconditionError, match="holds a later checkpoint, checkpoint-000000010"):
+        RunFolder(options(output=tmp_path / "a", resume=old))
+    with pytest.raises(FailedPreconditionError, match="holds another run"):
+        RunFolder(options(output=tmp_path / "b", resume=old))
+
+
+def test_what_is_not_there(tmp_path: Path, options: Options) -> None:
+    with pytest.raises(NotFoundError, match="there is no file"):
+        RunFolder(options(resume=tmp_path / "none"))
+    with pytest.raises(NotFoundError, match="the folder holds no checkpoint"):
+        RunFolder(options(resume=tmp_path))
+
+
+def test_another_run_s_checkpoint(tmp_path: Path, options: Options) -> None:
+    write(options(output=tmp_path), 5)
+    with pytest.raises(InvalidArgumentError, match=r"another run: model was 'logreg', is 'lenet'; seed was"):
+        RunFolder(options(output=tmp_path, resume="auto", model="lenet", seed=9))
+
+
+STRANGE: list[dict[str, Any]] = [
+    {"round": -1},
+    {"round": None},
+    {"round": "5"},
+    {"round": 5.0},
+    {"round": True},
+    {"round": 10**4000},
+    {"seconds": -1.0},
+    {"seconds": "long"},
+    {"images": []},
+    {"evaluated_at": 6},
+    {"test_accuracy": "high"},
+    {"config": None},
+    {"config": [1]},
+]
+
+
+@pytest.mark.parametrize("change", STRANGE, ids=[str(change)[:40] for change in STRANGE])
+def test_a_whole_file_with_strange_content(tmp_path: Path, options: Options, change: dict[str, Any]) -> None:
+    config = options(output=tmp_path)
+    metadata = {**asdict(Tally(round=5)), "config": config.to_dict(), **change}
+    path = tmp_path / "checkpoint-000000005.safetensors"
+    save_arrays(path, {"w": np.zeros(2)}, metadata)
+    for resume in (str(path), "auto"):
+        with pytest.raises(DataLossError, match=r"no checkpoint of a training run|is truncated") as caught:
+            RunFolder(options(output=tmp_path, resume=resume))
+        assert len(str(caught.value)) < 700

@@ -1,0 +1,192 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tensorbow.data.registry as registry
+from scheduler import Trainer, TrainingConfig, TrainingResult
+from tensorbow.data import make_synthetic
+from tensorbow.errors import InvalidArgumentError
+from tensorbow.training import TrainingProgress, load_arrays, save_arrays
+
+Options = Callable[..., TrainingConfig]
+Run = Callable[..., TrainingResult]
+Metrics = Callable[[Path], list[dict[str, Any]]]
+
+VARIANTS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "one replica": {"replicas_per_device": 1},
+    "two devices": {"devices": ("cpu:0", "cpu:1"), "tau": 2, "staleness": 1, "mu": 0.2, "alpha": 0.1},
+    "drops": {"learning_rate_drops": ((1, 0.5), (2, 0.1)), "tau": 3, "staleness": 2},
+    "independent": {"sync": "none", "replicas_per_device": 3},
+    "far ahead": {"launch_ahead": 5, "staleness": 3},
+}
+
+
+class StopsAt(TrainingProgress):
+    """Asks its trainer to stop when a round has ended."""
+
+    def __init__(self, round: int):
+        super().__init__()
+        self.at = round
+        self.trainer: Trainer | None = None
+
+    def round(self, finished: int) -> None:
+        if finished >= self.at and self.trainer is not None:
+            self.trainer.request_stop()
+
+
+def train_until(config: TrainingConfig, round: int) -> TrainingResult:
+    progress = StopsAt(round)
+    with Trainer(config, progress) as trainer:
+        progress.trainer = trainer
+        return trainer.train()
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_interruptions_change_no_bit(
+    name: str, tmp_path: Path, options: Options, run: Run, metrics: Metrics
+) -> None:
+    variant = VARIANTS[name]
+    run(output=tmp_path / "whole", epochs=6, **variant)
+    pieces = tmp_path / "pieces"
+    stops = []
+    for at in (1, 4, 6):
+        config = options(output=pieces, epochs=6, resume="auto", checkpoint_rounds=2, **variant)
+        result = train_until(config, at)
+        assert result.interrupted
+        assert not (pieces / "model.safetensors").exists()
+        stops.append(result.steps)
+    assert stops == sorted(stops)
+    result = run(output=pieces, epochs=6, resume="auto", **variant)
+    assert not result.interrupted
+    for file in (tmp_path / "whole").glob("model*.safetensors"):
+        assert (pieces / file.name).read_bytes() == file.read_bytes()
+    assert metrics(pieces) == metrics(tmp_path / "whole")
+
+
+def test_a_stop_comes_within_the_lead_of_the_scheduler(tmp_path: Path, options: Options) -> None:
+    result = train_until(options(output=tmp_path, epochs=50, launch_ahead=2), 20)
+    assert 20 <= result.steps <= 24
+    assert (tmp_path / f"checkpoint-{result.steps:09d}.safetensors").exists()
+
+
+def test_a_stop_before_the_first_round(tmp_path: Path, options: Options, run: Run) -> None:
+    with Trainer(options(output=tmp_path)) as trainer:
+        trainer.request_stop()
+        result = trainer.train()
+    assert (result.steps, result.interrupted, result.test_accuracy) == (0, True, None)
+    assert run(output=tmp_path, resume="auto").steps == 14
+
+
+@pytest.mark.parametrize("epochs", [1, 3], ids=["the last", "one of several"])
+def test_a_stop_while_evaluating_leaves_no_hole(
+    tmp_path: Path,
+    options: Options,
+    run: Run,
+    metrics: Metrics,
+    monkeypatch: pytest.MonkeyPatch,
+    epochs: int,
+) -> None:
+    run(output=tmp_path / "whole", epochs=epochs)
+    with Trainer(options(output=tmp_path / "run", epochs=epochs)) as trainer, monkeypatch.context() as patch:
+
+        def stop(round: int) -> dict[str, Any]:
+            trainer.request_stop()
+            return type(trainer.engine.learners).central_values(trainer.engine.learners, round)
+
+        patch.setattr(trainer.engine.learners, "central_values", stop)
+        result = trainer.train()
+    assert (result.interrupted, result.steps) == (True, 7)
+    assert metrics(tmp_path / "run") == []
+    assert not (tmp_path / "run" / "model.safetensors").exists()
+    run(output=tmp_path / "run", epochs=epochs, resume="auto")
+    assert metrics(tmp_path / "run") == metrics(tmp_path / "whole")
+
+
+def test_a_kill_between_metrics_and_checkpoint_leaves_no_duplicate(
+    tmp_path: Path, options: Options, run: Run, metrics: Metrics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(output=tmp_path / "whole", epochs=3)
+    for resume in (None, "auto", "auto"):
+        with Trainer(options(output=tmp_path / "run", epochs=3, resume=resume)) as trainer:
+            save, calls = trainer._checkpoint, []
+
+            def killed(save: Callable[[], None] = save, calls: list[int] = calls) -> None:
+                calls.append(1)
+                if len(calls) == 2:
+                    raise KeyboardInterrupt
+                save()
+
+            monkeypatch.setattr(trainer, "_checkpoint", killed)
+            if resume is None or trainer._tally.round < 14:
+                with pytest.raises(KeyboardInterrupt):
+                    trainer.train()
+    run(output=tmp_path / "run", epochs=3, resume="auto")
+    assert metrics(tmp_path / "run") == metrics(tmp_path / "whole")
+
+
+def test_a_finished_run_can_be_asked_again_and_made_longer(
+    tmp_path: Path, run: Run, metrics: Metrics
+) -> None:
+    first = run(output=tmp_path)
+    model = (tmp_path / "model.safetensors").read_bytes()
+    again = run(output=tmp_path, resume="auto")
+    assert (again.steps, again.test_accuracy) == (first.steps, first.test_accuracy)
+    assert (tmp_path / "model.safetensors").read_bytes() == model
+    run(output=tmp_path, resume="auto", epochs=5)
+    assert [record["epoch"] for record in metrics(tmp_path)] == [1, 2, 3, 4, 5]
+
+
+def test_a_damaged_newest_checkpoint_is_passed_over(tmp_path: Path, options: Options, run: Run) -> None:
+    run(output=tmp_path / "whole", epochs=3)
+    run(output=tmp_path / "run", epochs=2)
+    newest = tmp_path / "run" / "checkpoint-000000014.safetensors"
+    newest.write_bytes(newest.read_bytes()[:5000])
+    lines: list[str] = []
+
+    class Listening(TrainingProgress):
+        def line(self, text: str) -> None:
+            lines.append(text)
+
+    with Trainer(options(output=tmp_path / "run", epochs=3, resume="auto"), Listening()) as trainer:
+        trainer.train()
+    assert lines[0].startswith("passed over a damaged checkpoint: ")
+    assert str(newest) in lines[0]
+    assert "at round 7" in lines[1]
+    name = "model.safetensors"
+    assert (tmp_path / "run" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+
+
+def test_a_checkpoint_that_does_not_fit_leaves_all_as_it_was(
+    tmp_path: Path, options: Options, run: Run
+) -> None:
+    run(output=tmp_path)
+    newest = tmp_path / "checkpoint-000000014.safetensors"
+    arrays, metadata = load_arrays(newest)
+    del arrays["replica1/weights"]
+    save_arrays(newest, arrays, metadata)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    with pytest.raises(InvalidArgumentError, match=r"checkpoint-.* does not fit .* missing replica1/weights"):
+        Trainer(options(output=tmp_path, resume="auto", epochs=9))
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_other_data_of_the_same_name_is_refused(
+    tmp_path: Path, options: Options, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(output=tmp_path)
+    other = make_synthetic(train_examples=241, test_examples=60)
+    monkeypatch.setitem(registry.DATASETS, "synthetic", lambda data_dir: other)
+    with pytest.raises(InvalidArgumentError, match="a run on other data"):
+        Trainer(options(output=tmp_path, resume="auto"))
+
+
+def test_a_branch_goes_on_elsewhere(tmp_path: Path, run: Run, metrics: Metrics) -> None:
+    run(output=tmp_path / "whole", epochs=3)
+    old = tmp_path / "whole" / "checkpoint-000000007.safetensors"
+    run(output=tmp_path / "branch", epochs=3, resume=old)
+    assert metrics(tmp_path / "branch") == metrics(tmp_path / "whole")

@@ -1,0 +1,113 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+
+from scheduler import TrainingConfig
+from tensorbow.errors import InvalidArgumentError
+
+
+def test_defaults_are_a_sound_run_that_no_machine_changes() -> None:
+    config = TrainingConfig()
+    assert (config.model, config.dataset, config.replicas, config.batch_size) == ("lenet", "digits", 2, 16)
+    assert (config.momentum, config.mu, config.tau, config.alpha) == (0.9, 0.0, 1, None)
+
+
+def test_what_is_written_is_read_again() -> None:
+    config = TrainingConfig(
+        devices=("cpu:0", "cpu:1"), learning_rate_drops=((2, 0.1), (3, 0.01)), alpha=0.2, max_seconds=3
+    )
+    assert TrainingConfig.from_dict(yaml.safe_load(yaml.safe_dump(config.to_dict()))) == config
+
+
+def test_lists_and_numpy_numbers_are_taken() -> None:
+    config = TrainingConfig(devices=["cpu:0"], learning_rate_drops=[[np.int64(1), 1]], seed=np.int64(3), mu=0)
+    assert config.devices == ("cpu:0",)
+    assert config.learning_rate_drops == ((1, 1.0),)
+    assert isinstance(config.mu, float)
+    assert isinstance(config.seed, int)
+    assert config.synchronisation.alpha_for(config.replicas) == 0.5
+
+
+NAN, INF = float("nan"), float("inf")
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({"model": "resnet"}, "model: expected one of logreg, lenet, got 'resnet'"),
+    ({"model": ["lenet"]}, "model: expected a text"),
+    ({"dataset": "imagenet"}, "dataset: expected one of digits"),
+    ({"batch_size": 0}, "batch_size: expected at least 1, got 0"),
+    ({"batch_size": -3}, "batch_size: expected at least 1"),
+    ({"batch_size": "16"}, "batch_size: expected an integer, got '16'"),
+    ({"batch_size": 16.0}, "batch_size: expected an integer"),
+    ({"batch_size": True}, "batch_size: expected an integer, got True"),
+    ({"replicas_per_device": 0}, "replicas_per_device: expected at least 1"),
+    ({"epochs": 0}, "epochs: expected at least 1"),
+    ({"epochs": None}, "epochs: expected an integer"),
+    ({"seed": -1}, "seed: expected at least 0"),
+    ({"seed": 1 << 64}, "seed: expected at most"),
+    ({"tau": 0}, "tau: expected at least 1"),
+    ({"staleness": -1}, "staleness: expected at least 0"),
+    ({"staleness": 10**9}, "staleness: expected at most 64"),
+    ({"launch_ahead": 10**9}, "launch_ahead: expected at most 64"),
+    ({"keep_checkpoints": 0}, "keep_checkpoints: expected at least 1"),
+    ({"checkpoint_rounds": 0}, "checkpoint_rounds: expected at least 1"),
+    ({"alpha": 0.7}, r"alpha: expected 0 < alpha < 2 \(1 \+ mu\) / \(replicas \+ 1 \+ mu\) = 0.6667"),
+    ({"alpha": 0.0}, "alpha: expected a positive number"),
+    ({"alpha": NAN}, "alpha: expected a positive number, got nan"),
+    ({"alpha": NAN, "sync": "none"}, "alpha: expected a positive number"),
+    ({"mu": 1.0}, "mu: expected a momentum"),
+    ({"momentum": 1.0}, r"momentum: expected a number in \[0, 1\)"),
+    ({"momentum": NAN}, "momentum"),
+    ({"learning_rate": 0}, "learning_rate: expected a positive number, got 0"),
+    ({"learning_rate": INF}, "learning_rate"),
+    ({"learning_rate": "fast"}, "learning_rate: expected a number, got 'fast'"),
+    ({"learning_rate": 10**400}, "learning_rate: expected a number"),
+    ({"weight_decay": NAN}, "weight_decay: expected a number of at least 0, got nan"),
+    ({"weight_decay": -1}, "weight_decay"),
+    ({"max_seconds": 0}, "max_seconds: expected a positive number"),
+    ({"target_accuracy": 98}, r"target_accuracy: expected a fraction in \(0, 1\], as 0.99, got 98"),
+    ({"devices": []}, "devices: expected at least one"),
+    ({"devices": ["cpu:0", "/device:CPU:0"]}, "devices: expected different ones"),
+    ({"devices": [0]}, "devices: expected names of devices"),
+    ({"devices": 3}, "devices: expected names of devices"),
+    ({"sync": "ssgd"}, "sync: expected one of sma, none"),
+    ({"on_nan": "pray"}, "on_nan: expected one of stop, skip"),
+    ({"learning_rate_drops": [[2, 0.1], [1, 0.01]]}, "epochs must rise"),
+    ({"learning_rate_drops": [[0, 0.1]]}, "epochs must rise from 1"),
+    ({"learning_rate_drops": [[1, NAN]]}, "factors must be positive"),
+    ({"learning_rate_drops": [3]}, "learning_rate_drops: expected pairs"),
+    ({"learning_rate_drops": "1:2"}, "learning_rate_drops: expected pairs"),
+    ({"output": ""}, "output: expected a path"),
+    ({"colour": "red"}, "unknown option 'colour'; known: alpha"),
+]
+
+
+@pytest.mark.parametrize(("values", "words"), REFUSED, ids=[str(values) for values, _ in REFUSED])
+def test_what_is_refused_and_how(values: dict[str, Any], words: str) -> None:
+    with pytest.raises(InvalidArgumentError, match=words) as caught:
+        TrainingConfig.from_dict(values)
+    assert len(str(caught.value)) < 500
+
+
+def test_a_value_that_would_fill_the_screen_is_shortened() -> None:
+    bomb: Any = "x" * 100
+    for _ in range(20):
+        bomb = [bomb] * 9
+    with pytest.raises(InvalidArgumentError) as caught:
+        TrainingConfig.from_dict({"seed": bomb})
+    assert len(str(caught.value)) < 2000
+
+
+def test_one_replica_needs_no_alpha() -> None:
+    assert TrainingConfig(replicas_per_device=1, alpha=3.0).replicas == 1
+
+
+def test_differences_of_another_run() -> None:
+    config = TrainingConfig()
+    assert config.differences(config.to_dict()) == []
+    assert config.differences({**config.to_dict(), "learning_rate": 3.0, "epochs": 1}) == []
+    other = {**config.to_dict(), "model": "logreg", "seed": 4}
+    assert config.differences(other) == ["model was 'logreg', is 'lenet'", "seed was 4, is 0"]
+    assert len(config.differences({})) >= 9
