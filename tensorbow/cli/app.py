@@ -1,0 +1,32 @@
+"""The `tensorbow` program's commands."""
+
+from __future__ import annotations
+
+import click
+
+import tensorbow
+from tensorbow.cli.devices import devices
+from tensorbow.cli.explain import explain
+from tensorbow.cli.train import train
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(tensorbow.__version__, prog_name="tensorbow")
+def app() -> None:
+    """Trains several small-batch replicas of a model on every device and averages them."""
+
+
+for command in (train, devices, explain):
+    app.add_command(command)
+
+# Seen by `tensorbow.cli.program`, which is there before the arguments are understood.
+for command in (app, train, devices, explain):
+    command.params.append(
+        click.Option(
+            ["--debug"],
+            is_flag=True,
+            expose_value=False,
+            show_default="off",
+            help="Show the traceback of an error.",
+        )
+    )

@@ -1,0 +1,188 @@
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tensorbow.cli.program as program
+from tensorbow.cli.signals import StopSignals
+
+Call = Callable[..., Any]
+QUICK = ("train", "logreg", "--dataset", "synthetic", "--epochs", "1")
+
+BAD = [
+    (("nosuch",), "No such command 'nosuch'. See 'tensorbow --help'."),
+    (("train",), "Missing argument"),
+    (("train", "resnet"), "model: expected one of logreg, lenet, got 'resnet'"),
+    (("train", "logreg", "extra"), "unexpected extra argument"),
+    ((*QUICK, "--nosuch"), "No such option"),
+    ((*QUICK, "--batch-size", "many"), "'many' is not a valid integer"),
+    ((*QUICK, "--alpha", "much"), "'much' is not a valid float"),
+    ((*QUICK, "--batch-size"), "requires an argument"),
+    ((*QUICK, "--batch-size", "0"), "batch_size: expected at least 1, got 0"),
+    ((*QUICK, "--batch-size", "5000"), "4096 examples do not fill one batch of 5000"),
+    ((*QUICK, "--replicas-per-gpu", "0"), "replicas_per_device: expected at least 1, got 0"),
+    ((*QUICK, "--alpha", "0.7"), "alpha: expected 0 < alpha < 2 (1 + mu) / (replicas + 1 + mu) = 0.6667"),
+    ((*QUICK, "--staleness", "1000000"), "staleness: expected at most 64"),
+    ((*QUICK, "--weight-decay", "nan"), "weight_decay: expected a number"),
+    ((*QUICK, "--devices", "gpu:0"), "gpu:0"),
+    ((*QUICK, "--devices", "cpu:0,cpu:0"), "devices: expected different ones"),
+    ((*QUICK, "--devices", "cpu"), "cpu"),
+    ((*QUICK, "--learning-rate-drops", "5"), "expected EPOCH:FACTOR, as 10:0.1, got '5'"),
+    ((*QUICK, "--learning-rate-drops", "1:nan"), "factors must be positive"),
+    ((*QUICK, "--dataset", "cifar"), "dataset: expected one of digits, mnist, synthetic"),
+    ((*QUICK, "--dataset", "mnist"), "pass --data-dir or set TENSORBOW_DATA"),
+    ((*QUICK, "--dataset", "mnist", "--data-dir", "nowhere"), "does not exist"),
+    ((*QUICK, "--output", ""), "output: expected a path"),
+    ((*QUICK, "--resume", "nowhere"), "there is no file nowhere"),
+    ((*QUICK, "--resume", "/dev/zero"), "not a regular file"),
+    ((*QUICK, "--config", "nowhere"), "--config nowhere: No such file"),
+    ((*QUICK, "--learning-rate", "1e38", "--momentum", "0.99", "--epochs", "9"), "not finite at step"),
+    (("explain", "vgg"), "model: expected one of"),
+    (("explain", "logreg", "--batch-size", "0"), "batch_size: expected at least 1"),
+    (("explain", "logreg", "--staleness", "-1"), "staleness: expected at least 0"),
+]
+
+
+@pytest.mark.parametrize(("words", "said"), BAD, ids=[" ".join(words) for words, _ in BAD])
+def test_bad_input_is_one_line(call: Call, words: tuple[str, ...], said: str) -> None:
+    ended = call(*words)
+    assert said in ended.line
+    assert ended.status in (1, 2)
+
+
+CONFIGS = {
+    "seed: [": "is no YAML",
+    "- 1": "expected a mapping of options",
+    "": "expected a mapping",
+    "colour: red": "unknown option 'colour'",
+    "seed: 1.5": "seed: expected an integer, got 1.5",
+    "seed: yes": "seed: expected an integer, got True",
+    "learning_rate: .nan": "learning_rate: expected a positive number",
+    "batch-size: 1\nbatch_size: 2": "stands there twice",
+    "1: 2": "expected names of options",
+    "!!python/object/apply:os.system ['true']": "is no YAML",
+    "[" * 5000: "is no YAML",
+    "a: &a [x,x]\nb: &b [*a,*a]\nseed: [*b,*b,*b]": "unknown option",
+    "seed: 1  # " + "x" * (1 << 20): "larger than",
+}
+
+
+@pytest.mark.parametrize("text", CONFIGS, ids=list(map(repr, range(len(CONFIGS)))))
+def test_bad_configuration_files(call: Call, tmp_path: Path, text: str) -> None:
+    (tmp_path / "c.yaml").write_text(text)
+    assert CONFIGS[text] in call(*QUICK, "--config", "c.yaml").line
+
+
+def test_a_configuration_file_of_bytes_and_a_folder(call: Call, tmp_path: Path) -> None:
+    (tmp_path / "c.yaml").write_bytes(b"\xff\xfe\x00\x01")
+    assert "is no YAML" in call(*QUICK, "--config", "c.yaml").line
+    assert "Is a directory" in call(*QUICK, "--config", tmp_path).line
+
+
+def test_an_output_folder_that_cannot_be_made(call: Call, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+    for output in ("file", "file/below"):
+        assert "a file is in the way" in call(*QUICK, "--output", output).line
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_an_output_folder_that_holds_a_run(call: Call, tmp_path: Path) -> None:
+    call(*QUICK, "--output", "run")
+    before = {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir()}
+    assert "holds a run already; add --resume auto" in call(*QUICK, "--output", "run").line
+    other = call("train", "lenet", "--output", "run", "--resume", "auto").line
+    assert "of another run: model was 'logreg', is 'lenet'" in other
+    replicas = call(*QUICK, "--output", "run", "--resume", "auto", "--replicas-per-gpu", "4").line
+    assert "replicas_per_device was 2, is 4" in replicas
+    assert {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir()} == before
+
+
+def test_damaged_checkpoints(call: Call, tmp_path: Path) -> None:
+    call(*QUICK, "--output", "run")
+    path = tmp_path / "run" / "checkpoint-000000128.safetensors"
+    path.write_bytes(path.read_bytes()[:-1])
+    assert "is truncated, damaged" in call(*QUICK, "--output", "run", "--resume", "auto").line
+    assert "is truncated, damaged" in call(*QUICK, "--resume", path).line
+
+
+def test_debug_shows_the_traceback_and_keeps_the_line(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    for words in (("--debug", *QUICK), (*QUICK, "--debug")):
+        ended = call(*words, "--batch-size", 0)
+        assert ended.status == 1
+        assert "Traceback" in ended.err
+        assert ended.err.splitlines()[-1] == "tensorbow: batch_size: expected at least 1, got 0"
+    monkeypatch.setenv("TENSORBOW_DEBUG", "1")
+    assert "Traceback" in call(*QUICK, "--batch-size", 0).err
+    monkeypatch.setenv("TENSORBOW_DEBUG", "0")
+    assert "Traceback" not in call(*QUICK, "--batch-size", 0).err
+
+
+@pytest.mark.parametrize(
+    ("error", "said", "status"),
+    [
+        (MemoryError(), "out of memory", 1),
+        (KeyError("x"), "internal error: KeyError: 'x'; please report it", 1),
+        (OSError(28, "No space left on device", "file"), "No space left on device: file", 1),
+        (KeyboardInterrupt(), "interrupted", 130),
+        (BrokenPipeError(), "nobody reads the output", 1),
+        (ValueError("two\nlines \x1b[31m"), "two lines \\x1b[31m", 1),
+    ],
+)
+def test_every_other_error_is_a_line_too(
+    call: Call, monkeypatch: pytest.MonkeyPatch, error: BaseException, said: str, status: int
+) -> None:
+    def fails(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(program, "_run", fails)
+    ended = call("train")
+    assert said in ended.line
+    assert ended.status == status
+
+
+def test_signals_are_given_back(call: Call) -> None:
+    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)]
+    call("devices")
+    assert [signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)] == before
+
+
+def test_the_first_signal_asks_and_the_next_ones_are_the_same_wish(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = [100.0]
+    monkeypatch.setattr("tensorbow.cli.signals.time.monotonic", lambda: now[0])
+    asked: list[int] = []
+    signals = StopSignals()
+    with signals.installed(), signals.calling(lambda: asked.append(1)):
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGINT):
+            os.kill(os.getpid(), number)
+        assert asked == [1]
+        now[0] += 10
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_a_signal_before_there_is_anything_to_stop_interrupts() -> None:
+    signals = StopSignals()
+    with signals.installed(), pytest.raises(KeyboardInterrupt):
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+def test_another_thread_may_run_the_program() -> None:
+    entered: list[bool] = []
+
+    def work() -> None:
+        with StopSignals().installed():
+            entered.append(True)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join(10)
+    assert entered == [True]
