@@ -19,7 +19,7 @@ import numpy as np
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import Attrs, Kernel, KernelCall, NodeSpec, Operation, Tensor
 from tensorbow.ops.broadcasting import as_shape_vector, shape
-from tensorbow.ops.data_format import channels_last, sizes_last, with_channels_last
+from tensorbow.ops.data_format import channels_back, channels_last, sizes_last, with_channels_last
 from tensorbow.ops.definition import define_op, require_dtype, require_same_dtype
 from tensorbow.ops.elementwise import pair
 from tensorbow.ops.groups import in_groups
@@ -80,13 +80,8 @@ def conv2d_transpose(
     """
     attrs = _attrs("conv2d_transpose", strides, padding, data_format)
     x, w = pair(value, filter)
-    sizes = sizes_last(output_shape, data_format)
-    return with_channels_last(
-        "conv2d_transpose",
-        lambda images: Conv2DBackpropInput(sizes, w, images, name=name, **attrs),
-        x,
-        data_format,
-    )
+    images, sizes = channels_last("conv2d_transpose", x, data_format), sizes_last(output_shape, data_format)
+    return channels_back(Conv2DBackpropInput(sizes, w, images, name=name, **attrs), data_format)
 
 
 def conv2d_backprop_input(
@@ -118,16 +113,16 @@ def conv2d_backprop_filter(
 
     Raises InvalidArgumentError when `out_backprop` is not of the shape that convolution gives.
     """
-    op = "conv2d_backprop_filter"
-    attrs = _attrs(op, strides, padding, data_format)
-    images, gradient = (channels_last(op, x, data_format) for x in pair(input, out_backprop))
+    attrs = _attrs("conv2d_backprop_filter", strides, padding, data_format)
+    both = pair(input, out_backprop)
+    images, gradient = (channels_last("conv2d_backprop_filter", x, data_format) for x in both)
     result: Tensor = Conv2DBackpropFilter(images, as_shape_vector(filter_sizes), gradient, name=name, **attrs)
     return result
 
 
 def _attrs(op: str, strides: Any, padding: str, data_format: str) -> dict[str, Any]:
-    pair = spatial_pair(op, strides, "strides", data_format)
-    return {"strides": pair, "padding": check_padding(op, padding)}
+    moves = spatial_pair(op, strides, "strides", data_format)
+    return {"strides": moves, "padding": check_padding(op, padding)}
 
 
 # Specs --------------------------------------------------------------------------------------------
