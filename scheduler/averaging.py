@@ -7,15 +7,12 @@ new z over it when all its readers are done.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from scheduler.groups import assign, floating, group, moved, slots_of
 from tensorbow.compiler import VariableLayout
-from tensorbow.graph import OpDef
-from tensorbow.kernels import Backend, Executable, Group, Ref, Region, Segment
+from tensorbow.kernels import Backend, Executable, Ref, Region, Segment
 from tensorbow.ops.averaging import SmaClear, SmaCorrect, SmaDifference, SmaMove, SmaSum
-from tensorbow.ops.definition import kernel_for
-from tensorbow.ops.state import Assign
 from tensorbow.specs import float64, int64
 
 # Segments of a replica's executable; slot j's averaging update and restart follow at these places.
@@ -48,11 +45,11 @@ def with_averaging(
     segments = [gradient, update]
     for slot in range(slots):
         before, after, again = [], [], []
-        for weights in _floating(layout):
-            central = _at(weights, Region.CENTRAL, slot * stride)
-            correction = _at(weights, Region.CORRECTIONS, slot * stride)
+        for weights in floating(layout):
+            central = moved(weights, Region.CENTRAL, slot * stride)
+            correction = moved(weights, Region.CORRECTIONS, slot * stride)
             before.append(
-                _group(
+                group(
                     SmaDifference,
                     backend,
                     (weights, central),
@@ -61,11 +58,11 @@ def with_averaging(
                     note="c = alpha * (w - z), with w from before the update",
                 )
             )
-            after.append(_group(SmaCorrect, backend, (weights, correction), writes=(weights,), note="w -= c"))
-            again.append(_assign(backend, weights, central, "w = z"))
+            after.append(group(SmaCorrect, backend, (weights, correction), writes=(weights,), note="w -= c"))
+            again.append(assign(backend, weights, central, "w = z"))
         if clear_velocity:
             again.extend(
-                _group(SmaClear, backend, (ref,), writes=(ref,), note="v = 0") for ref in _slots(layout)
+                group(SmaClear, backend, (ref,), writes=(ref,), note="v = 0") for ref in slots_of(layout)
             )
         segments.append(Segment(f"update, averaging {slot}", (*before, *update.groups, *after)))
         segments.append(Segment(f"restart {slot}", tuple(again), fetches=False))
@@ -99,17 +96,17 @@ def central_executable(layout: VariableLayout, backend: Backend, replicas: int, 
     for slot in range(slots):
         reduce, move, again = [], [], []
         previous = (slot - 1) % slots
-        for weights in _floating(layout):
-            total, velocity = _at(weights, Region.SLAB, 0), _at(weights, Region.SLOTS, 0)
-            before = _at(weights, Region.CENTRAL, previous * stride)
-            after = _at(weights, Region.CENTRAL, slot * stride)
+        for weights in floating(layout):
+            total, velocity = moved(weights, Region.SLAB, 0), moved(weights, Region.SLOTS, 0)
+            before = moved(weights, Region.CENTRAL, previous * stride)
+            after = moved(weights, Region.CENTRAL, slot * stride)
             corrections = tuple(
-                _at(weights, Region.CORRECTIONS, (replica * slots + slot) * stride)
+                moved(weights, Region.CORRECTIONS, (replica * slots + slot) * stride)
                 for replica in range(replicas)
             )
-            reduce.append(_group(SmaSum, backend, corrections, outputs=(total,), note="in replica order"))
+            reduce.append(group(SmaSum, backend, corrections, outputs=(total,), note="in replica order"))
             move.append(
-                _group(
+                group(
                     SmaMove,
                     backend,
                     (before, total, velocity),
@@ -118,11 +115,11 @@ def central_executable(layout: VariableLayout, backend: Backend, replicas: int, 
                     state=(("mu", mu),),
                 )
             )
-            again.append(_group(SmaClear, backend, (velocity,), writes=(velocity,), note="u = 0"))
+            again.append(group(SmaClear, backend, (velocity,), writes=(velocity,), note="u = 0"))
             for other in range(slots):
                 if other != slot:
-                    target = _at(weights, Region.CENTRAL, other * stride)
-                    again.append(_assign(backend, target, after, "no older z is read after a restart"))
+                    target = moved(weights, Region.CENTRAL, other * stride)
+                    again.append(assign(backend, target, after, "no older z is read after a restart"))
         for name, groups in (("reduce", reduce), ("move", move), ("restart", again)):
             segments.append(Segment(f"{name} {slot}", tuple(groups), fetches=False))
     return Executable(
@@ -144,51 +141,4 @@ def central_executable(layout: VariableLayout, backend: Backend, replicas: int, 
         constants=b"",
         reads_first=frozenset(),
         writes=frozenset(),
-    )
-
-
-def _floating(layout: VariableLayout) -> Iterator[Ref]:
-    return (ref for ref in layout.flat(Region.WEIGHTS) if ref.dtype.is_floating)
-
-
-def _slots(layout: VariableLayout) -> Iterator[Ref]:
-    for ref in layout.refs().values():
-        if ref.region is Region.SLOTS and ref.dtype.is_floating:
-            size = ref.nbytes // ref.dtype.size
-            yield replace(ref, shape=(size,))
-
-
-def _at(ref: Ref, region: Region, shift: int) -> Ref:
-    return replace(ref, region=region, offset=ref.offset + shift)
-
-
-def _assign(backend: Backend, target: Ref, source: Ref, note: str) -> Group:
-    kernel = kernel_for(Assign, backend.kernel_kind)
-    return Group(
-        "Assign", Assign, kernel, {}, (target, source), (), reads=(source,), writes=(target,), note=note
-    )
-
-
-def _group(
-    definition: OpDef,
-    backend: Backend,
-    inputs: Sequence[Ref],
-    *,
-    outputs: tuple[Ref, ...] = (),
-    writes: tuple[Ref, ...] = (),
-    state: tuple[tuple[str, Ref], ...] = (),
-    note: str = "",
-) -> Group:
-    ignored = {inputs[index] for index in definition.ignores}
-    return Group(
-        name=definition.name,
-        definition=definition,
-        kernel=kernel_for(definition, backend.kernel_kind),
-        attrs=dict(definition.attrs),
-        inputs=tuple(inputs),
-        outputs=outputs,
-        state=state,
-        reads=(*(ref for ref in inputs if ref not in ignored), *(ref for _, ref in state)),
-        writes=(*outputs, *writes),
-        note=note,
     )

@@ -15,7 +15,7 @@ from tensorbow.devices import Device, Event
 from tensorbow.kernels import Executable, Ref, Region
 from tensorbow.specs import Array, uint8
 
-OWNED = (Region.CENTRAL, Region.CORRECTIONS, Region.SLOTS, Region.SLAB)
+OWNED = (Region.CENTRAL, Region.CORRECTIONS, Region.GRADIENTS, Region.SLOTS, Region.SLAB)
 
 
 class CentralModel:
@@ -35,11 +35,12 @@ class CentralModel:
         self.layout = layout
         self.slots = slots
         self._stride = layout.region_nbytes[Region.WEIGHTS]
+        self._aggregates = bool(executable.region_nbytes.get(Region.GRADIENTS))
         self.group = device.stream_group(f"{name} z")
         try:
             self._memory = RegionMemory(self.group, f"{name} z")
             for region in OWNED:
-                nbytes = executable.region_nbytes[region]
+                nbytes = executable.region_nbytes.get(region, 0)
                 base = self._memory.allocate(region, nbytes)
                 device.view(base, (nbytes,), uint8.as_numpy_dtype)[...] = 0
             self._binding = Binding(executable, self.group, self._memory.bases, ring=1, owner=f"{name} z")
@@ -52,15 +53,19 @@ class CentralModel:
     def blocks(executable: Executable) -> list[int]:
         """Sizes of what one allocates, in bytes, in order: for the dry run of `scheduler.memory`."""
         own = [executable.region_nbytes.get(region, 0) for region in BINDING_REGIONS if region not in OWNED]
-        return [*(executable.region_nbytes[region] for region in OWNED), *own, executable.ring_nbytes]
+        owned = [executable.region_nbytes.get(region, 0) for region in OWNED]
+        return [*owned, *own, executable.ring_nbytes]
 
     def bases_for(self, replica: int) -> dict[Region, int]:
         """Base addresses that the replica of that number on this device is bound to."""
         bases = self._memory.bases
-        return {
+        result = {
             Region.CENTRAL: bases[Region.CENTRAL],
             Region.CORRECTIONS: bases[Region.CORRECTIONS] + replica * self.slots * self._stride,
         }
+        if self._aggregates:
+            result[Region.GRADIENTS] = bases[Region.GRADIENTS] + replica * self._stride
+        return result
 
     def vectors(self) -> list[FlatVector]:
         """The device's sum of corrections, for the all-reduce."""
@@ -82,6 +87,18 @@ class CentralModel:
         if reduced is not None:
             self.group.compute.wait(reduced)
         return self._enqueue(central_segment(slot, MOVE))
+
+    def sum_gradients(self, computed: Sequence[Event]) -> Event:
+        """Enqueues the sum of this device's gradients, after they are computed."""
+        for event in computed:
+            self.group.compute.wait(event)
+        return self._enqueue(central_segment(self.slots, 0))
+
+    def mean_gradient(self, reduced: Event | None) -> Event:
+        """Enqueues the division, after the sum over devices if there are several."""
+        if reduced is not None:
+            self.group.compute.wait(reduced)
+        return self._enqueue(central_segment(self.slots, 0) + 1)
 
     def restart(self, slot: int) -> Event:
         """Enqueues u = 0, and z in all slots.

@@ -198,10 +198,15 @@ class LearningEngine:
             tau=self.options.tau,
             staleness=self.options.staleness,
             launch_ahead=self.launch_ahead,
-            synchronised=self.learners.averages,
-            restarts_before=self.schedule.restarts if self.schedule else lambda round: False,
+            synchronised=self.learners.exchanges,
+            gang_from=self.learners.gang_from,
+            restarts_before=self._restarts_before,
         )
         return _Run(state, SimpleQueue(), on_result, awaited=start * self.learners.count)
+
+    def _restarts_before(self, round: int) -> bool:
+        jumps = self.schedule is not None and self.schedule.restarts(round)
+        return self.learners.restarts_before(round, jumps)
 
     def request_stop(self) -> None:
         """Ends `run` at the next round that all replicas reach; callable from any thread or handler.
@@ -271,7 +276,7 @@ class LearningEngine:
                 case Launch(replica, round):
                     self._launch(run, replica, round)
                 case Synchronise(round):
-                    self._announce(run, round, self.learners.synchronise(round))
+                    self._synchronise(run, round)
                 case Restart(round):
                     self.learners.restart(round)
                 case Finish(round):
@@ -281,10 +286,21 @@ class LearningEngine:
                     run.error = run.error or AbortedError(reason)
 
     def _launch(self, run: _Run, index: int, round: int) -> None:
-        inbox = run.inbox
         inputs = run.batches[index, round].inputs
         done = self.learners.launch(index, round, inputs, self._state_of(round))
+        if done is not None:
+            self._report(run, index, round, done)
+
+    def _report(self, run: _Run, index: int | None, round: int, done: DeviceEvent) -> None:
+        """Has an event tell the inbox when it is done."""
+        inbox = run.inbox
         done.on_done(lambda event: inbox.put((index, round, event)))
+
+    def _synchronise(self, run: _Run, round: int) -> None:
+        synchronised, tasks = self.learners.synchronise(round)
+        for index, done in enumerate(tasks):
+            self._report(run, index, round, done)
+        self._announce(run, round, synchronised)
 
     def _state_of(self, round: int) -> dict[str, Any]:
         """The step scalars that change from task to task."""
@@ -297,11 +313,10 @@ class LearningEngine:
 
     def _announce(self, run: _Run, round: int, events: Sequence[DeviceEvent]) -> None:
         """Reports a synchronisation when it has ended on every device, with the first error."""
-        inbox = run.inbox
         if len(events) == 1:
-            events[0].on_done(lambda event: inbox.put((None, round, event)))
+            self._report(run, None, round, events[0])
             return
-        waiting = deque(events)
+        inbox, waiting = run.inbox, deque(events)
 
         def next_done(event: DeviceEvent) -> None:
             if event.error is not None or not waiting:

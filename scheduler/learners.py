@@ -6,8 +6,6 @@ import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from scheduler.averaging import (
     SEGMENT_UPDATE,
     averaging_segment,
@@ -16,10 +14,12 @@ from scheduler.averaging import (
 )
 from scheduler.central import CentralModel
 from scheduler.collectives import AllReduce, InProcessAllReduce
+from scheduler.gradient_mean import clear_segment, update_segment, with_gradient_sum
 from scheduler.memory import require_room
 from scheduler.options import Synchronisation
 from scheduler.replica import Replica
 from scheduler.step import StepProgram
+from scheduler.values import ReplicaValues
 from tensorbow.compiler import VariableLayout
 from tensorbow.devices import Device, Event, Stream
 from tensorbow.errors import FailedPreconditionError, InvalidArgumentError
@@ -29,7 +29,7 @@ from tensorbow.specs import Array, TensorSpec
 _numbers = itertools.count()
 
 
-class Learners:
+class Learners(ReplicaValues):
     """k replicas on one or several devices, and z on each device.
 
     Everything here enqueues and returns; `scheduler.engine` decides what and when. Reading and
@@ -64,6 +64,8 @@ class Learners:
         self.count = len(devices) * replicas_per_device
         self.averages = options.averages(self.count)
         self.alpha = options.alpha_for(self.count)
+        self.aggregates = options.aggregates(self.count)
+        self.gang_from = options.gang_from(self.count)
         self.slots = options.staleness + 1 if self.averages else 0
         self.layout = VariableLayout.of_graph(program.graph)
         _check_combination(self.layout)
@@ -85,11 +87,16 @@ class Learners:
         for device in self.devices:
             if device.kind not in executables:
                 executables[device.kind] = program.compile(
-                    shapes, self.layout, backend_for(device), self.slots, self.options.clear_velocity
+                    shapes,
+                    self.layout,
+                    backend_for(device),
+                    self.slots,
+                    self.options.clear_velocity,
+                    self.aggregates,
                 )
             self._require_room(device, executables[device.kind], ring)
         for place, device in enumerate(self.devices):
-            if self.averages:
+            if self.exchanges:
                 executable = self._central_executable(device, self.per_device)
                 mu = self.options.mu
                 self.central.append(CentralModel(device, self.layout, executable, self.slots, mu, name))
@@ -99,7 +106,7 @@ class Learners:
                     device,
                     executables[device.kind],
                     self.layout,
-                    self.central[place].bases_for(local) if self.averages else {},
+                    self.central[place].bases_for(local) if self.exchanges else {},
                     ring=ring,
                     name=name,
                 )
@@ -114,23 +121,48 @@ class Learners:
             self._all_reduce.connect([model.vectors() for model in self.central])
 
     def _central_executable(self, device: Device, replicas: int) -> Executable:
-        return central_executable(self.layout, backend_for(device), replicas, self.slots)
+        backend = backend_for(device)
+        executable = central_executable(self.layout, backend, replicas, self.slots)
+        if self.aggregates:
+            executable = with_gradient_sum(executable, self.layout, backend, replicas, self.count)
+        return executable
 
     def _require_room(self, device: Device, executable: Executable, ring: int) -> None:
-        shared = (Region.CENTRAL, Region.CORRECTIONS) if self.averages else ()
+        shared: tuple[Region, ...] = (Region.CENTRAL, Region.CORRECTIONS) if self.exchanges else ()
+        if self.aggregates:
+            shared = (*shared, Region.GRADIENTS)
 
         def central_blocks(replicas: int) -> list[int]:
-            if not self.averages:
+            if not self.exchanges:
                 return []
             return CentralModel.blocks(self._central_executable(device, replicas))
 
         blocks = Replica.blocks(executable, self.layout, shared, ring)
         require_room(device, self.per_device, blocks, central_blocks)
 
+    @property
+    def exchanges(self) -> bool:
+        """Whether replicas are kept together at all."""
+        return self.averages or self.aggregates
+
+    def restarts_before(self, round: int, jumps: bool) -> bool:
+        """Whether averaging restarts before a round: where the rate `jumps`, and to go over to ssgd."""
+        if not self.averages or self._is_gang(round - 1):
+            return False
+        return jumps or round == self.gang_from
+
     # Enqueueing ---------------------------------------------------------------------------------
 
-    def launch(self, index: int, round: int, inputs: Sequence[Array], state: Mapping[str, Any]) -> Event:
-        """Enqueues a learning task; the inputs must stay unchanged until the event is done."""
+    def launch(
+        self, index: int, round: int, inputs: Sequence[Array], state: Mapping[str, Any]
+    ) -> Event | None:
+        """Enqueues a learning task; the inputs must stay unchanged until the event is done.
+
+        None when the task ends with the round's synchronisation, which gives its event.
+        """
+        if self._is_gang(round):
+            self._last[index] = self.replicas[index].compute(round, inputs, state)
+            return None
         segment, after = SEGMENT_UPDATE, None
         if self.averages and (round + 1) % self.options.tau == 0:
             number = self._averagings(round) - 1
@@ -145,8 +177,30 @@ class Learners:
         """Averagings up to and including the one of this round."""
         return (round + 1) // self.options.tau
 
-    def synchronise(self, round: int) -> list[Event]:
-        """Enqueues the averaging of a round, all of whose tasks are enqueued; an event per device."""
+    def _is_gang(self, round: int) -> bool:
+        """Whether all replicas step on the mean gradient in this round."""
+        return self.gang_from is not None and round >= self.gang_from
+
+    def synchronise(self, round: int) -> tuple[list[Event], list[Event]]:
+        """Enqueues the synchronisation of a round, all of whose tasks are enqueued.
+
+        Gives an event per device, and of a round on the mean gradient the tasks' events.
+        """
+        return self._step_on_mean(round) if self._is_gang(round) else (self._average(round), [])
+
+    def _step_on_mean(self, round: int) -> tuple[list[Event], list[Event]]:
+        summed = [model.sum_gradients(self._tasks_of(place)) for place, model in enumerate(self.central)]
+        total = self._all_reduce.post(summed) if self._all_reduce is not None else None
+        means = [model.mean_gradient(total) for model in self.central]
+        segment = update_segment(self.executable)
+        done = [
+            replica.update(segment, round, means[index // self.per_device])
+            for index, replica in enumerate(self.replicas)
+        ]
+        self._last = [*done]
+        return means, done
+
+    def _average(self, round: int) -> list[Event]:
         number = self._averagings(round) - 1
         slot = number % self.slots
         reduced = [model.reduce(slot, self._tasks_of(place)) for place, model in enumerate(self.central)]
@@ -166,6 +220,8 @@ class Learners:
         for index, replica in enumerate(self.replicas):
             after = cleared[index // self.per_device]
             self._last[index] = replica.restart(restart_segment(slot), after)
+            if round + 1 == self.gang_from:
+                self._last[index] = replica.restart(clear_segment(self.executable), after)
         for number in self._z_events:
             self._z_events[number] = cleared
 
@@ -205,119 +261,6 @@ class Learners:
         streams = [owner.group.compute for owner in owners]
         return [*streams, *(self._all_reduce.streams if self._all_reduce is not None else ())]
 
-    # Values, while nothing runs -----------------------------------------------------------------
-
-    def initialize(self, values: Mapping[str, Array]) -> None:
-        """Starts from these values of the variables: z_d = z, w_i = z, u = 0.
-
-        Optimiser slots that are not given start at 0. A variable whose replicas' values are summed keeps its
-        value in replica 0 and starts at 0 in the others.
-        Raises InvalidArgumentError or NotFoundError for values that do not fit, before any change.
-        """
-        operations = {op.name: op for op in self.layout.variables}
-        slots = {name for name, op in operations.items() if op.attrs["role"] == "slots"}
-        missing = sorted(operations.keys() - slots - values.keys())
-        if missing:
-            raise InvalidArgumentError(
-                f"initialize: no value for {_some(missing)}; give one for every variable of the step"
-            )
-        for replica in self.replicas:
-            replica.container.load(values)
-            for name in slots - values.keys():
-                replica.container.view(name)[...] = 0
-            replica.container.initialized.update(slots)
-            if replica.index:
-                for name, op in operations.items():
-                    if op.attrs["combine"] == "sum":
-                        replica.container.view(name)[...] = 0
-        first = self.replicas[0].container
-        for model in self.central:
-            model.fill({name: first.view(name) for name in model.weights(0)})
-
-    def central_values(self, round: int) -> dict[str, Array]:
-        """The central model at the end of round `round` - 1: weights and other variables, copied.
-
-        Without averaging it is replica 0's.
-        """
-        values = self.replica_values(0)
-        for op in self.layout.variables:
-            if op.attrs["role"] == "slots":
-                del values[op.name]
-            elif self.averages and op.attrs["combine"] in ("mean", "sum"):
-                values[op.name] = self._combined(op.name, op.attrs["combine"])
-        if self.averages:
-            slot = (round // self.options.tau - 1) % self.slots
-            for name, view in self.central[0].weights(slot).items():
-                values[name] = view.copy()
-        return values
-
-    def _combined(self, name: str, how: str) -> Array:
-        """The sum or mean of a variable over the replicas, in their order; a mean of integers rounds down."""
-        total, *others = (replica.container.read(name) for replica in self.replicas)
-        for other in others:
-            total += other
-        if how == "mean":
-            divide = np.true_divide if total.dtype.kind == "f" else np.floor_divide
-            divide(total, total.dtype.type(self.count), out=total)
-        return total
-
-    def replica_values(self, index: int) -> dict[str, Array]:
-        """All variables of a replica, slots included, copied."""
-        container = self.replicas[index].container
-        return {name: container.read(name) for name in self.layout.refs()}
-
-    def state_arrays(self) -> dict[str, Array]:
-        """Everything the next step depends on, by name, copied: the content of a checkpoint."""
-        arrays: dict[str, Array] = {}
-        for replica in self.replicas:
-            for name, value in self.replica_values(replica.index).items():
-                arrays[f"replica{replica.index}/{name}"] = value
-        if self.averages:
-            for slot in range(self.slots):
-                for name, view in self.central[0].weights(slot).items():
-                    arrays[f"central{slot}/{name}"] = view.copy()
-            for name, view in self.central[0].velocity().items():
-                arrays[f"velocity/{name}"] = view.copy()
-        return arrays
-
-    def load_state_arrays(self, arrays: Mapping[str, Array]) -> None:
-        """The reverse of `state_arrays`.
-
-        Raises InvalidArgumentError for names, shapes or dtypes that do not fit, before any change.
-        """
-        targets = self._targets()
-        missing, unknown = sorted(targets.keys() - arrays.keys()), sorted(arrays.keys() - targets.keys())
-        if missing or unknown:
-            raise InvalidArgumentError(
-                f"the checkpoint does not fit this model and these replicas: missing {_some(missing)}; "
-                f"unexpected {_some(unknown)}; resume with the options it was written with"
-            )
-        for name, views in targets.items():
-            have, want = arrays[name], views[0]
-            if have.shape != want.shape or have.dtype != want.dtype:
-                raise InvalidArgumentError(
-                    f"the checkpoint does not fit: {name} is {have.dtype}{list(have.shape)}, "
-                    f"expected {want.dtype}{list(want.shape)}"
-                )
-        for name, views in targets.items():
-            for view in views:
-                view[...] = arrays[name]
-        for replica in self.replicas:
-            replica.container.initialized.update(self.layout.refs())
-
-    def _targets(self) -> dict[str, list[Array]]:
-        targets: dict[str, list[Array]] = {}
-        for replica in self.replicas:
-            for name in self.layout.refs():
-                targets[f"replica{replica.index}/{name}"] = [replica.container.view(name)]
-        for model in self.central:
-            for slot in range(self.slots):
-                for name, view in model.weights(slot).items():
-                    targets.setdefault(f"central{slot}/{name}", []).append(view)
-            for name, view in model.velocity().items():
-                targets.setdefault(f"velocity/{name}", []).append(view)
-        return targets
-
     def close(self) -> None:
         """Closes all streams and gives all memory back; idempotent."""
         self._closed = True
@@ -340,8 +283,3 @@ def _check_combination(layout: VariableLayout) -> None:
                 f"variable {op.name} is {kind}, so its replicas combine by {ways}, not {how} "
                 f"(made at {op.source})"
             )
-
-
-def _some(names: Sequence[str]) -> str:
-    shown = ", ".join(names[:3]) or "nothing"
-    return f"{shown} and {len(names) - 3} more" if len(names) > 3 else shown

@@ -6,14 +6,16 @@ from dataclasses import dataclass
 
 from tensorbow.errors import InvalidArgumentError
 
-SYNCS = ("sma", "none")
+SYNCS = ("sma", "ssgd", "none")
 
 
 @dataclass(frozen=True)
 class Synchronisation:
     """Options of the averaging.
 
-    sync: `sma` (synchronous model averaging) or `none` (independent replicas).
+    sync: `sma` (synchronous model averaging), `ssgd` (synchronous SGD: all replicas step on the mean of
+        their gradients) or `none` (independent replicas).
+    ssgd_from: the round from which `sma` gives way to `ssgd`; replicas then start from z, slots at zero.
     tau: rounds between two averagings.
     alpha: pull of z on a replica; None is 1 / replicas.
     mu: momentum of z.
@@ -27,6 +29,7 @@ class Synchronisation:
     mu: float = 0.0
     staleness: int = 0
     clear_velocity: bool = False
+    ssgd_from: int | None = None
 
     def __post_init__(self) -> None:
         if self.sync not in SYNCS:
@@ -34,12 +37,27 @@ class Synchronisation:
         for name, value, least in (("tau", self.tau, 1), ("staleness", self.staleness, 0)):
             if isinstance(value, bool) or not isinstance(value, int) or value < least:
                 raise InvalidArgumentError(f"{name}: expected an integer of at least {least}, got {value!r}")
+        if self.ssgd_from is not None and (self.sync != "sma" or self.ssgd_from < 1):
+            raise InvalidArgumentError(
+                f"ssgd_from: expected a round of at least 1, with sync 'sma'; got {self.ssgd_from} "
+                f"with {self.sync!r}"
+            )
         if not 0 <= self.mu < 1:
             raise InvalidArgumentError(f"mu: expected a momentum in [0, 1), got {self.mu}")
 
     def averages(self, replicas: int) -> bool:
         """Whether there is anything to average: one replica is plain training, z is w."""
         return self.sync == "sma" and replicas > 1
+
+    def aggregates(self, replicas: int) -> bool:
+        """Whether some round steps on the mean of gradients."""
+        return (self.sync == "ssgd" or self.ssgd_from is not None) and replicas > 1
+
+    def gang_from(self, replicas: int) -> int | None:
+        """The round from which all replicas step together on the mean of their gradients, or None."""
+        if not self.aggregates(replicas):
+            return None
+        return 0 if self.ssgd_from is None else self.ssgd_from
 
     def alpha_for(self, replicas: int) -> float:
         """alpha, by default 1 / replicas; 0 where nothing is averaged.

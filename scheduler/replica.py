@@ -82,6 +82,22 @@ class Replica:
         The inputs must stay unchanged until the returned event is done. Raises InvalidArgumentError for
         inputs of another number, shape or dtype than the step was compiled for.
         """
+        self._enqueue_gradient(round, inputs, state)
+        return self.update(update_segment, round, after)
+
+    def compute(self, round: int, inputs: Sequence[Array], state: Mapping[str, Any]) -> Event:
+        """Enqueues the gradient alone; `update` follows when the gradients of all replicas are summed."""
+        self._enqueue_gradient(round, inputs, state)
+        return self.group.compute.record()
+
+    def update(self, segment: int, round: int, after: Event | None) -> Event:
+        """Enqueues an update segment, after an event."""
+        if after is not None:
+            self.group.compute.wait(after)
+        self._enqueue(segment, lambda: self._run(segment, round))
+        return self.group.compute.record()
+
+    def _enqueue_gradient(self, round: int, inputs: Sequence[Array], state: Mapping[str, Any]) -> None:
         stream, binding = self.group.compute, self.binding
         feeds = self._feeds(inputs)
 
@@ -91,10 +107,6 @@ class Replica:
 
         reads, writes = self._accesses[SEGMENT_GRADIENT]
         stream.enqueue(gradient, label=self._labels[SEGMENT_GRADIENT], reads=reads, writes=writes)
-        if after is not None:
-            stream.wait(after)
-        self._enqueue(update_segment, lambda: self._run(update_segment, round))
-        return stream.record()
 
     def _feeds(self, inputs: Sequence[Array]) -> dict[str, Array]:
         if len(inputs) != len(self._inputs):
@@ -114,7 +126,7 @@ class Replica:
         return feeds
 
     def restart(self, segment: int, after: Event) -> Event:
-        """Enqueues w = z."""
+        """Enqueues w = z, or another segment outside a task."""
         self.group.compute.wait(after)
         self._enqueue(segment, lambda: self.binding.plan.launch(segment))
         return self.group.compute.record()

@@ -80,12 +80,15 @@ class SchedulerState:
         staleness: int = 0,
         launch_ahead: int = 2,
         synchronised: bool = True,
+        gang_from: int | None = None,
         restarts_before: Callable[[int], bool] = lambda round: False,
     ):
         """Rounds `start` to `stop` - 1. `restarts_before(r)`: averaging restarts before round r.
 
         launch_ahead: tasks enqueued on a stream and not finished, at most.
         staleness: synchronisations that z may lag (DESIGN section 7).
+        gang_from: from this round on a task ends with its round's synchronisation (a mean of gradients
+            that every update waits for), whatever tau and staleness are.
         A replica leads the slowest one by `launch_ahead + staleness` rounds at most, whatever tau is,
         so that a stop is never far. Raises InvalidArgumentError for numbers out of range.
         """
@@ -106,6 +109,7 @@ class SchedulerState:
         self.staleness = staleness
         self.launch_ahead = launch_ahead
         self.synchronised = synchronised
+        self._gang_from = gang_from
         self._restarts_before = restarts_before
         self._lead = launch_ahead + (staleness if synchronised else 0)
         self._tasks: dict[tuple[int | None, int], Task] = {}
@@ -178,7 +182,17 @@ class SchedulerState:
     def _fail(self, reason: str) -> range:
         if self._failure is None:
             self._failure = reason
+            self._give_up_gangs()
         return range(0)
+
+    def _give_up_gangs(self) -> None:
+        """Tasks whose update waits for a synchronisation that will not be enqueued now never end."""
+        for replica in range(self.replicas):
+            for round in range(self._posted, self._next[replica]):
+                task = self._tasks[replica, round]
+                if self._is_gang(round) and task.state == EXECUTING:
+                    task.move(FAILED)
+                    self._in_flight[replica] -= 1
 
     # Decisions
 
@@ -220,6 +234,8 @@ class SchedulerState:
 
     def _has_its_z(self, round: int) -> bool:
         """Whether the synchronisation whose z the task reads is enqueued: `staleness` before the last."""
+        if self._is_gang(round):
+            return self._posted >= round
         if not self.synchronises(round):
             return True
         syncs_before = (round + 1) // self.tau - 1
@@ -233,7 +249,10 @@ class SchedulerState:
 
     def synchronises(self, round: int) -> bool:
         """Whether averaging follows a round."""
-        return self.synchronised and (round + 1) % self.tau == 0
+        return self.synchronised and (self._is_gang(round) or (round + 1) % self.tau == 0)
+
+    def _is_gang(self, round: int) -> bool:
+        return self._gang_from is not None and round >= self._gang_from
 
     def _post_what_can(self, instructions: list[Instruction]) -> bool:
         moved = False

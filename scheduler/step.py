@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from scheduler.averaging import with_averaging
+from scheduler.gradient_mean import with_gradient_mean
 from tensorbow.compiler import VariableLayout, compile_step
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import Graph, Operation, Tensor
@@ -72,10 +73,12 @@ class StepProgram:
         backend: Backend,
         averaging_slots: int,
         clear_velocity: bool = False,
+        aggregates: bool = False,
     ) -> Executable:
         """Segments `gradient`, `update`, and for averaging one `update` per slot of z and corrections.
 
         averaging_slots: staleness + 1, or 0 without averaging. See `scheduler.averaging`.
+        aggregates: adds an update on the mean gradient. See `scheduler.gradient_mean`.
         Raises InvalidArgumentError for shapes that do not fit, and for a step that cannot be planned.
         """
         self._check(shapes)
@@ -90,7 +93,10 @@ class StepProgram:
         for tensor, ref in zip((self.loss, *self.metrics.values()), executable.fetches, strict=True):
             if ref.shape:
                 raise InvalidArgumentError(f"{tensor.name} must be a scalar, its shape is {list(ref.shape)}")
-        return with_averaging(executable, layout, backend, averaging_slots, clear_velocity)
+        executable = with_averaging(executable, layout, backend, averaging_slots, clear_velocity)
+        if aggregates:
+            executable = with_gradient_mean(executable, layout, backend, averaging_slots)
+        return executable
 
     def _check(self, shapes: Sequence[TensorSpec]) -> None:
         if len(shapes) != len(self.inputs):

@@ -101,6 +101,41 @@ def _clear(call: KernelCall) -> None:
     call.inputs[0][...] = 0
 
 
+def _prepare_mean(call: KernelCall) -> Callable[[], None]:
+    pieces = _pieces(*call.inputs, *call.outputs)
+    factor = call.outputs[0].dtype.type(1.0 / call.attrs["replicas"])
+
+    def step() -> None:
+        for total, mean in pieces:
+            np.multiply(total, factor, out=mean)
+
+    return step
+
+
+def _check_gradient(call: KernelCall) -> None:
+    if not np.isfinite(np.add.reduce(call.inputs[0])):  # NaN and infinity survive every sum
+        call.state["status"][...] = 1
+
+
+GradientMean = define_op(
+    "GradientMean",
+    spec=_flat_spec,
+    gradient=NOT_DIFFERENTIABLE,
+    inputs=("total",),
+    attrs={"replicas": 1},
+    kernel=Kernel(prepare=_prepare_mean),
+    doc="The sum of all replicas' gradients divided by their number.",
+)
+GradientCheck = define_op(
+    "GradientCheck",
+    spec=_nothing,
+    gradient=NOT_DIFFERENTIABLE,
+    inputs=("gradient",),
+    kernel=Kernel(run=_check_gradient),
+    state=("status",),
+    stateful=True,
+    doc="Sets the status when an element is NaN or infinite.",
+)
 SmaClear = define_op(
     "SmaClear",
     spec=_nothing,

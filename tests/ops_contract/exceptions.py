@@ -29,4 +29,6 @@ ALWAYS_STATIC = {
     "SmaSum": _FLAT,
     "SmaMove": _FLAT,
     "SmaClear": _FLAT,
+    "GradientCheck": _FLAT,
+    "GradientMean": _FLAT,
 }

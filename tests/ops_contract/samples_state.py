@@ -7,7 +7,15 @@ from typing import Any
 import numpy as np
 
 from tensorbow.graph import OpDef
-from tensorbow.ops.averaging import SmaClear, SmaCorrect, SmaDifference, SmaMove, SmaSum
+from tensorbow.ops.averaging import (
+    GradientCheck,
+    GradientMean,
+    SmaClear,
+    SmaCorrect,
+    SmaDifference,
+    SmaMove,
+    SmaSum,
+)
 from tensorbow.ops.control import CheckFinite, Copy, Identity, StopGradient
 from tensorbow.ops.state import Assign, AssignAdd, AssignSub, ReadVariable
 from tensorbow.ops.updates import ApplyGradientDescent, ApplyMomentum
@@ -124,6 +132,8 @@ AVERAGING = [
     ),
     *_flat(SmaClear, 1, lambda u: (), lambda u: (np.zeros_like(u),)),
     *_flat(SmaCorrect, 2, lambda w, c: (), lambda w, c: (w - c,)),
+    *_flat(GradientCheck, 1, lambda g: (), state={"status": 0}),
+    *_flat(GradientMean, 1, lambda a: a / 4, attrs={"replicas": 4}),
     *_flat(SmaSum, 3, lambda a, b, c: (a + b) + c),
     *_flat(
         SmaMove,

@@ -1,0 +1,144 @@
+"""The values of replicas and z, read and set while nothing runs: starts, checkpoints, the central model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from scheduler.central import CentralModel
+from scheduler.options import Synchronisation
+from scheduler.replica import Replica
+from tensorbow.compiler import VariableLayout
+from tensorbow.errors import InvalidArgumentError
+from tensorbow.specs import Array
+
+
+class ReplicaValues:
+    """What `Learners` knows of its variables."""
+
+    layout: VariableLayout
+    options: Synchronisation
+    replicas: list[Replica]
+    central: list[CentralModel]
+    count: int
+    averages: bool
+    aggregates: bool
+    gang_from: int | None
+    slots: int
+
+    def initialize(self, values: Mapping[str, Array]) -> None:
+        """Starts from these values of the variables: z_d = z, w_i = z, u = 0.
+
+        Optimiser slots that are not given start at 0. A variable whose replicas' values are summed keeps its
+        value in replica 0 and starts at 0 in the others.
+        Raises InvalidArgumentError or NotFoundError for values that do not fit, before any change.
+        """
+        operations = {op.name: op for op in self.layout.variables}
+        slots = {name for name, op in operations.items() if op.attrs["role"] == "slots"}
+        missing = sorted(operations.keys() - slots - values.keys())
+        if missing:
+            raise InvalidArgumentError(
+                f"initialize: no value for {_some(missing)}; give one for every variable of the step"
+            )
+        for replica in self.replicas:
+            replica.container.load(values)
+            for name in slots - values.keys():
+                replica.container.view(name)[...] = 0
+            replica.container.initialized.update(slots)
+            if replica.index:
+                for name, op in operations.items():
+                    if op.attrs["combine"] == "sum":
+                        replica.container.view(name)[...] = 0
+        first = self.replicas[0].container
+        for model in self.central:
+            model.fill({name: first.view(name) for name in model.weights(0)})
+
+    def central_values(self, round: int) -> dict[str, Array]:
+        """The central model at the end of round `round` - 1: weights and other variables, copied.
+
+        Without averaging, and once all replicas step on the mean gradient, it is replica 0's.
+        """
+        values = self.replica_values(0)
+        for op in self.layout.variables:
+            if op.attrs["role"] == "slots":
+                del values[op.name]
+            elif (self.averages or self.aggregates) and op.attrs["combine"] in ("mean", "sum"):
+                values[op.name] = self._combined(op.name, op.attrs["combine"])
+        if self.averages and (self.gang_from is None or round <= self.gang_from):
+            slot = (round // self.options.tau - 1) % self.slots
+            for name, view in self.central[0].weights(slot).items():
+                values[name] = view.copy()
+        return values
+
+    def _combined(self, name: str, how: str) -> Array:
+        """The sum or mean of a variable over the replicas, in their order; a mean of integers rounds down."""
+        total, *others = (replica.container.read(name) for replica in self.replicas)
+        for other in others:
+            total += other
+        if how == "mean":
+            divide = np.true_divide if total.dtype.kind == "f" else np.floor_divide
+            divide(total, total.dtype.type(self.count), out=total)
+        return total
+
+    def replica_values(self, index: int) -> dict[str, Array]:
+        """All variables of a replica, slots included, copied."""
+        container = self.replicas[index].container
+        return {name: container.read(name) for name in self.layout.refs()}
+
+    def state_arrays(self) -> dict[str, Array]:
+        """Everything the next step depends on, by name, copied: the content of a checkpoint."""
+        arrays: dict[str, Array] = {}
+        for replica in self.replicas:
+            for name, value in self.replica_values(replica.index).items():
+                arrays[f"replica{replica.index}/{name}"] = value
+        if self.averages:
+            for slot in range(self.slots):
+                for name, view in self.central[0].weights(slot).items():
+                    arrays[f"central{slot}/{name}"] = view.copy()
+            for name, view in self.central[0].velocity().items():
+                arrays[f"velocity/{name}"] = view.copy()
+        return arrays
+
+    def load_state_arrays(self, arrays: Mapping[str, Array]) -> None:
+        """The reverse of `state_arrays`.
+
+        Raises InvalidArgumentError for names, shapes or dtypes that do not fit, before any change.
+        """
+        targets = self._targets()
+        missing, unknown = sorted(targets.keys() - arrays.keys()), sorted(arrays.keys() - targets.keys())
+        if missing or unknown:
+            raise InvalidArgumentError(
+                f"the checkpoint does not fit this model and these replicas: missing {_some(missing)}; "
+                f"unexpected {_some(unknown)}; resume with the options it was written with"
+            )
+        for name, views in targets.items():
+            have, want = arrays[name], views[0]
+            if have.shape != want.shape or have.dtype != want.dtype:
+                raise InvalidArgumentError(
+                    f"the checkpoint does not fit: {name} is {have.dtype}{list(have.shape)}, "
+                    f"expected {want.dtype}{list(want.shape)}"
+                )
+        for name, views in targets.items():
+            for view in views:
+                view[...] = arrays[name]
+        for replica in self.replicas:
+            replica.container.initialized.update(self.layout.refs())
+
+    def _targets(self) -> dict[str, list[Array]]:
+        targets: dict[str, list[Array]] = {}
+        for replica in self.replicas:
+            for name in self.layout.refs():
+                targets[f"replica{replica.index}/{name}"] = [replica.container.view(name)]
+        for model in self.central:
+            for slot in range(self.slots):
+                for name, view in model.weights(slot).items():
+                    targets.setdefault(f"central{slot}/{name}", []).append(view)
+            for name, view in model.velocity().items():
+                targets.setdefault(f"velocity/{name}", []).append(view)
+        return targets
+
+
+def _some(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:3]) or "nothing"
+    return f"{shown} and {len(names) - 3} more" if len(names) > 3 else shown
