@@ -141,4 +141,6 @@ def central_executable(layout: VariableLayout, backend: Backend, replicas: int, 
         constants=b"",
         reads_first=frozenset(),
         writes=frozenset(),
+        peak_nbytes=stride,
+        lower_bound_nbytes=stride,
     )

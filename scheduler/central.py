@@ -9,6 +9,7 @@ import numpy as np
 
 from scheduler.averaging import MOVE, REDUCE, RESTART, central_segment
 from scheduler.collectives import FlatVector
+from scheduler.memory import planned_nbytes
 from tensorbow.compiler import Binding, RegionMemory, VariableLayout
 from tensorbow.compiler.bind import OWN as BINDING_REGIONS
 from tensorbow.devices import Device, Event
@@ -36,7 +37,8 @@ class CentralModel:
         self.slots = slots
         self._stride = layout.region_nbytes[Region.WEIGHTS]
         self._aggregates = bool(executable.region_nbytes.get(Region.GRADIENTS))
-        self.group = device.stream_group(f"{name} z")
+        planned = planned_nbytes(self.blocks(executable))
+        self.group = device.stream_group(f"{name} z", planned_nbytes=planned)
         try:
             self._memory = RegionMemory(self.group, f"{name} z")
             for region in OWNED:

@@ -49,16 +49,20 @@ from tensorbow.optimizers import Schedule
 from tensorbow.specs import Array, TensorSpec
 
 ON_NAN = ("stop", "skip")
+HOPELESS = 100  # updates of one replica skipped in a row, after which `skip` stops too
 
 
 @dataclass(frozen=True)
 class TaskResult:
-    """What one finished task reports."""
+    """What one finished task reports: the loss (NaN if the step has none), and the metrics.
+
+    Metrics of rank 0 are numbers, others arrays of their own.
+    """
 
     replica: int
     round: int
     loss: float
-    metrics: tuple[float, ...]
+    metrics: tuple[Any, ...]
     time_s: float  # `time.perf_counter` at completion
 
 
@@ -72,7 +76,7 @@ class _Run:
     batches: dict[tuple[int, int], ReadyBatch] = field(default_factory=dict)
     results: dict[int, TaskResult] = field(default_factory=dict)  # by round * replicas + replica
     awaited: int = 0  # the result to hand out next
-    bad: list[tuple[int, int]] = field(default_factory=list)  # (round, replica) of NaN losses
+    bad: list[tuple[int, bool, int]] = field(default_factory=list)  # (round, loss is finite, replica)
     error: BaseException | None = None
     stopping: bool = False  # the machine knows of the request to stop
     finished_at: int | None = None
@@ -114,6 +118,7 @@ class LearningEngine:
         self.launch_ahead = launch_ahead
         self.on_nan = on_nan
         self.skipped_updates = 0
+        self._has_loss = program.loss is not None
         self._inbox: SimpleQueue[Any] | None = None  # of the run that is going on
         self._stopping = False
         self.learners = Learners(
@@ -125,6 +130,7 @@ class LearningEngine:
             ring=launch_ahead + 1,
             all_reduce=all_reduce,
         )
+        self._skipped_in_a_row = [0] * self.learners.count
         executable = self.learners.executable
         self._counters = [f"counter:{name}" for name in executable.counters]
         self._rate = schedule if "learning_rate" in executable.scalars else None
@@ -256,19 +262,28 @@ class LearningEngine:
             return SyncFailed(round, reason) if replica is None else TaskFailed(replica, round, reason)
         if replica is None:
             return SyncFinished(round)
-        loss, *metrics = [float(value) for value in self.learners.replicas[replica].results(round)]
-        if not math.isfinite(loss):
-            if self.on_nan == "stop":
-                run.bad.append((round, replica))
-                return TaskFailed(replica, round, f"the loss is {loss}")
+        *views, status = self.learners.replicas[replica].results(round)
+        values = [view.item() if not view.ndim else view.copy() for view in views]
+        loss = values.pop(0) if self._has_loss else math.nan
+        if status:
+            if self.on_nan == "stop" or self._skips_too_often(replica):
+                run.bad.append((round, math.isfinite(loss) or not self._has_loss, replica))
+                return TaskFailed(replica, round, f"not finite; the loss is {loss}")
             self.skipped_updates += 1
+        else:
+            self._skipped_in_a_row[replica] = 0
         run.batches.pop((replica, round)).release()
         count = self.learners.count
-        run.results[round * count + replica] = TaskResult(replica, round, loss, tuple(metrics), done.time_s)
+        run.results[round * count + replica] = TaskResult(replica, round, loss, tuple(values), done.time_s)
         while (result := run.results.pop(run.awaited, None)) is not None:
             run.awaited += 1
             run.on_result(result)
         return TaskFinished(replica, round)
+
+    def _skips_too_often(self, replica: int) -> bool:
+        """Counts a skipped update; True when the replica has not got out of it by itself."""
+        self._skipped_in_a_row[replica] += 1
+        return self._skipped_in_a_row[replica] >= HOPELESS
 
     def _obey(self, run: _Run, instructions: Sequence[Instruction]) -> None:
         for instruction in instructions:
@@ -326,15 +341,18 @@ class LearningEngine:
 
         waiting.popleft().on_done(next_done)
 
-    def _numerics_error(self, run: _Run, round: int, index: int) -> NumericsError:
+    def _numerics_error(self, run: _Run, round: int, loss_is_finite: bool, index: int) -> NumericsError:
         replica = self.learners.replicas[index]
         op = replica.name_bad_op(run.batches[index, round].inputs, self._state_of(round))
         replica.set_state({"status": 0})
         rate = f" ({self._rate(round):g})" if self._rate is not None else ""
+        what, remedy = "a gradient" if loss_is_finite else "the loss", "skip such updates by on_nan='skip'"
+        if self.on_nan == "skip":
+            what, remedy = f"for {HOPELESS} steps in a row {what}", "go on from a checkpoint"
         return NumericsError(
-            f"the loss of replica {index} is not finite at step {round}; "
+            f"{what} of replica {index} is not finite at step {round}; "
             f"first NaN or infinite result: {op or 'none when run again'}; no variable was written by that "
-            f"step; lower the learning rate{rate}, or skip such updates by on_nan='skip'"
+            f"step; lower the learning rate{rate}, or {remedy}"
         )
 
     def close(self) -> None:

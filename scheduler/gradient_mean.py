@@ -62,7 +62,8 @@ def with_gradient_mean(
 def _on_mean(entry: Group, shift: int) -> Group:
     """The same group, reading gradients where their mean is."""
     update = entry.definition.update
-    has_gradient = update is not None and entry.inputs[update[1]].region is Region.GRADIENTS
+    regions = (Region.GRADIENTS, Region.CONSTANT)  # a constant gradient is its own mean
+    has_gradient = update is not None and entry.inputs[update[1]].region in regions
     written = [entry.inputs[index] for index in entry.definition.writes]
     if not has_gradient and any(ref.region is Region.WEIGHTS for ref in written):
         raise InvalidArgumentError(

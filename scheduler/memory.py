@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from allocators import BestFitAllocator, OutOfMemory, PartitionedMemory, VirtualSource, format_nbytes
+from allocators import (
+    GRANULE_NBYTES,
+    BestFitAllocator,
+    OutOfMemory,
+    PartitionedMemory,
+    VirtualSource,
+    format_nbytes,
+)
 from tensorbow.devices import Device
 from tensorbow.errors import ResourceExhaustedError
 
@@ -41,6 +48,12 @@ def require_room(
     )
 
 
+def planned_nbytes(blocks: Blocks) -> int:
+    """What a stream group needs for these blocks, each rounded up to the allocator's granule."""
+    granules = sum(-(-max(nbytes, 1) // GRANULE_NBYTES) for nbytes in blocks)
+    return granules * GRANULE_NBYTES
+
+
 def _free_nbytes(device: Device) -> int:
     """What the device's other partitions leave."""
     taken = sum(max(p.held_nbytes, p.guaranteed_nbytes) for p in device.memory.partitions.values())
@@ -53,7 +66,12 @@ def _fit(free: int, replicas: int, replica_blocks: Blocks, central_blocks: Block
     memory = PartitionedMemory(VirtualSource(free), free)
     try:
         for number, blocks in enumerate([central_blocks, *[replica_blocks] * replicas]):
-            allocator = BestFitAllocator(memory.partition(str(number)), name="dry run")
+            allocator = BestFitAllocator(
+                memory.partition(str(number)),
+                name="dry run",
+                first_region_nbytes=max(planned_nbytes(blocks), GRANULE_NBYTES),
+                largest_waste_nbytes=GRANULE_NBYTES,
+            )
             for nbytes in blocks:
                 allocator.allocate(max(nbytes, 1))
     except OutOfMemory:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from scheduler.averaging import SEGMENT_GRADIENT
+from scheduler.memory import planned_nbytes
 from tensorbow.compiler import Binding, VariableLayout
 from tensorbow.compiler.bind import OWN as BINDING_REGIONS
 from tensorbow.devices import Access, Device, Event
@@ -39,7 +40,8 @@ class Replica:
         self.device = device
         self.executable = executable
         owner = f"{name} replica {index}"
-        self.group = device.stream_group(owner)
+        blocks = self.blocks(executable, layout, tuple(shared), ring)
+        self.group = device.stream_group(owner, planned_nbytes=planned_nbytes(blocks))
         try:
             self.container = Container(self.group, f"{owner} variables")
             self.container.grow(layout.variables)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from scheduler.averaging import with_averaging
+from scheduler.averaging import SEGMENT_UPDATE, averaging_segment, with_averaging
+from scheduler.checks import with_checks
 from scheduler.gradient_mean import with_gradient_mean
 from tensorbow.compiler import VariableLayout, compile_step
 from tensorbow.errors import InvalidArgumentError
@@ -21,34 +22,38 @@ class StepProgram:
     """What a replica does with a batch, built once on one device; nothing in it speaks of replicas.
 
     inputs: placeholders, fed in this order with each batch.
-    loss: a scalar; checked for NaN before any variable is written.
+    loss: a scalar; checked for NaN before any variable is written. None where the step has not one loss.
     update: the operation that does the step, usually `optimizer.minimize(loss)`.
-    metrics: further scalars to report, by name.
+    metrics: what else to report, by name: tensors of any shape.
     """
 
     inputs: tuple[Tensor, ...]
-    loss: Tensor
+    loss: Tensor | None
     update: Operation
     metrics: Mapping[str, Tensor] = field(default_factory=dict)
 
     @property
     def graph(self) -> Graph:
         """The graph it is part of."""
-        return self.loss.graph
+        return self.update.graph
+
+    @property
+    def fetches(self) -> list[Tensor]:
+        """What a task reports: the loss, if there is one, and the metrics."""
+        return [*([] if self.loss is None else [self.loss]), *self.metrics.values()]
 
     def __post_init__(self) -> None:
-        for what, tensor in (("loss", self.loss), *((f"metric {n}", t) for n, t in self.metrics.items())):
-            if tensor.spec.shape not in ((), None):
-                raise InvalidArgumentError(
-                    f"the {what} {tensor.name} must be a scalar, got {tensor.spec}; "
-                    f"reduce it, as by tb.reduce_mean (made at {tensor.op.source})"
-                )
-        if not self.loss.dtype.is_floating:
-            raise InvalidArgumentError(f"the loss {self.loss.name} must be floating, got {self.loss.spec}")
-        elements: list[Tensor | Operation] = [*self.inputs, *self.metrics.values(), self.update]
-        for element in elements:
+        loss = self.loss
+        if loss is not None and loss.spec.shape not in ((), None):
+            raise InvalidArgumentError(
+                f"the loss {loss.name} must be a scalar, got {loss.spec}; "
+                f"reduce it, as by tb.reduce_mean (made at {loss.op.source})"
+            )
+        if loss is not None and not loss.dtype.is_floating:
+            raise InvalidArgumentError(f"the loss {loss.name} must be floating, got {loss.spec}")
+        for element in (*self.inputs, *self.fetches):
             if element.graph is not self.graph:
-                raise InvalidArgumentError(f"{element.name} is not of the graph of the loss {self.loss.name}")
+                raise InvalidArgumentError(f"{element.name} is not of the graph of {self.update.name}")
 
     def specs(self, batch_size: int) -> list[TensorSpec]:
         """The inputs' specs when each unknown leading dimension is `batch_size`."""
@@ -83,20 +88,21 @@ class StepProgram:
         """
         self._check(shapes)
         executable = compile_step(
-            [self.loss, *self.metrics.values(), self.update],
+            [*self.fetches, self.update],
             dict(zip(self.inputs, shapes, strict=True)),
             layout,
             backend,
             cut_before_update=True,
             guard=self.loss,
         )
-        for tensor, ref in zip((self.loss, *self.metrics.values()), executable.fetches, strict=True):
-            if ref.shape:
-                raise InvalidArgumentError(f"{tensor.name} must be a scalar, its shape is {list(ref.shape)}")
+        if self.loss is not None and executable.fetches[0].shape:
+            shape = list(executable.fetches[0].shape)
+            raise InvalidArgumentError(f"the loss {self.loss.name} must be a scalar, its shape is {shape}")
         executable = with_averaging(executable, layout, backend, averaging_slots, clear_velocity)
         if aggregates:
             executable = with_gradient_mean(executable, layout, backend, averaging_slots)
-        return executable
+        updates = [SEGMENT_UPDATE, *(averaging_segment(slot) for slot in range(averaging_slots))]
+        return with_checks(executable, backend, updates)
 
     def _check(self, shapes: Sequence[TensorSpec]) -> None:
         if len(shapes) != len(self.inputs):

@@ -9,7 +9,7 @@ from typing import Any, TypedDict
 
 import numpy.typing as npt
 
-from allocators import Allocation, BestFitAllocator, OutOfMemory, Partition, PartitionedMemory
+from allocators import GRANULE_NBYTES, Allocation, BestFitAllocator, OutOfMemory, Partition, PartitionedMemory
 from tensorbow.devices.names import DeviceName
 from tensorbow.devices.stream import Stream
 from tensorbow.errors import (
@@ -120,12 +120,21 @@ class Device(ABC):
         return stream
 
     def stream_group(
-        self, name: str, limit_nbytes: int | None = None, *, guaranteed_nbytes: int = 0
+        self,
+        name: str,
+        limit_nbytes: int | None = None,
+        *,
+        guaranteed_nbytes: int = 0,
+        planned_nbytes: int = 0,
     ) -> StreamGroup:
         """A new group with a memory partition of its own, of at most `limit_nbytes` (None: the device's).
 
-        `guaranteed_nbytes` of it are set aside at once. Raises AlreadyExistsError while a group of that name
-        is open, InvalidArgumentError for limits beyond the device's, FailedPreconditionError if closed.
+        `guaranteed_nbytes` of it are set aside at once. `planned_nbytes` is what the group is known to need,
+        each block rounded up to 256 bytes: so much is guaranteed, and taken as one region that is split to
+        the last granule, where growth by doubling would hold up to twice as much.
+
+        Raises AlreadyExistsError while a group of that name is open, InvalidArgumentError for limits beyond
+        the device's, FailedPreconditionError if closed.
         """
         with self._lock:
             self._require_open(f"stream group {name!r}")
@@ -135,6 +144,7 @@ class Device(ABC):
                     "close that group first, or take another name"
                 )
             try:
+                guaranteed_nbytes = max(guaranteed_nbytes, planned_nbytes)
                 partition = self.memory.partition(name, limit_nbytes, guaranteed_nbytes=guaranteed_nbytes)
             except ValueError as error:
                 raise InvalidArgumentError(
@@ -142,7 +152,16 @@ class Device(ABC):
                     "lower limit_nbytes or guaranteed_nbytes, or close other groups"
                 ) from error
             try:
-                allocator = BestFitAllocator(partition, name=f"{self.name.short} {name}")
+                label = f"{self.name.short} {name}"
+                if planned_nbytes:
+                    allocator = BestFitAllocator(
+                        partition,
+                        name=label,
+                        first_region_nbytes=planned_nbytes,
+                        largest_waste_nbytes=GRANULE_NBYTES,
+                    )
+                else:
+                    allocator = BestFitAllocator(partition, name=label)
                 group = StreamGroup(name, self, *self._make_group_streams(name), allocator, partition)
             except BaseException:
                 partition.close()

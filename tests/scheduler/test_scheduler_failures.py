@@ -321,8 +321,7 @@ def test_a_program_that_is_no_step() -> None:
     for parts, message in (
         ({"loss": vector}, "must be a scalar"),
         ({"loss": whole}, "must be floating"),
-        ({"metrics": {"accuracy": vector}}, "metric accuracy .* must be a scalar"),
-        ({"update": logistic().program.update}, "not of the graph of the loss"),
+        ({"update": logistic().program.update}, "not of the graph of"),
     ):
         fields = {"inputs": good.inputs, "loss": good.loss, "update": good.update, "metrics": {}, **parts}
         with pytest.raises(InvalidArgumentError, match=message):

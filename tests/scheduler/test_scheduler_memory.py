@@ -107,15 +107,15 @@ def grow_twice(broken: Any) -> Any:
 @pytest.mark.parametrize("kind", ["cpu", "null"])
 def test_replicas_that_do_not_fit_say_how_many_do(kind: str, sync: str) -> None:
     make: Any = CpuDevice if kind == "cpu" else NullDevice
-    with make(f"/{kind}:0", limit_nbytes=17 * MIB) as device:
+    with make(f"/{kind}:0", limit_nbytes=160 * 1024) as device:
         with pytest.raises(ResourceExhaustedError) as caught:
-            build([device], 50, sync=sync)
+            build([device], 90, sync=sync)
         text = str(caught.value)
-        pattern = rf"50 replicas do not fit on /{kind}:0: (\d+) fit in the 17.* ask for at most (\d+)"
+        pattern = rf"90 replicas do not fit on /{kind}:0: (\d+) fit in the 160.* ask for at most (\d+)"
         found = re.search(pattern, text)
         assert found, text
         fit = int(found[1])
-        assert 2 < fit < 17
+        assert 2 < fit < 90
         assert found[2] == found[1]
         assert device.memory.held_nbytes == 0
         build([device], fit, sync=sync).close()
@@ -128,7 +128,7 @@ def test_what_others_hold_counts_and_none_may_fit() -> None:
     with CpuDevice(limit_nbytes=9 * MIB) as device:
         build([device], 2).close()
         group = device.stream_group("other")
-        group.allocate(6 * MIB)
+        group.allocate(9 * MIB - 2048)
         with pytest.raises(ResourceExhaustedError, match=r"0 fit in the .* free of 9.*; ask for smaller"):
             build([device], 2)
         group.close()

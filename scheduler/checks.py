@@ -1,0 +1,85 @@
+"""Before a replica writes anything: are its gradients finite? And what a task reports of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+from scheduler.groups import group
+from tensorbow.kernels import Backend, Executable, Group, Ref, Region
+from tensorbow.ops.averaging import GradientCheck
+from tensorbow.specs import int64
+
+RING_SLOT_NBYTES = 64  # of one fetched scalar
+
+
+def with_checks(executable: Executable, backend: Backend, segments: Iterable[int]) -> Executable:
+    """Adds to update segments a check of the gradients, and to the fetches the sticky status.
+
+    A gradient or (by the compiler's guard) a loss that is not finite sets the status; while it is set no
+    variable is written.
+    """
+    chosen = set(segments)
+    gradients = list(_joined(_gradients(executable.segments[1].groups)))
+    status = executable.state["status"]
+    checks = tuple(
+        group(
+            GradientCheck,
+            backend,
+            (ref,),
+            state=(("status", status),),
+            writes=(status,),
+            note="sets the status when a gradient is not finite",
+        )
+        for ref in gradients
+    )
+    checked = tuple(
+        replace(segment, groups=(*checks, *map(_predicated, segment.groups))) if place in chosen else segment
+        for place, segment in enumerate(executable.segments)
+    )
+    fetched = Ref(Region.RING, executable.ring_nbytes, (), int64)
+    ring_nbytes = executable.ring_nbytes + RING_SLOT_NBYTES
+    return replace(
+        executable,
+        segments=checked,
+        fetch_sources=(*executable.fetch_sources, status),
+        fetches=(*executable.fetches, fetched),
+        ring_nbytes=ring_nbytes,
+        region_nbytes={**executable.region_nbytes, Region.RING: ring_nbytes},
+    )
+
+
+def _predicated(entry: Group) -> Group:
+    """An optimiser's update waits for the checks, also where there is no loss to guard it."""
+    return replace(entry, predicated=True) if entry.definition.update is not None else entry
+
+
+def _gradients(groups: Iterable[Group]) -> Iterator[Ref]:
+    """The gradients that updates read, as flat vectors, each once, by place."""
+    found: dict[tuple[Region, int], Ref] = {}
+    for entry in groups:
+        if entry.definition.update is None:
+            continue
+        ref = entry.inputs[entry.definition.update[1]]
+        if ref.dtype.is_floating and ref.region is not Region.CONSTANT:
+            found[ref.region, ref.offset] = replace(ref, shape=(math.prod(ref.shape),))
+    return iter([found[key] for key in sorted(found)])
+
+
+def _joined(refs: Iterator[Ref]) -> Iterator[Ref]:
+    """Neighbours in memory as one vector."""
+    last: Ref | None = None
+    for ref in refs:
+        if last is not None and (ref.region, ref.dtype, ref.offset) == (
+            last.region,
+            last.dtype,
+            last.offset + last.nbytes,
+        ):
+            last = replace(last, shape=(last.shape[0] + ref.shape[0],))
+            continue
+        if last is not None:
+            yield last
+        last = ref
+    if last is not None:
+        yield last

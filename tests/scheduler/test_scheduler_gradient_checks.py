@@ -1,0 +1,62 @@
+"""A finite loss can have gradients that are not: nothing is written then, and the step is named."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import tensorbow as tb
+from scheduler import StepProgram
+from scheduler.engine import HOPELESS
+from tensorbow.errors import NumericsError
+from tests.scheduler_rig.programs import Model
+from tests.scheduler_rig.running import Prepared, cpu_devices, engine_of, same_bits
+
+
+def steep(bad: dict[tuple[int, int], float]) -> Model:
+    """loss = sum(sqrt(|w - x|)): finite everywhere, its gradient infinite where w = x."""
+    graph = tb.Graph()
+    with graph.as_default():
+        x = tb.placeholder(tb.float32, [4], name="x")
+        w = tb.Variable(np.zeros(4, np.float32), name="w")
+        b = tb.Variable(np.zeros((2, 3), np.float32), name="b")
+        loss = tb.reduce_sum(tb.sqrt(tb.abs(w - x)), name="loss") + tb.reduce_sum(b)
+        update = tb.train.MomentumOptimizer(1e-3, 0.9).minimize(loss)
+
+    def batch(round: int, replica: int):
+        return (np.full(4, bad.get((round, replica), 5.0), np.float32),)
+
+    initial = {"w": np.zeros(4, np.float32), "b": np.zeros((2, 3), np.float32)}
+    return Model(StepProgram((x,), loss, update), [tb.TensorSpec((4,), tb.float32)], initial, batch)
+
+
+@pytest.mark.parametrize("sync", ["none", "sma"])
+def test_it_stops_and_names_the_gradient(sync):
+    model = steep({(0, 1): 0.0})
+    with engine_of(model, cpu_devices(1), 2, sync=sync) as engine:
+        with pytest.raises(
+            NumericsError,
+            match=r"a gradient of replica 1 is not finite at step 0; first NaN or infinite result: \w+ gradients/",
+        ):
+            engine.run(Prepared(model.batch, 2).open, 0, 6)
+        assert same_bits({"w": engine.learners.replica_values(1)["w"]}, {"w": model.initial["w"]})
+        assert all(np.isfinite(value).all() for value in engine.learners.state_arrays().values())
+
+
+@pytest.mark.parametrize("options", [{}, {"tau": 2}, {"sync": "ssgd"}, {"sync": "none"}])
+def test_skipping_goes_on_with_finite_weights(options):
+    model = steep({(0, 0): 0.0, (0, 1): 0.0})
+    with engine_of(model, cpu_devices(1), 2, on_nan="skip", **options) as engine:
+        engine.run(Prepared(model.batch, 2).open, 0, 6)
+        assert engine.skipped_updates == 2
+        assert all(np.isfinite(value).all() for value in engine.learners.state_arrays().values())
+        assert (engine.learners.replica_values(0)["w"] > 0).all()  # it has learned since
+
+
+def test_skipping_is_not_for_ever():
+    model = steep({(round, 1): 0.0 for round in range(2 * HOPELESS)})
+    with (
+        engine_of(model, cpu_devices(1), 2, on_nan="skip", sync="none") as engine,
+        pytest.raises(NumericsError, match=rf"for {HOPELESS} steps in a row a gradient of replica 1"),
+    ):
+        engine.run(Prepared(model.batch, 2).open, 0, 2 * HOPELESS)
