@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from tensorbow.errors import InvalidArgumentError
 
 SYNCS = ("sma", "ssgd", "none")
@@ -17,7 +19,7 @@ class Synchronisation:
         their gradients) or `none` (independent replicas).
     ssgd_from: the round from which `sma` gives way to `ssgd`; replicas then start from z, slots at zero.
     tau: rounds between two averagings.
-    alpha: pull of z on a replica; None is 1 / replicas.
+    alpha: pull of z on a replica; None is 1 / replicas, less with staleness.
     mu: momentum of z.
     staleness: averagings that z may lag.
     clear_velocity: whether a restart also sets the optimiser's slots to zero.
@@ -60,20 +62,43 @@ class Synchronisation:
         return 0 if self.ssgd_from is None else self.ssgd_from
 
     def alpha_for(self, replicas: int) -> float:
-        """alpha, by default 1 / replicas; 0 where nothing is averaged.
+        """alpha: 0 where nothing is averaged, else as given, or by default the smaller of 1 / replicas and
+        half its bound.
 
-        With gradients off, the mean mode of SMA is stable only if alpha < 2 (1 + mu) / (k + 1 + mu):
-        raises InvalidArgumentError beyond that. It is necessary, not sufficient: staleness and the
-        optimiser's momentum ask for less.
+        Raises InvalidArgumentError beyond `alpha_bound`. The bound is necessary, not sufficient: the
+        optimiser's steps ask for less.
         """
         if not self.averages(replicas):
             return 0.0
-        alpha = 1.0 / replicas if self.alpha is None else self.alpha
-        bound = 2 * (1 + self.mu) / (replicas + 1 + self.mu)
+        bound = alpha_bound(replicas, self.mu, self.staleness)
+        default = 1 / replicas if self.staleness == 0 else min(1 / replicas, bound / 2)
+        alpha = default if self.alpha is None else self.alpha
         if not 0 < alpha < bound:
             raise InvalidArgumentError(
-                f"alpha: expected 0 < alpha < 2 (1 + mu) / (replicas + 1 + mu) = {bound:.4g} for {replicas} "
-                f"replicas and mu {self.mu:g}, or averaging diverges; got {alpha:g}; "
-                f"the default is {1 / replicas:.4g}"
+                f"alpha: expected 0 < alpha < {bound:.4g} for {replicas} replicas, mu {self.mu:g} and staleness "
+                f"{self.staleness}, or averaging diverges; got {alpha:g}; the default is {default:.4g}"
             )
         return alpha
+
+
+def alpha_bound(replicas: int, mu: float = 0.0, staleness: int = 0) -> float:
+    """The largest alpha with which averaging alone, without gradients, is stable.
+
+    With z from s averagings before, the mean of the replicas and z follow the recurrence whose
+    characteristic polynomial is (x - mu) (x - 1 + alpha) x^s + alpha k x; it is stable while all roots
+    lie inside the unit circle. For s = 0 that is alpha < 2 (1 + mu) / (k + 1 + mu).
+    """
+    bound = 2 * (1 + mu) / (replicas + 1 + mu)
+    if staleness == 0:
+        return bound
+
+    def is_stable(alpha: float) -> bool:
+        head = np.polymul([1.0, -mu], [1.0, alpha - 1.0])
+        polynomial = np.polyadd(np.concatenate([head, np.zeros(staleness)]), [alpha * replicas, 0.0])
+        return bool(np.abs(np.roots(polynomial)).max() < 1)
+
+    low, high = 0.0, bound
+    for _ in range(50):
+        middle = (low + high) / 2
+        low, high = (middle, high) if is_stable(middle) else (low, middle)
+    return low

@@ -34,10 +34,8 @@ def steep(bad: dict[tuple[int, int], float]) -> Model:
 def test_it_stops_and_names_the_gradient(sync):
     model = steep({(0, 1): 0.0})
     with engine_of(model, cpu_devices(1), 2, sync=sync) as engine:
-        with pytest.raises(
-            NumericsError,
-            match=r"a gradient of replica 1 is not finite at step 0; first NaN or infinite result: \w+ gradients/",
-        ):
+        named = r"a gradient of replica 1 is not finite at step 0; first NaN .* result: \w+ gradients/"
+        with pytest.raises(NumericsError, match=named):
             engine.run(Prepared(model.batch, 2).open, 0, 6)
         assert same_bits({"w": engine.learners.replica_values(1)["w"]}, {"w": model.initial["w"]})
         assert all(np.isfinite(value).all() for value in engine.learners.state_arrays().values())

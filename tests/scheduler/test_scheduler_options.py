@@ -9,6 +9,7 @@ import pytest
 
 import tensorbow as tb
 from scheduler import Synchronisation
+from scheduler.options import alpha_bound
 from tensorbow.errors import InvalidArgumentError
 from tests.scheduler_rig.programs import logistic, well
 from tests.scheduler_rig.reference import Sma, well_gradient
@@ -19,9 +20,18 @@ def bound(k: int, mu: float) -> float:
     return 2 * (1 + mu) / (k + 1 + mu)
 
 
-def distance(k: int, mu: float, alpha: float, rounds: int) -> float:
+def distance(k: int, mu: float, alpha: float, rounds: int, staleness: int = 0) -> float:
     """How far the replicas, all moved away alike, are from z after some rounds without gradients."""
-    sma = Sma(np.zeros(3), k, lambda w, batch: np.zeros(3), lambda t: 0.1, alpha=alpha, mu=mu, momentum=0.0)
+    sma = Sma(
+        np.zeros(3),
+        k,
+        lambda w, batch: np.zeros(3),
+        lambda t: 0.1,
+        alpha=alpha,
+        mu=mu,
+        staleness=staleness,
+        momentum=0.0,
+    )
     sma.w = [w + 1.0 for w in sma.w]
     sma.run(lambda t, i: (), 0, rounds)
     return max(float(np.abs(w - sma.z).max()) for w in sma.w)
@@ -35,6 +45,20 @@ def test_the_bound_is_where_averaging_without_gradients_diverges(k: int, mu: flo
     assert distance(k, mu, edge * 1.01, 4000) > 1e3
 
 
+@pytest.mark.parametrize("staleness", [1, 2, 3, 5])
+@pytest.mark.parametrize("mu", [0.0, 0.5, 0.9])
+@pytest.mark.parametrize("k", [2, 4])
+def test_staleness_lowers_the_bound(k: int, mu: float, staleness: int) -> None:
+    edge = alpha_bound(k, mu, staleness)
+    assert edge < alpha_bound(k, mu, staleness - 1)
+    assert distance(k, mu, edge * 0.95, 8000, staleness) < 1e-2
+    assert distance(k, mu, edge * 1.05, 8000, staleness) > 1e3
+    options = Synchronisation(mu=mu, staleness=staleness)
+    assert 0 < options.alpha_for(k) <= min(1 / k, edge / 2)
+    with pytest.raises(InvalidArgumentError, match=f"alpha.* < {edge:.4g} .*staleness {staleness}"):
+        Synchronisation(mu=mu, staleness=staleness, alpha=edge * 1.01).alpha_for(k)
+
+
 @pytest.mark.parametrize("mu", [0.0, 0.9])
 @pytest.mark.parametrize("k", [2, 4])
 def test_alpha_beyond_the_bound_is_refused_with_the_bound(k: int, mu: float) -> None:
@@ -42,7 +66,7 @@ def test_alpha_beyond_the_bound_is_refused_with_the_bound(k: int, mu: float) -> 
     for alpha in (edge, edge * 1.01, 7.0, 0.0, -0.1, float("nan")):
         with (
             pytest.raises(
-                InvalidArgumentError, match=f"alpha.*= {edge:.4g} for {k} replicas.* is {1 / k:.4g}"
+                InvalidArgumentError, match=f"alpha.* < {edge:.4g} for {k} replicas.* is {1 / k:.4g}"
             ),
             engine_of(model, cpu_devices(1), k, alpha=alpha, mu=mu),
         ):

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from scheduler import Synchronisation
+
 Vector = np.ndarray[Any, Any]
 Gradient = Callable[[Vector, tuple[Any, ...]], Vector]
 
@@ -41,7 +43,8 @@ class Sma:
 
     def __post_init__(self) -> None:
         kind = self.start.dtype.type
-        self.a, self.m = kind(1 / self.k if self.alpha is None else self.alpha), kind(self.mu)
+        default = Synchronisation(mu=self.mu, staleness=self.staleness).alpha_for(self.k)
+        self.a, self.m = kind(default if self.alpha is None else self.alpha), kind(self.mu)
         self.w = [self.start.copy() for _ in range(self.k)]
         self.v = [np.zeros_like(self.start) for _ in range(self.k)]
         self.z, self.before, self.u = self.start.copy(), self.start.copy(), np.zeros_like(self.start)
