@@ -1,4 +1,4 @@
-"""From fetches and feeds to an executable: the passes in their order (DESIGN section 4)."""
+"""From fetches and feeds to an executable: the passes in their order."""
 
 from __future__ import annotations
 
@@ -26,7 +26,6 @@ def compile_step(
     *,
     cut_before_update: bool = False,
     guard: Tensor | None = None,
-    state_keys: Sequence[str] = (),
 ) -> Executable:
     """Compiles a step for the fed shapes.
 
@@ -34,7 +33,6 @@ def compile_step(
     feeds: the spec (fully known) of each fed tensor.
     cut_before_update: make two segments, so that the second can wait for z.
     guard: a scalar tensor; while it is not finite no variable is written.
-    state_keys: further int64 slots of the STATE region.
 
     Raises InvalidArgumentError for what cannot be planned, naming op and line.
     """
@@ -52,20 +50,19 @@ def compile_step(
     guarded = program.fetches.pop() if guard is not None else None
     drafts = group(program, backend, cut=cut_before_update, guard=guarded)
     units = [unit for draft in drafts for unit in draft.units]
-    keys = ["status", "replica", *_counters(units).values(), *state_keys]
+    keys = ["status", "replica", *random_counters(units).values()]
     plan = plan_memory(program, units, layout, keys)
     check_no_overlap(units, plan)
-    return _assemble(program, drafts, plan, guarded is not None)
+    return assemble(program, drafts, plan, guarded is not None)
 
 
-def _counters(units: Sequence[Unit]) -> dict[str, str]:
+def random_counters(units: Sequence[Unit]) -> dict[str, str]:
     """Random op name -> STATE key of its counter."""
     return {n.name: f"counter:{n.name}" for unit in units for n in unit.nodes if n.definition.random}
 
 
-def _assemble(
-    program: Program, drafts: Sequence[SegmentDraft], plan: MemoryPlan, guarded: bool
-) -> Executable:
+def assemble(program: Program, drafts: Sequence[SegmentDraft], plan: MemoryPlan, guarded: bool) -> Executable:
+    """The executable of a program whose memory is planned. guarded: writes wait for the status."""
     units = [unit for draft in drafts for unit in draft.units]
     scalars: dict[str, float] = {}
     reads_first: set[str] = set()
@@ -110,7 +107,7 @@ def _assemble(
         ring_nbytes=plan.region_nbytes[Region.RING],
         state=plan.state,
         scalars=scalars,
-        counters=tuple(_counters(units)),
+        counters=tuple(random_counters(units)),
         constants=plan.constants,
         reads_first=frozenset(reads_first),
         writes=frozenset(written),

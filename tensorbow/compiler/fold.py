@@ -27,10 +27,12 @@ def fold(
     fed: Mapping[Tensor, TensorSpec],
     fetched: Sequence[Tensor],
     targets: Collection[Operation] = (),
+    devices: Mapping[Operation, str] | None = None,
 ) -> Program:
     """Turns pruned operations into a program with fully known shapes.
 
     targets: operations to run even if nobody reads their results.
+    devices: where each operation was placed, if there are several devices.
 
     Raises InvalidArgumentError for a placeholder that is not fed, or a shape that depends on data.
     """
@@ -39,15 +41,31 @@ def fold(
     }
     nodes: list[Node] = []
     notes: list[str] = []
+    ends: dict[Operation, tuple[Node, ...]] = {}
     for op in ops:
-        if op.outputs and all(t in values for t in op.outputs) and not _has_effect(op):
-            continue  # fed; it is here as a target or a control input
-        _convert(op, values, nodes, notes)
+        made = len(nodes)
+        if not op.outputs or any(t not in values for t in op.outputs) or _has_effect(op):
+            _convert(op, values, nodes, notes)  # else it is fed, and here as a target or a control input
+        if devices is not None:
+            _set_order(op, nodes[made:], ends, devices[op])
     wanted = {op.name for op in targets}.union(c.name for op in ops for c in op.control_inputs)
     for node in nodes:
         node.is_target = node.name in wanted
     feeds = {tensor.name: values[tensor] for tensor in fed}
     return Program(nodes, [values[t] for t in fetched], feeds, notes)
+
+
+def _set_order(
+    op: Operation, made: Sequence[Node], ends: dict[Operation, tuple[Node, ...]], device: str
+) -> None:
+    """Notes device and control dependencies; an op that leaves no node hands on what it depends on."""
+    before = dict.fromkeys(node for other in op.control_inputs for node in ends.get(other, ()))
+    if made:
+        made[0].device, made[0].after = device, tuple(before)
+        ends[op] = (made[0],)
+    else:
+        before.update(dict.fromkeys(node for t in op.inputs for node in ends.get(t.op, ())))
+        ends[op] = tuple(before)
 
 
 def _has_effect(op: Operation) -> bool:

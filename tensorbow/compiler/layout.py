@@ -1,4 +1,4 @@
-"""Where variables live: one flat vector per dtype, the same in every replica and in z (DESIGN 6)."""
+"""Where variables live: one flat vector per dtype, the same in every replica and in z."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tensorbow.errors import NotFoundError
 from tensorbow.graph import Graph, Operation
 from tensorbow.kernels.plan import Ref, Region
 from tensorbow.ops.state import VariableReference
-from tensorbow.specs import DTYPES, DType
+from tensorbow.specs import DTYPES
 
 ALIGNMENT = 256  # bytes; between the vectors of different dtypes, never between variables
 
@@ -86,7 +86,8 @@ class VariableLayout:
         try:
             return self._refs[variable]
         except KeyError:
-            raise NotFoundError(f"no variable '{variable}'; there are: {', '.join(self._refs)}") from None
+            there = ", ".join(self._refs) or "none; make them before, in the session's graph"
+            raise NotFoundError(f"no variable '{variable}'; there are: {there}") from None
 
     def refs(self) -> dict[str, Ref]:
         """All places, by variable name."""
@@ -95,10 +96,6 @@ class VariableLayout:
     def flat(self, region: Region) -> tuple[Ref, ...]:
         """The flat vectors of WEIGHTS or STATISTICS, one per dtype."""
         return tuple(self._flat.get(region, ()))
-
-    def flat_of(self, region: Region, dtype: DType) -> Ref | None:
-        """The flat vector of one dtype, or None."""
-        return next((ref for ref in self.flat(region) if ref.dtype == dtype), None)
 
 
 def _aligned(nbytes: int) -> int:

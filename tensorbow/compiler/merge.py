@@ -36,7 +36,7 @@ def merge(program: Program) -> Program:
         if node.definition.stateful or node.definition.random:
             kept.append(node)
             continue
-        key: tuple[Hashable, ...] = (node.definition, _frozen(node.attrs), tuple(node.inputs))
+        key: tuple[Hashable, ...] = (node.definition, _frozen(node.attrs), tuple(node.inputs), node.device)
         if node.definition is ReadVariable:
             key = (*key, writes.get(storage_of(node.inputs[0]), 0))
         first = seen.get(key)

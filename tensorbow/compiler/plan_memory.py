@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from allocators import Lifetime, plan_slab
+from allocators import Lifetime, SlabPlan, plan_slab
 from tensorbow.compiler.layout import VariableLayout
 from tensorbow.errors import InternalError
 from tensorbow.kernels.plan import Ref, Region
@@ -52,76 +52,53 @@ def plan_memory(
     """
     storages, notes = _slab_storages(program, units)
     _place_gradients(units, storages, layout)
+    slab, offsets, scratch = _pack_slab(units, storages)
+    placer = _Placer(program, layout, storages, offsets, state_keys)
+    for unit in units:
+        for value in (*unit.inputs, *unit.outputs):
+            placer.place(value)
+    for value in program.fetches:
+        placer.place(value)
+    ring = _Packer(Region.RING)
+    fetches = tuple(ring.place(v.spec.extents, v.spec.dtype) for v in program.fetches)
+    regions = {
+        **layout.region_nbytes,
+        Region.SLAB: slab.peak_nbytes,
+        Region.INPUT: placer.inputs.nbytes,
+        Region.RING: ring.nbytes,
+        Region.STATE: placer.state.nbytes,
+        Region.CONSTANT: placer.constants.nbytes,
+    }
+    return MemoryPlan(
+        places=placer.places,
+        scratch=scratch,
+        region_nbytes=regions,
+        constants=_joined(placer.blobs, placer.constants.nbytes),
+        inputs=placer.fed,
+        fetches=fetches,
+        state=placer.state_refs,
+        peak_nbytes=slab.peak_nbytes,
+        lower_bound_nbytes=slab.lower_bound_nbytes,
+        notes=notes,
+    )
+
+
+def _pack_slab(
+    units: Sequence[Unit], storages: dict[Value, _Storage]
+) -> tuple[SlabPlan, dict[_Storage, int], dict[Unit, tuple[Ref, ...]]]:
+    """The packed slab, the offset of every storage in it, and the places of scratch."""
     slab = list(dict.fromkeys(s for s in storages.values() if s.home is None))
     lifetimes = [Lifetime(s.nbytes, s.first, s.last) for s in slab]
     scratch_specs = [(unit, place, unit.scratch) for place, unit in enumerate(units)]
     for _, place, specs in scratch_specs:
         lifetimes.extend(Lifetime(spec.nbytes, place, place) for spec in specs)
     plan = plan_slab(lifetimes, alignment=ALIGNMENT)
-
-    offsets = dict(zip(slab, plan.offsets, strict=False))
     rest = iter(plan.offsets[len(slab) :])
     scratch = {
         unit: tuple(Ref(Region.SLAB, next(rest), spec.extents, spec.dtype) for spec in specs)
         for unit, _, specs in scratch_specs
     }
-    constants = _Packer(Region.CONSTANT)
-    inputs = _Packer(Region.INPUT)
-    ring = _Packer(Region.RING)
-    state = _Packer(Region.STATE, 8)
-    blobs: dict[int, bytes] = {}
-    state_refs = {key: state.place((), int64) for key in state_keys}
-    places: dict[Value, Ref] = {}
-    fed = {name: inputs.place(value.spec.extents, value.spec.dtype) for name, value in program.feeds.items()}
-
-    def place_of(value: Value) -> Ref:
-        root = storage_of(value)
-        if root in places:
-            base = places[root]
-        elif root.constant is not None:
-            base = constants.place(root.spec.extents, root.spec.dtype)
-            blobs[base.offset] = root.constant.tobytes()
-        elif root.feed is not None:
-            base = fed[root.feed]
-        elif root.variable is not None:
-            base = layout.ref(root.variable.name)
-        elif root.scalar is not None:
-            key = root.scalar.attrs["key"]
-            if key not in state_refs:
-                state_refs[key] = state.place((), root.spec.dtype)
-            base = state_refs[key]
-        else:
-            storage = storages[root]
-            base = storage.home or Ref(Region.SLAB, offsets[storage], root.spec.extents, root.spec.dtype)
-        places[root] = base
-        return Ref(base.region, base.offset, value.spec.extents, value.spec.dtype)
-
-    for unit in units:
-        for value in (*unit.inputs, *unit.outputs):
-            places[value] = place_of(value)
-    for value in program.fetches:
-        places[value] = place_of(value)
-    fetches = tuple(ring.place(v.spec.extents, v.spec.dtype) for v in program.fetches)
-    regions = {
-        **layout.region_nbytes,
-        Region.SLAB: plan.peak_nbytes,
-        Region.INPUT: inputs.nbytes,
-        Region.RING: ring.nbytes,
-        Region.STATE: state.nbytes,
-        Region.CONSTANT: constants.nbytes,
-    }
-    return MemoryPlan(
-        places,
-        scratch,
-        regions,
-        _joined(blobs, constants.nbytes),
-        fed,
-        fetches,
-        state_refs,
-        plan.peak_nbytes,
-        plan.lower_bound_nbytes,
-        notes,
-    )
+    return plan, dict(zip(slab, plan.offsets, strict=False)), scratch
 
 
 def _slab_storages(program: Program, units: Sequence[Unit]) -> tuple[dict[Value, _Storage], list[str]]:
@@ -205,6 +182,58 @@ class _Packer:
         ref = Ref(self.region, self.nbytes, shape, dtype)
         self.nbytes += -(-ref.nbytes // self.alignment) * self.alignment
         return ref
+
+
+class _Placer:
+    """Gives values their places: views share their root's, others lie in the region of their kind."""
+
+    def __init__(
+        self,
+        program: Program,
+        layout: VariableLayout,
+        storages: dict[Value, _Storage],
+        offsets: dict[_Storage, int],
+        state_keys: Sequence[str],
+    ):
+        self._layout = layout
+        self._storages = storages
+        self._offsets = offsets
+        self.places: dict[Value, Ref] = {}
+        self.constants = _Packer(Region.CONSTANT)
+        self.blobs: dict[int, bytes] = {}  # constants by offset
+        self.inputs = _Packer(Region.INPUT)
+        self.fed = {
+            name: self.inputs.place(value.spec.extents, value.spec.dtype)
+            for name, value in program.feeds.items()
+        }
+        self.state = _Packer(Region.STATE, 8)
+        self.state_refs = {key: self.state.place((), int64) for key in state_keys}
+
+    def place(self, value: Value) -> None:
+        """Enters a value, and the root of its storage, into `places`."""
+        root = storage_of(value)
+        if root not in self.places:
+            self.places[root] = self._root_place(root)
+        base = self.places[root]
+        self.places[value] = Ref(base.region, base.offset, value.spec.extents, value.spec.dtype)
+
+    def _root_place(self, root: Value) -> Ref:
+        spec = root.spec
+        if root.constant is not None:
+            ref = self.constants.place(spec.extents, spec.dtype)
+            self.blobs[ref.offset] = root.constant.tobytes()
+            return ref
+        if root.feed is not None:
+            return self.fed[root.feed]
+        if root.variable is not None:
+            return self._layout.ref(root.variable.name)
+        if root.scalar is not None:
+            key = root.scalar.attrs["key"]
+            if key not in self.state_refs:
+                self.state_refs[key] = self.state.place((), spec.dtype)
+            return self.state_refs[key]
+        storage = self._storages[root]
+        return storage.home or Ref(Region.SLAB, self._offsets[storage], spec.extents, spec.dtype)
 
 
 def _joined(blobs: dict[int, bytes], nbytes: int) -> bytes:

@@ -37,13 +37,12 @@ class Region(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Ref:
-    """A place in a region. Offsets and strides count bytes."""
+    """A contiguous place in a region. The offset counts bytes."""
 
     region: Region
     offset: int
     shape: tuple[int, ...]
     dtype: DType
-    strides: tuple[int, ...] | None = None  # None: contiguous
 
     @property
     def nbytes(self) -> int:
@@ -157,7 +156,7 @@ def register_backend(kind: str, backend: Backend) -> None:
 
 
 def backend_for(device: Device) -> Backend:
-    """The backend of a device's kind."""
+    """The backend of a device's kind. Raises InternalError when the kind has none."""
     backend = _backends.get(device.kind)
     if backend is None:
         raise InternalError(f"no backend is registered for {device.kind} devices")

@@ -6,7 +6,6 @@ is what flows: fed, constant, a step scalar, a variable's storage, or an output 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from tensorbow.errors import InternalError
@@ -44,6 +43,8 @@ class Node:
     outputs: list[Value] = field(default_factory=list)
     note: str = ""
     is_target: bool = False  # runs even if nobody reads its results
+    device: str = ""  # where it was placed, in full; "" while there is only one device
+    after: tuple[Node, ...] = ()  # what a control dependency puts before it; kept for several devices only
 
     def __repr__(self) -> str:
         return f"<Node {self.name} {self.definition.name}>"
@@ -116,12 +117,3 @@ def storage_of(value: Value) -> Value:
         else:
             return value
     return value
-
-
-def uses(nodes: Iterable[Node]) -> dict[Value, int]:
-    """How many inputs each value feeds."""
-    count: dict[Value, int] = {}
-    for node in nodes:
-        for value in node.inputs:
-            count[value] = count.get(value, 0) + 1
-    return count

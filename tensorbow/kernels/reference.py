@@ -12,6 +12,7 @@ import numpy as np
 from tensorbow.devices import Access, Device
 from tensorbow.errors import InvalidArgumentError, ResourceExhaustedError, TensorBowError, UnimplementedError
 from tensorbow.graph import Kernel, KernelCall, blame
+from tensorbow.graph.definition import read_only
 from tensorbow.kernels.plan import Backend, BoundPlan, Executable, Group, Ref, Region, register_backend
 from tensorbow.kernels.program import Node, Unit
 from tensorbow.ops.definition import kernel_for
@@ -58,6 +59,7 @@ class ReferencePlan(BoundPlan):
         self._groups = [group for segment in executable.segments for group in segment.groups]
         self._calls: list[list[Callable[[], None]]] = []
         self._arrays: dict[Ref, Array] = {}
+        self._read_only_arrays: dict[Ref, Array] = {}
         with np.errstate(all="ignore"):
             for segment in executable.segments:
                 self._calls.append([self._prepare(group) for group in segment.groups])
@@ -71,7 +73,7 @@ class ReferencePlan(BoundPlan):
     def array(self, ref: Ref, shift: int = 0) -> Array:
         """A view of a place, `shift` bytes on."""
         address = self._bases[ref.region] + ref.offset + shift
-        return self._device.view(address, ref.shape, ref.dtype.as_numpy_dtype, ref.strides)
+        return self._device.view(address, ref.shape, ref.dtype.as_numpy_dtype)
 
     def _shared_array(self, ref: Ref) -> Array:
         array = self._arrays.get(ref)
@@ -79,10 +81,19 @@ class ReferencePlan(BoundPlan):
             array = self._arrays[ref] = self.array(ref)
         return array
 
+    def _read_only(self, ref: Ref) -> Array:
+        view = self._read_only_arrays.get(ref)
+        if view is None:
+            view = self._read_only_arrays[ref] = read_only(self._shared_array(ref))
+        return view
+
     def _prepare(self, group: Group) -> Callable[[], None]:
         call = KernelCall(
             group.attrs,
-            tuple(self._shared_array(ref) for ref in group.inputs),
+            tuple(
+                self._shared_array(ref) if index in group.definition.writes else self._read_only(ref)
+                for index, ref in enumerate(group.inputs)
+            ),
             tuple(self._shared_array(ref) for ref in group.outputs),
             tuple(self._shared_array(ref) for ref in group.scratch),
             {key: self._shared_array(ref) for key, ref in group.state},

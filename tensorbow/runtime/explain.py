@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tensorbow.kernels import Executable, Ref, Region
+from tensorbow.compiler import SpreadExecutable
+from tensorbow.compiler.partition import Send
+from tensorbow.kernels import Executable, Ref, Region, Segment
 
 
 @dataclass(frozen=True)
@@ -47,10 +49,18 @@ class Explanation:
             ),
         ]
         for name, ref in step.inputs.items():
-            lines.append(f"feed {name}: {ref.dtype.name}{list(ref.shape)} {self._address(ref)}")
-        for segment in step.segments:
-            lines.append(f"segment {segment.name}: {len(segment.groups)} kernel calls")
+            what = "receive" if " from " in name else "feed"
+            lines.append(f"{what} {name}: {ref.dtype.name}{list(ref.shape)} {self._address(ref)}")
+        for number, segment in enumerate(step.segments):
+            sends = sum(group.definition is Send for group in segment.groups)
+            passed_on = f", {sends} sends" if sends else ""
+            lines.append(f"segment {segment.name}: {len(segment.groups) - sends} kernel calls{passed_on}")
+            repeated, earlier = _repeated(step.segments[:number], segment)
             for place, group in enumerate(segment.groups):
+                if place in repeated:
+                    if place == repeated.start:
+                        lines.append(f"  {place:3} to {repeated[-1]}: as {earlier}")
+                    continue
                 operands = ", ".join(self._address(ref) for ref in group.inputs)
                 results = ", ".join(f"{list(r.shape)} {self._address(r)}" for r in group.outputs)
                 lines.append(f"  {place:3} {group.definition.name:<24} {group.name}")
@@ -68,3 +78,75 @@ class Explanation:
             lines.append("why:")
             lines.extend(f"  {note}" for note in step.notes)
         return "\n".join(lines)
+
+
+@dataclass(frozen=True)
+class SpreadExplanation:
+    """A step over several devices: the order of its stages, what passes between them, and each part."""
+
+    executable: SpreadExecutable
+    bases: Mapping[str, Mapping[Region, int]]  # by the device's full name
+    mode: str = "planned"
+
+    @property
+    def parts(self) -> dict[str, Explanation]:
+        """What each device does, by its full name."""
+        return {
+            name: Explanation(part, self.bases.get(name, {}), name, self.mode)
+            for name, part in self.executable.parts.items()
+        }
+
+    @property
+    def peak_nbytes(self) -> int:
+        """Bytes of all slabs."""
+        return sum(part.peak_nbytes for part in self.executable.parts.values())
+
+    @property
+    def lower_bound_nbytes(self) -> int:
+        """No packing of these parts is smaller."""
+        return sum(part.lower_bound_nbytes for part in self.executable.parts.values())
+
+    def __str__(self) -> str:
+        step = self.executable
+        lines = [f"mode: {self.mode} over {len(step.parts)} devices: {', '.join(step.parts)}"]
+        for number, stage in enumerate(step.stages):
+            segment = step.parts[stage.device].segments[stage.segment]
+            sends = [group for group in segment.groups if group.definition is Send]
+            waits = f", after stage {', '.join(map(str, stage.waits))}" if stage.waits else ""
+            lines.append(
+                f"stage {number}: {stage.device} segment {segment.name}, "
+                f"{len(segment.groups) - len(sends)} kernel calls{waits}"
+            )
+            for group in sends:
+                shape = list(group.inputs[0].shape)
+                name = group.attrs["key"].partition(" from ")[0]
+                lines.append(f"  send {name} {group.inputs[0].dtype.name}{shape} to {group.attrs['to']}")
+        for explanation in self.parts.values():
+            lines.append("")
+            lines.append(str(explanation))
+        if step.notes:
+            lines.append("\nwhy:")
+            lines.extend(f"  {note}" for note in step.notes)
+        return "\n".join(lines)
+
+
+SHORTEST = 2  # calls in a row that are worth a reference to where they stand already
+
+
+def _repeated(before: Sequence[Segment], segment: Segment) -> tuple[range, str]:
+    """The longest run of a segment's calls that stands in an earlier one, and where."""
+    found, where = range(0), ""
+    for other in before:
+        for start in range(len(segment.groups)):
+            for place in range(len(other.groups)):
+                if segment.groups[start].name != other.groups[place].name:
+                    continue
+                length = 0
+                for mine, theirs in zip(segment.groups[start:], other.groups[place:], strict=False):
+                    if mine != theirs:
+                        break
+                    length += 1
+                if length >= max(SHORTEST, len(found) + 1):
+                    found = range(start, start + length)
+                    where = f"{place} to {place + length - 1} of segment {other.name}"
+    return found, where

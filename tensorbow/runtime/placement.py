@@ -1,33 +1,35 @@
-"""Which ops a session may run, by the devices they ask for."""
+"""From fetches to a compiled step: on the session's device alone, or over several."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Mapping, Sequence
 
+from tensorbow.compiler import DeviceSet, Placer, SpreadExecutable, compile_spread, compile_step
 from tensorbow.compiler.prune import prune
-from tensorbow.devices import DeviceName
-from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import Operation, Tensor
+from tensorbow.kernels import Executable, backend_for
+from tensorbow.runtime.parts import VariableParts
+from tensorbow.specs import TensorSpec
 
 
-def check_devices(
-    elements: Sequence[Tensor | Operation], fed: Collection[Tensor], device: DeviceName
-) -> None:
-    """Raises InvalidArgumentError for a needed op that asks for another device than the session's."""
-    targets = [e if isinstance(e, Operation) else e.op for e in elements if e not in fed]
-    for op in prune(targets, fed):
-        if op.device and not _matches(DeviceName.parse(op.device), device):
-            raise InvalidArgumentError(
-                f"{op.type} {op.name} asks for device {op.device}, this session runs on {device.short}; "
-                f"drop the device scope or open the session with device= (made at {op.source})"
-            )
+def compile_placed(
+    elements: Sequence[Tensor | Operation],
+    feeds: Mapping[Tensor, TensorSpec],
+    devices: DeviceSet,
+    variables: VariableParts,
+    *,
+    soft: bool,
+) -> Executable | SpreadExecutable:
+    """Places what is needed and compiles it; a plain executable where all of it is on the session's device.
 
-
-def _matches(wanted: DeviceName, have: DeviceName) -> bool:
-    parts = (
-        (wanted.kind, have.kind),
-        (wanted.index, have.index),
-        (wanted.job, have.job),
-        (wanted.task, have.task),
-    )
-    return all(want in (None, got) for want, got in parts)
+    Raises InvalidArgumentError for a device scope that cannot be met, and what `compile_step` raises.
+    """
+    targets = [e if isinstance(e, Operation) else e.op for e in elements if e not in feeds]
+    needed = prune(targets, feeds)
+    placer = Placer(devices, soft=soft, fixed=variables.places)
+    places = placer.place(needed)
+    home = devices.home
+    if all(device is home for device in places.values()):
+        layout = variables.layouts[str(home.name)]
+        return compile_step(elements, feeds, layout, backend_for(home))
+    return compile_spread(needed, elements, feeds, places, home, variables.layouts, placer.notes)

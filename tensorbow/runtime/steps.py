@@ -8,10 +8,11 @@ from collections.abc import Callable, Hashable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from tensorbow.compiler import Binding
+from tensorbow.compiler import Binding, SpreadExecutable
 from tensorbow.devices import Device, StreamGroup
-from tensorbow.errors import TensorBowError
+from tensorbow.errors import InternalError, TensorBowError
 from tensorbow.kernels import Executable, Region
+from tensorbow.runtime.spread import SpreadBinding
 
 
 @dataclass(eq=False)
@@ -22,10 +23,11 @@ class Step:
     A retired step is out of the cache: bindings that come back to it are closed.
     """
 
-    executable: Executable
+    executable: Executable | SpreadExecutable
     layout_version: int
     idle: list[Binding] = field(default_factory=list)
     retired: bool = False
+    idle_spread: list[SpreadBinding] = field(default_factory=list)  # of a step over several devices
 
 
 class StepCache:
@@ -66,20 +68,56 @@ class StepCache:
             return step
 
     def take(self, step: Step, shared: Mapping[Region, int]) -> Binding:
-        """A binding of a step, for the caller alone until `give`. `shared`: bases of the variables."""
+        """A binding of a step on one device, for the caller alone until `give`. `shared`: the variables."""
+        if isinstance(step.executable, SpreadExecutable):
+            raise InternalError("a step over several devices is taken by take_spread")
         with self._lock:
             for place, binding in enumerate(step.idle):
                 if binding.group not in self._busy:
                     del step.idle[place]
                     self._busy.add(binding.group)
                     return binding
-            group = next((g for g in self.groups if g not in self._busy), None)
-            if group is None:
-                group = self._device.stream_group(f"{self._name}/{len(self.groups)}")
-                self.groups.append(group)
+            group = self._free_group(self._device)
             binding = Binding(step.executable, group, shared, ring=1, owner=f"{self._name} step")
             self._busy.add(group)
             return binding
+
+    def _free_group(self, device: Device) -> StreamGroup:
+        for group in self.groups:
+            if group.device is device and group not in self._busy:
+                return group
+        group = device.stream_group(f"{self._name}/{len(self.groups)}")
+        self.groups.append(group)
+        return group
+
+    def group_of(self, device: Device) -> StreamGroup:
+        """The first stream group on a device: where its variables are."""
+        with self._lock:
+            return next((g for g in self.groups if g.device is device), None) or self._free_group(device)
+
+    def take_spread(self, step: Step, bases: Callable[[str], Mapping[Region, int] | None]) -> SpreadBinding:
+        """A binding of a step over several devices; `bases` gives those of a device's variables."""
+        if isinstance(step.executable, Executable):
+            raise InternalError("a step on one device is taken by take")
+        with self._lock:
+            for place, binding in enumerate(step.idle_spread):
+                if self._busy.isdisjoint(binding.groups):
+                    del step.idle_spread[place]
+                    self._busy.update(binding.groups)
+                    return binding
+            groups = {name: self._free_group(d) for name, d in step.executable.devices.items()}
+            binding = SpreadBinding(step.executable, groups, bases, f"{self._name} step")
+            self._busy.update(binding.groups)
+            return binding
+
+    def give_spread(self, step: Step, binding: SpreadBinding) -> None:
+        """Puts a binding of a step over several devices back."""
+        with self._lock:
+            self._busy.difference_update(binding.groups)
+            if step.retired:
+                binding.close()
+            else:
+                step.idle_spread.append(binding)
 
     def give(self, step: Step, binding: Binding) -> None:
         """Puts a binding back."""
@@ -90,6 +128,13 @@ class StepCache:
             else:
                 step.idle.append(binding)
 
+    def trim(self) -> int:
+        """Gives back the memory of bindings that nobody runs on, compiled steps stay; how many bytes."""
+        with self._lock:
+            for step in self._steps.values():
+                _close_idle(step)
+            return sum(group.allocator.trim() for group in self.groups)
+
     def clear(self) -> None:
         """Forgets all steps, for example because addresses of variables have changed."""
         with self._lock:
@@ -99,9 +144,7 @@ class StepCache:
 
     def _retire(self, step: Step) -> None:
         step.retired = True
-        for binding in step.idle:
-            binding.close()
-        step.idle.clear()
+        _close_idle(step)
 
     def close(self) -> None:
         """Waits for what runs, then gives all memory and threads back."""
@@ -112,3 +155,13 @@ class StepCache:
             self.clear()
             for group in self.groups:
                 group.close()
+
+
+def _close_idle(step: Step) -> None:
+    """Frees what a step's idle bindings hold. The caller has the cache's lock."""
+    for binding in step.idle:
+        binding.close()
+    for spread in step.idle_spread:
+        spread.close()
+    step.idle.clear()
+    step.idle_spread.clear()

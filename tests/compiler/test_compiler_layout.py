@@ -42,10 +42,10 @@ def test_each_dtype_has_a_vector_of_its_own(graph):
     tb.Variable(np.zeros(3), name="double")
     tb.Variable(np.zeros(5, np.float32), name="single")
     layout = VariableLayout.of_graph(graph)
-    single, double = layout.flat_of(Region.WEIGHTS, tb.float32), layout.flat_of(Region.WEIGHTS, tb.float64)
+    single, double = layout.flat(Region.WEIGHTS)
+    assert (single.dtype, double.dtype) == (tb.float32, tb.float64)
     assert (single.shape, double.shape) == ((5,), (3,))
     assert single.offset % 256 == double.offset % 256 == 0
-    assert layout.flat_of(Region.WEIGHTS, tb.int32) is None
 
 
 def overlapping(layout):

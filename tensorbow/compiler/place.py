@@ -1,0 +1,175 @@
+"""Place: give every operation a device, by its scope, by colocation, or the session's own.
+
+White paper, section 3.2.1. An operation that touches a variable's storage goes with the variable, a slot
+with the variable it belongs to, and whatever was made under `colocate_with` with its target.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from tensorbow.devices import Device, DeviceName, available_devices, get_device
+from tensorbow.errors import InvalidArgumentError, NotFoundError
+from tensorbow.graph import OpDef, Operation
+from tensorbow.kernels.plan import backend_for
+from tensorbow.ops.state import VariableReference
+
+
+class DeviceSet:
+    """The devices that steps may run on; the first one takes what asks for none."""
+
+    def __init__(self, home: Device, others: Sequence[Device] | None = None):
+        """others: all further ones; None for whatever this process can open by name.
+
+        Raises InvalidArgumentError for two devices of one name.
+        """
+        self.home = home
+        self._devices = [home]
+        self._opens = others is None
+        for device in others or ():
+            if device is not home:
+                self._devices.append(device)
+        names = [str(device.name) for device in self._devices]
+        if len(set(names)) < len(names):
+            raise InvalidArgumentError(f"devices: expected different ones, got {', '.join(names)}")
+
+    def known(self) -> list[Device]:
+        """Those that were given, or opened so far, the session's own first."""
+        return list(self._devices)
+
+    def matching(self, wish: DeviceName) -> list[Device]:
+        """The devices that satisfy a full or partial name; opens one where none of the known does."""
+        found = [device for device in self._devices if _satisfies(device.name, wish)]
+        if found or not self._opens or wish.kind is None:
+            return found
+        names = [wish] if wish.is_complete else [DeviceName.parse(n) for n in self._names_to_open()]
+        for name in names:
+            if _satisfies(name, wish):
+                try:
+                    device = get_device(name)
+                except NotFoundError:
+                    continue
+                self._devices.append(device)
+                return [device]
+        return []
+
+    def _names_to_open(self) -> list[str]:
+        return [row["name"] for row in available_devices()] if self._opens else []
+
+    def __str__(self) -> str:
+        names = [*(d.name for d in self._devices), *(DeviceName.parse(n) for n in self._names_to_open())]
+        return ", ".join(dict.fromkeys(name.short for name in names))
+
+
+def _satisfies(name: DeviceName, wish: DeviceName) -> bool:
+    parts = (
+        (wish.kind, name.kind),
+        (wish.index, name.index),
+        (wish.job, name.job),
+        (wish.task, name.task),
+    )
+    return all(want in (None, have) for want, have in parts)
+
+
+class Placer:
+    """Places operations; what is placed stays where it is. `fixed` gives variables that have a place."""
+
+    def __init__(self, devices: DeviceSet, *, soft: bool = False, fixed: Mapping[Operation, Device]):
+        """soft: an operation goes elsewhere where its wish cannot be met, or has no kernel for it."""
+        self._devices = devices
+        self._soft = soft
+        self._places: dict[Operation, Device] = dict(fixed)
+        self.notes: list[str] = []
+
+    def place(self, ops: Iterable[Operation]) -> dict[Operation, Device]:
+        """A device for each operation.
+
+        Raises InvalidArgumentError for a wish that no device satisfies, and for an operation that would have
+        to be on two devices; both name the user's line.
+        """
+        return {op: self._place(op) for op in ops}
+
+    def _place(self, op: Operation) -> Device:
+        pending = [op]  # a stack, not recursion: chains of colocation can be long
+        while pending:
+            top = pending[-1]
+            if top in self._places:
+                pending.pop()
+                continue
+            leaders = leaders_of(top)
+            missing = [leader for leader in leaders if leader not in self._places]
+            if missing:
+                pending.extend(missing)
+            else:
+                self._places[top] = self._follow(top, leaders) if leaders else self._choose(top)
+                pending.pop()
+        return self._places[op]
+
+    def _follow(self, op: Operation, leaders: Sequence[Operation]) -> Device:
+        self._candidates(op)  # a wish that nothing satisfies is a mistake even where it does not decide
+        first = leaders[0]
+        device = self._places[first]
+        for other in leaders[1:]:
+            if self._places[other] is not device:
+                raise InvalidArgumentError(
+                    f"{op.type} {op.name} must be where {first.name} is, on {device.name.short}, and where "
+                    f"{other.name} is, on {self._places[other].name.short}; give them one device scope, or "
+                    f"colocate them (made at {op.source})"
+                )
+        if op.device and not _satisfies(device.name, DeviceName.parse(op.device)):
+            self.notes.append(f"{op.name}: on {device.name.short}, with {first.name}, not on {op.device}")
+        return device
+
+    def _choose(self, op: Operation) -> Device:
+        candidates = self._candidates(op)
+        definitions = _definitions(op, self._soft)
+        for device in candidates:
+            if _has_kernels(device, definitions):
+                return device
+        if self._soft:
+            for device in self._devices.known():
+                if _has_kernels(device, definitions):
+                    self.notes.append(
+                        f"{op.name}: on {device.name.short}, as {candidates[0].name.short} has no kernel"
+                    )
+                    return device
+        return candidates[0]  # whose backend says what is missing, unless the op folds to a constant
+
+    def _candidates(self, op: Operation) -> list[Device]:
+        if not op.device:
+            return [self._devices.home]
+        found = self._devices.matching(DeviceName.parse(op.device))
+        if found:
+            return found
+        if not self._soft:
+            raise InvalidArgumentError(
+                f"{op.type} {op.name} asks for device {op.device}, which none satisfies; there are: "
+                f"{self._devices}; correct the device scope, or open the session with "
+                f"allow_soft_placement=True (made at {op.source})"
+            )
+        self.notes.append(f"{op.name}: on {self._devices.home.name.short}, as there is no {op.device}")
+        return [self._devices.home]
+
+
+def leaders_of(op: Operation) -> list[Operation]:
+    """The operations whose device an operation shares."""
+    leaders = dict.fromkeys(op.colocation)
+    if op.definition is VariableReference:
+        if op.attrs["slot_of"] and not leaders:
+            leaders[op.graph.get_operation_by_name(op.attrs["slot_of"])] = None
+        return list(leaders)
+    # The variable decides, not what else the user asked for: its storage cannot be in two places.
+    touched = dict.fromkeys(t.op for t in op.inputs if t.op.definition is VariableReference)
+    return list(touched or leaders)
+
+
+def _definitions(op: Operation, soft: bool) -> list[OpDef]:
+    """What must have a kernel where `op` is; with `soft`, for a variable, what the graph does with it."""
+    if op.definition is VariableReference:
+        return [user.definition for user in op.graph.consumers(op.outputs[0])] if soft else []
+    return [op.definition]
+
+
+def _has_kernels(device: Device, definitions: Sequence[OpDef]) -> bool:
+    kind = backend_for(device).kernel_kind
+    return all(not d.kernels or kind in d.kernels for d in definitions)

@@ -1,0 +1,133 @@
+"""A step over several devices: each part compiled for its device, and the order of their stages."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from tensorbow.compiler.compile import assemble, random_counters
+from tensorbow.compiler.fold import fold
+from tensorbow.compiler.group import SegmentDraft
+from tensorbow.compiler.layout import VariableLayout
+from tensorbow.compiler.merge import merge
+from tensorbow.compiler.partition import (
+    SEND_KERNEL,
+    Part,
+    Send,
+    Stage,
+    partition,
+    segments_with_copies,
+    settle_views,
+)
+from tensorbow.compiler.plan_memory import check_no_overlap, plan_memory
+from tensorbow.compiler.protect import protect
+from tensorbow.compiler.prune import drop_unused
+from tensorbow.devices import Device
+from tensorbow.errors import UnimplementedError
+from tensorbow.graph import Operation, Tensor
+from tensorbow.kernels.plan import Backend, Executable, backend_for
+from tensorbow.kernels.program import Node, Unit
+from tensorbow.ops.state import VariableReference
+from tensorbow.specs import TensorSpec
+
+
+@dataclass(frozen=True)
+class SpreadExecutable:
+    """A compiled step over several devices.
+
+    parts: by the device's full name. stages: in the order in which they are enqueued.
+    fetches: for each fetched value the part that has it, and its place among what that part fetches.
+    """
+
+    parts: Mapping[str, Executable]
+    devices: Mapping[str, Device]
+    stages: tuple[Stage, ...]
+    fetches: tuple[tuple[str, int], ...]
+    notes: tuple[str, ...] = ()
+
+    @cached_property
+    def reads_first(self) -> frozenset[str]:
+        """Variables read before this step writes them."""
+        return frozenset().union(*(part.reads_first for part in self.parts.values()))
+
+    @cached_property
+    def writes(self) -> frozenset[str]:
+        """Variables this step writes."""
+        return frozenset().union(*(part.writes for part in self.parts.values()))
+
+    @cached_property
+    def counters(self) -> tuple[str, ...]:
+        """Names of the random ops that draw in this step."""
+        return tuple(name for part in self.parts.values() for name in part.counters)
+
+
+def compile_spread(
+    needed: Sequence[Operation],
+    fetches: Sequence[Tensor | Operation],
+    feeds: Mapping[Tensor, TensorSpec],
+    places: Mapping[Operation, Device],
+    home: Device,
+    layouts: Mapping[str, VariableLayout],
+    notes: Sequence[str] = (),
+) -> SpreadExecutable:
+    """Compiles a step whose operations have places.
+
+    needed: the pruned operations. layouts: of each device's variables, by the device's full name.
+
+    Raises InvalidArgumentError for what cannot be planned, UnimplementedError for an operation without a
+    kernel where it is; both name the operation and the user's line.
+    """
+    names = {op: str(device.name) for op, device in places.items()}
+    devices = {str(device.name): device for device in (home, *places.values())}
+    tensors = [f for f in fetches if isinstance(f, Tensor)]
+    program = fold(needed, feeds, tensors, [f for f in fetches if isinstance(f, Operation)], names)
+    settle_views(program)
+    program = drop_unused(merge(drop_unused(program)))
+    program.check_invariants()
+    variables = {op.name: name for op, name in names.items() if op.definition is VariableReference}
+    cut = partition(program, str(home.name), variables)
+    parts: dict[str, Executable] = {}
+    places_of_fetches: dict[int, tuple[str, int]] = {}
+    for name, part in cut.parts.items():
+        parts[name] = _compile_part(part, devices[name], layouts.get(name) or VariableLayout([]))
+        places_of_fetches.update({index: (name, place) for place, index in enumerate(part.fetched)})
+    return SpreadExecutable(
+        parts=parts,
+        devices={name: devices[name] for name in parts},
+        stages=tuple(cut.stages),
+        fetches=tuple(places_of_fetches[index] for index in range(len(program.fetches))),
+        notes=(*notes, *program.notes),
+    )
+
+
+def _compile_part(part: Part, device: Device, layout: VariableLayout) -> Executable:
+    backend = backend_for(device)
+    program = protect(part.program, backend.kernel_kind)
+    program.check_invariants()
+    drafts = [
+        SegmentDraft(f"{number}", _fuse(nodes, backend, device))
+        for number, nodes in enumerate(segments_with_copies(part))
+    ]
+    units = [unit for draft in drafts for unit in draft.units]
+    keys = ["status", "replica", *random_counters(units).values()]
+    plan = plan_memory(program, units, layout, keys)
+    check_no_overlap(units, plan)
+    return assemble(program, drafts, plan, False)
+
+
+def _fuse(nodes: Sequence[Node], backend: Backend, device: Device) -> list[Unit]:
+    """The backend's units, and the sends between them."""
+    units: list[Unit] = []
+    run: list[Node] = []
+    try:
+        for node in nodes:
+            if node.definition is Send:
+                units += backend.fuse(run)
+                units.append(Unit((node,), SEND_KERNEL, node.inputs, node.outputs))
+                run = []
+            else:
+                run.append(node)
+        return [*units, *backend.fuse(run)]
+    except UnimplementedError as error:
+        raise UnimplementedError(f"on {device.name.short}: {error}") from None

@@ -1,0 +1,106 @@
+"""The variables of a session by device: its own container, and one more for each further device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from tensorbow.compiler import DeviceSet, Placer, VariableLayout
+from tensorbow.devices import Device, StreamGroup
+from tensorbow.errors import InvalidArgumentError
+from tensorbow.graph import Operation
+from tensorbow.kernels import Region
+from tensorbow.runtime.container import Container
+
+
+class VariableParts:
+    """Places variables when they first appear; there they stay.
+
+    `home` holds those on the session's device. Guarded by who calls, like a `Container`.
+    """
+
+    def __init__(
+        self, home: Container, devices: DeviceSet, group_of: Callable[[Device], StreamGroup], *, soft: bool
+    ):
+        """group_of: the stream group whose allocator holds a further device's variables."""
+        self._home = home
+        self._devices = devices
+        self._group_of = group_of
+        self._soft = soft
+        self._parts: dict[str, Container] = {str(devices.home.name): home}
+        self._elsewhere: dict[str, Container] = {}  # by variable, for those that are not at home
+        self.places: dict[Operation, Device] = {}
+
+    def grow(self, variables: Iterable[Operation]) -> bool:
+        """Makes room for variables that are new; True when addresses have changed. See `Container.grow`.
+
+        A variable whose device does not exist gets no place: the step that needs it says so.
+        """
+        by_device: dict[Device, list[Operation]] = {self._devices.home: []}
+        for variable in variables:
+            device = self.places.get(variable) or self._place(variable)
+            if device is not None:
+                self.places[variable] = device
+                by_device.setdefault(device, []).append(variable)
+        grown = False
+        for device, members in by_device.items():
+            name = str(device.name)
+            if name not in self._parts:
+                self._parts[name] = Container(self._group_of(device), f"variables on {device.name.short}")
+            container = self._parts[name]
+            grown |= container.grow(members)
+            if container is not self._home:
+                self._elsewhere.update({variable.name: container for variable in members})
+        return grown
+
+    def _place(self, variable: Operation) -> Device | None:
+        placer = Placer(self._devices, soft=self._soft, fixed=self.places)
+        try:
+            return placer.place([variable])[variable]
+        except InvalidArgumentError:
+            return None
+
+    @property
+    def layouts(self) -> dict[str, VariableLayout]:
+        """The layout of each device's variables, by the device's full name."""
+        return {name: container.layout for name, container in self._parts.items()}
+
+    def bases(self, device: str) -> Mapping[Region, int] | None:
+        """Addresses of a device's variables, or None where there are none."""
+        return self._parts[device].bases if device in self._parts else None
+
+    def of(self, name: str) -> Container:
+        """The container of a variable; the session's own for a name that nobody has."""
+        return self._elsewhere.get(name, self._home)
+
+    def _split(self, names: Iterable[str]) -> dict[Container, list[str]]:
+        split: dict[Container, list[str]] = {}
+        for name in names:
+            split.setdefault(self.of(name), []).append(name)
+        return split
+
+    def load(self, values: Mapping[str, Any]) -> None:
+        """Sets variables. Raises NotFoundError or InvalidArgumentError before any is changed."""
+        fitting = [
+            (container, container.fitting({name: values[name] for name in names}))
+            for container, names in self._split(values).items()
+        ]
+        for container, arrays in fitting:
+            container.load(arrays)
+
+    def require_initialized(self, names: Iterable[str]) -> None:
+        """Raises FailedPreconditionError when a step would read a variable that has no value."""
+        known = set().union(*(container.initialized for container in self._parts.values()))
+        missing = set(names) - known
+        if missing:
+            self._home.require_initialized(missing)
+
+    def mark_initialized(self, names: Iterable[str]) -> None:
+        """These variables now have a value."""
+        for container, members in self._split(names).items():
+            container.initialized.update(members)
+
+    def close(self) -> None:
+        """Gives all memory back; idempotent."""
+        for container in self._parts.values():
+            container.close()

@@ -1,0 +1,160 @@
+"""A step over several devices, bound: a binding and a stream group on each, and what passes between them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tensorbow.compiler import Binding, SpreadExecutable
+from tensorbow.compiler.partition import Send
+from tensorbow.devices import Access, Event, StreamGroup
+from tensorbow.errors import FailedPreconditionError
+from tensorbow.kernels import Region
+from tensorbow.specs import Array
+
+
+@dataclass(frozen=True)
+class _BoundStage:
+    """A stage with its stream: what is enqueued, and what it touches."""
+
+    group: StreamGroup
+    work: Callable[[], None]
+    label: str
+    reads: Sequence[Access]
+    writes: Sequence[Access]
+    waits: tuple[int, ...]
+    signals: bool
+    first_of: Binding | None  # the binding whose feeds it writes, for the first stage of a part
+
+
+class SpreadBinding:
+    """A bound step over several devices, with the memory it owns. One run at a time is on it.
+
+    Stages are enqueued on their devices' streams and ordered by events; no host thread waits in between.
+    """
+
+    def __init__(
+        self,
+        executable: SpreadExecutable,
+        groups: Mapping[str, StreamGroup],
+        bases: Callable[[str], Mapping[Region, int] | None],
+        owner: str,
+    ):
+        """groups: a stream group of each part's device. bases: addresses of a device's variables, if any.
+
+        Raises ResourceExhaustedError; nothing is held then.
+        """
+        self.executable = executable
+        self.groups = tuple(groups[name] for name in executable.parts)
+        self.parts: dict[str, Binding] = {}
+        try:
+            for name, part in executable.parts.items():
+                self.parts[name] = Binding(
+                    part, groups[name], bases(name) or {}, ring=1, owner=f"{owner} {name}"
+                )
+        except BaseException:
+            self.close()
+            raise
+        seen: set[str] = set()
+        self._stages: list[_BoundStage] = []
+        for number in range(len(executable.stages)):
+            self._stages.append(self._bind(number, seen, owner))
+
+    def _bind(self, number: int, seen: set[str], owner: str) -> _BoundStage:
+        stage = self.executable.stages[number]
+        binding = self.parts[stage.device]
+        plan, segment = binding.plan, stage.segment
+        reads, writes = (list(accesses) for accesses in plan.accesses(segment))
+        copies: list[tuple[Array, Array]] = []
+        for group in self.executable.parts[stage.device].segments[segment].groups:
+            if group.definition is Send:
+                source, name = group.inputs[0], group.attrs["to"]
+                target = self.parts[name]
+                slot = target.executable.inputs[group.attrs["key"]]
+                copies.append((target.inputs[group.attrs["key"]], plan.array(source)))
+                if slot.nbytes and source.region is not Region.CONSTANT:
+                    reads.append(Access(binding.bases[source.region] + source.offset, source.nbytes))
+                if slot.nbytes:
+                    writes.append(Access(target.bases[slot.region] + slot.offset, slot.nbytes, name))
+
+        def work() -> None:
+            plan.launch(segment)
+            for slot, value in copies:
+                np.copyto(slot, value)
+
+        first = None if stage.device in seen else binding
+        seen.add(stage.device)
+        label = f"{owner} stage {number}"
+        return _BoundStage(
+            binding.group, work, label, reads, writes, stage.waits, stage.signals, first_of=first
+        )
+
+    def run(self, inputs: Mapping[str, Array], state: Mapping[str, Any]) -> list[Any]:
+        """Runs a step and waits for its end; copies of the fetched values.
+
+        Raises the error of the op that failed, when all streams have ended; they are usable afterwards.
+        """
+        try:
+            self._enqueue(inputs, state)
+            finish(self.groups)
+        except BaseException:  # also of an interrupt: stages may still be at work in the binding's memory
+            _settle(self.groups)
+            raise
+        fetched = {name: part.plan.fetch_arrays(0) for name, part in self.parts.items()}
+        views = [fetched[name][place] for name, place in self.executable.fetches]
+        return [view.copy() if view.shape else view[()] for view in views]
+
+    def _enqueue(self, inputs: Mapping[str, Array], state: Mapping[str, Any]) -> None:
+        events: dict[int, Event] = {}
+        for number, stage in enumerate(self._stages):
+            stream = stage.group.compute
+            for awaited in stage.waits:
+                stream.wait(events[awaited])
+            work = stage.work if stage.first_of is None else _with_feeds(stage, inputs, state)
+            stream.enqueue(work, label=stage.label, reads=stage.reads, writes=stage.writes)
+            if stage.signals:
+                events[number] = stream.record()
+
+    def close(self) -> None:
+        """Gives the memory back; idempotent."""
+        for binding in self.parts.values():
+            binding.close()
+
+
+def _with_feeds(
+    stage: _BoundStage, inputs: Mapping[str, Array], state: Mapping[str, Any]
+) -> Callable[[], None]:
+    binding, work = stage.first_of, stage.work
+
+    def first() -> None:
+        if binding is not None:
+            own = {name: value for name, value in inputs.items() if name in binding.inputs}
+            binding.write(own, {key: value for key, value in state.items() if key in binding.state})
+        work()
+
+    return first
+
+
+def finish(groups: Sequence[StreamGroup]) -> None:
+    """Waits for what was just enqueued on all of them; raises the first error. They are idle afterwards."""
+    error: Exception | None = None
+    for group in groups:
+        try:
+            group.compute.synchronize()
+        except Exception as raised:
+            error = error or raised
+    if error is not None:
+        raise error
+
+
+def _settle(groups: Sequence[StreamGroup]) -> None:
+    for group in groups:
+        with suppress(Exception):
+            group.compute.synchronize()
+    for group in groups:
+        with suppress(FailedPreconditionError):
+            group.compute.reset()
