@@ -1,0 +1,23 @@
+"""Replicators: a step written for one device, run by several replicas (TF-Replicator, section 3).
+
+They trace a user's `step_fn` once and hand it to the scheduler; streams and memory are the scheduler's.
+"""
+
+from replicator.base import Replicator
+from replicator.inputs import PER_REPLICA, PER_WORKER, InputContext
+from replicator.multi_gpu import MultiGpuReplicator
+from replicator.single import NonReplicator
+from replicator.tracing import num_replicas, replica_id
+from replicator.wrapped_optimizer import WrappedOptimizer
+
+__all__ = [
+    "PER_REPLICA",
+    "PER_WORKER",
+    "InputContext",
+    "MultiGpuReplicator",
+    "NonReplicator",
+    "Replicator",
+    "WrappedOptimizer",
+    "num_replicas",
+    "replica_id",
+]

@@ -1,0 +1,288 @@
+"""What all Replicators share: one graph for the step, one engine that runs it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from replicator.inputs import PER_REPLICA, ReplicaInputs, SplitFunction
+from replicator.nests import map_leaves
+from replicator.replicated_step import ReplicatedStep
+from replicator.tracing import Trace, TracedStep, trace_step
+from replicator.wrapped_optimizer import WrappedOptimizer
+from scheduler import LearningEngine, Stepper, Synchronisation
+from scheduler.spread import replica_counts
+from tensorbow.devices import Device, get_device
+from tensorbow.errors import FailedPreconditionError, InvalidArgumentError, OutOfRangeError
+from tensorbow.graph import Graph, Operation, get_default_graph
+from tensorbow.optimizers import Optimizer
+from tensorbow.runtime import MonitoredSession
+from tensorbow.specs import Array
+
+
+class _Step:
+    """A traced step with its inputs; the runner of its `ReplicatedStep`."""
+
+    def __init__(self, owner: Replicator, number: int, traced: TracedStep, inputs: ReplicaInputs):
+        self._owner = owner
+        self.number = number
+        self.traced = traced
+        self.inputs = inputs
+
+    def step(self) -> list[tuple[Any, ...]]:
+        return self._owner._run_step(self)
+
+
+class Replicator:
+    """Runs a user's step by replicas that the scheduler holds (TF-Replicator, section 3).
+
+    A `step_fn` is written for one device. `run` traces it once, in a graph of the Replicator's own, and
+    gives tensors of the graph outside that run it on all replicas. Variables of the step are made in it, or
+    in `context()`. Usable as a context manager, which shuts it down.
+    """
+
+    def __init__(
+        self,
+        devices: Sequence[str | Device],
+        replicas_per_device: int | Sequence[int],
+        synchronisation: Synchronisation,
+        on_nan: str = "stop",
+    ):
+        self.graph = Graph()  # of the step
+        self.devices = [device if isinstance(device, Device) else get_device(device) for device in devices]
+        if not self.devices:
+            raise InvalidArgumentError("devices: expected at least one, got none")
+        self.replicas_per_device = replica_counts(replicas_per_device, len(self.devices))
+        self.synchronisation = synchronisation
+        synchronisation.alpha_for(self.num_replicas)  # raises for what is not stable
+        self._on_nan = on_nan
+        self._outer: Graph | None = None  # around the innermost context
+        self._step_graph: Graph | None = None  # of the ReplicatedSteps
+        self._steps: list[_Step] = []
+        self._engine: LearningEngine | None = None
+        self._stepper: Stepper | None = None
+        self._last: dict[str, Array] | None = None  # z at the time of `shutdown`
+        self._lock = threading.Lock()  # of stepper and engine
+
+    @property
+    def num_replicas(self) -> int:
+        """Replicas on all devices."""
+        return sum(self.replicas_per_device)
+
+    # Building ---------------------------------------------------------------------------------
+
+    @contextmanager
+    def context(self) -> Iterator[Replicator]:
+        """Makes the step's graph the default: models and optimisers of the step are made in here."""
+        before, outer = self._outer, get_default_graph()
+        self._outer = before if outer is self.graph else outer
+        try:
+            with self.graph.as_default():
+                yield self
+        finally:
+            self._outer = before
+
+    def wrap_optimizer(self, optimizer: Optimizer) -> WrappedOptimizer:
+        """The optimiser as a step may use it."""
+        if isinstance(optimizer, WrappedOptimizer):
+            return optimizer
+        if not isinstance(optimizer, Optimizer):
+            raise InvalidArgumentError(f"wrap_optimizer: expected an optimizer, got {optimizer!r:.60}")
+        return WrappedOptimizer(optimizer)
+
+    def run(
+        self,
+        step_fn: Callable[..., Any],
+        input_fn: Callable[..., Any] | None = None,
+        input_replication: str = PER_REPLICA,
+        input_split_fn: SplitFunction | None = None,
+    ) -> Any:
+        """Traces a step, and gives its results as tensors of the graph outside, `[num_replicas, ...]` each.
+
+        step_fn: called once with the nest that `input_fn` gives; returns any nest of tensors and operations.
+        input_fn: called per replica (PER_REPLICA) or once (PER_WORKER) with the replica's number, if its
+            parameter is called `replica_id`, an `InputContext`, or nothing; gives an iterable of nests of
+            arrays, or one nest of arrays or tensors.
+        input_split_fn: (nest, num_replicas) -> a nest per replica; by default cuts the leading axis.
+
+        Running any of the results runs all of the step once on every replica. Several steps share the
+        replicas' variables; all of them must be built before `init`.
+        Raises InvalidArgumentError for what cannot be replicated, naming it.
+        """
+        step = self._trace(step_fn, input_fn, input_replication, input_split_fn)
+        outer = self._outer if self._outer is not None else get_default_graph()
+        if outer is self.graph:
+            raise FailedPreconditionError("run: there is no graph around the replicator's own to run it from")
+        self._step_graph = outer
+        traced = step.traced
+        results = tuple((tensor.spec.extents, tensor.dtype) for tensor in traced.tensors)
+        with outer.as_default():
+            made = ReplicatedStep(runner=step, replicas=self.num_replicas, results=results)
+        op: Operation = made if isinstance(made, Operation) else (made[0] if type(made) is tuple else made).op
+
+        def replaced(name: str, leaf: Any) -> Any:
+            return op if isinstance(leaf, Operation) else None if leaf is None else op.outputs[leaf]
+
+        return map_leaves(replaced, traced.structure, "output")
+
+    def _trace(
+        self, step_fn: Any, input_fn: Any, input_replication: str, input_split_fn: SplitFunction | None
+    ) -> _Step:
+        if self._engine is not None:
+            raise FailedPreconditionError(
+                "run: the replicas are initialised; build all steps before init(), or shutdown() first"
+            )
+        if not callable(step_fn):
+            raise InvalidArgumentError(f"run: step_fn must be a function, got {step_fn!r:.60}")
+        with self.context():
+            inputs = ReplicaInputs(input_fn, self.num_replicas, input_replication, input_split_fn)
+            trace = Trace(self.num_replicas, self.graph, self.synchronisation.sync != "none")
+            traced = trace_step(step_fn, inputs, trace)
+        schedules = [step.traced.schedule for step in self._steps] or [traced.schedule]
+        if any(schedule is not traced.schedule for schedule in schedules):
+            raise InvalidArgumentError(
+                "run: steps over the same replicas follow one schedule of the learning rate; "
+                "give minimize(loss, global_step=...) where a step has another"
+            )
+        step = _Step(self, len(self._steps), traced, inputs)
+        self._steps.append(step)
+        return step
+
+    # Running ----------------------------------------------------------------------------------
+
+    def init(self, session: Any = None, values: Mapping[str, Array] | None = None) -> None:
+        """Makes the replicas and gives all of them the same values, those of the initialisers or `values`.
+
+        session: the one that will run the results of `run`. Raises FailedPreconditionError without a
+        step or when done already, ResourceExhaustedError for memory.
+        """
+        if not self._steps:
+            raise FailedPreconditionError("init: there is no step yet; call replicator.run(step_fn) before")
+        if self._engine is not None:
+            raise FailedPreconditionError("init: the replicas are initialised already; shutdown() first")
+        graph = getattr(session, "graph", None)
+        if graph is not None and self._step_graph is not None and graph is not self._step_graph:
+            raise InvalidArgumentError("init: the session is of another graph than the results of run")
+        first, *others = [step.traced for step in self._steps]
+        engine = LearningEngine(
+            first.program,
+            first.shapes,
+            self.devices,
+            self.replicas_per_device,
+            self.synchronisation,
+            first.schedule,
+            launch_ahead=1,
+            on_nan=self._on_nan,
+        )
+        try:
+            for traced in others:
+                engine.add_program(traced.program, traced.shapes)
+            engine.initialize(values)
+        except BaseException:
+            engine.close()
+            raise
+        self._engine, self._stepper = engine, Stepper(engine)
+        if isinstance(session, MonitoredSession):
+            session.on_close(self.shutdown)
+
+    def shutdown(self, session: Any = None) -> None:
+        """Ends what is under way and gives streams and memory back; `central_values` stay. Idempotent."""
+        with self._lock:
+            engine, stepper = self._engine, self._stepper
+            self._engine = self._stepper = None
+            if engine is None or stepper is None:
+                return
+            try:
+                stepper.close()
+                self._last = engine.central_values()
+            finally:
+                with suppress(FailedPreconditionError):
+                    stepper.close()
+                engine.close()
+
+    def _run_step(self, step: _Step) -> list[tuple[Any, ...]]:
+        with self._lock:
+            stepper = self._stepper
+            if stepper is None:
+                raise FailedPreconditionError(
+                    "the replicas are not there: call replicator.init(session) before the step is run"
+                )
+            inputs = next(step.inputs)
+            stepper.select(step.number)
+            return [result.metrics for result in stepper.step(inputs)]
+
+    def train(
+        self,
+        step_fn: Callable[..., Any],
+        input_fn: Callable[..., Any] | None = None,
+        steps: int | None = None,
+        input_replication: str = PER_REPLICA,
+        input_split_fn: SplitFunction | None = None,
+    ) -> Iterator[Any]:
+        """Yields what the step returns, as arrays `[num_replicas, ...]`: `steps` times, or while input lasts.
+
+        A loop without a session: initialises before the first step, shuts down after the last. Operations
+        in the result give None. `central_values()` are there afterwards.
+        """
+        step = self._trace(step_fn, input_fn, input_replication, input_split_fn)
+        return self._loop(step, steps)
+
+    def _loop(self, step: _Step, steps: int | None) -> Iterator[Any]:
+        self.init()
+        done = 0
+        try:
+            while steps is None or done < steps:
+                try:
+                    results = self._run_step(step)
+                except OutOfRangeError:
+                    return
+                done += 1
+                columns = zip(step.traced.tensors, zip(*results, strict=True), strict=True)
+                stacked = [np.array(values, tensor.dtype.as_numpy_dtype) for tensor, values in columns]
+                yield map_leaves(partial(_filled, stacked), step.traced.structure, "output")
+        finally:
+            self.shutdown()
+
+    # Values -----------------------------------------------------------------------------------
+
+    def central_values(self) -> dict[str, Array]:
+        """The central model's variables by name: what to evaluate and to save.
+
+        After `shutdown` they are the last ones. `tb.Session(graph=replicator.graph)` with
+        `load_variables` of them evaluates in the step's graph. Raises FailedPreconditionError before `init`.
+        """
+        with self._lock:
+            if self._engine is None or self._stepper is None:
+                if self._last is None:
+                    raise FailedPreconditionError("central_values: there are none before init()")
+                return {name: value.copy() for name, value in self._last.items()}
+            self._stepper.settle()
+            return self._engine.central_values()
+
+    def replica_values(self, replica: int) -> dict[str, Array]:
+        """All variables of one replica, the optimisers' included, while it is there."""
+        with self._lock:
+            if self._engine is None or self._stepper is None:
+                raise FailedPreconditionError("replica_values: there are no replicas before init()")
+            if not 0 <= replica < self.num_replicas:
+                raise InvalidArgumentError(
+                    f"replica_values: there is no replica {replica} of {self.num_replicas}"
+                )
+            self._stepper.settle()
+            return self._engine.learners.replica_values(replica)
+
+    def __enter__(self) -> Replicator:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.shutdown()
+
+
+def _filled(stacked: Sequence[Array], name: str, leaf: Any) -> Array | None:
+    """The array of a leaf of a traced structure; operations have none."""
+    return stacked[leaf] if isinstance(leaf, int) else None

@@ -1,0 +1,208 @@
+"""Tracing: a user's `step_fn` is called once, and what it builds is the step of every replica."""
+
+from __future__ import annotations
+
+import inspect
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from replicator.inputs import ReplicaInputs
+from replicator.nests import map_leaves, named_leaves
+from scheduler import StepProgram
+from tensorbow.errors import FailedPreconditionError, InvalidArgumentError
+from tensorbow.graph import (
+    NOT_DIFFERENTIABLE,
+    Graph,
+    KernelCall,
+    Operation,
+    Tensor,
+    convert_to_tensor,
+    get_default_graph,
+)
+from tensorbow.ops.constant import constant
+from tensorbow.ops.control import group, placeholder
+from tensorbow.ops.definition import define_op
+from tensorbow.optimizers import Schedule
+from tensorbow.specs import TensorSpec, int32
+
+
+@dataclass
+class Trace:
+    """A step being built: for which replicas, and what its optimisers have added."""
+
+    replicas: int
+    graph: Graph
+    synchronises: bool  # whether replicas are kept together, so that optimisers must be wrapped
+    updates: set[Operation] = field(default_factory=set)  # added by wrapped optimisers
+    rates: list[Any] = field(default_factory=list)  # of wrapped optimisers without a global_step
+
+
+@dataclass(frozen=True)
+class TracedStep:
+    """A traced `step_fn`: its program, and the nest of what it returned."""
+
+    program: StepProgram
+    shapes: list[TensorSpec]
+    structure: Any  # leaves: the place among `tensors`, an Operation, or None
+    tensors: tuple[Tensor, ...]
+    schedule: Schedule | None
+
+
+class _Current(threading.local):
+    def __init__(self) -> None:
+        self.trace: Trace | None = None
+
+
+_current = _Current()
+
+
+def current_trace(what: str) -> Trace:
+    """The trace that is going on in this thread. Raises FailedPreconditionError naming `what`."""
+    if _current.trace is None:
+        raise FailedPreconditionError(
+            f"{what} is for use inside a step: call it in the step_fn that is given to replicator.run"
+        )
+    return _current.trace
+
+
+@contextmanager
+def _tracing(trace: Trace) -> Iterator[None]:
+    if _current.trace is not None:
+        raise FailedPreconditionError("run: a step is being traced already; a step cannot run another")
+    _current.trace = trace
+    try:
+        yield
+    finally:
+        _current.trace = None
+
+
+def trace_step(step_fn: Callable[..., Any], inputs: ReplicaInputs, trace: Trace) -> TracedStep:
+    """Calls `step_fn` once in the trace's graph, with placeholders of the first batch's shapes.
+
+    Raises InvalidArgumentError for what cannot be a step of replicas, naming it.
+    """
+    graph = trace.graph
+    with graph.as_default(), _tracing(trace):
+        fed: list[Tensor] = []
+
+        def feed(name: str, spec: TensorSpec) -> Tensor:
+            word = "".join(c if c.isalnum() else "_" for c in name).strip("_")
+            fed.append(placeholder(spec.dtype, spec.shape, name=word))
+            return fed[-1]
+
+        nest = inputs.tensors
+        if inputs.structure is not None:
+            nest = map_leaves(feed, inputs.structure, "inputs")
+        before = graph.version
+        try:
+            outputs = _apply(step_fn, nest)
+            leaves = {name: _leaf(name, leaf, graph) for name, leaf in named_leaves(outputs, "output")}
+        except InvalidArgumentError as error:
+            if "from another graph" not in str(error):
+                raise
+            raise InvalidArgumentError(
+                f"step_fn uses what was made outside of the replicator's graph: {error}; "
+                "make variables inside `with replicator.context():` or in step_fn"
+            ) from error
+        _check_optimizers(trace, graph.get_operations()[before:])
+        tensors = tuple(leaf for leaf in leaves.values() if isinstance(leaf, Tensor))
+        operations = [leaf for leaf in leaves.values() if isinstance(leaf, Operation)]
+        metrics = {name: leaf for name, leaf in leaves.items() if isinstance(leaf, Tensor)}
+        program = StepProgram(tuple(fed), None, group(*operations, name="step"), metrics)
+    for name, tensor in metrics.items():
+        if not tensor.spec.is_static:
+            raise InvalidArgumentError(
+                f"{name}: its shape is {tensor.shape}, but results of replicas are stacked; "
+                f"its shape must be known (made at {tensor.op.source})"
+            )
+    places = iter(range(len(tensors)))
+
+    def placed(name: str, leaf: Any) -> Any:
+        kept = leaves[name]
+        return next(places) if isinstance(kept, Tensor) else kept
+
+    structure = map_leaves(placed, outputs, "output")
+    return TracedStep(program, inputs.specs, structure, tensors, _schedule(trace.rates))
+
+
+def _apply(step_fn: Callable[..., Any], nest: Any) -> Any:
+    """A step of one parameter gets the nest; one of several gets the items of a tuple or list."""
+    if nest is None:
+        return step_fn()
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    parameters = [
+        p for p in inspect.signature(step_fn).parameters.values() if p.kind in kinds and p.default is p.empty
+    ]
+    if len(parameters) != 1 and isinstance(nest, (tuple, list)):
+        return step_fn(*nest)
+    return step_fn(nest)
+
+
+def _leaf(name: str, leaf: Any, graph: Graph) -> Tensor | Operation | None:
+    if leaf is None:
+        return None
+    if not isinstance(leaf, Operation):
+        try:
+            leaf = convert_to_tensor(leaf)
+        except InvalidArgumentError as error:
+            raise InvalidArgumentError(f"{name} of step_fn: {error}") from None
+    if leaf.graph is not graph:
+        raise InvalidArgumentError(f"{name} of step_fn: {leaf.name} is from another graph")
+    kept: Tensor | Operation = leaf
+    return kept
+
+
+def _check_optimizers(trace: Trace, added: list[Operation]) -> None:
+    for op in added:
+        if trace.synchronises and op.definition.update is not None and op not in trace.updates:
+            raise InvalidArgumentError(
+                f"{op.name} updates a variable by an optimiser that is not wrapped: use "
+                f"optimizer = replicator.wrap_optimizer(optimizer) in the step (made at {op.source})"
+            )
+
+
+def _schedule(rates: list[Any]) -> Schedule | None:
+    """The schedule that the scheduler follows. Raises InvalidArgumentError when it is not the only rate."""
+    schedules = [rate for rate in rates if isinstance(rate, Schedule)]
+    if not schedules:
+        return None
+    if any(rate is not schedules[0] for rate in rates):
+        raise InvalidArgumentError(
+            "a step with several optimisers follows a schedule of the learning rate by a global step: "
+            "give minimize(loss, global_step=...) to each optimiser that has a schedule"
+        )
+    return schedules[0]
+
+
+# Inside a step ------------------------------------------------------------------------------------
+
+
+def _read_replica(call: KernelCall) -> None:
+    call.outputs[0][...] = call.state["replica"]
+
+
+ReplicaId = define_op(
+    "ReplicaId",
+    spec=lambda inputs, attrs: TensorSpec((), int32),
+    gradient=NOT_DIFFERENTIABLE,
+    kernel=_read_replica,
+    state=("replica",),
+    stateful=True,
+    doc="The number of the replica that runs the step, from 0.",
+)
+
+
+def replica_id() -> Tensor:
+    """The number of the replica that runs this step: int32, from 0. Only while a step is traced."""
+    current_trace("replica_id")
+    with get_default_graph().as_default():
+        result: Tensor = ReplicaId(name="replica_id")
+    return result
+
+
+def num_replicas() -> Tensor:
+    """How many replicas run this step, as an int32 constant. Only while a step is traced."""
+    return constant(current_trace("num_replicas").replicas, dtype=int32, name="num_replicas")

@@ -1,0 +1,73 @@
+"""An optimiser for use inside a step: what it updates is a replica's, kept together by the replicator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from replicator.tracing import current_trace
+from tensorbow.graph import Operation, Tensor
+from tensorbow.optimizers import Optimizer
+from tensorbow.variables import Variable
+
+
+class WrappedOptimizer:
+    """Gives on to an optimiser, while a step is traced only (TF-Replicator, section 3.2)."""
+
+    def __init__(self, optimizer: Optimizer):
+        self.optimizer = optimizer
+
+    def minimize(
+        self,
+        loss: Tensor,
+        global_step: Variable | None = None,
+        var_list: Sequence[Variable] | None = None,
+        name: str | None = None,
+        grad_loss: Tensor | None = None,
+    ) -> Operation:
+        """The operation that does one step of the replica that runs it.
+
+        Raises FailedPreconditionError outside of a step.
+        """
+        return self._build(
+            "minimize",
+            global_step,
+            lambda: self.optimizer.minimize(loss, global_step, var_list, name, grad_loss),
+        )
+
+    def compute_gradients(
+        self, loss: Tensor, var_list: Sequence[Variable] | None = None, grad_loss: Tensor | None = None
+    ) -> Any:
+        """(gradient, variable) pairs of this replica's batch."""
+        return self.optimizer.compute_gradients(loss, var_list, grad_loss)
+
+    def apply_gradients(
+        self, grads_and_vars: Any, global_step: Variable | None = None, name: str | None = None
+    ) -> Operation:
+        """The operation that applies gradients. Raises FailedPreconditionError outside of a step."""
+        return self._build(
+            "apply_gradients",
+            global_step,
+            lambda: self.optimizer.apply_gradients(grads_and_vars, global_step, name),
+        )
+
+    def _build(self, method: str, global_step: Variable | None, build: Callable[[], Operation]) -> Operation:
+        trace = current_trace(f"{method} of a wrapped optimizer")
+        before = trace.graph.version
+        update = build()
+        trace.updates.update(trace.graph.get_operations()[before:])
+        if global_step is None:
+            trace.rates.append(self.optimizer.learning_rate)
+        return update
+
+    def get_slot(self, variable: Variable, name: str) -> Variable | None:
+        """The optimiser's own variable for `variable`, or None."""
+        return self.optimizer.get_slot(variable, name)
+
+    def get_slot_names(self) -> list[str]:
+        """The names of its slots."""
+        return self.optimizer.get_slot_names()
+
+    def variables(self) -> list[Variable]:
+        """All its own variables."""
+        return self.optimizer.variables()

@@ -1,0 +1,125 @@
+"""Round by round: an engine whose caller brings each round's batches and wants its results at once."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from scheduler.batches import ReadyBatch
+from scheduler.engine import LearningEngine
+from scheduler.task_result import EngineRun, TaskResult
+from tensorbow.errors import FailedPreconditionError, InvalidArgumentError
+from tensorbow.specs import Array
+
+
+class Stepper:
+    """Steps all replicas of an engine by one round per call; the rounds are those of `engine.run`.
+
+    `step` waits for its tasks alone: the averaging goes on while the caller gets the next batches, and
+    overlaps the next gradient. `settle` before anything of the engine's values is read or set. One caller
+    at a time.
+    """
+
+    def __init__(self, engine: LearningEngine, start: int = 0):
+        """start: the first round. The engine is this stepper's until `close`."""
+        self.engine = engine
+        self.round = start  # the next one
+        self._results: list[TaskResult] = []
+        self._run: EngineRun | None = None
+        self._closed = False
+
+    def step(self, inputs: Sequence[Sequence[Array]]) -> list[TaskResult]:
+        """Runs one round; results by replica.
+
+        inputs: for each replica, its arrays in the order of the program's inputs; they may be changed when
+        `step` returns. Raises InvalidArgumentError for inputs that do not fit, and otherwise as
+        `LearningEngine.run`: the replicas are then as their last finished task left them, and the next
+        `step` does the round again.
+        """
+        count = self.engine.learners.count
+        if len(inputs) != count:
+            raise InvalidArgumentError(
+                f"step: expected inputs for {count} replicas, one tuple of arrays each, got {len(inputs)}"
+            )
+        for replica, arrays in zip(self.engine.learners.replicas, inputs, strict=True):
+            replica.check(arrays)
+        run = self._begun()
+        self._results.clear()
+        try:
+            for index, arrays in enumerate(inputs):
+                self.engine.take(run, ReadyBatch(index, self.round, arrays, _nothing))
+            while len(self._results) < count and run.finished_at is None:
+                self.engine.take(run, run.inbox.get())
+        except BaseException:
+            self._end()
+            raise
+        if run.finished_at is not None:
+            self._fail(run)
+        self.round += 1
+        return list(self._results)
+
+    def select(self, program: int) -> None:
+        """Chooses which of the engine's programs the next steps run; see `LearningEngine.add_program`."""
+        if program != self.engine.selected:
+            self.settle()
+            self.engine.select(program)
+
+    def settle(self) -> None:
+        """Waits until nothing is in flight: afterwards the engine's values may be read and set.
+
+        Raises the error of a synchronisation that failed.
+        """
+        run = self._run
+        if run is None:
+            return
+        try:
+            while run.state.in_flight and run.finished_at is None:
+                self.engine.take(run, run.inbox.get())
+        except BaseException:
+            self._end()
+            raise
+        error = self.engine.learners.drain()
+        if run.finished_at is not None or error is not None:
+            run.error = run.error or error
+            self._fail(run)
+        self.engine.round = self.round
+
+    def close(self) -> None:
+        """Settles and lets the engine go; idempotent. An error of what was in flight is raised."""
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            self.settle()
+        finally:
+            self._end()
+
+    def _begun(self) -> EngineRun:
+        if self._closed:
+            raise FailedPreconditionError("step: the stepper is closed; make a new one")
+        if self._run is None:
+            run = self.engine.begin(self.round, sys.maxsize, self._results.append)
+            run.state.begin()
+            self._run = run
+        return self._run
+
+    def _fail(self, run: EngineRun) -> None:
+        self._end()
+        self.engine.raise_error(run)
+
+    def _end(self) -> None:
+        run, self._run = self._run, None
+        if run is not None:
+            self.engine.end(run)
+            self.engine.round = self.round
+
+    def __enter__(self) -> Stepper:
+        return self
+
+    def __exit__(self, *exception: Any) -> None:
+        self.close()
+
+
+def _nothing() -> None:
+    """The inputs of a step are the caller's."""

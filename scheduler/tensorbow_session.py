@@ -1,0 +1,295 @@
+"""TensorBowSession: an unmodified single-device program, trained by several replicas (TensorBow, 2019)."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from scheduler.engine import LearningEngine
+from scheduler.options import Synchronisation
+from scheduler.spread import replica_counts
+from scheduler.step import StepProgram
+from scheduler.stepping import Stepper
+from scheduler.task_result import TaskResult
+from tensorbow.compiler.prune import prune
+from tensorbow.devices import Device
+from tensorbow.errors import InternalError, InvalidArgumentError
+from tensorbow.graph import Graph, Operation, Tensor
+from tensorbow.ops.control import Placeholder
+from tensorbow.ops.state import VariableReference
+from tensorbow.runtime import Session
+from tensorbow.specs import Array, TensorSpec
+
+REMEMBERED = 256  # fetch lists of which it is kept whether they learn
+
+Elements = Sequence["Tensor | Operation"]
+
+
+@dataclass(frozen=True)
+class _LearningStep:
+    """A fetch list that learns, compiled for some shapes."""
+
+    number: int  # of the engine's program
+    reads_first: frozenset[str]
+    split: tuple[bool, ...]  # by feed, in order
+
+
+class TensorBowSession(Session):
+    """A session that trains: runs that reach an optimiser's update go over all replicas.
+
+    In such a run, feeds whose leading dimension is unknown in the graph are a global batch and are split
+    over the replicas; all others are copied. Fetched values whose leading dimension is unknown come back
+    concatenated, all others averaged (integers rounded down, bools replica 0's). All other runs see the
+    central average model z, with feeds unsplit; what they write goes to z and to every replica. Where
+    programs differ from single-device ones is the batch: `replicas` times as large.
+
+    One run at a time. Variables have to be made before the first run that learns. What updates a trainable
+    variable by other means than an optimiser's update is not seen as learning.
+    """
+
+    def __init__(
+        self,
+        target: str = "tensorbow",
+        graph: Graph | None = None,
+        *,
+        devices: Sequence[str | Device] = ("/cpu:0",),
+        replicas_per_device: int | Sequence[int] = 2,
+        synchronisation: Synchronisation | None = None,
+        on_nan: str = "stop",
+    ):
+        """replicas_per_device: one count for all, or one for each; z is evaluated on the first device.
+
+        synchronisation: SMA with its defaults when None.
+        Raises InvalidArgumentError for options out of range, NotFoundError for a device that is not there.
+        """
+        if not devices:
+            raise InvalidArgumentError("devices: expected at least one, got none")
+        if target not in ("", "tensorbow"):
+            raise InvalidArgumentError(f"TensorBowSession: target is 'tensorbow', got {target!r}")
+        self._learner_devices = list(devices)
+        self._per_device = replica_counts(replicas_per_device, len(self._learner_devices))
+        self._synchronisation = synchronisation or Synchronisation()
+        self._on_nan = on_nan
+        self._engine: LearningEngine | None = None  # made by the first run that learns
+        self._stepper: Stepper | None = None
+        self._steps: dict[Any, _LearningStep] = {}
+        self._learning: dict[Any, Operation | None] = {}  # by fetches and feeds: an update, if there is one
+        self._z_is_newer = False  # than what the base's container holds
+        self._turn = threading.RLock()  # owns all of these
+        super().__init__("", graph, device=devices[0])
+
+    @property
+    def num_replicas(self) -> int:
+        """Replicas on all devices."""
+        return sum(self._per_device)
+
+    def _execute(self, elements: Elements, feeds: Mapping[Tensor, Array]) -> list[Any]:
+        with self._turn:
+            self._require_open()
+            update = self._update_among(elements, feeds)
+            if update is not None:
+                return self._learn(elements, feeds, update)
+            self._bring_z()
+            results = super()._execute(elements, feeds)
+            if self._engine is not None:
+                shapes = {tensor: value.shape for tensor, value in feeds.items()}
+                self._spread(self._step(elements, shapes).executable.writes)
+            return results
+
+    def _update_among(self, elements: Elements, feeds: Mapping[Tensor, Array]) -> Operation | None:
+        """An optimiser's update of a trainable variable that the run reaches."""
+        key = (tuple(elements), frozenset(feeds))
+        if key not in self._learning:
+            if len(self._learning) >= REMEMBERED:
+                self._learning.clear()
+            operations = prune(
+                [e if isinstance(e, Operation) else e.op for e in elements if e not in feeds], feeds
+            )
+            self._learning[key] = next((op for op in operations if _is_update(op)), None)
+        return self._learning[key]
+
+    # Learning ---------------------------------------------------------------------------------
+
+    def _learn(self, elements: Elements, feeds: Mapping[Tensor, Array], update: Operation) -> list[Any]:
+        step = self._learning_step(elements, feeds, update)
+        self._parts.require_initialized(step.reads_first)
+        inputs = self._split(feeds, step.split)
+        stepper = self._stepper
+        if stepper is None:
+            raise InternalError("a step was compiled without replicas")
+        stepper.select(step.number)
+        self._z_is_newer = True
+        results = stepper.step(inputs)
+        tensors = [element for element in elements if isinstance(element, Tensor)]
+        joined = iter([_joined(tensor, place, results) for place, tensor in enumerate(tensors)])
+        return [next(joined) if isinstance(element, Tensor) else None for element in elements]
+
+    def _split(self, feeds: Mapping[Tensor, Array], split: Sequence[bool]) -> list[tuple[Array, ...]]:
+        count = self.num_replicas
+        parts: list[tuple[Array, ...]] = []
+        for replica in range(count):
+            arrays = []
+            for value, is_split in zip(feeds.values(), split, strict=True):
+                rows = value.shape[0] // count if is_split else 0
+                arrays.append(value[replica * rows : (replica + 1) * rows] if is_split else value)
+            parts.append(tuple(arrays))
+        return parts
+
+    def _learning_step(
+        self, elements: Elements, feeds: Mapping[Tensor, Array], update: Operation
+    ) -> _LearningStep:
+        key = (tuple(elements), tuple((tensor, value.shape) for tensor, value in feeds.items()))
+        step = self._steps.get(key)
+        if step is not None:
+            return step
+        split = tuple(_leads_with_batch(tensor) for tensor in feeds)
+        shapes = [self._replica_spec(t, v, s) for (t, v), s in zip(feeds.items(), split, strict=True)]
+        program = self._program(elements, list(feeds), update)
+        if self._engine is None:
+            number, executable = 0, self._start(program, shapes)
+        else:
+            if self._stepper is not None:
+                self._stepper.settle()
+            number = self._engine.add_program(program, shapes)
+            executable = self._engine.executable_of(number)
+        step = self._steps[key] = _LearningStep(number, executable.reads_first, split)
+        return step
+
+    def _replica_spec(self, tensor: Tensor, value: Array, is_split: bool) -> TensorSpec:
+        if not is_split:
+            return TensorSpec(value.shape, tensor.dtype)
+        if value.shape[0] % self.num_replicas or not value.shape[0]:
+            raise InvalidArgumentError(
+                f"feed {tensor.name}: a global batch of {value.shape[0]} does not split over "
+                f"{self.num_replicas} replicas; feed a multiple of {self.num_replicas}"
+            )
+        return TensorSpec((value.shape[0] // self.num_replicas, *value.shape[1:]), tensor.dtype)
+
+    def _program(self, elements: Elements, fed: list[Tensor], update: Operation) -> StepProgram:
+        tensors = [element for element in elements if isinstance(element, Tensor)]
+        operations = [element for element in elements if isinstance(element, Operation)]
+        for op in prune([*operations, *(tensor.op for tensor in tensors)], fed):
+            if op.definition is Placeholder and op.outputs[0] not in fed:
+                raise InvalidArgumentError(
+                    f"placeholder {op.name} must be fed: add it to feed_dict (made at {op.source})"
+                )
+        first, *others = operations or [update]
+        metrics = {f"{place} {tensor.name}": tensor for place, tensor in enumerate(tensors)}
+        return StepProgram(tuple(fed), None, first, metrics, tuple(others))
+
+    def _start(self, program: StepProgram, shapes: list[TensorSpec]) -> Any:
+        """Makes the replicas, with the values that this session's variables have."""
+        if self._graph_version != self.graph.version:
+            self._follow_graph()
+        engine = LearningEngine(
+            program,
+            shapes,
+            self._learner_devices,
+            self._per_device,
+            self._synchronisation,
+            launch_ahead=1,
+            on_nan=self._on_nan,
+        )
+        try:
+            executable = engine.executable_of(0)
+            self._parts.require_initialized(executable.reads_first)
+            names = [op.name for op in engine.learners.layout.variables]
+            missing = [name for name in names if name not in self._parts.of(name).initialized]
+            engine.initialize({name: self._parts.of(name).read(name) for name in names})
+            for replica in engine.learners.replicas:
+                replica.container.initialized.difference_update(missing)
+        except BaseException:
+            engine.close()
+            raise
+        self._engine, self._stepper = engine, Stepper(engine)
+        return executable
+
+    # z ----------------------------------------------------------------------------------------
+
+    def _bring_z(self) -> None:
+        """Sets the base session's variables to z, and optimisers' own to replica 0's."""
+        engine, stepper = self._engine, self._stepper
+        if engine is None or stepper is None or not self._z_is_newer:
+            return
+        stepper.settle()
+        ready = engine.learners.replicas[0].container.initialized
+        values = {**engine.learners.replica_values(0), **engine.central_values()}
+        super().load_variables({name: value for name, value in values.items() if name in ready})
+        self._z_is_newer = False
+
+    def _spread(self, names: Any) -> None:
+        """Gives what was written here to z and to every replica."""
+        if self._engine is None or self._stepper is None or not names:
+            return
+        known = {op.name for op in self._engine.learners.layout.variables}
+        values = {name: self._parts.of(name).read(name) for name in sorted(known.intersection(names))}
+        if values:
+            self._stepper.settle()
+            self._engine.learners.assign(values)
+
+    def load_variables(self, values: Mapping[str, Any]) -> None:
+        """Sets variables by name, in z and in every replica. Raises NotFoundError, InvalidArgumentError."""
+        with self._turn:
+            self._bring_z()
+            super().load_variables(values)
+            self._spread(values)
+
+    def replica_values(self, replica: int) -> dict[str, Array]:
+        """All variables of one replica by name, as the last run left them.
+
+        Before the first run that learns they are this session's. Raises InvalidArgumentError for a replica
+        that is not there.
+        """
+        with self._turn:
+            if not 0 <= replica < self.num_replicas:
+                raise InvalidArgumentError(f"there is no replica {replica} of {self.num_replicas}")
+            if self._engine is None or self._stepper is None:
+                return {name: self.container.read(name) for name in sorted(self.container.initialized)}
+            self._stepper.settle()
+            return self._engine.learners.replica_values(replica)
+
+    def close(self) -> None:
+        """Ends what is under way and gives all memory back; idempotent."""
+        with self._turn:
+            engine, stepper = self._engine, self._stepper
+            self._engine = self._stepper = None
+            try:
+                if stepper is not None:
+                    stepper.close()
+            finally:
+                if engine is not None:
+                    engine.close()
+                super().close()
+
+
+def _is_update(op: Operation) -> bool:
+    update = op.definition.update
+    if update is None:
+        return False
+    variable = op.inputs[update[0]].op
+    return variable.definition is VariableReference and variable.attrs["role"] == "weights"
+
+
+def _leads_with_batch(tensor: Tensor) -> bool:
+    dims = tensor.spec.shape
+    return bool(dims) and dims is not None and dims[0] is None
+
+
+def _joined(tensor: Tensor, place: int, results: Sequence[TaskResult]) -> Any:
+    """One value of the replicas' values."""
+    values = [np.asarray(result.metrics[place]) for result in results]
+    kind = tensor.dtype.as_numpy_dtype
+    if len(values) == 1:
+        return values[0].astype(kind)[()]
+    if _leads_with_batch(tensor) and values[0].ndim:
+        return np.concatenate(values)
+    if values[0].dtype.kind == "b":
+        return values[0][()]
+    stacked = np.stack(values)
+    if stacked.dtype.kind in "iu":
+        return np.floor_divide(stacked.sum(axis=0, dtype=np.int64), len(values)).astype(kind)[()]
+    return np.mean(stacked, axis=0, dtype=np.float64).astype(kind)[()]

@@ -1,0 +1,208 @@
+"""Misuse of Replicators: errors that name the place and the remedy."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import tensorbow as tb
+from tensorbow.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
+
+ONES = np.ones(2, np.float32)
+
+
+@pytest.fixture(autouse=True)
+def own_graph():
+    with tb.Graph().as_default():
+        yield
+
+
+@pytest.fixture
+def repl():
+    with tb.MultiGpuReplicator(["/cpu:0"], 2) as replicator:
+        yield replicator
+
+
+def second_batch(repl, first, second):
+    """Runs a step whose second batch is another."""
+    with tb.Session() as session:
+        out = repl.run(lambda inputs: tb.ones([]), lambda: iter([first, second, first]))
+        repl.init(session)
+        session.run(out)
+        try:
+            session.run(out)
+        finally:
+            session.run(out)  # the replicas are still usable
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "message"),
+    [
+        (
+            {"x": ONES},
+            {"x": np.ones(3, np.float32)},
+            r"inputs\['x'\] of replica 0, batch 1: expected float32\[2\].*got float32\[3\]",
+        ),
+        ((ONES, 1), (ONES, 2.5), r"inputs\[1\] of replica 0.*expected int32\[\].*got float32\[\]"),
+        ({"x": ONES}, {"y": ONES}, r"inputs: expected a dictionary with 'x' .*got a dictionary with 'y'"),
+        ((ONES, ONES), (ONES,), r"inputs: expected a tuple of 2 .*got a tuple of 1"),
+        ({"x": ONES}, ONES, r"inputs: expected a dictionary with 'x' .*got ndarray"),
+        ((ONES, {"a": ONES}), (ONES, ONES), r"inputs\[1\]: expected a dictionary"),
+        (ONES, (ONES,), r"inputs: expected an array .*got a tuple of 1"),
+        (ONES, ONES.astype(np.float64), r"expected float32\[2\].*got float64\[2\]"),
+    ],
+)
+def test_batches_that_differ_name_the_leaf(repl, first, second, message):
+    with pytest.raises(InvalidArgumentError, match=message):
+        second_batch(repl, first, second)
+
+
+def test_replicas_that_differ_from_each_other(repl):
+    with pytest.raises(InvalidArgumentError, match=r"inputs of replica 1, batch 0: expected float32\[2\]"):
+        repl.run(lambda x: x, lambda replica_id: iter([np.ones(2 + replica_id, np.float32)]))
+
+
+def test_a_split_that_does_not_divide(repl):
+    with pytest.raises(InvalidArgumentError, match=r"inputs\['x'\]: 5 rows do not split over 2 replicas"):
+        repl.run(lambda i: i["x"], lambda: {"x": np.ones((5, 2), np.float32)}, tb.PER_WORKER)
+    with pytest.raises(InvalidArgumentError, match="a scalar does not split over 2 replicas"):
+        repl.run(lambda i: i, lambda: np.float32(3), tb.PER_WORKER)
+    with pytest.raises(InvalidArgumentError, match="expected 2 parts, one per replica, got 1"):
+        repl.run(lambda i: i, lambda: ONES, tb.PER_WORKER, input_split_fn=lambda nest, n: [nest])
+    with pytest.raises(InvalidArgumentError, match="input_split_fn is for PER_WORKER"):
+        repl.run(lambda i: i, lambda: ONES, input_split_fn=lambda nest, n: [nest] * n)
+    with pytest.raises(InvalidArgumentError, match="PER_REPLICA or PER_WORKER, got 'all'"):
+        repl.run(lambda i: i, lambda: ONES, "all")
+
+
+def test_wrong_inputs(repl):
+    with pytest.raises(InvalidArgumentError, match=r"inputs\[1\]: .*elements of type"):
+        repl.run(lambda x, y: x, lambda: (ONES, "text"))
+    with pytest.raises(InvalidArgumentError, match="it asks for a, b"):
+        repl.run(lambda x: x, lambda a, b: ONES)
+    with pytest.raises(tb.errors.OutOfRangeError, match="the input of replica 0 has ended after 0 batches"):
+        repl.run(lambda x: x, lambda: iter([]))
+
+
+def test_a_variable_made_outside_of_the_context(repl):
+    outside = tb.Variable(ONES, name="outside")
+    for step in (lambda x: x * outside, lambda x: outside * 2.0, lambda x: outside):
+        with pytest.raises(
+            InvalidArgumentError, match=r"inside `with replicator\.context\(\):` or in step_fn"
+        ):
+            repl.run(step, lambda: ONES)
+
+
+def test_optimisers(repl):
+    plain = tb.train.GradientDescentOptimizer(0.1)
+    wrapped = repl.wrap_optimizer(plain)
+    assert repl.wrap_optimizer(wrapped) is wrapped
+    with pytest.raises(InvalidArgumentError, match="expected an optimizer, got 3"):
+        repl.wrap_optimizer(3)
+    with repl.context():
+        w = tb.Variable(ONES, name="w")
+        loss = tb.reduce_sum(tb.square(w))
+        for use in (
+            lambda: wrapped.minimize(loss),
+            lambda: wrapped.apply_gradients(wrapped.compute_gradients(loss)),
+        ):
+            with pytest.raises(
+                FailedPreconditionError, match="of a wrapped optimizer is for use inside a step"
+            ):
+                use()
+    with pytest.raises(
+        InvalidArgumentError, match=r"not wrapped: use optimizer = replicator\.wrap_optimizer"
+    ):
+        repl.run(lambda: plain.minimize(tb.reduce_sum(tb.square(w))))
+    with tb.NonReplicator() as single:
+        single.run(lambda: plain.minimize(tb.reduce_sum(tb.square(tb.Variable(ONES)))))
+
+
+def test_two_schedules_without_a_global_step(repl):
+    rates = [tb.train.PiecewiseConstant([2], [0.1, 0.01]), 0.1]
+    first, second = (repl.wrap_optimizer(tb.train.GradientDescentOptimizer(rate)) for rate in rates)
+
+    def step():
+        w = tb.Variable(ONES)
+        loss = tb.reduce_sum(tb.square(w))
+        return [first.minimize(loss), second.minimize(loss)]
+
+    with pytest.raises(InvalidArgumentError, match=r"give minimize\(loss, global_step=\.\.\.\)"):
+        repl.run(step)
+
+
+def test_the_order_of_calls(repl):
+    with pytest.raises(FailedPreconditionError, match=r"no step yet; call replicator\.run\(step_fn\)"):
+        repl.init()
+    with pytest.raises(FailedPreconditionError, match=r"none before init\(\)"):
+        repl.central_values()
+    out = repl.run(lambda x: x, lambda: ONES)
+    with tb.Session() as session:
+        with pytest.raises(FailedPreconditionError, match=r"call replicator\.init\(session\) before"):
+            session.run(out)
+        with (
+            tb.Session(graph=tb.Graph()) as other,
+            pytest.raises(InvalidArgumentError, match="another graph"),
+        ):
+            repl.init(other)
+        repl.init(session)
+        with pytest.raises(FailedPreconditionError, match="initialised already"):
+            repl.init(session)
+        with pytest.raises(FailedPreconditionError, match=r"build all steps before init\(\)"):
+            repl.run(lambda: tb.ones([2]))
+        with pytest.raises(InvalidArgumentError, match="no replica 2 of 2"):
+            repl.replica_values(2)
+
+
+def test_a_step_inside_a_step_and_its_names_outside(repl):
+    with pytest.raises(FailedPreconditionError, match="a step cannot run another"):
+        repl.run(lambda: repl.run(lambda: tb.ones([2])))
+    for name in (tb.replica_id, tb.num_replicas):
+        with pytest.raises(FailedPreconditionError, match="for use inside a step"):
+            name()
+    with pytest.raises(InvalidArgumentError, match="step_fn must be a function, got 3"):
+        repl.run(3)
+    with pytest.raises(InvalidArgumentError, match=r"output\['x'\] of step_fn: cannot make"):
+        repl.run(lambda: {"x": object()})
+
+
+def test_results_of_unknown_shape(repl):
+    def step():
+        return {"y": tb.placeholder(tb.float32, [None], name="hole")}
+
+    with pytest.raises(InvalidArgumentError, match=r"hole, which is not among its inputs"):
+        repl.run(step)
+
+
+def test_options():
+    with pytest.raises(InvalidArgumentError, match="sync: expected one of sma, ssgd, none, got 'easgd'"):
+        tb.MultiGpuReplicator(["/cpu:0"], 2, sync="easgd")
+    with pytest.raises(InvalidArgumentError, match="replicas per device: expected at least 1, got 0"):
+        tb.MultiGpuReplicator(["/cpu:0"], 0)
+    with pytest.raises(InvalidArgumentError, match="expected at least one, got none"):
+        tb.MultiGpuReplicator([], 1)
+    with pytest.raises(InvalidArgumentError, match=r"alpha: expected 0 < alpha < 0\.6667"):
+        tb.MultiGpuReplicator(["/cpu:0"], 2, alpha=0.9)
+    with pytest.raises(NotFoundError):
+        tb.NonReplicator("/warp:0")
+
+
+def test_a_step_that_fails_says_which_line_and_the_replicas_stay_usable(repl):
+    batch = np.zeros(2, np.float32)
+    w_start = ONES
+
+    def step(x):
+        w = tb.Variable(w_start, name="w")
+        loss = tb.reduce_sum(tb.square(w - x))
+        optimizer = repl.wrap_optimizer(tb.train.GradientDescentOptimizer(0.1))
+        return optimizer.minimize(loss), loss
+
+    out = repl.run(step, lambda: batch)
+    with tb.Session() as session:
+        repl.init(session)
+        session.run(out)
+        batch[...] = np.nan
+        with pytest.raises(tb.errors.NumericsError, match="of replica 0 is not finite at step 1"):
+            session.run(out)
+        batch[...] = 0
+        assert np.isfinite(session.run(out)[1]).all()
