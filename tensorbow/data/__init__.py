@@ -8,6 +8,8 @@ with Prefetcher(train, order, replicas=4) as prefetcher:
     prefetcher.release(batch)
 """
 
+from tensorbow.data.augment import Augmentation, BatchKey, CropAndFlip
+from tensorbow.data.cifar10 import load_cifar10
 from tensorbow.data.dataset import Dataset, pixel_statistics
 from tensorbow.data.digits import load_digits
 from tensorbow.data.folder import DATA_DIR_VARIABLE
@@ -15,7 +17,7 @@ from tensorbow.data.idx import read_idx
 from tensorbow.data.mnist import load_mnist
 from tensorbow.data.order import BatchOrder
 from tensorbow.data.prefetch import Batch, Prefetcher
-from tensorbow.data.registry import DATASETS, DEFAULT_DATASET, load, register_dataset
+from tensorbow.data.registry import DATASETS, DEFAULT_DATASET, WITHOUT_FILES, load, register_dataset
 from tensorbow.data.resize import resize_bilinear
 from tensorbow.data.slots import Claim, SlotRing
 from tensorbow.data.synthetic import load_synthetic, make_synthetic
@@ -24,13 +26,18 @@ __all__ = [
     "DATASETS",
     "DATA_DIR_VARIABLE",
     "DEFAULT_DATASET",
+    "WITHOUT_FILES",
+    "Augmentation",
     "Batch",
+    "BatchKey",
     "BatchOrder",
     "Claim",
+    "CropAndFlip",
     "Dataset",
     "Prefetcher",
     "SlotRing",
     "load",
+    "load_cifar10",
     "load_digits",
     "load_mnist",
     "load_synthetic",

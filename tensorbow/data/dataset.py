@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tensorbow.data.augment import Augmentation, BatchKey
 from tensorbow.errors import InvalidArgumentError
 
 _STATISTICS_CHUNK = 1 << 20  # pixels per histogram: keeps its int64 copy at 8 MiB
@@ -40,7 +41,8 @@ class Dataset:
 
     images: uint8 [examples, height, width, channels]; labels: int64 [examples], each in 0..classes-1.
     mean and std are on the scale 0..1 and belong to the training split, for both splits. The arrays are
-    kept as read-only views, not copied. InvalidArgumentError for anything that does not fit together.
+    kept as read-only views, not copied. `augmentation` changes batches to train on, at random.
+    InvalidArgumentError for anything that does not fit together.
     """
 
     name: str
@@ -49,6 +51,7 @@ class Dataset:
     classes: int
     mean: float
     std: float
+    augmentation: Augmentation | None = None
 
     def __post_init__(self) -> None:
         def refuse(expected: str, got: object) -> None:
@@ -97,14 +100,16 @@ class Dataset:
         images_out: NDArray[np.float32],
         labels_out: NDArray[np.int64],
         scratch: NDArray[np.uint8] | None = None,
+        key: BatchKey | None = None,
     ) -> None:
         """Writes the examples `indices` (int64 [n]) into the caller's arrays, in place.
 
         images_out: float32 [n, height, width, channels] becomes (x/255 - mean)/std, computed in float32 as
         x * 1/(255 std) - mean/std; labels_out: int64 [n]. `scratch`: uint8 of images_out's shape; without
         it the call allocates one, a quarter of images_out. Safe to call from several threads, each with its
-        own arrays. InvalidArgumentError for a wrong shape or dtype or an index out of range: nothing has
-        been written then.
+        own arrays. With a `key` it is a batch to train on: its pictures are augmented, as the key says, if
+        the data set has an augmentation. InvalidArgumentError for a wrong shape or dtype or an index out of
+        range: nothing has been written then.
         """
         rows = self._checked_rows(indices, images_out, labels_out, scratch)
         if rows.size == 0:
@@ -113,6 +118,8 @@ class Dataset:
             scratch = np.empty(images_out.shape, np.uint8)
         # mode="clip" writes straight into `out`; "raise" would go through a copy. The range is checked above.
         np.take(self.images, rows, axis=0, out=scratch, mode="clip")
+        if key is not None and self.augmentation is not None:
+            self.augmentation(scratch, key)
         np.multiply(scratch, np.float32(1 / (255 * self.std)), out=images_out, dtype=np.float32)
         np.subtract(images_out, np.float32(self.mean / self.std), out=images_out)
         np.take(self.labels, rows, out=labels_out, mode="clip")

@@ -19,12 +19,13 @@ class Purpose(IntEnum):
     DIGITS_SPLIT = 2
     SYNTHETIC_PATTERN = 3
     SYNTHETIC_EXAMPLES = 4
+    AUGMENTATION = 5
 
 
-def random_words(count: int, purpose: Purpose, key: tuple[int, int]) -> NDArray[np.uint64]:
-    """The first `count` words, uint64 [count], of (purpose, key); each part of the key is in 0..2**64-1."""
+def random_words(count: int, purpose: Purpose, key: tuple[int, int], stream: int = 0) -> NDArray[np.uint64]:
+    """The first `count` words, uint64 [count], of (purpose, key, stream); each part is in 0..2**64-1."""
     generator = np.random.Philox(
-        counter=np.array([0, 0, 0, purpose], np.uint64), key=np.array(key, dtype=np.uint64)
+        counter=np.array([0, 0, stream, purpose], np.uint64), key=np.array(key, dtype=np.uint64)
     )
     words: NDArray[np.uint64] = generator.random_raw(count)
     return words

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from tensorbow.data.augment import BatchKey
 from tensorbow.data.dataset import Dataset
 from tensorbow.data.order import BatchOrder, checked_integer
 from tensorbow.data.slots import Claim, SlotRing
@@ -215,7 +216,8 @@ class Prefetcher:
     def _fill(self, claim: Claim, scratch: NDArray[np.uint8]) -> None:
         epoch, _, number = self._position(claim)
         images, labels = self._slots[claim.replica][claim.slot]
-        self._dataset.fill(self._order.indices(epoch, number), images, labels, scratch)
+        indices, key = self._order.indices(epoch, number), BatchKey(self._order.seed, epoch, number)
+        self._dataset.fill(indices, images, labels, scratch, key)
 
     def _publish(self, claim: Claim) -> Batch | None:
         """Makes the batch ready; returns it when it goes to `on_ready`."""

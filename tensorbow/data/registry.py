@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
+from tensorbow.data.cifar10 import load_cifar10
 from tensorbow.data.dataset import Dataset
 from tensorbow.data.digits import load_digits
 from tensorbow.data.mnist import load_mnist
@@ -16,7 +17,15 @@ Loader = Callable[[str | os.PathLike[str] | None], tuple[Dataset, Dataset]]
 
 DEFAULT_DATASET = "digits"
 
-DATASETS: dict[str, Loader] = {"digits": load_digits, "mnist": load_mnist, "synthetic": load_synthetic}
+DATASETS: dict[str, Loader] = {
+    "digits": load_digits,
+    "mnist": load_mnist,
+    "cifar10": load_cifar10,
+    "synthetic": load_synthetic,
+}
+
+WITHOUT_FILES = frozenset({"digits", "synthetic"})
+"""The data sets that read no data folder."""
 
 
 def register_dataset(name: str, loader: Loader) -> None:

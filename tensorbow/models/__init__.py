@@ -2,7 +2,8 @@
 
 from tensorbow.models.lenet import LeNet
 from tensorbow.models.logistic_regression import LogisticRegression
-from tensorbow.models.model import Heads, Model
+from tensorbow.models.model import Defaults, Heads, Model
 from tensorbow.models.registry import MODELS, get_model
+from tensorbow.models.resnet import ResNet
 
-__all__ = ["MODELS", "Heads", "LeNet", "LogisticRegression", "Model", "get_model"]
+__all__ = ["MODELS", "Defaults", "Heads", "LeNet", "LogisticRegression", "Model", "ResNet", "get_model"]

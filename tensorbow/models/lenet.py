@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from tensorbow.graph import Tensor, name_scope
-from tensorbow.models.model import Model, fan_in, image_extents
+from tensorbow.models.model import Defaults, Model, fan_in, image_extents
 from tensorbow.ops.arrays import reshape
 from tensorbow.ops.conv import conv2d
 from tensorbow.ops.elementwise import relu
@@ -22,9 +22,9 @@ class LeNet(Model):
     """conv 5x5x32 valid, pool 2, conv 5x5x64 valid, pool 2, fc 1024, fc classes; ReLU between."""
 
     name = "lenet"
-    learning_rate = 0.005
+    defaults = Defaults(learning_rate=0.005)
 
-    def logits(self, images: Tensor, classes: int) -> Tensor:
+    def logits(self, images: Tensor, classes: int, training: bool = False) -> Tensor:
         """[batch, classes] from images [batch, height, width, channels] of at least 16x16."""
         channels = image_extents(images)[2]
         hidden = _convolution("conv1", images, [5, 5, channels, 32])

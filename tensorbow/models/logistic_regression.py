@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from tensorbow.graph import Tensor
-from tensorbow.models.model import Model, image_extents
+from tensorbow.models.model import Defaults, Model, image_extents
 from tensorbow.ops.arrays import reshape
 from tensorbow.ops.matmul import matmul
 from tensorbow.ops.nn import bias_add
@@ -18,9 +18,9 @@ class LogisticRegression(Model):
     """One matrix and one bias, started at zero: the loss is convex."""
 
     name = "logreg"
-    learning_rate = 0.01
+    defaults = Defaults(learning_rate=0.01)
 
-    def logits(self, images: Tensor, classes: int) -> Tensor:
+    def logits(self, images: Tensor, classes: int, training: bool = False) -> Tensor:
         """[batch, classes]."""
         features = math.prod(image_extents(images))
         weights = Variable(np.zeros((features, classes), np.float32), name="weights")

@@ -22,27 +22,54 @@ class Heads:
     correct: Tensor  # scalar float32: how many of the batch are right
 
 
+@dataclass(frozen=True)
+class Defaults:
+    """Options of a training run that are sound for a model.
+
+    learning_rate: of one replica trained alone; see `Model.default_learning_rate`.
+    learning_rate_drops: (epoch, factor) pairs, as in `TrainingConfig`.
+    """
+
+    learning_rate: float
+    dataset: str = "digits"
+    batch_size: int = 16
+    learning_rate_drops: tuple[tuple[int, float], ...] = ()
+    weight_decay: float = 0.0
+    epochs: int = 15
+
+
 class Model(ABC):
     """A classifier: a name, and a function that adds it to the default graph."""
 
     name: str
-    learning_rate: float  # of one replica trained alone; see `default_learning_rate`
+    defaults: Defaults
+
+    @property
+    def learning_rate(self) -> float:
+        """The rate of one replica trained alone."""
+        return self.defaults.learning_rate
 
     @abstractmethod
-    def logits(self, images: Tensor, classes: int) -> Tensor:
-        """[batch, classes] from images [batch, height, width, channels]; makes the variables."""
+    def logits(self, images: Tensor, classes: int, training: bool = False) -> Tensor:
+        """[batch, classes] from images [batch, height, width, channels]; makes the variables.
+
+        training: whether it is the graph of a training step or that of evaluation, with the same variables.
+        """
 
     def default_learning_rate(self, replicas: int) -> float:
         """The rate of each of several averaged replicas.
 
-        z moves once per `replicas` batches, by learning_rate * k / (k + 1) (DESIGN section 7), so
+        z moves once per `replicas` batches, by learning_rate * k / (k + 1) where averaging has settled, so
         the rate has to rise with k; the square root is what held up over batch sizes and models.
         """
         return float(self.learning_rate * replicas**0.5)
 
-    def heads(self, images: Tensor, labels: Tensor, classes: int) -> Heads:
-        """Loss and number of right answers for labels int64 [batch]."""
-        logits = self.logits(images, classes)
+    def heads(self, images: Tensor, labels: Tensor, classes: int, training: bool = False) -> Heads:
+        """Loss and number of right answers for labels int64 [batch].
+
+        What is to be run with a training step beside the optimiser's update is in UPDATE_OPS.
+        """
+        logits = self.logits(images, classes, training)
         losses = sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
         right = equal(argmax(logits, 1, output_type=int64), labels)
         return Heads(reduce_mean(losses), reduce_sum(cast(right, float32)))

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.models.lenet import LeNet
 from tensorbow.models.logistic_regression import LogisticRegression
 from tensorbow.models.model import Model
+from tensorbow.models.resnet import ResNet
 
-MODELS: dict[str, type[Model]] = {model.name: model for model in (LogisticRegression, LeNet)}
+MODELS: dict[str, Callable[[], Model]] = {
+    LogisticRegression.name: LogisticRegression,
+    LeNet.name: LeNet,
+    **{f"resnet{6 * blocks + 2}": partial(ResNet, blocks) for blocks in (1, 2, 3, 5, 7, 9, 18)},
+}
 
 
 def get_model(name: str) -> Model:

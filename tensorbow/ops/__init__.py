@@ -5,6 +5,7 @@ Importing this package defines all of them and gives tensors their operators.
 
 from tensorbow.ops import (  # noqa: F401 - define their ops, install the operators
     activations,
+    adaptive_updates,
     average_pooling,
     averaging,
     conv,
@@ -14,6 +15,7 @@ from tensorbow.ops import (  # noqa: F401 - define their ops, install the operat
     normalization,
     operators,
     ordering,
+    orthogonal,
     pooling,
     state,
     updates,
@@ -46,6 +48,7 @@ from tensorbow.ops.elementwise import (
     cast,
     ceil,
     clip_by_value,
+    cos,
     div,
     divide,
     equal,
@@ -80,6 +83,7 @@ from tensorbow.ops.elementwise import (
     rsqrt,
     sigmoid,
     sign,
+    sin,
     sqrt,
     square,
     subtract,
@@ -88,6 +92,7 @@ from tensorbow.ops.elementwise import (
     where,
 )
 from tensorbow.ops.filling import fill, ones, range, rank, zeros
+from tensorbow.ops.importing import import_graph_def
 from tensorbow.ops.indexed_slices import IndexedSlices
 from tensorbow.ops.indexing import gather, one_hot
 from tensorbow.ops.linalg import matrix_determinant, matrix_inverse
@@ -119,6 +124,7 @@ __all__ = [
     "clip_by_value",
     "concat",
     "constant",
+    "cos",
     "cumprod",
     "cumsum",
     "define_op",
@@ -140,6 +146,7 @@ __all__ = [
     "greater_equal",
     "group",
     "identity",
+    "import_graph_def",
     "is_finite",
     "is_nan",
     "less",
@@ -191,6 +198,7 @@ __all__ = [
     "shape",
     "sigmoid",
     "sign",
+    "sin",
     "size",
     "slice",
     "split",

@@ -9,7 +9,16 @@ from typing import Any
 import numpy as np
 
 from tensorbow.errors import InvalidArgumentError
-from tensorbow.graph import Attrs, Kernel, KernelCall, Operation, Tensor, convert_to_tensor, graph_of
+from tensorbow.graph import (
+    Attrs,
+    Kernel,
+    KernelCall,
+    Operation,
+    Tensor,
+    convert_to_tensor,
+    graph_of,
+    register_tensor_conversion,
+)
 from tensorbow.ops.broadcasting import (
     as_shape_vector,
     broadcast_to,
@@ -18,13 +27,14 @@ from tensorbow.ops.broadcasting import (
     ones_like,
     shape,
     size,
+    with_known_extents,
     zeros_like,
 )
 from tensorbow.ops.constant import constant
 from tensorbow.ops.definition import define_op, require_same_dtype
 from tensorbow.ops.elementwise import add, multiply
 from tensorbow.ops.slicing import pad, slice, strided_slice
-from tensorbow.specs import TensorSpec, UnknownRankError, compatible, render_dims
+from tensorbow.specs import DType, TensorSpec, UnknownRankError, compatible, render_dims
 
 __all__ = [
     "broadcast_to",
@@ -84,7 +94,7 @@ def reshape(tensor: Any, shape: Any, name: str | None = None) -> Tensor:
     the elements do not fill the shape.
     """
     result: Tensor = Reshape(tensor, as_shape_vector(shape), name=name)
-    return result
+    return with_known_extents(result, shape)
 
 
 def _expand_dims_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
@@ -271,6 +281,31 @@ def concat(values: Sequence[Any], axis: int, name: str | None = None) -> Tensor:
 
 
 def stack(values: Sequence[Any], axis: int = 0, name: str | None = None) -> Tensor:
-    """Tensors of one shape side by side along a new axis `axis`."""
+    """Tensors of one shape and dtype side by side along a new axis `axis`.
+
+    Raises InvalidArgumentError when shapes or dtypes differ, or the list is empty.
+    """
     with graph_of(list(values)).as_default():
         return concat([expand_dims(convert_to_tensor(v), axis) for v in values], axis, name)
+
+
+# Lists with tensors in them -------------------------------------------------------------------------
+
+
+def _convert_sequence(value: Any, dtype: DType | None, name: str | None) -> Tensor:
+    """A list of numbers is a constant; one with tensors in it is stacked, the numbers in their dtype."""
+    tensors = _tensors_in(value)
+    if not tensors:
+        return constant(value, dtype, name=name or "Const")
+    wanted = tensors[0].dtype if dtype is None else dtype
+    with graph_of(tensors).as_default():
+        return stack([convert_to_tensor(item, wanted) for item in value], name=name or "packed")
+
+
+def _tensors_in(value: Any) -> list[Any]:
+    if isinstance(value, (list, tuple)):
+        return [tensor for item in value for tensor in _tensors_in(item)]
+    return [value] if hasattr(value, "graph") and hasattr(value, "dtype") else []
+
+
+register_tensor_conversion((list, tuple), _convert_sequence)

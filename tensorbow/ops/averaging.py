@@ -1,4 +1,4 @@
-"""Synchronous model averaging on flat vectors (Crossbow, section 3; DESIGN section 7).
+"""Synchronous model averaging on flat vectors (Crossbow, VLDB 2019, section 3).
 
 A replica's correction is c = alpha * (w - z), taken before its update and subtracted after it; the
 sum of all corrections moves z. These ops are planned into segments by the scheduler; they are not
@@ -98,7 +98,7 @@ def _prepare_move(call: KernelCall) -> Callable[[], None]:
 
 
 def _clear(call: KernelCall) -> None:
-    call.inputs[0][...] = 0
+    call.inputs[0][...] = call.attrs["value"]
 
 
 def _prepare_mean(call: KernelCall) -> Callable[[], None]:
@@ -141,10 +141,11 @@ SmaClear = define_op(
     spec=_nothing,
     gradient=NOT_DIFFERENTIABLE,
     inputs=("velocity",),
+    attrs={"value": 0.0},
     kernel=Kernel(run=_clear),
     writes=(0,),
     ignores=(0,),
-    doc="u = 0",
+    doc="u = 0, or what a slot starts from",
 )
 SmaDifference = define_op(
     "SmaDifference",

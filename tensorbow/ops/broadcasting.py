@@ -52,7 +52,8 @@ def dims_of_vector(op: str, vector: TensorSpec, what: str = "shape") -> Dims | N
 def checked_axis(op: str, axis: int, rank: int) -> int:
     """`axis` counted from the first. Raises InvalidArgumentError unless it is in [-rank, rank)."""
     if not -rank <= axis < rank:
-        raise InvalidArgumentError(f"{op}: axis {axis} is not in [{-rank}, {rank})")
+        remedy = "count axes from 0, or backwards from -1" if rank else "a scalar has no axes"
+        raise InvalidArgumentError(f"{op}: axis {axis} is not in [{-rank}, {rank}); {remedy}")
     return axis % rank
 
 
@@ -60,9 +61,17 @@ def as_shape_vector(value: Any) -> Any:
     """A shape argument as an op takes it: a TensorShape or an empty list as an int32 vector."""
     if isinstance(value, TensorShape):
         value = value.as_list()
-    if isinstance(value, (list, tuple)) and not any(hasattr(v, "graph") for v in value):
-        return constant([-1 if v is None else v for v in value], int32)
+    if isinstance(value, (list, tuple)):
+        value = [-1 if v is None else v for v in value]
+        return value if any(hasattr(v, "graph") for v in value) else constant(value, int32)
     return value
+
+
+def with_known_extents(result: Tensor, shape: Any) -> Tensor:
+    """`result`, told the extents that a list of numbers and tensors gives as numbers."""
+    if isinstance(shape, (list, tuple)) and any(hasattr(v, "graph") for v in shape):
+        result.set_shape([None if hasattr(v, "graph") else v for v in shape])
+    return result
 
 
 # Shape and Size ---------------------------------------------------------------------------------

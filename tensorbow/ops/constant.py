@@ -52,7 +52,7 @@ def to_array(value: Any, dtype: DType | None) -> Array:
     """A NumPy array from an array, a number or a nested list, in a dtype of this library.
 
     Raises InvalidArgumentError when it is ragged, of a foreign type, or would lose information
-    (a float to an integer dtype, an integer out of range).
+    (a float to an integer dtype, an integer out of range, a finite float64 beyond float32).
     """
     if type(value) is np.ndarray and dtype is not None and value.dtype == dtype.as_numpy_dtype:
         return value
@@ -85,8 +85,15 @@ def to_array(value: Any, dtype: DType | None) -> Array:
         raise InvalidArgumentError(
             f"a value of type {array.dtype} cannot become {dtype.name} without loss; {remedy}"
         )
-    with np.errstate(over="ignore"):  # a float64 beyond float32 becomes infinite
-        return array.astype(dtype.as_numpy_dtype, copy=False)
+    try:
+        with np.errstate(over="raise"):
+            return array.astype(dtype.as_numpy_dtype, copy=False)
+    except FloatingPointError:
+        largest = float(np.abs(array[np.isfinite(array)]).max())
+        raise InvalidArgumentError(
+            f"the finite value {largest:g} overflows {dtype.name}, whose largest is "
+            f"{np.finfo(dtype.as_numpy_dtype).max:g}; scale it, use float64, or give inf itself"
+        ) from None
 
 
 def _convertible(array: Array, dtype: DType) -> bool:
@@ -105,17 +112,4 @@ def _convert(value: Any, dtype: DType | None, name: str | None) -> Tensor:
     return constant(value, dtype, name=name or "Const")
 
 
-def _convert_sequence(value: Any, dtype: DType | None, name: str | None) -> Tensor:
-    if _holds_tensor(value):
-        raise InvalidArgumentError("a list with tensors in it is not a tensor: use tb.stack or tb.concat")
-    return _convert(value, dtype, name)
-
-
-def _holds_tensor(value: Any) -> bool:
-    if isinstance(value, (list, tuple)):
-        return any(_holds_tensor(item) for item in value)
-    return hasattr(value, "graph")
-
-
 register_tensor_conversion((bool, int, float, np.ndarray, np.generic), _convert)
-register_tensor_conversion((list, tuple), _convert_sequence)

@@ -45,9 +45,23 @@ StopGradient = define_op(
     "StopGradient", spec=_same, gradient=NOT_DIFFERENTIABLE, inputs=("input",), alias=((0, 0),)
 )
 NoOp = define_op("NoOp", spec=lambda inputs, attrs: (), gradient=NOT_DIFFERENTIABLE, stateful=True)
+
+
+def _step_scalar_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
+    key, default = attrs["key"], attrs["default"]
+    if (
+        not isinstance(key, str)
+        or key in RESERVED_KEYS
+        or ":" in key
+        or not isinstance(default, (int, float))
+    ):
+        raise InvalidArgumentError(f"step scalar {key!r:.60}: the key is not free, or the default no number")
+    return TensorSpec((), attrs["dtype"])
+
+
 StepScalar = define_op(
     "StepScalar",
-    spec=lambda inputs, attrs: TensorSpec((), attrs["dtype"]),
+    spec=_step_scalar_spec,
     gradient=NOT_DIFFERENTIABLE,
     attrs={"key": REQUIRED, "dtype": REQUIRED, "default": REQUIRED},
     stateful=True,
@@ -117,7 +131,7 @@ def group(*inputs: Any, name: str = "group_deps") -> Operation:
 
 
 def step_scalar(key: str, dtype: Any, default: float, name: str | None = None) -> Tensor:
-    """A scalar that whoever launches the step gives anew each time (DESIGN: the STATE region).
+    """A scalar that whoever launches the step gives anew each time, in the STATE region.
 
     A plain `Session.run` uses `default`; the scheduler sets `learning_rate` by its schedule.
     All step scalars of one graph with the same key are one tensor.

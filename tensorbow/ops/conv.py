@@ -3,36 +3,29 @@
 Images are NHWC, filters HWIO. The derivatives are ops of their own, each with the other two as its
 gradient, so that derivatives of any order exist.
 
-The reference kernels are matrix products over windows unrolled piece by piece (`unrolling`). The
-input gradient has two forms, the faster of which is chosen by shape: convolution of the output's
-gradient with the flipped filter (same extents, few output channels), or for each filter element one
-product that is added where this element lay.
+The reference kernels are in `conv_kernels.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from tensorbow.errors import InvalidArgumentError
-from tensorbow.graph import Attrs, Kernel, KernelCall, NodeSpec, Operation, Tensor
+from tensorbow.graph import Attrs, Operation, Tensor
+from tensorbow.ops import conv_kernels
 from tensorbow.ops.broadcasting import as_shape_vector, shape
 from tensorbow.ops.data_format import channels_back, channels_last, sizes_last, with_channels_last
 from tensorbow.ops.definition import define_op, require_dtype, require_same_dtype
 from tensorbow.ops.elementwise import pair
 from tensorbow.ops.groups import in_groups
-from tensorbow.ops.layouts import Copy, after, as_matrix, packed
-from tensorbow.ops.unrolling import Unrolling, correlate, scatter
 from tensorbow.ops.windows import (
     check_padding,
     count_windows,
     image_dims,
-    make_axis,
     spatial_pair,
 )
-from tensorbow.specs import FLOATING, Dims, DType, TensorSpec, as_dtype, compatible, int32, int64, render_dims
+from tensorbow.specs import FLOATING, Dims, TensorSpec, compatible, int32, int64, render_dims
 
 __all__ = ["conv2d", "conv2d_backprop_filter", "conv2d_backprop_input", "conv2d_transpose"]
 
@@ -222,107 +215,11 @@ def _backprop_filter_gradient(op: Operation, gradient: Tensor) -> list[Tensor | 
     ]
 
 
-# Reference kernels --------------------------------------------------------------------------------
-
-
-def _unrolling(images: Sequence[int], filters: Sequence[int], attrs: Attrs, dtype: DType) -> Unrolling:
-    _, down, across, _ = attrs["strides"]
-    return Unrolling(
-        images[0],
-        make_axis(images[1], filters[0], down, attrs["padding"]),
-        make_axis(images[2], filters[1], across, attrs["padding"]),
-        images[3],
-        dtype,
-    )
-
-
-def _conv2d_scratch(node: NodeSpec) -> list[TensorSpec]:
-    images, filters = node.inputs
-    return _unrolling(images.extents, filters.extents, node.attrs, images.dtype).scratch()
-
-
-def _prepare_conv2d(call: KernelCall) -> Callable[[], None]:
-    images, filters = call.inputs
-    unrolling = _unrolling(images.shape, filters.shape, call.attrs, as_dtype(images.dtype))
-    copies: list[Copy] = []
-    matrix = as_matrix(packed(filters, copies))
-    return after(copies, correlate(unrolling, images, matrix, call.outputs[0], call.scratch))
-
-
-def _backprop_filter_scratch(node: NodeSpec) -> list[TensorSpec]:
-    images, _, gradient = node.inputs
-    unrolling = _unrolling(images.extents, node.outputs[0].extents, node.attrs, images.dtype)
-    partial = (unrolling.depth, gradient.extents[3]) if unrolling.pieces.count > 1 else (0, 0)
-    return [*unrolling.scratch(), TensorSpec(partial, images.dtype)]
-
-
-def _prepare_backprop_filter(call: KernelCall) -> Callable[[], None]:
-    """Sum over the pieces of (windows transposed) @ gradient."""
-    images, _, gradient = call.inputs
-    unrolling = _unrolling(images.shape, call.outputs[0].shape, call.attrs, as_dtype(images.dtype))
-    copies: list[Copy] = []
-    gradient = packed(gradient, copies)
-    total = as_matrix(call.outputs[0])
-    frame, partial = call.scratch[1:]
-    plan = [
-        (piece.copies, piece.matrix.T, as_matrix(gradient[piece.images, piece.band]))
-        for piece in unrolling.prepare(images, call.scratch)
-    ]
-
-    def step() -> None:
-        if not plan:
-            total.fill(0)
-        frame.fill(0)
-        for index, (piece_copies, windows, part) in enumerate(plan):
-            for to, source in piece_copies:
-                np.copyto(to, source)
-            np.matmul(windows, part, out=partial if index else total)
-            if index:
-                np.add(total, partial, out=total)
-
-    return after(copies, step)
-
-
-def _is_flipped(unrolling: Unrolling, outputs: int) -> bool:
-    """Whether the input gradient is made by convolution with the flipped filter (measured, see above)."""
-    rows, columns = unrolling.rows, unrolling.columns
-    if rows.stride != 1 or columns.stride != 1 or unrolling.is_pointwise:
-        return False
-    extra_work = rows.extent * columns.extent / max(1, rows.count * columns.count)
-    return extra_work <= 1.25 and outputs <= 2 * unrolling.channels
-
-
-def _backprop_input_scratch(node: NodeSpec) -> list[TensorSpec]:
-    _, filters, gradient = node.inputs
-    unrolling = _unrolling(node.outputs[0].extents, filters.extents, node.attrs, gradient.dtype)
-    if _is_flipped(unrolling, filters.extents[3]):
-        scratch = unrolling.reversed(filters.extents[3]).scratch()
-        return [*scratch, TensorSpec((*filters.extents[:2], *filters.extents[:1:-1]), filters.dtype)]
-    return [] if unrolling.is_pointwise else unrolling.scatter_scratch()
-
-
-def _prepare_backprop_input(call: KernelCall) -> Callable[[], None]:
-    _, filters, gradient = call.inputs
-    (result,) = call.outputs
-    unrolling = _unrolling(result.shape, filters.shape, call.attrs, as_dtype(gradient.dtype))
-    copies: list[Copy] = []
-    if _is_flipped(unrolling, filters.shape[3]):
-        turned = call.scratch[2]
-        copies.append((turned, filters[::-1, ::-1].transpose(0, 1, 3, 2)))
-        flipped = unrolling.reversed(filters.shape[3])
-        return after(copies, correlate(flipped, gradient, as_matrix(turned), result, call.scratch))
-    gradient, filters = packed(gradient, copies), packed(filters, copies)
-    if unrolling.is_pointwise:
-        left, right, product = as_matrix(gradient), filters[0, 0].T, as_matrix(result)
-        return after(copies, lambda: np.matmul(left, right, out=product))
-    return after(copies, scatter(unrolling, gradient, filters, result, call.scratch[0]))
-
-
 Conv2D = define_op(
     "Conv2D",
     spec=_conv2d_spec,
     gradient=_conv2d_gradient,
-    kernel=Kernel(prepare=_prepare_conv2d, scratch=_conv2d_scratch),
+    kernel=conv_kernels.CONV2D,
     inputs=("input", "filter"),
     attrs=WINDOW_ATTRS,
     uniform_dtype=True,
@@ -331,7 +228,7 @@ Conv2DBackpropInput = define_op(
     "Conv2DBackpropInput",
     spec=_backprop_input_spec,
     gradient=_backprop_input_gradient,
-    kernel=Kernel(prepare=_prepare_backprop_input, scratch=_backprop_input_scratch),
+    kernel=conv_kernels.BACKPROP_INPUT,
     inputs=("input_sizes", "filter", "out_backprop"),
     attrs=WINDOW_ATTRS,
     shape_inputs=(0,),
@@ -340,7 +237,7 @@ Conv2DBackpropFilter = define_op(
     "Conv2DBackpropFilter",
     spec=_backprop_filter_spec,
     gradient=_backprop_filter_gradient,
-    kernel=Kernel(prepare=_prepare_backprop_filter, scratch=_backprop_filter_scratch),
+    kernel=conv_kernels.BACKPROP_FILTER,
     inputs=("input", "filter_sizes", "out_backprop"),
     attrs=WINDOW_ATTRS,
     shape_inputs=(1,),

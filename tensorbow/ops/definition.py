@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from tensorbow.errors import AlreadyExistsError, InvalidArgumentError, UnimplementedError
-from tensorbow.graph import Attrs, Kernel, KernelCall, NodeSpec, OpDef
-from tensorbow.graph.definition import GradientRule, SpecRule, _NotDifferentiable
+from tensorbow.errors import AlreadyExistsError, InvalidArgumentError, TensorBowError, UnimplementedError
+from tensorbow.graph import Attrs, Kernel, KernelCall, NodeSpec, OpDef, blame
+from tensorbow.graph.definition import GradientRule, SpecRule, _NotDifferentiable, read_only
 from tensorbow.specs import Array, DType, TensorSpec, as_dtype
 
 OPS: dict[str, OpDef] = {}  # every definition by name: what the contract tests walk and GraphDefs look up
@@ -19,8 +19,8 @@ def define_op(
     name: str,
     *,
     spec: SpecRule,
-    gradient: GradientRule | _NotDifferentiable,
-    kernel: Kernel | Callable[[KernelCall], None] | None = None,
+    gradient: GradientRule | _NotDifferentiable | None = None,
+    kernel: Kernel | Callable[[KernelCall], object] | None = None,
     inputs: Sequence[str] = (),
     attrs: Attrs | None = None,
     uniform_dtype: bool = False,
@@ -41,12 +41,14 @@ def define_op(
     `kernel` is the CPU reference kernel: a `Kernel`, or just its `run(call)`. The other arguments
     are the fields of `OpDef`. A `gradient` must be given: a rule, or `NOT_DIFFERENTIABLE`.
 
-    Raises AlreadyExistsError when the name is taken, unless `replace` (for notebooks).
+    Raises AlreadyExistsError when the name is taken, unless `replace` (for notebooks), and
+    InvalidArgumentError when the gradient or the kernel is missing.
     """
     if name in OPS and not replace:
         raise AlreadyExistsError(f"op {name} is defined already; choose another name or pass replace=True")
     if not callable(gradient) and not isinstance(gradient, _NotDifferentiable):
-        raise InvalidArgumentError(f"op {name}: gradient must be a function or NOT_DIFFERENTIABLE")
+        got = "none" if gradient is None else f"{type(gradient).__name__} {gradient!r}"
+        raise InvalidArgumentError(f"op {name}: give gradient=, a rule or tb.NOT_DIFFERENTIABLE; got {got}")
     if kernel is None and not alias and inputs:
         raise InvalidArgumentError(f"op {name}: give a kernel, or an alias for a view")
     kernels: dict[str, Kernel] = {}
@@ -113,7 +115,11 @@ def evaluate(
     outputs = tuple(np.empty(r.extents, r.dtype.as_numpy_dtype) for r in results)
     scratch = tuple(np.empty(s.extents, s.dtype.as_numpy_dtype) for s in kernel.scratch_specs(node))
     values = {key: np.asarray(value) for key, value in (state or {}).items()}
-    kernel.bind(KernelCall(complete, arrays, outputs, scratch, values))()
+    given = tuple(a if index in definition.writes else read_only(a) for index, a in enumerate(arrays))
+    try:
+        kernel.bind(KernelCall(complete, given, outputs, scratch, values))()
+    except TensorBowError as error:
+        raise type(error)(blame(definition.name, "", error, None)) from None
     return outputs
 
 
@@ -139,4 +145,5 @@ def require_same_dtype(op: str, specs: Sequence[TensorSpec]) -> DType:
 def require_rank(op: str, spec: TensorSpec, rank: int, what: str = "input") -> None:
     """Raises InvalidArgumentError unless `spec` has that rank (an unknown rank passes up)."""
     if spec.rank != rank:
-        raise InvalidArgumentError(f"{op}: {what} is {spec}, expected rank {rank}")
+        remedy = "tb.expand_dims or tb.reshape" if spec.rank < rank else "tb.squeeze or tb.reshape"
+        raise InvalidArgumentError(f"{op}: {what} is {spec}, expected rank {rank}; use {remedy}")

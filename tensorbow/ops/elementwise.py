@@ -24,6 +24,7 @@ __all__ = [
     "cast",
     "ceil",
     "clip_by_value",
+    "cos",
     "div",
     "divide",
     "equal",
@@ -58,6 +59,7 @@ __all__ = [
     "rsqrt",
     "sigmoid",
     "sign",
+    "sin",
     "sqrt",
     "square",
     "subtract",
@@ -253,6 +255,18 @@ def floor(x: Any, name: str | None = None) -> Tensor:
 def ceil(x: Any, name: str | None = None) -> Tensor:
     """Rounded towards infinity. Has no gradient."""
     result: Tensor = table.Ceil(x, name=name)
+    return result
+
+
+def sin(x: Any, name: str | None = None) -> Tensor:
+    """The sine (floating)."""
+    result: Tensor = table.Sin(x, name=name)
+    return result
+
+
+def cos(x: Any, name: str | None = None) -> Tensor:
+    """The cosine (floating)."""
+    result: Tensor = table.Cos(x, name=name)
     return result
 
 

@@ -272,6 +272,9 @@ Reciprocal = _unary("Reciprocal", _reciprocal, FLOATING, lambda g, z, x: (Neg(Mu
 Exp    = _unary("Exp", np.exp, FLOATING, lambda g, z, x: (Mul(g, z),))
 Log    = _unary("Log", np.log, FLOATING, lambda g, z, x: (RealDiv(g, x),))
 
+Sin: OpDef = _unary("Sin", np.sin, FLOATING, lambda g, z, x: (Mul(g, Cos(x)),))
+Cos: OpDef = _unary("Cos", np.cos, FLOATING, lambda g, z, x: (Neg(Mul(g, Sin(x))),))
+
 Erf    = _unary("Erf", erf, FLOATING, _erf_gradient, temporaries=(None, None, int64))
 
 Relu    = _unary("Relu", _relu, NUMERIC, lambda g, z, x: (ReluGrad(g, z),))

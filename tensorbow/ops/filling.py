@@ -22,7 +22,7 @@ from tensorbow.graph import (
     convert_to_tensor,
     graph_of,
 )
-from tensorbow.ops.broadcasting import as_shape_vector, dims_of_vector
+from tensorbow.ops.broadcasting import as_shape_vector, dims_of_vector, with_known_extents
 from tensorbow.ops.constant import constant
 from tensorbow.ops.definition import define_op, require_dtype, require_same_dtype
 from tensorbow.ops.elementwise import cast
@@ -140,7 +140,7 @@ Fill = define_op(
 def fill(dims: Any, value: Any, name: str | None = None) -> Tensor:
     """A tensor of shape `dims` with the scalar `value` everywhere."""
     result: Tensor = Fill(as_shape_vector(dims), value, name=name)
-    return result
+    return with_known_extents(result, dims)
 
 
 def zeros(shape: Any, dtype: Any = float32, name: str | None = None) -> Tensor:

@@ -116,7 +116,7 @@ def layer_norm(
     """Normalisation of `x` by the moments of each example over the axes from `axis` on (Ba et al., 2016).
 
     `scale` and `offset` (or None) have the shape of these axes. (x - mean) / sqrt(variance + epsilon) *
-    scale + offset; floating.
+    scale + offset; floating. Raises InvalidArgumentError for an unknown rank or an axis out of range.
     """
     tensor = convert_to_tensor(x)
     rank = tensor.shape.ndims

@@ -166,7 +166,7 @@ def _mark(images: Array, pooled: Array, waiting: Array, here: Array, bits: Array
     np.less(here, waiting, out=here)  # waiting and not less
     np.not_equal(waiting, here, out=waiting)
     np.copyto(bits, here)
-    np.negative(bits, out=bits)
+    np.subtract(0, bits, out=bits)  # NumPy 2.4's negative is wrong in place on few strided integers
 
 
 def _plan(

@@ -31,9 +31,15 @@ __all__ = ["reverse", "split", "tile", "unstack"]
 # Split ----------------------------------------------------------------------------------------------
 
 
+MAXIMUM_PIECES = 1 << 16
+
+
 def _pieces(attrs: Attrs) -> int:
     sizes = attrs["size_splits"]
-    return int(attrs["num_split"]) if sizes is None else len(sizes)
+    count = int(attrs["num_split"]) if sizes is None else len(sizes)
+    if count > MAXIMUM_PIECES:
+        raise InvalidArgumentError(f"Split: {count} pieces; at most {MAXIMUM_PIECES} are supported")
+    return count
 
 
 def _sizes(extent: int | None, attrs: Attrs) -> Sequence[int | None]:

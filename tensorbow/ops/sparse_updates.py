@@ -8,6 +8,7 @@ import numpy as np
 
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import NOT_DIFFERENTIABLE, Attrs, Kernel, KernelCall, NodeSpec
+from tensorbow.graph.definition import SpecRule
 from tensorbow.ops.definition import define_op, require_dtype, require_rank, require_same_dtype
 from tensorbow.ops.indexed_slices import IndexedSlices
 from tensorbow.ops.indexing import POSITIONS, check_positions
@@ -95,31 +96,35 @@ def sum_equal_rows(slices: IndexedSlices) -> IndexedSlices:
     return IndexedSlices(values, indices, slices.dense_shape)
 
 
-# Momentum -----------------------------------------------------------------------------------------
+# Updates of rows ----------------------------------------------------------------------------------
 
 
-def _momentum_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
-    op = "SparseApplyMomentum"
-    variable, velocity, gradient, rate, indices, momentum = inputs
-    require_dtype(op, variable, FLOATING, "the variable")
-    require_same_dtype(op, (variable, velocity, gradient, rate, momentum))
-    require_dtype(op, indices, POSITIONS, "indices")
-    if not compatible(variable.shape, velocity.shape):
-        raise InvalidArgumentError(f"{op}: the variable is {variable}, its velocity {velocity}")
-    expected = (*indices.dims, *variable.dims[1:])
-    if variable.rank == 0 or not compatible(expected, gradient.shape) or indices.rank != 1:
-        raise InvalidArgumentError(
-            f"{op}: the variable is {variable}, the gradient {gradient} at {indices}; "
-            "expected one row for each index"
-        )
-    for scalar in (rate, momentum):
-        if scalar.shape not in ((), None):
-            raise InvalidArgumentError(f"{op}: expected a scalar of the step, got {scalar}")
-    return TensorSpec(variable.shape, variable.dtype)
+def _rows_spec(op: str) -> SpecRule:
+    """Of ops (variable, slot, gradient's rows, learning rate, indices, more scalars) -> the variable."""
+
+    def rule(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
+        variable, slot, gradient, rate, indices, *scalars = inputs
+        require_dtype(op, variable, FLOATING, "the variable")
+        require_same_dtype(op, (variable, slot, gradient, rate, *scalars))
+        require_dtype(op, indices, POSITIONS, "indices")
+        if not compatible(variable.shape, slot.shape):
+            raise InvalidArgumentError(f"{op}: the variable is {variable}, its slot {slot}")
+        expected = (*indices.dims, *variable.dims[1:])
+        if variable.rank == 0 or not compatible(expected, gradient.shape) or indices.rank != 1:
+            raise InvalidArgumentError(
+                f"{op}: the variable is {variable}, the gradient {gradient} at {indices}; "
+                "expected one row for each index"
+            )
+        for scalar in (rate, *scalars):
+            if scalar.shape not in ((), None):
+                raise InvalidArgumentError(f"{op}: expected a scalar of the step, got {scalar}")
+        return TensorSpec(variable.shape, variable.dtype)
+
+    return rule
 
 
-def _momentum_scratch(node: NodeSpec) -> list[TensorSpec]:
-    """The rows of the variable, of its velocity, a step, and the positions."""
+def _rows_scratch(node: NodeSpec) -> list[TensorSpec]:
+    """The rows of the variable, of its slot, a step, and the positions."""
     gradient = node.inputs[2]
     return [*[TensorSpec(gradient.shape, gradient.dtype)] * 3, TensorSpec(node.inputs[4].shape, int64)]
 
@@ -161,12 +166,49 @@ def _prepare_momentum(call: KernelCall) -> Callable[[], None]:
 
 SparseApplyMomentum = define_op(
     "SparseApplyMomentum",
-    spec=_momentum_spec,
+    spec=_rows_spec("SparseApplyMomentum"),
     gradient=NOT_DIFFERENTIABLE,
     inputs=("var", "velocity", "gradient", "learning_rate", "indices", "momentum"),
     attrs={"use_nesterov": False},
-    kernel=Kernel(prepare=_prepare_momentum, scratch=_momentum_scratch),
+    kernel=Kernel(prepare=_prepare_momentum, scratch=_rows_scratch),
     alias=((0, 0),),
     writes=(0, 1),
     doc="Momentum's update of the rows at `indices`, which are different, or -1 from some place on.",
+)
+
+
+def _prepare_adagrad(call: KernelCall) -> Callable[[], None]:
+    variable, accumulator, gradient, rate, indices = call.inputs
+    weights, sums, delta, positions = call.scratch
+
+    def step() -> None:
+        np.copyto(positions, indices)
+        count = int(np.count_nonzero(indices >= 0))
+        if not count:
+            return
+        chosen = positions[:count]
+        check_positions("SparseApplyAdagrad", chosen, len(variable))
+        w, a = _take(variable, chosen, weights[:count]), _take(accumulator, chosen, sums[:count])
+        g, d = gradient[:count], delta[:count]
+        np.multiply(g, g, out=d)
+        np.add(a, d, out=a)
+        accumulator[chosen] = a
+        np.sqrt(a, out=a)
+        np.multiply(g, rate, out=d)
+        np.divide(d, a, out=d)
+        np.subtract(w, d, out=w)
+        variable[chosen] = w
+
+    return step
+
+
+SparseApplyAdagrad = define_op(
+    "SparseApplyAdagrad",
+    spec=_rows_spec("SparseApplyAdagrad"),
+    gradient=NOT_DIFFERENTIABLE,
+    inputs=("var", "accumulator", "gradient", "learning_rate", "indices"),
+    kernel=Kernel(prepare=_prepare_adagrad, scratch=_rows_scratch),
+    alias=((0, 0),),
+    writes=(0, 1),
+    doc="Adagrad's update of the rows at `indices`, which are different, or -1 from some place on.",
 )

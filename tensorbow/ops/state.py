@@ -11,9 +11,22 @@ from tensorbow.graph import NOT_DIFFERENTIABLE, REQUIRED, Attrs, Kernel, KernelC
 from tensorbow.ops.definition import define_op
 from tensorbow.specs import NUMERIC, TensorSpec, compatible
 
+COMBINE = ("sma", "mean", "sum", "first")  # how replicas' values become the central one
+ROLES = ("weights", "slots", "statistics")
+
 
 def _declared(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
     return TensorSpec(attrs["shape"], attrs["dtype"])
+
+
+def _variable(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
+    spec = _declared(inputs, attrs)
+    for key, allowed in (("role", ROLES), ("combine", COMBINE)):
+        if attrs[key] not in allowed:
+            raise InvalidArgumentError(f"{key} must be {', '.join(allowed)}, got {attrs[key]!r:.60}")
+    if not spec.is_static:
+        raise InvalidArgumentError(f"a variable of {spec}: its shape must be fully known")
+    return spec
 
 
 def _reference(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
@@ -50,16 +63,18 @@ def _assign_sub(call: KernelCall) -> None:
 
 VariableReference = define_op(
     "Variable",
-    spec=_declared,
+    spec=_variable,
     gradient=NOT_DIFFERENTIABLE,
     attrs={
         "shape": REQUIRED,
         "dtype": REQUIRED,
         "role": "weights",  # weights, slots or statistics: the region it lives in
         "decayed": False,  # whether weight decay applies to it
-        "combine": "sma",  # how replicas' values become the central one: sma, mean, sum, first
+        "combine": "sma",
         "slot_of": "",  # slots: the variable it belongs to
         "slot_name": "",
+        "container": "",  # the storage it is in: the session's own, or one shared by name
+        "slot_value": 0.0,  # what all its elements start from
     },
     stateful=True,
 )

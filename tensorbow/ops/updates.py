@@ -14,7 +14,7 @@ from tensorbow.specs import FLOATING, Array, TensorSpec, compatible
 CHUNK = 1 << 15  # elements worked on at a time, so that temporaries stay in the cache
 
 
-def _update_spec(tensors: int) -> Callable[[Sequence[TensorSpec], Attrs], TensorSpec]:
+def update_spec(tensors: int) -> Callable[[Sequence[TensorSpec], Attrs], TensorSpec]:
     """A rule for ops of `tensors` arrays shaped like the variable, followed by scalars."""
 
     def rule(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
@@ -34,12 +34,17 @@ def _update_spec(tensors: int) -> Callable[[Sequence[TensorSpec], Attrs], Tensor
     return rule
 
 
-def _scratch(node: NodeSpec) -> list[TensorSpec]:
+def chunk_spec(node: NodeSpec) -> TensorSpec:
+    """A piece of the variable, flat."""
     variable = node.inputs[0]
-    return [TensorSpec((min(variable.size, CHUNK),), variable.dtype)]
+    return TensorSpec((min(variable.size, CHUNK),), variable.dtype)
 
 
-def _chunks(scratch: Array, *arrays: Array) -> Iterator[tuple[Array, ...]]:
+def _scratch(node: NodeSpec) -> list[TensorSpec]:
+    return [chunk_spec(node)]
+
+
+def chunks(scratch: Array, *arrays: Array) -> Iterator[tuple[Array, ...]]:
     """The scratch and flat views of the arrays, piece by piece.
 
     Variables and gradients are contiguous by layout: a copy made here would lose the update.
@@ -67,7 +72,7 @@ def _scaled_gradient(
 def _prepare_descent(call: KernelCall) -> Callable[[], None]:
     variable, gradient, rate = call.inputs
     decay = float(call.attrs["weight_decay"])
-    pieces = list(_chunks(call.scratch[0], variable, gradient))
+    pieces = list(chunks(call.scratch[0], variable, gradient))
 
     def step() -> None:
         for delta, w, g in pieces:
@@ -81,7 +86,7 @@ def _prepare_momentum(call: KernelCall) -> Callable[[], None]:
     variable, velocity, gradient, rate, momentum = call.inputs
     decay = float(call.attrs["weight_decay"])
     nesterov = bool(call.attrs["use_nesterov"])
-    pieces = list(_chunks(call.scratch[0], variable, velocity, gradient))
+    pieces = list(chunks(call.scratch[0], variable, velocity, gradient))
 
     def step() -> None:
         for delta, w, v, g in pieces:
@@ -100,7 +105,7 @@ def _prepare_momentum(call: KernelCall) -> Callable[[], None]:
 
 ApplyGradientDescent = define_op(
     "ApplyGradientDescent",
-    spec=_update_spec(2),
+    spec=update_spec(2),
     gradient=NOT_DIFFERENTIABLE,
     inputs=("var", "gradient", "learning_rate"),
     attrs={"weight_decay": 0.0},
@@ -113,7 +118,7 @@ ApplyGradientDescent = define_op(
 )
 ApplyMomentum = define_op(
     "ApplyMomentum",
-    spec=_update_spec(3),
+    spec=update_spec(3),
     gradient=NOT_DIFFERENTIABLE,
     inputs=("var", "velocity", "gradient", "learning_rate", "momentum"),
     attrs={"weight_decay": 0.0, "use_nesterov": False},

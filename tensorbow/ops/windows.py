@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from tensorbow.errors import InvalidArgumentError
+from tensorbow.graph import user_line
 from tensorbow.specs import Dims, TensorSpec
 
 Extents4 = tuple[int, int, int, int]
@@ -155,7 +156,10 @@ def spatial_pair(op: str, value: Any, what: str, data_format: str = "NHWC") -> E
 def check_padding(op: str, padding: Any) -> str:
     """`padding` itself. Raises InvalidArgumentError unless it is "SAME" or "VALID"."""
     if padding not in ("SAME", "VALID"):
-        raise InvalidArgumentError(f"{op}: padding {padding!r} must be 'SAME' or 'VALID'")
+        raise InvalidArgumentError(
+            f"{op}: padding {padding!r} must be 'SAME' or 'VALID'; pad by tb.pad and use 'VALID' for another "
+            f"(made at {user_line()})"
+        )
     return str(padding)
 
 

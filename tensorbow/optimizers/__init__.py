@@ -1,6 +1,20 @@
 """Optimisers, learning-rate schedules and gradient clipping."""
 
+from tensorbow.optimizers.adaptive import (
+    AdadeltaOptimizer,
+    AdagradOptimizer,
+    AdamOptimizer,
+    RMSPropOptimizer,
+)
 from tensorbow.optimizers.clipping import clip_by_global_norm, global_norm
+from tensorbow.optimizers.decay import (
+    CosineDecay,
+    ExponentialDecay,
+    WarmUp,
+    cosine_decay,
+    exponential_decay,
+    warm_up,
+)
 from tensorbow.optimizers.gradient_descent import GradientDescentOptimizer, MomentumOptimizer
 from tensorbow.optimizers.optimizer import Optimizer
 from tensorbow.optimizers.schedules import (
@@ -12,14 +26,24 @@ from tensorbow.optimizers.schedules import (
 )
 
 __all__ = [
+    "AdadeltaOptimizer",
+    "AdagradOptimizer",
+    "AdamOptimizer",
     "Constant",
+    "CosineDecay",
+    "ExponentialDecay",
     "GradientDescentOptimizer",
     "MomentumOptimizer",
     "Optimizer",
     "PiecewiseConstant",
+    "RMSPropOptimizer",
     "Schedule",
+    "WarmUp",
     "as_schedule",
     "clip_by_global_norm",
+    "cosine_decay",
+    "exponential_decay",
     "global_norm",
     "piecewise_constant",
+    "warm_up",
 ]

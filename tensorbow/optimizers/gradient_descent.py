@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
-
-import numpy as np
 
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import Tensor, convert_to_tensor
@@ -46,8 +43,9 @@ class MomentumOptimizer(Optimizer):
         use_nesterov: bool = False,
         weight_decay: float = 0.0,
         name: str | None = None,
+        decay_all: bool = False,
     ):
-        super().__init__(learning_rate, weight_decay, name)
+        super().__init__(learning_rate, weight_decay, name, decay_all)
         if not isinstance(momentum, Tensor) and not 0 <= momentum < 1:
             raise InvalidArgumentError(f"momentum must be in [0, 1), got {momentum}")
         self.momentum = momentum
@@ -55,8 +53,7 @@ class MomentumOptimizer(Optimizer):
 
     def _create_slots(self, variables: Sequence[Variable]) -> None:
         for variable in variables:
-            shape, dtype = variable.op.outputs[0].spec.extents, variable.dtype.as_numpy_dtype
-            self._slot(variable, "Momentum", partial(np.zeros, shape, dtype))
+            self._slot(variable, "Momentum")
 
     def _apply(self, variable: Variable, gradient: Tensor, rate: Tensor) -> Any:
         velocity = self._slots[(variable, "Momentum")]

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 from typing import Any, TypeAlias
+
+import numpy as np
 
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.gradients import gradients
-from tensorbow.graph import Operation, Tensor, control_dependencies, convert_to_tensor, name_scope
+from tensorbow.graph import Graph, Operation, Tensor, control_dependencies, convert_to_tensor, name_scope
 from tensorbow.ops.control import find_step_scalar, group, step_scalar
 from tensorbow.ops.elementwise import cast
 from tensorbow.ops.indexed_slices import IndexedSlices
@@ -30,18 +33,32 @@ class Optimizer(ABC):
     schedule follows the `global_step` given to `minimize`, and without one stays at its first rate.
     Further optimisers of a graph with another rate get a step scalar of their own, `learning_rate_1`, ...
 
-    weight_decay times the variable is added to the gradient of decayed variables.
+    weight_decay times the variable is added to the gradient of decayed variables: those made without
+    `decayed=False`, as layers make their biases; with decay_all to that of every variable.
     """
 
-    def __init__(self, learning_rate: Rate, weight_decay: float = 0.0, name: str | None = None):
+    def __init__(
+        self,
+        learning_rate: Rate,
+        weight_decay: float = 0.0,
+        name: str | None = None,
+        decay_all: bool = False,
+    ):
+        if not isinstance(learning_rate, (int, float, np.number, Tensor, Variable, Schedule)):
+            raise InvalidArgumentError(
+                f"learning_rate must be a number, a scalar tensor or variable, or a schedule, "
+                f"got {type(learning_rate).__name__} {learning_rate!r}"
+            )
         if isinstance(learning_rate, (int, float)) and not 0 < learning_rate < math.inf:
             raise InvalidArgumentError(f"learning_rate must be positive and finite, got {learning_rate}")
         if not 0 <= weight_decay < math.inf:
             raise InvalidArgumentError(f"weight_decay must be at least 0, got {weight_decay}")
         self.learning_rate = learning_rate
         self.weight_decay = weight_decay
+        self.decay_all = decay_all
         self.name = name or type(self).__name__.removesuffix("Optimizer")
         self._slots: dict[tuple[Variable, str], Variable] = {}
+        self._scalars: dict[tuple[Graph, str], Variable] = {}
 
     def minimize(
         self,
@@ -51,7 +68,10 @@ class Optimizer(ABC):
         name: str | None = None,
         grad_loss: Tensor | None = None,
     ) -> Operation:
-        """The operation that does one step: `apply_gradients(compute_gradients(loss))`."""
+        """The operation that does one step: `apply_gradients(compute_gradients(loss))`.
+
+        Raises InvalidArgumentError when no gradient leads from the loss to any variable.
+        """
         pairs = self.compute_gradients(loss, var_list, grad_loss)
         if all(gradient is None for gradient, _ in pairs):
             raise InvalidArgumentError(
@@ -75,7 +95,10 @@ class Optimizer(ABC):
         global_step: Variable | None = None,
         name: str | None = None,
     ) -> Operation:
-        """The operation that applies gradients. Pairs without a gradient are left out."""
+        """The operation that applies gradients. Pairs without a gradient are left out.
+
+        Raises InvalidArgumentError when all are, and for what is no (gradient, variable) pair.
+        """
         pairs = [(g, v) for g, v in grads_and_vars if g is not None]
         if not pairs:
             raise InvalidArgumentError(
@@ -89,6 +112,7 @@ class Optimizer(ABC):
             with name_scope(name or self.name):
                 rates = self._rates(list(dict.fromkeys(v.dtype for _, v in pairs)), global_step)
                 updates: list[Any] = [self._update(v, g, rates[v.dtype]) for g, v in pairs]
+                updates += self._finish(updates, [v for _, v in pairs])
                 if global_step is not None:
                     with control_dependencies(updates):
                         updates.append(global_step.assign_add(1))
@@ -115,25 +139,31 @@ class Optimizer(ABC):
         return self._apply(variable, convert_to_tensor(gradient), rate)
 
     def _decay(self, variable: Variable) -> float:
-        return self.weight_decay if variable.op.attrs["decayed"] else 0.0
+        return self.weight_decay if self.decay_all or variable.op.attrs["decayed"] else 0.0
 
     def _create_slots(self, variables: Sequence[Variable]) -> None:  # noqa: B027 - plain ones have no slots
         """Makes the optimiser's own variables; none by default."""
 
-    def _slot(self, variable: Variable, slot_name: str, initial: Callable[[], Any]) -> Variable:
-        """The slot of a variable, made on first use: named `w/Momentum`, shaped like `w`."""
+    def _slot(self, variable: Variable, slot_name: str, value: float = 0.0) -> Variable:
+        """The slot of a variable, made on first use: named `w/Momentum`, shaped like `w`, full of `value`."""
         key = (variable, slot_name)
         if key not in self._slots:
-            with name_scope(None):
-                self._slots[key] = Variable(
-                    initial,
-                    trainable=False,
-                    name=f"{variable.op.name}/{slot_name}",
-                    dtype=variable.dtype,
-                    combine="first",
-                    slot=(variable, slot_name),
-                )
+            extents = variable.op.outputs[0].spec.extents
+            self._slots[key] = _state(variable, f"{variable.op.name}/{slot_name}", extents, slot_name, value)
         return self._slots[key]
+
+    def _scalar(self, name: str, value: float, variables: Sequence[Variable]) -> Variable:
+        """A scalar of the optimiser's own, shared by all variables of a graph; made on first use."""
+        first = min(variables, key=lambda variable: variable.op.name)
+        key = (first.graph, name)
+        if key not in self._scalars:
+            self._scalars[key] = _state(first, name, (), name, value)
+        return self._scalars[key]
+
+    def _places(self, variable: Variable, *slot_names: str) -> list[Tensor]:
+        """The references of a variable and of its slots, for an op that writes them."""
+        owned = [variable, *(self._slots[variable, name] for name in slot_names)]
+        return [each.op.outputs[0] for each in owned]
 
     def get_slot(self, variable: Variable, name: str) -> Variable | None:
         """The optimiser's own variable for `variable`, or None."""
@@ -145,7 +175,11 @@ class Optimizer(ABC):
 
     def variables(self) -> list[Variable]:
         """All its own variables."""
-        return list(self._slots.values())
+        return [*self._slots.values(), *self._scalars.values()]
+
+    def _finish(self, updates: Sequence[Any], variables: Sequence[Variable]) -> list[Any]:
+        """What is to be done once all variables are updated; nothing by default."""
+        return []
 
     @abstractmethod
     def _apply(self, variable: Variable, gradient: Tensor, rate: Tensor) -> Any:
@@ -154,6 +188,19 @@ class Optimizer(ABC):
     def _apply_sparse(self, variable: Variable, gradient: IndexedSlices, rate: Tensor) -> Any:
         """The update by rows, of which some may be of the same index; made dense by default."""
         return self._apply(variable, convert_to_tensor(gradient), rate)
+
+
+def _state(of: Variable, name: str, extents: tuple[int, ...], slot_name: str, value: float) -> Variable:
+    dtype = of.dtype
+    with name_scope(None):
+        return Variable(
+            partial(np.full, extents, value, dtype.as_numpy_dtype),
+            trainable=False,
+            name=name,
+            dtype=dtype,
+            combine="first",
+            slot=(of, slot_name, value),
+        )
 
 
 def _rate_scalar(dtype: DType, rate: float) -> Tensor:

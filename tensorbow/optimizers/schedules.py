@@ -26,7 +26,7 @@ class Schedule(ABC):
         """The same as a scalar of a graph."""
 
     def restarts(self, step: int) -> bool:
-        """Whether averaging starts anew before this step (DESIGN section 7): at jumps of the rate."""
+        """Whether averaging starts anew before this step (Crossbow, section 3): at jumps of the rate."""
         return False
 
     @abstractmethod

@@ -23,7 +23,7 @@ class SlowDataset(Dataset):
     delays = random.Random(0)
     longest_s = 0.002
 
-    def fill(self, indices, images_out, labels_out, scratch=None):
+    def fill(self, indices, images_out, labels_out, scratch=None, key=None):
         time.sleep(self.delays.random() * self.longest_s)
         images_out[...] = np.nan
         labels_out[...] = -1
@@ -36,7 +36,7 @@ class FailingDataset(Dataset):
 
     poison = -1
 
-    def fill(self, indices, images_out, labels_out, scratch=None):
+    def fill(self, indices, images_out, labels_out, scratch=None, key=None):
         if indices[0] == self.poison:
             raise OSError(5, "the disk\nis gone")
         super().fill(indices, images_out, labels_out, scratch)

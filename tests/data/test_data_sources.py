@@ -119,7 +119,7 @@ def test_resize_to_the_same_size_changes_nothing_and_bad_input_is_named():
 
 
 def test_an_unknown_name_lists_the_known():
-    with pytest.raises(NotFoundError, match="no data set 'minst'; known are digits, mnist, synthetic"):
+    with pytest.raises(NotFoundError, match="no data set 'minst'; known are cifar10, digits, mnist"):
         load("minst")
 
 

@@ -19,7 +19,9 @@ NEVER_EMPTY: dict[str, str] = {
 }
 
 # Ops whose outputs and inputs are small whatever they compute.
-NEVER_LARGE: dict[str, str] = {}
+NEVER_LARGE: dict[str, str] = {
+    "Orthonormal": "LAPACK makes both factors in memory of its own; run once, for initial values",
+}
 
 # Ops of whose inputs everything is known before they are made.
 _FLAT = "made by the scheduler for flat vectors of known size"

@@ -126,6 +126,8 @@ SAMPLES = [
     *_unary(table.Floor, lambda x: np.trunc(x) - (x < np.trunc(x))),
     *_unary(table.Ceil, lambda x: np.trunc(x) + (x > np.trunc(x))),
     *_unary(table.Reciprocal, lambda x: x**-1.0, _away),
+    *_unary(table.Sin, lambda x: np.exp(1j * x).imag.astype(x.dtype), exact_layout=False),
+    *_unary(table.Cos, lambda x: np.exp(1j * x).real.astype(x.dtype), exact_layout=False),
     *_unary(table.Erf, _erf),
     *_unary(table.Elu, _elu, _away),
     *_binary(table.EluGrad, _elu_grad, normal, _away),

@@ -1,0 +1,76 @@
+"""Random changes of training pictures: a pure function of (seed, epoch, number of the batch)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tensorbow.data.philox import Purpose, random_words
+from tensorbow.errors import InvalidArgumentError
+
+
+@dataclass(frozen=True)
+class BatchKey:
+    """Which batch it is, whoever gets it: what is drawn for it depends on nothing else."""
+
+    seed: int
+    epoch: int
+    number: int
+
+
+class Augmentation(Protocol):
+    """Changes a batch of pictures in place: uint8 [n, height, width, channels]."""
+
+    def __call__(self, images: NDArray[np.uint8], key: BatchKey) -> None:
+        """The same pictures and key give the same result."""
+
+
+@dataclass(frozen=True)
+class CropAndFlip:
+    """Pads each picture with `padding` black pixels, crops it to its size again at a random place, and
+    mirrors every other one (He et al., 2015, section 4.2). `flip=False` leaves mirroring out, for pictures
+    that mean something else in the mirror.
+    """
+
+    padding: int = 4
+    flip: bool = True
+
+    def __post_init__(self) -> None:
+        if isinstance(self.padding, bool) or not isinstance(self.padding, int) or self.padding < 0:
+            raise InvalidArgumentError(
+                f"CropAndFlip: expected a padding of at least 0 pixels, got {self.padding!r}"
+            )
+
+    def draw(self, examples: int, key: BatchKey) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        """How far each picture is moved down and right, int64 [n, 2] in -padding..padding, and whether it is
+        mirrored, bool [n].
+        """
+        words = random_words(examples, Purpose.AUGMENTATION, key=(key.seed, key.epoch), stream=key.number)
+        places = np.uint64(2 * self.padding + 1)
+        down, right = (
+            (words >> np.uint64(32)) % places,
+            (words >> np.uint64(1) & np.uint64(0x7FFFFFFF)) % places,
+        )
+        moves = (np.stack([down, right], 1) % places).astype(np.int64) - self.padding
+        mirrored = (words & np.uint64(self.flip)).astype(np.bool_)
+        return moves, mirrored
+
+    def __call__(self, images: NDArray[np.uint8], key: BatchKey) -> None:
+        """Moves and mirrors in place."""
+        _, height, width, _ = images.shape
+        moves, mirrored = self.draw(len(images), key)
+        for picture, (down, right), mirror in zip(images, moves.tolist(), mirrored.tolist(), strict=True):
+            source = picture[:, ::-1].copy() if mirror else picture.copy()
+            picture[...] = 0
+            to_rows, from_rows = _overlap(height, down)
+            to_columns, from_columns = _overlap(width, right)
+            picture[to_rows, to_columns] = source[from_rows, from_columns]
+
+
+def _overlap(extent: int, move: int) -> tuple[slice, slice]:
+    """Where pixels that stay inside go to, and where they come from."""
+    size, to, source = max(0, extent - abs(move)), max(0, move), max(0, -move)
+    return slice(to, to + size), slice(source, source + size)

@@ -1,0 +1,88 @@
+"""`tb.metrics`: figures summed up over many steps, as TensorFlow 1 has them.
+
+Each gives (value, update_op): `update_op` takes a batch in and gives the figure so far; `value` only
+reads it. What has been counted lies in local variables: run `tb.local_variables_initializer()` to begin,
+and again to begin anew. In replicated training the counts of all replicas add up.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tensorbow.errors import InvalidArgumentError
+from tensorbow.graph import GraphKeys, Tensor, convert_to_tensor, name_scope
+from tensorbow.ops.arrays import ones_like, size
+from tensorbow.ops.elementwise import cast, divide, equal, maximum, multiply
+from tensorbow.ops.reductions import reduce_sum
+from tensorbow.specs import compatible, float32
+from tensorbow.variables import Variable
+
+
+def mean(
+    values: Any,
+    weights: Any = None,
+    metrics_collections: str | list[str] | None = None,
+    updates_collections: str | list[str] | None = None,
+    name: str | None = None,
+) -> tuple[Tensor, Tensor]:
+    """The mean of all values of all steps, each counted by its weight; 0 before the first.
+
+    weights: of a shape that broadcasts to that of `values`. Results are scalar float32.
+    """
+    with name_scope(name or "mean"):
+        total, count = _counter("total"), _counter("count")
+        tensor = cast(convert_to_tensor(values), float32)
+        if weights is None:
+            number = cast(size(tensor), float32)
+        else:
+            each = cast(convert_to_tensor(weights), float32)
+            each = multiply(each, ones_like(tensor))
+            tensor, number = multiply(tensor, each), reduce_sum(each)
+        value = _ratio(total.value(), count.value(), "value")
+        new_total, new_count = total.assign_add(reduce_sum(tensor)), count.assign_add(number)
+        update = _ratio(new_total, new_count, "update_op")
+    for tensor, names in ((value, metrics_collections), (update, updates_collections)):
+        for collection in [names] if isinstance(names, str) else names or []:
+            tensor.graph.add_to_collection(collection, tensor)
+    return value, update
+
+
+def accuracy(
+    labels: Any,
+    predictions: Any,
+    weights: Any = None,
+    metrics_collections: str | list[str] | None = None,
+    updates_collections: str | list[str] | None = None,
+    name: str | None = None,
+) -> tuple[Tensor, Tensor]:
+    """The share of predictions that equal their label, over all steps.
+
+    Raises InvalidArgumentError for labels and predictions of different shapes.
+    """
+    wanted, given = convert_to_tensor(labels), convert_to_tensor(predictions)
+    if not compatible(wanted.spec.shape, given.spec.shape):
+        raise InvalidArgumentError(
+            f"metrics.accuracy: labels are {wanted.spec}, predictions {given.spec}; expected the same shape"
+        )
+    if wanted.dtype != given.dtype:
+        given = cast(given, wanted.dtype)
+    right = cast(equal(given, wanted), float32)
+    return mean(right, weights, metrics_collections, updates_collections, name or "accuracy")
+
+
+def _counter(name: str) -> Variable:
+    return Variable(
+        np.zeros((), np.float32),
+        trainable=False,
+        name=name,
+        collections=[GraphKeys.LOCAL_VARIABLES, GraphKeys.METRIC_VARIABLES],
+        combine="sum",
+    )
+
+
+def _ratio(total: Tensor, count: Tensor, name: str) -> Tensor:
+    """total / count; 0 where nothing was counted, as the total is 0 too."""
+    with name_scope(name):
+        return divide(total, maximum(count, float(np.finfo(np.float32).tiny)))

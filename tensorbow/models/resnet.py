@@ -1,0 +1,81 @@
+"""Residual networks for small pictures (He et al., 2015, section 4.2): 6n + 2 layers, 16, 32 and 64 channels.
+
+The shortcuts that change the shape are 1x1 convolutions with batch normalisation: ResNet-32 has 466,906
+parameters, and with its moving averages 1.79 MB (TensorBow, table 5.1).
+"""
+
+from __future__ import annotations
+
+from tensorbow import layers
+from tensorbow.errors import InvalidArgumentError
+from tensorbow.graph import Tensor
+from tensorbow.models.model import Defaults, Model, image_extents
+from tensorbow.ops.elementwise import add, relu
+from tensorbow.ops.reductions import reduce_mean
+from tensorbow.variable_scope import variable_scope
+
+CHANNELS = (16, 32, 64)
+MOMENTUM, EPSILON = 0.9, 1e-5  # of the moving averages, and under the root
+
+
+class ResNet(Model):
+    """ResNet of 6 * blocks + 2 layers; blocks = 5 is ResNet-32."""
+
+    defaults = Defaults(
+        dataset="cifar10",
+        batch_size=32,
+        learning_rate=0.025,  # the paper's 0.1 is for batches of 128
+        learning_rate_drops=((82, 0.1), (123, 0.01)),
+        weight_decay=1e-4,
+        epochs=164,
+    )
+
+    def __init__(self, blocks: int = 5):
+        """blocks: in each of the three stages."""
+        if isinstance(blocks, bool) or not isinstance(blocks, int) or blocks < 1:
+            raise InvalidArgumentError(f"ResNet: expected at least one block in a stage, got {blocks!r}")
+        self.blocks = blocks
+        self.name = f"resnet{6 * blocks + 2}"
+
+    def logits(self, images: Tensor, classes: int, training: bool = False) -> Tensor:
+        """[batch, classes]; in training normalised by the batch, else by moving averages."""
+        image_extents(images)
+        with variable_scope("conv1"):
+            hidden = relu(_normalized(_convolved(images, CHANNELS[0], 3, 1), training))
+        for stage, channels in enumerate(CHANNELS, start=1):
+            for block in range(1, self.blocks + 1):
+                stride = 2 if stage > 1 and block == 1 else 1
+                with variable_scope(f"stage{stage}_block{block}"):
+                    hidden = _block(hidden, channels, stride, training)
+        pooled = reduce_mean(hidden, [1, 2])
+        return layers.dense(pooled, classes, kernel_initializer="glorot_uniform", name="fc")
+
+
+def _block(inputs: Tensor, channels: int, stride: int, training: bool) -> Tensor:
+    with variable_scope("conv1"):
+        hidden = relu(_normalized(_convolved(inputs, channels, 3, stride), training))
+    with variable_scope("conv2"):
+        hidden = _normalized(_convolved(hidden, channels, 3, 1), training)
+    if inputs.spec.dims[-1] != channels:
+        with variable_scope("projection"):
+            inputs = _normalized(_convolved(inputs, channels, 1, stride), training)
+    return relu(add(hidden, inputs))
+
+
+def _convolved(images: Tensor, channels: int, size: int, stride: int) -> Tensor:
+    return layers.conv2d(
+        images,
+        channels,
+        size,
+        stride,
+        padding="same",
+        use_bias=False,
+        kernel_initializer="he_normal",
+        name="conv",
+    )
+
+
+def _normalized(images: Tensor, training: bool) -> Tensor:
+    return layers.batch_normalization(
+        images, momentum=MOMENTUM, epsilon=EPSILON, training=training, name="norm"
+    )

@@ -1,0 +1,280 @@
+"""`import_graph_def`: from a graph as data to operations, each looked up by the name of its definition."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tensorbow.devices.names import DeviceName
+from tensorbow.errors import InvalidArgumentError, NotFoundError, TensorBowError
+from tensorbow.graph import (
+    Graph,
+    GraphDef,
+    NodeDef,
+    OpDef,
+    Operation,
+    Tensor,
+    convert_to_tensor,
+    get_default_graph,
+)
+from tensorbow.graph.build import check_arity, complete_attrs
+from tensorbow.graph.collected import decode_item
+from tensorbow.graph.graph_def import MAXIMUM_NODES, operation_name
+from tensorbow.graph.names import check_op_name
+from tensorbow.graph.program_order import program_order
+from tensorbow.graph.source import RecordedLine
+from tensorbow.ops.control import STEP_SCALARS, StepScalar, find_step_scalar
+from tensorbow.ops.definition import OPS
+from tensorbow.ops.state import VariableReference
+from tensorbow.specs import DType, TensorSpec, compatible
+
+
+def import_graph_def(
+    graph_def: GraphDef,
+    input_map: Mapping[str, Any] | None = None,
+    return_elements: Sequence[str] | None = None,
+    name: str | None = None,
+) -> list[Operation | Tensor] | None:
+    """Adds the operations of a GraphDef to the default graph, all or none, under the scope `name`.
+
+    input_map: tensors (or what converts to one) that stand for tensors of the GraphDef, by name.
+    return_elements: names in the GraphDef (`"op"` or `"op:0"`) of what is to be returned.
+    name: the scope; by default "import"; "" for none.
+
+    Variables, step scalars and whatever else the collections hold come back into the collections. Ops of
+    users are found by name: define them before. Nodes may stand in any order that has no cycle. The
+    current device scope applies to nodes that name no device; control dependencies do not apply.
+
+    Raises NotFoundError for an unknown op or element, InvalidArgumentError for everything else that does
+    not hold together (a cycle, a missing input, another dtype or shape than declared, a name taken, more
+    than `MAXIMUM_NODES` nodes); the message names the node, and nothing has been added then.
+    """
+    if not isinstance(graph_def, GraphDef):
+        raise InvalidArgumentError(
+            f"import_graph_def: expected a GraphDef, got {type(graph_def).__name__}; "
+            "use graph.as_graph_def(), or GraphDef.from_json(text)"
+        )
+    if len(graph_def.node) > MAXIMUM_NODES:
+        raise InvalidArgumentError(
+            f"GraphDef has {len(graph_def.node):,} nodes; at most {MAXIMUM_NODES:,} are supported"
+        )
+    graph = get_default_graph()
+    with graph.name_scope("import" if name is None else name) as prefix:
+        mapped = _mapped(graph_def, input_map or {})
+        loader = _Import(graph, graph_def, prefix, mapped)
+        returned = [loader.element(item) for item in return_elements or ()]
+        loader.commit()
+    return None if return_elements is None else returned
+
+
+def _mapped(graph_def: GraphDef, input_map: Mapping[str, Any]) -> dict[str, Tensor]:
+    """The tensors to take instead, by every spelling of the input."""
+    used = {item for node in graph_def.node for item in node.input}
+    mapped: dict[str, Tensor] = {}
+    unused = []
+    for key, value in input_map.items():
+        spellings = {key, f"{key}:0"} if key == operation_name(key) else {key}
+        if key.endswith(":0"):
+            spellings.add(key[:-2])
+        if not spellings & used:
+            unused.append(key)
+        mapped.update(dict.fromkeys(spellings, convert_to_tensor(value)))
+    if unused:
+        raise InvalidArgumentError(
+            f"Attempted to map inputs that were not found in graph_def: [{', '.join(unused)}]"
+        )
+    return mapped
+
+
+class _Import:
+    """Operations made for a graph, to be added when all of them and the collections hold."""
+
+    def __init__(self, graph: Graph, graph_def: GraphDef, prefix: str, mapped: Mapping[str, Tensor]):
+        self._graph = graph
+        self._prefix = prefix
+        self._mapped = mapped
+        self._operations: dict[str, Operation] = {}  # by their names in the GraphDef
+        self._taken = {op.name for op in graph.get_operations()}
+        nodes = graph_def.node
+        for place in program_order(graph_def, mapped):
+            node = nodes[place]
+            try:
+                self._operations[node.name] = self._operation(node)
+            except TensorBowError as error:
+                raise type(error)(_blame(place, node, error)) from None
+            except Exception as error:  # of a rule that met attributes of types it does not know
+                raise InvalidArgumentError(_blame(place, node, error)) from error
+        for place, node in enumerate(nodes):
+            self._colocate(place, node)
+        self._scalars = self._step_scalars()
+        self._items = self._collected(graph_def)
+
+    def _operation(self, node: NodeDef) -> Operation:
+        check_op_name(node.name)
+        full_name = f"{self._prefix}{node.name}"
+        if full_name in self._taken:
+            raise InvalidArgumentError(
+                f"the graph has an operation '{full_name}' already; import under a name"
+            )
+        definition = _definition(node.op)
+        inputs = [self._input(item) for item in node.input if not item.startswith("^")]
+        controls = dict.fromkeys(self._control(item) for item in node.input if item.startswith("^"))
+        check_arity(definition, len(inputs))
+        attrs = complete_attrs(definition, node.attr)
+        _check_kinds(definition, attrs)
+        if definition is VariableReference and attrs["slot_of"]:
+            attrs["slot_of"] = f"{self._prefix}{attrs['slot_of']}"
+        specs = definition.infer([t.spec for t in inputs], attrs)
+        if node.output:
+            specs = _declared(node.output, specs)
+        device = str(DeviceName.parse(node.device)) if node.device else ""
+        source = RecordedLine("", 0, "", node.source or "a GraphDef")
+        return Operation(
+            self._graph,
+            0,
+            full_name,
+            definition,
+            tuple(inputs),
+            attrs,
+            tuple(controls),
+            device,
+            source,
+            specs,
+        )
+
+    def _input(self, item: str) -> Tensor:
+        mapped = self._mapped.get(item)
+        if mapped is not None:
+            if mapped.graph is not self._graph:
+                raise InvalidArgumentError(f"input_map: {mapped.name} for {item!r} is from another graph")
+            return mapped
+        element = self.element(item if item != operation_name(item) else f"{item}:0")
+        assert isinstance(element, Tensor)
+        return element
+
+    def _control(self, item: str) -> Operation:
+        element = self.element(operation_name(item))
+        assert isinstance(element, Operation)
+        return element
+
+    def element(self, name: str) -> Operation | Tensor:
+        """What a name in the GraphDef has become. Raises NotFoundError."""
+        if not isinstance(name, str):
+            raise InvalidArgumentError(f"expected the name of an element, got {type(name).__name__}")
+        op_name = operation_name(name)
+        op = self._operations.get(op_name)
+        if op is None:
+            raise NotFoundError(f"GraphDef: there is no node for {name[:80]!r}")
+        if op_name == name:
+            return op
+        index = int(name[len(op_name) + 1 :])
+        if index >= len(op.outputs):
+            raise NotFoundError(
+                f"GraphDef: {op.type} {op_name!r} has no output {index}, only {len(op.outputs)}"
+            )
+        return op.outputs[index]
+
+    def _colocate(self, place: int, node: NodeDef) -> None:
+        others = [self._operations.get(name) for name in node.colocation]
+        if None in others:
+            missing = node.colocation[others.index(None)]
+            raise InvalidArgumentError(
+                _blame(place, node, f"it is to be on the device of {missing[:80]!r}, which is no node")
+            )
+        self._operations[node.name].colocation = tuple(op for op in others if op is not None)
+
+    def _step_scalars(self) -> list[Tensor]:
+        """The first step scalar of every key that the graph does not have."""
+        known: dict[str, Tensor] = {}
+        new: list[Tensor] = []
+        for op in self._operations.values():
+            if op.definition is not StepScalar:
+                continue
+            key, (mine,) = op.attrs["key"], op.outputs
+            other = known.get(key) or find_step_scalar(key)
+            if other is None:
+                new.append(mine)
+            elif other.dtype != mine.dtype or other.op.attrs["default"] != op.attrs["default"]:
+                raise InvalidArgumentError(
+                    f"GraphDef: step scalar {op.name}: {key!r} is {other.dtype.name} with default "
+                    f"{other.op.attrs['default']:g} already, here it is {mine.dtype.name} with "
+                    f"{op.attrs['default']:g}"
+                )
+            known.setdefault(key, other or mine)
+        return new
+
+    def _collected(self, graph_def: GraphDef) -> list[tuple[str, Any]]:
+        """(collection, item); an entry that stands in two collections is one object."""
+        made: dict[str, Any] = {}
+        items: list[tuple[str, Any]] = []
+        for name, entries in graph_def.collection.items():
+            if name == STEP_SCALARS:
+                continue
+            for place, entry in enumerate(entries):
+                key = repr(entry)
+                try:
+                    if key not in made:
+                        made[key] = decode_item(entry, self.element)
+                except TensorBowError as error:
+                    raise InvalidArgumentError(
+                        f"GraphDef: collection {name[:80]!r}, item {place}: {error}"
+                    ) from None
+                items.append((name, made[key]))
+        return items
+
+    def commit(self) -> None:
+        """Adds everything. Raises what `Graph.add_operations` raises."""
+        self._graph.add_operations(list(self._operations.values()))
+        for tensor in self._scalars:
+            self._graph.add_to_collection(STEP_SCALARS, tensor)
+        for name, item in self._items:
+            self._graph.add_to_collection(name, item)
+
+
+def _definition(op: str) -> OpDef:
+    definition = OPS.get(op)
+    if definition is None:
+        near = difflib.get_close_matches(op[:80], OPS, 3)
+        hint = f"; did you mean {', '.join(near)}?" if near else ""
+        raise NotFoundError(
+            f"Op type not registered {op[:80]!r}; define it (tb.define_op) before importing{hint}"
+        )
+    return definition
+
+
+def _check_kinds(definition: OpDef, attrs: Mapping[str, Any]) -> None:
+    """Raises InvalidArgumentError where an attribute is of another kind than its default."""
+    for key, default in definition.attrs.items():
+        value = attrs[key]
+        kinds: tuple[type[Any], ...] = next((k for k in _KINDS if isinstance(default, k[0])), ())
+        if kinds and not isinstance(value, kinds):
+            raise InvalidArgumentError(
+                f"attribute {key!r} must be a {kinds[0].__name__}, got {type(value).__name__}"
+            )
+
+
+_KINDS: tuple[tuple[type[Any], ...], ...] = ((str,), (DType,), (bool,), (float, int))
+
+
+def _declared(declared: Sequence[TensorSpec], inferred: Sequence[TensorSpec]) -> tuple[TensorSpec, ...]:
+    """The specs with what the GraphDef knows beyond the rules, as by `set_shape`."""
+    if len(declared) != len(inferred):
+        raise InvalidArgumentError(f"it declares {len(declared)} outputs, the op has {len(inferred)}")
+    specs = []
+    for index, (said, found) in enumerate(zip(declared, inferred, strict=True)):
+        if said.dtype != found.dtype or not compatible(said.shape, found.shape):
+            raise InvalidArgumentError(f"output {index} is declared as {said}, but it is {found}")
+        dims = found.shape
+        if dims is None:
+            dims = said.shape
+        elif said.shape is not None:
+            dims = tuple(b if a is None else a for a, b in zip(dims, said.shape, strict=True))
+        specs.append(TensorSpec(dims, found.dtype, found.value))
+    return tuple(specs)
+
+
+def _blame(place: int, node: NodeDef, error: Exception | str) -> str:
+    text = " ".join(str(error).split()) or type(error).__name__
+    made = f" (made at {node.source})" if node.source else ""
+    return f"GraphDef: node {place} {node.name[:80]!r} ({node.op[:40]}): {text[:500]}{made}"

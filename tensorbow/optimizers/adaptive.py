@@ -1,0 +1,204 @@
+"""Adagrad, Adadelta, RMSProp and Adam, with TensorFlow 1's formulas, defaults and slot names.
+
+A weight decay is added to the gradient, times the variable, before anything else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+from tensorbow.errors import InvalidArgumentError
+from tensorbow.graph import Tensor, control_dependencies, convert_to_tensor
+from tensorbow.ops.adaptive_updates import (
+    ApplyAdadelta,
+    ApplyAdagrad,
+    ApplyAdam,
+    ApplyCenteredRMSProp,
+    ApplyRMSProp,
+)
+from tensorbow.ops.elementwise import cast, multiply
+from tensorbow.ops.indexed_slices import IndexedSlices
+from tensorbow.ops.sparse_updates import SparseApplyAdagrad, sum_equal_rows
+from tensorbow.optimizers.optimizer import Optimizer, Rate
+from tensorbow.specs import DType
+from tensorbow.variables import Variable
+
+Number: TypeAlias = "float | Tensor"
+
+
+class AdagradOptimizer(Optimizer):
+    """a += g^2, then w -= learning_rate * g / sqrt(a) (Duchi et al., 2011).
+
+    A sparse gradient changes the rows it names, as in TensorFlow.
+    """
+
+    def __init__(
+        self,
+        learning_rate: Rate,
+        initial_accumulator_value: float = 0.1,
+        weight_decay: float = 0.0,
+        name: str | None = None,
+    ):
+        super().__init__(learning_rate, weight_decay, name)
+        if not initial_accumulator_value > 0:
+            raise InvalidArgumentError(
+                f"initial_accumulator_value must be positive, got {initial_accumulator_value}: "
+                "a gradient of 0 would be divided by 0"
+            )
+        self.initial_accumulator_value = initial_accumulator_value
+
+    def _create_slots(self, variables: Sequence[Variable]) -> None:
+        for variable in variables:
+            self._slot(variable, "Adagrad", self.initial_accumulator_value)
+
+    def _apply(self, variable: Variable, gradient: Tensor, rate: Tensor) -> Any:
+        places = self._places(variable, "Adagrad")
+        return ApplyAdagrad(*places, gradient, rate, weight_decay=self._decay(variable))
+
+    def _apply_sparse(self, variable: Variable, gradient: IndexedSlices, rate: Tensor) -> Any:
+        rows = sum_equal_rows(gradient)
+        return SparseApplyAdagrad(*self._places(variable, "Adagrad"), rows.values, rate, rows.indices)
+
+
+class AdadeltaOptimizer(Optimizer):
+    """Steps in units of the past steps' size: d = g * rms(past d) / rms(g), w -= learning_rate * d
+    (Zeiler, 2012). A sparse gradient is made dense.
+    """
+
+    def __init__(
+        self,
+        learning_rate: Rate = 0.001,
+        rho: Number = 0.95,
+        epsilon: Number = 1e-8,
+        weight_decay: float = 0.0,
+        name: str | None = None,
+    ):
+        super().__init__(learning_rate, weight_decay, name)
+        self.rho = _fraction("rho", rho)
+        self.epsilon = _positive("epsilon", epsilon)
+
+    def _create_slots(self, variables: Sequence[Variable]) -> None:
+        for variable in variables:
+            self._slot(variable, "accum")
+            self._slot(variable, "accum_update")
+
+    def _apply(self, variable: Variable, gradient: Tensor, rate: Tensor) -> Any:
+        return ApplyAdadelta(
+            *self._places(variable, "accum", "accum_update"),
+            gradient,
+            rate,
+            *_scalars(variable.dtype, self.rho, self.epsilon),
+            weight_decay=self._decay(variable),
+        )
+
+
+class RMSPropOptimizer(Optimizer):
+    """s += (1 - decay) (g^2 - s); v = momentum * v + learning_rate * g / sqrt(s + epsilon); w -= v
+    (Tieleman and Hinton, 2012). The epsilon is inside the root, and s starts at 1, as in TensorFlow.
+
+    `centered` divides by the deviation from the mean gradient instead. A sparse gradient is made dense.
+    """
+
+    def __init__(
+        self,
+        learning_rate: Rate,
+        decay: Number = 0.9,
+        momentum: Number = 0.0,
+        epsilon: Number = 1e-10,
+        centered: bool = False,
+        weight_decay: float = 0.0,
+        name: str | None = None,
+    ):
+        super().__init__(learning_rate, weight_decay, name)
+        self.decay = _fraction("decay", decay)
+        self.momentum = _fraction("momentum", momentum)
+        self.epsilon = _positive("epsilon", epsilon)
+        self.centered = centered
+
+    def _create_slots(self, variables: Sequence[Variable]) -> None:
+        for variable in variables:
+            if self.centered:
+                self._slot(variable, "mg")
+            self._slot(variable, "rms", 1.0)
+            self._slot(variable, "momentum")
+
+    def _apply(self, variable: Variable, gradient: Tensor, rate: Tensor) -> Any:
+        update = ApplyCenteredRMSProp if self.centered else ApplyRMSProp
+        names = ("mg", "rms", "momentum") if self.centered else ("rms", "momentum")
+        return update(
+            *self._places(variable, *names),
+            gradient,
+            rate,
+            *_scalars(variable.dtype, self.decay, self.momentum, self.epsilon),
+            weight_decay=self._decay(variable),
+        )
+
+
+class AdamOptimizer(Optimizer):
+    """Means of gradients and of their squares, corrected for their start (Kingma and Ba, 2014).
+
+    m += (1 - beta1) (g - m); v += (1 - beta2) (g^2 - v);
+    w -= learning_rate * sqrt(1 - beta2^t) / (1 - beta1^t) * m / (sqrt(v) + epsilon).
+    beta1^t and beta2^t are scalars of the optimiser's own, `beta1_power` and `beta2_power`, moved on once
+    all variables are updated. A sparse gradient counts as zero in the other rows, as in TensorFlow.
+    """
+
+    def __init__(
+        self,
+        learning_rate: Rate = 0.001,
+        beta1: float = 0.9,
+        beta2: float = 0.999,
+        epsilon: Number = 1e-8,
+        weight_decay: float = 0.0,
+        name: str | None = None,
+    ):
+        super().__init__(learning_rate, weight_decay, name)
+        for which, beta in (("beta1", beta1), ("beta2", beta2)):
+            _fraction(which, beta)
+        self.beta1 = beta1
+        self.beta2 = beta2
+        self.epsilon = _positive("epsilon", epsilon)
+
+    def _create_slots(self, variables: Sequence[Variable]) -> None:
+        self._powers(variables)
+        for variable in variables:
+            self._slot(variable, "m")
+            self._slot(variable, "v")
+
+    def _powers(self, variables: Sequence[Variable]) -> list[tuple[Variable, float]]:
+        """beta1^t and beta2^t, each with its factor."""
+        betas = (("beta1_power", self.beta1), ("beta2_power", self.beta2))
+        return [(self._scalar(name, beta, variables), beta) for name, beta in betas]
+
+    def _apply(self, variable: Variable, gradient: Tensor, rate: Tensor) -> Any:
+        dtype = variable.dtype
+        powers = [power.value() for power, _ in self._powers([variable])]
+        return ApplyAdam(
+            *self._places(variable, "m", "v"),
+            gradient,
+            *(power if power.dtype == dtype else cast(power, dtype) for power in powers),
+            rate,
+            *_scalars(dtype, self.beta1, self.beta2, self.epsilon),
+            weight_decay=self._decay(variable),
+        )
+
+    def _finish(self, updates: Sequence[Any], variables: Sequence[Variable]) -> list[Any]:
+        with control_dependencies(updates):
+            return [power.assign(multiply(power.value(), beta)) for power, beta in self._powers(variables)]
+
+
+def _scalars(dtype: DType, *values: Number) -> list[Tensor]:
+    return [convert_to_tensor(value, dtype) for value in values]
+
+
+def _fraction(what: str, value: Number) -> Number:
+    if not isinstance(value, Tensor) and not 0 <= value < 1:
+        raise InvalidArgumentError(f"{what} must be in [0, 1), got {value}")
+    return value
+
+
+def _positive(what: str, value: Number) -> Number:
+    if not isinstance(value, Tensor) and not value > 0:
+        raise InvalidArgumentError(f"{what} must be positive, got {value}")
+    return value

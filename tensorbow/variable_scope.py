@@ -1,0 +1,195 @@
+"""`get_variable` and `variable_scope`: variables by name, shared where a program says so.
+
+The names are TensorFlow 1's: a variable is called after the variable scopes around it, and name scopes do
+not count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+from tensorbow import initializers
+from tensorbow.errors import InvalidArgumentError
+from tensorbow.graph import Graph, get_default_graph, name_scope
+from tensorbow.specs import DType, TensorShape, as_dtype, float32
+from tensorbow.variables import Variable
+
+_STORE = "_variable_store"  # the collection that holds a graph's one store
+
+
+class _AutoReuse:
+    """Says that variables are shared where they are there, and made where they are not."""
+
+    def __repr__(self) -> str:
+        return "AUTO_REUSE"
+
+
+AUTO_REUSE = _AutoReuse()
+
+
+@dataclass(frozen=True)
+class VariableScope:
+    """A prefix of names, and what `get_variable` takes where it is not told.
+
+    reuse: False makes variables, True finds those that are there, AUTO_REUSE does either.
+    """
+
+    name: str = ""
+    reuse: bool | _AutoReuse = False
+    initializer: Any = None
+    dtype: Any = float32
+
+    @property
+    def original_name_scope(self) -> str:
+        """The scope's name with a slash, or ''."""
+        return f"{self.name}/" if self.name else ""
+
+
+@dataclass
+class _Store:
+    """A graph's variables by name, and the scopes that are entered."""
+
+    variables: dict[str, Variable] = field(default_factory=dict)
+    scopes: list[VariableScope] = field(default_factory=lambda: [VariableScope()])
+    taken: dict[str, int] = field(default_factory=dict)  # how often a default name was wanted
+
+
+def _store(graph: Graph) -> _Store:
+    found = graph.get_collection(_STORE)
+    if not found:
+        graph.add_to_collection(_STORE, _Store())
+        found = graph.get_collection(_STORE)
+    store: _Store = found[0]
+    return store
+
+
+def get_variable_scope() -> VariableScope:
+    """The scope that `get_variable` is in now."""
+    return _store(get_default_graph()).scopes[-1]
+
+
+@contextmanager
+def variable_scope(
+    name_or_scope: str | VariableScope | None,
+    default_name: str | None = None,
+    values: Sequence[Any] | None = None,
+    initializer: Any = None,
+    reuse: bool | _AutoReuse | None = None,
+    dtype: Any = None,
+) -> Iterator[VariableScope]:
+    """Prefixes the names that `get_variable` gives, and those of ops made inside.
+
+    A scope that was yielded before is entered again under its whole name, not below the current one.
+    `default_name`, made unique, is used when the name is None. Inside a scope that reuses, all do.
+    Raises InvalidArgumentError when there is no name.
+    """
+    graph = get_default_graph()
+    store = _store(graph)
+    outer = store.scopes[-1]
+    if isinstance(name_or_scope, VariableScope):
+        inner, label = name_or_scope, name_or_scope.name.rpartition("/")[2] or None
+    else:
+        label = name_or_scope
+        if not label:
+            if not default_name:
+                raise InvalidArgumentError("variable_scope: give a name, or default_name with None")
+            label = _unused(store, f"{outer.original_name_scope}{default_name}").rpartition("/")[2]
+        inner = replace(outer, name=f"{outer.original_name_scope}{label}")
+    if initializer is not None:
+        inner = replace(inner, initializer=initializer)
+    if dtype is not None:
+        inner = replace(inner, dtype=as_dtype(dtype))
+    if reuse is not None or outer.reuse:
+        inner = replace(inner, reuse=outer.reuse or reuse or False)
+    store.scopes.append(inner)
+    try:
+        with name_scope(label):
+            yield inner
+    finally:
+        store.scopes.pop()
+
+
+def _unused(store: _Store, wanted: str) -> str:
+    """The default name itself the first time, then with a number; not one that has variables already."""
+    while True:
+        number = store.taken.get(wanted, 0)
+        store.taken[wanted] = number + 1
+        name = f"{wanted}_{number}" if number else wanted
+        if store.scopes[-1].reuse or not any(known.startswith(f"{name}/") for known in store.variables):
+            return name
+
+
+def get_variable(
+    name: str,
+    shape: Any = None,
+    dtype: Any = None,
+    initializer: Any = None,
+    trainable: bool = True,
+    collections: list[str] | None = None,
+    combine: str | None = None,
+    decayed: bool | None = None,
+) -> Variable:
+    """The variable of that name in the current scope: made, or found where the scope reuses.
+
+    initializer: a name, a function of shape and dtype, or a value; by default the scope's, else Glorot's
+    uniform one for floats and zeros for others. With a value no shape is needed.
+
+    Raises InvalidArgumentError for a variable that is there and must not be, that is not and must be, or
+    that has another shape or dtype than asked for.
+    """
+    store = _store(get_default_graph())
+    scope = store.scopes[-1]
+    full = f"{scope.original_name_scope}{name}"
+    found = store.variables.get(full)
+    if found is not None:
+        return _shared(found, scope, full, shape, dtype)
+    if scope.reuse is True:
+        raise InvalidArgumentError(
+            f"get_variable: there is no variable {full} to be shared; make it first, or reuse=tb.AUTO_REUSE"
+        )
+    chosen = scope.initializer if initializer is None else initializer
+    value = _initial_value(full, shape, as_dtype(dtype or scope.dtype), chosen)
+    with name_scope(None):
+        made = Variable(
+            value,
+            trainable,
+            full,
+            dtype=(dtype or scope.dtype) if callable(value) else dtype,
+            collections=collections,
+            combine=combine,
+            decayed=decayed,
+        )
+    store.variables[full] = made
+    return made
+
+
+def _shared(found: Variable, scope: VariableScope, full: str, shape: Any, dtype: Any) -> Variable:
+    if not scope.reuse:
+        raise InvalidArgumentError(
+            f"get_variable: variable {full} is there already (made at {found.op.source}); "
+            "use variable_scope(..., reuse=True) to share it"
+        )
+    asked = None if shape is None else TensorShape(shape)
+    if asked is not None and asked.dims != found.shape.dims:
+        raise InvalidArgumentError(f"get_variable: variable {full} has the shape {found.shape}, not {asked}")
+    if dtype is not None and as_dtype(dtype) != found.dtype:
+        raise InvalidArgumentError(
+            f"get_variable: variable {full} is {found.dtype.name}, not {as_dtype(dtype).name}"
+        )
+    return found
+
+
+def _initial_value(full: str, shape: Any, dtype: DType, chosen: Any) -> Callable[[], Any] | Any:
+    if chosen is None:
+        chosen = initializers.glorot_uniform() if dtype.is_floating else initializers.Zeros()
+    if isinstance(chosen, str) or callable(chosen):
+        if shape is None:
+            raise InvalidArgumentError(f"get_variable: {full} needs a shape")
+        return partial(initializers.get(chosen), TensorShape(shape), dtype)
+    if shape is not None:
+        raise InvalidArgumentError(f"get_variable: {full} starts from a value: give no shape beside it")
+    return chosen

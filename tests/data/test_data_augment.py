@@ -1,0 +1,97 @@
+"""Random crops and mirrored pictures: pure, as the key says, and right against a padded reference."""
+
+import numpy as np
+import pytest
+
+from tensorbow.data import BatchKey, BatchOrder, CropAndFlip, Dataset, Prefetcher
+from tensorbow.errors import InvalidArgumentError
+
+IMAGES = np.random.default_rng(0).integers(1, 256, (60, 9, 7, 2), np.uint8)
+LABELS = np.arange(60, dtype=np.int64) % 6
+DATA = Dataset("made", IMAGES, LABELS, 6, 0.5, 0.25, CropAndFlip(3))
+PLAIN = Dataset("made", IMAGES, LABELS, 6, 0.5, 0.25)
+
+
+def test_against_padding_and_cropping():
+    augmentation, key = CropAndFlip(3), BatchKey(5, 1, 2)
+    result = IMAGES.copy()
+    augmentation(result, key)
+    moves, mirrored = augmentation.draw(len(IMAGES), key)
+    padded = np.pad(IMAGES, ((0, 0), (3, 3), (3, 3), (0, 0)))
+    for n, ((down, right), mirror) in enumerate(zip(moves, mirrored, strict=True)):
+        source = padded[n, :, ::-1] if mirror else padded[n]
+        expected = source[3 - down : 3 - down + 9, 3 - right : 3 - right + 7]
+        np.testing.assert_array_equal(result[n], expected)
+
+
+def test_all_moves_come_equally_often():
+    moves, mirrored = CropAndFlip(4).draw(90_000, BatchKey(1, 2, 3))
+    counts = np.bincount((moves + 4) @ [9, 1], minlength=81)
+    assert moves.min() == -4
+    assert moves.max() == 4
+    assert abs(counts - 90_000 / 81).max() < 5 * np.sqrt(90_000 / 81)
+    assert mirrored.mean() == pytest.approx(0.5, abs=0.01)
+
+
+def test_a_pure_function_of_the_key():
+    def draw(*key):
+        moves, mirrored = CropAndFlip().draw(20, BatchKey(*key))
+        return moves.tolist(), mirrored.tolist()
+
+    assert draw(1, 2, 3) == draw(1, 2, 3)
+    others = [draw(*key) for key in ((1, 2, 3), (2, 2, 3), (1, 3, 3), (1, 2, 4))]
+    assert all(a != b for i, a in enumerate(others) for b in others[:i])
+
+
+def test_fill_augments_only_with_a_key():
+    rows = np.arange(10)
+    plain, _ = PLAIN.batch(rows)
+    np.testing.assert_array_equal(DATA.batch(rows)[0], plain)
+    images, labels = np.empty((10, 9, 7, 2), np.float32), np.empty(10, np.int64)
+    DATA.fill(rows, images, labels, key=BatchKey(0, 0, 0))
+    assert not np.array_equal(images, plain)
+    PLAIN.fill(rows, images, labels, key=BatchKey(0, 0, 0))
+    np.testing.assert_array_equal(images, plain)
+    np.testing.assert_array_equal(DATA.images, IMAGES)
+
+
+def collected(replicas, depth, rounds, start=(0, 0)):
+    order = BatchOrder(60, 5, seed=9)
+    found = {}
+    with Prefetcher(DATA, order, replicas, depth, start=start, max_rounds=rounds) as prefetcher:
+        for _ in range(rounds):
+            for replica in range(replicas):
+                batch = prefetcher.take(replica)
+                found[batch.epoch, batch.number] = batch.images.copy()
+                prefetcher.release(batch)
+    return found
+
+
+def test_a_batch_is_the_same_whoever_gets_it_and_when():
+    one, three = collected(1, 1, 24), collected(3, 2, 8)
+    resumed = collected(2, 3, 6, start=(1, 0))
+    assert one.keys() == three.keys()
+    for key in one:
+        np.testing.assert_array_equal(one[key], three[key])
+    for key in resumed:
+        np.testing.assert_array_equal(resumed[key], one[key])
+    assert not np.array_equal(one[0, 0], one[1, 0])
+
+
+def test_no_padding_only_mirrors():
+    images = IMAGES.copy()
+    CropAndFlip(0)(images, BatchKey(0, 0, 0))
+    for picture, source in zip(images, IMAGES, strict=True):
+        assert np.array_equal(picture, source) or np.array_equal(picture, source[:, ::-1])
+
+
+def test_pictures_smaller_than_the_move():
+    images = np.ones((50, 2, 2, 1), np.uint8)
+    CropAndFlip(4)(images, BatchKey(0, 0, 0))
+    assert set(images.sum((1, 2, 3)).tolist()) <= {0, 1, 2, 4}
+
+
+@pytest.mark.parametrize("padding", [-1, 1.5, True])
+def test_paddings_that_are_none(padding):
+    with pytest.raises(InvalidArgumentError, match="expected a padding of at least 0 pixels"):
+        CropAndFlip(padding)

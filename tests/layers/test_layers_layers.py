@@ -1,0 +1,184 @@
+"""Layers: shapes, names, sharing; batch normalisation's moving averages, in sessions and in replicas."""
+
+import numpy as np
+import pytest
+
+import tensorbow as tb
+from scheduler import ReadyBatch
+from tensorbow.errors import InvalidArgumentError
+
+RANDOM = np.random.default_rng(2)
+
+
+class Given:
+    """Batches [round, replica, ...] that are all there at once."""
+
+    def __init__(self, feeds):
+        self.feeds = feeds
+
+    def open(self, start, stop, on_ready, on_error):
+        for round in range(start, stop):
+            for replica, feed in enumerate(self.feeds[round]):
+                on_ready(ReadyBatch(replica, round, (feed,), lambda: None))
+        return self
+
+    def close(self):
+        """Nothing to end."""
+
+
+@pytest.fixture(autouse=True)
+def session():
+    with tb.Graph().as_default(), tb.Session() as session:
+        yield session
+
+
+def test_dense(session):
+    x = RANDOM.normal(size=(5, 3))
+    y = tb.layers.dense(tb.constant(x), 4, tb.nn.relu, bias_initializer=tb.initializers.constant(0.5))
+    plain = tb.layers.dense(tb.constant(x), 2, use_bias=False, kernel_initializer="ones", name="plain")
+    assert [v.name for v in tb.trainable_variables()] == ["dense/kernel:0", "dense/bias:0", "plain/kernel:0"]
+    session.run(tb.global_variables_initializer())
+    kernel = session.run(tb.global_variables()[0])
+    np.testing.assert_allclose(session.run(y), np.maximum(x @ kernel + 0.5, 0))
+    np.testing.assert_allclose(session.run(plain), np.repeat(x.sum(1, keepdims=True), 2, 1))
+    assert tb.layers.dense(tb.placeholder(tb.float32, [None, 7, 3]), 2).shape == [None, 7, 2]
+
+
+def test_layers_share_by_name(session):
+    x = tb.placeholder(tb.float32, [None, 3])
+    tb.layers.dense(x, 4, name="one")
+    tb.layers.dense(x, 4, name="one", reuse=True)
+    assert len(tb.trainable_variables()) == 2
+    with pytest.raises(InvalidArgumentError, match="one/kernel is there already"):
+        tb.layers.dense(x, 4, name="one")
+    tb.layers.dense(x, 4)
+    tb.layers.dense(x, 4)
+    assert [v.op.name for v in tb.trainable_variables()][2::2] == ["dense/kernel", "dense_1/kernel"]
+
+
+@pytest.mark.parametrize("data_format", ["channels_last", "channels_first"])
+def test_conv2d(session, data_format):
+    x = RANDOM.normal(size=(2, 9, 8, 3))
+    given = x if data_format == "channels_last" else x.transpose(0, 3, 1, 2)
+    y = tb.layers.conv2d(tb.constant(given), 5, (3, 2), 2, "same", data_format, bias_initializer="ones")
+    kernel = tb.trainable_variables()[0]
+    assert kernel.shape == [3, 2, 3, 5]
+    session.run(tb.global_variables_initializer())
+    expected = session.run(tb.nn.conv2d(tb.constant(x), kernel, 2, "SAME")) + 1
+    result = session.run(y)
+    np.testing.assert_allclose(
+        result if data_format == "channels_last" else result.transpose(0, 2, 3, 1), expected
+    )
+
+
+def test_flatten():
+    assert tb.layers.flatten(tb.placeholder(tb.float32, [None, 3, 4])).shape == [None, 12]
+
+
+def normalized(x, training, **more):
+    y = tb.layers.batch_normalization(x, training=training, name="norm", **more)
+    return y, tb.group(*tb.get_collection(tb.GraphKeys.UPDATE_OPS))
+
+
+def test_moving_averages_follow_the_batches(session):
+    x = tb.placeholder(tb.float64, [None, 4, 3])
+    y, update = normalized(x, True, momentum=0.75, epsilon=1e-3)
+    z, _ = normalized(x, False, epsilon=1e-3, reuse=True)
+    session.run(tb.global_variables_initializer())
+    mean, variance = np.zeros(3), np.ones(3)
+    for seed in range(4):
+        batch = np.random.default_rng(seed).normal(2, 3, (6, 4, 3))
+        result, _ = session.run([y, update], {x: batch})
+        flat = batch.reshape(-1, 3)
+        expected = (batch - flat.mean(0)) / np.sqrt(flat.var(0) + 1e-3)
+        np.testing.assert_allclose(result, expected, rtol=1e-9, atol=1e-12)
+        mean = 0.75 * mean + 0.25 * flat.mean(0)
+        variance = 0.75 * variance + 0.25 * flat.var(0, ddof=1)
+    found = {v.op.name: session.run(v) for v in tb.global_variables()}
+    np.testing.assert_allclose(found["norm/moving_mean"], mean)
+    np.testing.assert_allclose(found["norm/moving_variance"], variance)
+    batch = RANDOM.normal(size=(2, 4, 3))
+    evaluated = (batch - mean) / np.sqrt(variance + 1e-3)
+    np.testing.assert_allclose(session.run(z, {x: batch}), evaluated, rtol=1e-9)
+
+
+def test_what_it_declares():
+    normalized(tb.placeholder(tb.float32, [None, 3]), True)
+    attrs = {v.op.name: v.op.attrs for v in tb.global_variables()}
+    assert list(attrs) == ["norm/gamma", "norm/beta", "norm/moving_mean", "norm/moving_variance"]
+    assert [a["role"] for a in attrs.values()] == ["weights", "weights", "statistics", "statistics"]
+    assert [a["combine"] for a in attrs.values()] == ["sma", "sma", "mean", "mean"]
+    assert not any(a["decayed"] for a in attrs.values())
+    assert len(tb.get_collection(tb.GraphKeys.UPDATE_OPS)) == 2
+
+
+def test_nchw_and_missing_scale(session):
+    x = RANDOM.normal(size=(2, 3, 4, 5))
+    y, _ = normalized(tb.constant(x), True, axis=1, center=False, scale=False)
+    assert [v.op.name for v in tb.trainable_variables()] == []
+    session.run(tb.global_variables_initializer())
+    mean, variance = x.mean((0, 2, 3), keepdims=True), x.var((0, 2, 3), keepdims=True)
+    np.testing.assert_allclose(session.run(y), (x - mean) / np.sqrt(variance + 1e-3))
+
+
+def test_updates_run_with_a_training_step_the_way_tensorflow_wants_it(session):
+    x = tb.placeholder(tb.float32, [None, 3])
+    y, _ = normalized(x, True, momentum=0.5)
+    loss = tb.reduce_mean(tb.square(y))
+    with tb.control_dependencies(tb.get_collection(tb.GraphKeys.UPDATE_OPS)):
+        train = tb.train.GradientDescentOptimizer(0.1).minimize(loss)
+    session.run(tb.global_variables_initializer())
+    session.run(train, {x: np.ones((4, 3)) * [1, 2, 3]})
+    mean = next(v for v in tb.global_variables() if v.op.name == "norm/moving_mean")
+    assert session.run(mean).tolist() == [0.5, 1.0, 1.5]
+
+
+@pytest.mark.parametrize("sync", ["sma", "ssgd", "none"])
+def test_replicas_have_statistics_of_their_own_and_z_their_mean(sync):
+    x = tb.placeholder(tb.float32, [None, 3], name="x")
+    y, updates = normalized(x, True, momentum=0.5)
+    loss = tb.reduce_mean(tb.square(tb.layers.dense(y, 2)))
+    update = tb.group(tb.train.MomentumOptimizer(0.1, 0.9).minimize(loss), updates)
+    program = tb.StepProgram((x,), loss, update)
+    feeds = RANDOM.normal(size=(2, 3, 8, 3)).astype(np.float32)  # [round, replica, ...]
+    options = tb.Synchronisation(sync)
+    with tb.LearningEngine(program, 8, replicas_per_device=3, synchronisation=options) as engine:
+        engine.initialize()
+        engine.run(Given(feeds).open, 0, 2)
+        each = [engine.learners.replica_values(i)["norm/moving_mean"] for i in range(3)]
+        central = engine.central_values()["norm/moving_mean"]
+    for replica in range(3):
+        mean = np.zeros(3)
+        for round in range(2):
+            mean = 0.5 * mean + 0.5 * feeds[round, replica].mean(0)
+        np.testing.assert_allclose(each[replica], mean, rtol=1e-5, atol=1e-6)
+    expected = each[0] if sync == "none" else np.mean(each, 0)
+    np.testing.assert_allclose(central, expected, rtol=1e-6)
+
+
+def test_a_bad_loss_leaves_the_statistics(session):
+    x = tb.placeholder(tb.float32, [None, 3], name="x")
+    y, updates = normalized(x, True)
+    loss = tb.reduce_mean(tb.square(tb.layers.dense(y, 2)))
+    update = tb.group(tb.train.MomentumOptimizer(0.1, 0.9).minimize(loss), updates)
+    program = tb.StepProgram((x,), loss, update)
+    feeds = np.full((1, 1, 8, 3), np.nan, np.float32)
+    with tb.LearningEngine(program, 8, replicas_per_device=1, on_nan="skip") as engine:
+        engine.initialize()
+        engine.run(Given(feeds).open, 0, 1)
+        assert engine.skipped_updates == 1
+        values = engine.central_values()
+    assert not values["norm/moving_mean"].any()
+    assert (values["norm/moving_variance"] == 1).all()
+
+
+def test_misuse():
+    x = tb.placeholder(tb.float32, [None, 4, 3])
+    with pytest.raises(InvalidArgumentError, match="training must be True or False"):
+        tb.layers.batch_normalization(x, training=tb.constant(True))
+    with pytest.raises(InvalidArgumentError, match="axis must be the last one"):
+        tb.layers.batch_normalization(x, axis=1)
+    with pytest.raises(InvalidArgumentError, match="must be known; use set_shape"):
+        tb.layers.dense(tb.placeholder(tb.float32, [4, None]), 3)
+    with pytest.raises(InvalidArgumentError, match="data_format must be channels_last or channels_first"):
+        tb.layers.conv2d(tb.placeholder(tb.float32, [1, 4, 4, 3]), 3, 3, data_format="NHWC")

@@ -1,0 +1,126 @@
+"""Samples of the updates of Adagrad, Adadelta, RMSProp and Adam, dense and by rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tensorbow.graph import OpDef
+from tensorbow.ops.adaptive_updates import (
+    ApplyAdadelta,
+    ApplyAdagrad,
+    ApplyAdam,
+    ApplyCenteredRMSProp,
+    ApplyRMSProp,
+)
+from tensorbow.ops.sparse_updates import SparseApplyAdagrad
+from tensorbow.specs import Array
+from tests.ops_contract.sample import Sample, integers, normal, uniform, vector
+
+SIZES = {"": (3, 5), "empty": (0, 5), "large": (256, 513)}
+DECAY = np.float32(0.01)
+Formula = Callable[..., tuple[Array, ...]]
+
+
+def _adagrad(w: Array, a: Array, g: Array, rate: Array) -> tuple[Array, ...]:
+    a = a + g**2
+    return w - rate * g / a**0.5, a
+
+
+def _adadelta(w: Array, a: Array, u: Array, g: Array, rate: Array, rho: Array, e: Array) -> tuple[Array, ...]:
+    a = rho * a + (1 - rho) * g**2
+    d = g * ((u + e) / (a + e)) ** 0.5
+    return w - rate * d, a, rho * u + (1 - rho) * d**2
+
+
+def _rms_prop(w: Array, s: Array, v: Array, g: Array, *scalars: Array) -> tuple[Array, ...]:
+    rate, rho, momentum, e = scalars
+    s = rho * s + (1 - rho) * g**2
+    v = momentum * v + rate * g / (s + e) ** 0.5
+    return w - v, s, v
+
+
+def _centered(w: Array, m: Array, s: Array, v: Array, g: Array, *scalars: Array) -> tuple[Array, ...]:
+    rate, rho, momentum, e = scalars
+    m = rho * m + (1 - rho) * g
+    s = rho * s + (1 - rho) * g**2
+    v = momentum * v + rate * g / (s - m**2 + e) ** 0.5
+    return w - v, m, s, v
+
+
+def _adam(w: Array, m: Array, v: Array, g: Array, *scalars: Array) -> tuple[Array, ...]:
+    power1, power2, rate, beta1, beta2, e = scalars
+    m = beta1 * m + (1 - beta1) * g
+    v = beta2 * v + (1 - beta2) * g**2
+    return w - rate * (1 - power2) ** 0.5 / (1 - power1) * m / (v**0.5 + e), m, v
+
+
+def _sample(op: OpDef, formula: Formula, slots: int, scalars: tuple[float, ...], **more: Any) -> list[Sample]:
+    """Slots of squares come last but for velocities: all are positive here."""
+
+    def after(*inputs: Array, decay: float) -> tuple[Array, ...]:
+        wide = [array.astype(np.float64) for array in inputs]
+        wide[slots + 1] = wide[slots + 1] + decay * wide[0]
+        return formula(*wide)
+
+    made = []
+    for label, shape, decay in [
+        *((label, shape, 0.0) for label, shape in SIZES.items()),
+        ("decay", (3, 5), 0.01),
+    ]:
+        arrays = [
+            normal(*shape),
+            *(uniform(*shape, low=2.0, high=3.0, seed=1 + i) for i in range(slots)),
+            normal(*shape, seed=9),
+        ]
+        made.append(
+            Sample(
+                op,
+                (*arrays, *(np.asarray(scalar, np.float32) for scalar in scalars)),
+                lambda *inputs, decay=decay: after(*inputs, decay=decay)[0],
+                {"weight_decay": decay},
+                label=label,
+                contiguous=(slots + 1,),
+                written=lambda *inputs, decay=decay: after(*inputs, decay=decay),
+                rtol=1e-4,
+                atol=1e-5,
+                **more,
+            )
+        )
+    return made
+
+
+def _rows(variable: Array, indices: Array, **more: Any) -> Sample:
+    def after(w: Array, a: Array, g: Array, rate: Array, indices: Array) -> tuple[Array, ...]:
+        w, a = w.astype(np.float64), a.astype(np.float64)
+        for row, index in zip(g, indices.tolist(), strict=True):
+            if index >= 0:
+                w[index], a[index] = _adagrad(w[index], a[index], row, rate)
+        return w, a
+
+    shape = variable.shape
+    gradient = normal(len(indices), *shape[1:], seed=2)
+    return Sample(
+        SparseApplyAdagrad,
+        (variable, uniform(*shape, seed=1), gradient, np.asarray(0.1, np.float32), indices),
+        lambda *inputs: after(*inputs)[0],
+        written=after,
+        rtol=1e-4,
+        atol=1e-5,
+        **more,
+    )
+
+
+SAMPLES = [
+    *_sample(ApplyAdagrad, _adagrad, 1, (0.1,)),
+    *_sample(ApplyAdadelta, _adadelta, 2, (0.1, 0.75, 1e-3)),
+    *_sample(ApplyRMSProp, _rms_prop, 2, (0.1, 0.75, 0.5, 1e-3)),
+    *_sample(ApplyCenteredRMSProp, _centered, 3, (0.1, 0.75, 0.5, 9.0)),
+    *_sample(ApplyAdam, _adam, 2, (0.75, 0.5, 0.1, 0.75, 0.875, 1e-3)),
+    _rows(normal(6, 3), vector(1, 4, 5)),
+    _rows(normal(6), vector(-1, -1), label="nothing left"),
+    _rows(normal(5, 3), integers(0), label="empty"),
+    _rows(normal(600, 300), np.arange(0, 600, 2), label="large"),
+]

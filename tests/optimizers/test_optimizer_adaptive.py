@@ -1,0 +1,214 @@
+"""Adagrad, Adadelta, RMSProp and Adam over many steps against NumPy, in TensorFlow 1's formulas."""
+
+from typing import ClassVar
+
+import numpy as np
+import pytest
+
+import tensorbow as tb
+from tensorbow.errors import InvalidArgumentError
+
+RANDOM = np.random.default_rng(5)
+W, B = RANDOM.normal(size=(3, 2)), RANDOM.normal(size=2)
+X, Y = RANDOM.normal(size=(7, 3)), RANDOM.normal(size=(7, 2))
+STEPS = 7
+
+
+@pytest.fixture(autouse=True)
+def session():
+    with tb.Graph().as_default(), tb.Session() as session:
+        yield session
+
+
+class Regression:
+    """Least squares: a decayed matrix and a bias that is not decayed."""
+
+    def __init__(self, dtype="float64"):
+        self.w = tb.Variable(W.astype(dtype), name="w")
+        self.b = tb.Variable(B.astype(dtype), name="b")
+        error = tb.matmul(tb.constant(X.astype(dtype)), self.w) + self.b - Y.astype(dtype)
+        self.loss = tb.reduce_mean(tb.square(error))
+
+    @staticmethod
+    def gradients(w, b):
+        error = (X @ w + b - Y) * 2 / Y.size
+        return X.T @ error, error.sum(0)
+
+
+class Adagrad:
+    slots: ClassVar = {"Adagrad": 0.1}
+
+    def make(self, **more):
+        return tb.train.AdagradOptimizer(0.3, **more)
+
+    def update(self, w, g, s, step):
+        s["Adagrad"] = s["Adagrad"] + g**2
+        return w - 0.3 * g / np.sqrt(s["Adagrad"])
+
+
+class Adadelta:
+    slots: ClassVar = {"accum": 0.0, "accum_update": 0.0}
+
+    def make(self, **more):
+        return tb.train.AdadeltaOptimizer(0.5, rho=0.9, epsilon=1e-4, **more)
+
+    def update(self, w, g, s, step):
+        s["accum"] = 0.9 * s["accum"] + 0.1 * g**2
+        d = np.sqrt(s["accum_update"] + 1e-4) / np.sqrt(s["accum"] + 1e-4) * g
+        s["accum_update"] = 0.9 * s["accum_update"] + 0.1 * d**2
+        return w - 0.5 * d
+
+
+class RMSProp:
+    slots: ClassVar = {"rms": 1.0, "momentum": 0.0}
+
+    def make(self, **more):
+        return tb.train.RMSPropOptimizer(0.1, decay=0.8, momentum=0.7, epsilon=1e-3, **more)
+
+    def update(self, w, g, s, step):
+        s["rms"] = 0.8 * s["rms"] + 0.2 * g**2
+        s["momentum"] = 0.7 * s["momentum"] + 0.1 * g / np.sqrt(s["rms"] + 1e-3)
+        return w - s["momentum"]
+
+
+class Centered:
+    slots: ClassVar = {"mg": 0.0, "rms": 1.0, "momentum": 0.0}
+
+    def make(self, **more):
+        return tb.train.RMSPropOptimizer(0.1, decay=0.8, momentum=0.7, epsilon=1e-3, centered=True, **more)
+
+    def update(self, w, g, s, step):
+        s["mg"] = 0.8 * s["mg"] + 0.2 * g
+        s["rms"] = 0.8 * s["rms"] + 0.2 * g**2
+        s["momentum"] = 0.7 * s["momentum"] + 0.1 * g / np.sqrt(s["rms"] - s["mg"] ** 2 + 1e-3)
+        return w - s["momentum"]
+
+
+class Adam:
+    slots: ClassVar = {"m": 0.0, "v": 0.0}
+
+    def make(self, **more):
+        return tb.train.AdamOptimizer(0.1, beta1=0.8, beta2=0.9, epsilon=1e-3, **more)
+
+    def update(self, w, g, s, step):
+        s["m"] = 0.8 * s["m"] + 0.2 * g
+        s["v"] = 0.9 * s["v"] + 0.1 * g**2
+        rate = 0.1 * np.sqrt(1 - 0.9 ** (step + 1)) / (1 - 0.8 ** (step + 1))
+        return w - rate * s["m"] / (np.sqrt(s["v"]) + 1e-3)
+
+
+KINDS = [Adagrad, Adadelta, RMSProp, Centered, Adam]
+
+
+def reference(kind, decay=0.0):
+    values = [W.copy(), B.copy()]
+    slots = [{name: np.full_like(v, start) for name, start in kind.slots.items()} for v in values]
+    for step in range(STEPS):
+        by_w, by_b = Regression.gradients(*values)
+        gradients = by_w + decay * values[0], by_b
+        pairs = zip(values, gradients, slots, strict=True)
+        values = [kind().update(v, g, s, step) for v, g, s in pairs]
+    return values, slots
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.1])
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+def test_many_steps(session, kind, decay):
+    model = Regression()
+    optimizer = kind().make(weight_decay=decay)
+    update = optimizer.minimize(model.loss)
+    session.run(tb.global_variables_initializer())
+    for _ in range(STEPS):
+        session.run(update)
+    values, slots = reference(kind, decay)
+    assert optimizer.get_slot_names() == sorted(kind.slots)
+    for variable, expected, owned in zip((model.w, model.b), values, slots, strict=True):
+        np.testing.assert_allclose(session.run(variable), expected, rtol=1e-9)
+        for name in kind.slots:
+            got = session.run(optimizer.get_slot(variable, name))
+            np.testing.assert_allclose(got, owned[name], rtol=1e-9, atol=1e-15)
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+def test_in_single_precision(session, kind):
+    model = Regression("float32")
+    update = kind().make().minimize(model.loss)
+    session.run(tb.global_variables_initializer())
+    for _ in range(STEPS):
+        session.run(update)
+    np.testing.assert_allclose(session.run(model.w), reference(kind)[0][0], rtol=1e-4, atol=1e-5)
+
+
+def test_adam_has_one_pair_of_powers_moved_on_after_all_updates(session):
+    model = Regression()
+    optimizer = tb.train.AdamOptimizer(0.1, beta1=0.5, beta2=0.75)
+    update = optimizer.minimize(model.loss)
+    names = [v.op.name for v in optimizer.variables()]
+    assert names == ["w/m", "w/v", "b/m", "b/v", "beta1_power", "beta2_power"]
+    session.run(tb.global_variables_initializer())
+    for _ in range(3):
+        session.run(update)
+    powers = {v.op.name: session.run(v) for v in optimizer.variables()}
+    assert powers["beta1_power"] == 0.5**4
+    assert powers["beta2_power"] == 0.75**4
+
+
+def test_two_adams_and_two_dtypes(session):
+    a = tb.Variable(np.ones(3, np.float32), name="a")
+    b = tb.Variable(np.ones(3, np.float64), name="b")
+    loss = tb.cast(tb.reduce_sum(a * a), tb.float64) + tb.reduce_sum(b * b)
+    first = tb.train.AdamOptimizer(0.1).minimize(loss)
+    second = tb.train.AdamOptimizer(0.1).minimize(loss, var_list=[b])
+    session.run(tb.global_variables_initializer())
+    session.run(first)
+    np.testing.assert_allclose(session.run(a), np.full(3, 0.9), rtol=1e-5)
+    session.run(second)
+    np.testing.assert_allclose(session.run(b), np.full(3, 0.8), rtol=1e-3)
+
+
+def embedding_loss(table):
+    rows = tb.gather(table, tb.constant([1, 4, 1]))
+    return tb.reduce_sum(rows * tb.constant([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]], tb.float64))
+
+
+def test_adagrad_touches_the_rows_of_a_sparse_gradient_only(session):
+    table = tb.Variable(np.arange(12.0).reshape(6, 2), name="table", decayed=False)
+    optimizer = tb.train.AdagradOptimizer(0.5, initial_accumulator_value=0.25)
+    update = optimizer.minimize(embedding_loss(table))
+    assert any(op.type == "SparseApplyAdagrad" for op in table.graph.get_operations())
+    session.run(tb.global_variables_initializer())
+    session.run(update)
+    session.run(update)
+    expected, accumulator = np.arange(12.0).reshape(6, 2), np.full((6, 2), 0.25)
+    gradient = np.zeros((6, 2))
+    gradient[1], gradient[4] = (6, 8), (3, 4)
+    for _ in range(2):
+        accumulator += gradient**2
+        expected -= 0.5 * gradient / np.sqrt(accumulator)
+    np.testing.assert_allclose(session.run(table), expected)
+    np.testing.assert_allclose(session.run(optimizer.get_slot(table, "Adagrad")), accumulator)
+
+
+def test_adam_counts_rows_without_gradient_as_zero(session):
+    table = tb.Variable(np.zeros((6, 2)), name="table", decayed=False)
+    update = tb.train.AdamOptimizer(0.1, epsilon=1e-12).minimize(embedding_loss(table))
+    session.run(tb.global_variables_initializer())
+    session.run(update)
+    expected = np.zeros((6, 2))
+    expected[[1, 4]] = -0.1
+    np.testing.assert_allclose(session.run(table), expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: tb.train.AdamOptimizer(beta1=1.0), r"beta1 must be in \[0, 1\), got 1.0"),
+        (lambda: tb.train.AdamOptimizer(epsilon=0.0), "epsilon must be positive"),
+        (lambda: tb.train.AdagradOptimizer(0.1, 0.0), "initial_accumulator_value must be positive"),
+        (lambda: tb.train.RMSPropOptimizer(0.1, decay=-1.0), "decay must be in"),
+        (lambda: tb.train.AdadeltaOptimizer(rho=float("nan")), "rho must be in"),
+    ],
+)
+def test_options_out_of_range(make, words):
+    with pytest.raises(InvalidArgumentError, match=words):
+        make()
