@@ -6,7 +6,7 @@ mode without reuse to compare it with; `plan_slab` packs the buffers of a planne
 
 from allocators.allocator import Allocator
 from allocators.best_fit import BestFitAllocator
-from allocators.deferral import Event
+from allocators.deferral import Completion
 from allocators.driver import DriverAllocator
 from allocators.errors import (
     AllocatorError,
@@ -31,8 +31,8 @@ __all__ = [
     "BestFitAllocator",
     "BoundedMemorySource",
     "ChunkRecord",
+    "Completion",
     "DriverAllocator",
-    "Event",
     "Holder",
     "InvalidFree",
     "InvariantViolation",

@@ -9,14 +9,14 @@ from contextlib import ExitStack
 from itertools import count
 from typing import TypeAlias
 
-from allocators.deferral import Event, Guard, WaitingFrees
+from allocators.deferral import Completion, Guard, WaitingFrees
 from allocators.errors import AllocatorError, InvalidFree, InvariantViolation, OutOfMemory
 from allocators.granule import format_nbytes, round_down, round_up
-from allocators.regions import Allocation, Chunk, Region, RegionTable
+from allocators.regions import Allocation, Chunk, PoolRegion, RegionTable
 from allocators.reports import ChunkRecord, Holder, Statistics, holders, render_map
 from allocators.source import BoundedMemorySource, MemorySource
 
-_Free: TypeAlias = "tuple[Allocation | int, Event | None]"
+_Free: TypeAlias = "tuple[Allocation | int, Completion | None]"
 
 _allocation_ids = count(1)
 
@@ -130,7 +130,7 @@ class Allocator(ABC):
             self._live[chunk.address] = chunk
             return block
 
-    def free(self, block: Allocation | int | None, *, after: Event | None = None) -> None:
+    def free(self, block: Allocation | int | None, *, after: Completion | None = None) -> None:
         """Take back a block, given as its allocation or its address; None, the block of 0 bytes, is ignored.
 
         With `after`, an event on another stream that still uses the block, the memory is handed out again
@@ -195,11 +195,6 @@ class Allocator(ABC):
         with self._guard:
             return self._statistics()
 
-    def reset_peak(self) -> None:
-        """Let `peak_nbytes` start again from what is in use now."""
-        with self._guard:
-            self._peak_nbytes = self._in_use_nbytes
-
     def memory_map(self) -> list[ChunkRecord]:
         """Every chunk held, by address."""
         with self._guard:
@@ -252,7 +247,7 @@ class Allocator(ABC):
         limit = self.limit_nbytes
         return None if limit is None else max(0, round_down(limit - self._regions.nbytes))
 
-    def _reserve(self, nbytes: int, refusals: list[MemoryError]) -> Region | None:
+    def _reserve(self, nbytes: int, refusals: list[MemoryError]) -> PoolRegion | None:
         """A new region from the source, or None and its refusal noted."""
         try:
             address = self._source.allocate(nbytes)
@@ -261,13 +256,13 @@ class Allocator(ABC):
             return None
         return self._regions.add(operator.index(address), nbytes)
 
-    def _return_to_source(self, regions: list[Region]) -> None:
+    def _return_to_source(self, regions: list[PoolRegion]) -> None:
         """Give regions back; if the source fails on one, the others still go back before its error leaves."""
         with ExitStack() as stack:
             for region in reversed(regions):
                 stack.callback(self._source.free, region.address, region.nbytes)
 
-    def _free(self, target: Allocation | int, after: Event | None) -> None:
+    def _free(self, target: Allocation | int, after: Completion | None) -> None:
         address = target.address if isinstance(target, Allocation) else target
         discarded = self._discarded.get(address)
         if discarded is not None and (not isinstance(target, Allocation) or target.id == discarded):

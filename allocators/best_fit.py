@@ -6,7 +6,7 @@ from allocators.allocator import Allocator
 from allocators.bins import FreeBins
 from allocators.errors import InvariantViolation
 from allocators.granule import GRANULE_NBYTES, MIB, round_down, round_up
-from allocators.regions import Chunk, Region
+from allocators.regions import Chunk, PoolRegion
 from allocators.source import MemorySource
 
 FIRST_REGION_NBYTES = 2 * MIB
@@ -143,7 +143,7 @@ class BestFitAllocator(Allocator):
         return True
 
     def _return_free_regions(self) -> int:
-        idle: list[Region] = [region for region in self._regions if region.wholly_free]
+        idle: list[PoolRegion] = [region for region in self._regions if region.wholly_free]
         for region in idle:
             self._take_out(region.first)
             self._regions.remove(region)

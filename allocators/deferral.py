@@ -14,7 +14,7 @@ from allocators.regions import Chunk
 Item = TypeVar("Item")
 
 
-class Event(Protocol):
+class Completion(Protocol):
     """A point in a stream's work that is passed once. Immutable and one-shot: once done, done for ever."""
 
     def done(self) -> bool:
@@ -28,12 +28,12 @@ class WaitingFrees:
     __slots__ = ("_by_event",)
 
     def __init__(self) -> None:
-        self._by_event: dict[int, tuple[Event, list[Chunk]]] = {}
+        self._by_event: dict[int, tuple[Completion, list[Chunk]]] = {}
 
     def __bool__(self) -> bool:
         return bool(self._by_event)
 
-    def add(self, event: Event, chunk: Chunk) -> None:
+    def add(self, event: Completion, chunk: Chunk) -> None:
         """Hold `chunk` back until `event` is done. The event is kept alive, so its identity is its key."""
         self._by_event.setdefault(id(event), (event, []))[1].append(chunk)
 

@@ -34,7 +34,7 @@ class Chunk:
 
     __slots__ = ("address", "allocation", "following", "nbytes", "previous", "region", "waiting")
 
-    def __init__(self, region: Region, address: int, nbytes: int) -> None:
+    def __init__(self, region: PoolRegion, address: int, nbytes: int) -> None:
         self.region = region
         self.address = address
         self.nbytes = nbytes
@@ -71,7 +71,7 @@ class Chunk:
             self.following.previous = self
 
 
-class Region:
+class PoolRegion:
     """A span of memory from the source, at first one free chunk. Chunks never cross its borders."""
 
     __slots__ = ("address", "first", "nbytes")
@@ -130,17 +130,17 @@ class RegionTable:
 
     def __init__(self) -> None:
         self._addresses: list[int] = []
-        self._regions: list[Region] = []
+        self._regions: list[PoolRegion] = []
         self.nbytes = 0
         """Sum of the sizes of all regions."""
 
     def __len__(self) -> int:
         return len(self._regions)
 
-    def __iter__(self) -> Iterator[Region]:
+    def __iter__(self) -> Iterator[PoolRegion]:
         return iter(self._regions)
 
-    def add(self, address: int, nbytes: int) -> Region:
+    def add(self, address: int, nbytes: int) -> PoolRegion:
         """Enter a new region. Raises `SourceFault` when it is null, misaligned, or overlaps one known."""
         if address <= 0 or address % GRANULE_NBYTES:
             raise SourceFault(f"the source gave {address:#x}: expected an address above 0, aligned to 256")
@@ -151,13 +151,13 @@ class RegionTable:
             after is not None and address + nbytes > after.address
         ):
             raise SourceFault(f"the source gave {nbytes} bytes at {address:#x}, which it has given already")
-        region = Region(address, nbytes)
+        region = PoolRegion(address, nbytes)
         self._addresses.insert(position, address)
         self._regions.insert(position, region)
         self.nbytes += nbytes
         return region
 
-    def remove(self, region: Region) -> None:
+    def remove(self, region: PoolRegion) -> None:
         """Take a region out."""
         position = bisect_right(self._addresses, region.address) - 1
         if position < 0 or self._regions[position] is not region:
@@ -165,7 +165,7 @@ class RegionTable:
         del self._addresses[position], self._regions[position]
         self.nbytes -= region.nbytes
 
-    def containing(self, address: int) -> Region | None:
+    def containing(self, address: int) -> PoolRegion | None:
         """The region that `address` lies in, or None."""
         position = bisect_right(self._addresses, address) - 1
         if position < 0:
@@ -194,7 +194,7 @@ class RegionTable:
             f"allocation {block.id} ({block.owner or 'no owner'})"
         )
 
-    def clear(self) -> list[Region]:
+    def clear(self) -> list[PoolRegion]:
         """Forget all regions and return them."""
         gone, self._regions, self._addresses, self.nbytes = self._regions, [], [], 0
         return gone

@@ -35,7 +35,7 @@ class Statistics:
     waiting_nbytes: int
     """The part of `in_use_nbytes` that was freed behind an event that has not been seen done."""
     peak_nbytes: int
-    """Highest `in_use_nbytes` since the start, or since `reset_peak()`."""
+    """Highest `in_use_nbytes` since the start."""
     largest_nbytes: int
     """Allocated size of the largest block ever handed out."""
     limit_nbytes: int | None

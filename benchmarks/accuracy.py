@@ -58,7 +58,8 @@ def main() -> None:
         accuracies = ", ".join(f"{a:.2%}" for a in row["test_accuracies"])
         print(
             f"{row['model']} on {row['dataset']:6} {row['replicas']} x {row['batch_size']}, "
-            f"{row['epochs']:g} epochs: median {row['median']:.2%} ({accuracies}), {row['median_seconds']:.0f} s",
+            f"{row['epochs']:g} epochs: median {row['median']:.2%} ({accuracies}), "
+            f"{row['median_seconds']:.0f} s",
             flush=True,
         )
     if options.json is not None:

@@ -6,12 +6,15 @@
 from scheduler.batches import BatchSource, DatasetBatches, ReadyBatch
 from scheduler.classifier import build_program
 from scheduler.config import TrainingConfig
-from scheduler.engine import LearningEngine, TaskResult
+from scheduler.engine import LearningEngine
 from scheduler.evaluation import Evaluation, Evaluator
 from scheduler.options import SYNCS, Synchronisation
 from scheduler.state import SchedulerState
 from scheduler.step import StepProgram
+from scheduler.stepping import Stepper
 from scheduler.tally import TrainingResult
+from scheduler.task_result import TaskResult
+from scheduler.tensorbow_session import TensorBowSession
 from scheduler.trainer import Trainer
 
 __all__ = [
@@ -24,8 +27,10 @@ __all__ = [
     "ReadyBatch",
     "SchedulerState",
     "StepProgram",
+    "Stepper",
     "Synchronisation",
     "TaskResult",
+    "TensorBowSession",
     "Trainer",
     "TrainingConfig",
     "TrainingResult",

@@ -1,4 +1,4 @@
-"""Synchronous model averaging as plan segments: the replica's side and z's side (DESIGN section 7).
+"""Synchronous model averaging as plan segments: the replica's side and z's side (Crossbow, section 3).
 
 z and the corrections have `slots` = staleness + 1 flat copies each. The n-th averaging reads z from
 slot n mod slots (that is z of averaging n - slots), leaves corrections in that slot, and writes the
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from scheduler.groups import assign, floating, group, moved, slots_of
+from scheduler.groups import assign, clear_slots, floating, group, moved
 from tensorbow.compiler import VariableLayout
 from tensorbow.kernels import Backend, Executable, Ref, Region, Segment
 from tensorbow.ops.averaging import SmaClear, SmaCorrect, SmaDifference, SmaMove, SmaSum
@@ -61,9 +61,7 @@ def with_averaging(
             after.append(group(SmaCorrect, backend, (weights, correction), writes=(weights,), note="w -= c"))
             again.append(assign(backend, weights, central, "w = z"))
         if clear_velocity:
-            again.extend(
-                group(SmaClear, backend, (ref,), writes=(ref,), note="v = 0") for ref in slots_of(layout)
-            )
+            again.extend(clear_slots(layout, backend))
         segments.append(Segment(f"update, averaging {slot}", (*before, *update.groups, *after)))
         segments.append(Segment(f"restart {slot}", tuple(again), fetches=False))
     nbytes = {

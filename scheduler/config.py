@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Mapping
-from dataclasses import Field, asdict, dataclass, fields
+from dataclasses import Field, asdict, dataclass, fields, replace
 from math import inf
 from numbers import Real
 from reprlib import Repr
@@ -12,10 +12,11 @@ from typing import Any
 
 from scheduler.engine import ON_NAN
 from scheduler.options import Synchronisation
+from scheduler.spread import replica_counts
 from tensorbow.data import DATASETS
-from tensorbow.devices import DeviceName
+from tensorbow.devices import DeviceName, device_kinds
 from tensorbow.errors import InvalidArgumentError
-from tensorbow.models import MODELS
+from tensorbow.models import MODELS, get_model
 
 _shortener = Repr()
 _shortener.maxlevel, _shortener.maxstring, _shortener.maxother = 2, 60, 60
@@ -32,6 +33,7 @@ IDENTITY = (
     "tau",
     "staleness",
     "seed",
+    "ssgd_epoch",
 )
 
 # Options that count something: their least and greatest values.
@@ -45,23 +47,35 @@ INTEGERS = (
     ("seed", 0, (1 << 64) - 1),
     ("keep_checkpoints", 1, 1 << 40),
     ("checkpoint_rounds", 1, 1 << 40),
+    ("ssgd_epoch", 1, 1_000_000),
 )
+
+
+# Options of which each model has its own default.
+OF_THE_MODEL = ("dataset", "batch_size", "learning_rate_drops", "weight_decay", "epochs")
+_THE_MODELS: Any = None
 
 
 @dataclass(frozen=True)
 class TrainingConfig:
     """A training run. `batch_size` is per replica; the defaults do not depend on the machine.
 
+    dataset, batch_size, learning_rate_drops, weight_decay, epochs: what is not given, or None, is the
+        model's own (`tensorbow.models.Defaults`).
+    replicas_per_device: one count for all devices, or one for each of them.
     learning_rate: None takes the model's, for this number of replicas.
     learning_rate_drops: (epoch, factor) pairs: from that epoch on the rate is `factor` times the first.
-    alpha: None is 1 / replicas.
+    alpha: None is 1 / replicas, less with staleness.
+    clear_velocity: whether a restart of averaging, as at a drop, also clears the optimiser's slots.
+    ssgd_epoch: after that many epochs averaging gives way to synchronous SGD; None is never.
+    decay_all: weight decay for biases too.
     """
 
     model: str = "lenet"
-    dataset: str = "digits"
+    dataset: str = _THE_MODELS
     data_dir: str | None = None
-    batch_size: int = 16
-    replicas_per_device: int = 2
+    batch_size: int = _THE_MODELS
+    replicas_per_device: int | tuple[int, ...] = 2
     devices: tuple[str, ...] = ("cpu:0",)
     sync: str = "sma"
     tau: int = 1
@@ -70,9 +84,9 @@ class TrainingConfig:
     staleness: int = 0
     momentum: float = 0.9
     learning_rate: float | None = None
-    learning_rate_drops: tuple[tuple[int, float], ...] = ()
-    weight_decay: float = 0.0
-    epochs: int = 15
+    learning_rate_drops: tuple[tuple[int, float], ...] = _THE_MODELS
+    weight_decay: float = _THE_MODELS
+    epochs: int = _THE_MODELS
     max_seconds: float | None = None
     target_accuracy: float | None = None
     seed: int = 0
@@ -81,24 +95,36 @@ class TrainingConfig:
     output: str | None = None
     resume: str | None = None
     checkpoint_rounds: int | None = None
-    keep_checkpoints: int = 3
+    keep_checkpoints: int = 2
+    clear_velocity: bool = False
+    ssgd_epoch: int | None = None
+    decay_all: bool = False
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            object.__setattr__(self, field.name, _typed(field, getattr(self, field.name)))
-        _one_of("model", self.model, MODELS)
+        by_name = {field.name: field for field in fields(self)}
+        model = _typed(by_name["model"], self.model)
+        _one_of("model", model, MODELS)
+        own = get_model(model).defaults
+        for name, field in by_name.items():
+            value = getattr(self, name)
+            if value is None and name in OF_THE_MODEL:
+                value = getattr(own, name)
+            object.__setattr__(self, name, _typed(field, value))
         _one_of("dataset", self.dataset, DATASETS)
         _one_of("on_nan", self.on_nan, ON_NAN)
         for name, least, most in INTEGERS:
-            value = getattr(self, name)
-            if value is not None and not least <= value <= most:
-                bounds = f"at least {least}" if value < least else f"at most {most}"
-                raise InvalidArgumentError(f"{name}: expected {bounds}, got {value}")
+            given = getattr(self, name)
+            for value in given if isinstance(given, tuple) else (given,):
+                if value is not None and not least <= value <= most:
+                    bounds = f"at least {least}" if value < least else f"at most {most}"
+                    raise InvalidArgumentError(f"{name}: expected {bounds}, got {value}")
         self._check_numbers()
-        if not self.devices:
-            raise InvalidArgumentError("devices: expected at least one, as cpu:0; got none")
-        if len({str(DeviceName.parse(d)) for d in self.devices}) != len(self.devices):
-            raise InvalidArgumentError(f"devices: expected different ones, got {', '.join(self.devices)}")
+        _check_devices(self.devices)
+        self._check_counts()
+        if self.ssgd_epoch is not None and self.sync != "sma":
+            raise InvalidArgumentError(
+                f"ssgd_epoch: expected sync sma, which ssgd follows, got sync {self.sync}; leave it out"
+            )
         for name in ("output", "resume"):
             if getattr(self, name) == "":
                 raise InvalidArgumentError(f"{name}: expected a path, got an empty text")
@@ -127,20 +153,47 @@ class TrainingConfig:
         if not all(_positive(factor) for _, factor in self.learning_rate_drops):
             raise InvalidArgumentError("learning_rate_drops: factors must be positive numbers")
 
+    def _check_counts(self) -> None:
+        """One count for each device; where all are equal, one number says so."""
+        counts = self.replicas_per_device
+        if isinstance(counts, tuple):
+            if len(counts) != len(self.devices):
+                raise InvalidArgumentError(
+                    f"replicas_per_device: expected one number, or one for each of {len(self.devices)} "
+                    f"devices, got {','.join(map(str, counts)) or 'none'}"
+                )
+            if len(set(counts)) == 1:
+                object.__setattr__(self, "replicas_per_device", counts[0])
+
     @property
     def replicas(self) -> int:
         """Replicas on all devices."""
-        return self.replicas_per_device * len(self.devices)
+        return sum(self.replica_counts)
+
+    @property
+    def replica_counts(self) -> tuple[int, ...]:
+        """Replicas on each device."""
+        return replica_counts(self.replicas_per_device, len(self.devices))
 
     @property
     def synchronisation(self) -> Synchronisation:
-        """The options of averaging."""
-        return Synchronisation(self.sync, self.tau, self.alpha, self.mu, self.staleness)
+        """The options of averaging, but for the round of `ssgd_epoch`, which depends on the data."""
+        return Synchronisation(
+            self.sync, self.tau, self.alpha, self.mu, self.staleness, clear_velocity=self.clear_velocity
+        )
+
+    def synchronisation_for(self, rounds_per_epoch: int) -> Synchronisation:
+        """All options of averaging, on data of so many rounds."""
+        if self.ssgd_epoch is None:
+            return self.synchronisation
+        return replace(self.synchronisation, ssgd_from=self.ssgd_epoch * rounds_per_epoch)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for YAML and JSON."""
         values = asdict(self)
         values["devices"] = list(self.devices)
+        if isinstance(self.replicas_per_device, tuple):
+            values["replicas_per_device"] = list(self.replicas_per_device)
         values["learning_rate_drops"] = [list(pair) for pair in self.learning_rate_drops]
         return values
 
@@ -165,7 +218,13 @@ class TrainingConfig:
 
 
 # What a field's annotation is called in a message.
-_EXPECTED = {"int": "an integer", "float": "a number", "str": "a text", "tuple": "a list"}
+_EXPECTED = {
+    "int": "an integer",
+    "float": "a number",
+    "str": "a text",
+    "bool": "true or false",
+    "tuple": "a list",
+}
 
 
 def _typed(field: Field[Any], value: Any) -> Any:
@@ -182,9 +241,19 @@ def _typed(field: Field[Any], value: Any) -> Any:
         if field.name == "learning_rate_drops":
             expected = "pairs of an epoch and a factor, as [[10, 0.1]]"
             return tuple((_integer(epoch), _number(factor)) for epoch, factor in value)
-        return {"int": _integer, "float": _number, "str": _text}[kind](value)
+        if field.name == "replicas_per_device":
+            expected = "an integer, or one for each device, as 3,1"
+            return _counts(value)
+        return {"int": _integer, "float": _number, "str": _text, "bool": _boolean}[kind](value)
     except (TypeError, ValueError, OverflowError):
         raise InvalidArgumentError(f"{field.name}: expected {expected}, got {shortened(value)}") from None
+
+
+def _counts(value: Any) -> int | tuple[int, ...]:
+    if isinstance(value, str):
+        numbers = tuple(int(item) for item in value.split(","))
+        return numbers if len(numbers) > 1 else numbers[0]
+    return tuple(_integer(item) for item in value) if isinstance(value, (list, tuple)) else _integer(value)
 
 
 def _integer(value: Any) -> int:
@@ -199,10 +268,52 @@ def _number(value: Any) -> float:
     return float(value)
 
 
+def _boolean(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise TypeError
+    return value
+
+
 def _text(value: Any) -> str:
     if not isinstance(value, str):
         raise TypeError
     return value
+
+
+def _check_devices(names: tuple[str, ...]) -> None:
+    """Refuses what names no device that a run can train on."""
+    if not names:
+        raise InvalidArgumentError("devices: expected at least one, as cpu:0; got none")
+    parsed = [_device(name) for name in names]
+    if len(set(map(str, parsed))) != len(names):
+        raise InvalidArgumentError(f"devices: expected different ones, got {', '.join(names)}")
+
+
+def _device(text: str) -> DeviceName:
+    try:
+        name, reason = DeviceName.parse(text), ""
+    except InvalidArgumentError as error:
+        raise _no_device(text, "it is no name of a device") from error
+    kind = (name.kind or "").lower()
+    if not kind:
+        reason = "it names no device"
+    elif name.job is not None or name.task is not None:
+        reason = "a run trains on this process's devices"
+    elif kind not in device_kinds():
+        reason = f"this version has no {kind.upper()} device"
+    elif kind == "null":
+        reason = "it records launches and computes nothing"
+    elif name.index is None:
+        reason = f"it has no number; write {kind}:0"
+    if reason:
+        raise _no_device(text, reason)
+    return name
+
+
+def _no_device(text: str, reason: str) -> InvalidArgumentError:
+    return InvalidArgumentError(
+        f"devices: expected names such as cpu:0,cpu:1; got {shortened(text)}: {reason}"
+    )
 
 
 def _one_of(name: str, value: str, known: Any) -> None:

@@ -2,7 +2,8 @@
 
 This is the thin shell around `SchedulerState`: it enqueues what the machine says, on streams ordered
 by events, and reports back what the events say. No host thread waits for a device while training,
-except the one that takes events from a queue.
+except the one that takes events from a queue. The file is longer than most because the shell's parts
+(launch, end of a task, synchronisation, failure) read and change one and the same run.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from queue import SimpleQueue
 from typing import Any
 
@@ -19,12 +19,12 @@ from scheduler.collectives import AllReduce
 from scheduler.learners import Learners
 from scheduler.messages import (
     BatchReady,
-    Event,
     Finish,
     GiveUp,
     Instruction,
     Launch,
     Restart,
+    SchedulerEvent,
     SourceFailed,
     StopRequested,
     SyncFailed,
@@ -36,8 +36,8 @@ from scheduler.messages import (
 from scheduler.options import Synchronisation
 from scheduler.state import SchedulerState
 from scheduler.step import StepProgram
-from tensorbow.devices import Device, get_device
-from tensorbow.devices import Event as DeviceEvent
+from scheduler.task_result import EngineRun, TaskResult
+from tensorbow.devices import Device, Event, get_device
 from tensorbow.errors import (
     AbortedError,
     FailedPreconditionError,
@@ -45,41 +45,12 @@ from tensorbow.errors import (
     InvalidArgumentError,
     NumericsError,
 )
+from tensorbow.kernels import Executable
 from tensorbow.optimizers import Schedule
 from tensorbow.specs import Array, TensorSpec
 
 ON_NAN = ("stop", "skip")
 HOPELESS = 100  # updates of one replica skipped in a row, after which `skip` stops too
-
-
-@dataclass(frozen=True)
-class TaskResult:
-    """What one finished task reports: the loss (NaN if the step has none), and the metrics.
-
-    Metrics of rank 0 are numbers, others arrays of their own.
-    """
-
-    replica: int
-    round: int
-    loss: float
-    metrics: tuple[Any, ...]
-    time_s: float  # `time.perf_counter` at completion
-
-
-@dataclass
-class _Run:
-    """One call of `run`: the machine, its inbox, and what is on its way."""
-
-    state: SchedulerState
-    inbox: SimpleQueue[Any]
-    on_result: Callable[[TaskResult], None]
-    batches: dict[tuple[int, int], ReadyBatch] = field(default_factory=dict)
-    results: dict[int, TaskResult] = field(default_factory=dict)  # by round * replicas + replica
-    awaited: int = 0  # the result to hand out next
-    bad: list[tuple[int, bool, int]] = field(default_factory=list)  # (round, loss is finite, replica)
-    error: BaseException | None = None
-    stopping: bool = False  # the machine knows of the request to stop
-    finished_at: int | None = None
 
 
 class LearningEngine:
@@ -94,7 +65,7 @@ class LearningEngine:
         program: StepProgram,
         shapes: int | Sequence[TensorSpec],
         devices: Sequence[str | Device] = ("/cpu:0",),
-        replicas_per_device: int = 2,
+        replicas_per_device: int | Sequence[int] = 2,
         synchronisation: Synchronisation | None = None,
         schedule: Schedule | None = None,
         *,
@@ -103,6 +74,9 @@ class LearningEngine:
         all_reduce: AllReduce | None = None,
     ):
         """shapes: batch_size of one replica, or the specs of the program's inputs.
+
+        replicas_per_device: one count for all devices, or one for each; batch n of a round goes to replica n,
+        which are counted device by device.
 
         schedule: the learning rate by round; None leaves it at what the optimiser was made with.
         on_nan: `stop`, or `skip` the update and go on.
@@ -118,7 +92,6 @@ class LearningEngine:
         self.launch_ahead = launch_ahead
         self.on_nan = on_nan
         self.skipped_updates = 0
-        self._has_loss = program.loss is not None
         self._inbox: SimpleQueue[Any] | None = None  # of the run that is going on
         self._stopping = False
         self.learners = Learners(
@@ -131,18 +104,39 @@ class LearningEngine:
             all_reduce=all_reduce,
         )
         self._skipped_in_a_row = [0] * self.learners.count
-        executable = self.learners.executable
-        self._counters = [f"counter:{name}" for name in executable.counters]
-        self._rate = schedule if "learning_rate" in executable.scalars else None
-        self._program = program
+        self._programs = [program]
+        self.select(0)
 
     def initialize(self, values: Mapping[str, Array] | None = None) -> None:
         """Gives every replica and z the same values, by default those of the variables' initialisers."""
-        self.learners.initialize(self._program.initial_values() if values is None else values)
+        self.learners.initialize(self._programs[0].initial_values() if values is None else values)
 
     def central_values(self) -> dict[str, Array]:
         """The variables of the central model as the last run left them, by name."""
         return self.learners.central_values(self.round)
+
+    def add_program(self, program: StepProgram, shapes: Sequence[TensorSpec]) -> int:
+        """Gives the replicas a further step over the same variables; its number for `select`.
+
+        Raises InvalidArgumentError when the program has variables that the replicas have not,
+        ResourceExhaustedError for memory.
+        """
+        number = self.learners.add_program(program, shapes)
+        self._programs.append(program)
+        return number
+
+    def executable_of(self, number: int) -> Executable:
+        """What a program has been compiled to, on the first replica's device."""
+        return self.learners.replicas[0].executable_of(number)
+
+    def select(self, number: int) -> None:
+        """Chooses the step that is trained from now on; between runs, or by `Stepper.select`."""
+        self.selected = number
+        self.learners.select(number)
+        executable = self.learners.executable
+        self._has_loss = self._programs[number].loss is not None
+        self._counters = [f"counter:{name}" for name in executable.counters]
+        self._rate = self.schedule if "learning_rate" in executable.scalars else None
 
     # Training ---------------------------------------------------------------------------------
 
@@ -161,11 +155,7 @@ class LearningEngine:
         a failed op, of the batch source or of `on_result`. Replicas may then be some rounds apart, each as
         whole as its last finished task left it: go on from a checkpoint.
         """
-        if self._inbox is not None:
-            raise FailedPreconditionError("run: another run of this engine is going on; make a second engine")
-        self.learners.prepare()
-        run = self._new_run(start, stop, on_result)
-        self._inbox = run.inbox
+        run = self.begin(start, stop, on_result)
         if self._stopping:
             run.inbox.put(None)
         source: BatchSource | None = None
@@ -179,24 +169,58 @@ class LearningEngine:
                     run.stopping = True
                     self._obey(run, run.state.handle(StopRequested()))
                 if message is not None and run.finished_at is None:
-                    self._take(run, message)
+                    self.take(run, message)
         finally:
-            self._inbox = None
             self._stopping = False
             try:
                 if source is not None:
                     source.close()
             finally:
-                error = self.learners.drain()
-                run.error = run.error or error
+                self.end(run)
+        self.raise_error(run)
+        self.round = run.finished_at
+        return run.finished_at
+
+    # The pieces of a run, for `run` and for `Stepper` ---------------------------------------------
+
+    def begin(self, start: int, stop: int, on_result: Callable[[TaskResult], None]) -> EngineRun:
+        """Starts rounds `start` to `stop` - 1; nothing is launched yet. `end` must follow.
+
+        Raises FailedPreconditionError while another is going on, or for variables without a value.
+        """
+        if self._inbox is not None:
+            raise FailedPreconditionError(
+                "run: another run or stepper of this engine is going on; end it, or make a second engine"
+            )
+        self._require_values()
+        self.learners.prepare()
+        run = self._new_run(start, stop, on_result)
+        self._inbox = run.inbox
+        return run
+
+    def _require_values(self) -> None:
+        for replica in self.learners.replicas:
+            missing = sorted(replica.executable.reads_first - replica.container.initialized)
+            if missing:
+                raise FailedPreconditionError(
+                    f"variables without a value: {', '.join(missing[:3])}"
+                    f"{' and more' if len(missing) > 3 else ''}; call engine.initialize() first"
+                )
+
+    def end(self, run: EngineRun) -> None:
+        """Waits until nothing is in flight and lets the engine go; a stream's error is kept in `run`."""
+        self._inbox = None
+        error = self.learners.drain()
+        run.error = run.error or error
+
+    def raise_error(self, run: EngineRun) -> None:
+        """Raises what went wrong in a run that is ended, if anything did."""
         if run.bad:
             raise self._numerics_error(run, *min(run.bad))
         if run.error is not None:
             raise run.error
-        self.round = run.finished_at
-        return run.finished_at
 
-    def _new_run(self, start: int, stop: int, on_result: Callable[[TaskResult], None]) -> _Run:
+    def _new_run(self, start: int, stop: int, on_result: Callable[[TaskResult], None]) -> EngineRun:
         state = SchedulerState(
             self.learners.count,
             start,
@@ -208,7 +232,7 @@ class LearningEngine:
             gang_from=self.learners.gang_from,
             restarts_before=self._restarts_before,
         )
-        return _Run(state, SimpleQueue(), on_result, awaited=start * self.learners.count)
+        return EngineRun(state, SimpleQueue(), on_result, awaited=start * self.learners.count)
 
     def _restarts_before(self, round: int) -> bool:
         jumps = self.schedule is not None and self.schedule.restarts(round)
@@ -225,7 +249,7 @@ class LearningEngine:
             inbox.put(None)  # wakes it, wherever in the queue
 
     def restart(self, round: int) -> None:
-        """Restarts averaging before `round`, where the last run ended: w_i = z, u = 0 (DESIGN section 7).
+        """Restarts averaging before `round`, where the last run ended: w_i = z, u = 0 (Crossbow, section 3).
 
         Raises FailedPreconditionError while a run is going on; it restarts by itself at the boundaries
         of a piecewise schedule.
@@ -239,12 +263,17 @@ class LearningEngine:
             if error is not None:
                 raise error
 
-    def _take(self, run: _Run, message: Any) -> None:
+    def take(self, run: EngineRun, message: Any) -> None:
         """Turns one message of the inbox into an event of the machine, and does what it says."""
-        event: Event
+        event: SchedulerEvent
         if type(message) is tuple:
             event = self._ended(run, *message)
         elif isinstance(message, ReadyBatch):
+            if not 0 <= message.replica < self.learners.count:
+                raise InvalidArgumentError(
+                    f"a batch came for replica {message.replica}, but the engine has {self.learners.count} "
+                    f"replicas, 0 to {self.learners.count - 1}; give the source the same number"
+                )
             run.batches[message.replica, message.round] = message
             event = BatchReady(message.replica, message.round)
         elif isinstance(message, BaseException):
@@ -254,7 +283,7 @@ class LearningEngine:
             raise InternalError(f"the scheduler was told {message!r}, which it does not know")
         self._obey(run, run.state.handle(event))
 
-    def _ended(self, run: _Run, replica: int | None, round: int, done: DeviceEvent) -> Event:
+    def _ended(self, run: EngineRun, replica: int | None, round: int, done: Event) -> SchedulerEvent:
         """Takes note of the end of a task, or of a synchronisation (replica None)."""
         if done.error is not None:
             run.error = run.error or done.error
@@ -285,7 +314,7 @@ class LearningEngine:
         self._skipped_in_a_row[replica] += 1
         return self._skipped_in_a_row[replica] >= HOPELESS
 
-    def _obey(self, run: _Run, instructions: Sequence[Instruction]) -> None:
+    def _obey(self, run: EngineRun, instructions: Sequence[Instruction]) -> None:
         for instruction in instructions:
             match instruction:
                 case Launch(replica, round):
@@ -300,18 +329,18 @@ class LearningEngine:
                     run.finished_at = run.state.start
                     run.error = run.error or AbortedError(reason)
 
-    def _launch(self, run: _Run, index: int, round: int) -> None:
+    def _launch(self, run: EngineRun, index: int, round: int) -> None:
         inputs = run.batches[index, round].inputs
         done = self.learners.launch(index, round, inputs, self._state_of(round))
         if done is not None:
             self._report(run, index, round, done)
 
-    def _report(self, run: _Run, index: int | None, round: int, done: DeviceEvent) -> None:
+    def _report(self, run: EngineRun, index: int | None, round: int, done: Event) -> None:
         """Has an event tell the inbox when it is done."""
         inbox = run.inbox
         done.on_done(lambda event: inbox.put((index, round, event)))
 
-    def _synchronise(self, run: _Run, round: int) -> None:
+    def _synchronise(self, run: EngineRun, round: int) -> None:
         synchronised, tasks = self.learners.synchronise(round)
         for index, done in enumerate(tasks):
             self._report(run, index, round, done)
@@ -326,14 +355,14 @@ class LearningEngine:
             state["status"] = 0
         return state
 
-    def _announce(self, run: _Run, round: int, events: Sequence[DeviceEvent]) -> None:
+    def _announce(self, run: EngineRun, round: int, events: Sequence[Event]) -> None:
         """Reports a synchronisation when it has ended on every device, with the first error."""
         if len(events) == 1:
             self._report(run, None, round, events[0])
             return
         inbox, waiting = run.inbox, deque(events)
 
-        def next_done(event: DeviceEvent) -> None:
+        def next_done(event: Event) -> None:
             if event.error is not None or not waiting:
                 inbox.put((None, round, event))
             else:
@@ -341,7 +370,7 @@ class LearningEngine:
 
         waiting.popleft().on_done(next_done)
 
-    def _numerics_error(self, run: _Run, round: int, loss_is_finite: bool, index: int) -> NumericsError:
+    def _numerics_error(self, run: EngineRun, round: int, loss_is_finite: bool, index: int) -> NumericsError:
         replica = self.learners.replicas[index]
         op = replica.name_bad_op(run.batches[index, round].inputs, self._state_of(round))
         replica.set_state({"status": 0})

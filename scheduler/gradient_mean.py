@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from scheduler.groups import floating, group, moved, slots_of
+from scheduler.groups import clear_slots, floating, group, moved
 from tensorbow.compiler import VariableLayout
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.kernels import Backend, Executable, Group, Ref, Region, Segment
-from tensorbow.ops.averaging import GradientCheck, GradientMean, SmaClear, SmaSum
+from tensorbow.ops.averaging import GradientCheck, GradientMean, SmaSum
 
 
 def update_segment(executable: Executable) -> int:
@@ -22,7 +22,7 @@ def update_segment(executable: Executable) -> int:
 
 
 def clear_segment(executable: Executable) -> int:
-    """Place of the segment that sets the optimiser's slots to zero, the last."""
+    """Place of the segment that sets the optimiser's slots to what they start from, the last."""
     return len(executable.segments) - 1
 
 
@@ -48,7 +48,7 @@ def with_gradient_mean(
         for weights in floating(layout)
     ]
     groups = tuple(_on_mean(entry, shift) for entry in update.groups)
-    cleared = tuple(group(SmaClear, backend, (ref,), writes=(ref,), note="v = 0") for ref in slots_of(layout))
+    cleared = tuple(clear_slots(layout, backend))
     segments = (
         *executable.segments,
         Segment("update, mean gradient", (*checks, *groups)),

@@ -8,6 +8,7 @@ from dataclasses import replace
 from tensorbow.compiler import VariableLayout
 from tensorbow.graph import OpDef
 from tensorbow.kernels import Backend, Group, Ref, Region
+from tensorbow.ops.averaging import SmaClear
 from tensorbow.ops.definition import kernel_for
 from tensorbow.ops.state import Assign
 
@@ -17,12 +18,15 @@ def floating(layout: VariableLayout) -> Iterator[Ref]:
     return (ref for ref in layout.flat(Region.WEIGHTS) if ref.dtype.is_floating)
 
 
-def slots_of(layout: VariableLayout) -> Iterator[Ref]:
-    """The optimiser's floating variables, each as a flat vector."""
-    for ref in layout.refs().values():
+def clear_slots(layout: VariableLayout, backend: Backend) -> Iterator[Group]:
+    """Sets each of the optimiser's floating variables to what it starts from."""
+    for variable in layout.variables:
+        ref = layout.ref(variable.name)
         if ref.region is Region.SLOTS and ref.dtype.is_floating:
-            size = ref.nbytes // ref.dtype.size
-            yield replace(ref, shape=(size,))
+            flat = replace(ref, shape=(ref.nbytes // ref.dtype.size,))
+            start = variable.attrs["slot_value"]
+            cleared = group(SmaClear, backend, (flat,), writes=(flat,), note=f"{variable.name} = {start:g}")
+            yield replace(cleared, attrs={"value": start})
 
 
 def moved(ref: Ref, region: Region, shift: int) -> Ref:

@@ -18,6 +18,7 @@ from scheduler.gradient_mean import clear_segment, update_segment, with_gradient
 from scheduler.memory import require_room
 from scheduler.options import Synchronisation
 from scheduler.replica import Replica
+from scheduler.spread import replica_counts
 from scheduler.step import StepProgram
 from scheduler.values import ReplicaValues
 from tensorbow.compiler import VariableLayout
@@ -41,7 +42,7 @@ class Learners(ReplicaValues):
         program: StepProgram,
         shapes: Sequence[TensorSpec],
         devices: Sequence[Device],
-        replicas_per_device: int,
+        replicas_per_device: int | Sequence[int],
         options: Synchronisation,
         *,
         ring: int,
@@ -49,19 +50,21 @@ class Learners(ReplicaValues):
     ):
         """shapes: specs of the program's inputs. ring: results of a replica that are kept.
 
+        replicas_per_device: one count for all devices, or one for each; replicas go by device.
+
         Raises InvalidArgumentError for options out of range, ResourceExhaustedError for memory.
         """
         if not devices:
             raise InvalidArgumentError("devices: expected at least one, got none")
-        if replicas_per_device < 1:
-            raise InvalidArgumentError(f"replicas per device: expected at least 1, got {replicas_per_device}")
         names = [str(device.name) for device in devices]
         if len(set(names)) != len(names):
             raise InvalidArgumentError(f"devices: expected different ones, got {', '.join(names)}")
         self.devices = list(devices)
         self.options = options
-        self.per_device = replicas_per_device
-        self.count = len(devices) * replicas_per_device
+        self.per_device = replica_counts(replicas_per_device, len(devices))
+        self.count = sum(self.per_device)
+        # By replica, the place of its device in `devices`.
+        self.places = [place for place, count in enumerate(self.per_device) for _ in range(count)]
         self.averages = options.averages(self.count)
         self.alpha = options.alpha_for(self.count)
         self.aggregates = options.aggregates(self.count)
@@ -84,7 +87,7 @@ class Learners(ReplicaValues):
     def _build(self, program: StepProgram, shapes: Sequence[TensorSpec], ring: int) -> None:
         name = f"engine-{next(_numbers)}"
         executables: dict[str, Executable] = {}
-        for device in self.devices:
+        for device, count in zip(self.devices, self.per_device, strict=True):
             if device.kind not in executables:
                 executables[device.kind] = program.compile(
                     shapes,
@@ -94,15 +97,15 @@ class Learners(ReplicaValues):
                     self.options.clear_velocity,
                     self.aggregates,
                 )
-            self._require_room(device, executables[device.kind], ring)
-        for place, device in enumerate(self.devices):
+            self._require_room(device, count, executables[device.kind], ring)
+        for place, (device, count) in enumerate(zip(self.devices, self.per_device, strict=True)):
             if self.exchanges:
-                executable = self._central_executable(device, self.per_device)
+                executable = self._central_executable(device, count)
                 mu = self.options.mu
                 self.central.append(CentralModel(device, self.layout, executable, self.slots, mu, name))
-            for local in range(self.per_device):
+            for local in range(count):
                 replica = Replica(
-                    place * self.per_device + local,
+                    len(self.replicas),
                     device,
                     executables[device.kind],
                     self.layout,
@@ -127,7 +130,7 @@ class Learners(ReplicaValues):
             executable = with_gradient_sum(executable, self.layout, backend, replicas, self.count)
         return executable
 
-    def _require_room(self, device: Device, executable: Executable, ring: int) -> None:
+    def _require_room(self, device: Device, count: int, executable: Executable, ring: int) -> None:
         shared: tuple[Region, ...] = (Region.CENTRAL, Region.CORRECTIONS) if self.exchanges else ()
         if self.aggregates:
             shared = (*shared, Region.GRADIENTS)
@@ -138,7 +141,47 @@ class Learners(ReplicaValues):
             return CentralModel.blocks(self._central_executable(device, replicas))
 
         blocks = Replica.blocks(executable, self.layout, shared, ring)
-        require_room(device, self.per_device, blocks, central_blocks)
+        require_room(device, count, blocks, central_blocks)
+
+    def add_program(self, program: StepProgram, shapes: Sequence[TensorSpec]) -> int:
+        """Binds a further step to all replicas, while nothing runs; its number for `select`.
+
+        Raises InvalidArgumentError when its graph has other variables than the replicas.
+        """
+        layout = VariableLayout.of_graph(program.graph)
+        if layout.variables != self.layout.variables:
+            new = [op.name for op in layout.variables if op not in self.layout.variables]
+            raise InvalidArgumentError(
+                f"the replicas have no room for variables made after them: {', '.join(new[:3]) or 'none'}; "
+                "build all steps, optimisers included, before the first one runs"
+            )
+        executables: dict[str, Executable] = {}
+        for device in self.devices:
+            if device.kind not in executables:
+                executables[device.kind] = program.compile(
+                    shapes,
+                    self.layout,
+                    backend_for(device),
+                    self.slots,
+                    self.options.clear_velocity,
+                    self.aggregates,
+                )
+        number = self.replicas[0].steps
+        try:
+            for replica in self.replicas:
+                replica.add(executables[replica.device.kind])
+        except BaseException:
+            for replica in self.replicas:
+                replica.forget(number)
+            raise
+        return number
+
+    def select(self, number: int) -> None:
+        """Makes all replicas launch one of their steps, while nothing is in flight."""
+        for replica in self.replicas:
+            replica.select(number)
+            replica.set_state({"status": 0})
+        self.executable = self.replicas[0].executable
 
     @property
     def exchanges(self) -> bool:
@@ -168,7 +211,7 @@ class Learners(ReplicaValues):
             number = self._averagings(round) - 1
             segment = averaging_segment(number % self.slots)
             events = self._z_events.get(number - self.slots)
-            after = events[index // self.per_device] if events else None
+            after = events[self.places[index]] if events else None
         done = self.replicas[index].launch(round, inputs, state, segment, after)
         self._last[index] = done
         return done
@@ -194,7 +237,7 @@ class Learners(ReplicaValues):
         means = [model.mean_gradient(total) for model in self.central]
         segment = update_segment(self.executable)
         done = [
-            replica.update(segment, round, means[index // self.per_device])
+            replica.update(segment, round, means[self.places[index]])
             for index, replica in enumerate(self.replicas)
         ]
         self._last = [*done]
@@ -218,7 +261,7 @@ class Learners(ReplicaValues):
         slot = (self._averagings(round) - 1) % self.slots
         cleared = [model.restart(slot) for model in self.central]
         for index, replica in enumerate(self.replicas):
-            after = cleared[index // self.per_device]
+            after = cleared[self.places[index]]
             self._last[index] = replica.restart(restart_segment(slot), after)
             if round + 1 == self.gang_from:
                 self._last[index] = replica.restart(clear_segment(self.executable), after)
@@ -226,8 +269,8 @@ class Learners(ReplicaValues):
             self._z_events[number] = cleared
 
     def _tasks_of(self, place: int) -> list[Event]:
-        first = place * self.per_device
-        return [event for event in self._last[first : first + self.per_device] if event is not None]
+        first = sum(self.per_device[:place])
+        return [event for event in self._last[first : first + self.per_device[place]] if event is not None]
 
     def prepare(self) -> None:
         """Before a run: the sticky status of a run that failed is cleared.

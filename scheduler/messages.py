@@ -64,7 +64,7 @@ class StopRequested:
     """End at the next round that all replicas can reach together."""
 
 
-Event: TypeAlias = (
+SchedulerEvent: TypeAlias = (
     "BatchReady | TaskFinished | TaskFailed | SyncFinished | SyncFailed | SourceFailed | StopRequested"
 )
 

@@ -1,4 +1,4 @@
-"""How replicas are kept together: the options of synchronisation and their bounds (DESIGN section 7)."""
+"""How replicas are kept together: the options of synchronisation and their bounds (Crossbow, section 3)."""
 
 from __future__ import annotations
 
@@ -75,8 +75,9 @@ class Synchronisation:
         alpha = default if self.alpha is None else self.alpha
         if not 0 < alpha < bound:
             raise InvalidArgumentError(
-                f"alpha: expected 0 < alpha < {bound:.4g} for {replicas} replicas, mu {self.mu:g} and staleness "
-                f"{self.staleness}, or averaging diverges; got {alpha:g}; the default is {default:.4g}"
+                f"alpha: expected 0 < alpha < {bound:.4g} for {replicas} replicas, mu {self.mu:g} and "
+                f"staleness {self.staleness}, or averaging diverges; got {alpha:g}; "
+                f"the default is {default:.4g}"
             )
         return alpha
 

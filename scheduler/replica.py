@@ -50,14 +50,43 @@ class Replica:
         except BaseException:
             self.group.close()
             raise
-        self._inputs = tuple(executable.inputs.items())
-        self._labels = [f"replica {index} {segment.name}" for segment in executable.segments]
-        plan, bases = self.binding.plan, self.binding.bases
-        self._accesses = [plan.accesses(segment) for segment in range(len(executable.segments))]
-        reads, writes = self._accesses[SEGMENT_GRADIENT]
-        fed_refs = (*executable.inputs.values(), *executable.state.values())
-        fed = [Access(bases[ref.region] + ref.offset, ref.nbytes) for ref in fed_refs if ref.nbytes]
-        self._accesses[SEGMENT_GRADIENT] = reads, [*writes, *fed]
+        self._ring = ring
+        self._owner = owner
+        self._bound = [_BoundStep(executable, self.binding, index)]
+        self._now = self._bound[0]
+
+    @property
+    def steps(self) -> int:
+        """How many steps are bound."""
+        return len(self._bound)
+
+    def forget(self, number: int) -> None:
+        """Unbinds the steps from a number on."""
+        while len(self._bound) > number:
+            self._bound.pop().binding.close()
+
+    def add(self, executable: Executable) -> None:
+        """Binds a further step to the same variables, z and stream, for `select`.
+
+        The executable is of the same variable layout. Raises ResourceExhaustedError; it stays as it was then.
+        """
+        own = (*VARIABLES, Region.CENTRAL, Region.CORRECTIONS, Region.GRADIENTS)
+        shared = {region: base for region, base in self.binding.bases.items() if region in own}
+        owner = f"{self._owner} step {len(self._bound)}"
+        binding = Binding(executable, self.group, shared, ring=self._ring, owner=owner)
+        for key in ("replica", "alpha"):
+            if key in binding.state and key in self.binding.state:
+                binding.write({}, {key: self.binding.state[key]})
+        self._bound.append(_BoundStep(executable, binding, self.index))
+
+    def executable_of(self, number: int) -> Executable:
+        """A bound step's executable."""
+        return self._bound[number].executable
+
+    def select(self, number: int) -> None:
+        """Makes a bound step the one that is launched, while no task is in flight."""
+        self._now = self._bound[number]
+        self.executable, self.binding = self._now.executable, self._now.binding
 
     @staticmethod
     def blocks(
@@ -107,17 +136,21 @@ class Replica:
             binding.write(feeds, state)
             self._run(SEGMENT_GRADIENT, round)
 
-        reads, writes = self._accesses[SEGMENT_GRADIENT]
-        stream.enqueue(gradient, label=self._labels[SEGMENT_GRADIENT], reads=reads, writes=writes)
+        reads, writes = self._now.accesses[SEGMENT_GRADIENT]
+        stream.enqueue(gradient, label=self._now.labels[SEGMENT_GRADIENT], reads=reads, writes=writes)
+
+    def check(self, inputs: Sequence[Array]) -> None:
+        """Raises InvalidArgumentError for inputs of another number, shape or dtype than the step's."""
+        self._feeds(inputs)
 
     def _feeds(self, inputs: Sequence[Array]) -> dict[str, Array]:
-        if len(inputs) != len(self._inputs):
+        if len(inputs) != len(self._now.inputs):
             raise InvalidArgumentError(
-                f"a batch of replica {self.index}: expected {len(self._inputs)} arrays "
-                f"({', '.join(name for name, _ in self._inputs)}), got {len(inputs)}"
+                f"a batch of replica {self.index}: expected {len(self._now.inputs)} arrays "
+                f"({', '.join(name for name, _ in self._now.inputs)}), got {len(inputs)}"
             )
         feeds: dict[str, Array] = {}
-        for (name, ref), value in zip(self._inputs, inputs, strict=True):
+        for (name, ref), value in zip(self._now.inputs, inputs, strict=True):
             if value.shape != ref.shape or value.dtype != ref.dtype.as_numpy_dtype:
                 raise InvalidArgumentError(
                     f"a batch of replica {self.index}: {name} must be {ref.dtype.name}"
@@ -141,8 +174,8 @@ class Replica:
             raise type(error)(f"replica {self.index}, step {round}: {error}") from error
 
     def _enqueue(self, segment: int, work: Callable[[], None]) -> None:
-        reads, writes = self._accesses[segment]
-        self.group.compute.enqueue(work, label=self._labels[segment], reads=reads, writes=writes)
+        reads, writes = self._now.accesses[segment]
+        self.group.compute.enqueue(work, label=self._now.labels[segment], reads=reads, writes=writes)
 
     def results(self, round: int) -> tuple[Array, ...]:
         """Views of what a finished task fetched."""
@@ -160,5 +193,22 @@ class Replica:
     def close(self) -> None:
         """Closes the stream and gives the memory back."""
         self.group.close()
-        self.binding.close()
+        for bound in self._bound:
+            bound.binding.close()
         self.container.close()
+
+
+class _BoundStep:
+    """A step bound to a replica, with what its launches touch."""
+
+    def __init__(self, executable: Executable, binding: Binding, index: int):
+        self.executable = executable
+        self.binding = binding
+        self.inputs = tuple(executable.inputs.items())
+        self.labels = [f"replica {index} {segment.name}" for segment in executable.segments]
+        plan, bases = binding.plan, binding.bases
+        self.accesses = [plan.accesses(segment) for segment in range(len(executable.segments))]
+        reads, writes = self.accesses[SEGMENT_GRADIENT]
+        fed_refs = (*executable.inputs.values(), *executable.state.values())
+        fed = [Access(bases[ref.region] + ref.offset, ref.nbytes) for ref in fed_refs if ref.nbytes]
+        self.accesses[SEGMENT_GRADIENT] = reads, [*writes, *fed]

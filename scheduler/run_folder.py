@@ -34,20 +34,35 @@ CONFIG, METRICS, MODEL = "config.yaml", "metrics.jsonl", "model.safetensors"
 class RunFolder:
     """The output folder of a run, and the checkpoint the run goes on from, if any.
 
-    The constructor only looks; `begin` writes. `checkpoint` is None for a new run; `warnings` names
-    damaged checkpoints that were passed over. Without `config.output` nothing is written anywhere.
+    The constructor claims the folder if it is there, then only looks; `begin` writes. `checkpoint` is None
+    for a new run; `warnings` names damaged checkpoints that were passed over. Without `config.output`
+    nothing is written anywhere. Close it to let other runs use the folder.
     """
 
     def __init__(self, config: TrainingConfig):
-        """Raises FailedPreconditionError for a folder that holds a run, unless resuming;
-        InvalidArgumentError when the checkpoint is of another run; DataLossError, NotFoundError.
+        """Raises FailedPreconditionError for a folder that another run is writing to, or that holds a run,
+        unless resuming; InvalidArgumentError when the checkpoint is of another run; DataLossError,
+        NotFoundError. The folder is let go then.
         """
         self.config = config
         self.path = Path(config.output) if config.output is not None else None
-        self.checkpoint, self.warnings = find_checkpoint(config.output, config.resume)
+        self.checkpoint: Checkpoint | None = None
+        self.warnings: list[str] = []
         self._metrics: MetricsLog | None = None
         self._checkpoints: RollingCheckpoints | None = None
         self._lock: int | None = None
+        self._is_there = self.path is not None and self.path.is_dir()
+        try:
+            self._look()
+        except BaseException:
+            self.close()
+            raise
+
+    def _look(self) -> None:
+        """Claims the folder before it looks, so that what it finds stays as it is."""
+        if self.path is not None and self._is_there:
+            self._lock = _lock(self.path)
+        self.checkpoint, self.warnings = find_checkpoint(self.config.output, self.config.resume)
         if self.checkpoint is not None:
             self._require_same_run(self.checkpoint)
         if self.path is not None:
@@ -83,8 +98,10 @@ class RunFolder:
                     "on from it, or choose another --output to branch off"
                 )
 
-    def begin(self, evaluated_at: int) -> None:
+    def begin(self, evaluated_at: int, keep_config: bool = False) -> None:
         """Makes the folder and opens what is written during the run; keeps metrics up to that round.
+
+        keep_config: leaves the configuration of the run before, since this one adds nothing.
 
         Raises ResourceExhaustedError or InvalidArgumentError when it cannot be written,
         FailedPreconditionError when another run is writing there.
@@ -92,14 +109,26 @@ class RunFolder:
         if self.path is None:
             return
         make_folder(self.path)
-        self._lock = _lock(self.path)
+        if not self._is_there:
+            self._lock = _lock(self.path)
+            self._require_untouched(self.path)
         self._checkpoints = RollingCheckpoints(self.path, self.config.keep_checkpoints)
         self._checkpoints.remove_leftovers()
-        write_atomically(self.path / CONFIG, yaml.safe_dump(self.config.to_dict(), sort_keys=False).encode())
+        if not (keep_config and (self.path / CONFIG).exists()):
+            text = yaml.safe_dump(self.config.to_dict(), sort_keys=False)
+            write_atomically(self.path / CONFIG, text.encode())
         resumed = self.checkpoint.path.parent / METRICS if self.checkpoint else None
         self._metrics = MetricsLog(
             self.path / METRICS, resume_at=evaluated_at if self.checkpoint else None, source=resumed
         )
+
+    def _require_untouched(self, path: Path) -> None:
+        """Refuses a folder that another run has made, filled and left since this one looked."""
+        if RollingCheckpoints(path).paths() or (path / MODEL).exists():
+            raise FailedPreconditionError(
+                f"output folder {path}: another run has written there meanwhile; add --resume auto to go on "
+                "with it, or choose another --output"
+            )
 
     def record(self, record: dict[str, Any]) -> None:
         """Appends to the metrics."""

@@ -13,12 +13,12 @@ from typing import Any
 
 from scheduler.messages import (
     BatchReady,
-    Event,
     Finish,
     GiveUp,
     Instruction,
     Launch,
     Restart,
+    SchedulerEvent,
     SourceFailed,
     StopRequested,
     SyncFailed,
@@ -86,7 +86,7 @@ class SchedulerState:
         """Rounds `start` to `stop` - 1. `restarts_before(r)`: averaging restarts before round r.
 
         launch_ahead: tasks enqueued on a stream and not finished, at most.
-        staleness: synchronisations that z may lag (DESIGN section 7).
+        staleness: synchronisations that z may lag; 0 is Crossbow's algorithm (VLDB 2019, section 3).
         gang_from: from this round on a task ends with its round's synchronisation (a mean of gradients
             that every update waits for), whatever tau and staleness are.
         A replica leads the slowest one by `launch_ahead + staleness` rounds at most, whatever tau is,
@@ -120,7 +120,7 @@ class SchedulerState:
         self._syncs_in_flight = 0
         self._failure: str | None = None
         self._ended = False
-        self._handlers: dict[type[Event], Callable[[Any], range]] = {
+        self._handlers: dict[type[SchedulerEvent], Callable[[Any], range]] = {
             BatchReady: self._on_batch_ready,
             TaskFinished: self._on_task_finished,
             TaskFailed: self._on_task_failed,
@@ -130,7 +130,7 @@ class SchedulerState:
             StopRequested: self._on_stop_requested,
         }
 
-    def handle(self, event: Event) -> list[Instruction]:
+    def handle(self, event: SchedulerEvent) -> list[Instruction]:
         """Takes note of an event; says what to do now. Raises InternalError for an impossible one."""
         if self._ended:
             raise InternalError(f"{event} came after the end of the run")

@@ -9,12 +9,14 @@ from scheduler.averaging import SEGMENT_UPDATE, averaging_segment, with_averagin
 from scheduler.checks import with_checks
 from scheduler.gradient_mean import with_gradient_mean
 from tensorbow.compiler import VariableLayout, compile_step
+from tensorbow.compiler.prune import prune
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import Graph, Operation, Tensor
 from tensorbow.kernels import Backend, Executable
+from tensorbow.ops.control import Placeholder
 from tensorbow.runtime import Session
 from tensorbow.specs import Array, TensorSpec, compatible
-from tensorbow.variables import global_variables, global_variables_initializer
+from tensorbow.variables import global_variables, local_variables, variables_initializer
 
 
 @dataclass(frozen=True)
@@ -25,12 +27,14 @@ class StepProgram:
     loss: a scalar; checked for NaN before any variable is written. None where the step has not one loss.
     update: the operation that does the step, usually `optimizer.minimize(loss)`.
     metrics: what else to report, by name: tensors of any shape.
+    others: further operations to run.
     """
 
     inputs: tuple[Tensor, ...]
     loss: Tensor | None
     update: Operation
     metrics: Mapping[str, Tensor] = field(default_factory=dict)
+    others: tuple[Operation, ...] = ()
 
     @property
     def graph(self) -> Graph:
@@ -43,6 +47,11 @@ class StepProgram:
         return [*([] if self.loss is None else [self.loss]), *self.metrics.values()]
 
     def __post_init__(self) -> None:
+        if not isinstance(self.update, Operation):
+            raise InvalidArgumentError(
+                f"update: expected the operation that does the step, got {self.update!r:.60}; "
+                "give what optimizer.minimize(loss) returns"
+            )
         loss = self.loss
         if loss is not None and loss.spec.shape not in ((), None):
             raise InvalidArgumentError(
@@ -51,9 +60,18 @@ class StepProgram:
             )
         if loss is not None and not loss.dtype.is_floating:
             raise InvalidArgumentError(f"the loss {loss.name} must be floating, got {loss.spec}")
-        for element in (*self.inputs, *self.fetches):
+        elements: list[Tensor | Operation] = [*self.inputs, *self.fetches, *self.others]
+        for element in elements:
             if element.graph is not self.graph:
                 raise InvalidArgumentError(f"{element.name} is not of the graph of {self.update.name}")
+        operations = [*(tensor.op for tensor in self.fetches), self.update, *self.others]
+        for op in prune(operations, self.inputs):
+            if op.definition is Placeholder and op.outputs[0] not in self.inputs:
+                raise InvalidArgumentError(
+                    f"the step reads the placeholder {op.name}, which is not among its inputs "
+                    f"({', '.join(tensor.name for tensor in self.inputs) or 'there are none'}); "
+                    f"add it to StepProgram(inputs=...) (made at {op.source})"
+                )
 
     def specs(self, batch_size: int) -> list[TensorSpec]:
         """The inputs' specs when each unknown leading dimension is `batch_size`."""
@@ -68,8 +86,9 @@ class StepProgram:
     def initial_values(self) -> dict[str, Array]:
         """The initial values of all variables of the graph, by name."""
         with self.graph.as_default(), Session(graph=self.graph) as session:
-            session.run(global_variables_initializer())
-            return {v.op.name: session.run(v) for v in global_variables()}
+            variables = [*global_variables(), *local_variables()]
+            session.run(variables_initializer(variables))
+            return {v.op.name: session.run(v) for v in variables}
 
     def compile(
         self,
@@ -88,7 +107,7 @@ class StepProgram:
         """
         self._check(shapes)
         executable = compile_step(
-            [*self.fetches, self.update],
+            [*self.fetches, self.update, *self.others],
             dict(zip(self.inputs, shapes, strict=True)),
             layout,
             backend,

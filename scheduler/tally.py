@@ -44,6 +44,7 @@ class Tally:
 
     epoch_*: over the tasks of the epoch at hand; losses that are not finite are left out.
     evaluated_at: the round of the last evaluation, 0 for none.
+    test_accuracy: of z; without averaging the mean of test_accuracies, which are the replicas'.
     """
 
     round: int = 0
@@ -53,14 +54,16 @@ class Tally:
     epoch_losses: int = 0
     epoch_correct: float = 0.0
     epoch_images: int = 0
+    epoch_seconds: float = 0.0
     skipped_updates: int = 0
     evaluated_at: int = 0
     test_accuracy: float | None = None
     seconds_to_target: float | None = None
+    test_accuracies: list[float] | None = None
 
     def begin_epoch(self) -> None:
         """Forgets the sums of the epoch before."""
-        self.epoch_loss = self.epoch_correct = 0.0
+        self.epoch_loss = self.epoch_correct = self.epoch_seconds = 0.0
         self.epoch_losses = self.epoch_images = 0
 
     def add(self, loss: float, correct: float, images: int) -> None:
@@ -87,19 +90,33 @@ class Tally:
         """Over the whole run."""
         return self.images / self.seconds if self.seconds else 0.0
 
+    @property
+    def epoch_images_per_second(self) -> float:
+        """Over the epoch so far."""
+        return self.epoch_images / self.epoch_seconds if self.epoch_seconds else 0.0
+
     @classmethod
     def from_metadata(cls, metadata: Mapping[str, Any]) -> Tally:
         """The tally of a checkpoint. Raises DataLossError for a value that cannot be."""
         values: dict[str, Any] = {}
         for field in fields(cls):
             value = metadata.get(field.name)
-            sound = (type(value) is int and 0 <= value <= MAXIMUM_ROUND) or (
-                type(value) is float and "float" in str(field.type) and 0 <= value < math.inf
-            )
-            if not sound and not (value is None and "None" in str(field.type)):
+            annotation = str(field.type)
+            if annotation.startswith("list"):
+                sound = isinstance(value, list) and all(_is_sound(item, annotation) for item in value)
+            else:
+                sound = _is_sound(value, annotation)
+            if not sound and not (value is None and "None" in annotation):
                 raise DataLossError(f"a run's {field.name} cannot be {str(value)[:80]!r}")
             values[field.name] = value
         tally = cls(**values)
         if tally.evaluated_at > tally.round:
             raise DataLossError(f"a run at round {tally.round} was not evaluated at {tally.evaluated_at}")
         return tally
+
+
+def _is_sound(value: Any, annotation: str) -> bool:
+    """Whether a number out of a file can be what its field holds."""
+    if type(value) is int:
+        return 0 <= value <= MAXIMUM_ROUND
+    return type(value) is float and "float" in annotation and 0 <= value < math.inf

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
 from scheduler.batches import DatasetBatches
-from scheduler.classifier import build_program, initial_values
+from scheduler.classifier import build_program
 from scheduler.config import TrainingConfig
-from scheduler.engine import LearningEngine, TaskResult
+from scheduler.engine import LearningEngine
 from scheduler.evaluation import Evaluation, Evaluator
+from scheduler.notices import LossWatch, epoch_line, nothing_left
 from scheduler.run_folder import RunFolder
 from scheduler.tally import Tally, TrainingResult
+from scheduler.task_result import TaskResult
 from tensorbow.data import load
-from tensorbow.devices import Device, get_device
-from tensorbow.errors import InvalidArgumentError, NumericsError
+from tensorbow.devices import get_device
+from tensorbow.errors import DataLossError, InvalidArgumentError, NumericsError
 from tensorbow.graph import Graph, set_random_seed
 from tensorbow.models import get_model
 from tensorbow.optimizers import Constant, PiecewiseConstant, Schedule
@@ -48,7 +51,7 @@ class Trainer:
 
     def _build(self) -> None:
         config = self.config
-        devices = [_learning_device(name) for name in config.devices]
+        devices = [get_device(name) for name in config.devices]
         self._train_set, self._test_set = load(config.dataset, config.data_dir)
         self._batches = DatasetBatches(
             self._train_set, config.batch_size, config.replicas, config.seed, depth=config.launch_ahead + 1
@@ -58,9 +61,13 @@ class Trainer:
         with graph.as_default():
             set_random_seed(config.seed)
             program = build_program(
-                self.model, self._train_set, config.momentum, self.schedule(0), config.weight_decay
+                self.model,
+                self._train_set,
+                config.momentum,
+                self.schedule(0),
+                config.weight_decay,
+                decay_all=config.decay_all,
             )
-            initial = initial_values(graph)
         shape = (config.batch_size, *self._train_set.image_shape)
         specs = [TensorSpec(shape, float32), TensorSpec((config.batch_size,), int64)]
         self._engine = LearningEngine(
@@ -68,16 +75,27 @@ class Trainer:
             specs,
             devices,
             config.replicas_per_device,
-            config.synchronisation,
+            config.synchronisation_for(self._batches.rounds_per_epoch),
             self.schedule,
             launch_ahead=config.launch_ahead,
             on_nan=config.on_nan,
         )
         self._evaluator = Evaluator(self.model, self._test_set, devices[0], threads=config.replicas)
-        self.engine.learners.initialize(initial)
-        self._tally = self._restore(self.folder.checkpoint)
-        self.folder.begin(self._tally.evaluated_at)
+        self.engine.initialize()
+        self._begin(self.folder.checkpoint)
         self.folder.checkpoint = None  # its arrays are copied
+
+    def _begin(self, checkpoint: Checkpoint | None) -> None:
+        """Restores what there is, then opens the folder, and says so once it is ours."""
+        rounds = self._batches.rounds_per_epoch
+        self._watch = LossWatch(self._train_set.classes, rounds)
+        self._tally = tally = self._restore(checkpoint)
+        done = None if checkpoint is None else nothing_left(self.config, tally, rounds)
+        self.folder.begin(tally.evaluated_at, keep_config=done is not None)
+        if checkpoint is not None:
+            self._progress.line(f"resumed from {checkpoint.path} at round {tally.round}")
+        if done is not None:
+            self._progress.line(done)
 
     @property
     def engine(self) -> LearningEngine:
@@ -119,7 +137,8 @@ class Trainer:
         tally = Tally.from_metadata(checkpoint.metadata)
         if checkpoint.metadata["config"].get("target_accuracy") != self.config.target_accuracy:
             tally.seconds_to_target = None
-        self._progress.line(f"resumed from {checkpoint.path} at round {tally.round}")
+        if tally.test_accuracies is not None and len(tally.test_accuracies) != self.config.replicas:
+            raise DataLossError(f"{checkpoint.path} has not one test accuracy for each replica")
         return tally
 
     # Running ----------------------------------------------------------------------------------
@@ -165,10 +184,7 @@ class Trainer:
 
     def _finished(self) -> bool:
         """Whether the training itself has come to its end."""
-        tally, config = self._tally, self.config
-        if tally.seconds_to_target is not None or tally.seconds >= (config.max_seconds or math.inf):
-            return True
-        return tally.round >= config.epochs * self._batches.rounds_per_epoch
+        return nothing_left(self.config, self._tally, self._batches.rounds_per_epoch) is not None
 
     def _complete(self) -> bool:
         """Whether it has, and its last model is evaluated."""
@@ -191,6 +207,9 @@ class Trainer:
 
         def on_result(result: TaskResult) -> None:
             tally.add(result.loss, result.metrics[0], config.batch_size)
+            warning = self._watch.warning(result.loss, result.round, result.replica)
+            if warning is not None:
+                progress.line(warning)
             progress.task(result.loss, result.metrics[0] / config.batch_size, config.batch_size)
             if result.replica == last_replica:
                 progress.round(result.round + 1)
@@ -198,7 +217,9 @@ class Trainer:
                     self.engine.request_stop()
 
         tally.round = self.engine.run(self._batches.open, tally.round, stop, on_result)
-        tally.seconds += time.perf_counter() - started
+        elapsed = time.perf_counter() - started
+        tally.seconds += elapsed
+        tally.epoch_seconds += elapsed
         tally.skipped_updates += self.engine.skipped_updates - skipped
 
     # Evaluation -------------------------------------------------------------------------------
@@ -231,12 +252,14 @@ class Trainer:
                 "checkpoints of before are usable"
             )
         tally.test_accuracy, tally.evaluated_at = accuracy, tally.round
+        if config.sync == "none":
+            tally.test_accuracies = [result.accuracy for result in results]
         target = config.target_accuracy
         if target is not None and accuracy >= target and tally.seconds_to_target is None:
             tally.seconds_to_target = tally.seconds
-        self._record(loss, accuracy, [result.accuracy for result in results])
+        self._record(loss)
 
-    def _record(self, test_loss: float, test_accuracy: float, by_replica: list[float]) -> None:
+    def _record(self, test_loss: float) -> None:
         tally, config = self._tally, self.config
         epoch = tally.round / self._batches.rounds_per_epoch
         record: dict[str, Any] = {
@@ -244,23 +267,19 @@ class Trainer:
             "epoch": int(epoch) if epoch == int(epoch) else round(epoch, 4),
             "seconds": tally.seconds,
             "images": tally.images,
-            "images_per_second": tally.images_per_second,
+            "images_per_second": tally.epoch_images_per_second,
             "loss": tally.loss,
             "accuracy": tally.accuracy,
             "test_loss": test_loss,
-            "test_accuracy": test_accuracy,
+            "test_accuracy": tally.test_accuracy,
             "learning_rate": self.schedule(max(0, tally.round - 1)),
             "alpha": self.engine.learners.alpha,
             "skipped_updates": tally.skipped_updates,
         }
-        if config.sync == "none":
-            record["test_accuracies"] = by_replica
+        if tally.test_accuracies is not None:
+            record["test_accuracies"] = tally.test_accuracies
         self.folder.record(record)
-        self._progress.line(
-            f"epoch {epoch:3g}/{config.epochs}  loss {tally.loss:.4f}  accuracy {tally.accuracy:7.2%}  "
-            f"test loss {test_loss:.4f}  test accuracy {test_accuracy:7.2%}  "
-            f"{tally.images_per_second:,.0f} images/s"
-        )
+        self._progress.line(epoch_line(config, tally, epoch, test_loss))
         if self._progress.failure is not None:
             self.request_stop()
 
@@ -282,9 +301,10 @@ class Trainer:
             "mean": data.mean,
             "std": data.std,
             "round": tally.round,
-            "test_accuracy": tally.test_accuracy,
         }
-        for index, values in enumerate(self._models()):
+        accuracies: Sequence[float | None] = tally.test_accuracies or [tally.test_accuracy]
+        for index, (values, accuracy) in enumerate(zip(self._models(), accuracies, strict=True)):
+            metadata["test_accuracy"] = accuracy
             self.folder.save_model(values, metadata, suffix=f"-replica{index}" if index else "")
 
     def _result(self) -> TrainingResult:
@@ -319,11 +339,3 @@ class Trainer:
 
     def __exit__(self, *exception: object) -> None:
         self.close()
-
-
-def _learning_device(name: str) -> Device:
-    """The device of that name. Raises NotFoundError; InvalidArgumentError for one that computes nothing."""
-    device = get_device(name)
-    if device.kind == "null":
-        raise InvalidArgumentError(f"devices: {name} records launches and computes nothing; use cpu:0")
-    return device

@@ -30,8 +30,8 @@ class ReplicaValues:
     def initialize(self, values: Mapping[str, Array]) -> None:
         """Starts from these values of the variables: z_d = z, w_i = z, u = 0.
 
-        Optimiser slots that are not given start at 0. A variable whose replicas' values are summed keeps its
-        value in replica 0 and starts at 0 in the others.
+        Optimiser slots that are not given start as their optimiser says. A variable whose replicas' values
+        are summed keeps its value in replica 0 and starts at 0 in the others.
         Raises InvalidArgumentError or NotFoundError for values that do not fit, before any change.
         """
         operations = {op.name: op for op in self.layout.variables}
@@ -44,7 +44,7 @@ class ReplicaValues:
         for replica in self.replicas:
             replica.container.load(values)
             for name in slots - values.keys():
-                replica.container.view(name)[...] = 0
+                replica.container.view(name)[...] = operations[name].attrs["slot_value"]
             replica.container.initialized.update(slots)
             if replica.index:
                 for name, op in operations.items():
@@ -53,6 +53,23 @@ class ReplicaValues:
         first = self.replicas[0].container
         for model in self.central:
             model.fill({name: first.view(name) for name in model.weights(0)})
+
+    def assign(self, values: Mapping[str, Array]) -> None:
+        """Sets some variables in every replica and in z. One that is summed goes to replica 0, others get 0.
+
+        Raises InvalidArgumentError or NotFoundError for values that do not fit, before any change.
+        """
+        combined = {op.name: op.attrs["combine"] for op in self.layout.variables}
+        for replica in self.replicas:
+            replica.container.load(values)
+            for name in values:
+                if replica.index and combined[name] == "sum":
+                    replica.container.view(name)[...] = 0
+        for model in self.central:
+            for slot in range(self.slots):
+                for name, view in model.weights(slot).items():
+                    if name in values:
+                        view[...] = values[name]
 
     def central_values(self, round: int) -> dict[str, Array]:
         """The central model at the end of round `round` - 1: weights and other variables, copied.

@@ -1,27 +1,32 @@
 """TensorBow: several small-batch replicas of a model on every device, kept together by averaging.
 
 `import tensorbow as tb` gives the whole user-level surface, under TensorFlow 1's names where it has
-the thing. This file is the facade: it lies outside the layers.
+the thing. This file is the facade: it lies outside the layers, and is as long as the list of names.
 """
 
-from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from tensorbow import errors, nn, train
+from tensorbow import errors, initializers, layers, metrics, nn, train
 from tensorbow.errors import TensorBowError
 from tensorbow.gradients import gradients
 from tensorbow.graph import (
     NOT_DIFFERENTIABLE,
     Graph,
+    GraphDef,
+    GraphKeys,
     Kernel,
     KernelCall,
     NodeSpec,
     Operation,
     Tensor,
+    add_to_collection,
+    colocate_with,
+    container,
     control_dependencies,
     convert_to_tensor,
     device,
+    get_collection,
     get_default_graph,
     get_default_session,
     name_scope,
@@ -40,6 +45,7 @@ from tensorbow.ops import (
     clip_by_value,
     concat,
     constant,
+    cos,
     cumprod,
     cumsum,
     define_op,
@@ -61,6 +67,7 @@ from tensorbow.ops import (
     greater_equal,
     group,
     identity,
+    import_graph_def,
     is_finite,
     is_nan,
     less,
@@ -112,6 +119,7 @@ from tensorbow.ops import (
     shape,
     sigmoid,
     sign,
+    sin,
     size,
     slice,
     split,
@@ -135,6 +143,8 @@ from tensorbow.ops import (
 )
 from tensorbow.optimizers import clip_by_global_norm, global_norm
 from tensorbow.runtime import Explanation, Session
+from tensorbow.runtime import register_target as _register_target
+from tensorbow.shadowing import import_ours
 from tensorbow.specs import (
     DType,
     TensorShape,
@@ -147,6 +157,13 @@ from tensorbow.specs import (
     uint8,
 )
 from tensorbow.specs import bool_ as bool
+from tensorbow.variable_scope import (
+    AUTO_REUSE,
+    VariableScope,
+    get_variable,
+    get_variable_scope,
+    variable_scope,
+)
 from tensorbow.variables import (
     Variable,
     assign,
@@ -154,6 +171,8 @@ from tensorbow.variables import (
     assign_sub,
     global_variables,
     global_variables_initializer,
+    local_variables,
+    local_variables_initializer,
     trainable_variables,
     variables_initializer,
 )
@@ -170,31 +189,50 @@ except PackageNotFoundError:  # run from a checkout that is not installed
 
 # Names of upper layers, loaded on first use.
 _LATER = {
+    "PER_REPLICA": "replicator",
+    "PER_WORKER": "replicator",
     "DatasetBatches": "scheduler",
+    "InputContext": "replicator",
     "LearningEngine": "scheduler",
+    "MultiGpuReplicator": "replicator",
+    "NonReplicator": "replicator",
     "StepProgram": "scheduler",
     "Synchronisation": "scheduler",
-    "TrainingConfig": "scheduler",
+    "TensorBowSession": "scheduler",
     "Trainer": "scheduler",
+    "TrainingConfig": "scheduler",
     "data": "tensorbow.data",
     "models": "tensorbow.models",
+    "num_replicas": "replicator",
+    "replica_id": "replicator",
 }
 
 
 def __getattr__(name: str) -> Any:
     if name not in _LATER:
         raise AttributeError(f"module 'tensorbow' has no attribute {name!r}")
-    module = import_module(_LATER[name])
+    module = import_ours(_LATER[name])
     value = module if _LATER[name].endswith(f".{name}") else getattr(module, name)
     globals()[name] = value
     return value
 
 
+_register_target("tensorbow", lambda: __getattr__("TensorBowSession"))
+
+
+def __dir__() -> list[str]:
+    """The public names, those of upper layers too."""
+    return sorted({*__all__, *_LATER, "__version__"})
+
+
 __all__ = [
+    "AUTO_REUSE",
     "NOT_DIFFERENTIABLE",
     "DType",
     "Explanation",
     "Graph",
+    "GraphDef",
+    "GraphKeys",
     "IndexedSlices",
     "Kernel",
     "KernelCall",
@@ -206,9 +244,11 @@ __all__ = [
     "TensorShape",
     "TensorSpec",
     "Variable",
+    "VariableScope",
     "abs",
     "add",
     "add_n",
+    "add_to_collection",
     "argmax",
     "as_dtype",
     "assign",
@@ -220,10 +260,13 @@ __all__ = [
     "ceil",
     "clip_by_global_norm",
     "clip_by_value",
+    "colocate_with",
     "concat",
     "constant",
+    "container",
     "control_dependencies",
     "convert_to_tensor",
+    "cos",
     "cumprod",
     "cumsum",
     "define_op",
@@ -245,8 +288,11 @@ __all__ = [
     "floordiv",
     "floormod",
     "gather",
+    "get_collection",
     "get_default_graph",
     "get_default_session",
+    "get_variable",
+    "get_variable_scope",
     "global_norm",
     "global_variables",
     "global_variables_initializer",
@@ -255,12 +301,17 @@ __all__ = [
     "greater_equal",
     "group",
     "identity",
+    "import_graph_def",
+    "initializers",
     "int32",
     "int64",
     "is_finite",
     "is_nan",
+    "layers",
     "less",
     "less_equal",
+    "local_variables",
+    "local_variables_initializer",
     "log",
     "logical_and",
     "logical_not",
@@ -270,6 +321,7 @@ __all__ = [
     "matrix_determinant",
     "matrix_inverse",
     "maximum",
+    "metrics",
     "minimum",
     "mod",
     "multiply",
@@ -312,6 +364,7 @@ __all__ = [
     "shape",
     "sigmoid",
     "sign",
+    "sin",
     "size",
     "slice",
     "split",
@@ -332,6 +385,7 @@ __all__ = [
     "truncated_normal",
     "uint8",
     "unstack",
+    "variable_scope",
     "variables_initializer",
     "where",
     "zeros",

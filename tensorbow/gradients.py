@@ -41,7 +41,10 @@ def gradients(
         raise InvalidArgumentError("gradients: ys is empty; give at least one tensor")
     for y in y_tensors:
         if not y.dtype.is_floating:
-            raise InvalidArgumentError(f"gradients of {y.name}: dtype {y.dtype.name} is not differentiable")
+            raise InvalidArgumentError(
+                f"gradients of {y.name}: dtype {y.dtype.name} is not differentiable; compute it in floating "
+                f"point, by tb.cast before what it depends on (made at {y.op.source})"
+            )
     graph = y_tensors[0].graph
     for tensor in (*y_tensors, *x_tensors, *stopped):
         if tensor.graph is not graph:

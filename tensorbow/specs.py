@@ -182,7 +182,10 @@ class TensorSpec:
 
     @property
     def extents(self) -> tuple[int, ...]:
-        """The dimensions of a fully known shape (which every shape is once a step is compiled)."""
+        """The dimensions of a fully known shape (which every shape is once a step is compiled).
+
+        Raises InvalidArgumentError when one is unknown.
+        """
         if self.shape is None or any(d is None for d in self.shape):
             raise InvalidArgumentError(f"shape {self} is not fully known")
         return tuple(d for d in self.shape if d is not None)

@@ -1,21 +1,89 @@
-"""`tb.train`: optimisers and learning rates, under TensorFlow's names."""
+"""`tb.train`: optimisers, learning rates, savers and saved models, under TensorFlow's names."""
+
+from typing import TYPE_CHECKING, Any
 
 from tensorbow.optimizers import (
+    AdadeltaOptimizer,
+    AdagradOptimizer,
+    AdamOptimizer,
     Constant,
+    CosineDecay,
+    ExponentialDecay,
     GradientDescentOptimizer,
     MomentumOptimizer,
     Optimizer,
     PiecewiseConstant,
+    RMSPropOptimizer,
     Schedule,
+    WarmUp,
+    cosine_decay,
+    exponential_decay,
     piecewise_constant,
+    warm_up,
+)
+from tensorbow.runtime import MonitoredSession, SessionRunContext, SessionRunHook, StopAtStepHook
+
+if TYPE_CHECKING:
+    from tensorbow.training import (
+        SavedModel,
+        Saver,
+        best_checkpoint,
+        latest_checkpoint,
+        list_variables,
+        read_graph,
+        save_model,
+        write_graph,
+    )
+
+_LATER = (
+    "SavedModel",
+    "Saver",
+    "best_checkpoint",
+    "latest_checkpoint",
+    "list_variables",
+    "read_graph",
+    "save_model",
+    "write_graph",
 )
 
+
+def __getattr__(name: str) -> Any:
+    """Savers and saved models: of a layer that is loaded on first use."""
+    if name not in _LATER:
+        raise AttributeError(f"module 'tensorbow.train' has no attribute {name!r}")
+    from tensorbow import training
+
+    return getattr(training, name)
+
+
 __all__ = [
+    "AdadeltaOptimizer",
+    "AdagradOptimizer",
+    "AdamOptimizer",
     "Constant",
+    "CosineDecay",
+    "ExponentialDecay",
     "GradientDescentOptimizer",
     "MomentumOptimizer",
+    "MonitoredSession",
     "Optimizer",
     "PiecewiseConstant",
+    "RMSPropOptimizer",
+    "SavedModel",
+    "Saver",
     "Schedule",
+    "SessionRunContext",
+    "SessionRunHook",
+    "StopAtStepHook",
+    "WarmUp",
+    "best_checkpoint",
+    "cosine_decay",
+    "exponential_decay",
+    "latest_checkpoint",
+    "list_variables",
     "piecewise_constant",
+    "read_graph",
+    "save_model",
+    "warm_up",
+    "write_graph",
 ]

@@ -10,20 +10,20 @@ from tensorbow.graph import (
     GLOBAL_VARIABLES,
     TRAINABLE_VARIABLES,
     Graph,
+    GraphKeys,
     Operation,
     Tensor,
     control_dependencies,
     convert_to_tensor,
     get_default_graph,
     name_scope,
+    register_collection_item,
     register_tensor_conversion,
     require_session,
 )
 from tensorbow.ops.control import group, no_op
-from tensorbow.ops.state import Assign, AssignAdd, AssignSub, ReadVariable, VariableReference
+from tensorbow.ops.state import COMBINE, Assign, AssignAdd, AssignSub, ReadVariable, VariableReference
 from tensorbow.specs import DType, TensorShape
-
-COMBINE = ("sma", "mean", "sum", "first")
 
 
 class Variable:
@@ -46,7 +46,7 @@ class Variable:
         collections: list[str] | None = None,
         combine: str | None = None,
         decayed: bool | None = None,
-        slot: tuple[Variable, str] | None = None,
+        slot: tuple[Variable, str, float] | None = None,
     ):
         """Adds a variable to the default graph.
 
@@ -54,7 +54,7 @@ class Variable:
             function without arguments that makes it.
         decayed: whether weight decay applies; by default to trainable ones of rank 2 and more.
         trainable: whether optimisers change it by default; those of integer or bool dtype never are.
-        slot: (variable, slot name): made by optimisers; shaped like that variable.
+        slot: (variable, slot name, what its elements start from): made by optimisers.
 
         Raises InvalidArgumentError for an initial value whose shape is not fully known, or that does not
         convert to `dtype`, and for another `combine`.
@@ -83,6 +83,8 @@ class Variable:
                 combine=combine,
                 slot_of=slot[0].op.name if slot else "",
                 slot_name=slot[1] if slot else "",
+                slot_value=float(slot[2]) if slot else 0.0,
+                container=get_default_graph().current_container,
                 name=scope,
             )
             self.initial_value = initial
@@ -94,6 +96,39 @@ class Variable:
             graph.add_to_collection(collection, self)
         if trainable:
             graph.add_to_collection(TRAINABLE_VARIABLES, self)
+
+    @classmethod
+    def _restored(cls, content: Any, lookup: Callable[[str], Operation | Tensor]) -> Variable:
+        """A variable of a GraphDef, from operations that are there. Raises InvalidArgumentError."""
+        if not isinstance(content, dict) or set(content) != {*_PARTS, "trainable"}:
+            raise InvalidArgumentError(f"a variable is {', '.join(_PARTS)} and trainable")
+        parts = {part: lookup(content[part]) for part in _PARTS}
+        ref, initial, initializer, read = parts.values()
+        holds = (
+            isinstance(ref, Tensor)
+            and isinstance(initial, Tensor)
+            and isinstance(initializer, Tensor)
+            and isinstance(read, Tensor)
+            and ref.op.definition is VariableReference
+            and initializer.op.definition is Assign
+            and initializer.op.inputs == (ref, initial)
+            and read.op.definition is ReadVariable
+            and read.op.inputs == (ref,)
+            and isinstance(content["trainable"], bool)
+            and (ref.dtype.is_floating or not content["trainable"])
+        )
+        if not holds:
+            raise InvalidArgumentError(f"{', '.join(str(content[part]) for part in _PARTS)} are no variable")
+        self = cls.__new__(cls)
+        self._ref, self.initial_value, self._initializer, self._read = parts.values()  # type: ignore[assignment]
+        self.trainable = content["trainable"]
+        return self
+
+    def _parts(self) -> dict[str, Any]:
+        """What `_restored` makes it of again."""
+        elements = (self._ref, self.initial_value, self._initializer, self._read)
+        names = {part: element.name for part, element in zip(_PARTS, elements, strict=True)}
+        return {**names, "trainable": self.trainable}
 
     @property
     def name(self) -> str:
@@ -196,6 +231,10 @@ class Variable:
         return self is other
 
 
+_PARTS = ("reference", "initial_value", "initializer", "read")
+register_collection_item("variable", Variable, Variable._parts, Variable._restored)
+
+
 def _initial_tensor(initial_value: Any, dtype: Any) -> Tensor:
     """In the variable's own scope; what a function makes lies in `Initializer`, as in TensorFlow."""
     if not callable(initial_value):
@@ -231,6 +270,11 @@ def global_variables() -> list[Variable]:
     return get_default_graph().get_collection(GLOBAL_VARIABLES)
 
 
+def local_variables() -> list[Variable]:
+    """The variables of the default graph that count for one evaluation, as those of metrics."""
+    return get_default_graph().get_collection(GraphKeys.LOCAL_VARIABLES)
+
+
 def trainable_variables() -> list[Variable]:
     """The variables optimisers change by default."""
     return get_default_graph().get_collection(TRAINABLE_VARIABLES)
@@ -246,6 +290,11 @@ def variables_initializer(variables: list[Variable], name: str = "init") -> Oper
 def global_variables_initializer() -> Operation:
     """One operation that initialises all variables made so far."""
     return variables_initializer(global_variables())
+
+
+def local_variables_initializer() -> Operation:
+    """One operation that initialises all local variables made so far."""
+    return variables_initializer(local_variables())
 
 
 def assign(ref: Variable, value: Any, name: str | None = None) -> Tensor:

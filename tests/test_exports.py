@@ -12,6 +12,7 @@ from types import ModuleType
 import pytest
 
 import allocators
+import replicator
 import scheduler
 import tensorbow
 
@@ -21,7 +22,7 @@ ROOT = Path(tensorbow.__file__).resolve().parent.parent
 def public_packages() -> list[str]:
     """All packages, and the facades that are modules."""
     names = ["tensorbow", "tensorbow.nn", "tensorbow.train"]
-    for package in (allocators, scheduler, tensorbow):
+    for package in (allocators, replicator, scheduler, tensorbow):
         names.append(package.__name__)
         found = pkgutil.iter_modules(package.__path__, f"{package.__name__}.")
         names += [module.name for module in found if module.ispkg]
@@ -36,7 +37,12 @@ def from_here(module: ModuleType, name: str) -> bool:
     """Whether a name of a package is one of this project's: typing's and NumPy's names are not."""
     value = getattr(module, name)
     home = getattr(value, "__module__", None)
-    return isinstance(home, str) and home.partition(".")[0] in ("allocators", "scheduler", "tensorbow")
+    return isinstance(home, str) and home.partition(".")[0] in (
+        "allocators",
+        "replicator",
+        "scheduler",
+        "tensorbow",
+    )
 
 
 def rank(name: str) -> tuple[int, str]:

@@ -2,56 +2,150 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Any
+
 import click
 
-from scheduler import TrainingConfig, build_program
+from allocators import format_nbytes
+from scheduler import SYNCS, TrainingConfig, build_program
 from scheduler.averaging import central_executable
+from scheduler.central import CentralModel
+from scheduler.gradient_mean import with_gradient_sum
+from scheduler.memory import planned_nbytes
+from scheduler.replica import Replica
+from scheduler.spread import replica_counts
+from tensorbow.cli.options import checked
+from tensorbow.cli.train import Choice
 from tensorbow.compiler import VariableLayout
-from tensorbow.data import make_synthetic
-from tensorbow.devices import get_device
+from tensorbow.data import DATASETS, make_synthetic
+from tensorbow.devices import Device, get_device
 from tensorbow.graph import Graph
-from tensorbow.kernels import Region, backend_for
+from tensorbow.kernels import Executable, Region, backend_for
 from tensorbow.models import MODELS, get_model
 from tensorbow.runtime import Explanation
 from tensorbow.specs import TensorSpec, float32, int64
 
 DEFAULTS = TrainingConfig()
+PICTURES = {"cifar10": (32, 32, 3)}  # of data sets that are not 28x28x1
+
+
+@dataclass(frozen=True)
+class Plans:
+    """What is compiled for a device with so many replicas: the step, z's work, and what both allocate."""
+
+    replicas: int
+    step: Executable
+    central: Executable | None
+    replica_nbytes: int
+    central_nbytes: int
 
 
 @click.command()
 @click.argument("model", metavar="{" + ",".join(MODELS) + "}")
 @click.option(
-    "--batch-size", default=DEFAULTS.batch_size, show_default=True, help="Examples per replica and step."
+    "--dataset",
+    type=Choice(list(DATASETS)),
+    show_default="the model's",
+    help="Data set, for the size of its pictures; its files are not read.",
 )
+@click.option("--batch-size", type=int, show_default="the model's", help="Examples per replica and step.")
 @click.option(
     "--replicas-per-gpu",
     "--replicas-per-device",
-    "replicas",
-    default=DEFAULTS.replicas_per_device,
+    "replicas_per_device",
+    metavar="N[,N...]",
+    default=str(DEFAULTS.replicas_per_device),
     show_default=True,
-    help="Replicas on the device.",
+    help="Replicas on each device.",
 )
+@click.option(
+    "--devices",
+    default=",".join(DEFAULTS.devices),
+    show_default=True,
+    help="Devices, as cpu:0,cpu:1; the plan of the first is shown.",
+)
+@click.option(
+    "--sync",
+    type=Choice(SYNCS),
+    default=DEFAULTS.sync,
+    show_default=True,
+    help="How replicas are kept together.",
+)
+@click.option("--tau", default=DEFAULTS.tau, show_default=True, help="Rounds between two averagings.")
 @click.option("--staleness", default=DEFAULTS.staleness, show_default=True, help="Averagings that z may lag.")
-def explain(model: str, batch_size: int, replicas: int, staleness: int) -> None:
-    """Show what a training step of MODEL is compiled to: segments, order, addresses, memory, reasons."""
-    data, _ = make_synthetic(train_examples=10, test_examples=10)
-    config = TrainingConfig(
-        model=model, batch_size=batch_size, replicas_per_device=replicas, staleness=staleness
-    )
+def explain(**given: Any) -> None:
+    """Show what a training step of MODEL is compiled to: memory, segments, order, addresses, reasons."""
+    config = checked({name: value for name, value in given.items() if value is not None})
+    device = get_device(config.devices[0])
+    plans = _compiled(config, device)
+    name = str(device.name)
+    click.echo(_summary(config, plans))
+    click.echo(f"\na learning task of {config.model}, batch {config.batch_size}")
+    click.echo(str(Explanation(plans.step, {}, name)))
+    if plans.central is not None:
+        what = f"the synchronisation of {plans.replicas} replicas, on a stream of its own"
+        click.echo(f"\n{what}{', after which devices are summed' if len(config.devices) > 1 else ''}")
+        click.echo(str(Explanation(plans.central, {}, name)))
+
+
+def _compiled(config: TrainingConfig, device: Device) -> Plans:
+    """The plans of one device, with what the dry run of the memory guard counts."""
+    height, width, channels = PICTURES.get(config.dataset, (28, 28, 1))
+    data, _ = make_synthetic(10, 10, height=height, width=width, channels=channels)
+    options, backend = config.synchronisation, backend_for(device)
+    averages, aggregates = options.averages(config.replicas), options.aggregates(config.replicas)
+    slots = config.staleness + 1 if averages else 0
+    replicas = replica_counts(config.replicas_per_device, len(config.devices))[0]
     graph = Graph()
     with graph.as_default():
-        program = build_program(get_model(model), data, DEFAULTS.momentum, 0.01, 0.0)
-    device = get_device("/cpu:0")
+        program = build_program(get_model(config.model), data, config.momentum, 0.01, config.weight_decay)
     layout = VariableLayout.of_graph(graph)
-    shapes = [TensorSpec((batch_size, *data.image_shape), float32), TensorSpec((batch_size,), int64)]
-    slots = staleness + 1 if config.synchronisation.averages(replicas) else 0
-    step = program.compile(shapes, layout, backend_for(device), slots)
-    click.echo(f"a learning task of {model}, batch {batch_size}, one of {replicas} replicas")
-    click.echo(str(Explanation(step, {}, str(device.name))))
-    if slots:
-        central = central_executable(layout, backend_for(device), replicas, slots)
-        click.echo(f"\nthe synchronisation of {replicas} replicas, on a stream of its own")
-        click.echo(str(Explanation(central, {}, str(device.name))))
-    own = (Region.WEIGHTS, Region.GRADIENTS, Region.SLOTS, Region.STATISTICS, Region.SLAB, Region.INPUT)
-    total = sum(step.region_nbytes.get(region, 0) for region in own)
-    click.echo(f"\nmemory of a replica: {total:,} bytes")
+    batch = config.batch_size
+    shapes = [TensorSpec((batch, *data.image_shape), float32), TensorSpec((batch,), int64)]
+    step = program.compile(shapes, layout, backend, slots, aggregates=aggregates)
+    central: Executable | None = None
+    shared: tuple[Region, ...] = ()
+    if averages or aggregates:
+        shared = (Region.CENTRAL, Region.CORRECTIONS)
+        central = central_executable(layout, backend, replicas, slots)
+    if central is not None and aggregates:
+        shared = (*shared, Region.GRADIENTS)
+        central = with_gradient_sum(central, layout, backend, replicas, config.replicas)
+    blocks = Replica.blocks(step, layout, shared, config.launch_ahead + 1)
+    central_blocks = [] if central is None else CentralModel.blocks(central)
+    return Plans(replicas, step, central, planned_nbytes(blocks), planned_nbytes(central_blocks))
+
+
+def _summary(config: TrainingConfig, plans: Plans) -> str:
+    """What it takes, in a few lines."""
+    step = plans.step
+    slack = step.peak_nbytes / step.lower_bound_nbytes - 1 if step.lower_bound_nbytes else 0.0
+    per_device = plans.replicas * plans.replica_nbytes + plans.central_nbytes
+    lines = [
+        f"{config.model}, batch {config.batch_size}: {_spread(config)}; {_rhythm(config, plans)}",
+        f"  memory of a replica  {plans.replica_nbytes:>15,} bytes",
+        f"  z and its inputs     {plans.central_nbytes:>15,} bytes",
+        f"  the first device     {per_device:>15,} bytes ({format_nbytes(per_device)}), without the batches",
+        f"  peak of a step       {step.peak_nbytes:>15,} bytes of intermediate values and scratch; "
+        f"lower bound {step.lower_bound_nbytes:,} ({slack:.1%} above)",
+    ]
+    return "\n".join(lines)
+
+
+def _spread(config: TrainingConfig) -> str:
+    """How many replicas each device has."""
+    counts = replica_counts(config.replicas_per_device, len(config.devices))
+    parts = [f"{count} on {device}" for count, device in zip(counts, config.devices, strict=True)]
+    return f"{' and '.join(parts)} ({config.replicas} replicas)"
+
+
+def _rhythm(config: TrainingConfig, plans: Plans) -> str:
+    """Which of the segments a step runs, and when."""
+    if plans.central is None:
+        return "nothing is averaged"
+    if config.sync == "ssgd":
+        return "every step ends with 'update, mean gradient'"
+    if config.tau == 1:
+        return "every step ends with an 'update, averaging'"
+    return f"one step in {config.tau} ends with an 'update, averaging', the others with 'update'"

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -10,32 +13,95 @@ import yaml
 
 from scheduler import TrainingConfig
 from scheduler.run_folder import find_checkpoint
+from tensorbow.cli.program import OptionValueError, say
 from tensorbow.errors import InvalidArgumentError
 
 CONFIG_LIMIT = 1 << 20  # bytes of a configuration file
 _OF_ONE_RUN = ("output", "resume")  # of the run that saved them, never of another
+_FIELDS = {field.name: str(field.type) for field in fields(TrainingConfig)}
+_TYPED = {name: f"--{name.replace('_', '-')}" for name in _FIELDS}
+_TYPED.update(model="MODEL", replicas_per_device="--replicas-per-gpu")
+# Names of options that are no words of English too, but not within paths and longer names.
+_NAMES = re.compile(rf"(?<![\w/.-])({'|'.join(name for name in _FIELDS if '_' in name)})(?![\w/-])")
+# What YAML 1.1 takes for a text: 1e-2, 1.0e5.
+_EXPONENT = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)[eE][+-]?\d+", re.ASCII)
 
 
 def resolve_options(given: Mapping[str, Any], config: Path | None) -> TrainingConfig:
     """The configuration of a run. given: what the command line says, without its defaults.
 
-    Raises InvalidArgumentError, and what reading a checkpoint raises.
+    Raises OptionValueError, InvalidArgumentError for a file that cannot be read, and what reading a
+    checkpoint raises.
     """
     from_file = {} if config is None else read_config(config)
     options = {**from_file, **given}
+    _require_model(given, from_file, options, config)
     if isinstance(options.get("learning_rate_drops"), str):
-        options["learning_rate_drops"] = parse_drops(options["learning_rate_drops"])
+        with _naming(given, from_file, config):
+            options["learning_rate_drops"] = parse_drops(options["learning_rate_drops"])
     place = {name: options[name] for name in ("model", "dataset", *_OF_ONE_RUN) if name in options}
-    where = TrainingConfig.from_dict(place)
+    with _naming(given, from_file, config):
+        where = TrainingConfig.from_dict(place)
     output = where.output or _default_output(where)
     checkpoint, _ = find_checkpoint(output, where.resume)
     if checkpoint is None:
-        return TrainingConfig.from_dict({**options, "output": output})
+        if "model" not in options:
+            raise OptionValueError(f"MODEL is missing: {output} holds no checkpoint that would name it")
+        with _naming(given, from_file, config):
+            return TrainingConfig.from_dict({**options, "output": output})
     saved = {name: v for name, v in checkpoint.metadata["config"].items() if name not in _OF_ONE_RUN}
-    try:
+    with _naming(given, from_file, config, f"with the options saved in {checkpoint.path}: "):
         return TrainingConfig.from_dict({**saved, **options, "output": output})
+
+
+def _require_model(
+    given: Mapping[str, Any], from_file: Mapping[str, Any], options: Mapping[str, Any], config: Path | None
+) -> None:
+    """The model is given, in the file, or in a checkpoint that is named; the command line wins."""
+    resumes = options.get("resume") is not None
+    if "model" not in options and not (resumes and (options["resume"] != "auto" or "output" in options)):
+        raise OptionValueError("MODEL is missing: give it, or a --config file with 'model:' in it")
+    if "model" in given and from_file.get("model", given["model"]) != given["model"]:
+        say(f"MODEL {given['model']} is trained, not the {from_file['model']} of --config {config}")
+
+
+@contextlib.contextmanager
+def _naming(
+    given: Mapping[str, Any], from_file: Mapping[str, Any], config: Path | None, otherwise: str = ""
+) -> Iterator[None]:
+    """Has a refused value say where it is from: the option as typed, the file, or `otherwise`."""
+    try:
+        yield
     except InvalidArgumentError as error:
-        raise InvalidArgumentError(f"with the options saved in {checkpoint.path}: {error}") from error
+        name, _, reason = str(error).partition(":")
+        if name in given:
+            raise OptionValueError(f"{_TYPED[name]}:{as_typed(reason)}") from error
+        if name in from_file or name.startswith("unknown option"):
+            raise OptionValueError(f"{f'--config {config}: ' if from_file else otherwise}{error}") from error
+        raise OptionValueError(f"{otherwise}{as_typed(str(error))}") from error
+
+
+def checked(given: Mapping[str, Any]) -> TrainingConfig:
+    """The configuration of these options of a command line. Raises OptionValueError."""
+    with _naming(given, {}, None):
+        return TrainingConfig.from_dict(given)
+
+
+def as_typed(text: str) -> str:
+    """A message with the names of options as the command line has them: --batch-size for batch_size."""
+    return _NAMES.sub(lambda match: _TYPED[match.group()], text)
+
+
+@contextlib.contextmanager
+def names_as_typed() -> Iterator[None]:
+    """Errors of the block name options as the command line has them."""
+    try:
+        yield
+    except InvalidArgumentError as error:
+        text = as_typed(str(error))
+        if text == str(error):
+            raise
+        raise type(error)(text) from error
 
 
 def read_config(path: Path) -> dict[str, Any]:
@@ -51,6 +117,8 @@ def read_config(path: Path) -> dict[str, Any]:
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         reason = " ".join(str(error).split())[:300]
         raise InvalidArgumentError(f"--config {path} is no YAML: {reason}") from None
+    if values is None:
+        raise InvalidArgumentError(f"--config {path} is empty; expected options, as 'batch_size: 16'")
     if not isinstance(values, dict):
         raise InvalidArgumentError(
             f"--config {path}: expected a mapping of options, as 'batch_size: 16'; "
@@ -65,8 +133,20 @@ def read_config(path: Path) -> dict[str, Any]:
         if name in options:
             raise InvalidArgumentError(f"--config {path}: {name} stands there twice")
         if name not in _OF_ONE_RUN:
-            options[name] = value
+            options[name] = value if _FIELDS.get(name, "str").startswith("str") else _numbers(value)
     return options
+
+
+def _numbers(value: Any, depth: int = 2) -> Any:
+    """A value of a YAML file with numbers for the texts that are numbers to anybody but YAML 1.1.
+
+    depth: of lists within lists; a hostile file has more.
+    """
+    if isinstance(value, str) and _EXPONENT.fullmatch(value):
+        return float(value)
+    if isinstance(value, list) and depth:
+        return [_numbers(item, depth - 1) for item in value]
+    return value
 
 
 def parse_drops(text: str) -> list[tuple[int, float]]:

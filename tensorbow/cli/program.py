@@ -13,11 +13,17 @@ import traceback
 from collections.abc import Sequence
 
 from tensorbow.cli.signals import StopSignals
-from tensorbow.errors import TensorBowError
+from tensorbow.errors import InvalidArgumentError, TensorBowError
+from tensorbow.shadowing import import_ours
 
 INTERRUPTED = 130  # the exit status of a program ended by Ctrl-C
+BAD_OPTION = 2  # of a bad value of an option, as of one that click refuses
 DEBUG_VARIABLE = "TENSORBOW_DEBUG"
 COMPLETION_VARIABLE = "_TENSORBOW_COMPLETE"  # how shells ask click for completions
+
+
+class OptionValueError(InvalidArgumentError):
+    """An option of the command line, or of --config, has a value that it cannot have."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -44,6 +50,7 @@ def _run(words: list[str], signals: StopSignals) -> tuple[int, str]:
     """Exit status and last words of a command. Raises what the command raises."""
     import click
 
+    import_ours("scheduler")  # which says what is wrong when another package of that name is there
     from tensorbow.cli.app import app
 
     if COMPLETION_VARIABLE in os.environ:
@@ -79,6 +86,8 @@ def _ending(error: BaseException) -> tuple[int, str]:
         return 1, f"out of memory: {error or 'no more is to be had'}; use fewer replicas or a smaller batch"
     if isinstance(error, OSError) and not isinstance(error, TensorBowError) and error.strerror:
         return 1, f"{error.strerror}{'' if error.filename is None else f': {error.filename}'}"
+    if isinstance(error, OptionValueError):
+        return BAD_OPTION, str(error)
     if isinstance(error, (TensorBowError, OSError)):
         return 1, str(error)
     return 1, (f"internal error: {type(error).__name__}: {error}; please report it with what --debug shows")

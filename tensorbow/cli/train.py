@@ -13,8 +13,9 @@ from rich.console import Console
 
 from scheduler import SYNCS, Trainer, TrainingConfig, TrainingResult
 from scheduler.engine import ON_NAN
-from tensorbow.cli.options import resolve_options
-from tensorbow.cli.program import INTERRUPTED
+from scheduler.notices import epoch_text, ignored_options
+from tensorbow.cli.options import names_as_typed, resolve_options
+from tensorbow.cli.program import INTERRUPTED, say
 from tensorbow.cli.signals import StopSignals
 from tensorbow.data import DATASETS
 from tensorbow.errors import AbortedError
@@ -22,6 +23,39 @@ from tensorbow.models import MODELS
 from tensorbow.training import TrainingProgress
 
 DEFAULTS = TrainingConfig()
+
+
+def _by_model(option: str) -> str:
+    """The default of an option that each model has for itself: the rule's, and those that differ."""
+    shown = {name: _shown(getattr(TrainingConfig(model=name), option)) for name in MODELS}
+    common = shown[DEFAULTS.model]
+    others: dict[str, list[str]] = {}
+    for name, value in shown.items():
+        if value != common:
+            others.setdefault(value, []).append(name)
+    differing = [f"{_family(names)}: {value}" for value, names in others.items()]
+    return "; ".join([common, *differing])
+
+
+def _shown(value: Any) -> str:
+    """A value as one would give it on the command line."""
+    if isinstance(value, tuple):
+        return ",".join(f"{epoch}:{factor:g}" for epoch, factor in value) or "none"
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _family(names: list[str]) -> str:
+    """Names of models, in short where all of a family are among them."""
+    residual = [name for name in MODELS if name.startswith("resnet")]
+    return "resnets" if names == residual else ", ".join(names)
+
+
+class Choice(click.Choice):  # type: ignore[type-arg]  # click 8.1 has none
+    """Shows the choices; which are right is checked with all other options, and what is wrong said alike."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The value as it is."""
+        return value
 
 
 def _option(
@@ -32,11 +66,12 @@ def _option(
 
 
 @click.command()
-@click.argument("model", metavar="{" + ",".join(MODELS) + "}")
+@click.argument("model", required=False, metavar="{" + ",".join(MODELS) + "}")
 @_option(
     "--dataset",
-    default=DEFAULTS.dataset,
-    help=f"Data set: {', '.join(DATASETS)}. digits comes with scikit-learn, no download.",
+    shown=_by_model("dataset"),
+    type=Choice(list(DATASETS)),
+    help="Data set. digits comes with scikit-learn, no download.",
 )
 @_option(
     "--data-dir",
@@ -44,22 +79,42 @@ def _option(
     shown="environment TENSORBOW_DATA",
     help="Folder of the data set's files.",
 )
-@_option("--batch-size", default=DEFAULTS.batch_size, help="Examples per replica and step.")
+@_option("--batch-size", type=int, shown=_by_model("batch_size"), help="Examples per replica and step.")
 @_option(
     "--replicas-per-gpu",
     "--replicas-per-device",
     "replicas_per_device",
-    default=DEFAULTS.replicas_per_device,
-    help="Replicas on each device.",
+    metavar="N[,N...]",
+    default=str(DEFAULTS.replicas_per_device),
+    help="Replicas on each device: one number for all devices, or one for each, as 3,1.",
 )
 @_option(
     "--devices", default=",".join(DEFAULTS.devices), help="Devices, separated by commas, as cpu:0,cpu:1."
 )
-@_option("--sync", default=DEFAULTS.sync, help=f"How replicas are kept together: {', '.join(SYNCS)}.")
+@_option(
+    "--sync",
+    default=DEFAULTS.sync,
+    type=Choice(SYNCS),
+    help="How replicas are kept together: model averaging, synchronous SGD, or not at all; with none "
+    "each is saved, the others as model-replicaN.safetensors.",
+)
 @_option("--tau", default=DEFAULTS.tau, help="Rounds between two averagings.")
-@_option("--alpha", type=float, shown="1 / replicas", help="Pull of the central model on a replica.")
+@_option(
+    "--alpha",
+    type=float,
+    shown="1 / replicas, less with staleness",
+    help="Pull of the central model on a replica.",
+)
 @_option("--mu", default=DEFAULTS.mu, help="Momentum of the central model.")
 @_option("--staleness", default=DEFAULTS.staleness, help="Averagings that the central model may lag.")
+@_option("--ssgd-epoch", type=int, shown="never", help="After this epoch --sync sma gives way to ssgd.")
+@_option(
+    "--clear-velocity",
+    is_flag=True,
+    default=DEFAULTS.clear_velocity,
+    shown="off",
+    help="When averaging restarts, the optimisers' momentum does too.",
+)
 @_option("--momentum", default=DEFAULTS.momentum, help="Momentum of each replica's optimiser.")
 @_option(
     "--learning-rate",
@@ -69,16 +124,23 @@ def _option(
 )
 @_option(
     "--learning-rate-drops",
-    default="",
-    shown="none",
+    shown=_by_model("learning_rate_drops"),
     help="EPOCH:FACTOR,...: after that epoch the rate is FACTOR times the first; averaging restarts.",
 )
 @_option(
     "--weight-decay",
-    default=DEFAULTS.weight_decay,
+    type=float,
+    shown=_by_model("weight_decay"),
     help="Added to gradients, times the weights (not biases).",
 )
-@_option("--epochs", default=DEFAULTS.epochs, help="Passes over the training data.")
+@_option(
+    "--decay-all",
+    is_flag=True,
+    default=DEFAULTS.decay_all,
+    shown="off",
+    help="Weight decay for biases too.",
+)
+@_option("--epochs", type=int, shown=_by_model("epochs"), help="Passes over the training data.")
 @_option("--max-seconds", type=float, shown="no limit", help="Stop after so many seconds of training.")
 @_option(
     "--target-accuracy", type=float, shown="none", help="Stop when the test accuracy reaches this fraction."
@@ -90,7 +152,10 @@ def _option(
     help="Tasks enqueued on a stream before the first has ended.",
 )
 @_option(
-    "--on-nan", default=DEFAULTS.on_nan, help=f"When a loss is not finite: {', or '.join(ON_NAN)} the update."
+    "--on-nan",
+    default=DEFAULTS.on_nan,
+    type=Choice(ON_NAN),
+    help="When a loss or gradient is not finite: stop, or skip the update.",
 )
 @_option(
     "--output",
@@ -110,13 +175,18 @@ def _option(
     shown="each epoch only",
     help="Also write a checkpoint every so many rounds.",
 )
-@_option("--keep-checkpoints", default=DEFAULTS.keep_checkpoints, help="Checkpoints to keep.")
+@_option(
+    "--keep-checkpoints",
+    default=DEFAULTS.keep_checkpoints,
+    help="Checkpoints to keep, the newest; each holds every replica and z (27 MB with two of LeNet).",
+)
 @_option(
     "--config",
     type=click.Path(path_type=Path),
     metavar="FILE",
     shown="none",
-    help="YAML file of options, as a run saves it; the command line wins.",
+    help="YAML file of options, as a run saves it; the command line wins. Its model may stand for MODEL; "
+    "its output and resume are ignored.",
 )
 @_option(
     "--json", "as_json", is_flag=True, default=False, shown="off", help="End with one JSON object on a line."
@@ -132,13 +202,19 @@ def train(context: click.Context, /, config: Path | None, as_json: bool, **given
     said = {
         name: value
         for name, value in given.items()
-        if name == "model" or context.get_parameter_source(name) is not ParameterSource.DEFAULT
+        if (
+            value is not None
+            if name == "model"
+            else context.get_parameter_source(name) is not ParameterSource.DEFAULT
+        )
     }
     resolved = resolve_options(said, config)
+    for warning in ignored_options(resolved):
+        say(warning)
     signals = context.find_object(StopSignals) or StopSignals()
     console = Console()
     progress = TrainingProgress(console)
-    with Trainer(resolved, progress) as trainer:
+    with names_as_typed(), Trainer(resolved, progress) as trainer:
         with signals.calling(trainer.request_stop):
             result = trainer.train()
         folder = trainer.folder.path
@@ -157,10 +233,12 @@ def _show(console: Console, result: TrainingResult, folder: Path | None) -> None
     """A short table, in lines that no width breaks."""
     replicas = f"{result.replicas} x batch {result.batch_size}, {result.sync}, on {', '.join(result.devices)}"
     accuracy = "not evaluated" if result.test_accuracy is None else f"{result.test_accuracy:.2%}"
+    if result.sync == "none" and result.replicas > 1 and result.test_accuracy is not None:
+        accuracy += f" (mean of {result.replicas} replicas)"
     rows = {
         "model": f"{result.model} on {result.dataset}",
         "replicas": replicas,
-        "trained": f"{result.epochs:g} epochs, {result.steps:,} steps, {result.seconds:.1f} s",
+        "trained": f"{epoch_text(result.epochs)} epochs, {result.steps:,} steps, {result.seconds:.1f} s",
         "images/s": f"{result.images_per_second:,.0f}",
         "test accuracy": accuracy,
     }

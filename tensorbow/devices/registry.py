@@ -76,6 +76,21 @@ def device_kinds() -> tuple[str, ...]:
         return tuple(_kinds)
 
 
+def check_scope_device(name: str) -> None:
+    """Raises InvalidArgumentError for what is no device name, and for a bare word that is no known kind.
+
+    A kind in the form `/mine` or `mine:0` may be registered later.
+    """
+    parsed = DeviceName.parse(name)
+    known = dict.fromkeys((*device_kinds(), "gpu"))
+    bare = "/" not in name and ":" not in name
+    if bare and parsed.kind is not None and parsed.kind.lower() not in known:
+        raise InvalidArgumentError(
+            f"device scope: {name!r} names an unknown kind of device, expected one of {', '.join(known)}; "
+            f"correct it, or write '/{parsed.kind.lower()}:0' for a kind that is registered later"
+        )
+
+
 def get_device(name: DeviceName | str) -> Device:
     """The device of that name in this process, opened by the first call; a closed one is opened anew.
 

@@ -1,6 +1,7 @@
 """The dataflow graph: definitions, operations, tensors, names, scopes."""
 
 from tensorbow.graph.build import convert_to_tensor, graph_of, register_tensor_conversion
+from tensorbow.graph.collected import register_collection_item
 from tensorbow.graph.defaults import default_session, get_default_session, require_session
 from tensorbow.graph.definition import (
     NOT_DIFFERENTIABLE,
@@ -17,6 +18,8 @@ from tensorbow.graph.graph import (
     LOSSES,
     TRAINABLE_VARIABLES,
     Graph,
+    colocate_with,
+    container,
     control_dependencies,
     device,
     get_default_graph,
@@ -24,34 +27,45 @@ from tensorbow.graph.graph import (
     reset_default_graph,
     set_random_seed,
 )
+from tensorbow.graph.graph_def import MAXIMUM_NODES, GraphDef, NodeDef
+from tensorbow.graph.keys import GraphKeys, add_to_collection, get_collection
 from tensorbow.graph.operation import Operation, Tensor
 from tensorbow.graph.source import UserLine, blame, user_line
 
 __all__ = [
     "GLOBAL_VARIABLES",
     "LOSSES",
+    "MAXIMUM_NODES",
     "NOT_DIFFERENTIABLE",
     "REQUIRED",
     "TRAINABLE_VARIABLES",
     "Attrs",
     "Graph",
+    "GraphDef",
+    "GraphKeys",
     "Kernel",
     "KernelCall",
+    "NodeDef",
     "NodeSpec",
     "OpDef",
     "Operation",
     "Tensor",
     "UserLine",
+    "add_to_collection",
     "blame",
+    "colocate_with",
+    "container",
     "control_dependencies",
     "convert_to_tensor",
     "default_session",
     "device",
+    "get_collection",
     "get_default_graph",
     "get_default_session",
     "gradient_of",
     "graph_of",
     "name_scope",
+    "register_collection_item",
     "register_tensor_conversion",
     "require_session",
     "reset_default_graph",

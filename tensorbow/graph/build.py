@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph.definition import REQUIRED, OpDef
 from tensorbow.graph.graph import Graph, get_default_graph
 from tensorbow.graph.operation import Operation, Tensor
+from tensorbow.graph.source import blame, user_line
 from tensorbow.specs import DType, as_dtype
 
 Conversion = Callable[[Any, "DType | None", "str | None"], Tensor]
@@ -48,18 +49,38 @@ def convert_to_tensor(value: Any, dtype: Any = None, name: str | None = None) ->
 
 def graph_of(values: Sequence[Any]) -> Graph:
     """The graph the tensors among `values` belong to, else the default graph."""
+    return _graph_among(values) or get_default_graph()
+
+
+def _graph_among(values: Sequence[Any]) -> Graph | None:
     for value in values:
-        graph = getattr(value, "graph", None)
+        nested = isinstance(value, (list, tuple))
+        graph = _graph_among(value) if nested else getattr(value, "graph", None)
         if isinstance(graph, Graph):
             return graph
-    return get_default_graph()
+    return None
 
 
 def build_op(definition: OpDef, values: Sequence[Any], attrs: dict[str, Any], name: str | None) -> Any:
     """Adds one operation: converts inputs, completes attributes, returns the outputs.
 
-    One output gives a Tensor, several a tuple, none the Operation.
+    One output gives a Tensor, several a tuple, none the Operation. Raises InvalidArgumentError for
+    attributes and inputs that the op does not take, FailedPreconditionError when the graph is finalized.
     """
+    complete = complete_attrs(definition, attrs)
+    check_arity(definition, len(values))
+    graph = graph_of(values)
+    with graph.as_default():
+        try:
+            inputs = _convert_inputs(definition, values)
+        except InvalidArgumentError as error:
+            raise InvalidArgumentError(blame(definition.name, name or "", error, user_line())) from None
+        op = graph.create_op(definition, inputs, complete, name)
+    return _results(op)
+
+
+def complete_attrs(definition: OpDef, attrs: Mapping[str, Any]) -> dict[str, Any]:
+    """The attributes with their defaults. Raises InvalidArgumentError for unknown or missing ones."""
     unknown = set(attrs) - set(definition.attrs)
     if unknown:
         raise InvalidArgumentError(
@@ -70,17 +91,18 @@ def build_op(definition: OpDef, values: Sequence[Any], attrs: dict[str, Any], na
     missing = [key for key, value in complete.items() if value is REQUIRED]
     if missing:
         raise InvalidArgumentError(f"{definition.name}: attribute {', '.join(missing)} must be given")
+    return complete
+
+
+def check_arity(definition: OpDef, count: int) -> None:
+    """Raises InvalidArgumentError unless the op takes that many inputs."""
     expected = len(definition.input_names)
     variadic = bool(definition.input_names) and definition.input_names[-1].startswith("*")
-    if len(values) < expected - variadic or (len(values) > expected and not variadic):
+    if count < expected - variadic or (count > expected and not variadic):
         raise InvalidArgumentError(
             f"{definition.name}: expected {expected} inputs ({', '.join(definition.input_names)}), "
-            f"got {len(values)}"
+            f"got {count}"
         )
-    graph = graph_of(values)
-    with graph.as_default():
-        op = graph.create_op(definition, _convert_inputs(definition, values), complete, name)
-    return _results(op)
 
 
 def _convert_inputs(definition: OpDef, values: Sequence[Any]) -> list[Tensor]:
@@ -95,7 +117,11 @@ def _convert_inputs(definition: OpDef, values: Sequence[Any]) -> list[Tensor]:
         if hint is None or isinstance(getattr(value, "dtype", None), DType):
             tensor = convert_to_tensor(value)
         else:
-            tensor = convert_to_tensor(value, hint)
+            try:
+                tensor = convert_to_tensor(value, hint)
+            except InvalidArgumentError as error:
+                beside = f"{error}, or use tb.cast on the {hint.name} operand beside it"
+                raise InvalidArgumentError(beside) from None
         if hint is None and definition.uniform_dtype:
             hint = tensor.dtype
         converted.append(tensor)

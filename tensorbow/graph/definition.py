@@ -6,9 +6,12 @@ definition, so nothing is looked up by a string and nothing can be missing late.
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
 
 from tensorbow.errors import InternalError, InvalidArgumentError
 from tensorbow.specs import Array, DType, TensorSpec, UnknownRankError
@@ -42,7 +45,10 @@ class NodeSpec:
 
 @dataclass(frozen=True)
 class KernelCall:
-    """One bound call of a kernel: arrays that are views of fixed addresses, made once at bind time."""
+    """One bound call of a kernel: arrays that are views of fixed addresses, made once at bind time.
+
+    Inputs that the op does not declare in `writes` are read-only views.
+    """
 
     attrs: Attrs
     inputs: tuple[Array, ...]
@@ -56,16 +62,16 @@ class Kernel:
     """The implementation of one op on one kind of device.
 
     `run(call)` reads `call.inputs` (any strides, never written) and writes every element of
-    `call.outputs`; it allocates no tensor memory, temporary arrays come from `scratch`.
-    `prepare(call)`, where given, does work that can be done once (views, index tables) and returns
-    the function that runs the step.
+    `call.outputs`; it allocates no tensor memory, temporary arrays come from `scratch`. It returns
+    nothing, or what NumPy gives back for `out=`. `prepare(call)`, where given, does work that can be
+    done once (views, index tables) and returns the function that runs the step.
 
     `inplace` pairs (output, input) may share memory where the input is used for the last time.
     `pointwise` is for ops that write variables: the kernel reads an element of every input before it
     writes that element of the variable, so that an input of the same shape may be the variable itself.
     """
 
-    run: Callable[[KernelCall], None] | None = None
+    run: Callable[[KernelCall], object] | None = None
     prepare: Callable[[KernelCall], Callable[[], None]] | None = None
     scratch: Callable[[NodeSpec], Sequence[TensorSpec]] | None = None
     inplace: tuple[tuple[int, int], ...] = ()
@@ -78,13 +84,24 @@ class Kernel:
             raise InvalidArgumentError("a Kernel takes either run= or prepare=")
 
     def bind(self, call: KernelCall) -> Callable[[], None]:
-        """The step function of one bound call."""
+        """The step function of one bound call.
+
+        The step raises InvalidArgumentError when `run` returns results instead of writing them.
+        """
         if self.prepare is not None:
             return self.prepare(call)
         run = self.run
         if run is None:
             raise InternalError("a Kernel without run and prepare")
-        return lambda: run(call)
+
+        first = call.outputs[0] if call.outputs else None  # what most `out=` give back
+
+        def step() -> None:
+            returned: object = run(call)
+            if returned is not None and returned is not first:
+                _check_returned(returned, call)
+
+        return step
 
     def scratch_specs(self, node: NodeSpec) -> tuple[TensorSpec, ...]:
         """What the kernel wants beside inputs and outputs, as specs of fully known shape."""
@@ -136,7 +153,12 @@ class OpDef:
             else:
                 dtypes = (inputs[0].dtype,)
             return tuple(TensorSpec(None, dtype) for dtype in dtypes)
-        results = (result,) if isinstance(result, TensorSpec) else tuple(result)
+        results = (result,) if isinstance(result, TensorSpec) else result
+        if not isinstance(results, Sequence) or not all(isinstance(r, TensorSpec) for r in results):
+            raise InvalidArgumentError(
+                f"spec of {self.name} must return a TensorSpec or a sequence of them, "
+                f"got {type(result).__name__} {reprlib.repr(result)}"
+            )
         return tuple(_without_value(r) if any(r is x for x in inputs) else r for r in results)
 
     @property
@@ -154,6 +176,26 @@ class OpDef:
         return f"<OpDef {self.name}>"
 
 
+def read_only(array: Array) -> Array:
+    """A view of an array that cannot be written."""
+    view: Array = array.view()
+    view.flags.writeable = False
+    return view
+
+
+def _check_returned(returned: object, call: KernelCall) -> None:
+    """A kernel may return what `out=` gave back: its own writable arrays, or views of them."""
+    own = [array for array in (*call.outputs, *call.scratch, *call.inputs) if array.flags.writeable]
+    for result in returned if isinstance(returned, tuple) else (returned,):
+        if not isinstance(result, np.ndarray) or not (
+            result.size == 0 or any(np.may_share_memory(result, array) for array in own)
+        ):
+            raise InvalidArgumentError(
+                f"its kernel returned {type(result).__name__} {reprlib.repr(result)}; expected None: "
+                "a kernel writes its results, for example by np.copyto(call.outputs[0], ...) or out="
+            )
+
+
 def _without_value(spec: TensorSpec) -> TensorSpec:
     """For a rule that gives back an input's spec: it speaks of shape and dtype, not of the value."""
     return spec if spec.value is None else TensorSpec(spec.shape, spec.dtype)
@@ -168,14 +210,24 @@ REQUIRED = _Required()
 
 
 def gradient_of(op: Operation, gradients: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
-    """Calls the gradient rule of an op and checks that it gives one result per input."""
+    """Calls the gradient rule of an op and checks that it gives one result per input.
+
+    Raises InvalidArgumentError, naming the op and the user's line, when it gives anything else.
+    """
     rule = op.definition.gradient
     if isinstance(rule, _NotDifferentiable):
         return [None] * len(op.inputs)
-    result = list(rule(op, *gradients))
-    if len(result) != len(op.inputs):
-        raise InvalidArgumentError(
-            f"gradient of {op.definition.name}: expected {len(op.inputs)} results (one per input), "
-            f"got {len(result)}; return None for an input without gradient"
-        )
-    return result
+    result: object = rule(op, *gradients)
+    count = len(op.inputs)
+    if not isinstance(result, (list, tuple)) or (isinstance(result, tuple) and hasattr(result, "_fields")):
+        got = type(result).__name__
+    elif len(result) != count:
+        got = f"{len(result)} results"
+    elif wrong := [each for each in result if each is not None and not hasattr(each, "spec")]:
+        got = f"{type(wrong[0]).__name__} {reprlib.repr(wrong[0])} in it"
+    else:
+        return result
+    raise InvalidArgumentError(
+        f"gradient of {op.definition.name} must return a list of {count} (a tensor per input, None for "
+        f"an input without gradient), got {got} ({op.name} was made at {op.source})"
+    )

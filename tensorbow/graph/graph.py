@@ -13,8 +13,9 @@ from tensorbow.errors import FailedPreconditionError, InvalidArgumentError, NotF
 from tensorbow.graph.defaults import default_graphs
 from tensorbow.graph.definition import Attrs, OpDef
 from tensorbow.graph.dot import render_dot
-from tensorbow.graph.names import UniqueNames, check_scope_name
+from tensorbow.graph.graph_def import GraphDef, graph_def_of
 from tensorbow.graph.operation import Operation, Tensor
+from tensorbow.graph.scopes import Scopes
 from tensorbow.graph.source import blame, user_line
 
 GLOBAL_VARIABLES = "variables"
@@ -22,7 +23,7 @@ TRAINABLE_VARIABLES = "trainable_variables"
 LOSSES = "losses"
 
 
-class Graph:
+class Graph(Scopes):
     """A dataflow graph (TensorFlow white paper, section 2).
 
     Operations are only ever added, so their order of creation is a valid order of execution, and
@@ -30,16 +31,13 @@ class Graph:
     """
 
     def __init__(self) -> None:
+        super().__init__()
         self.seed: int | None = None  # set by `set_random_seed`
         self._operations: list[Operation] = []
         self._by_name: dict[str, Operation] = {}
         self._consumers: dict[Tensor, list[Operation]] = {}
-        self._names = UniqueNames()
         self._collections: dict[str, list[Any]] = {}
         self._finalized = False
-        self._scope = ""  # the current name scope, without its slash
-        self._controls: list[tuple[Operation, ...]] = []
-        self._devices: list[str | Callable[[Operation], str] | None] = []
         self._lock = threading.RLock()
 
     # Building ---------------------------------------------------------------------------------
@@ -76,12 +74,43 @@ class Graph:
                 source,
                 specs,
             )
-            op.device = self._device_for(op)
+            op.colocation = self._colocation
+            op.device = op.colocation[-1].device if op.colocation else self._device_for(op)
             self._operations.append(op)
             self._by_name[full_name] = op
             for tensor in dict.fromkeys(inputs):
                 self._consumers.setdefault(tensor, []).append(op)
             return op
+
+    def add_operations(self, operations: Sequence[Operation]) -> None:
+        """Adds operations made elsewhere for this graph, in their order: all or none.
+
+        Device scopes apply to them where they do not say more. Raises InvalidArgumentError when a name is
+        taken, FailedPreconditionError when the graph is finalized.
+        """
+        with self._lock:
+            self._check_growable(f"add {len(operations)} operations")
+            for op in operations:
+                if op.name in self._by_name:
+                    raise InvalidArgumentError(f"the graph has an operation '{op.name}' already")
+            for op in operations:
+                op.id = len(self._operations)
+                outer = self._device_for(op)
+                if op.colocation:
+                    op.device = op.colocation[-1].device
+                elif outer:
+                    inner = DeviceName.parse(op.device) if op.device else DeviceName()
+                    op.device = str(DeviceName.parse(outer).merge(inner))
+                self._names.mark(op.name)
+                self._operations.append(op)
+                self._by_name[op.name] = op
+                for tensor in dict.fromkeys(op.inputs):
+                    self._consumers.setdefault(tensor, []).append(op)
+
+    def as_graph_def(self) -> GraphDef:
+        """The graph as data, with what its collections hold: for JSON, and for `import_graph_def`."""
+        with self._lock:
+            return graph_def_of(self._operations, self._collections)
 
     def _check_growable(self, what: str) -> None:
         if self._finalized:
@@ -94,11 +123,6 @@ class Graph:
             self._names.mark(name[:-1])
             return name[:-1]
         return self.unique_name(name)
-
-    def unique_name(self, name: str, mark_as_used: bool = True) -> str:
-        """`name` under the current scope, with `_1`, `_2`, ... when it is taken."""
-        full = f"{self._scope}/{name}" if self._scope else name
-        return self._names.claim(full) if mark_as_used else self._names.peek(full)
 
     def finalize(self) -> None:
         """Makes the graph read-only."""
@@ -143,7 +167,11 @@ class Graph:
         return op.outputs[int(index)]
 
     def as_graph_element(self, obj: Any) -> Operation | Tensor:
-        """An operation or tensor of this graph from an object, a name, or a thing that has one."""
+        """An operation or tensor of this graph from an object, a name, or a thing that has one.
+
+        Raises InvalidArgumentError for anything else and for elements of other graphs, NotFoundError for an
+        unknown name.
+        """
         if hasattr(obj, "_as_graph_element"):
             obj = obj._as_graph_element()
         if isinstance(obj, str):
@@ -172,82 +200,6 @@ class Graph:
     def get_collection(self, name: str) -> list[Any]:
         """A copy of a named list; empty when there is none."""
         return list(self._collections.get(name, ()))
-
-    # Scopes -----------------------------------------------------------------------------------
-
-    @contextmanager
-    def name_scope(self, name: str | None) -> Iterator[str]:
-        """Prefixes the names of ops made inside; yields the scope with its slash.
-
-        `None` or "" goes back to the root; a name that ends with "/" re-enters that very scope.
-        """
-        before = self._scope
-        if name:
-            check_scope_name(name, nested=bool(before))
-        if not name:
-            self._scope = ""
-        elif name.endswith("/"):
-            self._scope = name[:-1]
-        else:
-            self._scope = self.unique_name(name)
-        try:
-            yield f"{self._scope}/" if self._scope else ""
-        finally:
-            self._scope = before
-
-    @contextmanager
-    def control_dependencies(self, inputs: Iterable[Any] | None) -> Iterator[None]:
-        """Ops made inside run after `inputs`; `None` clears the dependencies of outer scopes."""
-        before = self._controls
-        if inputs is None:
-            self._controls = []
-        else:
-            ops = []
-            for item in inputs:
-                element = self.as_graph_element(item)
-                ops.append(element.op if isinstance(element, Tensor) else element)
-            self._controls = [*before, tuple(ops)]
-        try:
-            yield
-        finally:
-            self._controls = before
-
-    @property
-    def has_control_dependencies(self) -> bool:
-        """Whether an op made now would get control inputs."""
-        return any(self._controls)
-
-    def _control_inputs(self, inputs: Sequence[Tensor]) -> tuple[Operation, ...]:
-        producers = {t.op for t in inputs}
-        wanted = dict.fromkeys(op for scope in self._controls for op in scope)
-        return tuple(op for op in wanted if op not in producers)
-
-    @contextmanager
-    def device(self, device: str | Callable[[Operation], str] | None) -> Iterator[None]:
-        """Ops made inside are to run on `device` (`"/cpu:1"`, or a function of the op).
-
-        An inner scope overrides the parts it names; `None` ignores the outer scopes.
-        """
-        if isinstance(device, str):
-            DeviceName.parse(device)
-        before = self._devices
-        self._devices = [*before, device]
-        try:
-            yield
-        finally:
-            self._devices = before
-
-    def _device_for(self, op: Operation) -> str:
-        merged: DeviceName | None = None
-        for scope in self._devices:
-            if scope is None:
-                merged = None
-                continue
-            text = scope(op) if callable(scope) else scope
-            if text:
-                inner = DeviceName.parse(text)
-                merged = inner if merged is None else merged.merge(inner)
-        return "" if merged is None else str(merged)
 
     @contextmanager
     def as_default(self) -> Iterator[Graph]:
@@ -300,6 +252,16 @@ def control_dependencies(inputs: Iterable[Any] | None) -> Any:
 def device(name: str | Callable[[Operation], str] | None) -> Any:
     """`Graph.device` of the default graph."""
     return get_default_graph().device(name)
+
+
+def container(name: str) -> Any:
+    """`Graph.container` of the default graph."""
+    return get_default_graph().container(name)
+
+
+def colocate_with(op: Any, ignore_existing: bool = False) -> Any:
+    """`Graph.colocate_with` of the default graph."""
+    return get_default_graph().colocate_with(op, ignore_existing)
 
 
 def set_random_seed(seed: int) -> None:

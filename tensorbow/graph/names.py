@@ -19,6 +19,15 @@ def check_scope_name(name: str, nested: bool) -> None:
         )
 
 
+def check_op_name(name: str) -> None:
+    """Raises InvalidArgumentError for an op's name TensorFlow would refuse."""
+    if not _OP_NAME.fullmatch(name):
+        raise InvalidArgumentError(
+            f"'{name}' is not a valid op name: use letters, digits, '.', '_', '-', '/', '>', "
+            "beginning with a letter, a digit or '.'"
+        )
+
+
 class UniqueNames:
     """Names in use, without regard to case; `claim("a")` gives a, a_1, a_2, ..."""
 
@@ -38,11 +47,7 @@ class UniqueNames:
 
     def peek(self, name: str) -> str:
         """What `claim` would give, without taking it."""
-        if not _OP_NAME.fullmatch(name):
-            raise InvalidArgumentError(
-                f"'{name}' is not a valid op name: use letters, digits, '.', '_', '-', '/', '>', "
-                "beginning with a letter, a digit or '.'"
-            )
+        check_op_name(name)
         suffix = self._next_suffix.get(name.lower())
         if suffix is None:
             return name

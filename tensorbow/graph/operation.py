@@ -144,6 +144,7 @@ class Operation:
 
     __slots__ = (
         "attrs",
+        "colocation",
         "control_inputs",
         "definition",
         "device",
@@ -176,6 +177,7 @@ class Operation:
         self.attrs = attrs
         self.control_inputs = control_inputs
         self.device = device
+        self.colocation: tuple[Operation, ...] = ()  # ops whose device is this one's too
         self.source = source
         self.outputs = tuple(Tensor(self, index, spec) for index, spec in enumerate(specs))
 

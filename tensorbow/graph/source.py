@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import linecache
 import os
+import re
 import sys
 from dataclasses import dataclass
 
@@ -30,6 +31,16 @@ class UserLine:
         return f"{where}: {text}" if text else where
 
 
+@dataclass(frozen=True, slots=True)
+class RecordedLine(UserLine):
+    """A line of another process, kept as the text it had there."""
+
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+
 def user_line() -> UserLine:
     """The innermost frame outside this library, which is told by the files, not by module names."""
     frame = sys._getframe(1)
@@ -45,6 +56,16 @@ def user_line() -> UserLine:
 def blame(kind: str, name: str, error: BaseException, source: UserLine | None) -> str:
     """An error's text behind the op it is about, with the line that made the op; in one line."""
     text = " ".join(str(error).split()) or type(error).__name__
-    label = f"{kind} {name}" if name else kind
-    made = f" (made at {source})" if source is not None else ""
-    return f"{label}: {text.removeprefix(f'{kind}: ')}{made}"
+    head, colon, rest = text.partition(": ")
+    if colon and _plain(head) == _plain(kind):  # the same thing under its function's name
+        text = rest
+    label = (
+        kind if not name else name if re.fullmatch(rf"{re.escape(kind)}(_\d+)?", name) else f"{kind} {name}"
+    )
+    made = f" (made at {source})" if source is not None and "(made at " not in text else ""
+    return f"{label}: {text}{made}"
+
+
+def _plain(name: str) -> str:
+    """A name without case, underscores and version, to compare `conv2d` with `Conv2D`."""
+    return re.sub(r"v\d+$|_", "", name.lower())

@@ -2,6 +2,22 @@
 
 from tensorbow.runtime.container import Container
 from tensorbow.runtime.explain import Explanation
+from tensorbow.runtime.monitored import (
+    MonitoredSession,
+    SessionRunContext,
+    SessionRunHook,
+    StopAtStepHook,
+)
 from tensorbow.runtime.session import Session
+from tensorbow.runtime.targets import register_target
 
-__all__ = ["Container", "Explanation", "Session"]
+__all__ = [
+    "Container",
+    "Explanation",
+    "MonitoredSession",
+    "Session",
+    "SessionRunContext",
+    "SessionRunHook",
+    "StopAtStepHook",
+    "register_target",
+]

@@ -61,10 +61,11 @@ class Arguments:
         try:
             array = to_array(value, tensor.dtype)
         except InvalidArgumentError as error:
-            raise InvalidArgumentError(f"feed {tensor.name}: {error}") from None
+            raise InvalidArgumentError(f"feed {tensor.name}: {error} (made at {tensor.op.source})") from None
         if not compatible(tensor.spec.shape, array.shape):
             raise InvalidArgumentError(
-                f"feed {tensor.name}: expected shape {tensor.shape}, got {render_dims(array.shape)}"
+                f"feed {tensor.name}: expected shape {tensor.shape}, got {render_dims(array.shape)}; reshape "
+                f"the value, or give the placeholder another shape (made at {tensor.op.source})"
             )
         return array
 

@@ -19,7 +19,7 @@ REGIONS = (Region.WEIGHTS, Region.SLOTS, Region.STATISTICS)
 
 
 class Container:
-    """Variables by name, laid out as DESIGN section 6 has it. Grows when the graph has new ones."""
+    """Variables by name, one flat vector per dtype. Grows when the graph has new ones."""
 
     def __init__(self, group: StreamGroup, owner: str = "variables"):
         self._group = group
@@ -71,6 +71,12 @@ class Container:
 
     def load(self, values: Mapping[str, Any]) -> None:
         """Sets variables. Raises NotFoundError or InvalidArgumentError before any is changed."""
+        for name, array in self.fitting(values).items():
+            self.view(name)[...] = array
+            self.initialized.add(name)
+
+    def fitting(self, values: Mapping[str, Any]) -> dict[str, Array]:
+        """Values as arrays that fit the variables. Raises NotFoundError or InvalidArgumentError."""
         arrays: dict[str, Array] = {}
         for name, value in values.items():
             ref = self.layout.ref(name)
@@ -81,9 +87,7 @@ class Container:
                     f"got {render_dims(array.shape)}"
                 )
             arrays[name] = array
-        for name, array in arrays.items():
-            self.view(name)[...] = array
-            self.initialized.add(name)
+        return arrays
 
     def require_initialized(self, names: Iterable[str]) -> None:
         """Raises FailedPreconditionError when a step would read a variable that has no value."""

@@ -8,24 +8,29 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, suppress
 from typing import Any, TypeAlias, TypeVar
 
-from tensorbow.compiler import Binding, compile_step
+from tensorbow.compiler import Binding, DeviceSet, SpreadExecutable
 from tensorbow.devices import Device, StreamGroup, get_device
 from tensorbow.errors import FailedPreconditionError, InvalidArgumentError
 from tensorbow.graph import Graph, Operation, Tensor, default_session, get_default_graph
-from tensorbow.kernels import Executable, backend_for
+from tensorbow.kernels import Executable
 from tensorbow.ops.state import VariableReference
 from tensorbow.runtime.arguments import Arguments
 from tensorbow.runtime.container import Container
-from tensorbow.runtime.explain import Explanation
+from tensorbow.runtime.explain import Explanation, SpreadExplanation
 from tensorbow.runtime.locks import SharedLock
 from tensorbow.runtime.nest import flatten, pack
-from tensorbow.runtime.placement import check_devices
+from tensorbow.runtime.parts import VariableParts
+from tensorbow.runtime.placement import compile_placed
+from tensorbow.runtime.shared import SharedVariables, reset_containers
+from tensorbow.runtime.spread import SpreadBinding
 from tensorbow.runtime.steps import Step, StepCache
+from tensorbow.runtime.targets import session_class
 from tensorbow.specs import Array, TensorSpec
 
 CACHED_STEPS = 64  # compiled steps kept; the least recently used one goes first
 Extents: TypeAlias = "tuple[int, ...]"
 Result = TypeVar("Result")
+Bound = TypeVar("Bound", Binding, SpreadBinding)
 _numbers = itertools.count()
 
 
@@ -37,21 +42,42 @@ class Session:
     them one by one.
     """
 
-    def __init__(self, target: str = "", graph: Graph | None = None, *, device: str | Device = "/cpu:0"):
-        """A session over `graph` (the default graph) on one device.
+    def __new__(cls, target: str = "", *args: Any, **options: Any) -> Any:
+        """An instance of the target's class, which is a subclass."""
+        chosen = cls if not target else session_class(target)
+        return object.__new__(cls if issubclass(cls, chosen) else chosen)
 
-        Raises InvalidArgumentError for a target this version does not have, NotFoundError for a device
-        that is not there.
+    def __init__(
+        self,
+        target: str = "",
+        graph: Graph | None = None,
+        *,
+        device: str | Device = "/cpu:0",
+        devices: Sequence[str | Device] | None = None,
+        allow_soft_placement: bool = False,
+    ):
+        """A session over `graph` (the default graph).
+
+        device: where everything runs and lies that asks for no other device.
+        devices: all further ones that device scopes may name; None for every device of this process.
+        allow_soft_placement: what asks for a device that is not there, or has no kernel, goes elsewhere.
+
+        target: a name of `register_target`, such as "tensorbow"; that kind of session is made instead, with
+        its own options. Raises InvalidArgumentError for a target this version does not have, NotFoundError
+        for a device that is not there.
         """
-        if target:
-            raise InvalidArgumentError(
-                f"Session target {target!r} is unknown; leave it empty for this process"
-            )
         self.graph = graph if graph is not None else get_default_graph()
         self.device: Device = device if isinstance(device, Device) else get_device(device)
+        others = None if devices is None else [d if isinstance(d, Device) else get_device(d) for d in devices]
+        self._devices = DeviceSet(self.device, others)
+        self._soft = allow_soft_placement
         self._name = f"session-{next(_numbers)}"
         self._cache = StepCache(self.device, self._name, CACHED_STEPS)
         self.container = Container(self._cache.groups[0], f"{self._name} variables")
+        self._parts = VariableParts(
+            self.container, self._devices, self._cache.group_of, soft=allow_soft_placement
+        )
+        self._shared = SharedVariables(self._parts)
         self._arguments = Arguments(self.graph)
         self._layout_version = 0
         self._graph_version = -1  # of the graph whose variables have room
@@ -78,7 +104,10 @@ class Session:
         return pack(fetches, iter(self._execute(elements, feeds)))
 
     def make_callable(self, fetches: Any, feed_list: Sequence[Any] | None = None) -> Callable[..., Any]:
-        """A function that runs `fetches`, fed by position; saves looking names up each time."""
+        """A function that runs `fetches`, fed by position; saves looking names up each time.
+
+        Raises what `run` raises for fetches and feeds: the names here, the values when it is called.
+        """
         elements = [self._arguments.fetched(leaf) for leaf in flatten(fetches)]
         fed = self._arguments.feed_list(feed_list or ())
         convert = self._arguments.value
@@ -91,7 +120,9 @@ class Session:
 
         return call
 
-    def explain(self, fetches: Any, feed_dict: Mapping[Any, Any] | None = None) -> Explanation:
+    def explain(
+        self, fetches: Any, feed_dict: Mapping[Any, Any] | None = None
+    ) -> Explanation | SpreadExplanation:
         """What `run` with these arguments would do: segments, order, addresses, memory, and why.
 
         Placeholders may be given by a `tb.TensorSpec` instead of a value.
@@ -99,42 +130,73 @@ class Session:
         elements = [self._arguments.fetched(leaf) for leaf in flatten(fetches)]
         shapes = self._arguments.shapes(feed_dict or {})
 
-        def explained(step: Step, binding: Binding) -> Explanation:
-            return Explanation(step.executable, dict(binding.bases), str(self.device.name))
+        def explained(binding: Binding) -> Explanation | SpreadExplanation:
+            return Explanation(binding.executable, dict(binding.bases), str(self.device.name))
 
-        return self._with_step(elements, shapes, explained, runs=False)
+        def explained_spread(binding: SpreadBinding) -> Explanation | SpreadExplanation:
+            bases = {name: dict(part.bases) for name, part in binding.parts.items()}
+            return SpreadExplanation(binding.executable, bases)
+
+        return self._with_step(elements, shapes, explained, explained_spread, runs=False)
 
     def _execute(self, elements: Sequence[Tensor | Operation], feeds: Mapping[Tensor, Array]) -> list[Any]:
-        def launched(step: Step, binding: Binding) -> list[Any]:
-            self.container.require_initialized(step.executable.reads_first)
-            arrays = self._launch(step.executable, binding, feeds)
-            self.container.initialized.update(step.executable.writes)
+        def launched(binding: Binding) -> list[Any]:
+            executable = binding.executable
+            self.container.require_initialized(executable.reads_first)
+            arrays = self._launch(executable, binding, feeds)
+            self.container.initialized.update(executable.writes)
+            return arrays
+
+        def launched_spread(binding: SpreadBinding) -> list[Any]:
+            executable = binding.executable
+            inputs = {tensor.name: value for tensor, value in feeds.items()}
+            self._parts.require_initialized(executable.reads_first)
+            arrays = binding.run(inputs, self._draw(executable.counters))
+            self._parts.mark_initialized(executable.writes)
             return arrays
 
         shapes = {tensor: value.shape for tensor, value in feeds.items()}
-        results = iter(self._with_step(elements, shapes, launched))
+        results = iter(self._with_step(elements, shapes, launched, launched_spread))
         return [next(results) if isinstance(e, Tensor) else None for e in elements]
+
+    def _with_shared(self, use: Callable[[Bound], Result], binding: Bound) -> Result:
+        """Around a run: shared variables are current before it, and handed over after it."""
+        with self._shared.held(binding.executable.reads_first, binding.executable.writes):
+            return use(binding)
 
     def _with_step(
         self,
         elements: Sequence[Tensor | Operation],
         shapes: Mapping[Tensor, Extents],
-        use: Callable[[Step, Binding], Result],
+        use: Callable[[Binding], Result],
+        use_spread: Callable[[SpreadBinding], Result],
         runs: bool = True,
     ) -> Result:
-        """Calls `use` with a compiled step and a binding that is the caller's meanwhile."""
+        """Calls `use` with a binding of the compiled step that is the caller's meanwhile.
+
+        `use_spread` takes its place for a step over several devices.
+        """
         while True:
             if self._graph_version != self.graph.version:
                 self._follow_graph()
             step = self._step(elements, shapes)
-            alone = runs and step.executable.writes
+            executable = step.executable
+            alone, shares = bool(runs and executable.writes), bool(runs and self._shared.stores)
+            if shares and not alone:
+                alone = self._shared.touched_by(executable.reads_first, executable.writes)
             with self._variables.exclusive if alone else self._variables.shared:
                 self._require_open()
                 if step.layout_version != self._layout_version:
                     continue  # another thread has made room for new variables meanwhile
+                if type(step.executable) is SpreadExecutable:
+                    spread = self._cache.take_spread(step, self._parts.bases)
+                    try:
+                        return self._with_shared(use_spread, spread) if shares else use_spread(spread)
+                    finally:
+                        self._cache.give_spread(step, spread)
                 binding = self._cache.take(step, self.container.bases)
                 try:
-                    return use(step, binding)
+                    return self._with_shared(use, binding) if shares else use(binding)
                 finally:
                     self._cache.give(step, binding)
 
@@ -186,17 +248,18 @@ class Session:
         """Gives room to all variables of the graph; old addresses are forgotten. No step may be running."""
         with self._cache.lock:
             operations = self.graph.get_operations()
-            if self.container.grow(op for op in operations if op.definition is VariableReference):
+            variables = [op for op in operations if op.definition is VariableReference]
+            if self._parts.grow(variables):
                 self._layout_version += 1
                 self._cache.clear()
+            self._shared.grow(variables)
             self._graph_version = len(operations)
 
     def _step(self, elements: Sequence[Tensor | Operation], shapes: Mapping[Tensor, Extents]) -> Step:
         def compiled() -> Step:
             self._require_open()
             feeds = {tensor: TensorSpec(shape, tensor.dtype) for tensor, shape in shapes.items()}
-            check_devices(elements, feeds, self.device.name)
-            executable = compile_step(elements, feeds, self.container.layout, backend_for(self.device))
+            executable = compile_placed(elements, feeds, self._devices, self._parts, soft=self._soft)
             return Step(executable, self._layout_version)
 
         return self._cache.get((tuple(elements), frozenset(shapes.items())), compiled)
@@ -208,7 +271,19 @@ class Session:
         with self._variables.exclusive:
             self._require_open()
             self._grow()
-            self.container.load(values)
+            with self._shared.held((), tuple(values)):
+                self._parts.load(values)
+
+    @staticmethod
+    def reset(target: str = "", containers: Sequence[str] | None = None) -> None:
+        """Takes the values away from the variables of named containers (`tb.container`), or of all.
+
+        Waits for running steps; sessions stay open. Raises NotFoundError for a container that is not there,
+        InvalidArgumentError for a target this version does not have.
+        """
+        if target:
+            raise InvalidArgumentError(f"Session.reset: target {target!r} is unknown; leave it empty")
+        reset_containers(containers)
 
     def _require_open(self) -> None:
         if self._closed:
@@ -219,13 +294,22 @@ class Session:
         """Whether `close` was called."""
         return self._closed
 
+    def trim(self) -> int:
+        """Gives back memory that no running step uses, at any time; the bytes that went to the device.
+
+        Variables and compiled steps stay; a step takes its memory anew when it runs next. Raises
+        FailedPreconditionError for a closed session.
+        """
+        self._require_open()
+        return self._cache.trim()
+
     def close(self) -> None:
         """Ends the session, when running steps are done, and gives its memory back; idempotent."""
         with self._variables.exclusive:
             if not self._closed:
                 self._closed = True
                 self._cache.close()
-                self.container.close()
+                self._parts.close()
 
     def as_default(self) -> AbstractContextManager[Any]:
         """Makes it the session that `eval` and `run` use, and its graph the default."""

@@ -81,7 +81,7 @@ def load_arrays(path: Path) -> tuple[dict[str, Array], dict[str, Any]]:
     Raises NotFoundError when there is none, ResourceExhaustedError when it cannot fit into memory,
     DataLossError when it is truncated, corrupt or not ours.
     """
-    blob = _read(path)
+    blob = read_file(path)
     try:
         entries, described, data = _split(blob)
         if described.get("format") != FORMAT or not isinstance(described.get("metadata"), dict):
@@ -113,13 +113,18 @@ def _checksum(arrays: Mapping[str, Array], metadata: Mapping[str, Any]) -> int:
     return total
 
 
-def _read(path: Path) -> bytes:
+def read_file(path: Path, limit: int | None = None) -> bytes:
+    """The bytes of a regular file, of at most `limit` of them.
+
+    Raises NotFoundError when there is none, ResourceExhaustedError when it is larger or cannot fit into
+    memory, DataLossError when it cannot be read.
+    """
     try:
         with open(path, "rb", opener=_open_without_waiting) as file:
             status = os.fstat(file.fileno())
             if not stat.S_ISREG(status.st_mode):
                 raise DataLossError(f"{path} is not a regular file; give a checkpoint")
-            if status.st_size > (host_memory_nbytes() or math.inf):
+            if status.st_size > min(host_memory_nbytes() or math.inf, math.inf if limit is None else limit):
                 raise _too_large(path, status.st_size)
             try:
                 return file.read()

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
-from scheduler import TrainingConfig
+from scheduler import Trainer, TrainingConfig
 from tensorbow.specs import Array
 from tensorbow.training import load_arrays
 
@@ -18,7 +19,7 @@ KEYS = (
     "model dataset devices replicas batch_size sync epochs steps images_per_second seconds "
     "test_accuracy seconds_to_target"
 )
-ISSUE_OPTIONS = [
+OPTIONS = [
     "--dataset",
     "--data-dir",
     "--batch-size",
@@ -46,6 +47,9 @@ ISSUE_OPTIONS = [
     "--on-nan",
     "--checkpoint-rounds",
     "--keep-checkpoints",
+    "--ssgd-epoch",
+    "--clear-velocity",
+    "--decay-all",
     "--debug",
 ]
 
@@ -58,7 +62,7 @@ def test_help_has_every_option_with_its_default(call: Call) -> None:
     ended = call("train", "--help")
     assert ended.status == 0
     text = " ".join(ended.out.split())
-    for option in ISSUE_OPTIONS:
+    for option in OPTIONS:
         assert re.search(rf"{option}[ ,]", text), option
     entries = re.split(r" (?=--[a-z])", text.split("Options:")[1])
     told = " ".join(entries)
@@ -127,6 +131,60 @@ def test_a_resumed_run_keeps_its_options(call: Call, tmp_path: Path) -> None:
     assert (weights(tmp_path / "a") == weights(tmp_path / "b")).all()
 
 
+def test_a_run_without_averaging_says_mean(call: Call) -> None:
+    ended = call(*QUICK, "--sync", "none", "--output", "run")
+    assert re.search(r"test accuracy    [\d.]+% \(mean of 2 replicas\)", ended.out)
+    assert "model-replicaN.safetensors" in "".join(call("train", "--help").out.split())
+
+
+def test_the_help_shows_choices(call: Call) -> None:
+    text = " ".join(call("train", "--help").out.split())
+    for part in ("--dataset [digits|", "--sync [sma|ssgd|none]", "--on-nan [stop|skip]"):
+        assert part in text
+    assert "its output and resume are ignored" in text.lower()
+
+
+def test_options_that_change_nothing_are_told(call: Call) -> None:
+    given = {"--alpha": 0.2, "--mu": 0.1, "--tau": 2, "--staleness": 1}
+    words = [word for pair in given.items() for word in pair]
+    extra = ("--data-dir", "nowhere", "--learning-rate-drops", "1:0.5", "--decay-all")
+    ended = call(*QUICK, "--sync", "none", *words, *extra)
+    assert ended.status == 0
+    reason = "--sync none averages nothing"
+    assert ended.err.splitlines() == [
+        *(f"tensorbow: {name} is ignored: {reason}" for name in given),
+        "tensorbow: --data-dir is ignored: the data set synthetic needs no files",
+        "tensorbow: --learning-rate-drops at epoch 1 is ignored: the run ends with epoch 1",
+        "tensorbow: --decay-all is ignored: the weight decay is 0",
+    ]
+    ended = call(*QUICK, "--replicas-per-gpu", 1, "--tau", 2, "--clear-velocity")
+    assert ended.err.count("is ignored: there is one replica") == 2
+
+
+def test_a_file_may_name_the_model(call: Call, tmp_path: Path) -> None:
+    (tmp_path / "c.yaml").write_text("model: logreg\ndataset: synthetic\nepochs: 1\nlearning_rate: 1e-2\n")
+    ended = call("train", "--config", "c.yaml", "--output", "run", "--json")
+    assert (ended.status, ended.err) == (0, "")
+    assert json.loads(ended.out.splitlines()[-1])["model"] == "logreg"
+    assert "learning_rate: 0.01" in (tmp_path / "run" / "config.yaml").read_text()
+    ended = call("train", "--resume", "auto", "--output", "run")
+    assert "already at epoch 1; --epochs 1 asks for no more" in ended.out
+    (tmp_path / "c.yaml").write_text("model: lenet\ndataset: synthetic\nepochs: 1\n")
+    ended = call("train", "logreg", "--config", "c.yaml")
+    assert ended.err == "tensorbow: MODEL logreg is trained, not the lenet of --config c.yaml\n"
+
+
+def test_further_options_are_saved(call: Call, tmp_path: Path) -> None:
+    words = ("--ssgd-epoch", 1, "--clear-velocity", "--weight-decay", "0.001", "--decay-all")
+    assert call(*QUICK[:5], 2, *words, "--output", "a").err == ""
+    saved = yaml.safe_load((tmp_path / "a" / "config.yaml").read_text())
+    assert (saved["ssgd_epoch"], saved["clear_velocity"], saved["decay_all"]) == (1, True, True)
+    call(*QUICK[:5], 2, "--output", "b")
+    call("train", "--config", "a/config.yaml", "--output", "c")
+    models = [(tmp_path / name / "model.safetensors").read_bytes() for name in "abc"]
+    assert models[0] == models[2] != models[1]
+
+
 def test_resume_takes_a_checkpoint_s_path(call: Call, tmp_path: Path) -> None:
     call(*QUICK, "--output", "a")
     path = tmp_path / "a" / "checkpoint-000000128.safetensors"
@@ -158,3 +216,26 @@ def test_explain(call: Call, model: str) -> None:
 
 def test_explain_without_averaging(call: Call) -> None:
     assert "synchronisation" not in call("explain", "logreg", "--replicas-per-gpu", 1).out
+    assert "synchronisation" not in call("explain", "logreg", "--sync", "none").out
+
+
+def test_explain_begins_with_what_it_takes(call: Call) -> None:
+    """The figures are those of the replicas that a run with the same options makes."""
+    ended = call("explain", "logreg", "--batch-size", 4, "--tau", 3, "--devices", "cpu:0,cpu:1")
+    lines = ended.out.splitlines()
+    assert lines[0].startswith("logreg, batch 4: 2 on cpu:0 and 2 on cpu:1 (4 replicas); one step in 3 ends")
+    config = TrainingConfig(model="logreg", batch_size=4, dataset="synthetic")
+    with Trainer(config) as trainer:
+        learners = trainer.engine.learners
+        held = [learners.replicas[0].group, learners.central[0].group]
+        nbytes = [group.allocator.statistics().pool_nbytes for group in held]
+    told = [int(line.split()[-2].replace(",", "")) for line in lines[1:3]]
+    assert told == nbytes
+
+
+def test_explain_follows_its_options(call: Call) -> None:
+    ssgd = call("explain", "logreg", "--sync", "ssgd").out
+    for part in ("segment update, mean gradient", "segment sum gradients", "'update, mean gradient'"):
+        assert part in ssgd
+    assert "[16, 32, 32, 3]" in call("explain", "logreg", "--dataset", "cifar10").out
+    assert "as 1 to 2 of segment update" in call("explain", "logreg").out

@@ -14,38 +14,51 @@ from tensorbow.cli.signals import StopSignals
 
 Call = Callable[..., Any]
 QUICK = ("train", "logreg", "--dataset", "synthetic", "--epochs", "1")
+NAMES = "--devices: expected names such as cpu:0,cpu:1;"
 
 BAD = [
     (("nosuch",), "No such command 'nosuch'. See 'tensorbow --help'."),
-    (("train",), "Missing argument"),
-    (("train", "resnet"), "model: expected one of logreg, lenet, got 'resnet'"),
+    (("train",), "MODEL is missing: give it, or a --config file"),
+    (("train", "resnet"), "MODEL: expected one of logreg, lenet"),
     (("train", "logreg", "extra"), "unexpected extra argument"),
     ((*QUICK, "--nosuch"), "No such option"),
     ((*QUICK, "--batch-size", "many"), "'many' is not a valid integer"),
     ((*QUICK, "--alpha", "much"), "'much' is not a valid float"),
     ((*QUICK, "--batch-size"), "requires an argument"),
-    ((*QUICK, "--batch-size", "0"), "batch_size: expected at least 1, got 0"),
+    ((*QUICK, "--batch-size", "0"), "--batch-size: expected at least 1, got 0"),
     ((*QUICK, "--batch-size", "5000"), "4096 examples do not fill one batch of 5000"),
-    ((*QUICK, "--replicas-per-gpu", "0"), "replicas_per_device: expected at least 1, got 0"),
-    ((*QUICK, "--alpha", "0.7"), "alpha: expected 0 < alpha < 2 (1 + mu) / (replicas + 1 + mu) = 0.6667"),
-    ((*QUICK, "--staleness", "1000000"), "staleness: expected at most 64"),
-    ((*QUICK, "--weight-decay", "nan"), "weight_decay: expected a number"),
-    ((*QUICK, "--devices", "gpu:0"), "gpu:0"),
-    ((*QUICK, "--devices", "cpu:0,cpu:0"), "devices: expected different ones"),
-    ((*QUICK, "--devices", "cpu"), "cpu"),
-    ((*QUICK, "--learning-rate-drops", "5"), "expected EPOCH:FACTOR, as 10:0.1, got '5'"),
+    ((*QUICK, "--batch-size", "5000"), "use a smaller --batch-size"),
+    ((*QUICK, "--replicas-per-gpu", "0"), "--replicas-per-gpu: expected at least 1, got 0"),
+    ((*QUICK, "--alpha", "0.7"), "--alpha: expected 0 < alpha < "),
+    ((*QUICK, "--staleness", "1000000"), "--staleness: expected at most 64"),
+    ((*QUICK, "--weight-decay", "nan"), "--weight-decay: expected a number"),
+    ((*QUICK, "--sync", "easgd"), "--sync: expected one of sma, ssgd, none, got 'easgd'"),
+    ((*QUICK, "--on-nan", "pray"), "--on-nan: expected one of stop, skip, got 'pray'"),
+    ((*QUICK, "--sync", "none", "--ssgd-epoch", "1"), "--ssgd-epoch: expected sync sma"),
+    ((*QUICK, "--devices", "gpu:0"), f"{NAMES} got 'gpu:0': this version has no GPU device"),
+    ((*QUICK, "--devices", "cuda:0"), f"{NAMES} got 'cuda:0': this version has no CUDA device"),
+    ((*QUICK, "--devices", "cpu:0,cpu:0"), "--devices: expected different ones"),
+    ((*QUICK, "--devices", "cpu"), f"{NAMES} got 'cpu': it has no number; write cpu:0"),
+    ((*QUICK, "--devices", ""), f"{NAMES} got '': it names no device"),
+    ((*QUICK, "--devices", "cpu:x"), f"{NAMES} got 'cpu:x': it is no name of a device"),
+    ((*QUICK, "--devices", "null:0"), f"{NAMES} got 'null:0': it records launches and computes nothing"),
+    (
+        (*QUICK, "--learning-rate-drops", "5"),
+        "--learning-rate-drops: expected EPOCH:FACTOR, as 10:0.1, got '5'",
+    ),
     ((*QUICK, "--learning-rate-drops", "1:nan"), "factors must be positive"),
-    ((*QUICK, "--dataset", "cifar"), "dataset: expected one of digits, mnist, synthetic"),
+    ((*QUICK, "--dataset", "cifar"), "--dataset: expected one of digits, mnist, "),
     ((*QUICK, "--dataset", "mnist"), "pass --data-dir or set TENSORBOW_DATA"),
     ((*QUICK, "--dataset", "mnist", "--data-dir", "nowhere"), "does not exist"),
-    ((*QUICK, "--output", ""), "output: expected a path"),
+    ((*QUICK, "--output", ""), "--output: expected a path"),
     ((*QUICK, "--resume", "nowhere"), "there is no file nowhere"),
     ((*QUICK, "--resume", "/dev/zero"), "not a regular file"),
     ((*QUICK, "--config", "nowhere"), "--config nowhere: No such file"),
     ((*QUICK, "--learning-rate", "1e38", "--momentum", "0.99", "--epochs", "9"), "not finite at step"),
-    (("explain", "vgg"), "model: expected one of"),
-    (("explain", "logreg", "--batch-size", "0"), "batch_size: expected at least 1"),
-    (("explain", "logreg", "--staleness", "-1"), "staleness: expected at least 0"),
+    (("explain", "vgg"), "MODEL: expected one of"),
+    (("explain", "logreg", "--batch-size", "0"), "--batch-size: expected at least 1"),
+    (("explain", "logreg", "--staleness", "-1"), "--staleness: expected at least 0"),
+    (("explain", "logreg", "--devices", "gpu:0"), "this version has no GPU device"),
 ]
 
 
@@ -53,13 +66,22 @@ BAD = [
 def test_bad_input_is_one_line(call: Call, words: tuple[str, ...], said: str) -> None:
     ended = call(*words)
     assert said in ended.line
+    assert ended.status == (2 if said.startswith("--") and "config" not in said else ended.status)
     assert ended.status in (1, 2)
+
+
+def test_a_file_s_values_are_named_as_in_the_file(call: Call, tmp_path: Path) -> None:
+    (tmp_path / "c.yaml").write_text("batch_size: 0\n")
+    ended = call(*QUICK, "--config", "c.yaml")
+    assert "--config c.yaml: batch_size: expected at least 1, got 0" in ended.line
+    assert ended.status == 2
 
 
 CONFIGS = {
     "seed: [": "is no YAML",
     "- 1": "expected a mapping of options",
-    "": "expected a mapping",
+    "": "--config c.yaml is empty; expected options",
+    "# nothing": "is empty",
     "colour: red": "unknown option 'colour'",
     "seed: 1.5": "seed: expected an integer, got 1.5",
     "seed: yes": "seed: expected an integer, got True",
@@ -99,7 +121,7 @@ def test_an_output_folder_that_holds_a_run(call: Call, tmp_path: Path) -> None:
     other = call("train", "lenet", "--output", "run", "--resume", "auto").line
     assert "of another run: model was 'logreg', is 'lenet'" in other
     replicas = call(*QUICK, "--output", "run", "--resume", "auto", "--replicas-per-gpu", "4").line
-    assert "replicas_per_device was 2, is 4" in replicas
+    assert "--replicas-per-gpu was 2, is 4" in replicas
     assert {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir()} == before
 
 
@@ -114,9 +136,9 @@ def test_damaged_checkpoints(call: Call, tmp_path: Path) -> None:
 def test_debug_shows_the_traceback_and_keeps_the_line(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     for words in (("--debug", *QUICK), (*QUICK, "--debug")):
         ended = call(*words, "--batch-size", 0)
-        assert ended.status == 1
+        assert ended.status == 2
         assert "Traceback" in ended.err
-        assert ended.err.splitlines()[-1] == "tensorbow: batch_size: expected at least 1, got 0"
+        assert ended.err.splitlines()[-1] == "tensorbow: --batch-size: expected at least 1, got 0"
     monkeypatch.setenv("TENSORBOW_DEBUG", "1")
     assert "Traceback" in call(*QUICK, "--batch-size", 0).err
     monkeypatch.setenv("TENSORBOW_DEBUG", "0")

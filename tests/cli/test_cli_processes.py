@@ -19,6 +19,8 @@ from tensorbow.training import RollingCheckpoints
 
 LONG = ("train", "logreg", "--dataset", "synthetic", "--epochs", 100_000, "--output", "run")
 QUICK = ("train", "logreg", "--dataset", "synthetic", "--epochs", 2, "--output", "run")
+LENET = ("train", "lenet", "--epochs", 100_000, "--checkpoint-rounds", 10, "--output", "run")
+STOP_S = 2.5  # a second on a machine that does nothing else, the end of the process included
 Program = Any
 WaitFor = Callable[..., None]
 
@@ -32,11 +34,15 @@ def metrics(folder: Path) -> list[dict[str, Any]]:
     return [{k: v for k, v in json.loads(line).items() if "second" not in k} for line in lines]
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["INT", "TERM"])
+@pytest.mark.parametrize(
+    ("words", "number"),
+    [(LONG, signal.SIGINT), (LONG, signal.SIGTERM), (LENET, signal.SIGINT)],
+    ids=["logreg, INT", "logreg, TERM", "lenet, INT"],
+)
 def test_a_signal_ends_the_run_with_a_checkpoint(
-    program: Program, tmp_path: Path, wait_for: WaitFor, number: int
+    program: Program, tmp_path: Path, wait_for: WaitFor, words: tuple[object, ...], number: int
 ) -> None:
-    process = program.start(*LONG, "--json")
+    process = program.start(*words, "--json")
     wait_for(lambda: rounds(tmp_path / "run"), process)
     time.sleep(random.Random(number).uniform(0.0, 0.3))
     asked = time.monotonic()
@@ -44,7 +50,7 @@ def test_a_signal_ends_the_run_with_a_checkpoint(
     time.sleep(0.02)
     process.send_signal(number)
     ended = program.end(process)
-    assert time.monotonic() - asked < 5  # a second, on a machine that does nothing else
+    assert time.monotonic() - asked < STOP_S
     assert (ended.status, ended.err) == (130, "")
     result = json.loads(ended.out.splitlines()[-1])
     assert rounds(tmp_path / "run")[-1] == result["steps"]
@@ -148,11 +154,25 @@ def test_a_disk_that_is_full_at_the_first_checkpoint(program: Program, tmp_path:
     assert program.run(*QUICK).status == 0
 
 
+def test_a_second_run_before_the_first_checkpoint(
+    program: Program, tmp_path: Path, wait_for: WaitFor
+) -> None:
+    words = ("train", "lenet", "--epochs", 100, "--output", "run", "--resume", "auto")
+    first = program.start(*words)
+    wait_for((tmp_path / "run" / "config.yaml").exists, first)
+    ended = program.run(*words)
+    assert "another run is writing there" in ended.line
+    assert "resumed" not in ended.out
+    first.send_signal(signal.SIGINT)
+    assert program.end(first).status == 130
+
+
 def test_a_second_run_in_the_same_folder(program: Program, tmp_path: Path, wait_for: WaitFor) -> None:
     first = program.start(*LONG)
     wait_for(lambda: rounds(tmp_path / "run"), first)
     ended = program.run(*LONG, "--resume", "auto")
     assert "another run is writing there" in ended.line
+    assert ended.out == ""
     first.send_signal(signal.SIGINT)
     assert program.end(first).status == 130
 

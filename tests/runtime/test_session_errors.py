@@ -74,7 +74,10 @@ def test_what_floats_take(session, x):
     ):
         assert session.run(x, {x: value}).dtype == np.float32
     with np.errstate(all="raise"):
-        assert np.isinf(session.run(x, {x: [[1e300, 0.0, 0.0]]})[0, 0])
+        assert np.isinf(session.run(x, {x: [[np.inf, 0.0, 0.0]]})[0, 0])
+    for value in ([[1e300, 0.0, 0.0]], np.array([[0.0, -1e39, np.nan]])):
+        assert "finite value" in (text := message(InvalidArgumentError, session.run, x, {x: value}))
+        assert "overflows float32" in text
     strided = np.arange(24.0, dtype=np.float32).reshape(2, 12)[:, ::4]
     np.testing.assert_array_equal(session.run(x, {x: strided}), strided)
 
@@ -156,7 +159,7 @@ def test_targets_and_devices():
     with tb.Session() as session:
         text = message(InvalidArgumentError, session.run, y)
         assert text.startswith(
-            "Const y asks for device /device:GPU:1, this session runs on /cpu:0; drop the device"
+            "Const y asks for device /device:GPU:1, which none satisfies; there are: /cpu:0"
         )
     with tb.device("/cpu:1"):
         z = tb.constant(1.0) + 1.0

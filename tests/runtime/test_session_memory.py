@@ -8,7 +8,7 @@ import pytest
 
 import tensorbow as tb
 from tensorbow.devices import CpuDevice
-from tensorbow.errors import NotFoundError
+from tensorbow.errors import FailedPreconditionError, NotFoundError
 
 
 @pytest.fixture
@@ -92,3 +92,22 @@ def test_repeated_runs_allocate_nothing_more(device):
         for _ in range(20):
             session.run(y, {x: np.ones((64, 64))})
         assert allocator.statistics().num_allocations == count
+
+
+def test_trim_gives_back_what_no_step_uses(device):
+    v = tb.Variable(np.full((100, 100), 2.0), name="v")
+    x = tb.placeholder(tb.float64, [None, 100])
+    y = tb.reduce_sum(tb.matmul(x, v))
+    with tb.Session(device=device) as session:
+        session.run(v.initializer)
+        for rows in (3, 9000):
+            assert session.run(y, {x: np.ones((rows, 100))}) == rows * 20_000
+        before, steps = device.memory.held_nbytes, len(session._cache)
+        given_back = session.trim()
+        assert given_back >= 9000 * 100 * 8
+        assert device.memory.held_nbytes <= before - given_back
+        assert session.trim() == 0
+        assert len(session._cache) == steps
+        assert session.run(y, {x: np.ones((3, 100))}) == 60_000
+    with pytest.raises(FailedPreconditionError, match="closed"):
+        session.trim()

@@ -83,10 +83,13 @@ def test_only_what_is_needed_runs(session):
 
 def test_steps_are_compiled_once_per_fetches_feeds_and_shapes(session, monkeypatch):
     compiled = []
-    compile_step = session_module.compile_step
-    monkeypatch.setattr(
-        session_module, "compile_step", lambda *args: compiled.append(args[0]) or compile_step(*args)
-    )
+    compile_placed = session_module.compile_placed
+
+    def counted(*args, **options):
+        compiled.append(args[0])
+        return compile_placed(*args, **options)
+
+    monkeypatch.setattr(session_module, "compile_placed", counted)
     x, y = tb.placeholder(tb.float32, [None]), tb.placeholder(tb.float32, [None])
     total = x + y
     for _ in range(3):

@@ -1,4 +1,4 @@
-"""Synchronous model averaging in NumPy, as DESIGN section 7 has it, in both forms."""
+"""Synchronous model averaging in NumPy, as Crossbow has it (VLDB 2019, section 3), in both forms."""
 
 from __future__ import annotations
 

@@ -100,7 +100,7 @@ def null_devices(count: int, log: LaunchLog | None, hold: bool = False) -> list[
 
 @contextmanager
 def engine_of(
-    model: Model, devices: list[Any], per_device: int, schedule: Any = None, **options: Any
+    model: Model, devices: list[Any], per_device: Any, schedule: Any = None, **options: Any
 ) -> Iterator[LearningEngine]:
     """An initialised engine on devices that are closed afterwards; then all memory has to be back.
 

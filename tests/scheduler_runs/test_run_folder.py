@@ -58,14 +58,38 @@ def test_a_run_that_saved_nothing_is_no_obstacle(tmp_path: Path, options: Option
 
 
 def test_two_runs_do_not_share_a_folder(tmp_path: Path, options: Options) -> None:
-    first, second = RunFolder(options(output=tmp_path)), RunFolder(options(output=tmp_path))
+    first = RunFolder(options(output=tmp_path))
+    for resume in (None, "auto"):
+        with pytest.raises(FailedPreconditionError, match="another run is writing there"):
+            RunFolder(options(output=tmp_path, resume=resume))
+    first.begin(0)
+    first.close()
+    first.close()
+    RunFolder(options(output=tmp_path)).close()
+
+
+def test_two_runs_do_not_make_the_same_folder(tmp_path: Path, options: Options) -> None:
+    """Neither found a folder to claim when it looked."""
+    config = options(output=tmp_path / "run", resume="auto")
+    first, second, third = RunFolder(config), RunFolder(config), RunFolder(config)
     first.begin(0)
     with pytest.raises(FailedPreconditionError, match="another run is writing there"):
         second.begin(0)
+    first.save_checkpoint({"w": np.zeros(2)}, asdict(Tally(round=5)))
     first.close()
-    first.close()
-    second.begin(0)
-    second.close()
+    with pytest.raises(FailedPreconditionError, match="another run has written there meanwhile"):
+        third.begin(0)
+    for folder in (second, third):
+        folder.close()
+    RunFolder(config).close()
+
+
+def test_a_refused_run_lets_the_folder_go(tmp_path: Path, options: Options) -> None:
+    write(options(output=tmp_path), 5)
+    with pytest.raises(FailedPreconditionError, match="holds a run already") as caught:
+        RunFolder(options(output=tmp_path))
+    RunFolder(options(output=tmp_path, resume="auto")).close()
+    assert caught.value is not None  # its traceback kept the refused one alive
 
 
 def test_auto_takes_the_newest_and_drops_later_metrics(tmp_path: Path, options: Options) -> None:

@@ -9,7 +9,7 @@ import pytest
 import tensorbow.data.registry as registry
 from scheduler import Trainer, TrainingConfig, TrainingResult
 from tensorbow.data import make_synthetic
-from tensorbow.errors import InvalidArgumentError
+from tensorbow.errors import FailedPreconditionError, InvalidArgumentError
 from tensorbow.training import TrainingProgress, load_arrays, save_arrays
 
 Options = Callable[..., TrainingConfig]
@@ -20,8 +20,11 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "plain": {},
     "one replica": {"replicas_per_device": 1},
     "two devices": {"devices": ("cpu:0", "cpu:1"), "tau": 2, "staleness": 1, "mu": 0.2, "alpha": 0.1},
+    "uneven": {"devices": ("cpu:0", "cpu:1"), "replicas_per_device": (2, 1)},
     "drops": {"learning_rate_drops": ((1, 0.5), (2, 0.1)), "tau": 3, "staleness": 2},
     "independent": {"sync": "none", "replicas_per_device": 3},
+    "to ssgd": {"ssgd_epoch": 2, "clear_velocity": True, "learning_rate_drops": ((1, 0.5),)},
+    "decay": {"weight_decay": 0.01, "decay_all": True},
     "far ahead": {"launch_ahead": 5, "staleness": 3},
 }
 
@@ -141,19 +144,47 @@ def test_a_finished_run_can_be_asked_again_and_made_longer(
     assert [record["epoch"] for record in metrics(tmp_path)] == [1, 2, 3, 4, 5]
 
 
+class Listening(TrainingProgress):
+    """Keeps the lines that it is told."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: list[str] = []
+
+    def line(self, text: str) -> None:
+        self.lines.append(text)
+
+
+def test_a_run_that_is_done_says_so_and_keeps_its_configuration(
+    tmp_path: Path, options: Options, run: Run
+) -> None:
+    run(output=tmp_path, epochs=3)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    listening = Listening()
+    with Trainer(options(output=tmp_path, epochs=2, resume="auto"), listening) as trainer:
+        assert trainer.train().steps == 21
+    assert listening.lines[1] == "already at epoch 3; --epochs 2 asks for no more"
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_a_second_run_is_refused_before_it_says_anything(tmp_path: Path, options: Options, run: Run) -> None:
+    run(output=tmp_path)
+    listening = Listening()
+    config = options(output=tmp_path, epochs=3, resume="auto")
+    with Trainer(config), pytest.raises(FailedPreconditionError, match="another run is writing there"):
+        Trainer(config, listening)
+    assert listening.lines == []
+
+
 def test_a_damaged_newest_checkpoint_is_passed_over(tmp_path: Path, options: Options, run: Run) -> None:
     run(output=tmp_path / "whole", epochs=3)
     run(output=tmp_path / "run", epochs=2)
     newest = tmp_path / "run" / "checkpoint-000000014.safetensors"
     newest.write_bytes(newest.read_bytes()[:5000])
-    lines: list[str] = []
-
-    class Listening(TrainingProgress):
-        def line(self, text: str) -> None:
-            lines.append(text)
-
-    with Trainer(options(output=tmp_path / "run", epochs=3, resume="auto"), Listening()) as trainer:
+    listening = Listening()
+    with Trainer(options(output=tmp_path / "run", epochs=3, resume="auto"), listening) as trainer:
         trainer.train()
+    lines = listening.lines
     assert lines[0].startswith("passed over a damaged checkpoint: ")
     assert str(newest) in lines[0]
     assert "at round 7" in lines[1]
@@ -186,7 +217,7 @@ def test_other_data_of_the_same_name_is_refused(
 
 
 def test_a_branch_goes_on_elsewhere(tmp_path: Path, run: Run, metrics: Metrics) -> None:
-    run(output=tmp_path / "whole", epochs=3)
+    run(output=tmp_path / "whole", epochs=3, keep_checkpoints=3)
     old = tmp_path / "whole" / "checkpoint-000000007.safetensors"
     run(output=tmp_path / "branch", epochs=3, resume=old)
     assert metrics(tmp_path / "branch") == metrics(tmp_path / "whole")

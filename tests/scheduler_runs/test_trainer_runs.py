@@ -40,7 +40,6 @@ def test_a_run_from_end_to_end(tmp_path: Path, run: Run, metrics: Metrics) -> No
     assert records[-1]["test_accuracy"] == result.test_accuracy
     assert records[0]["alpha"] == 0.5
     assert sorted(path.name for path in tmp_path.iterdir()) == [
-        "checkpoint-000000007.safetensors",
         "checkpoint-000000014.safetensors",
         "checkpoint-000000021.safetensors",
         "config.yaml",
@@ -89,6 +88,12 @@ def test_without_averaging_every_replica_s_model_is_saved(tmp_path: Path, run: R
     record = metrics(tmp_path)[-1]
     assert len(record["test_accuracies"]) == 3
     assert record["test_accuracy"] == pytest.approx(sum(record["test_accuracies"]) / 3)
+    names = ["model.safetensors", "model-replica1.safetensors", "model-replica2.safetensors"]
+    own = [load_arrays(tmp_path / name)[1]["test_accuracy"] for name in names]
+    assert own == record["test_accuracies"]
+    files = [(tmp_path / name).read_bytes() for name in names]
+    run(output=tmp_path, sync="none", replicas_per_device=3, resume="auto")
+    assert [(tmp_path / name).read_bytes() for name in names] == files
 
 
 def test_without_a_folder_nothing_is_written(
@@ -199,7 +204,7 @@ def test_one_after_the_other_and_side_by_side(tmp_path: Path, options: Options, 
     [
         ({"batch_size": 1000}, InvalidArgumentError, "do not fill one batch of 1000"),
         ({"replicas_per_device": 99}, InvalidArgumentError, "use a smaller batch_size or fewer replicas"),
-        ({"devices": ("gpu:0",)}, NotFoundError, "gpu:0"),
+        ({"devices": ("gpu:0",)}, InvalidArgumentError, "this version has no GPU device"),
         ({"devices": ("null:0",)}, InvalidArgumentError, "computes nothing"),
         ({"dataset": "mnist", "data_dir": "/nowhere"}, NotFoundError, "does not exist"),
     ],

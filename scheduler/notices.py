@@ -1,0 +1,96 @@
+"""The lines that a training run says beside its figures: what is ignored, hopeless or done already."""
+
+from __future__ import annotations
+
+import math
+
+from scheduler.config import TrainingConfig
+from scheduler.tally import Tally
+from tensorbow.data import WITHOUT_FILES
+from tensorbow.models import get_model
+
+HOPELESS = 1e6  # times the loss of a guess, log(classes)
+
+
+def ignored_options(config: TrainingConfig) -> list[str]:
+    """A line for each option that was given and changes nothing in this run."""
+    lines = [f"{option} is ignored: {reason}" for option, reason in _ignored_by_synchronisation(config)]
+    if config.data_dir is not None and config.dataset in WITHOUT_FILES:
+        lines.append(f"--data-dir is ignored: the data set {config.dataset} needs no files")
+    own = get_model(config.model).defaults.learning_rate_drops
+    late = [epoch for epoch, _ in config.learning_rate_drops if epoch >= config.epochs]
+    if late and config.learning_rate_drops != own:
+        lines.append(
+            f"--learning-rate-drops at epoch {', '.join(map(str, late))} is ignored: "
+            f"the run ends with epoch {config.epochs}"
+        )
+    if config.decay_all and not config.weight_decay:
+        lines.append("--decay-all is ignored: the weight decay is 0")
+    return lines
+
+
+def _ignored_by_synchronisation(config: TrainingConfig) -> list[tuple[str, str]]:
+    """(option, reason) of the options of averaging where nothing is averaged, or nothing restarts."""
+    if config.synchronisation.averages(config.replicas):
+        ignored = []
+        if config.ssgd_epoch is not None and config.ssgd_epoch >= config.epochs:
+            ignored.append(("--ssgd-epoch", f"the run ends with epoch {config.epochs}"))
+        if config.clear_velocity and not config.learning_rate_drops and config.ssgd_epoch is None:
+            ignored.append(("--clear-velocity", "averaging never restarts without --learning-rate-drops"))
+        return ignored
+    reason = "there is one replica" if config.replicas == 1 else f"--sync {config.sync} averages nothing"
+    plain = TrainingConfig()
+    names = ("alpha", "mu", "tau", "staleness", "clear_velocity", "ssgd_epoch")
+    return [
+        (f"--{name.replace('_', '-')}", reason)
+        for name in names
+        if getattr(config, name) != getattr(plain, name)
+    ]
+
+
+def epoch_text(epoch: float) -> str:
+    """An epoch, to two decimals where it is not whole."""
+    return f"{round(epoch, 2):g}" if epoch < 1e5 else f"{epoch:.0f}"
+
+
+def epoch_line(config: TrainingConfig, tally: Tally, epoch: float, test_loss: float) -> str:
+    """The figures of an epoch; its own images/s."""
+    mean = " (mean)" if tally.test_accuracies is not None and config.replicas > 1 else ""
+    return (
+        f"epoch {epoch_text(epoch):>3}/{config.epochs}  loss {tally.loss:.4f}  "
+        f"accuracy {tally.accuracy:7.2%}  test loss {test_loss:.4f}  "
+        f"test accuracy {tally.test_accuracy or 0.0:7.2%}{mean}  "
+        f"{tally.epoch_images_per_second:,.0f} images/s"
+    )
+
+
+def nothing_left(config: TrainingConfig, tally: Tally, rounds_per_epoch: int) -> str | None:
+    """Why a run has nothing left to train; None when it has."""
+    done = f"already at epoch {epoch_text(tally.round / rounds_per_epoch)}"
+    if tally.round >= config.epochs * rounds_per_epoch:
+        return f"{done}; --epochs {config.epochs} asks for no more"
+    if tally.seconds_to_target is not None:
+        return f"{done}; --target-accuracy {config.target_accuracy:g} is reached"
+    if config.max_seconds is not None and tally.seconds >= config.max_seconds:
+        return f"{done}, after {tally.seconds:.1f} s; --max-seconds {config.max_seconds:g} asks for no more"
+    return None
+
+
+class LossWatch:
+    """Tells of losses that are finite and hopeless, once an epoch."""
+
+    def __init__(self, classes: int, rounds_per_epoch: int):
+        self._limit = HOPELESS * math.log(max(classes, 2))
+        self._rounds = rounds_per_epoch
+        self._told: int | None = None  # the last epoch it was told of, counted from 0
+
+    def warning(self, loss: float, round: int, replica: int) -> str | None:
+        """A line for a task's loss, if it is to be told."""
+        epoch = round // self._rounds
+        if not self._limit < loss < math.inf or epoch == self._told:
+            return None
+        self._told = epoch
+        return (
+            f"warning: the loss of replica {replica} is {loss:.3g} at step {round}, far beyond a guess "
+            f"({self._limit / HOPELESS:.2f}); lower the learning rate"
+        )

@@ -1,0 +1,271 @@
+"""GraphDef: a graph as data, written to and read from JSON (TensorFlow white paper, section 2).
+
+The text is the same for the same graph. Nodes stand in the order of the program, one on a line:
+
+    {"name": "y", "op": "MatMul", "input": ["x:0", "w/read:0", "^init"], "device": "/device:CPU:0",
+     "attr": {"transpose_a": false}, "output": [["float32", [null, 10]]], "source": 3}
+
+`output` holds what is known of the results, `source` the number of the user's line in the list at the end.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from tensorbow.errors import InvalidArgumentError, NotFoundError, TensorBowError
+from tensorbow.graph.attributes import decode_attribute, encode_attribute
+from tensorbow.graph.collected import encode_item
+from tensorbow.graph.operation import Operation
+from tensorbow.specs import TensorSpec
+
+FORMAT, VERSION = "tensorbow-graph", 1
+MAXIMUM_NODES = 1 << 18  # 262,144: more are refused, before memory is taken for them
+MAXIMUM_CHARACTERS = 1 << 28  # of the text: 268,435,456
+LONGEST_LINE = 1000  # characters of a user's line
+
+
+@dataclass(eq=False)
+class NodeDef:
+    """One operation. `input` names tensors as `"op:index"` and, behind them, control inputs as `"^op"`."""
+
+    name: str
+    op: str
+    input: list[str] = field(default_factory=list)
+    attr: dict[str, Any] = field(default_factory=dict)
+    output: list[TensorSpec] = field(default_factory=list)
+    device: str = ""
+    colocation: list[str] = field(default_factory=list)  # operations whose device is this one's too
+    source: str = ""  # the user's line that made it, for error messages
+
+
+@dataclass(eq=False)
+class GraphDef:
+    """A graph as data: `node` in the order of the program, and `collection` as JSON values by name."""
+
+    node: list[NodeDef] = field(default_factory=list)
+    collection: dict[str, list[Any]] = field(default_factory=dict)
+
+    def to_json(self) -> str:
+        """The graph as JSON text; equal graphs give equal texts.
+
+        Raises InvalidArgumentError for an attribute that cannot be written, or more than
+        `MAXIMUM_NODES` nodes.
+        """
+        _require_size(len(self.node), "the graph")
+        sources: dict[str, int] = {}
+        lines = [_compact(_node_entry(node, sources)) for node in self.node]
+        head = f'{{"format": {_compact(FORMAT)}, "version": {VERSION},'
+        nodes = ",\n".join(lines)
+        collection = _compact({name: self.collection[name] for name in sorted(self.collection)})
+        return f'{head}\n"node": [\n{nodes}\n],\n"collection": {collection},\n"source": {_lines(sources)}}}\n'
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> GraphDef:
+        """The graph of a text that `to_json` wrote. Whether it can be built is seen when it is imported.
+
+        Raises InvalidArgumentError, naming the node, for text that is none, or more than
+        `MAXIMUM_CHARACTERS` of it, or `MAXIMUM_NODES` nodes.
+        """
+        content = _parse(text)
+        sources = content.get("source", [])
+        if not _is_texts(sources):
+            raise InvalidArgumentError("GraphDef: source must be a list of texts")
+        entries = content.get("node")
+        if not isinstance(entries, list):
+            raise InvalidArgumentError("GraphDef: node must be a list")
+        _require_size(len(entries), "GraphDef")
+        collection = content.get("collection", {})
+        if not isinstance(collection, dict) or not all(isinstance(v, list) for v in collection.values()):
+            raise InvalidArgumentError("GraphDef: collection must be an object of lists")
+        nodes = [_node_of(place, entry, sources) for place, entry in enumerate(entries)]
+        return cls(nodes, collection)
+
+    def extract(self, names: Iterable[str]) -> GraphDef:
+        """The part of the graph that these operations (or tensors) need, without collections.
+
+        Raises NotFoundError for a name that is not there.
+        """
+        by_name = {node.name: node for node in self.node}
+        wanted: set[str] = set()
+        pending = [operation_name(name) for name in names]
+        while pending:
+            name = pending.pop()
+            if name in wanted:
+                continue
+            if name not in by_name:
+                raise NotFoundError(f"GraphDef: there is no node {name!r}")
+            wanted.add(name)
+            pending.extend(operation_name(item) for item in by_name[name].input)
+        nodes = [node for node in self.node if node.name in wanted]
+        return GraphDef(
+            [replace(node, colocation=[c for c in node.colocation if c in wanted]) for node in nodes]
+        )
+
+    def __eq__(self, other: object) -> bool:
+        return self.to_json() == other.to_json() if isinstance(other, GraphDef) else NotImplemented
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"<tb.GraphDef of {len(self.node)} nodes>"
+
+
+def graph_def_of(operations: Sequence[Operation], collections: dict[str, list[Any]]) -> GraphDef:
+    """The operations of a graph as data. Raises InvalidArgumentError for more than `MAXIMUM_NODES`."""
+    _require_size(len(operations), "the graph")
+    nodes = []
+    for op in operations:
+        node = NodeDef(
+            name=op.name,
+            op=op.type,
+            input=[*(t.name for t in op.inputs), *(f"^{c.name}" for c in op.control_inputs)],
+            attr=dict(op.attrs),
+            output=[TensorSpec(t.spec.shape, t.spec.dtype) for t in op.outputs],
+            device=op.device,
+            colocation=[other.name for other in op.colocation],
+            source=str(op.source)[:LONGEST_LINE],
+        )
+        nodes.append(node)
+    collection = {}
+    for name, items in collections.items():
+        entries = [entry for entry in map(encode_item, items) if entry is not None]
+        if isinstance(name, str) and entries:
+            collection[name] = entries
+    return GraphDef(nodes, collection)
+
+
+def operation_name(item: str) -> str:
+    """`op` of `"op"`, `"op:0"` and `"^op"`."""
+    if item.startswith("^"):
+        return item[1:]
+    head, colon, index = item.rpartition(":")
+    return head if colon and index.isdecimal() else item
+
+
+def _require_size(count: int, what: str) -> None:
+    if count > MAXIMUM_NODES:
+        raise InvalidArgumentError(f"{what} has {count:,} nodes; at most {MAXIMUM_NODES:,} are supported")
+
+
+# Writing ------------------------------------------------------------------------------------------
+
+
+def _node_entry(node: NodeDef, sources: dict[str, int]) -> dict[str, Any]:
+    entry: dict[str, Any] = {"name": node.name, "op": node.op}
+    if node.input:
+        entry["input"] = list(node.input)
+    if node.device:
+        entry["device"] = node.device
+    if node.colocation:
+        entry["colocation"] = list(node.colocation)
+    if node.attr:
+        entry["attr"] = _encoded_attributes(node)
+    if node.output:
+        entry["output"] = [[s.dtype.name, None if s.shape is None else list(s.shape)] for s in node.output]
+    if node.source:
+        entry["source"] = sources.setdefault(node.source, len(sources))
+    return entry
+
+
+def _encoded_attributes(node: NodeDef) -> dict[str, Any]:
+    encoded = {}
+    for key in sorted(node.attr):
+        try:
+            encoded[key] = encode_attribute(node.attr[key])
+        except InvalidArgumentError as error:
+            made = f" (made at {node.source})" if node.source else ""
+            raise InvalidArgumentError(
+                f"{node.op} {node.name}: attribute {key!r} has no place in a GraphDef: {error}{made}"
+            ) from None
+    return encoded
+
+
+def _compact(value: Any) -> str:
+    return json.dumps(value, allow_nan=False)
+
+
+def _lines(sources: Iterable[str]) -> str:
+    return "[" + ",\n".join(_compact(source) for source in sources) + "]"
+
+
+# Reading ------------------------------------------------------------------------------------------
+
+
+def _parse(text: str | bytes) -> dict[str, Any]:
+    if not isinstance(text, (str, bytes)):
+        raise InvalidArgumentError(f"GraphDef: expected JSON text, got {type(text).__name__}")
+    if len(text) > MAXIMUM_CHARACTERS:
+        raise InvalidArgumentError(
+            f"GraphDef: a text of {len(text):,} characters; at most {MAXIMUM_CHARACTERS:,} are supported"
+        )
+    try:
+        if isinstance(text, bytes):
+            text = text.decode("utf-8")
+        _require_size(text.count('"op":'), "GraphDef")  # cheap, before every node takes its memory
+        content = json.loads(text, object_pairs_hook=_distinct, parse_constant=_refuse)
+    except TensorBowError:
+        raise
+    except (ValueError, RecursionError, MemoryError) as error:
+        reason = " ".join(str(error).split())[:200] or type(error).__name__
+        raise InvalidArgumentError(f"GraphDef: the text is truncated or no JSON: {reason}") from None
+    if not isinstance(content, dict) or content.get("format") != FORMAT:
+        raise InvalidArgumentError(f'GraphDef: expected a JSON object with "format": "{FORMAT}"')
+    if content.get("version") != VERSION:
+        raise InvalidArgumentError(
+            f"GraphDef: version {content.get('version')!r:.40} is not supported, only {VERSION}"
+        )
+    return content
+
+
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise InvalidArgumentError("GraphDef: a key stands twice in one object")
+    return found
+
+
+def _refuse(constant: str) -> float:
+    raise InvalidArgumentError(f"GraphDef: {constant} where a number is expected")
+
+
+def _is_texts(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(item, str) for item in value)
+
+
+def _node_of(place: int, entry: Any, sources: list[str]) -> NodeDef:
+    """A node from JSON. Raises InvalidArgumentError that begins with its number and name."""
+    if not isinstance(entry, dict) or not isinstance(entry.get("name"), str) or not entry["name"]:
+        raise InvalidArgumentError(f"GraphDef: node {place} must be an object with a name")
+    where = f"GraphDef: node {place} {entry['name'][:80]!r}"
+    unknown = set(entry) - {"name", "op", "input", "device", "colocation", "attr", "output", "source"}
+    if unknown:
+        raise InvalidArgumentError(f"{where}: unknown field {sorted(unknown)[0][:40]!r}")
+    if not isinstance(entry.get("op"), str):
+        raise InvalidArgumentError(f"{where}: op must be a text")
+    inputs, attrs, device = entry.get("input", []), entry.get("attr", {}), entry.get("device", "")
+    colocation = entry.get("colocation", [])
+    if not _is_texts(colocation):
+        raise InvalidArgumentError(f"{where}: colocation must be a list of texts")
+    if not _is_texts(inputs) or not isinstance(attrs, dict) or not isinstance(device, str):
+        raise InvalidArgumentError(f"{where}: input must be a list of texts, attr an object, device a text")
+    source = entry.get("source")
+    if source is not None and (type(source) is not int or not 0 <= source < len(sources)):
+        raise InvalidArgumentError(f"{where}: source must be a number below {len(sources)}")
+    outputs = entry.get("output", [])
+    if not isinstance(outputs, list):
+        raise InvalidArgumentError(f"{where}: output must be a list")
+    decoded = {}
+    for key, value in attrs.items():
+        try:
+            decoded[key] = decode_attribute(value)
+        except InvalidArgumentError as error:
+            raise InvalidArgumentError(f"{where}: attribute {key[:40]!r}: {error}") from None
+    try:
+        specs = [decode_attribute({"spec": item}) for item in outputs]
+    except InvalidArgumentError as error:
+        raise InvalidArgumentError(f"{where}: output: {error}") from None
+    line = "" if source is None else sources[source][:LONGEST_LINE]
+    return NodeDef(entry["name"], entry["op"], list(inputs), decoded, specs, device, list(colocation), line)

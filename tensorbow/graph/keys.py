@@ -1,0 +1,28 @@
+"""The names of the collections that the library itself fills, as TensorFlow's `tf.GraphKeys`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tensorbow.graph.graph import GLOBAL_VARIABLES, LOSSES, TRAINABLE_VARIABLES, get_default_graph
+
+
+class GraphKeys:
+    """Names of collections of a graph."""
+
+    GLOBAL_VARIABLES = GLOBAL_VARIABLES
+    TRAINABLE_VARIABLES = TRAINABLE_VARIABLES
+    LOCAL_VARIABLES = "local_variables"  # neither saved nor initialised with the others
+    METRIC_VARIABLES = "metric_variables"
+    UPDATE_OPS = "update_ops"  # to be run with each training step: moving averages
+    LOSSES = LOSSES
+
+
+def get_collection(key: str) -> list[Any]:
+    """`Graph.get_collection` of the default graph."""
+    return get_default_graph().get_collection(key)
+
+
+def add_to_collection(key: str, value: Any) -> None:
+    """`Graph.add_to_collection` of the default graph."""
+    get_default_graph().add_to_collection(key, value)

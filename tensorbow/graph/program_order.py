@@ -1,0 +1,77 @@
+"""The nodes of a GraphDef in an order in which each comes after what it needs."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Collection
+
+from tensorbow.errors import InvalidArgumentError
+from tensorbow.graph.graph_def import GraphDef, operation_name
+
+SHOWN = 8  # nodes of a cycle in a message
+
+
+def program_order(graph_def: GraphDef, mapped: Collection[str] = ()) -> list[int]:
+    """The places of the nodes: as they stand, but for those that need a later one.
+
+    mapped: inputs that are taken from elsewhere. Raises InvalidArgumentError for two nodes of a name, an
+    input that is not there, and a cycle, which it names. Time and memory grow with nodes and inputs.
+    """
+    places: dict[str, int] = {}
+    for place, node in enumerate(graph_def.node):
+        if places.setdefault(node.name, place) != place:
+            raise InvalidArgumentError(f"GraphDef: two nodes are named {node.name[:80]!r}")
+    needs: list[list[int]] = []
+    sorted_already = True
+    for place, node in enumerate(graph_def.node):
+        needed = []
+        for item in node.input:
+            if item in mapped:
+                continue
+            other = places.get(operation_name(item))
+            if other is None:
+                raise InvalidArgumentError(
+                    f"GraphDef: node {place} {node.name[:80]!r} ({node.op[:40]}): "
+                    f"there is no node for its input {item[:80]!r}"
+                )
+            needed.append(other)
+            sorted_already = sorted_already and other < place
+        needs.append(needed)
+    return list(range(len(needs))) if sorted_already else _sorted(graph_def, needs)
+
+
+def _sorted(graph_def: GraphDef, needs: list[list[int]]) -> list[int]:
+    waiting = [len(set(needed)) for needed in needs]
+    readers: list[list[int]] = [[] for _ in needs]
+    for place, needed in enumerate(needs):
+        for other in set(needed):
+            readers[other].append(place)
+    ready = [place for place, count in enumerate(waiting) if count == 0]  # a heap, being in order
+    order: list[int] = []
+    while ready:
+        place = heapq.heappop(ready)
+        order.append(place)
+        for reader in readers[place]:
+            waiting[reader] -= 1
+            if waiting[reader] == 0:
+                heapq.heappush(ready, reader)
+    if len(order) < len(needs):
+        raise InvalidArgumentError(
+            f"GraphDef: nodes need each other in a cycle: {_cycle(graph_def, needs, order)}"
+        )
+    return order
+
+
+def _cycle(graph_def: GraphDef, needs: list[list[int]], order: list[int]) -> str:
+    """`a -> b -> a`: each needs the next. `order` holds all that are in no cycle and need none."""
+    done = set(order)
+    place = next(p for p in range(len(needs)) if p not in done)
+    path: list[int] = []
+    seen: dict[int, int] = {}
+    while place not in seen:
+        seen[place] = len(path)
+        path.append(place)
+        place = next(other for other in needs[place] if other not in done)
+    names = [graph_def.node[p].name[:80] for p in path[seen[place] :]]
+    shown = names if len(names) <= SHOWN else [*names[:SHOWN], f"({len(names) - SHOWN} more)"]
+    return " -> ".join([*shown, names[0]])

@@ -1,0 +1,145 @@
+"""What holds for the ops made inside a `with`: names, control dependencies, devices, containers."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from tensorbow.devices.names import DeviceName
+from tensorbow.devices.registry import check_scope_device
+from tensorbow.errors import InvalidArgumentError
+from tensorbow.graph.names import UniqueNames, check_scope_name
+from tensorbow.graph.operation import Operation, Tensor
+
+
+class Scopes(ABC):
+    """The scopes of a graph under construction, one thread at a time."""
+
+    def __init__(self) -> None:
+        self.current_container = ""  # what `container` says at this point of the program
+        self._names = UniqueNames()
+        self._scope = ""  # the current name scope, without its slash
+        self._controls: list[tuple[Operation, ...]] = []
+        self._devices: list[str | Callable[[Operation], str] | None] = []
+        self._colocation: tuple[Operation, ...] = ()
+
+    @abstractmethod
+    def as_graph_element(self, obj: Any) -> Operation | Tensor:
+        """An operation or tensor of the graph from an object, a name, or a thing that has one."""
+
+    def unique_name(self, name: str, mark_as_used: bool = True) -> str:
+        """`name` under the current scope, with `_1`, `_2`, ... when it is taken."""
+        full = f"{self._scope}/{name}" if self._scope else name
+        return self._names.claim(full) if mark_as_used else self._names.peek(full)
+
+    @contextmanager
+    def name_scope(self, name: str | None) -> Iterator[str]:
+        """Prefixes the names of ops made inside; yields the scope with its slash.
+
+        `None` or "" goes back to the root; a name that ends with "/" re-enters that very scope.
+        """
+        before = self._scope
+        if name:
+            check_scope_name(name, nested=bool(before))
+        if not name:
+            self._scope = ""
+        elif name.endswith("/"):
+            self._scope = name[:-1]
+        else:
+            self._scope = self.unique_name(name)
+        try:
+            yield f"{self._scope}/" if self._scope else ""
+        finally:
+            self._scope = before
+
+    @contextmanager
+    def control_dependencies(self, inputs: Iterable[Any] | None) -> Iterator[None]:
+        """Ops made inside run after `inputs`; `None` clears the dependencies of outer scopes."""
+        before = self._controls
+        if inputs is None:
+            self._controls = []
+        else:
+            ops = []
+            for item in inputs:
+                element = self.as_graph_element(item)
+                ops.append(element.op if isinstance(element, Tensor) else element)
+            self._controls = [*before, tuple(ops)]
+        try:
+            yield
+        finally:
+            self._controls = before
+
+    @property
+    def has_control_dependencies(self) -> bool:
+        """Whether an op made now would get control inputs."""
+        return any(self._controls)
+
+    def _control_inputs(self, inputs: Sequence[Tensor]) -> tuple[Operation, ...]:
+        producers = {t.op for t in inputs}
+        wanted = dict.fromkeys(op for scope in self._controls for op in scope)
+        return tuple(op for op in wanted if op not in producers)
+
+    @contextmanager
+    def device(self, device: str | Callable[[Operation], str] | None) -> Iterator[None]:
+        """Ops made inside are to run on `device` (`"/cpu:1"`, or a function of the op).
+
+        An inner scope overrides the parts it names; `None` ignores the outer scopes. Raises
+        InvalidArgumentError for what is no device name, and for a bare word that is no known kind.
+        """
+        if isinstance(device, str):
+            check_scope_device(device)
+        before = self._devices
+        self._devices = [*before, device]
+        try:
+            yield
+        finally:
+            self._devices = before
+
+    @contextmanager
+    def colocate_with(self, op: Any, ignore_existing: bool = False) -> Iterator[None]:
+        """Ops made inside run on the device of `op` (an operation, tensor or variable), whatever scopes say.
+
+        `ignore_existing` forgets outer scopes of this kind; `op` None, with it, ends them.
+        """
+        if op is None and not ignore_existing:
+            raise InvalidArgumentError("colocate_with(None): say ignore_existing=True to leave outer scopes")
+        before = self._colocation
+        outer = () if ignore_existing else before
+        if op is None:
+            self._colocation = outer
+        else:
+            element = self.as_graph_element(op)
+            target = element.op if isinstance(element, Tensor) else element
+            self._colocation = (*(other for other in outer if other is not target), target)
+        try:
+            yield
+        finally:
+            self._colocation = before
+
+    @contextmanager
+    def container(self, name: str) -> Iterator[str]:
+        """Variables made inside live in a container of that name, which sessions of the process share.
+
+        `""` goes back to the session's own. Raises InvalidArgumentError for a name no container can have.
+        """
+        if name:
+            check_scope_name(name, nested=False)
+        before, self.current_container = self.current_container, name
+        try:
+            yield name
+        finally:
+            self.current_container = before
+
+    def _device_for(self, op: Operation) -> str:
+        merged: DeviceName | None = None
+        for scope in self._devices:
+            if scope is None:
+                merged = None
+                continue
+            text = scope(op) if callable(scope) else scope
+            if text:
+                inner = DeviceName.parse(text)
+                merged = inner if merged is None else merged.merge(inner)
+        return "" if merged is None else str(merged)

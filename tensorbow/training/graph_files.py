@@ -1,0 +1,127 @@
+"""Graphs in files, and models ready for inference: a folder with the graph and its variables' values."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tensorbow.errors import DataLossError, InvalidArgumentError, NotFoundError, TensorBowError
+from tensorbow.graph import Graph, GraphDef, Tensor
+from tensorbow.graph.graph_def import MAXIMUM_CHARACTERS
+from tensorbow.ops.importing import import_graph_def
+from tensorbow.ops.state import VariableReference
+from tensorbow.runtime import Session
+from tensorbow.specs import Array
+from tensorbow.training.arrays_file import load_arrays, read_file, save_arrays, write_atomically
+from tensorbow.training.checkpoints import make_folder
+
+GRAPH, VARIABLES = "graph.json", "variables.safetensors"
+
+
+def write_graph(graph: Graph | GraphDef, logdir: str | os.PathLike[str], name: str) -> str:
+    """Writes a graph as JSON to `logdir/name`, whole or not at all; returns the path."""
+    graph_def = graph.as_graph_def() if isinstance(graph, Graph) else graph
+    folder = Path(logdir)
+    make_folder(folder)
+    write_atomically(folder / name, graph_def.to_json().encode())
+    return str(folder / name)
+
+
+def read_graph(path: str | os.PathLike[str]) -> GraphDef:
+    """The graph of a file. Raises NotFoundError, DataLossError, InvalidArgumentError; all name the file."""
+    blob = read_file(Path(path), MAXIMUM_CHARACTERS)
+    try:
+        return GraphDef.from_json(blob)
+    except TensorBowError as error:
+        raise type(error)(f"{path}: {error}") from None
+
+
+def save_model(
+    folder: str | os.PathLike[str],
+    inputs: Mapping[str, Tensor],
+    outputs: Mapping[str, Tensor],
+    values: Mapping[str, Array],
+    metadata: Mapping[str, Any] | None = None,
+) -> str:
+    """Writes a folder from which `SavedModel` computes `outputs` from `inputs`; returns its path.
+
+    values: of the variables, by name; those that the outputs do not need are left out. Equal models give
+    equal bytes. Raises NotFoundError for a variable without a value, and what writing a file raises.
+    """
+    if not outputs:
+        raise InvalidArgumentError("save_model: expected at least one output")
+    elements = [*inputs.values(), *outputs.values()]
+    graph = elements[0].graph
+    part = graph.as_graph_def().extract(tensor.name for tensor in elements)
+    needed = [node.name for node in part.node if node.op == VariableReference.name]
+    missing = [name for name in needed if name not in values]
+    if missing:
+        raise NotFoundError(f"save_model: no value for {', '.join(missing)}")
+    path = Path(folder)
+    make_folder(path)
+    write_graph(part, path, GRAPH)
+    described = {
+        "kind": "model",
+        "inputs": {key: tensor.name for key, tensor in inputs.items()},
+        "outputs": {key: tensor.name for key, tensor in outputs.items()},
+        "about": dict(metadata or {}),
+    }
+    save_arrays(path / VARIABLES, {name: values[name] for name in needed}, described)
+    return str(path)
+
+
+class SavedModel:
+    """A saved model, ready to compute: a session over its graph. Use it with `with`, or close it."""
+
+    def __init__(self, folder: str | os.PathLike[str], *, device: str = "/cpu:0"):
+        """Raises NotFoundError, DataLossError or InvalidArgumentError for a folder without such a model."""
+        path = Path(folder)
+        arrays, described = load_arrays(path / VARIABLES)
+        graph_def = read_graph(path / GRAPH)
+        names = [described.get("inputs"), described.get("outputs")]
+        if described.get("kind") != "model" or not all(_is_names(item) for item in names):
+            raise DataLossError(f"{path / VARIABLES} is not of a saved model")
+        self.about: dict[str, Any] = described["about"] if isinstance(described.get("about"), dict) else {}
+        self.graph = Graph()
+        try:
+            with self.graph.as_default():
+                import_graph_def(graph_def, name="")
+            self.inputs = self._tensors(described["inputs"])
+            self.outputs = self._tensors(described["outputs"])
+            self.session = Session(graph=self.graph, device=device)
+        except TensorBowError as error:
+            raise type(error)(f"saved model {path}: {error}") from None
+        try:
+            self.session.load_variables(arrays)
+        except TensorBowError as error:
+            self.session.close()
+            raise type(error)(f"saved model {path}: {error}") from None
+
+    def _tensors(self, names: Mapping[str, str]) -> dict[str, Tensor]:
+        return {key: self.graph.get_tensor_by_name(name) for key, name in names.items()}
+
+    def run(self, outputs: Sequence[str], **inputs: Any) -> list[Any]:
+        """The named outputs for the named inputs. Raises InvalidArgumentError for other names or shapes."""
+        for name in (*outputs, *inputs):
+            known = self.outputs if name in outputs else self.inputs
+            if name not in known:
+                raise InvalidArgumentError(f"saved model: there is no {name!r}, only {', '.join(known)}")
+        feeds = {self.inputs[name]: value for name, value in inputs.items()}
+        results: list[Any] = self.session.run([self.outputs[name] for name in outputs], feeds)
+        return results
+
+    def close(self) -> None:
+        """Closes the session; idempotent."""
+        self.session.close()
+
+    def __enter__(self) -> SavedModel:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+
+def _is_names(value: Any) -> bool:
+    return isinstance(value, dict) and all(isinstance(name, str) for name in value.values())

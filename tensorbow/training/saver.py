@@ -1,0 +1,287 @@
+"""`Saver`: variables of a session in files, as TensorFlow 1 has it; the newest few, and the best one."""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import json
+import math
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tensorbow.errors import DataLossError, InvalidArgumentError, NotFoundError
+from tensorbow.specs import Array
+from tensorbow.training.arrays_file import load_arrays, save_arrays, write_atomically
+from tensorbow.training.checkpoints import make_folder
+from tensorbow.variables import Variable, global_variables
+
+SUFFIX = ".safetensors"
+STATE = "checkpoint"  # the file that names a folder's checkpoints
+STATE_LIMIT = 1 << 20  # bytes of it
+MODES = ("max", "min")
+
+
+class Saver:
+    """Saves and restores variables of sessions.
+
+    Beside the checkpoints a file `checkpoint` names the newest and, with `best_metric`, the best.
+    """
+
+    def __init__(
+        self,
+        var_list: Sequence[Variable] | Mapping[str, Variable] | None = None,
+        max_to_keep: int | None = 5,
+        *,
+        best_metric: str | None = None,
+        mode: str = "max",
+    ):
+        """var_list: the variables, or a dictionary of them by their names in the file; None: all there are.
+
+        max_to_keep: how many of the newest are kept; 0 or None keeps all.
+        best_metric: of `save(metrics=...)`; the checkpoint with the greatest value (or least: mode "min") is
+        kept beyond max_to_keep. The earlier one stays best where two are equal; NaN never is.
+
+        Raises InvalidArgumentError when there is nothing to save, or a name stands for two variables.
+        """
+        self._variables = _by_name(var_list)
+        if max_to_keep is not None and max_to_keep < 0:
+            raise InvalidArgumentError(f"Saver: max_to_keep must be at least 0, got {max_to_keep}")
+        if mode not in MODES:
+            raise InvalidArgumentError(f"Saver: mode must be {' or '.join(MODES)}, got {mode!r}")
+        self._keep = max_to_keep or None
+        self._metric, self._mode = best_metric, mode
+        self._paths: list[str] = []
+        self.best_checkpoint: str | None = None  # its path
+        self.best_value: float | None = None
+
+    @property
+    def last_checkpoints(self) -> list[str]:
+        """The paths that are kept as the newest, oldest first."""
+        return list(self._paths)
+
+    # Saving -----------------------------------------------------------------------------------
+
+    def save(
+        self,
+        session: Any,
+        save_path: str | os.PathLike[str],
+        global_step: Any = None,
+        *,
+        metrics: Mapping[str, float] | None = None,
+        latest_filename: str = STATE,
+    ) -> str:
+        """Writes the variables' values, all of one moment, to `save_path[-global_step].safetensors`.
+
+        global_step: a number, or a scalar tensor or variable of the session. Returns the path for `restore`.
+        Raises FailedPreconditionError for a variable without a value, ResourceExhaustedError when the file
+        cannot be written (nothing else has changed then), InvalidArgumentError.
+        """
+        value = self._metric_of(metrics)
+        path = _file(save_path, _step(session, global_step))
+        arrays = {name: np.asarray(array) for name, array in session.run(self._elements(session)).items()}
+        make_folder(path.parent)
+        save_arrays(
+            path, arrays, {"kind": "saver", "metrics": {k: _plain(v) for k, v in (metrics or {}).items()}}
+        )
+        name = str(path)
+        self._paths = [*(p for p in self._paths if p != name), name]
+        superseded = self.best_checkpoint
+        self._offer_best(name, value)
+        dropped = [] if self._keep is None else self._paths[: -self._keep]
+        self._paths = self._paths[len(dropped) :]
+        self._write_state(path.parent / latest_filename)
+        for old in (*dropped, superseded):
+            if old is not None and old != self.best_checkpoint and old not in self._paths:
+                with contextlib.suppress(OSError):
+                    os.unlink(old)
+        return name
+
+    def _metric_of(self, metrics: Mapping[str, float] | None) -> float | None:
+        if self._metric is None:
+            return None
+        if metrics is None or self._metric not in metrics:
+            raise InvalidArgumentError(
+                f"Saver: the best checkpoint is told by {self._metric!r}, which is not in metrics"
+            )
+        return float(metrics[self._metric])
+
+    def _offer_best(self, path: str, value: float | None) -> None:
+        """Takes note of a new best. A file that is written again loses the place it had."""
+        if self.best_checkpoint == path:
+            self.best_checkpoint = self.best_value = None
+        if value is None or math.isnan(value):
+            return
+        best = self.best_value
+        if best is None or (value > best if self._mode == "max" else value < best):
+            self.best_checkpoint, self.best_value = path, value
+
+    def _elements(self, session: Any) -> dict[str, Variable]:
+        for name, variable in self._variables.items():
+            if variable.graph is not session.graph:
+                raise InvalidArgumentError(
+                    f"Saver: variable {name} is not of the session's graph; make the Saver in that graph"
+                )
+        return self._variables
+
+    def _write_state(self, path: Path) -> None:
+        """TensorFlow's text of the newest and all checkpoints, relative to the folder, and of the best."""
+        lines = [("model_checkpoint_path", self._paths[-1])]
+        lines += [("all_model_checkpoint_paths", p) for p in self._paths]
+        if self.best_checkpoint is not None:
+            lines.append(("best_model_checkpoint_path", self.best_checkpoint))
+        text = "".join(f"{key}: {json.dumps(os.path.relpath(p, path.parent))}\n" for key, p in lines)
+        write_atomically(path, text.encode())
+
+    # Restoring --------------------------------------------------------------------------------
+
+    def restore(self, session: Any, save_path: str | os.PathLike[str]) -> None:
+        """Gives the variables the values of a file; other variables, and other arrays there, are left alone.
+
+        Nothing has changed when it raises: NotFoundError for a missing file or a variable that is not in
+        it, InvalidArgumentError for another shape or dtype, DataLossError for a damaged file.
+        """
+        variables = self._elements(session)
+        path, arrays = _load(save_path)
+        for name, variable in variables.items():
+            array = arrays.get(name)
+            if array is None:
+                near = difflib.get_close_matches(name, arrays, 3)
+                hint = f"; it has {', '.join(near)}" if near else ""
+                raise NotFoundError(f"Key {name} not found in checkpoint {path}{hint}")
+            expected = variable.op.outputs[0].spec.extents
+            if array.dtype != variable.dtype.as_numpy_dtype:
+                raise InvalidArgumentError(
+                    f"tensor_name = {name}; expected dtype {variable.dtype.name} does not equal original "
+                    f"dtype {array.dtype.name} in {path}"
+                )
+            if array.shape != expected:
+                raise InvalidArgumentError(
+                    f"Assign requires shapes of both tensors to match. lhs shape= {_shape(expected)} "
+                    f"rhs shape= {_shape(array.shape)}: variable {variable.op.name}, checkpoint {path}"
+                )
+        session.load_variables({v.op.name: arrays[name] for name, v in variables.items()})
+
+    def recover_last_checkpoints(self, checkpoint_paths: Sequence[str]) -> None:
+        """Takes over checkpoints of an earlier process, oldest first, those that are still there.
+
+        Also finds out again which was the best, by the metrics saved in them and in the folder's best.
+        """
+        there = [str(_existing(path)) for path in checkpoint_paths if _existing(path).is_file()]
+        self._paths = there
+        if self._metric is None:
+            return
+        folders = dict.fromkeys(os.path.dirname(path) for path in there)
+        bests = [best for best in (best_checkpoint(folder) for folder in folders) if best is not None]
+        for path in dict.fromkeys([*bests, *there]):
+            with contextlib.suppress(DataLossError, NotFoundError):
+                metrics = load_arrays(Path(path))[1].get("metrics")
+                value = metrics.get(self._metric) if isinstance(metrics, dict) else None
+                if isinstance(value, (int, float)):
+                    self._offer_best(path, float(value))
+
+
+def latest_checkpoint(checkpoint_dir: str | os.PathLike[str], latest_filename: str = STATE) -> str | None:
+    """The path of a folder's newest checkpoint; None when there is none. Raises DataLossError."""
+    return _stated(checkpoint_dir, latest_filename, "model_checkpoint_path")
+
+
+def best_checkpoint(checkpoint_dir: str | os.PathLike[str], latest_filename: str = STATE) -> str | None:
+    """The path of a folder's best checkpoint; None when there is none. Raises DataLossError."""
+    return _stated(checkpoint_dir, latest_filename, "best_model_checkpoint_path")
+
+
+def list_variables(save_path: str | os.PathLike[str]) -> list[tuple[str, list[int]]]:
+    """(name, shape) of what a checkpoint holds, by name. Raises NotFoundError, DataLossError."""
+    arrays = _load(save_path)[1]
+    return [(name, list(arrays[name].shape)) for name in sorted(arrays)]
+
+
+def _by_name(var_list: Sequence[Variable] | Mapping[str, Variable] | None) -> dict[str, Variable]:
+    if isinstance(var_list, Mapping):
+        named = list(var_list.items())
+    else:
+        named = []
+        for variable in global_variables() if var_list is None else var_list:
+            named.append((variable.op.name if isinstance(variable, Variable) else "", variable))
+    found: dict[str, Variable] = {}
+    for name, variable in named:
+        if not isinstance(variable, Variable):
+            raise InvalidArgumentError(
+                f"Saver: expected variables, got {type(variable).__name__} {variable!r:.60}"
+            )
+        if found.setdefault(name, variable) is not variable:
+            raise InvalidArgumentError(
+                f"Saver: two variables are named {name}; give a dictionary with other names"
+            )
+    if not found:
+        raise InvalidArgumentError("Saver: no variables to save; make them first, or give var_list")
+    return found
+
+
+def _step(session: Any, global_step: Any) -> int | None:
+    if global_step is None or isinstance(global_step, (int, np.integer)):
+        return None if global_step is None else int(global_step)
+    value = np.asarray(session.run(global_step))
+    if value.shape != () or value.dtype.kind not in "iu":
+        raise InvalidArgumentError(
+            f"Saver: global_step must be a whole number, got {value.dtype} {_shape(value.shape)}"
+        )
+    return int(value)
+
+
+def _file(save_path: str | os.PathLike[str], step: int | None) -> Path:
+    text = os.fspath(save_path)
+    if not text or text.endswith(("/", os.sep)):
+        raise InvalidArgumentError(f"Saver: expected the path of a file, as 'run/model', got {text!r}")
+    return Path(f"{text.removesuffix(SUFFIX)}{'' if step is None else f'-{step}'}{SUFFIX}")
+
+
+def _existing(save_path: str | os.PathLike[str]) -> Path:
+    """The file meant by a path with or without its suffix."""
+    path = Path(save_path)
+    return path if path.name.endswith(SUFFIX) else path.with_name(path.name + SUFFIX) if path.name else path
+
+
+def _load(save_path: str | os.PathLike[str]) -> tuple[Path, dict[str, Array]]:
+    path = _existing(save_path)
+    try:
+        return path, load_arrays(path)[0]
+    except NotFoundError:
+        raise NotFoundError(
+            f"The passed save_path is not a valid checkpoint: there is no file {path}"
+        ) from None
+
+
+def _stated(folder: str | os.PathLike[str], filename: str, key: str) -> str | None:
+    path = Path(folder) / filename
+    try:
+        with open(path, "rb") as file:
+            text = file.read(STATE_LIMIT + 1)
+    except OSError:
+        return None
+    for line in text.decode("utf-8", "replace").splitlines() if len(text) <= STATE_LIMIT else ():
+        name, _, quoted = line.partition(": ")
+        if name != key:
+            continue
+        try:
+            found = json.loads(quoted)
+            if not isinstance(found, str) or "\0" in found:
+                raise ValueError("expected a path in quotes")
+        except (ValueError, RecursionError) as error:
+            raise DataLossError(f"{path} is damaged: {key}: {error}; delete it") from None
+        checkpoint = os.path.join(folder, found)
+        return checkpoint if os.path.isfile(checkpoint) else None
+    return None
+
+
+def _plain(value: Any) -> float | None:
+    number = float(value)
+    return number if math.isfinite(number) else None
+
+
+def _shape(extents: Sequence[int]) -> str:
+    return f"[{','.join(map(str, extents))}]"

@@ -1,0 +1,128 @@
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from scheduler import Trainer, TrainingConfig
+from scheduler.notices import LossWatch, epoch_line, epoch_text, ignored_options, nothing_left
+from scheduler.tally import Tally
+from tensorbow.errors import DataLossError
+from tensorbow.training import TrainingProgress
+
+Options = Callable[..., TrainingConfig]
+
+
+@pytest.mark.parametrize(
+    ("given", "names"),
+    [
+        ({}, []),
+        ({"alpha": 0.1, "tau": 2, "staleness": 1, "mu": 0.1}, []),
+        ({"alpha": 0.1, "sync": "ssgd"}, ["--alpha"]),
+        ({"tau": 2, "staleness": 1, "mu": 0.1, "sync": "none"}, ["--mu", "--tau", "--staleness"]),
+        ({"tau": 2, "replicas_per_device": 1}, ["--tau"]),
+        ({"clear_velocity": True}, ["--clear-velocity"]),
+        ({"clear_velocity": True, "learning_rate_drops": ((1, 0.1),)}, []),
+        ({"ssgd_epoch": 1}, []),
+        ({"ssgd_epoch": 2}, ["--ssgd-epoch"]),
+        ({"ssgd_epoch": 1, "replicas_per_device": 1}, ["--ssgd-epoch"]),
+        ({"learning_rate_drops": ((1, 0.1), (2, 0.1), (9, 0.01))}, ["--learning-rate-drops"]),
+        ({"data_dir": "there"}, ["--data-dir"]),
+        ({"data_dir": "there", "dataset": "mnist"}, []),
+        ({"decay_all": True}, ["--decay-all"]),
+        ({"decay_all": True, "weight_decay": 0.1}, []),
+    ],
+    ids=str,
+)
+def test_options_that_are_ignored(options: Options, given: dict[str, Any], names: list[str]) -> None:
+    lines = ignored_options(options(**given))
+    assert [line.split()[0] for line in lines] == names
+    assert all("ignored: " in line for line in lines)
+
+
+def test_a_model_s_own_late_drops_are_no_option_of_the_user() -> None:
+    assert ignored_options(TrainingConfig(model="resnet20", epochs=1)) == []
+
+
+def test_an_epoch_in_text() -> None:
+    assert [epoch_text(epoch) for epoch in (3.0, 3.65625, 12.5, 1e6)] == ["3", "3.66", "12.5", "1000000"]
+
+
+def test_the_line_of_an_epoch_has_its_own_rate(options: Options) -> None:
+    tally = Tally(round=7, seconds=10.0, images=1000, epoch_images=100, epoch_seconds=2.0, test_accuracy=0.5)
+    line = epoch_line(options(), tally, 1.0, 0.25)
+    assert line.startswith("epoch   1/2  loss nan")
+    assert line.endswith("test accuracy  50.00%  50 images/s")
+    tally.test_accuracies = [0.25, 0.75]
+    assert "test accuracy  50.00% (mean)" in epoch_line(options(sync="none"), tally, 1.0, 0.25)
+
+
+@pytest.mark.parametrize(
+    ("tally", "said"),
+    [
+        (Tally(round=13), None),
+        (Tally(round=14), "already at epoch 2; --epochs 2 asks for no more"),
+        (Tally(round=36), "already at epoch 5.14; --epochs 2 asks for no more"),
+        (Tally(round=3, seconds=9.0), "already at epoch 0.43, after 9.0 s; --max-seconds 5 asks for no more"),
+        (Tally(round=7, seconds_to_target=1.0), "already at epoch 1; --target-accuracy 0.9 is reached"),
+    ],
+    ids=["not yet", "just", "far beyond", "seconds", "target"],
+)
+def test_when_nothing_is_left(options: Options, tally: Tally, said: str | None) -> None:
+    assert nothing_left(options(max_seconds=5, target_accuracy=0.9), tally, 7) == said
+
+
+def test_hopeless_losses_are_told_once_an_epoch() -> None:
+    watch = LossWatch(classes=10, rounds_per_epoch=7)
+    limit = 1e6 * math.log(10)
+    assert watch.warning(limit * 0.99, 0, 0) is None
+    assert watch.warning(math.inf, 0, 0) is None
+    assert watch.warning(math.nan, 0, 0) is None
+    line = watch.warning(limit * 1.01, 3, 1)
+    assert line is not None
+    assert "the loss of replica 1 is 2.33e+06 at step 3" in line
+    assert watch.warning(limit * 2, 6, 0) is None
+    assert watch.warning(limit * 2, 7, 0) is not None
+
+
+def test_a_run_with_a_hopeless_loss_says_so(options: Options) -> None:
+    lines: list[str] = []
+
+    class Listening(TrainingProgress):
+        def line(self, text: str) -> None:
+            lines.append(text)
+
+    with Trainer(options(learning_rate=1e7, momentum=0.0), Listening()) as trainer:
+        trainer.train()
+    assert 1 <= len([line for line in lines if line.startswith("warning: the loss of replica")]) <= 2
+
+
+def test_weight_decay_of_biases(options: Options) -> None:
+    models = []
+    for given in ({}, {"weight_decay": 0.1}, {"weight_decay": 0.1, "decay_all": True}):
+        with Trainer(options(replicas_per_device=1, learning_rate=0.5, momentum=0.0, **given)) as trainer:
+            trainer.engine.run(trainer._batches.open, 0, 1)
+            trainer.engine.run(trainer._batches.open, 1, 2)
+            models.append(trainer.engine.learners.replica_values(0))
+    plain, some, every = models
+    assert not np.array_equal(plain["weights"], some["weights"])
+    assert np.array_equal(some["weights"], every["weights"])
+    assert not np.array_equal(some["biases"], every["biases"])
+
+
+def test_ssgd_follows_after_its_epoch(options: Options) -> None:
+    with Trainer(options(ssgd_epoch=1)) as trainer:
+        learners = trainer.engine.learners
+        trainer.train()
+        values = [learners.replica_values(index) for index in range(2)]
+    assert learners.gang_from == 7
+    assert all(np.array_equal(value, values[1][name]) for name, value in values[0].items())
+
+
+def test_accuracies_of_a_strange_checkpoint_are_refused() -> None:
+    for value in ([1, "x"], [-1.0], 3.0, "x", [float("nan")]):
+        with pytest.raises(DataLossError, match="test_accuracies cannot be"):
+            Tally.from_metadata({**vars(Tally()), "test_accuracies": value})
