@@ -8,6 +8,7 @@ from scheduler.classifier import build_program
 from scheduler.config import TrainingConfig
 from scheduler.engine import LearningEngine
 from scheduler.evaluation import Evaluation, Evaluator
+from scheduler.inference import Classifier
 from scheduler.options import SYNCS, Synchronisation
 from scheduler.state import SchedulerState
 from scheduler.step import StepProgram
@@ -20,6 +21,7 @@ from scheduler.trainer import Trainer
 __all__ = [
     "SYNCS",
     "BatchSource",
+    "Classifier",
     "DatasetBatches",
     "Evaluation",
     "Evaluator",

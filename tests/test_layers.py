@@ -46,13 +46,19 @@ EXTERNAL = {
     "tensorbow.errors": set(),
     "tensorbow.tracing": set(),
     "tensorbow.devices": {"numpy", "threadpoolctl"},
-    "tensorbow.data": {"numpy", "sklearn"},
+    "tensorbow.data": {"numpy", "sklearn", "PIL"},
     "tensorbow.training": {"numpy", "safetensors", "rich"},
     "tensorbow.cli": {"numpy", "typer", "click", "rich", "yaml"},
     "scheduler": {"numpy", "yaml"},
     "tensorbow": set(),  # the facade itself
 }
-ONLY_INSIDE_FUNCTIONS = {"sklearn", "cupy", "llvmlite", "matplotlib"}  # heavy, and not always installed
+ONLY_INSIDE_FUNCTIONS = {
+    "PIL",
+    "sklearn",
+    "cupy",
+    "llvmlite",
+    "matplotlib",
+}  # heavy, and not always installed
 
 # Imports inside functions that would close a cycle at import time, and why they may stay.
 LAZY = {

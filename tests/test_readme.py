@@ -63,3 +63,8 @@ def test_install_commands_run_in_ci(mark):
     (block,) = kinds("bash", mark)
     assert block["code"].startswith("python -m pip install '.[")
     assert f'"$(block {mark})"' in (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+
+
+def test_nothing_is_left_to_fill_in():
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert not re.findall(r"^[A-Z_]{4,}$", text, re.MULTILINE)

@@ -7,6 +7,7 @@ import click
 import tensorbow
 from tensorbow.cli.devices import devices
 from tensorbow.cli.explain import explain
+from tensorbow.cli.infer import evaluate, export, predict
 from tensorbow.cli.train import train
 
 
@@ -16,11 +17,13 @@ def app() -> None:
     """Trains several small-batch replicas of a model on every device and averages them."""
 
 
-for command in (train, devices, explain):
+COMMANDS = (train, predict, evaluate, export, devices, explain)
+
+for command in COMMANDS:
     app.add_command(command)
 
 # Seen by `tensorbow.cli.program`, which is there before the arguments are understood.
-for command in (app, train, devices, explain):
+for command in (app, *COMMANDS):
     command.params.append(
         click.Option(
             ["--debug"],

@@ -16,6 +16,7 @@ from tensorbow.data.folder import DATA_DIR_VARIABLE
 from tensorbow.data.idx import read_idx
 from tensorbow.data.mnist import load_mnist
 from tensorbow.data.order import BatchOrder
+from tensorbow.data.pictures import read_pictures
 from tensorbow.data.prefetch import Batch, Prefetcher
 from tensorbow.data.registry import DATASETS, DEFAULT_DATASET, WITHOUT_FILES, load, register_dataset
 from tensorbow.data.resize import resize_bilinear
@@ -44,6 +45,7 @@ __all__ = [
     "make_synthetic",
     "pixel_statistics",
     "read_idx",
+    "read_pictures",
     "register_dataset",
     "resize_bilinear",
 ]

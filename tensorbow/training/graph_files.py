@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -61,9 +62,11 @@ def save_model(
         raise NotFoundError(f"save_model: no value for {', '.join(missing)}")
     path = Path(folder)
     make_folder(path)
-    write_graph(part, path, GRAPH)
+    text = part.to_json().encode()
+    write_atomically(path / GRAPH, text)
     described = {
         "kind": "model",
+        "graph_crc32": zlib.crc32(text),
         "inputs": {key: tensor.name for key, tensor in inputs.items()},
         "outputs": {key: tensor.name for key, tensor in outputs.items()},
         "about": dict(metadata or {}),
@@ -79,15 +82,17 @@ class SavedModel:
         """Raises NotFoundError, DataLossError or InvalidArgumentError for a folder without such a model."""
         path = Path(folder)
         arrays, described = load_arrays(path / VARIABLES)
-        graph_def = read_graph(path / GRAPH)
+        text = read_file(path / GRAPH, MAXIMUM_CHARACTERS)
         names = [described.get("inputs"), described.get("outputs")]
         if described.get("kind") != "model" or not all(_is_names(item) for item in names):
             raise DataLossError(f"{path / VARIABLES} is not of a saved model")
+        if described.get("graph_crc32") != zlib.crc32(text):
+            raise DataLossError(f"{path / GRAPH} is damaged, or of another export than {VARIABLES}")
         self.about: dict[str, Any] = described["about"] if isinstance(described.get("about"), dict) else {}
         self.graph = Graph()
         try:
             with self.graph.as_default():
-                import_graph_def(graph_def, name="")
+                import_graph_def(GraphDef.from_json(text), name="")
             self.inputs = self._tensors(described["inputs"])
             self.outputs = self._tensors(described["outputs"])
             self.session = Session(graph=self.graph, device=device)

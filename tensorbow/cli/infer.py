@@ -1,0 +1,113 @@
+"""`tensorbow predict`, `tensorbow evaluate` and `tensorbow export`: a trained model outside of training."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import click
+import numpy as np
+
+from scheduler import Classifier
+from tensorbow.data import DATASETS, load, read_pictures
+from tensorbow.training import make_folder, write_atomically
+
+MODEL_HELP = "MODEL: the folder of a run, its model.safetensors, or a folder that export wrote."
+
+
+@click.command(epilog=MODEL_HELP)
+@click.argument("model", type=click.Path(path_type=Path))
+@click.argument("pictures", metavar="INPUT", type=click.Path(path_type=Path))
+@click.option(
+    "--resize", is_flag=True, show_default="off", help="Bring picture files of another size to the model's."
+)
+@click.option(
+    "--output",
+    type=click.Path(path_type=Path),
+    metavar="FILE.npy",
+    show_default="none",
+    help="Also write the probabilities, float32 [examples, classes].",
+)
+@click.option(
+    "--json", "as_json", is_flag=True, show_default="off", help="Print one JSON object a line, no columns."
+)
+def predict(model: Path, pictures: Path, resize: bool, output: Path | None, as_json: bool) -> None:
+    """Tell the class of each picture of INPUT: a folder or file of pictures, .npy, .npz, or IDX.
+
+    One line an example: its name, class and probability, with tabs between.
+    """
+    with Classifier(model) as classifier:
+        names, images = read_pictures(pictures, classifier.image_shape, resize)
+        probabilities = classifier.probabilities(images)
+    if output is not None:
+        blob = io.BytesIO()
+        np.save(blob, probabilities)
+        make_folder(output.parent)
+        write_atomically(output, blob.getvalue())
+    best = probabilities.argmax(1)
+    for name, row, chosen in zip(names, probabilities, best, strict=True):
+        likely = float(row[chosen])
+        if as_json:
+            finite = likely if np.isfinite(likely) else None
+            click.echo(json.dumps({"input": name, "class": int(chosen), "probability": finite}))
+        else:
+            click.echo(f"{name if name.isprintable() else ascii(name)}\t{chosen}\t{likely:.4f}")
+
+
+@click.command(epilog=MODEL_HELP)
+@click.argument("model", type=click.Path(path_type=Path))
+@click.option("--dataset", show_default="the model's own", help=f"Data set: {', '.join(DATASETS)}.")
+@click.option(
+    "--data-dir",
+    metavar="DIR",
+    show_default="environment TENSORBOW_DATA",
+    help="Folder of the data set's files.",
+)
+@click.option(
+    "--split",
+    type=click.Choice(["test", "train"]),
+    default="test",
+    show_default=True,
+    help="Which part of it.",
+)
+@click.option("--json", "as_json", is_flag=True, show_default="off", help="Print one JSON object on a line.")
+def evaluate(model: Path, dataset: str | None, data_dir: str | None, split: str, as_json: bool) -> None:
+    """Print loss and accuracy of a trained model on a data set."""
+    with Classifier(model) as classifier:
+        name = str(classifier.about.get("dataset")) if dataset is None else dataset
+        train, test = load(name, data_dir)
+        data = test if split == "test" else train
+        result = classifier.evaluate(data)
+    facts = {
+        "model": classifier.about["model"],
+        "dataset": name,
+        "split": split,
+        "examples": len(data),
+        "loss": result.loss if np.isfinite(result.loss) else None,
+        "accuracy": result.accuracy,
+    }
+    if as_json:
+        click.echo(json.dumps(facts, allow_nan=False))
+        return
+    click.echo(f"{facts['model']} on {name} ({split}, {len(data):,} examples)")
+    click.echo(f"loss      {result.loss:.4f}\naccuracy  {result.accuracy:.2%}")
+
+
+@click.command(epilog="MODEL: the folder of a run, or its model.safetensors.")
+@click.argument("model", type=click.Path(path_type=Path))
+@click.option(
+    "--output",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    show_default="MODEL/export",
+    help="Folder for the graph and its variables.",
+)
+def export(model: Path, output: Path | None) -> None:
+    """Write the central model for inference: its graph as JSON, and its variables.
+
+    What is written needs no program that made it: predict, evaluate and tb.train.SavedModel take it.
+    """
+    with Classifier(model) as classifier:
+        folder = output if output is not None else (model if model.is_dir() else model.parent) / "export"
+        click.echo(classifier.export(folder))

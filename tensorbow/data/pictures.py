@@ -1,0 +1,149 @@
+"""Pictures to ask a model about: a folder or file of them, an array in a file, or an IDX file."""
+
+from __future__ import annotations
+
+import os
+import stat
+import warnings
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tensorbow.data.folder import mode_of, shown
+from tensorbow.data.idx import read_idx
+from tensorbow.data.resize import resize_bilinear
+from tensorbow.errors import (
+    DataLossError,
+    FailedPreconditionError,
+    InvalidArgumentError,
+    NotFoundError,
+    ResourceExhaustedError,
+    TensorBowError,
+)
+
+SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".ppm", ".pgm")
+MAXIMUM_PIXELS = 1 << 26  # of one picture, before it is resized
+MAXIMUM_NBYTES = 1 << 34  # of an unpacked array
+
+Pictures = NDArray[np.uint8]
+Extents = tuple[int, int, int]
+
+
+def read_pictures(
+    path: str | os.PathLike[str], image_shape: Extents, resize: bool = False
+) -> tuple[list[str], Pictures]:
+    """Names, and pictures uint8 [n, height, width, channels] as a model of `image_shape` takes them.
+
+    path: a folder of picture files (in the order of their names) or one of them, for which Pillow is needed;
+        a .npy or .npz file of uint8 [n, height, width, channels], or without n or the one channel; or an
+        IDX file, plain or gzip. Examples of arrays are named by their numbers.
+    resize: bring picture files of another size to the model's; else they are refused.
+
+    Raises NotFoundError, InvalidArgumentError for other shapes or dtypes, DataLossError for damaged files,
+    FailedPreconditionError for what cannot be read; each names the file.
+    """
+    path = Path(path)
+    mode = mode_of(path)
+    if mode is None:
+        raise NotFoundError(f"there is no file or folder {shown(path)}")
+    if stat.S_ISDIR(mode):
+        files = sorted(p for p in path.iterdir() if p.suffix.lower() in SUFFIXES and p.is_file())
+        if not files:
+            raise NotFoundError(f"the folder {shown(path)} holds no picture ({', '.join(SUFFIXES)})")
+        return [file.name for file in files], _from_files(files, image_shape, resize)
+    if not stat.S_ISREG(mode):
+        raise FailedPreconditionError(f"{shown(path)} is not a regular file; give a file or a folder")
+    suffix = path.suffix.lower()
+    if suffix in SUFFIXES:
+        return [path.name], _from_files([path], image_shape, resize)
+    if suffix in (".npy", ".npz"):
+        array = _fitting(path, _from_numpy(path, suffix), image_shape)
+    else:
+        wanted = image_shape[:2] if image_shape[2] == 1 else image_shape
+        array = read_idx(path, (None, *wanted)).reshape(-1, *image_shape)
+    return [str(number) for number in range(len(array))], array
+
+
+def _fitting(path: Path, array: NDArray[np.generic], image_shape: Extents) -> Pictures:
+    """uint8 [n, height, width, channels], with the axes of extent one that were left out."""
+    plain = image_shape[:2] if image_shape[2] == 1 else image_shape
+    fits = array.shape in (image_shape, plain) or array.shape[1:] in (image_shape, plain)
+    if array.dtype != np.uint8 or not fits or array.size == 0:
+        raise InvalidArgumentError(
+            f"{shown(path)} holds {array.dtype} {list(array.shape)}; "
+            f"the model takes uint8 [n, {', '.join(map(str, image_shape))}] with pixels 0..255"
+        )
+    return np.ascontiguousarray(array).astype(np.uint8, copy=False).reshape(-1, *image_shape)
+
+
+def _from_numpy(path: Path, suffix: str) -> NDArray[np.generic]:
+    try:
+        if suffix == ".npy":
+            mapped: NDArray[np.generic] = np.load(path, mmap_mode="r", allow_pickle=False)
+            return mapped
+        with zipfile.ZipFile(path) as archive:
+            nbytes = sum(entry.file_size for entry in archive.infolist())
+        if nbytes > MAXIMUM_NBYTES:
+            raise ResourceExhaustedError(f"{shown(path)} unpacks to {nbytes:,} bytes; give a .npy file")
+        with np.load(path, allow_pickle=False) as arrays:
+            names = list(arrays)
+            if len(names) != 1 and "images" not in names:
+                raise InvalidArgumentError(
+                    f"{shown(path)} holds {len(names)} arrays ({', '.join(names[:5])}), none named 'images'"
+                )
+            unpacked: NDArray[np.generic] = arrays[names[0] if len(names) == 1 else "images"]
+            return unpacked
+    except TensorBowError:
+        raise
+    except MemoryError as error:
+        raise ResourceExhaustedError(f"{shown(path)} does not fit into memory") from error
+    except Exception as error:  # NumPy and zipfile raise many kinds for a file that is damaged
+        reason = " ".join(str(error).split())[:200] or type(error).__name__
+        raise DataLossError(f"{shown(path)} is damaged or no array of numbers: {reason}") from error
+
+
+def _from_files(files: Sequence[Path], image_shape: Extents, resize: bool) -> Pictures:
+    pictures = np.empty((len(files), *image_shape), np.uint8)
+    for place, file in enumerate(files):
+        pictures[place] = _decoded(file, image_shape, resize)
+    return pictures
+
+
+def _decoded(file: Path, image_shape: Extents, resize: bool) -> Pictures:
+    try:
+        from PIL import Image
+    except ImportError:
+        raise FailedPreconditionError(
+            f"{shown(file)}: reading pictures needs Pillow; pip install tensorbow[image], or give a .npy file"
+        ) from None
+    height, width, channels = image_shape
+    if channels not in (1, 3):
+        raise InvalidArgumentError(
+            f"{shown(file)}: the model takes {channels} channels, picture files have 1 or 3"
+        )
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # for example of a picture with more pixels than is sane
+            with Image.open(file) as image:
+                if image.width * image.height > MAXIMUM_PIXELS:
+                    raise InvalidArgumentError(
+                        f"{shown(file)} has {image.width}x{image.height} pixels, too many"
+                    )
+                if image.size != (width, height) and not resize:
+                    raise InvalidArgumentError(
+                        f"{shown(file)} has {image.width}x{image.height} pixels, the model takes "
+                        f"{width}x{height}; add --resize"
+                    )
+                pixels = np.asarray(image.convert("L" if channels == 1 else "RGB"), np.uint8)
+    except TensorBowError:
+        raise
+    except Exception as error:  # Pillow's decoders raise many kinds for a file that is damaged
+        reason = " ".join(str(error).split())[:200] or type(error).__name__
+        raise DataLossError(f"{shown(file)} is damaged or no picture: {reason}") from error
+    planes = pixels.reshape(*pixels.shape[:2], channels).transpose(2, 0, 1)
+    if planes.shape[1:] != (height, width):
+        planes = resize_bilinear(planes, height, width)
+    return planes.transpose(1, 2, 0)
