@@ -53,7 +53,7 @@ class Classifier:
                 missing += [name for name in _OUTPUTS if name not in self._outputs]
                 if missing:
                     raise InvalidArgumentError(
-                        f"{path} is no classifier's model: it has no {', '.join(missing)}"
+                        f"{path} is no classifier: it has no {', '.join(missing)}"
                     )
             except BaseException:
                 saved.close()

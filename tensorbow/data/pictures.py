@@ -130,7 +130,7 @@ def _decoded(file: Path, image_shape: Extents, resize: bool) -> Pictures:
             with Image.open(file) as image:
                 if image.width * image.height > MAXIMUM_PIXELS:
                     raise InvalidArgumentError(
-                        f"{shown(file)} has {image.width}x{image.height} pixels, too many"
+                        f"{shown(file)} has {image.width}x{image.height} pixels, more than {MAXIMUM_PIXELS:,}"
                     )
                 if image.size != (width, height) and not resize:
                     raise InvalidArgumentError(
@@ -146,4 +146,5 @@ def _decoded(file: Path, image_shape: Extents, resize: bool) -> Pictures:
     planes = pixels.reshape(*pixels.shape[:2], channels).transpose(2, 0, 1)
     if planes.shape[1:] != (height, width):
         planes = resize_bilinear(planes, height, width)
-    return planes.transpose(1, 2, 0)
+    picture: NDArray[np.uint8] = planes.transpose(1, 2, 0)
+    return picture

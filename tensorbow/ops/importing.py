@@ -60,8 +60,8 @@ def import_graph_def(
             f"GraphDef has {len(graph_def.node):,} nodes; at most {MAXIMUM_NODES:,} are supported"
         )
     graph = get_default_graph()
+    mapped = _mapped(graph_def, input_map or {})
     with graph.name_scope("import" if name is None else name) as prefix:
-        mapped = _mapped(graph_def, input_map or {})
         loader = _Import(graph, graph_def, prefix, mapped)
         returned = [loader.element(item) for item in return_elements or ()]
         loader.commit()
@@ -192,7 +192,7 @@ class _Import:
             if op.definition is not StepScalar:
                 continue
             key, (mine,) = op.attrs["key"], op.outputs
-            other = known.get(key) or find_step_scalar(key)
+            other = known[key] if key in known else find_step_scalar(key)
             if other is None:
                 new.append(mine)
             elif other.dtype != mine.dtype or other.op.attrs["default"] != op.attrs["default"]:
@@ -201,7 +201,7 @@ class _Import:
                     f"{other.op.attrs['default']:g} already, here it is {mine.dtype.name} with "
                     f"{op.attrs['default']:g}"
                 )
-            known.setdefault(key, other or mine)
+            known.setdefault(key, mine if other is None else other)
         return new
 
     def _collected(self, graph_def: GraphDef) -> list[tuple[str, Any]]:

@@ -1,0 +1,183 @@
+"""`predict`, `evaluate`, `export`: a trained model outside of training; one line for what is wrong."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import shutil
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from scheduler import Trainer, TrainingConfig
+from tensorbow.data import load
+from tensorbow.training import load_arrays, save_arrays
+
+Call = Callable[..., Any]
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("trained") / "run"
+    config = TrainingConfig(model="logreg", dataset="digits", epochs=1, output=str(folder))
+    with Trainer(config) as trainer:
+        trainer.train()
+    return folder
+
+
+@pytest.fixture
+def run(trained: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(trained, tmp_path / "run"))
+
+
+def rows(text: str) -> list[list[str]]:
+    return [line.split("\t") for line in text.splitlines()]
+
+
+def test_evaluate_repeats_what_training_found(call: Call, run: Path) -> None:
+    last = json.loads((run / "metrics.jsonl").read_text().splitlines()[-1])
+    result = json.loads(call("evaluate", run, "--json").out)
+    assert (result["loss"], result["accuracy"]) == (last["test_loss"], last["test_accuracy"])
+    assert (result["model"], result["dataset"], result["split"]) == ("logreg", "digits", "test")
+    on_train = json.loads(call("evaluate", run / "model.safetensors", "--split", "train", "--json").out)
+    assert on_train["examples"] == len(load("digits")[0])
+    shown = call("evaluate", run, "--dataset", "digits")
+    assert shown.out.splitlines()[2] == f"accuracy  {result['accuracy']:.2%}"
+
+
+def test_an_exported_model_does_the_same(call: Call, run: Path, tmp_path: Path) -> None:
+    assert call("export", run, "--output", "model").out == "model\n"
+    assert call("evaluate", "model", "--json").out == call("evaluate", run, "--json").out
+    np.save("x.npy", load("digits")[1].images)
+    assert call("predict", "model", "x.npy").out == call("predict", run, "x.npy").out
+    call("export", run, "--output", "again")
+    for name in ("graph.json", "variables.safetensors"):
+        assert (tmp_path / "model" / name).read_bytes() == (tmp_path / "again" / name).read_bytes()
+    assert call("export", run).out == f"{run / 'export'}\n"
+    assert "exported model already" in call("export", "model").line
+
+
+def test_predict_takes_arrays_and_idx(call: Call, run: Path, tmp_path: Path) -> None:
+    images = load("digits")[1].images
+    np.save("four.npy", images)
+    np.save("three.npy", images[..., 0])
+    np.save("one.npy", images[0])
+    np.savez_compressed("x.npz", images=images, labels=np.arange(3))
+    idx = struct.pack(">HBBIII", 0, 8, 3, len(images), 28, 28) + images.tobytes()
+    Path("images-idx3-ubyte").write_bytes(idx)
+    Path("images.gz").write_bytes(gzip.compress(idx))
+    expected = call("predict", run, "four.npy", "--output", "made/p.npy").out
+    for name in ("three.npy", "x.npz", "images-idx3-ubyte", "images.gz"):
+        assert call("predict", run, name).out == expected, name
+    assert call("predict", run, "one.npy").out == expected.splitlines()[0] + "\n"
+    table = np.load("made/p.npy")
+    assert (table.dtype, table.shape) == (np.float32, (len(images), 10))
+    np.testing.assert_allclose(table.sum(1), 1, rtol=1e-5)
+    read = rows(expected)
+    assert [int(row[0]) for row in read] == list(range(len(images)))
+    assert [int(row[1]) for row in read] == table.argmax(1).tolist()
+    accuracy = np.mean(table.argmax(1) == load("digits")[1].labels)
+    assert accuracy == json.loads(call("evaluate", run, "--json").out)["accuracy"]
+
+
+def test_predict_takes_a_folder_of_pictures(call: Call, run: Path, tmp_path: Path) -> None:
+    image = pytest.importorskip("PIL.Image")
+    pictures = load("digits")[1].images[:3, ..., 0]
+    folder = tmp_path / "pictures"
+    folder.mkdir()
+    for name, picture in zip(("b.png", "a.bmp", "c.PNG"), pictures, strict=True):
+        image.fromarray(picture).save(folder / name)
+    (folder / "notes.txt").write_text("no picture")
+    np.save("x.npy", pictures[[1, 0, 2]])
+    expected = [row[1:] for row in rows(call("predict", run, "x.npy").out)]
+    found = rows(call("predict", run, folder).out)
+    assert [row[0] for row in found] == ["a.bmp", "b.png", "c.PNG"]
+    assert [row[1:] for row in found] == expected
+    record = json.loads(call("predict", run, folder / "b.png", "--json").out)
+    assert (record["input"], str(record["class"])) == ("b.png", found[1][1])
+    image.fromarray(pictures[0]).convert("RGB").resize((56, 56)).save("large.png")
+    assert "has 56x56 pixels, the model takes 28x28; add --resize" in call("predict", run, "large.png").line
+    assert call("predict", run, "large.png", "--resize").out.startswith("large.png\t")
+    whole = (folder / "b.png").read_bytes()
+    for damaged in (whole[:60], whole[: len(whole) // 2], b"", b"\x89PNG\r\n\x1a\n" + b"\0" * 60):
+        Path("damaged.png").write_bytes(damaged)
+        assert "'damaged.png' is damaged or no picture" in call("predict", run, "damaged.png").line
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    assert "holds no picture (.png" in call("predict", run, empty).line
+
+
+@pytest.mark.parametrize(
+    ("array", "words"),
+    [
+        (np.zeros((2, 28, 27), np.uint8), "uint8 [2, 28, 27]; the model takes uint8 [n, 28, 28, 1]"),
+        (np.zeros((2, 28, 28), np.float32), "holds float32 [2, 28, 28]"),
+        (np.zeros((0, 28, 28), np.uint8), "holds uint8 [0, 28, 28]"),
+        (np.array([{}]), "damaged or no array of numbers"),
+    ],
+)
+def test_arrays_that_do_not_fit(call: Call, run: Path, array: Any, words: str) -> None:
+    np.save("x.npy", array, allow_pickle=True)
+    assert words in call("predict", run, "x.npy").line
+
+
+def test_inputs_that_are_none(call: Call, run: Path, tmp_path: Path) -> None:
+    assert "there is no file or folder 'gone.npy'" in call("predict", run, "gone.npy").line
+    np.save("x.npy", np.zeros((9, 28, 28), np.uint8))
+    whole = Path("x.npy").read_bytes()
+    for damaged in (whole[:-1], whole[:20], b"", b"\x93NUMPY\x01\0\xff\xff" + b"(" * 70000):
+        Path("x.npy").write_bytes(damaged)
+        assert "'x.npy' is damaged" in call("predict", run, "x.npy").line
+    Path("x.npz").write_bytes(whole)
+    assert "'x.npz' is damaged" in call("predict", run, "x.npz").line
+    Path("x.txt").write_text("hello")
+    assert "IDX" in call("predict", run, "x.txt").line
+    np.savez("two.npz", a=np.zeros(2), b=np.zeros(3))
+    assert "holds 2 arrays (a, b), none named 'images'" in call("predict", run, "two.npz").line
+
+
+def test_models_that_are_none(call: Call, run: Path, tmp_path: Path) -> None:
+    assert "nowhere holds no trained model" in call("evaluate", "nowhere").line
+    model = run / "model.safetensors"
+    arrays, about = load_arrays(model)
+    for change, words in (
+        ({"image_shape": [28, 28]}, "is no trained classifier"),
+        ({"std": 0}, "is no trained classifier"),
+        ({"model": "gone"}, "unknown model 'gone'"),
+        ({"image_shape": [8, 8, 1]}, "does not fit model logreg"),
+        ({"model": "lenet"}, "does not fit model lenet"),
+    ):
+        save_arrays(tmp_path / "m.safetensors", arrays, {**about, **change})
+        assert words in call("evaluate", "m.safetensors").line
+    missing = {name: value for name, value in arrays.items() if name != "weights"}
+    save_arrays(tmp_path / "m.safetensors", missing, about)
+    assert "without a value: weights" in call("evaluate", "m.safetensors").line
+    checkpoint = next(run.glob("checkpoint-*"))
+    assert "is no trained classifier" in call("evaluate", checkpoint).line
+    model.write_bytes(model.read_bytes()[:-1])
+    assert "truncated" in call("predict", run, "x.npy").line
+    model.unlink()
+    assert "if the run was interrupted, go on with --resume auto" in call("evaluate", run).line
+
+
+def test_data_of_another_kind(call: Call, run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from dataclasses import replace
+
+    from tensorbow.data import make_synthetic, registry
+
+    data = [replace(split, classes=12) for split in make_synthetic(train_examples=10, test_examples=10)]
+    monkeypatch.setitem(registry.DATASETS, "other", lambda data_dir: (data[0], data[1]))
+    line = call("evaluate", run, "--dataset", "other").line
+    assert "the model is for pictures [28, 28, 1] of 10 classes; " in line
+    assert "of 12" in line
+    assert "there is no data set 'gone'; known are" in call("evaluate", run, "--dataset", "gone").line
+
+
+def test_help_says_what_a_model_is(call: Call) -> None:
+    for command in ("predict", "evaluate", "export"):
+        assert "MODEL: the folder of a run" in call(command, "--help").out
+        assert command in call("--help").out

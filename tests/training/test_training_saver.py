@@ -1,0 +1,196 @@
+"""Saver: what is kept, what restoring refuses and in which words, what a new process takes over."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tensorbow as tb
+from tensorbow.errors import (
+    DataLossError,
+    FailedPreconditionError,
+    InvalidArgumentError,
+    NotFoundError,
+    ResourceExhaustedError,
+)
+
+ROOT = Path(tb.__file__).resolve().parent.parent
+
+
+@pytest.fixture(autouse=True)
+def session():
+    with tb.Graph().as_default(), tb.Session() as session:
+        yield session
+
+
+@pytest.fixture
+def w():
+    return tb.Variable(np.arange(6.0).reshape(2, 3), name="w")
+
+
+@pytest.fixture
+def n():
+    return tb.Variable(3, name="n", trainable=False)
+
+
+def names(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_save_and_restore(session, w, n, tmp_path):
+    session.run(tb.global_variables_initializer())
+    saver = tb.train.Saver()
+    path = saver.save(session, tmp_path / "new" / "model", global_step=n)
+    assert path == str(tmp_path / "new" / "model-3.safetensors")
+    assert names(tmp_path / "new") == ["checkpoint", "model-3.safetensors"]
+    session.run([w.assign(np.zeros((2, 3))), n.assign(0)])
+    saver.restore(session, path)
+    np.testing.assert_array_equal(session.run(w), np.arange(6.0).reshape(2, 3))
+    assert session.run(n) == 3
+    saver.restore(session, tmp_path / "new" / "model-3")  # as TensorFlow names it
+    assert tb.train.list_variables(path) == [("n", []), ("w", [2, 3])]
+
+
+def test_another_process_restores_without_initialising(session, w, tmp_path):
+    session.run(w.initializer)
+    tb.train.Saver().save(session, tmp_path / "m", 7)
+    program = (
+        "import sys, tensorbow as tb\n"
+        "w = tb.Variable(tb.zeros([2, 3], tb.float64), name='w')\n"
+        "with tb.Session() as session:\n"
+        "    tb.train.Saver().restore(session, tb.train.latest_checkpoint(sys.argv[1]))\n"
+        "    print(session.run(w).sum())"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path)], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert result.stdout == "15.0\n"
+
+
+def test_subsets_and_other_names(session, w, n, tmp_path):
+    session.run(tb.global_variables_initializer())
+    path = tb.train.Saver([w]).save(session, tmp_path / "subset")
+    assert tb.train.list_variables(path) == [("w", [2, 3])]
+    path = tb.train.Saver({"old/name": w}).save(session, tmp_path / "renamed")
+    session.run([w.assign(np.zeros((2, 3))), n.assign(9)])
+    tb.train.Saver({"old/name": w}).restore(session, path)
+    assert session.run([w[1, 2], n]) == [5, 9]
+
+
+def test_missing_and_mismatched_names_as_tensorflow_words_them(session, w, n, tmp_path):
+    session.run(tb.global_variables_initializer())
+    path = tb.train.Saver({"weights": w, "n": n}).save(session, tmp_path / "m")
+    with pytest.raises(NotFoundError, match=r"^Key w not found in checkpoint .*m\.safetensors"):
+        tb.train.Saver([n, w]).restore(session, path)
+    with pytest.raises(NotFoundError, match=r"Key weight not found .*; it has weights"):
+        tb.train.Saver({"weight": w}).restore(session, path)
+    other = tb.Variable(np.zeros((3, 2)), name="other")
+    words = r"^Assign requires shapes of both tensors to match. lhs shape= \[3,2\] rhs shape= \[2,3\]: .*r"
+    with pytest.raises(InvalidArgumentError, match=words):
+        tb.train.Saver({"n": n, "weights": other}).restore(session, path)
+    single = tb.Variable(np.zeros((2, 3), np.float32), name="single")
+    words = "^tensor_name = weights; expected dtype float32 does not equal original dtype float64"
+    with pytest.raises(InvalidArgumentError, match=words):
+        tb.train.Saver({"weights": single}).restore(session, path)
+    assert session.run(n) == 3
+    with pytest.raises(FailedPreconditionError):
+        session.run(other)
+
+
+def test_the_newest_are_kept(session, w, tmp_path):
+    session.run(w.initializer)
+    saver = tb.train.Saver(max_to_keep=2)
+    paths = [saver.save(session, tmp_path / "m", step) for step in (1, 2, 3, 2)]
+    assert saver.last_checkpoints == [paths[2], paths[1]]
+    assert names(tmp_path) == ["checkpoint", "m-2.safetensors", "m-3.safetensors"]
+    assert tb.train.latest_checkpoint(tmp_path) == paths[1]
+    everything = tb.train.Saver(max_to_keep=0)
+    for step in range(10, 20):
+        everything.save(session, tmp_path / "all", step)
+    assert len(everything.last_checkpoints) == 10
+
+
+@pytest.mark.parametrize(("mode", "best"), [("max", 2), ("min", 4)])
+def test_the_best_is_kept_beside_them(session, w, tmp_path, mode, best):
+    session.run(w.initializer)
+    saver = tb.train.Saver(max_to_keep=1, best_metric="accuracy", mode=mode)
+    for step, value in enumerate([0.5, float("nan"), 0.9, 0.9, 0.1, 0.3]):
+        saver.save(session, tmp_path / "m", step, metrics={"accuracy": value, "loss": 1})
+    assert names(tmp_path) == ["checkpoint", *sorted([f"m-{best}.safetensors", "m-5.safetensors"])]
+    assert (
+        saver.best_checkpoint == tb.train.best_checkpoint(tmp_path) == str(tmp_path / f"m-{best}.safetensors")
+    )
+    assert saver.best_value == (0.9 if mode == "max" else 0.1)
+    with pytest.raises(InvalidArgumentError, match="'accuracy', which is not in metrics"):
+        saver.save(session, tmp_path / "m", 6)
+    again = tb.train.Saver(max_to_keep=1, best_metric="accuracy", mode=mode)
+    again.recover_last_checkpoints(saver.last_checkpoints)
+    assert (again.best_value, again.best_checkpoint) == (saver.best_value, saver.best_checkpoint)
+    again.save(session, tmp_path / "m", 7, metrics={"accuracy": 0.5})
+    assert names(tmp_path) == ["checkpoint", *sorted([f"m-{best}.safetensors", "m-7.safetensors"])]
+    again.save(session, tmp_path / "m", 8, metrics={"accuracy": 2.0 if mode == "max" else -2.0})
+    assert names(tmp_path) == ["checkpoint", "m-8.safetensors"]
+
+
+def test_what_cannot_be_saved(session, w, tmp_path):
+    with pytest.raises(FailedPreconditionError, match="without a value: w"):
+        tb.train.Saver().save(session, tmp_path / "m")
+    assert names(tmp_path) == []
+    session.run(w.initializer)
+    with tb.Graph().as_default():
+        with pytest.raises(InvalidArgumentError, match="no variables to save"):
+            tb.train.Saver()
+        tb.Variable(1.0, name="foreign")
+        with pytest.raises(InvalidArgumentError, match="foreign is not of the session's graph"):
+            tb.train.Saver().save(session, tmp_path / "m")
+    with pytest.raises(InvalidArgumentError, match="expected variables, got str"):
+        tb.train.Saver(["w"])
+    with pytest.raises(InvalidArgumentError, match="mode must be max or min"):
+        tb.train.Saver(mode="most")
+    with pytest.raises(InvalidArgumentError, match="whole number, got float64"):
+        tb.train.Saver().save(session, tmp_path / "m", w[0, 0])
+    with pytest.raises(InvalidArgumentError, match="path of a file"):
+        tb.train.Saver().save(session, f"{tmp_path}/")
+    saver = tb.train.Saver(max_to_keep=1)
+    first = saver.save(session, tmp_path / "m", 1)
+    (tmp_path / "file").write_text("")
+    with pytest.raises((ResourceExhaustedError, InvalidArgumentError), match="file"):
+        saver.save(session, tmp_path / "file" / "m", 2)
+    assert saver.last_checkpoints == [first]
+    assert Path(first).exists()
+
+
+def test_hostile_checkpoints(session, w, tmp_path):
+    session.run(w.initializer)
+    saver = tb.train.Saver()
+    path = Path(saver.save(session, tmp_path / "m"))
+    whole = path.read_bytes()
+    for damaged in (whole[:-1], whole[: len(whole) // 2], b"", b"\xff" * 50, whole.replace(b'"w"', b'"v"')):
+        path.write_bytes(damaged)
+        with pytest.raises(DataLossError, match=r"m\.safetensors"):
+            saver.restore(session, path)
+    path.unlink()
+    with pytest.raises(NotFoundError, match=r"not a valid checkpoint: there is no file .*m\.safetensors"):
+        saver.restore(session, path)
+    assert tb.train.latest_checkpoint(tmp_path) is None
+    assert tb.train.latest_checkpoint(tmp_path / "nowhere") is None
+    for text in ("model_checkpoint_path: 3", 'model_checkpoint_path: "a\\u0000"', "model_checkpoint_path: ["):
+        (tmp_path / "checkpoint").write_text(text)
+        with pytest.raises(DataLossError, match="checkpoint is damaged"):
+            tb.train.latest_checkpoint(tmp_path)
+    (tmp_path / "checkpoint").write_bytes(b"\xff\0junk: 3\n" * 10)
+    assert tb.train.latest_checkpoint(tmp_path) is None
+
+
+def test_optimiser_slots_are_saved_like_variables(session, w, tmp_path):
+    step = tb.train.MomentumOptimizer(0.1, 0.9).minimize(tb.reduce_sum(w * w))
+    session.run(tb.global_variables_initializer())
+    session.run(step)
+    path = tb.train.Saver().save(session, tmp_path / "m")
+    session.run(step)
+    after = session.run(w)
+    tb.train.Saver().restore(session, path)
+    session.run(step)
+    np.testing.assert_array_equal(session.run(w), after)
