@@ -52,9 +52,7 @@ class Classifier:
                 missing = [name for name in _INPUTS if name not in self._inputs]
                 missing += [name for name in _OUTPUTS if name not in self._outputs]
                 if missing:
-                    raise InvalidArgumentError(
-                        f"{path} is no classifier: it has no {', '.join(missing)}"
-                    )
+                    raise InvalidArgumentError(f"{path} is no classifier: it has no {', '.join(missing)}")
             except BaseException:
                 saved.close()
                 raise
