@@ -2,7 +2,7 @@
 
 All broadcast by NumPy's rule. Numbers and nested lists take the dtype of the tensor beside them; two
 tensors must have one dtype (`tb.cast`), else InvalidArgumentError. The table behind these
-functions is in `elementwise_table.py`.
+functions is in `elementwise_table.py`. As long as the list of functions: one a few lines each.
 """
 
 from __future__ import annotations
