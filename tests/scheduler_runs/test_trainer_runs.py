@@ -232,4 +232,4 @@ def test_output_that_fails_stops_the_run_with_a_checkpoint(options: Options, tmp
 def test_lenet_learns_the_digits(run: Run) -> None:
     result = run(model="lenet", dataset="digits", epochs=15)
     assert result.test_accuracy is not None
-    assert result.test_accuracy >= 0.975
+    assert result.test_accuracy >= 0.98
