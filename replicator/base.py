@@ -6,44 +6,35 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
+from itertools import count
 from typing import Any
+from weakref import WeakSet
 
 import numpy as np
 
 from replicator.inputs import PER_REPLICA, ReplicaInputs, SplitFunction
 from replicator.nests import map_leaves
-from replicator.replicated_step import ReplicatedStep
-from replicator.tracing import Trace, TracedStep, trace_step
+from replicator.replicated_step import BuiltStep, ReplicatedStep
+from replicator.tracing import Trace, common_schedule, trace_step
 from replicator.wrapped_optimizer import WrappedOptimizer
 from scheduler import LearningEngine, Stepper, Synchronisation
+from scheduler.growing import grown, new_variables
+from scheduler.looking import look, only_looks
 from scheduler.spread import replica_counts
 from tensorbow.devices import Device, get_device
 from tensorbow.errors import FailedPreconditionError, InvalidArgumentError, OutOfRangeError
 from tensorbow.graph import Graph, Operation, get_default_graph
-from tensorbow.optimizers import Optimizer
+from tensorbow.optimizers import Optimizer, Schedule
 from tensorbow.runtime import MonitoredSession
 from tensorbow.specs import Array
-
-
-class _Step:
-    """A traced step with its inputs; the runner of its `ReplicatedStep`."""
-
-    def __init__(self, owner: Replicator, number: int, traced: TracedStep, inputs: ReplicaInputs):
-        self._owner = owner
-        self.number = number
-        self.traced = traced
-        self.inputs = inputs
-
-    def step(self) -> list[tuple[Any, ...]]:
-        return self._owner._run_step(self)
 
 
 class Replicator:
     """Runs a user's step by replicas that the scheduler holds (TF-Replicator, section 3).
 
-    A `step_fn` is written for one device. `run` traces it once, in a graph of the Replicator's own, and
-    gives tensors of the graph outside that run it on all replicas. Variables of the step are made in it, or
-    in `context()`. Usable as a context manager, which shuts it down.
+    A `step_fn` is written for one device. `run` traces it once, in a graph of the Replicator's own, and gives
+    tensors of the graph outside that run it on all replicas. Variables of the step are made in it, or in
+    `context()`. As a context manager it shuts down at the end.
     """
 
     def __init__(
@@ -63,11 +54,13 @@ class Replicator:
         self._on_nan = on_nan
         self._outer: Graph | None = None  # around the innermost context
         self._step_graph: Graph | None = None  # of the ReplicatedSteps
-        self._steps: list[_Step] = []
+        self._steps: list[BuiltStep] = []
+        self._given = 0  # steps that the replicas have, the first ones
         self._engine: LearningEngine | None = None
         self._stepper: Stepper | None = None
         self._last: dict[str, Array] | None = None  # z at the time of `shutdown`
-        self._lock = threading.Lock()  # of stepper and engine
+        self._closing: WeakSet[MonitoredSession] = WeakSet()  # sessions that shut this down
+        self._lock = threading.Lock()  # of stepper, engine and steps
 
     @property
     def num_replicas(self) -> int:
@@ -110,8 +103,11 @@ class Replicator:
             arrays, or one nest of arrays or tensors.
         input_split_fn: (nest, num_replicas) -> a nest per replica; by default cuts the leading axis.
 
-        Running any of the results runs all of the step once on every replica. Several steps share the
-        replicas' variables; all of them must be built before `init`.
+        Running any of the results runs all of the step once on every replica; of what is no tensor (an
+        operation, None) running gives None. Several steps share the replicas' variables. A step that
+        writes no trainable variable, such as an evaluation, sees each replica's own and is no round:
+        nothing is averaged, no schedule moves on. After `init` a step can still be built; if variables
+        were made for it, `init` has to be called again.
         Raises InvalidArgumentError for what cannot be replicated, naming it.
         """
         step = self._trace(step_fn, input_fn, input_replication, input_split_fn)
@@ -126,48 +122,72 @@ class Replicator:
         op: Operation = made if isinstance(made, Operation) else (made[0] if type(made) is tuple else made).op
 
         def replaced(name: str, leaf: Any) -> Any:
-            return op if isinstance(leaf, Operation) else None if leaf is None else op.outputs[leaf]
+            return op.outputs[leaf] if isinstance(leaf, int) else op
 
         return map_leaves(replaced, traced.structure, "output")
 
     def _trace(
         self, step_fn: Any, input_fn: Any, input_replication: str, input_split_fn: SplitFunction | None
-    ) -> _Step:
-        if self._engine is not None:
-            raise FailedPreconditionError(
-                "run: the replicas are initialised; build all steps before init(), or shutdown() first"
-            )
+    ) -> BuiltStep:
         if not callable(step_fn):
             raise InvalidArgumentError(f"run: step_fn must be a function, got {step_fn!r:.60}")
         with self.context():
             inputs = ReplicaInputs(input_fn, self.num_replicas, input_replication, input_split_fn)
             trace = Trace(self.num_replicas, self.graph, self.synchronisation.sync != "none")
             traced = trace_step(step_fn, inputs, trace)
-        schedules = [step.traced.schedule for step in self._steps] or [traced.schedule]
-        if any(schedule is not traced.schedule for schedule in schedules):
-            raise InvalidArgumentError(
-                "run: steps over the same replicas follow one schedule of the learning rate; "
-                "give minimize(loss, global_step=...) where a step has another"
-            )
-        step = _Step(self, len(self._steps), traced, inputs)
-        self._steps.append(step)
+        step = BuiltStep(self._run_step, len(self._steps), traced, inputs)
+        with self._lock:
+            self._schedule(step)  # raises for two
+            self._give(step)
+            self._steps.append(step)
         return step
+
+    def _schedule(self, *more: BuiltStep) -> Schedule | None:
+        return common_schedule([step.traced for step in (*self._steps, *more)])
+
+    def _give(self, step: BuiltStep) -> None:
+        """Gives a new step to the replicas that are there, unless variables are missing in them."""
+        engine, stepper = self._engine, self._stepper
+        if engine is None or stepper is None or new_variables(engine, self.graph):
+            return
+        stepper.settle()
+        engine.add_program(step.traced.program, step.traced.shapes)
+        engine.schedule = self._schedule(step)
+        step.only_looks = only_looks(engine, step.number)
+        self._given = step.number + 1
 
     # Running ----------------------------------------------------------------------------------
 
     def init(self, session: Any = None, values: Mapping[str, Array] | None = None) -> None:
         """Makes the replicas and gives all of them the same values, those of the initialisers or `values`.
 
-        session: the one that will run the results of `run`. Raises FailedPreconditionError without a
-        step or when done already, ResourceExhaustedError for memory.
+        Called again after `run` has made variables, it takes these in: the replicas are made anew beside the
+        old ones and go on where they are; only new variables start from their initialisers, or `values`.
+
+        session: the one that will run the results of `run`. values: by name; optimisers' own may be left
+        out. Raises FailedPreconditionError without a step or when nothing is new, InvalidArgumentError or
+        NotFoundError for values that do not fit, ResourceExhaustedError for memory.
         """
         if not self._steps:
             raise FailedPreconditionError("init: there is no step yet; call replicator.run(step_fn) before")
-        if self._engine is not None:
-            raise FailedPreconditionError("init: the replicas are initialised already; shutdown() first")
         graph = getattr(session, "graph", None)
         if graph is not None and self._step_graph is not None and graph is not self._step_graph:
             raise InvalidArgumentError("init: the session is of another graph than the results of run")
+        with self._lock:
+            old = self._stepper
+            stepper = self._start(values) if old is None else self._grow(old, values)
+            self._engine, self._stepper = stepper.engine, stepper
+            for step in self._steps:
+                step.only_looks = only_looks(stepper.engine, step.number)
+            self._given = len(self._steps)
+            if old is not None:
+                old.close()
+                old.engine.close()
+        if isinstance(session, MonitoredSession) and session not in self._closing:
+            self._closing.add(session)
+            session.on_close(self.shutdown)
+
+    def _start(self, values: Mapping[str, Array] | None) -> Stepper:
         first, *others = [step.traced for step in self._steps]
         engine = LearningEngine(
             first.program,
@@ -175,7 +195,7 @@ class Replicator:
             self.devices,
             self.replicas_per_device,
             self.synchronisation,
-            first.schedule,
+            self._schedule(),
             launch_ahead=1,
             on_nan=self._on_nan,
         )
@@ -186,15 +206,31 @@ class Replicator:
         except BaseException:
             engine.close()
             raise
-        self._engine, self._stepper = engine, Stepper(engine)
-        if isinstance(session, MonitoredSession):
-            session.on_close(self.shutdown)
+        return Stepper(engine)
+
+    def _grow(self, stepper: Stepper, values: Mapping[str, Array] | None) -> Stepper:
+        new = new_variables(stepper.engine, self.graph)
+        if not new:
+            raise FailedPreconditionError(
+                "init: the replicas are initialised already, and no variable was made since; shutdown() first"
+            )
+        unknown = sorted(set(values or ()) - set(new))
+        if unknown:
+            raise InvalidArgumentError(
+                f"init: the replicas have {', '.join(unknown[:3])} already; give values for what was made "
+                f"since ({', '.join(new[:3])}), or shutdown() first"
+            )
+        stepper.engine.schedule = self._schedule()
+        programs = [(step.traced.program, step.traced.shapes) for step in self._steps]
+        initial = self._steps[0].traced.program.initial_values()
+        return grown(stepper, programs, {**initial, **(values or {})})
 
     def shutdown(self, session: Any = None) -> None:
         """Ends what is under way and gives streams and memory back; `central_values` stay. Idempotent."""
         with self._lock:
             engine, stepper = self._engine, self._stepper
             self._engine = self._stepper = None
+            self._given = 0
             if engine is None or stepper is None:
                 return
             try:
@@ -205,15 +241,24 @@ class Replicator:
                     stepper.close()
                 engine.close()
 
-    def _run_step(self, step: _Step) -> list[tuple[Any, ...]]:
+    def _run_step(self, step: BuiltStep) -> list[tuple[Any, ...]]:
         with self._lock:
             stepper = self._stepper
             if stepper is None:
                 raise FailedPreconditionError(
                     "the replicas are not there: call replicator.init(session) before the step is run"
                 )
+            if step.number >= self._given:
+                new = ", ".join(new_variables(stepper.engine, self.graph)[:3])
+                raise FailedPreconditionError(
+                    f"the step was built after init(), and the variables {new} too: call "
+                    "replicator.init(session) again; what is trained goes on"
+                )
             inputs = next(step.inputs)
             stepper.select(step.number)
+            if step.only_looks:
+                step.looks += 1
+                return look(stepper, inputs, step.looks - 1)
             return [result.metrics for result in stepper.step(inputs)]
 
     def train(
@@ -226,27 +271,31 @@ class Replicator:
     ) -> Iterator[Any]:
         """Yields what the step returns, as arrays `[num_replicas, ...]`: `steps` times, or while input lasts.
 
-        A loop without a session: initialises before the first step, shuts down after the last. Operations
-        in the result give None. `central_values()` are there afterwards.
+        A loop without a session: initialises before the first step, shuts down after the last; between
+        `init` and `shutdown` of one's own it goes on with the replicas that are there. Operations in the
+        result give None. `central_values()` are there afterwards.
         """
+        if steps is not None and (isinstance(steps, bool) or not isinstance(steps, int) or steps < 0):
+            raise InvalidArgumentError(f"train: steps must be a number of at least 0 or None, got {steps!r}")
         step = self._trace(step_fn, input_fn, input_replication, input_split_fn)
         return self._loop(step, steps)
 
-    def _loop(self, step: _Step, steps: int | None) -> Iterator[Any]:
-        self.init()
-        done = 0
+    def _loop(self, step: BuiltStep, steps: int | None) -> Iterator[Any]:
+        there = self._engine is not None
+        if step.number >= self._given:
+            self.init()
         try:
-            while steps is None or done < steps:
+            for _ in count() if steps is None else range(steps):
                 try:
                     results = self._run_step(step)
                 except OutOfRangeError:
                     return
-                done += 1
                 columns = zip(step.traced.tensors, zip(*results, strict=True), strict=True)
                 stacked = [np.array(values, tensor.dtype.as_numpy_dtype) for tensor, values in columns]
                 yield map_leaves(partial(_filled, stacked), step.traced.structure, "output")
         finally:
-            self.shutdown()
+            if not there:
+                self.shutdown()
 
     # Values -----------------------------------------------------------------------------------
 

@@ -10,7 +10,8 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from replicator.nests import leaves_like, map_leaves, named_leaves
-from tensorbow.errors import InvalidArgumentError, OutOfRangeError
+from tensorbow.data import Dataset
+from tensorbow.errors import AbortedError, InvalidArgumentError, OutOfRangeError, TensorBowError
 from tensorbow.graph import Tensor
 from tensorbow.ops.constant import to_array
 from tensorbow.runtime.nest import flatten
@@ -18,6 +19,7 @@ from tensorbow.specs import Array, TensorSpec, as_dtype, render_dims
 
 PER_REPLICA, PER_WORKER = "per_replica", "per_worker"
 REPLICATIONS = (PER_REPLICA, PER_WORKER)
+CONTEXT_NAMES = ("context", "ctx", "input_context")  # of parameters that need not be given
 
 SplitFunction: TypeAlias = "Callable[[Any, int], Sequence[Any]]"
 
@@ -43,11 +45,23 @@ class InputContext:
         return global_batch_size // self.num_replicas
 
 
+class _WatchedContext(InputContext):
+    """Knows whether the replica was looked at."""
+
+    told_the_replica = False
+
+    def __getattribute__(self, name: str) -> Any:
+        if name == "replica_id":
+            object.__setattr__(self, "told_the_replica", True)
+        return super().__getattribute__(name)
+
+
 class ReplicaInputs:
     """The inputs of a replicated step: per round a tuple of arrays for each replica.
 
     What `input_fn` returns is an iterable of nests of arrays, or one nest of arrays that every step takes
-    anew. Tensors among it are built once, into the step itself.
+    anew. Tensors among it are built into the step itself. All replicas run the same step, so where parts
+    differ each replica computes all and takes its own.
     """
 
     def __init__(
@@ -72,19 +86,23 @@ class ReplicaInputs:
         self._split = split if split is not None else split_leading_axis
         self._rounds = 0
         self._first: list[tuple[Array, ...]] | None = None
-        self.tensors: Any = None  # the nest, when it is made of tensors
+        # Nests with tensors, if input_fn makes such: one for all replicas, or one for each.
+        self.tensors: list[Any] | None = None
         self.structure: Any = None  # the first batch's nest, its leaves replaced by their specs
         self._streams: list[Iterator[Any]] = []
         if input_fn is None:
             return
         calls = 1 if self._per_worker else replicas
-        for number in range(calls):
-            given = _call(input_fn, InputContext(number, calls, replicas))
-            if any(isinstance(leaf, Tensor) for leaf in flatten(given)):
-                self.tensors = given
-                self._streams = []
-                return
-            self._streams.append(_stream(given))
+        contexts = [_WatchedContext(number, calls, replicas) for number in range(calls)]
+        given = _call(input_fn, contexts[0])
+        if any(isinstance(leaf, Tensor) for leaf in flatten(given)):
+            self.tensors = [given]
+            if self._per_worker:
+                self.tensors = self._parts(given)
+            elif contexts[0].told_the_replica:
+                self.tensors += [_call(input_fn, context) for context in contexts[1:]]
+            return
+        self._streams = [_stream(given), *(_stream(_call(input_fn, context)) for context in contexts[1:])]
         self._first = self._draw()
 
     @property
@@ -95,7 +113,8 @@ class ReplicaInputs:
     def __next__(self) -> list[tuple[Array, ...]]:
         """The next round's arrays by replica.
 
-        Raises OutOfRangeError when an input has ended, InvalidArgumentError for a batch unlike the first.
+        Raises OutOfRangeError when an input has ended, InvalidArgumentError for a batch unlike the first,
+        AbortedError for an error in the input's own code.
         """
         first, self._first = self._first, None
         batch = first if first is not None else self._draw()
@@ -107,20 +126,28 @@ class ReplicaInputs:
             return [()] * self.replicas
         nests = [self._take(number, stream) for number, stream in enumerate(self._streams)]
         if self._per_worker:
-            parts = list(self._split(nests[0], self.replicas))
-            if len(parts) != self.replicas:
-                raise InvalidArgumentError(
-                    f"input_split_fn: expected {self.replicas} parts, one per replica, got {len(parts)}"
-                )
-            nests = parts
+            nests = self._parts(nests[0])
         return [self._arrays(nest, number) for number, nest in enumerate(nests)]
 
+    def _parts(self, nest: Any) -> list[Any]:
+        parts = list(self._split(nest, self.replicas))
+        if len(parts) != self.replicas:
+            raise InvalidArgumentError(
+                f"input_split_fn: expected {self.replicas} parts, one per replica, got {len(parts)}"
+            )
+        return parts
+
     def _take(self, number: int, stream: Iterator[Any]) -> Any:
+        who = "the input" if self._per_worker else f"the input of replica {number}"
         try:
             return next(stream)
         except StopIteration:
-            who = "the input" if self._per_worker else f"the input of replica {number}"
             raise OutOfRangeError(f"{who} has ended after {self._rounds} batches") from None
+        except TensorBowError:
+            raise
+        except Exception as error:
+            kind = type(error).__name__
+            raise AbortedError(f"{who}, batch {self._rounds}, failed: {kind}: {error}") from error
 
     def _arrays(self, nest: Any, replica: int) -> tuple[Array, ...]:
         if self.structure is None:
@@ -148,21 +175,37 @@ def _spec_of(name: str, leaf: Any) -> TensorSpec:
 
 def _call(input_fn: Callable[..., Any], context: InputContext) -> Any:
     """Calls it with what it takes: nothing, `replica_id`, or the context."""
-    parameters = [
-        p
-        for p in inspect.signature(input_fn).parameters.values()
-        if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) and p.default is p.empty
-    ]
-    if not parameters:
+    taken = inspect.signature(input_fn).parameters
+    if "replica_id" in taken and taken["replica_id"].kind != inspect.Parameter.POSITIONAL_ONLY:
+        others = [name for name in _required(taken) if name != "replica_id"]
+        if not others:
+            return input_fn(replica_id=context.replica_id)
+    names = _required(taken) or [name for name in CONTEXT_NAMES if name in taken]
+    if not names:
         return input_fn()
-    if len(parameters) > 1:
-        names = ", ".join(p.name for p in parameters)
-        raise InvalidArgumentError(f"input_fn takes nothing, `replica_id` or a context; it asks for {names}")
-    return input_fn(context.replica_id if parameters[0].name == "replica_id" else context)
+    if len(names) > 1:
+        raise InvalidArgumentError(
+            f"input_fn takes nothing, `replica_id` or a context; it asks for {', '.join(names)}"
+        )
+    only = taken[names[0]]
+    if only.kind == only.KEYWORD_ONLY:
+        return input_fn(**{only.name: context})
+    return input_fn(context.replica_id if only.name == "replica_id" else context)
+
+
+def _required(parameters: Mapping[str, inspect.Parameter]) -> list[str]:
+    """The parameters that have to be given."""
+    variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return [name for name, p in parameters.items() if p.default is p.empty and p.kind not in variadic]
 
 
 def _stream(given: Any) -> Iterator[Any]:
     """The batches of an iterable; a nest of arrays again and again."""
+    if isinstance(given, Dataset):
+        raise InvalidArgumentError(
+            f"input_fn gave the data set {given.name!r}: expected batches of it; "
+            "yield dataset.batch(rows) in a loop"
+        )
     if isinstance(given, (Mapping, list, tuple, np.ndarray)) or not hasattr(given, "__iter__"):
         return _again(given)
     return iter(given)
@@ -178,18 +221,21 @@ def split_leading_axis(nest: Any, replicas: int) -> list[Any]:
 
     Raises InvalidArgumentError naming the leaf and both numbers where it does not divide.
     """
-    arrays = {name: to_array(leaf, None) for name, leaf in named_leaves(nest, "inputs")}
-    for name, array in arrays.items():
-        if not array.ndim or array.shape[0] % replicas:
-            what = f"{array.shape[0]} rows do" if array.ndim else "a scalar does"
+    arrays: dict[str, Any] = {}
+    for name, leaf in named_leaves(nest, "inputs"):
+        arrays[name] = leaf if isinstance(leaf, Tensor) else to_array(leaf, None)
+        shape = leaf.spec.shape if isinstance(leaf, Tensor) else arrays[name].shape
+        if not shape or shape[0] is None or shape[0] % replicas:
+            count = "an unknown number of" if not shape or shape[0] is None else shape[0]
+            what = "a scalar does" if shape == () else f"{count} rows do"
             raise InvalidArgumentError(
                 f"{name}: {what} not split over {replicas} replicas; "
                 f"give a multiple of {replicas}, or an input_split_fn"
             )
 
     def part(number: int) -> Any:
-        def cut(name: str, leaf: Any) -> Array:
-            rows = len(arrays[name]) // replicas
+        def cut(name: str, leaf: Any) -> Any:
+            rows = int(arrays[name].shape[0]) // replicas
             return arrays[name][number * rows : (number + 1) * rows]
 
         return map_leaves(cut, nest, "inputs")

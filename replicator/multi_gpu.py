@@ -14,7 +14,7 @@ class MultiGpuReplicator(Replicator):
 
     By `sma` each replica takes its own step and is pulled towards their central average z; by `ssgd` all
     take the same step, on the mean of their gradients, as TF-Replicator does; by `none` they are
-    independent. `alpha`, `tau`, `mu` and `staleness` are as in `Synchronisation`.
+    independent. The further options of keeping them together are those of `Synchronisation`.
     """
 
     def __init__(
@@ -27,6 +27,8 @@ class MultiGpuReplicator(Replicator):
         alpha: float | None = None,
         mu: float = 0.0,
         staleness: int = 0,
+        clear_velocity: bool = False,
+        ssgd_from: int | None = None,
         on_nan: str = "stop",
     ):
         """devices: by default all GPUs there are, and without any the CPU.
@@ -36,5 +38,13 @@ class MultiGpuReplicator(Replicator):
         """
         if devices is None:
             devices = [found["name"] for found in available_devices() if found["kind"] == "gpu"] or ["/cpu:0"]
-        options = Synchronisation(sync, tau=tau, alpha=alpha, mu=mu, staleness=staleness)
+        options = Synchronisation(
+            sync,
+            tau=tau,
+            alpha=alpha,
+            mu=mu,
+            staleness=staleness,
+            clear_velocity=clear_velocity,
+            ssgd_from=ssgd_from,
+        )
         super().__init__(devices, replicas_per_gpu, options, on_nan)

@@ -1,4 +1,7 @@
-"""Nests of inputs against the nest they have to look like, with names for the leaves."""
+"""Nests of inputs against the nest they have to look like, with names for the leaves.
+
+A nest is made of mappings, lists, tuples, named tuples and data classes.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from tensorbow.errors import InvalidArgumentError
+from tensorbow.runtime.nest import fields_of, is_record, with_fields
 
 
 def named_leaves(structure: Any, name: str) -> Iterator[tuple[str, Any]]:
@@ -17,6 +21,9 @@ def named_leaves(structure: Any, name: str) -> Iterator[tuple[str, Any]]:
         fields = getattr(structure, "_fields", None)
         for place, value in enumerate(structure):
             yield from named_leaves(value, f"{name}.{fields[place]}" if fields else f"{name}[{place}]")
+    elif is_record(structure):
+        for field, value in fields_of(structure).items():
+            yield from named_leaves(value, f"{name}.{field}")
     else:
         yield name, structure
 
@@ -37,7 +44,13 @@ def leaves_like(reference: Any, structure: Any, name: str) -> Iterator[tuple[str
         fields = getattr(reference, "_fields", None)
         for place, (value, given) in enumerate(zip(reference, structure, strict=True)):
             yield from leaves_like(value, given, f"{name}.{fields[place]}" if fields else f"{name}[{place}]")
-    elif isinstance(structure, (Mapping, tuple)):
+    elif is_record(reference):
+        if type(structure) is not type(reference):
+            raise _differs(name, f"a {type(reference).__name__}", structure)
+        given = fields_of(structure)
+        for field, value in fields_of(reference).items():
+            yield from leaves_like(value, given[field], f"{name}.{field}")
+    elif isinstance(structure, (Mapping, tuple)) or is_record(structure):
         raise _differs(name, "an array", structure)
     else:
         yield name, structure
@@ -56,6 +69,9 @@ def map_leaves(function: Callable[[str, Any], Any], structure: Any, name: str) -
         if isinstance(structure, list):
             return values
         return type(structure)(*values) if fields else tuple(values)
+    if is_record(structure):
+        named = {f: map_leaves(function, v, f"{name}.{f}") for f, v in fields_of(structure).items()}
+        return with_fields(structure, named)
     return function(name, structure)
 
 

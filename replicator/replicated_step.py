@@ -1,12 +1,14 @@
-"""The op that stands in the outer graph for one step of all replicas."""
+"""A step of all replicas, and the op that stands for it in the outer graph."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 
+from replicator.inputs import ReplicaInputs
+from replicator.tracing import TracedStep
 from tensorbow.graph import NOT_DIFFERENTIABLE, REQUIRED, Attrs, Kernel, KernelCall, OpDef
 from tensorbow.ops.definition import define_op
 from tensorbow.specs import TensorSpec
@@ -17,6 +19,25 @@ class StepRunner(Protocol):
 
     def step(self) -> Sequence[Sequence[Any]]:
         """The step's results, by replica."""
+
+
+class BuiltStep:
+    """A traced step with its inputs; the runner of its `ReplicatedStep`."""
+
+    def __init__(
+        self, run: Callable[[BuiltStep], list[Any]], number: int, traced: TracedStep, inputs: ReplicaInputs
+    ):
+        """run: does a round of it. number: its place among the steps of its replicator."""
+        self._run = run
+        self.number = number
+        self.traced = traced
+        self.inputs = inputs
+        self.only_looks = False  # found out when the replicas get the step
+        self.looks = 0  # how often it has looked
+
+    def step(self) -> list[Any]:
+        """A round; the step's results, by replica."""
+        return self._run(self)
 
 
 def _declared(inputs: Sequence[TensorSpec], attrs: Attrs) -> Sequence[TensorSpec]:

@@ -4,24 +4,28 @@ from __future__ import annotations
 
 import inspect
 import threading
-from collections.abc import Callable, Iterator
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 from replicator.inputs import ReplicaInputs
-from replicator.nests import map_leaves, named_leaves
+from replicator.nests import leaves_like, map_leaves, named_leaves
 from scheduler import StepProgram
+from tensorbow.compiler.prune import prune
 from tensorbow.errors import FailedPreconditionError, InvalidArgumentError
 from tensorbow.graph import (
     NOT_DIFFERENTIABLE,
     Graph,
+    GraphKeys,
     KernelCall,
     Operation,
     Tensor,
     convert_to_tensor,
     get_default_graph,
 )
+from tensorbow.ops import gather, stack
 from tensorbow.ops.constant import constant
 from tensorbow.ops.control import group, placeholder
 from tensorbow.ops.definition import define_op
@@ -49,6 +53,7 @@ class TracedStep:
     structure: Any  # leaves: the place among `tensors`, an Operation, or None
     tensors: tuple[Tensor, ...]
     schedule: Schedule | None
+    has_rate: bool  # whether some optimiser of it follows the scheduler's rate
 
 
 class _Current(threading.local):
@@ -89,11 +94,11 @@ def trace_step(step_fn: Callable[..., Any], inputs: ReplicaInputs, trace: Trace)
         fed: list[Tensor] = []
 
         def feed(name: str, spec: TensorSpec) -> Tensor:
-            word = "".join(c if c.isalnum() else "_" for c in name).strip("_")
+            word = "".join(c if c.isascii() and c.isalnum() else "_" for c in name).strip("_")
             fed.append(placeholder(spec.dtype, spec.shape, name=word))
             return fed[-1]
 
-        nest = inputs.tensors
+        nest = None if inputs.tensors is None else _own_part(inputs.tensors)
         if inputs.structure is not None:
             nest = map_leaves(feed, inputs.structure, "inputs")
         before = graph.version
@@ -108,6 +113,7 @@ def trace_step(step_fn: Callable[..., Any], inputs: ReplicaInputs, trace: Trace)
                 "make variables inside `with replicator.context():` or in step_fn"
             ) from error
         _check_optimizers(trace, graph.get_operations()[before:])
+        _warn_of_unused(trace, step_fn, [leaf for leaf in leaves.values() if leaf is not None])
         tensors = tuple(leaf for leaf in leaves.values() if isinstance(leaf, Tensor))
         operations = [leaf for leaf in leaves.values() if isinstance(leaf, Operation)]
         metrics = {name: leaf for name, leaf in leaves.items() if isinstance(leaf, Tensor)}
@@ -125,20 +131,46 @@ def trace_step(step_fn: Callable[..., Any], inputs: ReplicaInputs, trace: Trace)
         return next(places) if isinstance(kept, Tensor) else kept
 
     structure = map_leaves(placed, outputs, "output")
-    return TracedStep(program, inputs.specs, structure, tensors, _schedule(trace.rates))
+    return TracedStep(program, inputs.specs, structure, tensors, _schedule(trace.rates), bool(trace.rates))
+
+
+def _own_part(parts: Sequence[Any]) -> Any:
+    """Of nests of tensors for each replica, that of the replica which runs the step."""
+    first, *others = parts
+    if not others:
+        return first
+    leaves: dict[str, list[Tensor]] = {}
+    for replica, part in enumerate(parts):
+        for name, leaf in leaves_like(first, part, "inputs"):
+            tensor = convert_to_tensor(leaf)
+            leaves.setdefault(name, []).append(tensor)
+            expected = leaves[name][0].spec
+            if (tensor.spec.shape, tensor.dtype) != (expected.shape, expected.dtype):
+                raise InvalidArgumentError(
+                    f"{name} of replica {replica}: expected {expected} as of replica 0, got {tensor.spec}"
+                )
+    number = replica_id()
+    return map_leaves(lambda name, leaf: gather(stack(leaves[name]), number), first, "inputs")
 
 
 def _apply(step_fn: Callable[..., Any], nest: Any) -> Any:
     """A step of one parameter gets the nest; one of several gets the items of a tuple or list."""
-    if nest is None:
-        return step_fn()
+    signature = inspect.signature(step_fn)
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    parameters = [
-        p for p in inspect.signature(step_fn).parameters.values() if p.kind in kinds and p.default is p.empty
-    ]
-    if len(parameters) != 1 and isinstance(nest, (tuple, list)):
-        return step_fn(*nest)
-    return step_fn(nest)
+    parameters = [p for p in signature.parameters.values() if p.kind in kinds and p.default is p.empty]
+    if nest is None:
+        arguments: Sequence[Any] = ()
+    else:
+        arguments = nest if len(parameters) != 1 and isinstance(nest, (tuple, list)) else [nest]
+    try:
+        signature.bind(*arguments)
+    except TypeError as error:
+        given = f"{len(arguments)} from input_fn" if nest is not None else "none, as there is no input_fn"
+        if len(arguments) == 1:
+            given = f"one {type(arguments[0]).__name__} from input_fn"
+        name = getattr(step_fn, "__name__", "step_fn")
+        raise InvalidArgumentError(f"{name}{signature} gets {given}: {error}") from None
+    return step_fn(*arguments)
 
 
 def _leaf(name: str, leaf: Any, graph: Graph) -> Tensor | Operation | None:
@@ -156,12 +188,27 @@ def _leaf(name: str, leaf: Any, graph: Graph) -> Tensor | Operation | None:
 
 
 def _check_optimizers(trace: Trace, added: list[Operation]) -> None:
+    train_ops = set(trace.graph.get_collection(GraphKeys.TRAIN_OP))
     for op in added:
-        if trace.synchronises and op.definition.update is not None and op not in trace.updates:
+        is_update = op.definition.update is not None or op in train_ops
+        if trace.synchronises and is_update and op not in trace.updates:
             raise InvalidArgumentError(
                 f"{op.name} updates a variable by an optimiser that is not wrapped: use "
                 f"optimizer = replicator.wrap_optimizer(optimizer) in the step (made at {op.source})"
             )
+
+
+def _warn_of_unused(trace: Trace, step_fn: Callable[..., Any], outputs: list[Tensor | Operation]) -> None:
+    """Of updates that a step builds, not one of which is run by what it returns."""
+    built = [op for op in trace.graph.get_collection(GraphKeys.TRAIN_OP) if op in trace.updates]
+    reached = prune([leaf if isinstance(leaf, Operation) else leaf.op for leaf in outputs], ())
+    if built and not set(built).intersection(reached):
+        name = getattr(step_fn, "__name__", "step_fn")
+        warnings.warn(
+            f"{name} builds {built[0].name}, but nothing that it returns runs it: return it too, or a "
+            f"tensor made under tb.control_dependencies([...]) of it (made at {built[0].source})",
+            stacklevel=5,
+        )
 
 
 def _schedule(rates: list[Any]) -> Schedule | None:
@@ -175,6 +222,20 @@ def _schedule(rates: list[Any]) -> Schedule | None:
             "give minimize(loss, global_step=...) to each optimiser that has a schedule"
         )
     return schedules[0]
+
+
+def common_schedule(steps: Sequence[TracedStep]) -> Schedule | None:
+    """The schedule that the scheduler follows in all steps that have a rate.
+
+    Raises InvalidArgumentError when there are two.
+    """
+    schedules = [step.schedule for step in steps if step.has_rate]
+    if any(schedule is not schedules[0] for schedule in schedules):
+        raise InvalidArgumentError(
+            "run: steps over the same replicas follow one schedule of the learning rate; "
+            "give minimize(loss, global_step=...) where a step has another"
+        )
+    return schedules[0] if schedules else None
 
 
 # Inside a step ------------------------------------------------------------------------------------

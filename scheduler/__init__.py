@@ -16,25 +16,34 @@ from scheduler.stepping import Stepper
 from scheduler.tally import TrainingResult
 from scheduler.task_result import TaskResult
 from scheduler.tensorbow_session import TensorBowSession
+from scheduler.throughput import ThroughputTuning, TuningOptions, TuningResult
 from scheduler.trainer import Trainer
+from scheduler.tuner import Decision, Measure, Measurement, ReplicaTuner
 
 __all__ = [
     "SYNCS",
     "BatchSource",
     "Classifier",
     "DatasetBatches",
+    "Decision",
     "Evaluation",
     "Evaluator",
     "LearningEngine",
+    "Measure",
+    "Measurement",
     "ReadyBatch",
+    "ReplicaTuner",
     "SchedulerState",
     "StepProgram",
     "Stepper",
     "Synchronisation",
     "TaskResult",
     "TensorBowSession",
+    "ThroughputTuning",
     "Trainer",
     "TrainingConfig",
     "TrainingResult",
+    "TuningOptions",
+    "TuningResult",
     "build_program",
 ]

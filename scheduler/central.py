@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-
-import numpy as np
 
 from scheduler.averaging import MOVE, REDUCE, RESTART, central_segment
 from scheduler.collectives import FlatVector
@@ -13,10 +10,11 @@ from scheduler.memory import planned_nbytes
 from tensorbow.compiler import Binding, RegionMemory, VariableLayout
 from tensorbow.compiler.bind import OWN as BINDING_REGIONS
 from tensorbow.devices import Device, Event
-from tensorbow.kernels import Executable, Ref, Region
-from tensorbow.specs import Array, uint8
+from tensorbow.kernels import Executable, Region, backend_for
+from tensorbow.specs import Array
 
 OWNED = (Region.CENTRAL, Region.CORRECTIONS, Region.GRADIENTS, Region.SLOTS, Region.SLAB)
+SYNC_PRIORITY = -1  # everybody waits for z, so its stream goes before the replicas'
 
 
 class CentralModel:
@@ -37,19 +35,21 @@ class CentralModel:
         self.slots = slots
         self._stride = layout.region_nbytes[Region.WEIGHTS]
         self._aggregates = bool(executable.region_nbytes.get(Region.GRADIENTS))
-        planned = planned_nbytes(self.blocks(executable))
-        self.group = device.stream_group(f"{name} z", planned_nbytes=planned)
+        blocks = [*self.blocks(executable), *backend_for(device).workspaces(device)]
+        self.group = device.stream_group(
+            f"{name} z", planned_nbytes=planned_nbytes(blocks), priority=SYNC_PRIORITY
+        )
         try:
             self._memory = RegionMemory(self.group, f"{name} z")
             for region in OWNED:
                 nbytes = executable.region_nbytes.get(region, 0)
                 base = self._memory.allocate(region, nbytes)
-                device.view(base, (nbytes,), uint8.as_numpy_dtype)[...] = 0
+                device.clear(base, nbytes)
             self._binding = Binding(executable, self.group, self._memory.bases, ring=1, owner=f"{name} z")
         except BaseException:
             self.group.close()
             raise
-        self._binding.state["mu"][...] = mu
+        self._binding.write({}, {"mu": mu})
 
     @staticmethod
     def blocks(executable: Executable) -> list[int]:
@@ -118,32 +118,42 @@ class CentralModel:
 
     # Values, while nothing runs -----------------------------------------------------------------
 
-    def _view(self, ref: Ref, region: Region, slot: int = 0) -> Array:
-        base = self._memory.bases[region] + slot * self._stride
-        return self.device.view(base + ref.offset, ref.shape, ref.dtype.as_numpy_dtype)
+    @property
+    def names(self) -> list[str]:
+        """The variables that are averaged."""
+        return [name for name, ref in self.layout.refs().items() if ref.region is Region.WEIGHTS]
 
     def weights(self, slot: int) -> dict[str, Array]:
-        """z by variable name, as views of a slot."""
-        return self._by_name(Region.CENTRAL, slot)
+        """z by variable name, copied from a slot."""
+        return {name: self._read(name, Region.CENTRAL, slot) for name in self.names}
 
     def velocity(self) -> dict[str, Array]:
-        """u by variable name, as views."""
-        return self._by_name(Region.SLOTS, 0)
+        """u by variable name, copied."""
+        return {name: self._read(name, Region.SLOTS) for name in self.names}
 
-    def _by_name(self, region: Region, slot: int) -> dict[str, Array]:
-        return {
-            name: self._view(replace(ref, region=region), region, slot)
-            for name, ref in self.layout.refs().items()
-            if ref.region is Region.WEIGHTS
-        }
+    def write_weights(self, slot: int, values: Mapping[str, Array]) -> None:
+        """Sets variables of z in a slot."""
+        for name, value in values.items():
+            self.device.write(self._address(name, Region.CENTRAL, slot), value)
+
+    def write_velocity(self, values: Mapping[str, Array]) -> None:
+        """Sets u of variables."""
+        for name, value in values.items():
+            self.device.write(self._address(name, Region.SLOTS), value)
 
     def fill(self, values: Mapping[str, Array]) -> None:
         """Sets z in all slots, and u = 0."""
         for slot in range(self.slots):
-            for name, view in self.weights(slot).items():
-                np.copyto(view, values[name])
-        for view in self.velocity().values():
-            view[...] = 0
+            self.write_weights(slot, {name: values[name] for name in self.names})
+        for name in self.names:
+            self.device.clear(self._address(name, Region.SLOTS), self.layout.ref(name).nbytes)
+
+    def _address(self, name: str, region: Region, slot: int = 0) -> int:
+        return self._memory.bases[region] + slot * self._stride + self.layout.ref(name).offset
+
+    def _read(self, name: str, region: Region, slot: int = 0) -> Array:
+        ref = self.layout.ref(name)
+        return self.device.read(self._address(name, region, slot), ref.shape, ref.dtype.as_numpy_dtype)
 
     def close(self) -> None:
         """Closes the stream and gives the memory back."""

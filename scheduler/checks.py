@@ -21,7 +21,8 @@ def with_checks(executable: Executable, backend: Backend, segments: Iterable[int
     variable is written.
     """
     chosen = set(segments)
-    gradients = list(_joined(_gradients(executable.segments[1].groups)))
+    gradient, update = executable.segments[:2]
+    gradients = [*_joined(_gradients(update.groups)), *_rows(gradient.groups, update.groups)]
     status = executable.state["status"]
     checks = tuple(
         group(
@@ -51,8 +52,8 @@ def with_checks(executable: Executable, backend: Backend, segments: Iterable[int
 
 
 def _predicated(entry: Group) -> Group:
-    """An optimiser's update waits for the checks, also where there is no loss to guard it."""
-    return replace(entry, predicated=True) if entry.definition.update is not None else entry
+    """What an update segment writes waits for the checks, also where there is no loss to guard it."""
+    return replace(entry, predicated=True) if entry.definition.writes else entry
 
 
 def _gradients(groups: Iterable[Group]) -> Iterator[Ref]:
@@ -65,6 +66,20 @@ def _gradients(groups: Iterable[Group]) -> Iterator[Ref]:
         if ref.dtype.is_floating and ref.region is not Region.CONSTANT:
             found[ref.region, ref.offset] = replace(ref, shape=(math.prod(ref.shape),))
     return iter([found[key] for key in sorted(found)])
+
+
+def _rows(gradient: Iterable[Group], update: Iterable[Group]) -> Iterator[Ref]:
+    """What other writes of weights read that the gradient segment has made: rows of sparse gradients."""
+    made = {(ref.region, ref.offset) for entry in gradient for ref in entry.outputs}
+    for entry in update:
+        written = entry.definition.writes
+        if entry.definition.update is None and any(entry.inputs[i].region is Region.WEIGHTS for i in written):
+            for index, ref in enumerate(entry.inputs):
+                key = (ref.region, ref.offset)
+                if index not in written and ref.dtype.is_floating and key in made:
+                    made.discard(key)  # once
+                    yield replace(ref, shape=(math.prod(ref.shape),))
+        made.difference_update((ref.region, ref.offset) for ref in entry.outputs)
 
 
 def _joined(refs: Iterator[Ref]) -> Iterator[Ref]:

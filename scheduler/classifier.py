@@ -1,14 +1,18 @@
-"""The training step of a classifier."""
+"""The training step of a classifier, and the engine that trains it."""
 
 from __future__ import annotations
 
+from scheduler.config import TrainingConfig
+from scheduler.engine import LearningEngine
+from scheduler.options import Synchronisation
 from scheduler.step import StepProgram
 from tensorbow.data import Dataset
-from tensorbow.graph import GraphKeys, get_collection
-from tensorbow.models import Model
+from tensorbow.devices import get_device
+from tensorbow.graph import Graph, GraphKeys, get_collection, set_random_seed
+from tensorbow.models import Model, get_model
 from tensorbow.ops.control import group, placeholder
-from tensorbow.optimizers import MomentumOptimizer
-from tensorbow.specs import float32, int64
+from tensorbow.optimizers import MomentumOptimizer, Schedule
+from tensorbow.specs import TensorSpec, float32, int64
 
 
 def build_program(
@@ -24,3 +28,40 @@ def build_program(
     optimizer = MomentumOptimizer(rate, momentum, weight_decay=decay, decay_all=decay_all)
     update = group(optimizer.minimize(heads.loss), *get_collection(GraphKeys.UPDATE_OPS), name="step")
     return StepProgram((images, labels), heads.loss, update, {"correct": heads.correct})
+
+
+def build_step(config: TrainingConfig, dataset: Dataset, rate: float) -> tuple[StepProgram, list[TensorSpec]]:
+    """The step of a configuration in a graph of its own, seeded, and the specs of a replica's batch."""
+    graph = Graph()
+    with graph.as_default():
+        set_random_seed(config.seed)
+        program = build_program(
+            get_model(config.model),
+            dataset,
+            config.momentum,
+            rate,
+            config.weight_decay,
+            decay_all=config.decay_all,
+        )
+    shape = (config.batch_size, *dataset.image_shape)
+    return program, [TensorSpec(shape, float32), TensorSpec((config.batch_size,), int64)]
+
+
+def build_engine(
+    config: TrainingConfig, dataset: Dataset, schedule: Schedule, synchronisation: Synchronisation
+) -> LearningEngine:
+    """All replicas of a configuration on its devices; their variables have no values yet.
+
+    Raises ResourceExhaustedError where they do not fit.
+    """
+    program, specs = build_step(config, dataset, schedule(0))
+    return LearningEngine(
+        program,
+        specs,
+        [get_device(name) for name in config.devices],
+        config.replicas_per_device,
+        synchronisation,
+        schedule,
+        launch_ahead=config.launch_ahead,
+        on_nan=config.on_nan,
+    )

@@ -14,7 +14,7 @@ from scheduler.engine import ON_NAN
 from scheduler.options import Synchronisation
 from scheduler.spread import replica_counts
 from tensorbow.data import DATASETS
-from tensorbow.devices import DeviceName, device_kinds
+from tensorbow.devices import DeviceName, device_kinds, gpu_status
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.models import MODELS, get_model
 
@@ -301,6 +301,8 @@ def _device(text: str) -> DeviceName:
         reason = "a run trains on this process's devices"
     elif kind not in device_kinds():
         reason = f"this version has no {kind.upper()} device"
+    elif kind == "gpu" and gpu_status().problem:
+        reason = gpu_status().problem
     elif kind == "null":
         reason = "it records launches and computes nothing"
     elif name.index is None:

@@ -25,11 +25,12 @@ from tensorbow.ops.losses import sparse_softmax_cross_entropy_with_logits
 from tensorbow.ops.nn import softmax
 from tensorbow.ops.reductions import argmax, reduce_mean, reduce_sum
 from tensorbow.runtime import Session
-from tensorbow.specs import float32, int64, uint8
+from tensorbow.specs import TensorSpec, float32, int64, uint8
 from tensorbow.training import SavedModel, load_arrays, save_model
 from tensorbow.training.graph_files import GRAPH
 
 THREADS = 4  # batches worked on side by side, at most
+LARGEST_SCALE = 1e6  # of the mean and the deviation that pictures are normalised by, as of its inverse
 
 
 class Classifier:
@@ -49,10 +50,7 @@ class Classifier:
             self._inputs, self._outputs, self.about = saved.inputs, saved.outputs, saved.about
             try:
                 _check_about(path, self.about)
-                missing = [name for name in _INPUTS if name not in self._inputs]
-                missing += [name for name in _OUTPUTS if name not in self._outputs]
-                if missing:
-                    raise InvalidArgumentError(f"{path} is no classifier: it has no {', '.join(missing)}")
+                _check_signature(path, self._inputs, self._outputs, self.image_shape, self.classes)
             except BaseException:
                 saved.close()
                 raise
@@ -153,8 +151,29 @@ class Classifier:
         self.close()
 
 
-_INPUTS = ("images", "labels")
-_OUTPUTS = ("logits", "probabilities", "loss", "correct")
+def _check_signature(
+    path: Path,
+    inputs: Mapping[str, Tensor],
+    outputs: Mapping[str, Tensor],
+    image_shape: tuple[int, int, int],
+    classes: int,
+) -> None:
+    """Raises InvalidArgumentError for a saved model that is no classifier of such pictures."""
+    expected = {
+        "images": (inputs, TensorSpec((None, *image_shape), uint8)),
+        "labels": (inputs, TensorSpec((None,), int64)),
+        "logits": (outputs, TensorSpec((None, classes), float32)),
+        "probabilities": (outputs, TensorSpec((None, classes), float32)),
+        "loss": (outputs, TensorSpec((), float32)),
+        "correct": (outputs, TensorSpec((), float32)),
+    }
+    missing = [name for name, (tensors, _) in expected.items() if name not in tensors]
+    if missing:
+        raise InvalidArgumentError(f"{path} is no classifier: it has no {', '.join(missing)}")
+    for name, (tensors, spec) in expected.items():
+        found = tensors[name].spec
+        if (found.shape, found.dtype) != (spec.shape, spec.dtype):
+            raise InvalidArgumentError(f"{path} is no classifier: its {name} is {found}, expected {spec}")
 
 
 def _inference_graph(about: Mapping[str, Any]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
@@ -187,12 +206,16 @@ def _check_about(path: Path, about: Mapping[str, Any]) -> None:
         and all(type(extent) is int and 1 <= extent <= 1 << 16 for extent in shape)
         and type(classes) is int
         and 1 <= classes <= 1 << 20
-        and isinstance(mean, (int, float))
-        and isinstance(std, (int, float))
-        and std > 0
+        and _is_scale(mean)
+        and _is_scale(std)
+        and float(std or 0) >= 1 / LARGEST_SCALE
     )
     if not sound:
         raise DataLossError(f"{path} is no trained classifier: it does not say model, classes and pictures")
+
+
+def _is_scale(value: Any) -> bool:
+    return isinstance(value, (int, float)) and abs(value) <= LARGEST_SCALE  # False for NaN
 
 
 def _threads() -> int:

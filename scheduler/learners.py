@@ -13,7 +13,7 @@ from scheduler.averaging import (
     restart_segment,
 )
 from scheduler.central import CentralModel
-from scheduler.collectives import AllReduce, InProcessAllReduce
+from scheduler.collectives import AllReduce, all_reduce_between
 from scheduler.gradient_mean import clear_segment, update_segment, with_gradient_sum
 from scheduler.memory import require_room
 from scheduler.options import Synchronisation
@@ -120,7 +120,7 @@ class Learners(ReplicaValues):
         self.executable = self.replicas[0].executable
         if len(self.central) > 1:
             if self._all_reduce is None:
-                self._all_reduce = InProcessAllReduce(self.devices[0], f"{name} all-reduce")
+                self._all_reduce = all_reduce_between(self.devices, f"{name} all-reduce")
             self._all_reduce.connect([model.vectors() for model in self.central])
 
     def _central_executable(self, device: Device, replicas: int) -> Executable:
@@ -138,9 +138,10 @@ class Learners(ReplicaValues):
         def central_blocks(replicas: int) -> list[int]:
             if not self.exchanges:
                 return []
-            return CentralModel.blocks(self._central_executable(device, replicas))
+            return [*CentralModel.blocks(self._central_executable(device, replicas)), *workspaces]
 
-        blocks = Replica.blocks(executable, self.layout, shared, ring)
+        workspaces = backend_for(device).workspaces(device)
+        blocks = [*Replica.blocks(executable, self.layout, shared, ring), *workspaces]
         require_room(device, count, blocks, central_blocks)
 
     def add_program(self, program: StepProgram, shapes: Sequence[TensorSpec]) -> int:

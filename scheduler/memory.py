@@ -27,25 +27,36 @@ def require_room(
     central_blocks: what z takes beside so many replicas. The dry run goes by the real allocators over
     as much made-up memory as the device has free, so that it rounds and grows as they will.
     """
-    free = _free_nbytes(device)
-    if _fit(free, replicas, replica_blocks, central_blocks(replicas)):
+    fit = count_that_fits(device, replicas, replica_blocks, central_blocks)
+    if fit == replicas:
         return
-    low, high = 0, replicas  # low fits, high does not
+    free = _free_nbytes(device)
+    each = format_nbytes(sum(replica_blocks))
+    beside = sum(central_blocks(replicas))
+    remedy = f"ask for at most {fit}, or for" if fit else "ask for"
+    raise ResourceExhaustedError(
+        f"{replicas} replicas do not fit on {device.name.short}: {fit} fit in the {format_nbytes(free)} that "
+        f"are free of {format_nbytes(device.memory.limit_nbytes)}; each takes {each}"
+        f"{f', z and corrections {format_nbytes(beside)} beside them' if beside else ''}; "
+        f"{remedy} smaller batches"
+    )
+
+
+def count_that_fits(
+    device: Device, most: int, replica_blocks: Blocks, central_blocks: Callable[[int], Blocks]
+) -> int:
+    """How many replicas, up to `most`, a device has room for, by the same dry run as `require_room`."""
+    free = _free_nbytes(device)
+    if _fit(free, most, replica_blocks, central_blocks(most)):
+        return most
+    low, high = 0, most  # low fits, high does not
     while high - low > 1:
         middle = (low + high) // 2
         if _fit(free, middle, replica_blocks, central_blocks(middle)):
             low = middle
         else:
             high = middle
-    each = format_nbytes(sum(replica_blocks))
-    beside = sum(central_blocks(replicas))
-    remedy = f"ask for at most {low}, or for" if low else "ask for"
-    raise ResourceExhaustedError(
-        f"{replicas} replicas do not fit on {device.name.short}: {low} fit in the {format_nbytes(free)} that "
-        f"are free of {format_nbytes(device.memory.limit_nbytes)}; each takes {each}"
-        f"{f', z and corrections {format_nbytes(beside)} beside them' if beside else ''}; "
-        f"{remedy} smaller batches"
-    )
+    return low
 
 
 def planned_nbytes(blocks: Blocks) -> int:

@@ -11,7 +11,7 @@ from tensorbow.compiler import Binding, VariableLayout
 from tensorbow.compiler.bind import OWN as BINDING_REGIONS
 from tensorbow.devices import Access, Device, Event
 from tensorbow.errors import InvalidArgumentError, TensorBowError
-from tensorbow.kernels import Executable, Region
+from tensorbow.kernels import Executable, Region, backend_for
 from tensorbow.runtime import Container
 from tensorbow.specs import Array, render_dims
 
@@ -41,6 +41,7 @@ class Replica:
         self.executable = executable
         owner = f"{name} replica {index}"
         blocks = self.blocks(executable, layout, tuple(shared), ring)
+        blocks += backend_for(device).workspaces(device)
         self.group = device.stream_group(owner, planned_nbytes=planned_nbytes(blocks))
         try:
             self.container = Container(self.group, f"{owner} variables")
@@ -75,8 +76,8 @@ class Replica:
         owner = f"{self._owner} step {len(self._bound)}"
         binding = Binding(executable, self.group, shared, ring=self._ring, owner=owner)
         for key in ("replica", "alpha"):
-            if key in binding.state and key in self.binding.state:
-                binding.write({}, {key: self.binding.state[key]})
+            if key in executable.state and key in self.binding.scalars:
+                binding.write({}, {key: self.binding.scalars[key]})
         self._bound.append(_BoundStep(executable, binding, self.index))
 
     def executable_of(self, number: int) -> Executable:

@@ -14,6 +14,7 @@ from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import Graph, Operation, Tensor
 from tensorbow.kernels import Backend, Executable
 from tensorbow.ops.control import Placeholder
+from tensorbow.ops.state import VariableReference
 from tensorbow.runtime import Session
 from tensorbow.specs import Array, TensorSpec, compatible
 from tensorbow.variables import global_variables, local_variables, variables_initializer
@@ -66,6 +67,11 @@ class StepProgram:
                 raise InvalidArgumentError(f"{element.name} is not of the graph of {self.update.name}")
         operations = [*(tensor.op for tensor in self.fetches), self.update, *self.others]
         for op in prune(operations, self.inputs):
+            if op.definition is VariableReference and op.attrs["container"]:
+                raise InvalidArgumentError(
+                    f"variable {op.name} is in container '{op.attrs['container']}', but each replica has "
+                    f"variables of its own; make it outside of tb.container (made at {op.source})"
+                )
             if op.definition is Placeholder and op.outputs[0] not in self.inputs:
                 raise InvalidArgumentError(
                     f"the step reads the placeholder {op.name}, which is not among its inputs "

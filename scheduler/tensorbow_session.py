@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
 from scheduler.engine import LearningEngine
+from scheduler.growing import grown, new_variables
 from scheduler.options import Synchronisation
 from scheduler.spread import replica_counts
 from scheduler.step import StepProgram
 from scheduler.stepping import Stepper
 from scheduler.task_result import TaskResult
+from tensorbow.compiler import VariableLayout
 from tensorbow.compiler.prune import prune
 from tensorbow.devices import Device
 from tensorbow.errors import InternalError, InvalidArgumentError
-from tensorbow.graph import Graph, Operation, Tensor
+from tensorbow.graph import Graph, GraphKeys, Operation, Tensor
+from tensorbow.kernels import Executable
 from tensorbow.ops.control import Placeholder
 from tensorbow.ops.state import VariableReference
 from tensorbow.runtime import Session
@@ -43,12 +46,14 @@ class TensorBowSession(Session):
 
     In such a run, feeds whose leading dimension is unknown in the graph are a global batch and are split
     over the replicas; all others are copied. Fetched values whose leading dimension is unknown come back
-    concatenated, all others averaged (integers rounded down, bools replica 0's). All other runs see the
-    central average model z, with feeds unsplit; what they write goes to z and to every replica. Where
-    programs differ from single-device ones is the batch: `replicas` times as large.
+    concatenated, all others averaged (integers rounded down, bools replica 0's); a fetched variable is z's
+    after the run, and an optimiser's own replica 0's. All other runs see the central average model z, with
+    feeds unsplit; what they write goes to z and to every replica. Where programs differ from single-device
+    ones is the batch: `replicas` times as large.
 
-    One run at a time. Variables have to be made before the first run that learns. What updates a trainable
-    variable by other means than an optimiser's update is not seen as learning.
+    One run at a time. For variables made after the first run that learns, the replicas are made anew beside
+    the old ones, which for a moment takes twice their memory. What updates a trainable variable by other
+    means than an optimiser's update is not seen as learning.
     """
 
     def __init__(
@@ -77,6 +82,7 @@ class TensorBowSession(Session):
         self._engine: LearningEngine | None = None  # made by the first run that learns
         self._stepper: Stepper | None = None
         self._steps: dict[Any, _LearningStep] = {}
+        self._programs: list[tuple[StepProgram, list[TensorSpec]]] = []  # the engine's, by number
         self._learning: dict[Any, Operation | None] = {}  # by fetches and feeds: an update, if there is one
         self._z_is_newer = False  # than what the base's container holds
         self._turn = threading.RLock()  # owns all of these
@@ -109,7 +115,7 @@ class TensorBowSession(Session):
             operations = prune(
                 [e if isinstance(e, Operation) else e.op for e in elements if e not in feeds], feeds
             )
-            self._learning[key] = next((op for op in operations if _is_update(op)), None)
+            self._learning[key] = _update_in(operations, self.graph)
         return self._learning[key]
 
     # Learning ---------------------------------------------------------------------------------
@@ -124,9 +130,16 @@ class TensorBowSession(Session):
         stepper.select(step.number)
         self._z_is_newer = True
         results = stepper.step(inputs)
-        tensors = [element for element in elements if isinstance(element, Tensor)]
-        joined = iter([_joined(tensor, place, results) for place, tensor in enumerate(tensors)])
-        return [next(joined) if isinstance(element, Tensor) else None for element in elements]
+        computed = _computed(elements, feeds)
+        joined = iter([_joined(tensor, place, results) for place, tensor in enumerate(computed)])
+        values: list[Any] = []
+        for element in elements:
+            if _is_variable(element, feeds):
+                self._bring_z()
+                values.append(self._parts.of(element.op.name).read(element.op.name)[()])
+            else:
+                values.append(next(joined) if isinstance(element, Tensor) else None)
+        return values
 
     def _split(self, feeds: Mapping[Tensor, Array], split: Sequence[bool]) -> list[tuple[Array, ...]]:
         count = self.num_replicas
@@ -143,19 +156,16 @@ class TensorBowSession(Session):
         self, elements: Elements, feeds: Mapping[Tensor, Array], update: Operation
     ) -> _LearningStep:
         key = (tuple(elements), tuple((tensor, value.shape) for tensor, value in feeds.items()))
-        step = self._steps.get(key)
-        if step is not None:
+        if (step := self._steps.get(key)) is not None:
             return step
-        split = tuple(_leads_with_batch(tensor) for tensor in feeds)
+        split = tuple(_leads_with_batch(tensor, value) for tensor, value in feeds.items())
         shapes = [self._replica_spec(t, v, s) for (t, v), s in zip(feeds.items(), split, strict=True)]
         program = self._program(elements, list(feeds), update)
         if self._engine is None:
             number, executable = 0, self._start(program, shapes)
         else:
-            if self._stepper is not None:
-                self._stepper.settle()
-            number = self._engine.add_program(program, shapes)
-            executable = self._engine.executable_of(number)
+            number, executable = self._add(program, shapes)
+        self._programs.append((program, shapes))
         step = self._steps[key] = _LearningStep(number, executable.reads_first, split)
         return step
 
@@ -170,7 +180,7 @@ class TensorBowSession(Session):
         return TensorSpec((value.shape[0] // self.num_replicas, *value.shape[1:]), tensor.dtype)
 
     def _program(self, elements: Elements, fed: list[Tensor], update: Operation) -> StepProgram:
-        tensors = [element for element in elements if isinstance(element, Tensor)]
+        tensors = _computed(elements, fed)
         operations = [element for element in elements if isinstance(element, Operation)]
         for op in prune([*operations, *(tensor.op for tensor in tensors)], fed):
             if op.definition is Placeholder and op.outputs[0] not in fed:
@@ -181,7 +191,30 @@ class TensorBowSession(Session):
         metrics = {f"{place} {tensor.name}": tensor for place, tensor in enumerate(tensors)}
         return StepProgram(tuple(fed), None, first, metrics, tuple(others))
 
-    def _start(self, program: StepProgram, shapes: list[TensorSpec]) -> Any:
+    def _add(self, program: StepProgram, shapes: list[TensorSpec]) -> tuple[int, Executable]:
+        """Gives the replicas a further step, and room for the variables that are new."""
+        engine, stepper = self._engine, self._stepper
+        if engine is None or stepper is None:
+            raise InternalError("a further step was compiled without replicas")
+        stepper.settle()
+        if not new_variables(engine, self.graph):
+            number = engine.add_program(program, shapes)
+            return number, engine.executable_of(number)
+        self._bring_z()
+        if self._graph_version != self.graph.version:
+            self._follow_graph()
+        names = [op.name for op in VariableLayout.of_graph(self.graph).variables]
+        ready = {name for name in names if name in self._parts.of(name).initialized}
+        values = {name: self._parts.of(name).read(name) for name in names}
+        larger = grown(stepper, [*self._programs, (program, shapes)], values)
+        for replica in larger.engine.learners.replicas:
+            replica.container.initialized.intersection_update(ready)
+        self._engine, self._stepper = larger.engine, larger
+        stepper.close()
+        engine.close()
+        return len(self._programs), larger.engine.executable_of(len(self._programs))
+
+    def _start(self, program: StepProgram, shapes: list[TensorSpec]) -> Executable:
         """Makes the replicas, with the values that this session's variables have."""
         if self._graph_version != self.graph.version:
             self._follow_graph()
@@ -239,12 +272,12 @@ class TensorBowSession(Session):
             self._spread(values)
 
     def replica_values(self, replica: int) -> dict[str, Array]:
-        """All variables of one replica by name, as the last run left them.
+        """All variables of one replica by name; before the first run that learns they are this session's.
 
-        Before the first run that learns they are this session's. Raises InvalidArgumentError for a replica
-        that is not there.
+        Raises InvalidArgumentError for a replica that is not there, FailedPreconditionError after `close`.
         """
         with self._turn:
+            self._require_open()
             if not 0 <= replica < self.num_replicas:
                 raise InvalidArgumentError(f"there is no replica {replica} of {self.num_replicas}")
             if self._engine is None or self._stepper is None:
@@ -266,17 +299,37 @@ class TensorBowSession(Session):
                 super().close()
 
 
-def _is_update(op: Operation) -> bool:
-    update = op.definition.update
-    if update is None:
-        return False
-    variable = op.inputs[update[0]].op
-    return variable.definition is VariableReference and variable.attrs["role"] == "weights"
+def _update_in(operations: Sequence[Operation], graph: Graph) -> Operation | None:
+    """An optimiser's update of a trainable variable; None where there is none.
+
+    One by rows is an ordinary write: it is an optimiser's when the operation that `minimize` gave is there.
+    """
+    dense = (op for op in operations if op.definition.update is not None)
+    found = next((op for op in dense if _writes_weights(op)), None)
+    if found is None and any(_writes_weights(op) for op in operations):
+        train_ops = set(graph.get_collection(GraphKeys.TRAIN_OP))
+        found = next((op for op in operations if op in train_ops), None)
+    return found
 
 
-def _leads_with_batch(tensor: Tensor) -> bool:
+def _writes_weights(op: Operation) -> bool:
+    written = (op.inputs[place].op for place in op.definition.writes)
+    return any(v.definition is VariableReference and v.attrs["role"] == "weights" for v in written)
+
+
+def _is_variable(element: Tensor | Operation, fed: Collection[Tensor]) -> TypeGuard[Tensor]:
+    return element not in fed and isinstance(element, Tensor) and element.op.definition is VariableReference
+
+
+def _computed(elements: Elements, fed: Collection[Tensor]) -> list[Tensor]:
+    """The fetched tensors that the replicas compute: all but variables."""
+    return [e for e in elements if isinstance(e, Tensor) and not _is_variable(e, fed)]
+
+
+def _leads_with_batch(tensor: Tensor, value: Array) -> bool:
+    """Whether the graph does not know the leading dimension of a value, which is no scalar."""
     dims = tensor.spec.shape
-    return bool(dims) and dims is not None and dims[0] is None
+    return value.ndim > 0 and (dims is None or dims[0] is None)
 
 
 def _joined(tensor: Tensor, place: int, results: Sequence[TaskResult]) -> Any:
@@ -285,7 +338,7 @@ def _joined(tensor: Tensor, place: int, results: Sequence[TaskResult]) -> Any:
     kind = tensor.dtype.as_numpy_dtype
     if len(values) == 1:
         return values[0].astype(kind)[()]
-    if _leads_with_batch(tensor) and values[0].ndim:
+    if _leads_with_batch(tensor, values[0]):
         return np.concatenate(values)
     if values[0].dtype.kind == "b":
         return values[0][()]

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from typing import Any
 
 from scheduler.batches import DatasetBatches
-from scheduler.classifier import build_program
+from scheduler.classifier import build_engine
 from scheduler.config import TrainingConfig
 from scheduler.engine import LearningEngine
 from scheduler.evaluation import Evaluation, Evaluator
@@ -20,10 +20,9 @@ from scheduler.task_result import TaskResult
 from tensorbow.data import load
 from tensorbow.devices import get_device
 from tensorbow.errors import DataLossError, InvalidArgumentError, NumericsError
-from tensorbow.graph import Graph, set_random_seed
 from tensorbow.models import get_model
 from tensorbow.optimizers import Constant, PiecewiseConstant, Schedule
-from tensorbow.specs import Array, TensorSpec, float32, int64
+from tensorbow.specs import Array
 from tensorbow.training import Checkpoint, TrainingProgress
 
 
@@ -57,28 +56,11 @@ class Trainer:
             self._train_set, config.batch_size, config.replicas, config.seed, depth=config.launch_ahead + 1
         )
         self.schedule = self._make_schedule()
-        graph = Graph()
-        with graph.as_default():
-            set_random_seed(config.seed)
-            program = build_program(
-                self.model,
-                self._train_set,
-                config.momentum,
-                self.schedule(0),
-                config.weight_decay,
-                decay_all=config.decay_all,
-            )
-        shape = (config.batch_size, *self._train_set.image_shape)
-        specs = [TensorSpec(shape, float32), TensorSpec((config.batch_size,), int64)]
-        self._engine = LearningEngine(
-            program,
-            specs,
-            devices,
-            config.replicas_per_device,
-            config.synchronisation_for(self._batches.rounds_per_epoch),
+        self._engine = build_engine(
+            config,
+            self._train_set,
             self.schedule,
-            launch_ahead=config.launch_ahead,
-            on_nan=config.on_nan,
+            config.synchronisation_for(self._batches.rounds_per_epoch),
         )
         self._evaluator = Evaluator(self.model, self._test_set, devices[0], threads=config.replicas)
         self.engine.initialize()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 import numpy as np
 
@@ -11,6 +12,7 @@ from scheduler.options import Synchronisation
 from scheduler.replica import Replica
 from tensorbow.compiler import VariableLayout
 from tensorbow.errors import InvalidArgumentError
+from tensorbow.kernels import Ref
 from tensorbow.specs import Array
 
 
@@ -44,15 +46,15 @@ class ReplicaValues:
         for replica in self.replicas:
             replica.container.load(values)
             for name in slots - values.keys():
-                replica.container.view(name)[...] = operations[name].attrs["slot_value"]
+                replica.container.write(name, operations[name].attrs["slot_value"])
             replica.container.initialized.update(slots)
             if replica.index:
                 for name, op in operations.items():
                     if op.attrs["combine"] == "sum":
-                        replica.container.view(name)[...] = 0
+                        replica.container.write(name, 0)
         first = self.replicas[0].container
         for model in self.central:
-            model.fill({name: first.view(name) for name in model.weights(0)})
+            model.fill({name: first.read(name) for name in model.names})
 
     def assign(self, values: Mapping[str, Array]) -> None:
         """Sets some variables in every replica and in z. One that is summed goes to replica 0, others get 0.
@@ -64,12 +66,10 @@ class ReplicaValues:
             replica.container.load(values)
             for name in values:
                 if replica.index and combined[name] == "sum":
-                    replica.container.view(name)[...] = 0
+                    replica.container.write(name, 0)
         for model in self.central:
             for slot in range(self.slots):
-                for name, view in model.weights(slot).items():
-                    if name in values:
-                        view[...] = values[name]
+                model.write_weights(slot, {name: values[name] for name in model.names if name in values})
 
     def central_values(self, round: int) -> dict[str, Array]:
         """The central model at the end of round `round` - 1: weights and other variables, copied.
@@ -84,8 +84,7 @@ class ReplicaValues:
                 values[op.name] = self._combined(op.name, op.attrs["combine"])
         if self.averages and (self.gang_from is None or round <= self.gang_from):
             slot = (round // self.options.tau - 1) % self.slots
-            for name, view in self.central[0].weights(slot).items():
-                values[name] = view.copy()
+            values.update(self.central[0].weights(slot))
         return values
 
     def _combined(self, name: str, how: str) -> Array:
@@ -111,10 +110,10 @@ class ReplicaValues:
                 arrays[f"replica{replica.index}/{name}"] = value
         if self.averages:
             for slot in range(self.slots):
-                for name, view in self.central[0].weights(slot).items():
-                    arrays[f"central{slot}/{name}"] = view.copy()
-            for name, view in self.central[0].velocity().items():
-                arrays[f"velocity/{name}"] = view.copy()
+                for name, value in self.central[0].weights(slot).items():
+                    arrays[f"central{slot}/{name}"] = value
+            for name, value in self.central[0].velocity().items():
+                arrays[f"velocity/{name}"] = value
         return arrays
 
     def load_state_arrays(self, arrays: Mapping[str, Array]) -> None:
@@ -129,31 +128,39 @@ class ReplicaValues:
                 f"the checkpoint does not fit this model and these replicas: missing {_some(missing)}; "
                 f"unexpected {_some(unknown)}; resume with the options it was written with"
             )
-        for name, views in targets.items():
-            have, want = arrays[name], views[0]
-            if have.shape != want.shape or have.dtype != want.dtype:
+        for name, (ref, _) in targets.items():
+            have, dtype = arrays[name], ref.dtype.as_numpy_dtype
+            if have.shape != ref.shape or have.dtype != dtype:
                 raise InvalidArgumentError(
                     f"the checkpoint does not fit: {name} is {have.dtype}{list(have.shape)}, "
-                    f"expected {want.dtype}{list(want.shape)}"
+                    f"expected {dtype}{list(ref.shape)}"
                 )
-        for name, views in targets.items():
-            for view in views:
-                view[...] = arrays[name]
+        for name, (_, write) in targets.items():
+            write(arrays[name])
         for replica in self.replicas:
             replica.container.initialized.update(self.layout.refs())
 
-    def _targets(self) -> dict[str, list[Array]]:
-        targets: dict[str, list[Array]] = {}
+    def _targets(self) -> dict[str, tuple[Ref, Callable[[Array], None]]]:
+        """By name in a checkpoint: what its value looks like, and what sets it."""
+        refs = self.layout.refs()
+        targets: dict[str, tuple[Ref, Callable[[Array], None]]] = {}
         for replica in self.replicas:
-            for name in self.layout.refs():
-                targets[f"replica{replica.index}/{name}"] = [replica.container.view(name)]
-        for model in self.central:
-            for slot in range(self.slots):
-                for name, view in model.weights(slot).items():
-                    targets.setdefault(f"central{slot}/{name}", []).append(view)
-            for name, view in model.velocity().items():
-                targets.setdefault(f"velocity/{name}", []).append(view)
+            for name, ref in refs.items():
+                targets[f"replica{replica.index}/{name}"] = ref, partial(replica.container.write, name)
+        if self.averages:
+            for name in self.central[0].names:
+                for slot in range(self.slots):
+                    targets[f"central{slot}/{name}"] = refs[name], partial(self._write_central, name, slot)
+                targets[f"velocity/{name}"] = refs[name], partial(self._write_velocity, name)
         return targets
+
+    def _write_central(self, name: str, slot: int, value: Array) -> None:
+        for model in self.central:
+            model.write_weights(slot, {name: value})
+
+    def _write_velocity(self, name: str, value: Array) -> None:
+        for model in self.central:
+            model.write_velocity({name: value})
 
 
 def _some(names: Sequence[str]) -> str:

@@ -21,7 +21,15 @@ from tensorbow.optimizers import (
     piecewise_constant,
     warm_up,
 )
-from tensorbow.runtime import MonitoredSession, SessionRunContext, SessionRunHook, StopAtStepHook
+from tensorbow.runtime import (
+    MonitoredSession,
+    SessionRunContext,
+    SessionRunHook,
+    StopAtStepHook,
+    create_global_step,
+    get_global_step,
+    get_or_create_global_step,
+)
 
 if TYPE_CHECKING:
     from tensorbow.training import (
@@ -78,7 +86,10 @@ __all__ = [
     "WarmUp",
     "best_checkpoint",
     "cosine_decay",
+    "create_global_step",
     "exponential_decay",
+    "get_global_step",
+    "get_or_create_global_step",
     "latest_checkpoint",
     "list_variables",
     "piecewise_constant",

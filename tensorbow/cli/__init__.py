@@ -1,4 +1,4 @@
-"""The command line: `tensorbow train`, `tensorbow devices`, `tensorbow explain`."""
+"""The command line: `tensorbow train`, `tensorbow tune`, `tensorbow explain` and more."""
 
 from tensorbow.cli.program import main
 

@@ -9,6 +9,7 @@ from tensorbow.cli.devices import devices
 from tensorbow.cli.explain import explain
 from tensorbow.cli.infer import evaluate, export, predict
 from tensorbow.cli.train import train
+from tensorbow.cli.tune import tune
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -17,7 +18,7 @@ def app() -> None:
     """Trains several small-batch replicas of a model on every device and averages them."""
 
 
-COMMANDS = (train, predict, evaluate, export, devices, explain)
+COMMANDS = (train, tune, predict, evaluate, export, devices, explain)
 
 for command in COMMANDS:
     app.add_command(command)

@@ -8,16 +8,20 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from tensorbow.devices import available_devices
+from tensorbow.cli.program import say
+from tensorbow.devices import available_devices, gpu_status
 
 
 @click.command()
 @click.option("--json", "as_json", is_flag=True, show_default="off", help="Print one JSON array, no table.")
 def devices(as_json: bool) -> None:
-    """List the devices of this machine."""
+    """List the devices of this machine, and say what is missing for GPUs."""
     rows = available_devices()
+    problem = gpu_status().problem
     if as_json:
         print(json.dumps(rows))
+        if problem:
+            say(problem)
         return
     table = Table(box=None, padding=(0, 2, 0, 0))
     for column in ("name", "kind", "memory", "description"):
@@ -26,4 +30,7 @@ def devices(as_json: bool) -> None:
         limit = row["memory_limit_nbytes"]
         memory = "unlimited" if limit is None else f"{limit / 2**30:.1f} GiB"
         table.add_row(row["name"], row["kind"], memory, row["description"])
-    Console().print(table)
+    console = Console()
+    console.print(table)
+    if problem:
+        console.print(problem, highlight=False, markup=False, emoji=False, soft_wrap=True)

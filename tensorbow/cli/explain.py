@@ -9,19 +9,15 @@ import click
 
 from allocators import format_nbytes
 from scheduler import SYNCS, TrainingConfig, build_program
-from scheduler.averaging import central_executable
-from scheduler.central import CentralModel
-from scheduler.gradient_mean import with_gradient_sum
 from scheduler.memory import planned_nbytes
-from scheduler.replica import Replica
+from scheduler.plans import DevicePlans
 from scheduler.spread import replica_counts
 from tensorbow.cli.options import checked
 from tensorbow.cli.train import Choice
-from tensorbow.compiler import VariableLayout
 from tensorbow.data import DATASETS, make_synthetic
 from tensorbow.devices import Device, get_device
 from tensorbow.graph import Graph
-from tensorbow.kernels import Executable, Region, backend_for
+from tensorbow.kernels import Executable
 from tensorbow.models import MODELS, get_model
 from tensorbow.runtime import Explanation
 from tensorbow.specs import TensorSpec, float32, int64
@@ -93,28 +89,20 @@ def _compiled(config: TrainingConfig, device: Device) -> Plans:
     """The plans of one device, with what the dry run of the memory guard counts."""
     height, width, channels = PICTURES.get(config.dataset, (28, 28, 1))
     data, _ = make_synthetic(10, 10, height=height, width=width, channels=channels)
-    options, backend = config.synchronisation, backend_for(device)
-    averages, aggregates = options.averages(config.replicas), options.aggregates(config.replicas)
-    slots = config.staleness + 1 if averages else 0
     replicas = replica_counts(config.replicas_per_device, len(config.devices))[0]
     graph = Graph()
     with graph.as_default():
         program = build_program(get_model(config.model), data, config.momentum, 0.01, config.weight_decay)
-    layout = VariableLayout.of_graph(graph)
     batch = config.batch_size
     shapes = [TensorSpec((batch, *data.image_shape), float32), TensorSpec((batch,), int64)]
-    step = program.compile(shapes, layout, backend, slots, aggregates=aggregates)
-    central: Executable | None = None
-    shared: tuple[Region, ...] = ()
-    if averages or aggregates:
-        shared = (Region.CENTRAL, Region.CORRECTIONS)
-        central = central_executable(layout, backend, replicas, slots)
-    if central is not None and aggregates:
-        shared = (*shared, Region.GRADIENTS)
-        central = with_gradient_sum(central, layout, backend, replicas, config.replicas)
-    blocks = Replica.blocks(step, layout, shared, config.launch_ahead + 1)
-    central_blocks = [] if central is None else CentralModel.blocks(central)
-    return Plans(replicas, step, central, planned_nbytes(blocks), planned_nbytes(central_blocks))
+    plans = DevicePlans(program, shapes, device, config.synchronisation, config.replicas, config.launch_ahead)
+    return Plans(
+        replicas,
+        plans.step,
+        plans.central(replicas, config.replicas),
+        planned_nbytes(plans.replica_blocks),
+        planned_nbytes(plans.central_blocks(replicas, config.replicas)),
+    )
 
 
 def _summary(config: TrainingConfig, plans: Plans) -> str:

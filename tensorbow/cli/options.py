@@ -34,11 +34,7 @@ def resolve_options(given: Mapping[str, Any], config: Path | None) -> TrainingCo
     checkpoint raises.
     """
     from_file = {} if config is None else read_config(config)
-    options = {**from_file, **given}
-    _require_model(given, from_file, options, config)
-    if isinstance(options.get("learning_rate_drops"), str):
-        with _naming(given, from_file, config):
-            options["learning_rate_drops"] = parse_drops(options["learning_rate_drops"])
+    options = _joined(given, from_file, config)
     place = {name: options[name] for name in ("model", "dataset", *_OF_ONE_RUN) if name in options}
     with _naming(given, from_file, config):
         where = TrainingConfig.from_dict(place)
@@ -52,6 +48,16 @@ def resolve_options(given: Mapping[str, Any], config: Path | None) -> TrainingCo
     saved = {name: v for name, v in checkpoint.metadata["config"].items() if name not in _OF_ONE_RUN}
     with _naming(given, from_file, config, f"with the options saved in {checkpoint.path}: "):
         return TrainingConfig.from_dict({**saved, **options, "output": output})
+
+
+def _joined(given: Mapping[str, Any], from_file: Mapping[str, Any], config: Path | None) -> dict[str, Any]:
+    """The options of the file and of the command line, which wins."""
+    options = {**from_file, **given}
+    _require_model(given, from_file, options, config)
+    if isinstance(options.get("learning_rate_drops"), str):
+        with _naming(given, from_file, config):
+            options["learning_rate_drops"] = parse_drops(options["learning_rate_drops"])
+    return options
 
 
 def _require_model(
@@ -81,10 +87,15 @@ def _naming(
         raise OptionValueError(f"{otherwise}{as_typed(str(error))}") from error
 
 
-def checked(given: Mapping[str, Any]) -> TrainingConfig:
-    """The configuration of these options of a command line. Raises OptionValueError."""
-    with _naming(given, {}, None):
-        return TrainingConfig.from_dict(given)
+def checked(given: Mapping[str, Any], config: Path | None = None) -> TrainingConfig:
+    """The configuration of these options of a command line, which win over those of a file.
+
+    Raises OptionValueError, and InvalidArgumentError for a file that cannot be read.
+    """
+    from_file = {} if config is None else read_config(config)
+    options = _joined(given, from_file, config)
+    with _naming(given, from_file, config):
+        return TrainingConfig.from_dict(options)
 
 
 def as_typed(text: str) -> str:

@@ -10,8 +10,8 @@ import numpy as np
 from allocators import Allocation, OutOfMemory
 from tensorbow.devices import StreamGroup
 from tensorbow.errors import InternalError, ResourceExhaustedError
-from tensorbow.kernels.plan import BoundPlan, Executable, Region, backend_for
-from tensorbow.specs import Array, uint8
+from tensorbow.kernels.backends import backend_for
+from tensorbow.kernels.plan import BoundPlan, Executable, Region
 
 OWN = (Region.GRADIENTS, Region.SLAB, Region.INPUT, Region.STATE, Region.CONSTANT)
 
@@ -75,28 +75,22 @@ class Binding:
             bases = {**self.memory.bases, **shared}
             device = group.device
             if executable.constants:
-                blob = np.frombuffer(executable.constants, np.uint8)
-                device.view(bases[Region.CONSTANT], blob.shape, uint8.as_numpy_dtype)[...] = blob
+                device.write(bases[Region.CONSTANT], np.frombuffer(executable.constants, np.uint8))
             self.bases: dict[Region, int] = bases
-            self.plan: BoundPlan = backend_for(device).bind(executable, bases, device, ring)
-            plan = self.plan
-            self.inputs: dict[str, Array] = {k: plan.array(ref) for k, ref in executable.inputs.items()}
-            self.state: dict[str, Array] = {k: plan.array(ref) for k, ref in executable.state.items()}
-            for array in self.state.values():
-                array[...] = 0
-            for key, default in executable.scalars.items():
-                self.state[key][...] = default
+            device.clear(bases[Region.STATE], executable.region_nbytes.get(Region.STATE, 0))
+            self.plan: BoundPlan = backend_for(device).bind(executable, bases, group, ring)
+            self.scalars: dict[str, Any] = {}  # the step scalars as last written, defaults included
+            self.write({}, executable.scalars)
         except BaseException:
             self.memory.free()
             raise
 
     def write(self, inputs: Mapping[str, Any], state: Mapping[str, Any]) -> None:
         """Copies feeds and step scalars into place; called on the stream, before the launch."""
-        for name, value in inputs.items():
-            np.copyto(self.inputs[name], value)
-        for key, value in state.items():
-            self.state[key][...] = value
+        self.plan.write(inputs, state)
+        self.scalars.update(state)
 
     def close(self) -> None:
         """Gives the memory back; idempotent."""
+        self.plan.close()
         self.memory.free()

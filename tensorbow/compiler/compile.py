@@ -12,7 +12,7 @@ from tensorbow.compiler.plan_memory import MemoryPlan, check_no_overlap, plan_me
 from tensorbow.compiler.protect import protect
 from tensorbow.compiler.prune import drop_unused, prune
 from tensorbow.errors import InvalidArgumentError
-from tensorbow.graph import Operation, Tensor
+from tensorbow.graph import Operation, Tensor, blame
 from tensorbow.kernels.plan import Backend, Executable, Group, Ref, Region, Segment
 from tensorbow.kernels.program import Program, Unit, storage_of
 from tensorbow.specs import TensorSpec
@@ -122,9 +122,14 @@ def _group(unit: Unit, plan: MemoryPlan, guarded: bool) -> Group:
     definition = head.definition
     inputs = tuple(plan.places[v] for v in unit.inputs)
     outputs = tuple(plan.places[v] for v in unit.outputs)
-    state = tuple(
-        (key, plan.state[f"counter:{head.name}" if key == "counter" else key]) for key in definition.state
-    )
+    scalars = [f"counter:{head.name}" if key == "counter" else key for key in definition.state]
+    unknown = [key for key in scalars if key not in plan.state]
+    if unknown:
+        error = InvalidArgumentError(
+            f"it reads {', '.join(unknown)}, which only a scheduler of replicas sets; fetch another op"
+        )
+        raise InvalidArgumentError(blame(definition.name, head.name, error, head.source))
+    state = tuple((key, plan.state[scalar]) for key, scalar in zip(definition.state, scalars, strict=True))
     scratch = plan.scratch[unit]
     written = tuple(inputs[i] for i in definition.writes)
     status = tuple(ref for key, ref in state if key == "status")
@@ -146,5 +151,5 @@ def _group(unit: Unit, plan: MemoryPlan, guarded: bool) -> Group:
         writes=tuple(dict.fromkeys((*outputs, *written, *scratch, *status))),
         source=head.source,
         predicated=predicated,
-        note=head.note,
+        note=unit.note,
     )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.kernels.plan import Backend, Region
-from tensorbow.kernels.program import Node, Program, Unit, Value, storage_of
+from tensorbow.kernels.program import Node, Program, Unit, Value, record_readers, storage_of
 from tensorbow.ops.control import CheckFinite
 
 GRADIENT, UPDATE, STEP = "gradient", "update", "step"
@@ -46,6 +46,7 @@ def group(program: Program, backend: Backend, *, cut: bool, guard: Value | None)
             node.note = "put off until the loss has been checked"
         head = [*(node for node in head if node not in late), check]
         tail = [*late, *tail]
+    record_readers([*head, *tail], program.fetches)
     parts = [(GRADIENT, head), (UPDATE, tail)] if cut else [(STEP, [*head, *tail])]
     return [SegmentDraft(name, backend.fuse(part)) for name, part in parts]
 

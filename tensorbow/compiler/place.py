@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from tensorbow.devices import Device, DeviceName, available_devices, get_device
 from tensorbow.errors import InvalidArgumentError, NotFoundError
 from tensorbow.graph import OpDef, Operation
-from tensorbow.kernels.plan import backend_for
+from tensorbow.kernels.backends import backend_for
 from tensorbow.ops.state import VariableReference
 
 

@@ -26,8 +26,9 @@ from tensorbow.compiler.prune import drop_unused
 from tensorbow.devices import Device
 from tensorbow.errors import UnimplementedError
 from tensorbow.graph import Operation, Tensor
-from tensorbow.kernels.plan import Backend, Executable, backend_for
-from tensorbow.kernels.program import Node, Unit
+from tensorbow.kernels.backends import backend_for
+from tensorbow.kernels.plan import Backend, Executable
+from tensorbow.kernels.program import Node, Unit, record_readers
 from tensorbow.ops.state import VariableReference
 from tensorbow.specs import TensorSpec
 
@@ -105,9 +106,10 @@ def _compile_part(part: Part, device: Device, layout: VariableLayout) -> Executa
     backend = backend_for(device)
     program = protect(part.program, backend.kernel_kind)
     program.check_invariants()
+    segments = segments_with_copies(part)
+    record_readers([node for nodes in segments for node in nodes], program.fetches)
     drafts = [
-        SegmentDraft(f"{number}", _fuse(nodes, backend, device))
-        for number, nodes in enumerate(segments_with_copies(part))
+        SegmentDraft(f"{number}", _fuse(nodes, backend, device)) for number, nodes in enumerate(segments)
     ]
     units = [unit for draft in drafts for unit in draft.units]
     keys = ["status", "replica", *random_counters(units).values()]

@@ -8,6 +8,7 @@ import warnings
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -112,6 +113,19 @@ def _from_files(files: Sequence[Path], image_shape: Extents, resize: bool) -> Pi
     return pictures
 
 
+def _bytes_of(file: Path, image: Any, mode: str) -> Pictures:
+    """Pixels of 8 bits; those of 16 are scaled, for Pillow would cut them off at 255."""
+    if image.mode[:1] == "I":
+        wide = np.asarray(image).astype(np.int64)
+        if wide.size and (wide.min() < 0 or wide.max() > 0xFFFF):
+            raise InvalidArgumentError(f"{shown(file)} has pixels of more than 16 bits; give 8 or 16")
+        grey = ((wide + 128) // 257).astype(np.uint8)
+        return grey if mode == "L" else np.repeat(grey[..., None], 3, axis=2)
+    if image.mode == "F":
+        raise InvalidArgumentError(f"{shown(file)} has pixels of floating point; give 8 or 16 bits")
+    return np.asarray(image.convert(mode), np.uint8)
+
+
 def _decoded(file: Path, image_shape: Extents, resize: bool) -> Pictures:
     try:
         from PIL import Image
@@ -126,7 +140,8 @@ def _decoded(file: Path, image_shape: Extents, resize: bool) -> Pictures:
         )
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("error")  # for example of a picture with more pixels than is sane
+            warnings.simplefilter("ignore")  # of odd but sound files
+            warnings.simplefilter("error", Image.DecompressionBombWarning)
             with Image.open(file) as image:
                 if image.width * image.height > MAXIMUM_PIXELS:
                     raise InvalidArgumentError(
@@ -137,7 +152,7 @@ def _decoded(file: Path, image_shape: Extents, resize: bool) -> Pictures:
                         f"{shown(file)} has {image.width}x{image.height} pixels, the model takes "
                         f"{width}x{height}; add --resize"
                     )
-                pixels = np.asarray(image.convert("L" if channels == 1 else "RGB"), np.uint8)
+                pixels = _bytes_of(file, image, "L" if channels == 1 else "RGB")
     except TensorBowError:
         raise
     except Exception as error:  # Pillow's decoders raise many kinds for a file that is damaged

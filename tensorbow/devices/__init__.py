@@ -1,4 +1,4 @@
-"""Devices under one protocol: streams, events, stream groups, memory; the `cpu` and the `null` kind.
+"""Devices under one protocol: streams, events, stream groups, memory; the `cpu`, `gpu` and `null` kinds.
 
 Nothing above this package knows which kind it runs on. `find_races` holds what a null device was told
 against the order that streams and events give.
@@ -6,6 +6,8 @@ against the order that streams and events give.
 
 from tensorbow.devices.cpu import CpuDevice
 from tensorbow.devices.device import Device, DeviceDescription, StreamGroup
+from tensorbow.devices.gpu import GpuDevice
+from tensorbow.devices.gpu_discovery import GpuStatus, configure_gpus, gpu_status
 from tensorbow.devices.launch_log import LaunchLog, LaunchRecord
 from tensorbow.devices.names import DeviceName
 from tensorbow.devices.null import NullDevice
@@ -29,6 +31,8 @@ __all__ = [
     "DeviceKind",
     "DeviceName",
     "Event",
+    "GpuDevice",
+    "GpuStatus",
     "LaunchLog",
     "LaunchRecord",
     "NullDevice",
@@ -38,8 +42,10 @@ __all__ = [
     "StreamGroup",
     "available_devices",
     "close_devices",
+    "configure_gpus",
     "device_kinds",
     "find_races",
     "get_device",
+    "gpu_status",
     "register_device_kind",
 ]

@@ -56,7 +56,7 @@ class CpuDevice(Device):
     def _make_stream(self, name: str) -> CpuStream:
         return CpuStream(self, name, delay=self._delay)
 
-    def _make_group_streams(self, name: str) -> tuple[Stream, Stream, Stream]:
+    def _make_group_streams(self, name: str, priority: int) -> tuple[Stream, Stream, Stream]:
         stream = self._make_stream(name)
         return stream, stream, stream
 

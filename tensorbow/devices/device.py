@@ -5,8 +5,10 @@ from __future__ import annotations
 import threading
 import weakref
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Any, TypedDict
 
+import numpy as np
 import numpy.typing as npt
 
 from allocators import GRANULE_NBYTES, Allocation, BestFitAllocator, OutOfMemory, Partition, PartitionedMemory
@@ -54,6 +56,11 @@ class StreamGroup:
         self.device_to_host = device_to_host
         self.allocator = allocator
         self.partition = partition
+        self._at_close: list[Callable[[], None]] = []
+
+    def at_close(self, release: Callable[[], None]) -> None:
+        """Has `release()` called when the group closes: its streams have ended, its memory is still there."""
+        self._at_close.append(release)
 
     @property
     def streams(self) -> tuple[Stream, ...]:
@@ -81,6 +88,8 @@ class StreamGroup:
             stream.begin_close(drain=drain)
         for stream in self.streams:
             stream.close(drain=drain)
+        while self._at_close:
+            self._at_close.pop()()
         self.allocator.close(discard=True)
         self.partition.close()
         self.device._forget_group(self)
@@ -126,12 +135,14 @@ class Device(ABC):
         *,
         guaranteed_nbytes: int = 0,
         planned_nbytes: int = 0,
+        priority: int = 0,
     ) -> StreamGroup:
         """A new group with a memory partition of its own, of at most `limit_nbytes` (None: the device's).
 
         `guaranteed_nbytes` of it are set aside at once. `planned_nbytes` is what the group is known to need,
         each block rounded up to 256 bytes: so much is guaranteed, and taken as one region that is split to
-        the last granule, where growth by doubling would hold up to twice as much.
+        the last granule, where growth by doubling would hold up to twice as much. `priority` is that of the
+        group's streams, where the device has priorities: a lower number goes first.
 
         Raises AlreadyExistsError while a group of that name is open, InvalidArgumentError for limits beyond
         the device's, FailedPreconditionError if closed.
@@ -162,7 +173,8 @@ class Device(ABC):
                     )
                 else:
                     allocator = BestFitAllocator(partition, name=label)
-                group = StreamGroup(name, self, *self._make_group_streams(name), allocator, partition)
+                streams = self._make_group_streams(name, priority)
+                group = StreamGroup(name, self, *streams, allocator, partition)
             except BaseException:
                 partition.close()
                 raise
@@ -175,7 +187,7 @@ class Device(ABC):
         """A new stream; called with the device's lock held."""
 
     @abstractmethod
-    def _make_group_streams(self, name: str) -> tuple[Stream, Stream, Stream]:
+    def _make_group_streams(self, name: str, priority: int) -> tuple[Stream, Stream, Stream]:
         """New streams of a group: compute, host to device, device to host."""
 
     @abstractmethod
@@ -191,6 +203,32 @@ class Device(ABC):
         Raises InvalidArgumentError where the array would leave the allocated memory, UnimplementedError
         on a device whose memory the host cannot address.
         """
+
+    def read(self, address: int, shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+        """A copy of device memory, for while nothing runs that writes it. Blocks until it is there.
+
+        Raises InvalidArgumentError where the array would leave the allocated memory.
+        """
+        copy: npt.NDArray[Any] = self.view(address, shape, dtype).copy()
+        return copy
+
+    def write(self, address: int, value: npt.NDArray[Any]) -> None:
+        """Copies an array to device memory that nothing running touches; it is there on return.
+
+        Raises InvalidArgumentError where the array would leave the allocated memory.
+        """
+        self.view(address, value.shape, value.dtype)[...] = value
+
+    def clear(self, address: int, nbytes: int) -> None:
+        """Sets bytes of device memory that nothing running touches to zero."""
+        self.view(address, (nbytes,), np.uint8)[...] = 0
+
+    def host_array(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+        """A new array in host memory that this device's copies can reach, of any content.
+
+        Raises ResourceExhaustedError.
+        """
+        return np.empty(shape, dtype)
 
     @abstractmethod
     def describe(self) -> DeviceDescription:

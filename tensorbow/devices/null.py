@@ -52,7 +52,7 @@ class NullDevice(Device):
     def _make_stream(self, name: str) -> NullStream:
         return NullStream(self, name, self.log, hold=self.hold)
 
-    def _make_group_streams(self, name: str) -> tuple[Stream, Stream, Stream]:
+    def _make_group_streams(self, name: str, priority: int) -> tuple[Stream, Stream, Stream]:
         copies = ("host_to_device", "device_to_host")
         host_to_device, device_to_host = (self._make_stream(f"{name} {copy}") for copy in copies)
         return self._make_stream(name), host_to_device, device_to_host

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from tensorbow.devices.cpu import CpuDevice, describe_cpu
 from tensorbow.devices.device import Device, DeviceDescription
+from tensorbow.devices.gpu_discovery import count_gpus, describe_gpu, open_gpu
 from tensorbow.devices.names import DeviceName
 from tensorbow.devices.null import NullDevice, describe_null
 from tensorbow.errors import AlreadyExistsError, InvalidArgumentError, NotFoundError
@@ -82,7 +83,7 @@ def check_scope_device(name: str) -> None:
     A kind in the form `/mine` or `mine:0` may be registered later.
     """
     parsed = DeviceName.parse(name)
-    known = dict.fromkeys((*device_kinds(), "gpu"))
+    known = dict.fromkeys(device_kinds())
     bare = "/" not in name and ":" not in name
     if bare and parsed.kind is not None and parsed.kind.lower() not in known:
         raise InvalidArgumentError(
@@ -151,4 +152,5 @@ def close_devices(*, drain: bool = True) -> None:
 
 
 register_device_kind("cpu", CpuDevice, count=lambda: 1, describe=describe_cpu)
+register_device_kind("gpu", open_gpu, count=count_gpus, describe=describe_gpu)
 register_device_kind("null", NullDevice, count=lambda: 0, describe=describe_null)

@@ -85,15 +85,22 @@ class Graph(Scopes):
     def add_operations(self, operations: Sequence[Operation]) -> None:
         """Adds operations made elsewhere for this graph, in their order: all or none.
 
-        Device scopes apply to them where they do not say more. Raises InvalidArgumentError when a name is
-        taken, FailedPreconditionError when the graph is finalized.
+        Device scopes apply to them where they do not say more. Control dependencies apply to those that read
+        none of the others: they all run after them. Raises InvalidArgumentError when a name is taken,
+        FailedPreconditionError when the graph is finalized.
         """
         with self._lock:
             self._check_growable(f"add {len(operations)} operations")
             for op in operations:
                 if op.name in self._by_name:
                     raise InvalidArgumentError(f"the graph has an operation '{op.name}' already")
+            after: set[Operation] = set()  # those that run after the control dependencies
             for op in operations:
+                if not _stands_for_a_value(op):
+                    if not any(tensor.op in after for tensor in op.inputs):
+                        controls = (*op.control_inputs, *self._control_inputs(op.inputs))
+                        op.control_inputs = tuple(dict.fromkeys(controls))
+                    after.add(op)
                 op.id = len(self._operations)
                 outer = self._device_for(op)
                 if op.colocation:
@@ -156,7 +163,7 @@ class Graph(Scopes):
     def get_tensor_by_name(self, name: str) -> Tensor:
         """The tensor `"op:index"`. Raises NotFoundError."""
         op_name, colon, index = name.rpartition(":")
-        if not colon or not index.isdigit():
+        if not colon or not index.isascii() or not index.isdigit() or len(index) > 9:
             raise InvalidArgumentError(
                 f"'{name}' is no tensor name: expected 'operation:index', as in 'add:0'"
             )
@@ -214,6 +221,11 @@ class Graph(Scopes):
     def to_dot(self, title: str = "graph") -> str:
         """The graph as GraphViz DOT text."""
         return render_dot(self.get_operations(), title)
+
+
+def _stands_for_a_value(op: Operation) -> bool:
+    """Whether it computes nothing: a constant, a placeholder, a variable's storage."""
+    return not op.inputs and bool(op.outputs) and not op.definition.kernels
 
 
 _process_default = Graph()

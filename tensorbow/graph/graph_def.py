@@ -11,7 +11,9 @@ The text is the same for the same graph. Nodes stand in the order of the program
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+import math
+import re
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -24,6 +26,8 @@ from tensorbow.specs import TensorSpec
 FORMAT, VERSION = "tensorbow-graph", 1
 MAXIMUM_NODES = 1 << 18  # 262,144: more are refused, before memory is taken for them
 MAXIMUM_CHARACTERS = 1 << 28  # of the text: 268,435,456
+MAXIMUM_VALUES = 1 << 24  # numbers, texts, lists and objects of the text: 16,777,216, at most about 1 GiB
+LONGEST_REASON = 300  # characters of what went wrong, in a message
 LONGEST_LINE = 1000  # characters of a user's line
 
 
@@ -51,15 +55,18 @@ class GraphDef:
     def to_json(self) -> str:
         """The graph as JSON text; equal graphs give equal texts.
 
-        Raises InvalidArgumentError for an attribute that cannot be written, or more than
-        `MAXIMUM_NODES` nodes.
+        Raises InvalidArgumentError for an attribute or collection that cannot be written, a node that is
+        none, or more than `MAXIMUM_NODES` nodes.
         """
-        _require_size(len(self.node), "the graph")
+        self.check()
         sources: dict[str, int] = {}
         lines = [_compact(_node_entry(node, sources)) for node in self.node]
         head = f'{{"format": {_compact(FORMAT)}, "version": {VERSION},'
         nodes = ",\n".join(lines)
-        collection = _compact({name: self.collection[name] for name in sorted(self.collection)})
+        try:
+            collection = _compact({name: self.collection[name] for name in sorted(self.collection)})
+        except (TypeError, ValueError, RecursionError) as error:
+            raise InvalidArgumentError(f"GraphDef: a collection is no JSON: {_reason(error)}") from None
         return f'{head}\n"node": [\n{nodes}\n],\n"collection": {collection},\n"source": {_lines(sources)}}}\n'
 
     @classmethod
@@ -67,7 +74,7 @@ class GraphDef:
         """The graph of a text that `to_json` wrote. Whether it can be built is seen when it is imported.
 
         Raises InvalidArgumentError, naming the node, for text that is none, or more than
-        `MAXIMUM_CHARACTERS` of it, or `MAXIMUM_NODES` nodes.
+        `MAXIMUM_CHARACTERS` of it, `MAXIMUM_VALUES` values, or `MAXIMUM_NODES` nodes.
         """
         content = _parse(text)
         sources = content.get("source", [])
@@ -78,19 +85,41 @@ class GraphDef:
             raise InvalidArgumentError("GraphDef: node must be a list")
         _require_size(len(entries), "GraphDef")
         collection = content.get("collection", {})
-        if not isinstance(collection, dict) or not all(isinstance(v, list) for v in collection.values()):
-            raise InvalidArgumentError("GraphDef: collection must be an object of lists")
+        _require_lists(collection)
         nodes = [_node_of(place, entry, sources) for place, entry in enumerate(entries)]
         return cls(nodes, collection)
+
+    def check(self) -> None:
+        """Raises InvalidArgumentError for nodes, or fields of them, that are of another type than said."""
+        if not isinstance(self.node, (list, tuple)):
+            raise InvalidArgumentError(f"GraphDef: node must be a list, got {type(self.node).__name__}")
+        _require_size(len(self.node), "GraphDef")
+        _require_lists(self.collection)
+        for place, node in enumerate(self.node):
+            if not isinstance(node, NodeDef):
+                raise InvalidArgumentError(
+                    f"GraphDef: node {place} must be a NodeDef, got {type(node).__name__}"
+                )
+            wrong = [key for key, sound in _FIELDS.items() if not sound(getattr(node, key))]
+            if wrong:
+                raise InvalidArgumentError(
+                    f"GraphDef: node {place} {node.name!r:.80}: {wrong[0]} must not be "
+                    f"{getattr(node, wrong[0])!r:.80}"
+                )
 
     def extract(self, names: Iterable[str]) -> GraphDef:
         """The part of the graph that these operations (or tensors) need, without collections.
 
-        Raises NotFoundError for a name that is not there.
+        Raises NotFoundError for a name that is not there, InvalidArgumentError for what is no name.
         """
+        self.check()
         by_name = {node.name: node for node in self.node}
         wanted: set[str] = set()
-        pending = [operation_name(name) for name in names]
+        pending = []
+        for name in names:
+            if not isinstance(name, str):
+                raise InvalidArgumentError(f"GraphDef: expected names, got {type(name).__name__}")
+            pending.append(operation_name(name))
         while pending:
             name = pending.pop()
             if name in wanted:
@@ -138,16 +167,48 @@ def graph_def_of(operations: Sequence[Operation], collections: dict[str, list[An
 
 
 def operation_name(item: str) -> str:
-    """`op` of `"op"`, `"op:0"` and `"^op"`."""
+    """`op` of `"op"`, `"op:0"` and `"^op"`. An index has at most nine digits."""
     if item.startswith("^"):
         return item[1:]
     head, colon, index = item.rpartition(":")
-    return head if colon and index.isdecimal() else item
+    return head if colon and len(index) < 10 and index.isascii() and index.isdecimal() else item
 
 
 def _require_size(count: int, what: str) -> None:
     if count > MAXIMUM_NODES:
         raise InvalidArgumentError(f"{what} has {count:,} nodes; at most {MAXIMUM_NODES:,} are supported")
+
+
+def _require_lists(collection: Any) -> None:
+    sound = isinstance(collection, dict) and all(
+        isinstance(name, str) and isinstance(items, list) for name, items in collection.items()
+    )
+    if not sound:
+        raise InvalidArgumentError("GraphDef: collection must be an object of lists")
+
+
+def _is_texts(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(item, str) for item in value)
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+_FIELDS: dict[str, Callable[[Any], bool]] = {
+    "name": lambda value: isinstance(value, str) and bool(value),
+    "op": _is_text,
+    "input": _is_texts,
+    "attr": lambda value: isinstance(value, dict) and all(isinstance(key, str) for key in value),
+    "output": lambda value: isinstance(value, list) and all(isinstance(v, TensorSpec) for v in value),
+    "device": _is_text,
+    "colocation": _is_texts,
+    "source": _is_text,
+}
+
+
+def _reason(error: BaseException) -> str:
+    return " ".join(str(error).split())[:LONGEST_REASON] or type(error).__name__
 
 
 # Writing ------------------------------------------------------------------------------------------
@@ -204,13 +265,12 @@ def _parse(text: str | bytes) -> dict[str, Any]:
     try:
         if isinstance(text, bytes):
             text = text.decode("utf-8")
-        _require_size(text.count('"op":'), "GraphDef")  # cheap, before every node takes its memory
-        content = json.loads(text, object_pairs_hook=_distinct, parse_constant=_refuse)
+        _require_room(text)
+        content = json.loads(text, object_pairs_hook=_distinct, parse_constant=_refuse, parse_float=_finite)
     except TensorBowError:
         raise
     except (ValueError, RecursionError, MemoryError) as error:
-        reason = " ".join(str(error).split())[:200] or type(error).__name__
-        raise InvalidArgumentError(f"GraphDef: the text is truncated or no JSON: {reason}") from None
+        raise InvalidArgumentError(f"GraphDef: the text is truncated or no JSON: {_reason(error)}") from None
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise InvalidArgumentError(f'GraphDef: expected a JSON object with "format": "{FORMAT}"')
     if content.get("version") != VERSION:
@@ -227,12 +287,26 @@ def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
+def _require_room(text: str) -> None:
+    """Raises InvalidArgumentError for more than there may be, before it takes memory."""
+    _require_size(sum(1 for _ in _OP.finditer(text)), "GraphDef")
+    values = text.count(",") + text.count("[") + text.count("{")
+    if values > MAXIMUM_VALUES:
+        raise InvalidArgumentError(
+            f"GraphDef: a text of up to {values:,} values; at most {MAXIMUM_VALUES:,} are supported"
+        )
+
+
+_OP = re.compile(r'"op"\s*:')
+
+
+def _finite(digits: str) -> float:
+    value = float(digits)
+    return value if math.isfinite(value) else _refuse(digits[:40])
+
+
 def _refuse(constant: str) -> float:
     raise InvalidArgumentError(f"GraphDef: {constant} where a number is expected")
-
-
-def _is_texts(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(item, str) for item in value)
 
 
 def _node_of(place: int, entry: Any, sources: list[str]) -> NodeDef:
@@ -262,10 +336,10 @@ def _node_of(place: int, entry: Any, sources: list[str]) -> NodeDef:
         try:
             decoded[key] = decode_attribute(value)
         except InvalidArgumentError as error:
-            raise InvalidArgumentError(f"{where}: attribute {key[:40]!r}: {error}") from None
+            raise InvalidArgumentError(f"{where}: attribute {key[:40]!r}: {_reason(error)}") from None
     try:
         specs = [decode_attribute({"spec": item}) for item in outputs]
     except InvalidArgumentError as error:
-        raise InvalidArgumentError(f"{where}: output: {error}") from None
+        raise InvalidArgumentError(f"{where}: output: {_reason(error)}") from None
     line = "" if source is None else sources[source][:LONGEST_LINE]
     return NodeDef(entry["name"], entry["op"], list(inputs), decoded, specs, device, list(colocation), line)

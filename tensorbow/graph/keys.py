@@ -16,6 +16,8 @@ class GraphKeys:
     METRIC_VARIABLES = "metric_variables"
     UPDATE_OPS = "update_ops"  # to be run with each training step: moving averages
     LOSSES = LOSSES
+    GLOBAL_STEP = "global_step"  # the variable that counts training steps
+    TRAIN_OP = "train_op"  # what optimisers' minimize and apply_gradients return
 
 
 def get_collection(key: str) -> list[Any]:

@@ -14,6 +14,8 @@ SHOWN = 8  # nodes of a cycle in a message
 def program_order(graph_def: GraphDef, mapped: Collection[str] = ()) -> list[int]:
     """The places of the nodes: as they stand, but for those that need a later one.
 
+    A node needs its inputs, its control inputs, and those whose device is its own too.
+
     mapped: inputs that are taken from elsewhere. Raises InvalidArgumentError for two nodes of a name, an
     input that is not there, and a cycle, which it names. Time and memory grow with nodes and inputs.
     """
@@ -35,7 +37,15 @@ def program_order(graph_def: GraphDef, mapped: Collection[str] = ()) -> list[int
                     f"there is no node for its input {item[:80]!r}"
                 )
             needed.append(other)
-            sorted_already = sorted_already and other < place
+        for name in node.colocation:
+            other = places.get(name)
+            if other is None:
+                raise InvalidArgumentError(
+                    f"GraphDef: node {place} {node.name[:80]!r} ({node.op[:40]}): "
+                    f"it is to be on the device of {name[:80]!r}, which is no node"
+                )
+            needed.append(other)
+        sorted_already = sorted_already and all(other < place for other in needed)
         needs.append(needed)
     return list(range(len(needs))) if sorted_already else _sorted(graph_def, needs)
 

@@ -1,5 +1,6 @@
 """Backends: what a plan becomes on a kind of device, and the border they share with the compiler."""
 
+from tensorbow.kernels.backends import backend_for, register_backend
 from tensorbow.kernels.null import NullBackend
 from tensorbow.kernels.plan import (
     Backend,
@@ -9,8 +10,6 @@ from tensorbow.kernels.plan import (
     Ref,
     Region,
     Segment,
-    backend_for,
-    register_backend,
 )
 from tensorbow.kernels.reference import ReferenceBackend
 

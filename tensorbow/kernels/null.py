@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
-from tensorbow.devices import Access, Device
-from tensorbow.kernels.plan import BoundPlan, Executable, Ref, Region, register_backend
+from tensorbow.devices import Access, StreamGroup
+from tensorbow.kernels.plan import BoundPlan, Executable, Ref, Region, access_ranges
 from tensorbow.kernels.reference import ReferenceBackend
 from tensorbow.specs import Array
 
@@ -16,7 +17,7 @@ class NullBackend(ReferenceBackend):
     """Plans like the reference backend's, bound to addresses only."""
 
     def bind(
-        self, executable: Executable, bases: Mapping[Region, int], device: Device, ring: int
+        self, executable: Executable, bases: Mapping[Region, int], group: StreamGroup, ring: int
     ) -> BoundPlan:
         """Computes the address ranges of every segment."""
         return NullPlan(executable, bases, ring)
@@ -27,35 +28,31 @@ class NullPlan(BoundPlan):
 
     def __init__(self, executable: Executable, bases: Mapping[Region, int], ring: int):
         self.executable = executable
-        self._bases = dict(bases)
         self._accesses = []
         for segment in executable.segments:
-            reads = self._ranges(ref for group in segment.groups for ref in group.reads)
-            writes = self._ranges(ref for group in segment.groups for ref in group.writes)
+            reads = access_ranges((ref for group in segment.groups for ref in group.reads), bases)
+            writes = access_ranges((ref for group in segment.groups for ref in group.writes), bases)
             if segment.fetches:
-                reads += self._ranges(executable.fetch_sources)
-                writes += [a for slot in range(ring) for a in self._ranges(executable.fetches, slot)]
+                reads += access_ranges(executable.fetch_sources, bases)
+                for slot in range(ring):
+                    writes += access_ranges(executable.fetches, bases, slot * executable.ring_nbytes)
             self._accesses.append((reads, writes))
-
-    def _ranges(self, refs: Iterable[Ref], slot: int = 0) -> list[Access]:
-        shift = slot * self.executable.ring_nbytes
-        unique = dict.fromkeys(refs)
-        return [
-            Access(self._bases[ref.region] + ref.offset + shift, ref.nbytes)
-            for ref in unique
-            if ref.nbytes and ref.region is not Region.CONSTANT
-        ]
 
     def launch(self, segment: int, step: int = 0) -> None:
         """Nothing."""
 
-    def array(self, ref: Ref) -> Array:
-        """Zeros that nobody else sees."""
-        return np.zeros(ref.shape, ref.dtype.as_numpy_dtype)
+    def write(self, inputs: Mapping[str, Array], state: Mapping[str, Any]) -> None:
+        """Nothing."""
+
+    def copy_out(self, ref: Ref, target: Array) -> None:
+        """Nothing."""
+
+    def copy_in(self, name: str, source: Array) -> None:
+        """Nothing."""
 
     def fetch_arrays(self, step: int) -> tuple[Array, ...]:
         """Zeros."""
-        return tuple(self.array(ref) for ref in self.executable.fetches)
+        return tuple(np.zeros(ref.shape, ref.dtype.as_numpy_dtype) for ref in self.executable.fetches)
 
     def accesses(self, segment: int) -> tuple[Sequence[Access], Sequence[Access]]:
         """What the segment would read and write."""
@@ -64,6 +61,3 @@ class NullPlan(BoundPlan):
     def find_nonfinite(self, segment: int) -> str | None:
         """Nothing is computed, so nothing is infinite."""
         return None
-
-
-register_backend("null", NullBackend())

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
+from typing import Any
 
-from tensorbow.devices import Access, Device
-from tensorbow.errors import InternalError
+from tensorbow.devices import Access, Device, StreamGroup
 from tensorbow.graph import Attrs, Kernel, OpDef, UserLine
 from tensorbow.kernels.program import Node, Unit
 from tensorbow.specs import Array, DType
@@ -115,8 +115,19 @@ class BoundPlan(ABC):
         """Runs one segment. `step` chooses the RING slot."""
 
     @abstractmethod
-    def array(self, ref: Ref) -> Array:
-        """A host view of a place (CPU devices)."""
+    def write(self, inputs: Mapping[str, Array], state: Mapping[str, Any]) -> None:
+        """Copies feeds (by tensor name) and step scalars into place, before a launch, on the same stream.
+
+        The arrays may be changed once an event recorded after this call is done.
+        """
+
+    @abstractmethod
+    def copy_out(self, ref: Ref, target: Array) -> None:
+        """Copies a place to an array of the device's `host_array`, after what was launched, on the stream."""
+
+    @abstractmethod
+    def copy_in(self, name: str, source: Array) -> None:
+        """Copies an array of the device's `host_array` to an input, before what is launched next."""
 
     @abstractmethod
     def fetch_arrays(self, step: int) -> tuple[Array, ...]:
@@ -125,6 +136,13 @@ class BoundPlan(ABC):
     @abstractmethod
     def accesses(self, segment: int) -> tuple[Sequence[Access], Sequence[Access]]:
         """What a segment reads and writes, as address ranges, for the race checker."""
+
+    def not_captured(self, segment: int) -> Sequence[str]:
+        """Why parts of a segment cost a launch per op where others cost one in all, for `explain`."""
+        return ()
+
+    def close(self) -> None:  # noqa: B027 - most plans hold nothing
+        """Gives back what the plan holds beside its regions; nothing of it may be running. Idempotent."""
 
     @abstractmethod
     def find_nonfinite(self, segment: int) -> str | None:
@@ -140,24 +158,21 @@ class Backend(ABC):
     def fuse(self, nodes: Sequence[Node]) -> list[Unit]:
         """Which neighbouring nodes become one group, before memory is planned."""
 
+    def workspaces(self, device: Device) -> Sequence[int]:
+        """Bytes of each block that a stream group with plans allocates beside the plans' regions."""
+        return ()
+
     @abstractmethod
     def bind(
-        self, executable: Executable, bases: Mapping[Region, int], device: Device, ring: int
+        self, executable: Executable, bases: Mapping[Region, int], group: StreamGroup, ring: int
     ) -> BoundPlan:
         """Fixes the addresses. `ring` is the number of RING slots."""
 
 
-_backends: dict[str, Backend] = {}
-
-
-def register_backend(kind: str, backend: Backend) -> None:
-    """Makes `backend` the one for devices of a kind."""
-    _backends[kind] = backend
-
-
-def backend_for(device: Device) -> Backend:
-    """The backend of a device's kind. Raises InternalError when the kind has none."""
-    backend = _backends.get(device.kind)
-    if backend is None:
-        raise InternalError(f"no backend is registered for {device.kind} devices")
-    return backend
+def access_ranges(refs: Iterable[Ref], bases: Mapping[Region, int], shift: int = 0) -> list[Access]:
+    """Places as address ranges, each once, for the race checker; constants are never written."""
+    return [
+        Access(bases[ref.region] + ref.offset + shift, ref.nbytes)
+        for ref in dict.fromkeys(refs)
+        if ref.nbytes and ref.region is not Region.CONSTANT
+    ]

@@ -6,6 +6,7 @@ is what flows: fed, constant, a step scalar, a variable's storage, or an output 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from tensorbow.errors import InternalError
@@ -25,6 +26,8 @@ class Value:
     feed: str | None = None  # name of the fed tensor
     variable: Operation | None = None  # the variable whose storage it is
     scalar: Operation | None = None  # the step scalar it is
+    readers: list[Node] = field(default_factory=list)  # of a storage: see `record_readers`
+    is_fetched: bool = False  # a storage that is, itself or through a view
 
     def __repr__(self) -> str:
         return f"<Value {self.name} {self.spec}>"
@@ -63,6 +66,13 @@ class Unit:
     def head(self) -> Node:
         """The node that gives the unit its name, definition and attributes."""
         return self.nodes[-1]
+
+    @property
+    def note(self) -> str:
+        """The notes of its nodes, and which they are where there are several."""
+        fused = ", ".join(f"{node.definition.name} {node.name}" for node in self.nodes[:-1])
+        notes = [node.note for node in self.nodes if node.note]
+        return "; ".join([*notes, *([f"fused with {fused}"] if fused else [])])
 
     @property
     def scratch(self) -> tuple[TensorSpec, ...]:
@@ -105,6 +115,23 @@ def replace_values(program: Program, replacement: dict[Value, Value]) -> None:
         for node in program.nodes:
             node.inputs = [final(v) for v in node.inputs]
         program.fetches = [final(v) for v in program.fetches]
+
+
+def record_readers(nodes: Iterable[Node], fetches: Iterable[Value]) -> None:
+    """Tells every storage which nodes read it, themselves or through views, and whether it is fetched.
+
+    `nodes`: all of the program, whatever segment they are in. What a backend may fuse depends on it.
+    """
+    everything = list(nodes)
+    for node in everything:
+        for value in (*node.inputs, *node.outputs):
+            value.readers, value.is_fetched = [], False
+    for node in everything:
+        if not node.definition.is_view:
+            for root in dict.fromkeys(map(storage_of, node.inputs)):
+                root.readers.append(node)
+    for value in fetches:
+        storage_of(value).is_fetched = True
 
 
 def storage_of(value: Value) -> Value:

@@ -6,14 +6,15 @@ Clarity is its goal. Every other backend is tested against it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
-from tensorbow.devices import Access, Device
+from tensorbow.devices import Access, Device, StreamGroup
 from tensorbow.errors import InvalidArgumentError, ResourceExhaustedError, TensorBowError, UnimplementedError
 from tensorbow.graph import Kernel, KernelCall, blame
 from tensorbow.graph.definition import read_only
-from tensorbow.kernels.plan import Backend, BoundPlan, Executable, Group, Ref, Region, register_backend
+from tensorbow.kernels.plan import Backend, BoundPlan, Executable, Group, Ref, Region
 from tensorbow.kernels.program import Node, Unit
 from tensorbow.ops.definition import kernel_for
 from tensorbow.specs import Array
@@ -42,10 +43,10 @@ class ReferenceBackend(Backend):
             raise UnimplementedError(blame(node.definition.name, node.name, error, node.source)) from None
 
     def bind(
-        self, executable: Executable, bases: Mapping[Region, int], device: Device, ring: int
+        self, executable: Executable, bases: Mapping[Region, int], group: StreamGroup, ring: int
     ) -> BoundPlan:
         """Makes the views and prepares the calls."""
-        return ReferencePlan(executable, bases, device, ring)
+        return ReferencePlan(executable, bases, group.device, ring)
 
 
 class ReferencePlan(BoundPlan):
@@ -63,14 +64,15 @@ class ReferencePlan(BoundPlan):
         with np.errstate(all="ignore"):
             for segment in executable.segments:
                 self._calls.append([self._prepare(group) for group in segment.groups])
-        self._status = self.array(executable.state["status"])
-        self._fetch_sources = [self.array(ref) for ref in executable.fetch_sources]
+        self._inputs = {name: self._array(ref) for name, ref in executable.inputs.items()}
+        self._state = {key: self._array(ref) for key, ref in executable.state.items()}
+        self._fetch_sources = [self._array(ref) for ref in executable.fetch_sources]
         self._fetched = [
-            tuple(self.array(ref, slot * executable.ring_nbytes) for ref in executable.fetches)
+            tuple(self._array(ref, slot * executable.ring_nbytes) for ref in executable.fetches)
             for slot in range(ring)
         ]
 
-    def array(self, ref: Ref, shift: int = 0) -> Array:
+    def _array(self, ref: Ref, shift: int = 0) -> Array:
         """A view of a place, `shift` bytes on."""
         address = self._bases[ref.region] + ref.offset + shift
         return self._device.view(address, ref.shape, ref.dtype.as_numpy_dtype)
@@ -78,7 +80,7 @@ class ReferencePlan(BoundPlan):
     def _shared_array(self, ref: Ref) -> Array:
         array = self._arrays.get(ref)
         if array is None:
-            array = self._arrays[ref] = self.array(ref)
+            array = self._arrays[ref] = self._array(ref)
         return array
 
     def _read_only(self, ref: Ref) -> Array:
@@ -98,7 +100,16 @@ class ReferencePlan(BoundPlan):
             tuple(self._shared_array(ref) for ref in group.scratch),
             {key: self._shared_array(ref) for key, ref in group.state},
         )
-        step = group.kernel.bind(call)
+        try:
+            step = group.kernel.bind(call)
+        except TensorBowError:
+            raise
+        except MemoryError as error:
+            reason = blame(group.definition.name, group.name, error, group.source)
+            raise ResourceExhaustedError(reason) from error
+        except Exception as error:  # of a rule that met attributes it does not know
+            reason = blame(group.definition.name, group.name, error, group.source)
+            raise InvalidArgumentError(reason) from error
         if not group.predicated:
             return step
         status = self._shared_array(self.executable.state["status"])
@@ -108,6 +119,21 @@ class ReferencePlan(BoundPlan):
                 step()
 
         return guarded
+
+    def write(self, inputs: Mapping[str, Array], state: Mapping[str, Any]) -> None:
+        """Copies feeds and step scalars into place."""
+        for name, value in inputs.items():
+            np.copyto(self._inputs[name], value)
+        for key, number in state.items():
+            self._state[key][...] = number
+
+    def copy_out(self, ref: Ref, target: Array) -> None:
+        """Copies a place to an array."""
+        np.copyto(target, self._shared_array(ref))
+
+    def copy_in(self, name: str, source: Array) -> None:
+        """Copies an array to an input."""
+        np.copyto(self._inputs[name], source)
 
     def launch(self, segment: int, step: int = 0) -> None:
         """Runs a segment's calls, then copies what is fetched to the RING if it is the segment that does.
@@ -153,6 +179,3 @@ class ReferencePlan(BoundPlan):
                     if ref.dtype.is_floating and not np.isfinite(self._shared_array(ref)).all():
                         return f"{group.definition.name} {group.name} (made at {group.source})"
         return None
-
-
-register_backend("cpu", ReferenceBackend())

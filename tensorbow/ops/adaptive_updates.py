@@ -15,17 +15,12 @@ from tensorbow.ops.definition import define_op
 from tensorbow.ops.updates import chunk_spec, chunks, update_spec
 from tensorbow.specs import Array, TensorSpec
 
+Formula = Callable[..., None]  # (two temporaries, variable, *slots, gradient, *scalars): changes in place
+
 
 def _scratch(node: NodeSpec) -> list[TensorSpec]:
     """Two pieces: the decayed gradient or its square, and a step."""
     return [chunk_spec(node)] * 2
-
-
-def _pieces(call: KernelCall, arrays: int) -> list[tuple[Array, ...]]:
-    """(scratch, scratch, *the first `arrays` inputs), piece by piece."""
-    first, second = call.scratch
-    tensors = call.inputs[:arrays]
-    return [(some, second[: some.size], *parts) for some, *parts in chunks(first, *tensors)]
 
 
 def _decayed(decay: float, out: Array, variable: Array, gradient: Array) -> Array:
@@ -36,6 +31,23 @@ def _decayed(decay: float, out: Array, variable: Array, gradient: Array) -> Arra
     return np.add(out, gradient, out=out)
 
 
+def _preparation(formula: Formula, arrays: int) -> Callable[[KernelCall], Callable[[], None]]:
+    """The kernel that applies a formula to the first `arrays` inputs, piece by piece."""
+
+    def prepare(call: KernelCall) -> Callable[[], None]:
+        first, second = call.scratch
+        scalars, decay = call.inputs[arrays:], float(call.attrs["weight_decay"])
+        pieces = list(chunks(first, *call.inputs[:arrays]))
+
+        def step() -> None:
+            for a, w, *slots, gradient in pieces:
+                formula(a, second[: a.size], w, *slots, _decayed(decay, a, w, gradient), *scalars)
+
+        return step
+
+    return prepare
+
+
 def _approach(average: Array, target: Array, weight: Array, step: Array) -> None:
     """average += weight * (target - average)."""
     np.subtract(target, average, out=step)
@@ -43,131 +55,98 @@ def _approach(average: Array, target: Array, weight: Array, step: Array) -> None
     np.add(average, step, out=average)
 
 
-def _prepare_adagrad(call: KernelCall) -> Callable[[], None]:
-    rate = call.inputs[3]
-    decay = float(call.attrs["weight_decay"])
-    pieces = _pieces(call, 3)
-
-    def step() -> None:
-        for a, b, w, total, gradient in pieces:
-            g = _decayed(decay, a, w, gradient)
-            np.multiply(g, g, out=b)
-            np.add(total, b, out=total)
-            np.multiply(g, rate, out=a)
-            np.sqrt(total, out=b)
-            np.divide(a, b, out=a)
-            np.subtract(w, a, out=w)
-
-    return step
+# Formulas: `a` may hold the gradient, and is overwritten once that was read for the last time ---------
 
 
-def _prepare_adadelta(call: KernelCall) -> Callable[[], None]:
-    rate, rho, epsilon = call.inputs[4:]
-    decay = float(call.attrs["weight_decay"])
-    pieces = _pieces(call, 4)
-
-    def step() -> None:
-        fresh = 1 - rho
-        for a, b, w, squares, moves, gradient in pieces:
-            g = _decayed(decay, a, w, gradient)
-            np.multiply(squares, rho, out=squares)
-            np.multiply(g, g, out=b)
-            np.multiply(b, fresh, out=b)
-            np.add(squares, b, out=squares)
-            np.add(squares, epsilon, out=b)  # b = move = sqrt((moves + epsilon) / (squares + epsilon)) * g
-            np.sqrt(b, out=b)
-            np.divide(g, b, out=b)
-            np.add(moves, epsilon, out=a)
-            np.sqrt(a, out=a)
-            np.multiply(b, a, out=b)
-            np.multiply(moves, rho, out=moves)
-            np.multiply(b, b, out=a)
-            np.multiply(a, fresh, out=a)
-            np.add(moves, a, out=moves)
-            np.multiply(b, rate, out=b)
-            np.subtract(w, b, out=w)
-
-    return step
+def _adagrad(a: Array, b: Array, w: Array, total: Array, g: Array, rate: Array) -> None:
+    np.multiply(g, g, out=b)
+    np.add(total, b, out=total)
+    np.multiply(g, rate, out=a)
+    np.sqrt(total, out=b)
+    np.divide(a, b, out=a)
+    np.subtract(w, a, out=w)
 
 
-def _prepare_rms_prop(call: KernelCall) -> Callable[[], None]:
-    rate, rho, momentum, epsilon = call.inputs[4:]
-    decay = float(call.attrs["weight_decay"])
-    pieces = _pieces(call, 4)
-
-    def step() -> None:
-        fresh = 1 - rho
-        for a, b, w, squares, velocity, gradient in pieces:
-            g = _decayed(decay, a, w, gradient)
-            np.multiply(velocity, momentum, out=velocity)
-            np.multiply(g, g, out=b)
-            np.subtract(b, squares, out=b)
-            np.multiply(b, fresh, out=b)
-            np.add(squares, b, out=squares)
-            np.multiply(g, rate, out=a)
-            np.add(squares, epsilon, out=b)
-            np.sqrt(b, out=b)
-            np.divide(a, b, out=a)
-            np.add(velocity, a, out=velocity)
-            np.subtract(w, velocity, out=w)
-
-    return step
+def adadelta(a: Array, b: Array, w: Array, squares: Array, moves: Array, g: Array, *scalars: Array) -> None:
+    """One step; scalars are rate, rho and epsilon."""
+    rate, rho, epsilon = scalars
+    fresh = 1 - rho
+    np.multiply(squares, rho, out=squares)
+    np.multiply(g, g, out=b)
+    np.multiply(b, fresh, out=b)
+    np.add(squares, b, out=squares)
+    np.add(squares, epsilon, out=b)  # b = move = sqrt((moves + epsilon) / (squares + epsilon)) * g
+    np.sqrt(b, out=b)
+    np.divide(g, b, out=b)
+    np.add(moves, epsilon, out=a)
+    np.sqrt(a, out=a)
+    np.multiply(b, a, out=b)
+    np.multiply(moves, rho, out=moves)
+    np.multiply(b, b, out=a)
+    np.multiply(a, fresh, out=a)
+    np.add(moves, a, out=moves)
+    np.multiply(b, rate, out=b)
+    np.subtract(w, b, out=w)
 
 
-def _prepare_centered(call: KernelCall) -> Callable[[], None]:
-    rate, rho, momentum, epsilon = call.inputs[5:]
-    decay = float(call.attrs["weight_decay"])
-    pieces = _pieces(call, 5)
-
-    def step() -> None:
-        fresh = 1 - rho
-        for a, b, w, mean, squares, velocity, gradient in pieces:
-            g = _decayed(decay, a, w, gradient)
-            np.multiply(velocity, momentum, out=velocity)
-            _approach(mean, g, fresh, b)
-            np.multiply(g, g, out=b)
-            np.subtract(b, squares, out=b)
-            np.multiply(b, fresh, out=b)
-            np.add(squares, b, out=squares)
-            np.multiply(g, rate, out=a)
-            np.multiply(mean, mean, out=b)
-            np.subtract(squares, b, out=b)
-            np.add(b, epsilon, out=b)
-            np.sqrt(b, out=b)
-            np.divide(a, b, out=a)
-            np.add(velocity, a, out=velocity)
-            np.subtract(w, velocity, out=w)
-
-    return step
+def rms_prop(
+    a: Array, b: Array, w: Array, squares: Array, velocity: Array, g: Array, *scalars: Array
+) -> None:
+    """One step; scalars are rate, rho, momentum and epsilon."""
+    rate, rho, momentum, epsilon = scalars
+    np.multiply(velocity, momentum, out=velocity)
+    np.multiply(g, g, out=b)
+    np.subtract(b, squares, out=b)
+    np.multiply(b, 1 - rho, out=b)
+    np.add(squares, b, out=squares)
+    np.multiply(g, rate, out=a)
+    np.add(squares, epsilon, out=b)
+    np.sqrt(b, out=b)
+    np.divide(a, b, out=a)
+    np.add(velocity, a, out=velocity)
+    np.subtract(w, velocity, out=w)
 
 
-def _prepare_adam(call: KernelCall) -> Callable[[], None]:
-    beta1_power, beta2_power, rate, beta1, beta2, epsilon = call.inputs[4:]
-    decay = float(call.attrs["weight_decay"])
-    pieces = _pieces(call, 4)
+def centered_rms_prop(
+    a: Array, b: Array, w: Array, mean: Array, squares: Array, velocity: Array, g: Array, *scalars: Array
+) -> None:
+    """One step; scalars are rate, rho, momentum and epsilon."""
+    rate, rho, momentum, epsilon = scalars
+    fresh = 1 - rho
+    np.multiply(velocity, momentum, out=velocity)
+    _approach(mean, g, fresh, b)
+    np.multiply(g, g, out=b)
+    np.subtract(b, squares, out=b)
+    np.multiply(b, fresh, out=b)
+    np.add(squares, b, out=squares)
+    np.multiply(g, rate, out=a)
+    np.multiply(mean, mean, out=b)
+    np.subtract(squares, b, out=b)
+    np.add(b, epsilon, out=b)
+    np.sqrt(b, out=b)
+    np.divide(a, b, out=a)
+    np.add(velocity, a, out=velocity)
+    np.subtract(w, velocity, out=w)
 
-    def step() -> None:
-        corrected = rate * np.sqrt(1 - beta2_power) / (1 - beta1_power)
-        fresh, fresh_squares = 1 - beta1, 1 - beta2
-        for a, b, w, mean, squares, gradient in pieces:
-            g = _decayed(decay, a, w, gradient)
-            _approach(mean, g, fresh, b)
-            np.multiply(g, g, out=a)
-            _approach(squares, a, fresh_squares, b)
-            np.sqrt(squares, out=a)
-            np.add(a, epsilon, out=a)
-            np.multiply(mean, corrected, out=b)
-            np.divide(b, a, out=b)
-            np.subtract(w, b, out=w)
 
-    return step
+def _adam(a: Array, b: Array, w: Array, mean: Array, squares: Array, g: Array, *scalars: Array) -> None:
+    beta1_power, beta2_power, rate, beta1, beta2, epsilon = scalars
+    corrected = rate * np.sqrt(1 - beta2_power) / (1 - beta1_power)
+    _approach(mean, g, 1 - beta1, b)
+    np.multiply(g, g, out=a)
+    _approach(squares, a, 1 - beta2, b)
+    np.sqrt(squares, out=a)
+    np.add(a, epsilon, out=a)
+    np.multiply(mean, corrected, out=b)
+    np.divide(b, a, out=b)
+    np.subtract(w, b, out=w)
 
 
 def _define(
     name: str,
     slots: Sequence[str],
     scalars: Sequence[str],
-    prepare: Callable[[KernelCall], Callable[[], None]],
+    formula: Formula,
     doc: str,
 ) -> OpDef:
     """An op of (variable, slots, gradient, scalars) that writes variable and slots."""
@@ -178,7 +157,7 @@ def _define(
         gradient=NOT_DIFFERENTIABLE,
         inputs=("var", *slots, "gradient", *scalars),
         attrs={"weight_decay": 0.0},
-        kernel=Kernel(prepare=prepare, scratch=_scratch, pointwise=True),
+        kernel=Kernel(prepare=_preparation(formula, arrays), scratch=_scratch, pointwise=True),
         alias=((0, 0),),
         writes=tuple(range(arrays - 1)),
         update=(0, arrays - 1),
@@ -191,14 +170,14 @@ ApplyAdagrad = _define(
     "ApplyAdagrad",
     ("accumulator",),
     ("learning_rate",),
-    _prepare_adagrad,
+    _adagrad,
     "a += g^2; w -= rate * g / sqrt(a)",
 )
 ApplyAdadelta = _define(
     "ApplyAdadelta",
     ("accum", "accum_update"),
     ("learning_rate", "rho", "epsilon"),
-    _prepare_adadelta,
+    adadelta,
     "a = rho a + (1 - rho) g^2; d = g sqrt(u + epsilon) / sqrt(a + epsilon); "
     "u = rho u + (1 - rho) d^2; w -= rate * d",
 )
@@ -206,14 +185,14 @@ ApplyRMSProp = _define(
     "ApplyRMSProp",
     ("rms", "momentum_slot"),
     ("learning_rate", "rho", "momentum", "epsilon"),
-    _prepare_rms_prop,
+    rms_prop,
     "s += (1 - rho) (g^2 - s); v = momentum * v + rate * g / sqrt(s + epsilon); w -= v",
 )
 ApplyCenteredRMSProp = _define(
     "ApplyCenteredRMSProp",
     ("mg", "rms", "momentum_slot"),
     ("learning_rate", "rho", "momentum", "epsilon"),
-    _prepare_centered,
+    centered_rms_prop,
     "m += (1 - rho) (g - m); s += (1 - rho) (g^2 - s); "
     "v = momentum * v + rate * g / sqrt(s - m^2 + epsilon); w -= v",
 )
@@ -221,7 +200,7 @@ ApplyAdam = _define(
     "ApplyAdam",
     ("m", "v"),
     ("beta1_power", "beta2_power", "learning_rate", "beta1", "beta2", "epsilon"),
-    _prepare_adam,
+    _adam,
     "m += (1 - beta1) (g - m); v += (1 - beta2) (g^2 - v); "
     "w -= rate * sqrt(1 - beta2_power) / (1 - beta1_power) * m / (sqrt(v) + epsilon)",
 )

@@ -9,16 +9,19 @@ The reference kernels are in `conv_kernels.py`.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from tensorbow.errors import InvalidArgumentError
-from tensorbow.graph import Attrs, Operation, Tensor
+from tensorbow.graph import Attrs, Operation, Tensor, convert_to_tensor
 from tensorbow.ops import conv_kernels
+from tensorbow.ops.arrays import concat
 from tensorbow.ops.broadcasting import as_shape_vector, shape
 from tensorbow.ops.data_format import channels_back, channels_last, sizes_last, with_channels_last
 from tensorbow.ops.definition import define_op, require_dtype, require_same_dtype
-from tensorbow.ops.elementwise import pair
-from tensorbow.ops.groups import in_groups
+from tensorbow.ops.elementwise import cast, pair
+from tensorbow.ops.groups import count_groups, in_groups
+from tensorbow.ops.slicing import strided_slice
 from tensorbow.ops.windows import (
     check_padding,
     count_windows,
@@ -29,11 +32,17 @@ from tensorbow.specs import FLOATING, Dims, TensorSpec, compatible, int32, int64
 
 __all__ = ["conv2d", "conv2d_backprop_filter", "conv2d_backprop_input", "conv2d_transpose"]
 
-WINDOW_ATTRS = {"strides": (1, 1, 1, 1), "padding": "VALID"}
+WINDOW_ATTRS = {"strides": (1, 1, 1, 1), "padding": "VALID", "dilations": (1, 1, 1, 1)}
 
 
 def conv2d(
-    input: Any, filter: Any, strides: Any, padding: str, data_format: str = "NHWC", name: str | None = None
+    input: Any,
+    filter: Any,
+    strides: Any,
+    padding: str,
+    data_format: str = "NHWC",
+    name: str | None = None,
+    dilations: Any = None,
 ) -> Tensor:
     """Convolution of images [batch, height, width, in] with a filter [height, width, in, out].
 
@@ -42,17 +51,21 @@ def conv2d(
     (height - filter height) // stride + 1 for VALID; float32 or float64. With the data format NCHW,
     images, strides and result have the channels in second place.
 
+    `dilations`, given as strides are, take every so many-th element of the images in a window (Yu and
+    Koltun, 2016): a filter of extent n then reaches over (n - 1) * dilation + 1 elements.
+
     A filter [height, width, in / groups, out] is applied in groups: the first out / groups channels of
     the result are made of the first in / groups channels of the images, and so on.
 
     Raises InvalidArgumentError for channels that do not fit, a filter larger than a VALID image, other
-    strides, paddings or data formats.
+    strides, dilations, paddings or data formats.
     """
-    attrs = _attrs("conv2d", strides, padding, data_format)
+    attrs = _attrs("conv2d", strides, padding, data_format, dilations)
     x, w = pair(input, filter)
 
     def convolve(images: Tensor) -> Tensor:
-        return in_groups("conv2d", lambda x, w, name: Conv2D(x, w, name=name, **attrs), images, w, name)
+        groups = count_groups("conv2d", images.spec, w.spec)
+        return in_groups("conv2d", partial(Conv2D, **attrs), groups, images, w, name)
 
     return with_channels_last("conv2d", convolve, x, data_format)
 
@@ -65,13 +78,14 @@ def conv2d_transpose(
     padding: str = "SAME",
     data_format: str = "NHWC",
     name: str | None = None,
+    dilations: Any = None,
 ) -> Tensor:
     """The transpose of `conv2d` (Zeiler et al., 2010): from [batch, rows, columns, in] to `output_shape`.
 
     The filter is [height, width, out, in]; convolving a tensor of `output_shape` [batch, height, width,
-    out] with it gives the shape of `value`, else InvalidArgumentError is raised.
+    out] with it, these strides and dilations gives the shape of `value`, else InvalidArgumentError is raised.
     """
-    attrs = _attrs("conv2d_transpose", strides, padding, data_format)
+    attrs = _attrs("conv2d_transpose", strides, padding, data_format, dilations)
     x, w = pair(value, filter)
     images, sizes = channels_last("conv2d_transpose", x, data_format), sizes_last(output_shape, data_format)
     return channels_back(Conv2DBackpropInput(sizes, w, images, name=name, **attrs), data_format)
@@ -85,12 +99,30 @@ def conv2d_backprop_input(
     padding: str,
     data_format: str = "NHWC",
     name: str | None = None,
+    dilations: Any = None,
 ) -> Tensor:
     """The gradient of `conv2d` with respect to its images, of the shape `input_sizes` [4].
 
+    A filter for fewer channels than `input_sizes` has is one in groups.
+
     Raises InvalidArgumentError when `out_backprop` is not of the shape that convolution gives.
     """
-    return conv2d_transpose(out_backprop, filter, input_sizes, strides, padding, data_format, name)
+    op = "conv2d_backprop_input"
+    attrs = _attrs(op, strides, padding, data_format, dilations)
+    gradient, w = pair(out_backprop, filter)
+    with gradient.graph.as_default():
+        flow = channels_last(op, gradient, data_format)
+        sizes, known = _known_sizes(op, sizes_last(input_sizes, data_format))
+        groups = count_groups(op, TensorSpec(known, w.dtype), w.spec)
+
+        def backprop(part: Tensor, group: Tensor, name: str | None = None) -> Tensor:
+            own = sizes if groups == 1 else _with_last(sizes, group, 2)
+            result: Tensor = Conv2DBackpropInput(own, group, part, name=name, **attrs)
+            return result
+
+        images = in_groups(op, backprop, groups, flow, w, name)
+        images.set_shape(known)
+        return channels_back(images, data_format)
 
 
 def conv2d_backprop_filter(
@@ -101,21 +133,52 @@ def conv2d_backprop_filter(
     padding: str,
     data_format: str = "NHWC",
     name: str | None = None,
+    dilations: Any = None,
 ) -> Tensor:
     """The gradient of `conv2d` with respect to its filter, of the shape `filter_sizes` [4].
 
+    A filter for fewer channels than `input` has is one in groups.
+
     Raises InvalidArgumentError when `out_backprop` is not of the shape that convolution gives.
     """
-    attrs = _attrs("conv2d_backprop_filter", strides, padding, data_format)
+    op = "conv2d_backprop_filter"
+    attrs = _attrs(op, strides, padding, data_format, dilations)
     both = pair(input, out_backprop)
-    images, gradient = (channels_last("conv2d_backprop_filter", x, data_format) for x in both)
-    result: Tensor = Conv2DBackpropFilter(images, as_shape_vector(filter_sizes), gradient, name=name, **attrs)
-    return result
+    with both[0].graph.as_default():
+        images, gradient = (channels_last(op, x, data_format) for x in both)
+        sizes, known = _known_sizes(op, as_shape_vector(filter_sizes))
+        groups = count_groups(op, images.spec, TensorSpec(known, images.dtype))
+
+        def backprop(part: Tensor, flow: Tensor, name: str | None = None) -> Tensor:
+            own = sizes if groups == 1 else _with_last(sizes, flow, 3)
+            result: Tensor = Conv2DBackpropFilter(part, own, flow, name=name, **attrs)
+            return result
+
+        filters = in_groups(op, backprop, groups, images, gradient, name)
+        filters.set_shape(known)
+        return filters
 
 
-def _attrs(op: str, strides: Any, padding: str, data_format: str) -> dict[str, Any]:
-    moves = spatial_pair(op, strides, "strides", data_format)
-    return {"strides": moves, "padding": check_padding(op, padding)}
+def _known_sizes(op: str, sizes: Any) -> tuple[Tensor, Dims]:
+    """A shape [4] as a tensor, and what is known of it: of a list with tensors in it, the numbers."""
+    tensor = convert_to_tensor(sizes)
+    if isinstance(sizes, list) and len(sizes) == 4:
+        return tensor, tuple(None if hasattr(size, "graph") else int(size) for size in sizes)
+    return tensor, _sizes(op, tensor.spec)
+
+
+def _with_last(sizes: Tensor, other: Tensor, axis: int) -> Tensor:
+    """The first three extents, and then that of an axis of another tensor."""
+    last = strided_slice(cast(shape(other), sizes.dtype), slice(axis, axis + 1))
+    return concat([strided_slice(sizes, slice(3)), last], 0)
+
+
+def _attrs(op: str, strides: Any, padding: str, data_format: str, dilations: Any) -> dict[str, Any]:
+    return {
+        "strides": spatial_pair(op, strides, "strides", data_format),
+        "padding": check_padding(op, padding),
+        "dilations": spatial_pair(op, 1 if dilations is None else dilations, "dilations", data_format),
+    }
 
 
 # Specs --------------------------------------------------------------------------------------------
@@ -132,11 +195,11 @@ def _output_dims(op: str, images: Sequence[int | None], filters: Sequence[int | 
         raise InvalidArgumentError(
             f"{op}: the filter {render_dims(tuple(filters))} has no elements in a window"
         )
-    _, down, across, _ = attrs["strides"]
+    (_, down, across, _), (_, *rates, _), padding = attrs["strides"], attrs["dilations"], attrs["padding"]
     return (
         batch,
-        count_windows(op, height, rows, down, attrs["padding"]),
-        count_windows(op, width, columns, across, attrs["padding"]),
+        count_windows(op, height, rows, down, padding, rates[0]),
+        count_windows(op, width, columns, across, padding, rates[1]),
         outputs,
     )
 

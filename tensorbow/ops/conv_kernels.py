@@ -15,19 +15,13 @@ import numpy as np
 from tensorbow.graph import Attrs, Kernel, KernelCall, NodeSpec
 from tensorbow.ops.layouts import Copy, after, as_matrix, packed
 from tensorbow.ops.unrolling import Unrolling, correlate, scatter
-from tensorbow.ops.windows import make_axis
+from tensorbow.ops.windows import Windows
 from tensorbow.specs import DType, TensorSpec, as_dtype
 
 
 def _unrolling(images: Sequence[int], filters: Sequence[int], attrs: Attrs, dtype: DType) -> Unrolling:
-    _, down, across, _ = attrs["strides"]
-    return Unrolling(
-        images[0],
-        make_axis(images[1], filters[0], down, attrs["padding"]),
-        make_axis(images[2], filters[1], across, attrs["padding"]),
-        images[3],
-        dtype,
-    )
+    windows = Windows.of(images, filters, attrs["strides"], attrs["padding"], attrs["dilations"])
+    return Unrolling(images[0], windows.rows, windows.columns, images[3], dtype)
 
 
 def _conv2d_scratch(node: NodeSpec) -> list[TensorSpec]:

@@ -83,7 +83,10 @@ def cumsum(
 def cumprod(
     x: Any, axis: int = 0, exclusive: bool = False, reverse: bool = False, name: str | None = None
 ) -> Tensor:
-    """The products of the elements up to each one along `axis`, see `cumsum`."""
+    """The products of the elements up to each one along `axis`, see `cumsum`.
+
+    The gradient is NaN where an element is 0, as in TensorFlow.
+    """
     result: Tensor = Cumprod(x, axis=int(axis), exclusive=bool(exclusive), reverse=bool(reverse), name=name)
     return result
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tensorbow.errors import InvalidArgumentError, UnimplementedError
+from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import Attrs, Kernel, KernelCall, NodeSpec, Operation, Tensor
 from tensorbow.ops.broadcasting import INDEX, shape
 from tensorbow.ops.data_format import with_channels_last
@@ -23,7 +23,7 @@ from tensorbow.specs import FLOATING, Array, Dims, TensorSpec, as_dims, compatib
 
 __all__ = ["depthwise_conv2d"]
 
-WINDOW_ATTRS = {"strides": (1, 1, 1, 1), "padding": "VALID"}
+WINDOW_ATTRS = {"strides": (1, 1, 1, 1), "padding": "VALID", "dilations": (1, 1, 1, 1)}
 
 
 def depthwise_conv2d(
@@ -37,18 +37,22 @@ def depthwise_conv2d(
 ) -> Tensor:
     """Convolution of each channel of images [batch, height, width, in] with filters of its own.
 
-    The filter is [height, width, in, multiplier]; `strides` and `padding` are as in `conv2d`. Gives
+    The filter is [height, width, in, multiplier]; `strides` and `padding` are as in `conv2d`. `rate`, an
+    integer or [height, width], takes every `rate`-th element of the images in a window. Gives
     [batch, rows, columns, in * multiplier], float32 or float64.
 
-    Raises InvalidArgumentError for channels that differ and what `conv2d` refuses, UnimplementedError
-    for a rate other than 1.
+    Raises InvalidArgumentError for channels that differ, strides and a rate that both are not 1 (as
+    TensorFlow does), and what `conv2d` refuses.
     """
-    if rate is not None and not np.all(np.asarray(rate) == 1):
-        raise UnimplementedError(f"depthwise_conv2d: rate {rate} is not supported; use 1")
-    attrs = {
+    attrs: dict[str, Any] = {
         "strides": spatial_pair("depthwise_conv2d", strides, "strides", data_format),
         "padding": check_padding("depthwise_conv2d", padding),
+        "dilations": spatial_pair("depthwise_conv2d", 1 if rate is None else rate, "rate", data_format),
     }
+    if max(attrs["strides"]) > 1 and max(attrs["dilations"]) > 1:
+        raise InvalidArgumentError(
+            f"depthwise_conv2d: strides {strides} and rate {rate}; one of the two must be 1"
+        )
     x, w = pair(input, filter)
     return with_channels_last(
         "depthwise_conv2d",
@@ -73,11 +77,11 @@ def _output_dims(op: str, images: Sequence[int | None], filters: Sequence[int | 
             f"{op}: the filter {render_dims(tuple(filters))} has no elements in a window"
         )
     channels = inputs if channels is None else channels
-    _, down, across, _ = attrs["strides"]
+    (_, down, across, _), (_, *rates, _), padding = attrs["strides"], attrs["dilations"], attrs["padding"]
     return (
         batch,
-        count_windows(op, height, rows, down, attrs["padding"]),
-        count_windows(op, width, columns, across, attrs["padding"]),
+        count_windows(op, height, rows, down, padding, rates[0]),
+        count_windows(op, width, columns, across, padding, rates[1]),
         None if channels is None or multiplier is None else channels * multiplier,
     )
 
@@ -155,7 +159,7 @@ def _filter_gradient(op: Operation, gradient: Tensor) -> list[Tensor | None]:
 
 
 def _windows(images: Sequence[int], filters: Sequence[int], attrs: Attrs) -> Windows:
-    return Windows.of(images, filters[:2], attrs["strides"], attrs["padding"])
+    return Windows.of(images, filters, attrs["strides"], attrs["padding"], attrs["dilations"])
 
 
 def _product_scratch(node: NodeSpec) -> list[TensorSpec]:

@@ -1,9 +1,11 @@
 """Einstein's summation over tensors, made of transposes, reshapes and one matrix product per pair.
 
-For a pair, an axis is one of four: *batch* (in both and kept), *free* of the left or of the right (in one and
-kept), *contracted* (in both and summed). Axes in one tensor only and not kept are summed first. The left then
-becomes [batch..., free, contracted], the right [batch..., contracted, free], and their (batched) product has
-the rest. Without contracted axes it is an element-wise product.
+The axes that "..." stands for get labels of their own, which no letter is; a label that one tensor has twice
+becomes one axis, the diagonal. For a pair, an axis then is one of four: *batch* (in both and kept), *free* of
+the left or of the right (in one and kept), *contracted* (in both and summed). Axes in one tensor only and not
+kept are summed first. The left then becomes [batch..., free, contracted], the right
+[batch..., contracted, free], and their (batched) product has the rest. Without contracted axes it is an
+element-wise product. Only axes of "..." broadcast: both products do so over their batch.
 """
 
 from __future__ import annotations
@@ -14,10 +16,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tensorbow.errors import InvalidArgumentError, UnimplementedError
+from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import Tensor, convert_to_tensor, graph_of, name_scope
-from tensorbow.ops.arrays import concat, reshape, transpose
+from tensorbow.ops.arrays import concat, reshape, squeeze, transpose
 from tensorbow.ops.broadcasting import shape
+from tensorbow.ops.diagonals import MatrixDiagPart
 from tensorbow.ops.elementwise import multiply
 from tensorbow.ops.matmul import matmul
 from tensorbow.ops.reductions import reduce_prod, reduce_sum
@@ -26,57 +29,89 @@ from tensorbow.specs import DType
 
 __all__ = ["einsum"]
 
+ELLIPSIS = "..."
+MAXIMUM_AXES = 32  # that "..." stands for
+BROADCAST = "".join(chr(0x2460 + axis) for axis in range(MAXIMUM_AXES))  # their labels, from the last axis on
+
 
 def einsum(equation: str, *inputs: Any, name: str | None = None) -> Tensor:
-    """The sum of products that `equation` speaks of, as in "bij,bjk->bik".
+    """The sum of products that `equation` speaks of, as in "bij,bjk->bik" and as `numpy.einsum` reads it.
 
-    Each letter names an axis; letters that the result lacks are summed over. Without "->", the result has
-    the letters that occur once, in alphabetical order. Several tensors are joined from left to right.
-    Products need float32, float64, int32 or int64.
+    Each letter names an axis; letters that the result lacks are summed over. A letter twice in one tensor is
+    its diagonal ("ii->i", "ii->"). "..." stands for all axes of a tensor that no letter names; those of
+    several tensors are aligned at the end and broadcast ("...ij,jk->...ik"). Without "->", the result has
+    the axes of "..." and then the letters that occur once, in alphabetical order. Several tensors are
+    joined from left to right. Products need float32, float64, int32 or int64.
 
-    Raises InvalidArgumentError for an equation that does not fit the tensors, UnimplementedError for "..."
-    and for a letter that one tensor has twice (diagonals).
+    Raises InvalidArgumentError for an equation that does not fit the tensors, for a result without the "..."
+    that tensors have, and for a tensor of unknown rank with "...".
     """
-    terms, kept = _parse(equation, len(inputs))
     typed = [v.dtype for v in inputs if isinstance(getattr(v, "dtype", None), DType)]
     with graph_of(inputs).as_default(), name_scope(name or "einsum"):
         tensors = [convert_to_tensor(v, typed[0] if typed else None) for v in inputs]
+        terms, kept = _parse(equation, tensors)
         operands = [_Operand(t, labels) for t, labels in zip(tensors, terms, strict=True)]
-        _check_extents(equation, operands)
+        extents = _extents(equation, operands)
+        operands = [o.without_repeats().without_stretched(extents) for o in operands]
         total = operands[0]
         for place, operand in enumerate(operands[1:], start=1):
-            later = "".join([kept, *terms[place + 1 :]])
+            later = "".join([kept, *(other.labels for other in operands[place + 1 :])])
             left, right = total.sum_all_but(operand.labels + later), operand.sum_all_but(total.labels + later)
             total = _product(left, right, later)
         return total.sum_all_but(kept).arrange(kept).tensor
 
 
-def _parse(equation: str, count: int) -> tuple[list[str], str]:
-    """The labels of each tensor and of the result."""
+def _parse(equation: str, tensors: Sequence[Tensor]) -> tuple[list[str], str]:
+    """The labels of each tensor's axes and of the result's."""
     compact = equation.replace(" ", "")
-    if "." in compact:
-        raise UnimplementedError(f"einsum {equation!r}: '...' is not supported; name every axis")
-    match = re.fullmatch(r"([a-zA-Z,]*)(?:->([a-zA-Z]*))?", compact)
+    term = r"[a-zA-Z]*(?:\.\.\.)?[a-zA-Z]*"
+    match = re.fullmatch(rf"({term}(?:,{term})*)(?:->({term}))?", compact)
     if match is None:
-        raise InvalidArgumentError(f"einsum {equation!r}: expected letters and commas, as in 'ij,jk->ik'")
-    terms = match.group(1).split(",")
-    if len(terms) != count or not count:
-        raise InvalidArgumentError(f"einsum {equation!r} speaks of {len(terms)} tensors, got {count}")
-    for term in terms:
-        if len(set(term)) != len(term):
-            raise UnimplementedError(
-                f"einsum {equation!r}: {term!r} has a letter twice, diagonals are not supported; "
-                "multiply with an identity matrix"
-            )
+        raise InvalidArgumentError(
+            f"einsum {equation!r}: expected letters and commas, as in 'ij,jk->ik', and '...' once in a term"
+        )
+    written = match.group(1).split(",")
+    if len(written) != len(tensors) or not tensors:
+        raise InvalidArgumentError(
+            f"einsum {equation!r} speaks of {len(written)} tensors, got {len(tensors)}"
+        )
+    spread = [_spread(equation, t, tensor) for t, tensor in zip(written, tensors, strict=True)]
+    broadcast = BROADCAST[: max(spread)][::-1]
+    terms = [t.replace(ELLIPSIS, BROADCAST[:count][::-1]) for t, count in zip(written, spread, strict=True)]
     counts = Counter("".join(terms))
-    kept = match.group(2)
-    if kept is None:
-        kept = "".join(sorted(label for label, number in counts.items() if number == 1))
+    result = match.group(2)
+    if result is None:
+        once = sorted(label for label, number in counts.items() if number == 1 and label not in BROADCAST)
+        return terms, broadcast + "".join(once)
+    if broadcast and ELLIPSIS not in result:
+        raise InvalidArgumentError(
+            f"einsum {equation!r}: '...' stands for {len(broadcast)} axes, which the result lacks; "
+            "add '...' to it, and sum over them by tb.reduce_sum"
+        )
+    kept = result.replace(ELLIPSIS, broadcast)
     if len(set(kept)) != len(kept) or not set(kept) <= set(counts):
         raise InvalidArgumentError(
             f"einsum {equation!r}: the result's letters must be different and stand on the left"
         )
     return terms, kept
+
+
+def _spread(equation: str, term: str, tensor: Tensor) -> int:
+    """How many axes of a tensor "..." stands for."""
+    if ELLIPSIS not in term:
+        return 0
+    rank, letters = tensor.shape.ndims, len(term) - len(ELLIPSIS)
+    if rank is None:
+        raise InvalidArgumentError(
+            f"einsum {equation!r}: the rank of {tensor.name} is unknown, so that {term!r} may stand for any "
+            "number of axes; use set_shape"
+        )
+    if not letters <= rank <= letters + MAXIMUM_AXES:
+        raise InvalidArgumentError(
+            f"einsum {equation!r}: {tensor.name} is {tensor.spec}, but {term!r} has {letters} letters beside "
+            f"'...', which stands for at most {MAXIMUM_AXES} axes"
+        )
+    return rank - letters
 
 
 @dataclass(frozen=True)
@@ -91,6 +126,28 @@ class _Operand:
         """The extent of each label, None where it is unknown."""
         dims = self.tensor.spec.shape
         return dict(zip(self.labels, (None,) * len(self.labels) if dims is None else dims, strict=True))
+
+    def without_repeats(self) -> _Operand:
+        """The diagonal of the axes that have one label, for every label."""
+        operand = self
+        for label, number in Counter(self.labels).items():
+            for _ in range(number - 1):
+                first = operand.labels.index(label)
+                twins = [first, operand.labels.index(label, first + 1)]
+                rest = [axis for axis in range(len(operand.labels)) if axis not in twins]
+                diagonal = MatrixDiagPart(transpose(operand.tensor, rest + twins))
+                operand = _Operand(diagonal, "".join(operand.labels[axis] for axis in rest) + label)
+        return operand
+
+    def without_stretched(self, extents: dict[str, int | None]) -> _Operand:
+        """The same without the axes of extent 1 that broadcast to another tensor's."""
+        axes = [
+            axis for axis, label in enumerate(self.labels) if self.dims[label] == 1 and extents[label] != 1
+        ]
+        if not axes:
+            return self
+        rest = "".join(label for axis, label in enumerate(self.labels) if axis not in axes)
+        return _Operand(squeeze(self.tensor, axes), rest)
 
     def sum_all_but(self, labels: str) -> _Operand:
         """The sum over the axes that are not among `labels`."""
@@ -112,8 +169,12 @@ class _Operand:
         return strided_slice(shape(self.tensor), slice(start, start + len(labels)))
 
 
-def _check_extents(equation: str, operands: Sequence[_Operand]) -> None:
-    known: dict[str, int] = {}
+def _extents(equation: str, operands: Sequence[_Operand]) -> dict[str, int | None]:
+    """The extent of each label, of broadcast ones what they broadcast to; None where it is unknown.
+
+    Raises InvalidArgumentError where tensors disagree.
+    """
+    known: dict[str, int | None] = {}
     for operand in operands:
         dims = operand.tensor.spec.shape
         if dims is not None and len(dims) != len(operand.labels):
@@ -121,11 +182,31 @@ def _check_extents(equation: str, operands: Sequence[_Operand]) -> None:
                 f"einsum {equation!r}: {operand.tensor.name} is {operand.tensor.spec}, but "
                 f"{operand.labels!r} has {len(operand.labels)} letters"
             )
-        for label, extent in operand.dims.items():
-            if extent is not None and known.setdefault(label, extent) != extent:
+        extents = (None,) * len(operand.labels) if dims is None else dims
+        for label, extent in zip(operand.labels, extents, strict=True):
+            broadcasts = label in BROADCAST
+            before = known.get(label, 1 if broadcasts else extent)
+            if (
+                None not in (extent, before)
+                and extent != before
+                and not (broadcasts and 1 in (extent, before))
+            ):
+                axis = f"axis {-1 - BROADCAST.index(label)} of '...'" if broadcasts else repr(label)
                 raise InvalidArgumentError(
-                    f"einsum {equation!r}: {label!r} is an axis of {known[label]} elements and of {extent}"
+                    f"einsum {equation!r}: {axis} is an axis of {before} elements and of {extent}"
                 )
+            if broadcasts:
+                known[label] = _joined(before, extent)
+            else:
+                known[label] = extent if before is None else before
+    return known
+
+
+def _joined(a: int | None, b: int | None) -> int | None:
+    """What two extents broadcast to: an unknown one may be 1, or what the other is."""
+    if a == 1:
+        return b
+    return a if b in (1, None) else b
 
 
 def _product(left: _Operand, right: _Operand, later: str) -> _Operand:
@@ -144,7 +225,7 @@ def _product(left: _Operand, right: _Operand, later: str) -> _Operand:
     x = left if turned else left.arrange(batch + free_left + contracted)
     flipped = right.labels == batch + free_right + contracted
     y = right if flipped else right.arrange(batch + contracted + free_right)
-    product = matmul(
+    product = matmul(  # batch axes broadcast
         _reshaped(x, [*batch, contracted, free_left] if turned else [*batch, free_left, contracted]),
         _reshaped(y, [*batch, free_right, contracted] if flipped else [*batch, contracted, free_right]),
         transpose_a=turned,
@@ -167,10 +248,11 @@ def _split(
     """The product [batch..., free left, free right] with an axis for each label again."""
     if len(free_left) == 1 and len(free_right) == 1:
         return product
-    dims = {**left.dims, **right.dims}
-    known = [dims[label] for label in batch + free_left + free_right]
-    parts = [left.extents(batch), left.extents(free_left), right.extents(free_right)]
-    return _reshape_to(product, known, parts)
+    free = {**left.dims, **right.dims}
+    lead = (None,) * len(batch) if product.spec.shape is None else product.spec.shape[: len(batch)]
+    known = [*lead, *(free[label] for label in free_left + free_right)]
+    batches = strided_slice(shape(product), slice(0, len(batch)))
+    return _reshape_to(product, known, [batches, left.extents(free_left), right.extents(free_right)])
 
 
 def _known(dims: dict[str, int | None], group: str) -> int | None:

@@ -14,8 +14,9 @@ from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import Tensor, convert_to_tensor, graph_of, name_scope
 from tensorbow.ops import elementwise_table as table
 from tensorbow.ops.broadcasting import sum_to
+from tensorbow.ops.integer_power import IntegerPow
 from tensorbow.ops.selection import cast, where
-from tensorbow.specs import DType, float32, float64, uint8
+from tensorbow.specs import DType, compatible, float32, float64, uint8
 
 __all__ = [
     "abs",
@@ -103,8 +104,12 @@ def mod(x: Any, y: Any, name: str | None = None) -> Tensor:
 
 
 def pow(x: Any, y: Any, name: str | None = None) -> Tensor:
-    """x to the power of y (floating)."""
-    result: Tensor = table.Pow(x, y, name=name)
+    """x to the power of y, which for integers raises InvalidArgumentError where it is negative.
+
+    0 to the power of 0 is 1, with a gradient of 0.
+    """
+    a, b = pair(x, y)
+    result: Tensor = (IntegerPow if a.dtype.is_integer else table.Pow)(a, b, name=name)
     return result
 
 
@@ -215,12 +220,19 @@ def clip_by_value(t: Any, clip_value_min: Any, clip_value_max: Any, name: str | 
 def add_n(inputs: Sequence[Any], name: str | None = None) -> Tensor:
     """The sum of tensors of one shape, from the first to the last.
 
-    Raises InvalidArgumentError for an empty list.
+    Raises InvalidArgumentError for an empty list, and for shapes that differ (tensors do not broadcast here).
     """
     if not inputs:
         raise InvalidArgumentError("add_n: expected at least one tensor, got an empty list")
-    total = convert_to_tensor(inputs[0])
-    for i, term in enumerate(inputs[1:], start=2):
+    with graph_of(list(inputs)).as_default():
+        total = convert_to_tensor(inputs[0])
+        terms = [convert_to_tensor(term, total.dtype) for term in inputs[1:]]
+    for i, term in enumerate(terms, start=2):
+        if not compatible(total.spec.shape, term.spec.shape):
+            raise InvalidArgumentError(
+                f"add_n: term {i} is {term.spec}, those before it {total.spec}; expected one shape, "
+                "or tb.add, which broadcasts"
+            )
         total = add(total, term, name if i == len(inputs) else None)
     return total
 

@@ -201,7 +201,10 @@ def _greater_half(choose: OpDef) -> Gradients:
 def _pow_gradient(g: Tensor, z: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
     positive = Greater(x, 0)
     log_x = where(positive, Log(where(positive, x, 1)), 0)
-    return Mul(g, Mul(y, Pow(x, Sub(y, 1)))), Mul(g, Mul(z, log_x))
+    below = Sub(y, 1)
+    if y.spec.value is None or not y.spec.value.all():  # the slope of 0^0 is 0, and not 0 times infinity
+        below = where(LogicalAnd(Equal(x, 0), Equal(y, 0)), 0, below)
+    return Mul(g, Mul(y, Pow(x, below))), Mul(g, Mul(z, log_x))
 
 
 def _tanh_grad_gradient(g: Tensor, z: Tensor, y: Tensor, dy: Tensor) -> tuple[Tensor, Tensor]:

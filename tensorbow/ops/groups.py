@@ -13,10 +13,10 @@ from tensorbow.ops.arrays import concat
 from tensorbow.ops.shaping import split
 from tensorbow.specs import TensorSpec
 
-Convolve = Callable[[Tensor, Tensor, "str | None"], Tensor]  # (images, filters, name)
+Part = Callable[..., Tensor]  # (part of the first, of the second, name=)
 
 
-def _count(op: str, images: TensorSpec, filters: TensorSpec) -> int:
+def count_groups(op: str, images: TensorSpec, filters: TensorSpec) -> int:
     """How many times the filter's input channels are in the images' channels; 1 where one is unknown.
 
     Raises InvalidArgumentError when the result's channels do not divide into so many groups.
@@ -35,11 +35,15 @@ def _count(op: str, images: TensorSpec, filters: TensorSpec) -> int:
     return groups
 
 
-def in_groups(op: str, convolve: Convolve, images: Tensor, filters: Tensor, name: str | None) -> Tensor:
-    """`convolve` of each group's channels with its filters, side by side."""
-    groups = _count(op, images.spec, filters.spec)
+def in_groups(
+    op: str, function: Part, groups: int, first: Tensor, second: Tensor, name: str | None
+) -> Tensor:
+    """`function` of each group's part of two tensors (images and filters, say), side by side.
+
+    Parts and results lie along the last of four axes.
+    """
     if groups == 1:
-        return convolve(images, filters, name)
-    with images.graph.as_default(), name_scope(name or op):
-        pairs = zip(split(images, groups, 3), split(filters, groups, 3), strict=True)
-        return concat([convolve(part, filter, None) for part, filter in pairs], 3)
+        return function(first, second, name=name)
+    with first.graph.as_default(), name_scope(name or op):
+        pairs = zip(split(first, groups, 3), split(second, groups, 3), strict=True)
+        return concat([function(a, b) for a, b in pairs], 3)

@@ -11,6 +11,7 @@ from tensorbow.errors import InvalidArgumentError, NotFoundError, TensorBowError
 from tensorbow.graph import (
     Graph,
     GraphDef,
+    GraphKeys,
     NodeDef,
     OpDef,
     Operation,
@@ -20,14 +21,15 @@ from tensorbow.graph import (
 )
 from tensorbow.graph.build import check_arity, complete_attrs
 from tensorbow.graph.collected import decode_item
-from tensorbow.graph.graph_def import MAXIMUM_NODES, operation_name
+from tensorbow.graph.graph_def import operation_name
 from tensorbow.graph.names import check_op_name
 from tensorbow.graph.program_order import program_order
 from tensorbow.graph.source import RecordedLine
+from tensorbow.ops.attribute_kinds import check_attributes
 from tensorbow.ops.control import STEP_SCALARS, StepScalar, find_step_scalar
 from tensorbow.ops.definition import OPS
 from tensorbow.ops.state import VariableReference
-from tensorbow.specs import DType, TensorSpec, compatible
+from tensorbow.specs import TensorSpec, compatible
 
 
 def import_graph_def(
@@ -44,7 +46,9 @@ def import_graph_def(
 
     Variables, step scalars and whatever else the collections hold come back into the collections. Ops of
     users are found by name: define them before. Nodes may stand in any order that has no cycle. The
-    current device scope applies to nodes that name no device; control dependencies do not apply.
+    current device scope applies to nodes that name no device. Control dependencies apply to the nodes that
+    read no other node of the GraphDef, and so to all; what computes nothing (a constant, a variable, a
+    placeholder) has none.
 
     Raises NotFoundError for an unknown op or element, InvalidArgumentError for everything else that does
     not hold together (a cycle, a missing input, another dtype or shape than declared, a name taken, more
@@ -55,10 +59,8 @@ def import_graph_def(
             f"import_graph_def: expected a GraphDef, got {type(graph_def).__name__}; "
             "use graph.as_graph_def(), or GraphDef.from_json(text)"
         )
-    if len(graph_def.node) > MAXIMUM_NODES:
-        raise InvalidArgumentError(
-            f"GraphDef has {len(graph_def.node):,} nodes; at most {MAXIMUM_NODES:,} are supported"
-        )
+    graph_def.check()
+    _check_arguments(input_map, return_elements, name)
     graph = get_default_graph()
     mapped = _mapped(graph_def, input_map or {})
     with graph.name_scope("import" if name is None else name) as prefix:
@@ -68,10 +70,23 @@ def import_graph_def(
     return None if return_elements is None else returned
 
 
-def _mapped(graph_def: GraphDef, input_map: Mapping[str, Any]) -> dict[str, Tensor]:
-    """The tensors to take instead, by every spelling of the input."""
+def _check_arguments(input_map: Any, return_elements: Any, name: Any) -> None:
+    if input_map is not None and not (
+        isinstance(input_map, Mapping) and all(isinstance(key, str) for key in input_map)
+    ):
+        raise InvalidArgumentError("import_graph_def: input_map must be a dictionary by names, as {'x:0': x}")
+    if isinstance(return_elements, str) or not isinstance(return_elements, (Sequence, type(None))):
+        raise InvalidArgumentError(
+            f"import_graph_def: return_elements must be a list of names, got {return_elements!r:.60}"
+        )
+    if not isinstance(name, (str, type(None))):
+        raise InvalidArgumentError(f"import_graph_def: name must be a text or None, got {name!r:.60}")
+
+
+def _mapped(graph_def: GraphDef, input_map: Mapping[str, Any]) -> dict[str, Any]:
+    """What to take instead, by every spelling of the input."""
     used = {item for node in graph_def.node for item in node.input}
-    mapped: dict[str, Tensor] = {}
+    mapped: dict[str, Any] = {}
     unused = []
     for key, value in input_map.items():
         spellings = {key, f"{key}:0"} if key == operation_name(key) else {key}
@@ -79,10 +94,10 @@ def _mapped(graph_def: GraphDef, input_map: Mapping[str, Any]) -> dict[str, Tens
             spellings.add(key[:-2])
         if not spellings & used:
             unused.append(key)
-        mapped.update(dict.fromkeys(spellings, convert_to_tensor(value)))
+        mapped.update(dict.fromkeys(spellings, value))
     if unused:
         raise InvalidArgumentError(
-            f"Attempted to map inputs that were not found in graph_def: [{', '.join(unused)}]"
+            f"Attempted to map inputs that were not found in graph_def: [{', '.join(unused)[:500]}]"
         )
     return mapped
 
@@ -90,10 +105,13 @@ def _mapped(graph_def: GraphDef, input_map: Mapping[str, Any]) -> dict[str, Tens
 class _Import:
     """Operations made for a graph, to be added when all of them and the collections hold."""
 
-    def __init__(self, graph: Graph, graph_def: GraphDef, prefix: str, mapped: Mapping[str, Tensor]):
+    def __init__(self, graph: Graph, graph_def: GraphDef, prefix: str, mapped: Mapping[str, Any]):
         self._graph = graph
         self._prefix = prefix
-        self._mapped = mapped
+        self._constants: list[Operation] = []  # made of values in the input_map
+        self._names = {f"{prefix}{node.name}" for node in graph_def.node}
+        known: dict[int, Tensor] = {}  # by the value's id: one tensor for all spellings
+        self._mapped = {item: self._tensor(value, known) for item, value in mapped.items()}
         self._operations: dict[str, Operation] = {}  # by their names in the GraphDef
         self._taken = {op.name for op in graph.get_operations()}
         nodes = graph_def.node
@@ -105,8 +123,6 @@ class _Import:
                 raise type(error)(_blame(place, node, error)) from None
             except Exception as error:  # of a rule that met attributes of types it does not know
                 raise InvalidArgumentError(_blame(place, node, error)) from error
-        for place, node in enumerate(nodes):
-            self._colocate(place, node)
         self._scalars = self._step_scalars()
         self._items = self._collected(graph_def)
 
@@ -122,7 +138,7 @@ class _Import:
         controls = dict.fromkeys(self._control(item) for item in node.input if item.startswith("^"))
         check_arity(definition, len(inputs))
         attrs = complete_attrs(definition, node.attr)
-        _check_kinds(definition, attrs)
+        check_attributes(definition, attrs)
         if definition is VariableReference and attrs["slot_of"]:
             attrs["slot_of"] = f"{self._prefix}{attrs['slot_of']}"
         specs = definition.infer([t.spec for t in inputs], attrs)
@@ -130,7 +146,7 @@ class _Import:
             specs = _declared(node.output, specs)
         device = str(DeviceName.parse(node.device)) if node.device else ""
         source = RecordedLine("", 0, "", node.source or "a GraphDef")
-        return Operation(
+        op = Operation(
             self._graph,
             0,
             full_name,
@@ -142,6 +158,27 @@ class _Import:
             source,
             specs,
         )
+        op.colocation = tuple(self._operations[other] for other in node.colocation)
+        return op
+
+    def _tensor(self, value: Any, known: dict[int, Tensor]) -> Tensor:
+        """A tensor of a value in the input_map; a constant is added with the rest."""
+        if id(value) not in known:
+            if hasattr(value, "graph"):
+                known[id(value)] = convert_to_tensor(value)
+            else:
+                with Graph().as_default():
+                    made = convert_to_tensor(value).op
+                name = self._graph.unique_name("Const")
+                while name in self._names:
+                    name = self._graph.unique_name("Const")
+                specs = tuple(output.spec for output in made.outputs)
+                constant = Operation(
+                    self._graph, 0, name, made.definition, (), made.attrs, (), "", made.source, specs
+                )
+                self._constants.append(constant)
+                known[id(value)] = constant.outputs[0]
+        return known[id(value)]
 
     def _input(self, item: str) -> Tensor:
         mapped = self._mapped.get(item)
@@ -164,7 +201,7 @@ class _Import:
             raise InvalidArgumentError(f"expected the name of an element, got {type(name).__name__}")
         op_name = operation_name(name)
         op = self._operations.get(op_name)
-        if op is None:
+        if op is None or name.startswith("^"):
             raise NotFoundError(f"GraphDef: there is no node for {name[:80]!r}")
         if op_name == name:
             return op
@@ -174,15 +211,6 @@ class _Import:
                 f"GraphDef: {op.type} {op_name!r} has no output {index}, only {len(op.outputs)}"
             )
         return op.outputs[index]
-
-    def _colocate(self, place: int, node: NodeDef) -> None:
-        others = [self._operations.get(name) for name in node.colocation]
-        if None in others:
-            missing = node.colocation[others.index(None)]
-            raise InvalidArgumentError(
-                _blame(place, node, f"it is to be on the device of {missing[:80]!r}, which is no node")
-            )
-        self._operations[node.name].colocation = tuple(op for op in others if op is not None)
 
     def _step_scalars(self) -> list[Tensor]:
         """The first step scalar of every key that the graph does not have."""
@@ -212,24 +240,43 @@ class _Import:
             if name == STEP_SCALARS:
                 continue
             for place, entry in enumerate(entries):
-                key = repr(entry)
                 try:
+                    _check_item(name, entry)
+                    key = repr(entry)
                     if key not in made:
                         made[key] = decode_item(entry, self.element)
-                except TensorBowError as error:
+                except (TensorBowError, RecursionError) as error:
+                    reason = " ".join(str(error).split())[:500]
                     raise InvalidArgumentError(
-                        f"GraphDef: collection {name[:80]!r}, item {place}: {error}"
+                        f"GraphDef: collection {name[:80]!r}, item {place}: {reason}"
                     ) from None
                 items.append((name, made[key]))
         return items
 
     def commit(self) -> None:
         """Adds everything. Raises what `Graph.add_operations` raises."""
-        self._graph.add_operations(list(self._operations.values()))
+        self._graph.add_operations([*self._constants, *self._operations.values()])
         for tensor in self._scalars:
             self._graph.add_to_collection(STEP_SCALARS, tensor)
         for name, item in self._items:
             self._graph.add_to_collection(name, item)
+
+
+def _check_item(collection: str, entry: Any) -> None:
+    """Raises InvalidArgumentError for an item that the library's own collection cannot have."""
+    kinds = _ITEMS.get(collection)
+    if kinds is not None and not (isinstance(entry, dict) and len(entry) == 1 and set(entry) <= kinds):
+        raise InvalidArgumentError(f"expected a {' or '.join(sorted(kinds))}, got {entry!r:.80}")
+
+
+_ITEMS = {
+    GraphKeys.GLOBAL_VARIABLES: {"variable"},
+    GraphKeys.TRAINABLE_VARIABLES: {"variable"},
+    GraphKeys.LOCAL_VARIABLES: {"variable"},
+    GraphKeys.METRIC_VARIABLES: {"variable"},
+    GraphKeys.UPDATE_OPS: {"tensor", "operation"},
+    GraphKeys.LOSSES: {"tensor"},
+}
 
 
 def _definition(op: str) -> OpDef:
@@ -241,20 +288,6 @@ def _definition(op: str) -> OpDef:
             f"Op type not registered {op[:80]!r}; define it (tb.define_op) before importing{hint}"
         )
     return definition
-
-
-def _check_kinds(definition: OpDef, attrs: Mapping[str, Any]) -> None:
-    """Raises InvalidArgumentError where an attribute is of another kind than its default."""
-    for key, default in definition.attrs.items():
-        value = attrs[key]
-        kinds: tuple[type[Any], ...] = next((k for k in _KINDS if isinstance(default, k[0])), ())
-        if kinds and not isinstance(value, kinds):
-            raise InvalidArgumentError(
-                f"attribute {key!r} must be a {kinds[0].__name__}, got {type(value).__name__}"
-            )
-
-
-_KINDS: tuple[tuple[type[Any], ...], ...] = ((str,), (DType,), (bool,), (float, int))
 
 
 def _declared(declared: Sequence[TensorSpec], inferred: Sequence[TensorSpec]) -> tuple[TensorSpec, ...]:

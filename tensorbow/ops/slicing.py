@@ -187,12 +187,13 @@ def _number(item: Any) -> int | None:
     if item is not None and (isinstance(item, bool) or not isinstance(item, (int, np.integer))):
         raise InvalidArgumentError(
             f"an index is made of integers, slices, ... and None, got {type(item).__name__}; "
-            "use tb.gather for tensors and lists of positions"
+            "use tb.gather for tensors and lists of positions, tb.slice for tensors as bounds"
         )
     return None if item is None else int(item)
 
 
-def _numpy_index(index: Index) -> tuple[Any, ...]:
+def numpy_index(index: Index) -> tuple[Any, ...]:
+    """The attribute `index` as what NumPy's arrays are indexed by, so that a view comes of it."""
     special = {"...": Ellipsis, "new": None}
     complete = index if "..." in index else (*index, "...")  # with an ellipsis even a scalar is a view
     return tuple(
@@ -228,13 +229,13 @@ def _strided_slice_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpe
 
 
 def _strided_slice_kernel(call: KernelCall) -> Callable[[], None]:
-    out, source = call.outputs[0], call.inputs[0][_numpy_index(call.attrs["index"])]
+    out, source = call.outputs[0], call.inputs[0][numpy_index(call.attrs["index"])]
     return lambda: np.copyto(out, source)
 
 
 def _strided_slice_grad_kernel(call: KernelCall) -> Callable[[], None]:
     (g, _), (out,) = call.inputs, call.outputs
-    place = out[_numpy_index(call.attrs["index"])]
+    place = out[numpy_index(call.attrs["index"])]
 
     def run() -> None:
         out.fill(0)

@@ -99,16 +99,18 @@ def sum_equal_rows(slices: IndexedSlices) -> IndexedSlices:
 # Updates of rows ----------------------------------------------------------------------------------
 
 
-def _rows_spec(op: str) -> SpecRule:
-    """Of ops (variable, slot, gradient's rows, learning rate, indices, more scalars) -> the variable."""
+def rows_spec(op: str, slots: int = 1) -> SpecRule:
+    """Of ops (variable, slots, gradient's rows, learning rate, indices, more scalars) -> the variable."""
 
     def rule(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
-        variable, slot, gradient, rate, indices, *scalars = inputs
+        variable, *owned = inputs[: slots + 1]
+        gradient, rate, indices, *scalars = inputs[slots + 1 :]
         require_dtype(op, variable, FLOATING, "the variable")
-        require_same_dtype(op, (variable, slot, gradient, rate, *scalars))
+        require_same_dtype(op, (variable, *owned, gradient, rate, *scalars))
         require_dtype(op, indices, POSITIONS, "indices")
-        if not compatible(variable.shape, slot.shape):
-            raise InvalidArgumentError(f"{op}: the variable is {variable}, its slot {slot}")
+        for slot in owned:
+            if not compatible(variable.shape, slot.shape):
+                raise InvalidArgumentError(f"{op}: the variable is {variable}, its slot {slot}")
         expected = (*indices.dims, *variable.dims[1:])
         if variable.rank == 0 or not compatible(expected, gradient.shape) or indices.rank != 1:
             raise InvalidArgumentError(
@@ -129,7 +131,8 @@ def _rows_scratch(node: NodeSpec) -> list[TensorSpec]:
     return [*[TensorSpec(gradient.shape, gradient.dtype)] * 3, TensorSpec(node.inputs[4].shape, int64)]
 
 
-def _take(source: Array, positions: Array, rows: Array) -> Array:
+def take_rows(source: Array, positions: Array, rows: Array) -> Array:
+    """The rows of `source` at the positions, in `rows`."""
     np.take(source, positions, axis=0, out=rows, mode="clip")
     return rows
 
@@ -147,8 +150,8 @@ def _prepare_momentum(call: KernelCall) -> Callable[[], None]:
         chosen = positions[:count]
         check_positions("SparseApplyMomentum", chosen, len(variable))
         w, v, d = (
-            _take(variable, chosen, weights[:count]),
-            _take(velocity, chosen, speeds[:count]),
+            take_rows(variable, chosen, weights[:count]),
+            take_rows(velocity, chosen, speeds[:count]),
             delta[:count],
         )
         np.multiply(gradient[:count], rate, out=d)
@@ -166,7 +169,7 @@ def _prepare_momentum(call: KernelCall) -> Callable[[], None]:
 
 SparseApplyMomentum = define_op(
     "SparseApplyMomentum",
-    spec=_rows_spec("SparseApplyMomentum"),
+    spec=rows_spec("SparseApplyMomentum"),
     gradient=NOT_DIFFERENTIABLE,
     inputs=("var", "velocity", "gradient", "learning_rate", "indices", "momentum"),
     attrs={"use_nesterov": False},
@@ -188,7 +191,7 @@ def _prepare_adagrad(call: KernelCall) -> Callable[[], None]:
             return
         chosen = positions[:count]
         check_positions("SparseApplyAdagrad", chosen, len(variable))
-        w, a = _take(variable, chosen, weights[:count]), _take(accumulator, chosen, sums[:count])
+        w, a = take_rows(variable, chosen, weights[:count]), take_rows(accumulator, chosen, sums[:count])
         g, d = gradient[:count], delta[:count]
         np.multiply(g, g, out=d)
         np.add(a, d, out=a)
@@ -204,7 +207,7 @@ def _prepare_adagrad(call: KernelCall) -> Callable[[], None]:
 
 SparseApplyAdagrad = define_op(
     "SparseApplyAdagrad",
-    spec=_rows_spec("SparseApplyAdagrad"),
+    spec=rows_spec("SparseApplyAdagrad"),
     gradient=NOT_DIFFERENTIABLE,
     inputs=("var", "accumulator", "gradient", "learning_rate", "indices"),
     kernel=Kernel(prepare=_prepare_adagrad, scratch=_rows_scratch),

@@ -170,7 +170,14 @@ class Unrolling:
         return as_strided(
             images[:, band.start * self.rows.stride :],
             (*extents, self.rows.window, self.columns.window, self.channels),
-            (batch, row * self.rows.stride, column * self.columns.stride, row, column, channel),
+            (
+                batch,
+                row * self.rows.stride,
+                column * self.columns.stride,
+                row * self.rows.rate,
+                column * self.columns.rate,
+                channel,
+            ),
             writeable=False,
         )
 

@@ -21,18 +21,24 @@ Extents4 = tuple[int, int, int, int]
 
 @dataclass(frozen=True)
 class Axis:
-    """One spatial axis: window i covers the elements i * stride - before + [0, window)."""
+    """One spatial axis: window i covers the elements i * stride - before + rate * [0, window)."""
 
     extent: int  # of the image
     window: int
     stride: int
     count: int  # windows
     before: int  # elements of padding in front of the image
+    rate: int = 1  # from one element of a window to the next
+
+    @property
+    def span(self) -> int:
+        """From the first element of a window to its last, both counted."""
+        return span(self.window, self.rate)
 
     @property
     def covered(self) -> int:
         """How many elements of the padded axis the windows reach over."""
-        return (self.count - 1) * self.stride + self.window if self.count else 0
+        return (self.count - 1) * self.stride + self.span if self.count else 0
 
     @property
     def is_padded(self) -> bool:
@@ -49,9 +55,10 @@ class Axis:
         length = max(0, min(self.extent, self.covered - self.before))
         return slice(self.before, self.before + length), slice(0, length)
 
-    def reach(self, offset: int, start: int = 0, stop: int | None = None) -> tuple[slice, slice]:
-        """The windows among [start, stop) whose element `offset` is on the image, and these elements."""
+    def reach(self, element: int, start: int = 0, stop: int | None = None) -> tuple[slice, slice]:
+        """The windows among [start, stop) whose element of that number is on the image, and where."""
         stop = self.count if stop is None else stop
+        offset = element * self.rate
         first = max(start, -((offset - self.before) // self.stride))
         end = min(stop, (self.extent - 1 - offset + self.before) // self.stride + 1)
         if end <= first:
@@ -61,7 +68,7 @@ class Axis:
 
     def reversed(self) -> Axis:
         """The axis of the windows, over which the same window slides to give the image (stride 1)."""
-        return Axis(self.count, self.window, 1, self.extent, self.window - 1 - self.before)
+        return Axis(self.count, self.window, 1, self.extent, self.span - 1 - self.before, self.rate)
 
 
 @dataclass(frozen=True)
@@ -73,18 +80,26 @@ class Windows:
 
     @classmethod
     def of(
-        cls, images: Sequence[int], window: Sequence[int], strides: Sequence[int], padding: str
+        cls,
+        images: Sequence[int],
+        window: Sequence[int],
+        strides: Sequence[int],
+        padding: str,
+        dilations: Sequence[int] = (1, 1, 1, 1),
     ) -> Windows:
-        """Windows [height, width] over images [batch, height, width, channels]; strides [1, h, w, 1]."""
+        """Windows [height, width] over images [batch, height, width, channels].
+
+        Strides and dilations are [1, h, w, 1].
+        """
         return cls(
-            make_axis(images[1], window[0], strides[1], padding),
-            make_axis(images[2], window[1], strides[2], padding),
+            make_axis(images[1], window[0], strides[1], padding, dilations[1]),
+            make_axis(images[2], window[1], strides[2], padding, dilations[2]),
         )
 
     @property
     def overlap(self) -> bool:
         """Whether an image element is in several windows."""
-        return self.rows.stride < self.rows.window or self.columns.stride < self.columns.window
+        return self.rows.stride < self.rows.span or self.columns.stride < self.columns.span
 
     def elements(self) -> Iterator[tuple[tuple[int, int], tuple[slice, ...], tuple[slice, ...]]]:
         """For each element of a window, in row-major order: its place in the window, the windows that have it
@@ -99,18 +114,25 @@ class Windows:
                     yield (row, column), (slice(None), windows, across), place
 
 
-def make_axis(extent: int, window: int, stride: int, padding: str) -> Axis:
+def span(window: int, rate: int) -> int:
+    """How many elements a window reaches over that takes every `rate`-th."""
+    return (window - 1) * rate + 1
+
+
+def make_axis(extent: int, window: int, stride: int, padding: str, rate: int = 1) -> Axis:
     """The windows along an axis of known extent."""
-    count = count_windows("window", extent, window, stride, padding)
+    count = count_windows("window", extent, window, stride, padding, rate)
     if count is None:
         raise InvalidArgumentError("an axis needs a known extent")
     if padding == "VALID":
-        return Axis(extent, window, stride, count, 0)
-    missing = max(0, (count - 1) * stride + window - extent)
-    return Axis(extent, window, stride, count, missing // 2)
+        return Axis(extent, window, stride, count, 0, rate)
+    missing = max(0, (count - 1) * stride + span(window, rate) - extent)
+    return Axis(extent, window, stride, count, missing // 2, rate)
 
 
-def count_windows(op: str, extent: int | None, window: int | None, stride: int, padding: str) -> int | None:
+def count_windows(
+    op: str, extent: int | None, window: int | None, stride: int, padding: str, rate: int = 1
+) -> int | None:
     """How many windows there are, or None where that is unknown.
 
     Raises InvalidArgumentError when a VALID window is larger than the image.
@@ -121,16 +143,18 @@ def count_windows(op: str, extent: int | None, window: int | None, stride: int, 
         return -(-extent // stride)
     if window is None:
         return None
-    if window > extent:
+    reach = span(window, rate)
+    if reach > extent:
+        dilated = f", {reach} with its dilation of {rate}," if rate > 1 else ""
         raise InvalidArgumentError(
-            f"{op}: a window of {window} does not fit an image extent of {extent}; "
+            f"{op}: a window of {window}{dilated} does not fit an image extent of {extent}; "
             "use padding='SAME' or a smaller window"
         )
-    return (extent - window) // stride + 1
+    return (extent - reach) // stride + 1
 
 
 def spatial_pair(op: str, value: Any, what: str, data_format: str = "NHWC") -> Extents4:
-    """Strides or window extents as TensorFlow takes them: an int, [h, w] or [1, h, w, 1].
+    """Strides, dilations or window extents as TensorFlow takes them: an int, [h, w] or [1, h, w, 1].
 
     With the data format NCHW the last is [1, 1, h, w]. Gives `(1, h, w, 1)`. Raises
     InvalidArgumentError for anything else.

@@ -1,6 +1,8 @@
 """Adagrad, Adadelta, RMSProp and Adam, with TensorFlow 1's formulas, defaults and slot names.
 
-A weight decay is added to the gradient, times the variable, before anything else.
+A weight decay is added to the gradient, times the variable, before anything else: of the variables that
+`Optimizer` says, or with `decay_all` of all. The sparse gradient of a variable that decays is made dense, as
+decay reaches every row.
 """
 
 from __future__ import annotations
@@ -19,6 +21,11 @@ from tensorbow.ops.adaptive_updates import (
 )
 from tensorbow.ops.elementwise import cast, multiply
 from tensorbow.ops.indexed_slices import IndexedSlices
+from tensorbow.ops.sparse_adaptive_updates import (
+    SparseApplyAdadelta,
+    SparseApplyCenteredRMSProp,
+    SparseApplyRMSProp,
+)
 from tensorbow.ops.sparse_updates import SparseApplyAdagrad, sum_equal_rows
 from tensorbow.optimizers.optimizer import Optimizer, Rate
 from tensorbow.specs import DType
@@ -39,8 +46,9 @@ class AdagradOptimizer(Optimizer):
         initial_accumulator_value: float = 0.1,
         weight_decay: float = 0.0,
         name: str | None = None,
+        decay_all: bool = False,
     ):
-        super().__init__(learning_rate, weight_decay, name)
+        super().__init__(learning_rate, weight_decay, name, decay_all)
         if not initial_accumulator_value > 0:
             raise InvalidArgumentError(
                 f"initial_accumulator_value must be positive, got {initial_accumulator_value}: "
@@ -63,7 +71,7 @@ class AdagradOptimizer(Optimizer):
 
 class AdadeltaOptimizer(Optimizer):
     """Steps in units of the past steps' size: d = g * rms(past d) / rms(g), w -= learning_rate * d
-    (Zeiler, 2012). A sparse gradient is made dense.
+    (Zeiler, 2012). A sparse gradient changes the rows it names, and their slots, as in TensorFlow.
     """
 
     def __init__(
@@ -73,8 +81,9 @@ class AdadeltaOptimizer(Optimizer):
         epsilon: Number = 1e-8,
         weight_decay: float = 0.0,
         name: str | None = None,
+        decay_all: bool = False,
     ):
-        super().__init__(learning_rate, weight_decay, name)
+        super().__init__(learning_rate, weight_decay, name, decay_all)
         self.rho = _fraction("rho", rho)
         self.epsilon = _positive("epsilon", epsilon)
 
@@ -92,12 +101,23 @@ class AdadeltaOptimizer(Optimizer):
             weight_decay=self._decay(variable),
         )
 
+    def _apply_sparse(self, variable: Variable, gradient: IndexedSlices, rate: Tensor) -> Any:
+        rows = sum_equal_rows(gradient)
+        return SparseApplyAdadelta(
+            *self._places(variable, "accum", "accum_update"),
+            rows.values,
+            rate,
+            rows.indices,
+            *_scalars(variable.dtype, self.rho, self.epsilon),
+        )
+
 
 class RMSPropOptimizer(Optimizer):
     """s += (1 - decay) (g^2 - s); v = momentum * v + learning_rate * g / sqrt(s + epsilon); w -= v
     (Tieleman and Hinton, 2012). The epsilon is inside the root, and s starts at 1, as in TensorFlow.
 
-    `centered` divides by the deviation from the mean gradient instead. A sparse gradient is made dense.
+    `centered` divides by the deviation from the mean gradient instead. A sparse gradient changes the rows it
+    names, and their slots, as in TensorFlow.
     """
 
     def __init__(
@@ -109,8 +129,9 @@ class RMSPropOptimizer(Optimizer):
         centered: bool = False,
         weight_decay: float = 0.0,
         name: str | None = None,
+        decay_all: bool = False,
     ):
-        super().__init__(learning_rate, weight_decay, name)
+        super().__init__(learning_rate, weight_decay, name, decay_all)
         self.decay = _fraction("decay", decay)
         self.momentum = _fraction("momentum", momentum)
         self.epsilon = _positive("epsilon", epsilon)
@@ -125,14 +146,27 @@ class RMSPropOptimizer(Optimizer):
 
     def _apply(self, variable: Variable, gradient: Tensor, rate: Tensor) -> Any:
         update = ApplyCenteredRMSProp if self.centered else ApplyRMSProp
-        names = ("mg", "rms", "momentum") if self.centered else ("rms", "momentum")
         return update(
-            *self._places(variable, *names),
+            *self._places(variable, *self._slot_names()),
             gradient,
             rate,
             *_scalars(variable.dtype, self.decay, self.momentum, self.epsilon),
             weight_decay=self._decay(variable),
         )
+
+    def _apply_sparse(self, variable: Variable, gradient: IndexedSlices, rate: Tensor) -> Any:
+        update = SparseApplyCenteredRMSProp if self.centered else SparseApplyRMSProp
+        rows = sum_equal_rows(gradient)
+        return update(
+            *self._places(variable, *self._slot_names()),
+            rows.values,
+            rate,
+            rows.indices,
+            *_scalars(variable.dtype, self.decay, self.momentum, self.epsilon),
+        )
+
+    def _slot_names(self) -> tuple[str, ...]:
+        return ("mg", "rms", "momentum") if self.centered else ("rms", "momentum")
 
 
 class AdamOptimizer(Optimizer):
@@ -141,7 +175,8 @@ class AdamOptimizer(Optimizer):
     m += (1 - beta1) (g - m); v += (1 - beta2) (g^2 - v);
     w -= learning_rate * sqrt(1 - beta2^t) / (1 - beta1^t) * m / (sqrt(v) + epsilon).
     beta1^t and beta2^t are scalars of the optimiser's own, `beta1_power` and `beta2_power`, moved on once
-    all variables are updated. A sparse gradient counts as zero in the other rows, as in TensorFlow.
+    all variables are updated. A sparse gradient is made dense: it counts as zero in the other rows, whose
+    means decay and which move on by them, as in TensorFlow (and not as in "lazy" Adam).
     """
 
     def __init__(
@@ -152,8 +187,9 @@ class AdamOptimizer(Optimizer):
         epsilon: Number = 1e-8,
         weight_decay: float = 0.0,
         name: str | None = None,
+        decay_all: bool = False,
     ):
-        super().__init__(learning_rate, weight_decay, name)
+        super().__init__(learning_rate, weight_decay, name, decay_all)
         for which, beta in (("beta1", beta1), ("beta2", beta2)):
             _fraction(which, beta)
         self.beta1 = beta1

@@ -12,7 +12,15 @@ import numpy as np
 
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.gradients import gradients
-from tensorbow.graph import Graph, Operation, Tensor, control_dependencies, convert_to_tensor, name_scope
+from tensorbow.graph import (
+    Graph,
+    GraphKeys,
+    Operation,
+    Tensor,
+    control_dependencies,
+    convert_to_tensor,
+    name_scope,
+)
 from tensorbow.ops.control import find_step_scalar, group, step_scalar
 from tensorbow.ops.elementwise import cast
 from tensorbow.ops.indexed_slices import IndexedSlices
@@ -116,7 +124,9 @@ class Optimizer(ABC):
                 if global_step is not None:
                     with control_dependencies(updates):
                         updates.append(global_step.assign_add(1))
-                return group(*updates, name="update")
+                train_op = group(*updates, name="update")
+                train_op.graph.add_to_collection(GraphKeys.TRAIN_OP, train_op)
+                return train_op
 
     def _rates(self, dtypes: Sequence[DType], global_step: Variable | None) -> dict[DType, Tensor]:
         """The learning rate in every dtype there is."""

@@ -2,6 +2,7 @@
 
 from tensorbow.runtime.container import Container
 from tensorbow.runtime.explain import Explanation
+from tensorbow.runtime.global_step import create_global_step, get_global_step, get_or_create_global_step
 from tensorbow.runtime.monitored import (
     MonitoredSession,
     SessionRunContext,
@@ -19,5 +20,8 @@ __all__ = [
     "SessionRunContext",
     "SessionRunHook",
     "StopAtStepHook",
+    "create_global_step",
+    "get_global_step",
+    "get_or_create_global_step",
     "register_target",
 ]

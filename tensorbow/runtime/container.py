@@ -42,37 +42,41 @@ class Container:
         layout = VariableLayout(variables)
         if layout.variables == self.layout.variables and self._memory.bases:
             return False
-        old, kept = self._memory, {name: self.view(name) for name in self.initialized}
+        old, kept = self._memory, {name: self.read(name) for name in self.initialized}
         memory = RegionMemory(self._group, self._owner)
         try:
             for region in REGIONS:
                 nbytes = layout.region_nbytes[region]
                 base = memory.allocate(region, nbytes)
-                self._group.device.view(base, (nbytes,), np.uint8)[...] = 0
+                self._group.device.clear(base, nbytes)
         except BaseException:
             memory.free()
             raise
         self.layout, self._memory = layout, memory
         for name, value in kept.items():
-            self.view(name)[...] = value
+            self.write(name, value)
         old.free()
         return True
 
-    def view(self, name: str) -> Array:
-        """A view of a variable's storage. Raises NotFoundError."""
+    def read(self, name: str) -> Array:
+        """A copy of a variable's value, while nothing runs that writes it. Raises NotFoundError."""
         ref = self.layout.ref(name)
         base = self._memory.bases[ref.region]
-        return self._group.device.view(base + ref.offset, ref.shape, ref.dtype.as_numpy_dtype)
+        return self._group.device.read(base + ref.offset, ref.shape, ref.dtype.as_numpy_dtype)
 
-    def read(self, name: str) -> Array:
-        """A copy of a variable's value."""
-        value: Array = self.view(name).copy()
-        return value
+    def write(self, name: str, value: Any) -> None:
+        """Sets a variable, while nothing runs, from an array or a number that broadcasts to its shape.
+
+        Raises NotFoundError.
+        """
+        ref = self.layout.ref(name)
+        array = np.broadcast_to(np.asarray(value, ref.dtype.as_numpy_dtype), ref.shape)
+        self._group.device.write(self._memory.bases[ref.region] + ref.offset, array)
 
     def load(self, values: Mapping[str, Any]) -> None:
         """Sets variables. Raises NotFoundError or InvalidArgumentError before any is changed."""
         for name, array in self.fitting(values).items():
-            self.view(name)[...] = array
+            self.write(name, array)
             self.initialized.add(name)
 
     def fitting(self, values: Mapping[str, Any]) -> dict[str, Array]:

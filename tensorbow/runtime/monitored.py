@@ -7,10 +7,13 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from tensorbow.errors import FailedPreconditionError, InvalidArgumentError, OutOfRangeError
 from tensorbow.graph import Graph, get_default_graph
+from tensorbow.runtime.global_step import get_global_step
 from tensorbow.runtime.session import Session
-from tensorbow.variables import global_variables_initializer
+from tensorbow.variables import Variable, global_variables_initializer
 
 
 @dataclass
@@ -47,23 +50,57 @@ class SessionRunHook:
 
 
 class StopAtStepHook(SessionRunHook):
-    """Ends the loop after so many calls of `run`."""
+    """Ends the loop `num_steps` after its begin, or at `last_step` of the global step, as TensorFlow's hook.
 
-    def __init__(self, num_steps: int):
-        if isinstance(num_steps, bool) or not isinstance(num_steps, int) or num_steps < 1:
-            raise InvalidArgumentError(f"StopAtStepHook: expected at least 1 step, got {num_steps!r}")
-        self._steps = num_steps
+    Where the graph has a global step (`get_global_step`), `num_steps` is counted by it, from the value it has
+    when the session is made; else every call of `run` counts. It is looked at after each run, so that a loop
+    that begins at its last step still does one.
+    """
+
+    def __init__(self, num_steps: int | None = None, last_step: int | None = None):
+        """Raises InvalidArgumentError unless one of both is given, a whole number of at least 1."""
+        if num_steps is None and last_step is None:
+            raise InvalidArgumentError("StopAtStepHook: One of num_steps or last_step must be specified.")
+        if num_steps is not None and last_step is not None:
+            raise InvalidArgumentError(
+                f"StopAtStepHook: Only one of num_steps or last_step can be specified, "
+                f"got {num_steps!r} and {last_step!r}"
+            )
+        given = last_step if num_steps is None else num_steps
+        if isinstance(given, bool) or not isinstance(given, (int, np.integer)) or given < 1:
+            raise InvalidArgumentError(f"StopAtStepHook: expected at least 1 step, got {given!r}")
+        self._num_steps = num_steps
+        self._last_step = last_step
+        self._global_step: Variable | None = None
+        self._stop_at = 0
         self._done = 0
 
     def begin(self) -> None:
+        """Finds the global step. Raises FailedPreconditionError where `last_step` finds none."""
+        self._global_step = get_global_step()
+        if self._global_step is None and self._last_step is not None:
+            raise FailedPreconditionError(
+                "StopAtStepHook: Global step should be created to use last_step: "
+                "tb.train.get_or_create_global_step(), given to minimize; or use num_steps"
+            )
+
+    def after_create_session(self, session: Session) -> None:
         """Starts to count."""
         self._done = 0
+        if self._last_step is not None:
+            self._stop_at = self._last_step
+        elif self._num_steps is not None:
+            self._stop_at = self._num_steps + self._reached(session)
 
     def after_run(self, run_context: SessionRunContext, run_values: Any) -> None:
         """Counts the run."""
         self._done += 1
-        if self._done >= self._steps:
+        if self._reached(run_context.session) >= self._stop_at:
             run_context.request_stop()
+
+    def _reached(self, session: Session) -> int:
+        """The step now."""
+        return self._done if self._global_step is None else int(session.run(self._global_step))
 
 
 class MonitoredSession:
@@ -91,9 +128,9 @@ class MonitoredSession:
         self._stopping = False
         self._callbacks: list[Callable[[], None]] = []
         self._stack = ExitStack()
-        for hook in self._hooks:
-            hook.begin()
         with self.graph.as_default():
+            for hook in self._hooks:
+                hook.begin()
             initializer = global_variables_initializer()
         self._session: Session | None = Session(target, self.graph, **options)
         try:

@@ -3,14 +3,38 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from typing import Any
 
+from tensorbow.specs import TensorSpec
+
+
+def is_record(structure: Any) -> bool:
+    """Whether it is an instance of a data class, whose fields are looked into; a TensorSpec is a leaf."""
+    is_class = isinstance(structure, type)
+    return dataclasses.is_dataclass(structure) and not is_class and not isinstance(structure, TensorSpec)
+
+
+def fields_of(record: Any) -> dict[str, Any]:
+    """The fields of a data class's instance, by name."""
+    return {field.name: getattr(record, field.name) for field in dataclasses.fields(record)}
+
+
+def with_fields(record: Any, values: Mapping[str, Any]) -> Any:
+    """A copy with other fields; nothing of the class's own is called."""
+    result = copy.copy(record)
+    for name, value in values.items():
+        object.__setattr__(result, name, value)  # frozen ones, too
+    return result
+
 
 def flatten(structure: Any) -> list[Any]:
-    """The leaves of nested lists, tuples, named tuples and mappings, in order."""
+    """The leaves of nested lists, tuples, named tuples, mappings and data classes, in order."""
     if isinstance(structure, Mapping):
         return [leaf for value in structure.values() for leaf in flatten(value)]
+    if is_record(structure):
+        return flatten(fields_of(structure))
     if isinstance(structure, (list, tuple)):
         return [leaf for value in structure for leaf in flatten(value)]
     return [structure]
@@ -25,6 +49,8 @@ def pack(structure: Any, leaves: Iterator[Any]) -> Any:
         result = copy.copy(structure)  # keeps what else the mapping is: its order, its default
         result.update(packed)
         return result
+    if is_record(structure):
+        return with_fields(structure, pack(fields_of(structure), leaves))
     if isinstance(structure, tuple):
         items = [pack(value, leaves) for value in structure]
         return type(structure)(*items) if hasattr(structure, "_fields") else tuple(items)

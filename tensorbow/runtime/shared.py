@@ -4,6 +4,8 @@ The process keeps one value of each shared variable per device. A session works 
 memory, where its compiled steps find it: before a step it takes what others have written, after a step that
 writes it hands the new value over, both under the container's lock. So a step sees and leaves whole states,
 and one that fails leaves the shared value as it was.
+
+Replicas have variables of their own: a step they learn refuses those of a named container.
 """
 
 from __future__ import annotations
@@ -121,15 +123,10 @@ class SharedVariables:
             container.initialized.discard(name)
             self._seen.pop(name, None)
         elif self._seen.get(name) != version:
-            container.view(name)[...] = store.values[name]
+            container.write(name, store.values[name])
             container.initialized.add(name)
             self._seen[name] = version
 
     def _hand_over(self, name: str, store: _Store) -> None:
-        value = self._parts.of(name).view(name)
-        kept = store.values.get(name)
-        if kept is None:
-            store.values[name] = value.copy()
-        else:
-            kept[...] = value
+        store.values[name] = self._parts.of(name).read(name)
         self._seen[name] = store.versions[name] = next(_writes)

@@ -7,14 +7,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from tensorbow.compiler import Binding, SpreadExecutable
 from tensorbow.compiler.partition import Send
 from tensorbow.devices import Access, Event, StreamGroup
 from tensorbow.errors import FailedPreconditionError
-from tensorbow.kernels import Region
+from tensorbow.kernels import Executable, Ref, Region
 from tensorbow.specs import Array
+
+MAIL = "mail"  # in place of a device's name: the host memory through which values pass
 
 
 @dataclass(frozen=True)
@@ -51,6 +51,7 @@ class SpreadBinding:
         self.executable = executable
         self.groups = tuple(groups[name] for name in executable.parts)
         self.parts: dict[str, Binding] = {}
+        self._mail: dict[str, list[tuple[str, Array]]] = {}  # by receiver: its inputs, and where they wait
         try:
             for name, part in executable.parts.items():
                 self.parts[name] = Binding(
@@ -67,24 +68,38 @@ class SpreadBinding:
     def _bind(self, number: int, seen: set[str], owner: str) -> _BoundStage:
         stage = self.executable.stages[number]
         binding = self.parts[stage.device]
-        plan, segment = binding.plan, stage.segment
+        executable, plan, segment = binding.executable, binding.plan, stage.segment
         reads, writes = (list(accesses) for accesses in plan.accesses(segment))
-        copies: list[tuple[Array, Array]] = []
-        for group in self.executable.parts[stage.device].segments[segment].groups:
+        sends: list[tuple[Ref, Array]] = []
+        for group in executable.segments[segment].groups:
             if group.definition is Send:
-                source, name = group.inputs[0], group.attrs["to"]
-                target = self.parts[name]
-                slot = target.executable.inputs[group.attrs["key"]]
-                copies.append((target.inputs[group.attrs["key"]], plan.array(source)))
-                if slot.nbytes and source.region is not Region.CONSTANT:
-                    reads.append(Access(binding.bases[source.region] + source.offset, source.nbytes))
+                source, target, key = group.inputs[0], self.parts[group.attrs["to"]], group.attrs["key"]
+                slot = target.executable.inputs[key]
+                # Both devices' copies must reach it; the one that is not the host asks for more.
+                lender = max((binding.group.device, target.group.device), key=lambda d: d.kind != "cpu")
+                mailbox = lender.host_array(slot.shape, slot.dtype.as_numpy_dtype)
+                self._mail.setdefault(group.attrs["to"], []).append((key, mailbox))
+                sends.append((source, mailbox))
                 if slot.nbytes:
-                    writes.append(Access(target.bases[slot.region] + slot.offset, slot.nbytes, name))
+                    mail = Access(mailbox.ctypes.data, slot.nbytes, MAIL)
+                    writes.append(mail)
+        received = [
+            (key, mailbox)
+            for key, mailbox in self._mail.get(stage.device, ())
+            if _first_reader(executable, key) == segment
+        ]
+        for key, mailbox in received:
+            slot = executable.inputs[key]
+            if slot.nbytes:
+                writes.append(Access(binding.bases[slot.region] + slot.offset, slot.nbytes))
+                reads.append(Access(mailbox.ctypes.data, slot.nbytes, MAIL))
 
         def work() -> None:
+            for key, mailbox in received:
+                plan.copy_in(key, mailbox)
             plan.launch(segment)
-            for slot, value in copies:
-                np.copyto(slot, value)
+            for source, mailbox in sends:
+                plan.copy_out(source, mailbox)
 
         first = None if stage.device in seen else binding
         seen.add(stage.device)
@@ -132,11 +147,24 @@ def _with_feeds(
 
     def first() -> None:
         if binding is not None:
-            own = {name: value for name, value in inputs.items() if name in binding.inputs}
-            binding.write(own, {key: value for key, value in state.items() if key in binding.state})
+            known = binding.executable
+            own = {name: value for name, value in inputs.items() if name in known.inputs}
+            binding.write(own, {key: value for key, value in state.items() if key in known.state})
         work()
 
     return first
+
+
+def _first_reader(executable: Executable, key: str) -> int:
+    """The first segment that reads an input; the last one for an input that is only fetched."""
+    slot = executable.inputs[key]
+    end = slot.offset + max(slot.nbytes, 1)
+    for number, segment in enumerate(executable.segments):
+        for group in segment.groups:
+            for ref in group.inputs:
+                if ref.region is slot.region and slot.offset <= ref.offset < end:
+                    return number
+    return len(executable.segments) - 1
 
 
 def finish(groups: Sequence[StreamGroup]) -> None:

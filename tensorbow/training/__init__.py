@@ -1,11 +1,12 @@
 """What surrounds training: checkpoints, saved graphs and models, metrics, progress."""
 
 from tensorbow.training.arrays_file import load_arrays, save_arrays, write_atomically
+from tensorbow.training.checkpoint_paths import best_checkpoint, latest_checkpoint, list_variables
 from tensorbow.training.checkpoints import Checkpoint, RollingCheckpoints, make_folder
 from tensorbow.training.graph_files import SavedModel, read_graph, save_model, write_graph
 from tensorbow.training.metrics import MetricsLog, finite_or_none
 from tensorbow.training.progress import TrainingProgress
-from tensorbow.training.saver import Saver, best_checkpoint, latest_checkpoint, list_variables
+from tensorbow.training.saver import Saver
 
 __all__ = [
     "Checkpoint",

@@ -7,6 +7,7 @@ file that can fit, and every offset, shape, dtype and byte is held against the r
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import math
 import os
@@ -20,33 +21,62 @@ import numpy as np
 from safetensors.numpy import save as encode
 
 from tensorbow.devices.host_memory import host_memory_nbytes
-from tensorbow.errors import DataLossError, NotFoundError, ResourceExhaustedError
+from tensorbow.errors import (
+    DataLossError,
+    InvalidArgumentError,
+    NotFoundError,
+    ResourceExhaustedError,
+)
 from tensorbow.specs import Array, as_dtype
 
 FORMAT = "tensorbow-1"
 KEY = "tensorbow"  # the one entry of the file's metadata: with several, their order would be random
+RESERVED = "__metadata__"  # a name that the format keeps for itself
 HEADER_LIMIT = 100_000_000  # bytes; what the format allows
 
 _DTYPES = {"F32": "float32", "F64": "float64", "I32": "int32", "I64": "int64", "U8": "uint8", "BOOL": "bool"}
+_writes = itertools.count()  # tells the temporary files of this process's threads apart
 
 
 def save_arrays(path: Path, arrays: Mapping[str, Array], metadata: Mapping[str, Any]) -> None:
     """Writes arrays and JSON metadata; the file is there whole or not at all. Equal content, equal bytes.
 
-    Raises ResourceExhaustedError when the disk is full or the file cannot be written; an earlier
-    file of that name is then untouched.
+    Raises ResourceExhaustedError when the disk is full or the file cannot be written, and
+    InvalidArgumentError for a name or dtype that the file cannot hold; an earlier file of that name is then
+    untouched.
     """
-    plain = {name: np.asarray(array, order="C") for name, array in arrays.items()}
+    plain = {name: _writable(name, array) for name, array in arrays.items()}
     described = {"format": FORMAT, "crc32": _checksum(plain, metadata), "metadata": dict(metadata)}
     write_atomically(path, encode(plain, {KEY: json.dumps(described, allow_nan=False)}))
 
 
-def write_atomically(path: Path, blob: bytes) -> None:
-    """Replaces a file by new content in one step, on disk before it returns.
+def _writable(name: object, value: Any) -> Array:
+    """An array as the file holds it: C order, the machine's byte order. Raises InvalidArgumentError."""
+    if not isinstance(name, str) or name == RESERVED or not _is_unicode(name):
+        raise InvalidArgumentError(
+            f"an array cannot be named {name!r:.80} in a file: use a text other than {RESERVED!r}"
+        )
+    array = np.asarray(value, order="C")
+    if array.dtype.name not in _DTYPES.values():
+        raise InvalidArgumentError(
+            f"array {name[:80]!r}: dtype {array.dtype} cannot be written; use {', '.join(_DTYPES.values())}"
+        )
+    return array.astype(array.dtype.newbyteorder("="), copy=False)
 
-    Raises ResourceExhaustedError; the earlier file is then untouched.
+
+def _is_unicode(text: str) -> bool:
+    return not any("\ud800" <= character <= "\udfff" for character in text)
+
+
+def write_atomically(path: Path, blob: bytes) -> None:
+    """Replaces a file by new content in one step, on disk before it returns. Threads may do so at once.
+
+    Raises ResourceExhaustedError, InvalidArgumentError for a path that can be no file's; the earlier file
+    is then untouched.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    if not path.name or "\0" in str(path):
+        raise InvalidArgumentError(f"cannot write {str(path)!r:.200}: expected the path of a file")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.{next(_writes)}.tmp")
     try:
         with open(temporary, "wb") as file:
             file.write(blob)

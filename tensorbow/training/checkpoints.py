@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -37,14 +38,15 @@ class RollingCheckpoints:
         self.keep = keep
 
     def save(self, round: int, arrays: Mapping[str, Array], metadata: Mapping[str, Any]) -> Path:
-        """Writes one, then deletes the oldest. Raises ResourceExhaustedError; the others stay.
+        """Writes one, then deletes the oldest, where it can. Raises ResourceExhaustedError; the others stay.
 
         Those of later rounds (damaged ones, passed over when resuming) are neither counted nor deleted.
         """
         path = self.folder / f"checkpoint-{round:09d}.safetensors"
         save_arrays(path, arrays, metadata)
         for _, old in [item for item in self.paths() if item[0] <= round][: -self.keep]:
-            old.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                old.unlink(missing_ok=True)
         return path
 
     def paths(self) -> list[tuple[int, Path]]:
@@ -78,11 +80,16 @@ class RollingCheckpoints:
         """Deletes what writers that were killed have left. Only for the folder's sole owner."""
         for path in self.folder.iterdir():
             if _TEMPORARY.match(path.name):
-                path.unlink(missing_ok=True)
+                with contextlib.suppress(OSError):
+                    path.unlink(missing_ok=True)
 
 
 def make_folder(folder: Path) -> None:
     """Makes an output folder. Raises ResourceExhaustedError or InvalidArgumentError in one line."""
+    if "\0" in str(folder):
+        raise InvalidArgumentError(
+            f"cannot make the output folder {str(folder)!r:.200}: it has a null character"
+        )
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError):

@@ -22,7 +22,13 @@ GRAPH, VARIABLES = "graph.json", "variables.safetensors"
 
 
 def write_graph(graph: Graph | GraphDef, logdir: str | os.PathLike[str], name: str) -> str:
-    """Writes a graph as JSON to `logdir/name`, whole or not at all; returns the path."""
+    """Writes a graph as JSON to `logdir/name`, whole or not at all; returns the path.
+
+    Raises InvalidArgumentError for what is no graph or path, ResourceExhaustedError when the file cannot be
+    written.
+    """
+    if not isinstance(graph, (Graph, GraphDef)):
+        raise InvalidArgumentError(f"write_graph: expected a graph, got {type(graph).__name__}")
     graph_def = graph.as_graph_def() if isinstance(graph, Graph) else graph
     folder = Path(logdir)
     make_folder(folder)

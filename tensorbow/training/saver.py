@@ -7,22 +7,27 @@ import difflib
 import json
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from tensorbow.errors import DataLossError, InvalidArgumentError, NotFoundError
-from tensorbow.specs import Array
 from tensorbow.training.arrays_file import load_arrays, save_arrays, write_atomically
+from tensorbow.training.checkpoint_paths import (
+    STATE,
+    SUFFIX,
+    best_checkpoint,
+    existing_file,
+    file_to_save,
+    load_checkpoint,
+)
 from tensorbow.training.checkpoints import make_folder
 from tensorbow.variables import Variable, global_variables
 
-SUFFIX = ".safetensors"
-STATE = "checkpoint"  # the file that names a folder's checkpoints
-STATE_LIMIT = 1 << 20  # bytes of it
 MODES = ("max", "min")
+SHOWN = 10  # missing names in a message
 
 
 class Saver:
@@ -48,8 +53,10 @@ class Saver:
         Raises InvalidArgumentError when there is nothing to save, or a name stands for two variables.
         """
         self._variables = _by_name(var_list)
-        if max_to_keep is not None and max_to_keep < 0:
-            raise InvalidArgumentError(f"Saver: max_to_keep must be at least 0, got {max_to_keep}")
+        if max_to_keep is not None and not (_is_whole(max_to_keep) and max_to_keep >= 0):
+            raise InvalidArgumentError(
+                f"Saver: max_to_keep must be None or a whole number from 0, got {max_to_keep!r:.60}"
+            )
         if mode not in MODES:
             raise InvalidArgumentError(f"Saver: mode must be {' or '.join(MODES)}, got {mode!r}")
         self._keep = max_to_keep or None
@@ -77,37 +84,48 @@ class Saver:
         """Writes the variables' values, all of one moment, to `save_path[-global_step].safetensors`.
 
         global_step: a number, or a scalar tensor or variable of the session. Returns the path for `restore`.
+        latest_filename: the file beside it that names the newest; savers that share a folder need two.
         Raises FailedPreconditionError for a variable without a value, ResourceExhaustedError when the file
         cannot be written (nothing else has changed then), InvalidArgumentError.
         """
-        value = self._metric_of(metrics)
-        path = _file(save_path, _step(session, global_step))
-        arrays = {name: np.asarray(array) for name, array in session.run(self._elements(session)).items()}
+        numbers = _numbers(metrics)
+        value = self._metric_of(numbers)
+        if not _is_filename(latest_filename):
+            raise InvalidArgumentError(
+                f"Saver: latest_filename must be the name of a file without {SUFFIX}, "
+                f"got {latest_filename!r:.80}"
+            )
+        elements = self._elements(session)
+        path = file_to_save(save_path, _step(session, global_step))
+        arrays = {name: np.asarray(array) for name, array in session.run(elements).items()}
         make_folder(path.parent)
-        save_arrays(
-            path, arrays, {"kind": "saver", "metrics": {k: _plain(v) for k, v in (metrics or {}).items()}}
-        )
+        save_arrays(path, arrays, {"kind": "saver", "metrics": {k: _plain(v) for k, v in numbers.items()}})
         name = str(path)
+        before = self._paths, self.best_checkpoint, self.best_value
         self._paths = [*(p for p in self._paths if p != name), name]
         superseded = self.best_checkpoint
         self._offer_best(name, value)
         dropped = [] if self._keep is None else self._paths[: -self._keep]
         self._paths = self._paths[len(dropped) :]
-        self._write_state(path.parent / latest_filename)
+        try:
+            self._write_state(path.parent / latest_filename)
+        except BaseException:
+            self._paths, self.best_checkpoint, self.best_value = before
+            raise
         for old in (*dropped, superseded):
             if old is not None and old != self.best_checkpoint and old not in self._paths:
                 with contextlib.suppress(OSError):
                     os.unlink(old)
         return name
 
-    def _metric_of(self, metrics: Mapping[str, float] | None) -> float | None:
+    def _metric_of(self, metrics: Mapping[str, float]) -> float | None:
         if self._metric is None:
             return None
-        if metrics is None or self._metric not in metrics:
+        if self._metric not in metrics:
             raise InvalidArgumentError(
                 f"Saver: the best checkpoint is told by {self._metric!r}, which is not in metrics"
             )
-        return float(metrics[self._metric])
+        return metrics[self._metric]
 
     def _offer_best(self, path: str, value: float | None) -> None:
         """Takes note of a new best. A file that is written again loses the place it had."""
@@ -120,6 +138,8 @@ class Saver:
             self.best_checkpoint, self.best_value = path, value
 
     def _elements(self, session: Any) -> dict[str, Variable]:
+        if not hasattr(session, "graph") or not hasattr(session, "load_variables"):
+            raise InvalidArgumentError(f"Saver: expected a session, got {type(session).__name__}")
         for name, variable in self._variables.items():
             if variable.graph is not session.graph:
                 raise InvalidArgumentError(
@@ -145,13 +165,12 @@ class Saver:
         it, InvalidArgumentError for another shape or dtype, DataLossError for a damaged file.
         """
         variables = self._elements(session)
-        path, arrays = _load(save_path)
+        path, arrays = load_checkpoint(save_path)
+        missing = [name for name in variables if name not in arrays]
+        if missing:
+            raise NotFoundError(_not_found(missing, path, arrays))
         for name, variable in variables.items():
-            array = arrays.get(name)
-            if array is None:
-                near = difflib.get_close_matches(name, arrays, 3)
-                hint = f"; it has {', '.join(near)}" if near else ""
-                raise NotFoundError(f"Key {name} not found in checkpoint {path}{hint}")
+            array = arrays[name]
             expected = variable.op.outputs[0].spec.extents
             if array.dtype != variable.dtype.as_numpy_dtype:
                 raise InvalidArgumentError(
@@ -170,7 +189,9 @@ class Saver:
 
         Also finds out again which was the best, by the metrics saved in them and in the folder's best.
         """
-        there = [str(_existing(path)) for path in checkpoint_paths if _existing(path).is_file()]
+        if isinstance(checkpoint_paths, str):
+            raise InvalidArgumentError(f"Saver: expected a list of paths, got {checkpoint_paths!r:.200}")
+        there = [str(existing_file(path)) for path in checkpoint_paths if existing_file(path).is_file()]
         self._paths = there
         if self._metric is None:
             return
@@ -184,23 +205,12 @@ class Saver:
                     self._offer_best(path, float(value))
 
 
-def latest_checkpoint(checkpoint_dir: str | os.PathLike[str], latest_filename: str = STATE) -> str | None:
-    """The path of a folder's newest checkpoint; None when there is none. Raises DataLossError."""
-    return _stated(checkpoint_dir, latest_filename, "model_checkpoint_path")
-
-
-def best_checkpoint(checkpoint_dir: str | os.PathLike[str], latest_filename: str = STATE) -> str | None:
-    """The path of a folder's best checkpoint; None when there is none. Raises DataLossError."""
-    return _stated(checkpoint_dir, latest_filename, "best_model_checkpoint_path")
-
-
-def list_variables(save_path: str | os.PathLike[str]) -> list[tuple[str, list[int]]]:
-    """(name, shape) of what a checkpoint holds, by name. Raises NotFoundError, DataLossError."""
-    arrays = _load(save_path)[1]
-    return [(name, list(arrays[name].shape)) for name in sorted(arrays)]
-
-
 def _by_name(var_list: Sequence[Variable] | Mapping[str, Variable] | None) -> dict[str, Variable]:
+    if isinstance(var_list, (str, Variable)) or not isinstance(var_list, (Iterable, type(None))):
+        raise InvalidArgumentError(
+            f"Saver: expected a list or dictionary of variables, got {type(var_list).__name__} "
+            f"{var_list!r:.60}"
+        )
     if isinstance(var_list, Mapping):
         named = list(var_list.items())
     else:
@@ -213,6 +223,8 @@ def _by_name(var_list: Sequence[Variable] | Mapping[str, Variable] | None) -> di
             raise InvalidArgumentError(
                 f"Saver: expected variables, got {type(variable).__name__} {variable!r:.60}"
             )
+        if not isinstance(name, str):
+            raise InvalidArgumentError(f"Saver: {variable.op.name} is to be named {name!r:.60}; give a text")
         if found.setdefault(name, variable) is not variable:
             raise InvalidArgumentError(
                 f"Saver: two variables are named {name}; give a dictionary with other names"
@@ -222,10 +234,51 @@ def _by_name(var_list: Sequence[Variable] | Mapping[str, Variable] | None) -> di
     return found
 
 
+def _not_found(missing: Sequence[str], path: Path, there: Collection[str]) -> str:
+    """The first missing name in TensorFlow's words, what is like it, and the others."""
+    near = difflib.get_close_matches(missing[0], there, 3)
+    hint = f"; it has {', '.join(near)}" if near else ""
+    more = ", ".join(missing[1:SHOWN]) + (f" and {len(missing) - SHOWN} more" if len(missing) > SHOWN else "")
+    return f"Key {missing[0]} not found in checkpoint {path}{hint}{f'; nor are {more}' if more else ''}"
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+
+
+def _is_filename(value: Any) -> bool:
+    return (
+        isinstance(value, str)
+        and value not in ("", ".", "..")
+        and os.path.basename(value) == value
+        and "\0" not in value
+        and not value.endswith(SUFFIX)
+    )
+
+
+def _numbers(metrics: Any) -> dict[str, float]:
+    """The metrics as floats. Raises InvalidArgumentError for what is no number."""
+    if not isinstance(metrics, (Mapping, type(None))):
+        raise InvalidArgumentError(f"Saver: metrics must be a dictionary, got {type(metrics).__name__}")
+    numbers = {}
+    for name, value in (metrics or {}).items():
+        number = None
+        with contextlib.suppress(TypeError, ValueError, OverflowError):
+            number = None if isinstance(value, str) else float(value)
+        if number is None or not isinstance(name, str):
+            raise InvalidArgumentError(
+                f"Saver: metric {name!r:.60} must be a number, got {type(value).__name__} {value!r:.60}; "
+                "run tensors first"
+            )
+        numbers[name] = number
+    return numbers
+
+
 def _step(session: Any, global_step: Any) -> int | None:
-    if global_step is None or isinstance(global_step, (int, np.integer)):
+    if global_step is None or _is_whole(global_step):
         return None if global_step is None else int(global_step)
-    value = np.asarray(session.run(global_step))
+    given = isinstance(global_step, (np.ndarray, float, bool))
+    value = np.asarray(global_step if given else session.run(global_step))
     if value.shape != () or value.dtype.kind not in "iu":
         raise InvalidArgumentError(
             f"Saver: global_step must be a whole number, got {value.dtype} {_shape(value.shape)}"
@@ -233,53 +286,7 @@ def _step(session: Any, global_step: Any) -> int | None:
     return int(value)
 
 
-def _file(save_path: str | os.PathLike[str], step: int | None) -> Path:
-    text = os.fspath(save_path)
-    if not text or text.endswith(("/", os.sep)):
-        raise InvalidArgumentError(f"Saver: expected the path of a file, as 'run/model', got {text!r}")
-    return Path(f"{text.removesuffix(SUFFIX)}{'' if step is None else f'-{step}'}{SUFFIX}")
-
-
-def _existing(save_path: str | os.PathLike[str]) -> Path:
-    """The file meant by a path with or without its suffix."""
-    path = Path(save_path)
-    return path if path.name.endswith(SUFFIX) else path.with_name(path.name + SUFFIX) if path.name else path
-
-
-def _load(save_path: str | os.PathLike[str]) -> tuple[Path, dict[str, Array]]:
-    path = _existing(save_path)
-    try:
-        return path, load_arrays(path)[0]
-    except NotFoundError:
-        raise NotFoundError(
-            f"The passed save_path is not a valid checkpoint: there is no file {path}"
-        ) from None
-
-
-def _stated(folder: str | os.PathLike[str], filename: str, key: str) -> str | None:
-    path = Path(folder) / filename
-    try:
-        with open(path, "rb") as file:
-            text = file.read(STATE_LIMIT + 1)
-    except OSError:
-        return None
-    for line in text.decode("utf-8", "replace").splitlines() if len(text) <= STATE_LIMIT else ():
-        name, _, quoted = line.partition(": ")
-        if name != key:
-            continue
-        try:
-            found = json.loads(quoted)
-            if not isinstance(found, str) or "\0" in found:
-                raise ValueError("expected a path in quotes")
-        except (ValueError, RecursionError) as error:
-            raise DataLossError(f"{path} is damaged: {key}: {error}; delete it") from None
-        checkpoint = os.path.join(folder, found)
-        return checkpoint if os.path.isfile(checkpoint) else None
-    return None
-
-
-def _plain(value: Any) -> float | None:
-    number = float(value)
+def _plain(number: float) -> float | None:
     return number if math.isfinite(number) else None
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from scheduler import Trainer, TrainingConfig
 from tensorbow.data import load
-from tensorbow.training import load_arrays, save_arrays
+from tensorbow.training import SavedModel, load_arrays, save_arrays, save_model
 
 Call = Callable[..., Any]
 
@@ -109,6 +109,52 @@ def test_predict_takes_a_folder_of_pictures(call: Call, run: Path, tmp_path: Pat
     empty = tmp_path / "empty"
     empty.mkdir()
     assert "holds no picture (.png" in call("predict", run, empty).line
+
+
+def test_sound_pictures_of_every_kind(call: Call, run: Path, tmp_path: Path) -> None:
+    image = pytest.importorskip("PIL.Image")
+    picture = load("digits")[1].images[0, ..., 0]
+    folder = tmp_path / "kinds"
+    folder.mkdir()
+    grey = image.fromarray(picture)
+    clear = bytes([0] * 10 + [255] * 246)
+    grey.save(folder / "a.png")
+    grey.convert("P").save(folder / "palette.png", transparency=clear)  # of which Pillow warns
+    image.fromarray(picture.astype(np.uint16) * 257).save(folder / "deep.png")  # 16 bits
+    for mode in ("RGB", "RGBA", "LA", "P"):
+        grey.convert(mode).save(folder / f"{mode}.png")
+    found = rows(call("predict", run, folder).out)
+    assert len(found) == 7
+    assert {tuple(row[1:]) for row in found} == {tuple(found[0][1:])}
+    image.fromarray(picture.astype(np.int32) * 70_000).save("wide.tif")
+    Path("wide.tif").rename("wide.png")  # what the file holds counts, not its name
+    assert "'wide.png' has pixels of more than 16 bits" in call("predict", run, "wide.png").line
+    image.fromarray(picture.astype(np.float32)).save("float.tif")
+    Path("float.tif").rename("float.png")
+    assert "'float.png' has pixels of floating point" in call("predict", run, "float.png").line
+
+
+def test_saved_models_that_are_no_classifiers(call: Call, run: Path, tmp_path: Path) -> None:
+    call("export", run, "--output", "model")
+    with SavedModel("model") as model:
+        inputs, outputs, about = dict(model.inputs), dict(model.outputs), model.about
+    values = load_arrays(tmp_path / "model" / "variables.safetensors")[0]
+    for more_inputs, more_outputs, more_about, words in (
+        (
+            {},
+            {"probabilities": outputs["loss"]},
+            {},
+            "its probabilities is float32[], expected float32[?, 10]",
+        ),
+        ({"images": inputs["labels"]}, {}, {}, "its images is int64[?], expected uint8[?, 28, 28, 1]"),
+        ({}, {}, {"classes": 11}, "its logits is float32[?, 10], expected float32[?, 11]"),
+        ({}, {}, {"mean": 10**400}, "is no trained classifier"),
+        ({}, {}, {"std": 1e-300}, "is no trained classifier"),
+    ):
+        save_model("bad", inputs | more_inputs, outputs | more_outputs, values, {**about, **more_about})
+        assert words in call("evaluate", "bad").line
+    save_model("bad", inputs, {"loss": outputs["loss"]}, values, about)
+    assert "is no classifier: it has no logits, probabilities, correct" in call("predict", "bad", "x").line
 
 
 @pytest.mark.parametrize(

@@ -128,7 +128,7 @@ def test_a_guard_that_is_not_finite_keeps_variables_as_they_are():
             step.container.load({"w": np.ones(3), "w/Momentum": np.zeros(3)})
             step.run()
             np.testing.assert_array_equal(step.container.read("w"), np.ones(3))
-            assert step.binding.state["status"] == 1
+            assert step.state("status") == 1
             assert "Mul" in step.binding.plan.find_nonfinite(0)
             feeds[x][1] = 0.0
             step.run(status=0, learning_rate=0.5)

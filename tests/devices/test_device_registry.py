@@ -52,7 +52,7 @@ def test_a_partial_name_is_refused(name: str) -> None:
 
 
 def test_unknown_kinds_and_other_tasks_are_not_found() -> None:
-    with pytest.raises(NotFoundError, match=r"expected one of the kinds cpu, null.* got '/tpu:0'"):
+    with pytest.raises(NotFoundError, match=r"expected one of the kinds cpu, gpu, null.* got '/tpu:0'"):
         get_device("/tpu:0")
     with pytest.raises(NotFoundError, match="a device of this process"):
         get_device("/job:worker/task:1/cpu:0")

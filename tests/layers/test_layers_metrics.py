@@ -58,8 +58,8 @@ def test_the_counts_of_replicas_add_up():
         assert values["figure/count"] == 0
         feeds = [np.full((4, 1), 1.0 + i, np.float32) for i in range(3)]
         for replica, feed in zip(engine.learners.replicas, feeds, strict=True):
-            replica.container.view("figure/total")[...] = feed.sum()
-            replica.container.view("figure/count")[...] = 4
+            replica.container.write("figure/total", feed.sum())
+            replica.container.write("figure/count", 4)
         values = engine.central_values()
     assert (values["figure/total"], values["figure/count"]) == (24, 12)
 

@@ -62,6 +62,12 @@ def test_every_kernel_has_a_large_sample():
     assert not missing, f"add samples with an array of about 1 MB for {sorted(missing)}"
 
 
+def test_every_gradient_is_checked():
+    rules = {s.op.name for s in SAMPLES if s.op.gradient is not NOT_DIFFERENTIABLE}
+    missing = rules - {s.op.name for s in _differentiable(SMALL)}
+    assert not missing, f"add small samples that the gradients of {sorted(missing)} can be checked with"
+
+
 def test_samples_are_of_registered_ops():
     assert all(product_ops().get(s.op.name) is s.op for s in SAMPLES)
 

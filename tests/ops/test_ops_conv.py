@@ -146,6 +146,8 @@ def test_spec() -> None:
         ({"strides": [2, 1, 1, 1]}, "batch and channels"),
         ({"strides": 0}, "positive"),
         ({"padding": "FULL"}, "'SAME' or 'VALID'"),
+        ({"dilations": [2, 7]}, "window of 5, 29 with its dilation of 7, does not fit.*28"),
+        ({"dilations": [2, 1, 1, 1]}, "dilations .* batch and channels"),
         ({"data_format": "CHWN"}, "'NHWC' or 'NCHW'"),
     ],
 )

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tensorbow.errors import InvalidArgumentError, UnimplementedError
+from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import Graph
+from tensorbow.ops.constant import constant
 from tensorbow.ops.control import placeholder
 from tensorbow.ops.einsum import einsum
 from tensorbow.ops.matmul import matmul
@@ -82,6 +83,84 @@ def test_gradients(equation):
         check_gradients(lambda *x: [einsum(equation, *x)], values, second_order=True, rtol=1e-4)
 
 
+BROADCASTS = [
+    ("...ij,...jk->...ik", [(2, 3, 4), (2, 4, 5)]),
+    ("...ij,jk->...ik", [(6, 2, 3, 4), (4, 5)]),
+    ("...ij,...jk->...ik", [(6, 1, 3, 4), (2, 4, 5)]),
+    ("...ij,...jk->...ik", [(6, 1, 3, 4), (1, 2, 4, 5)]),
+    ("i...,i...->...", [(3, 5, 1), (3, 2)]),
+    ("...i,...i", [(2, 1, 4), (3, 4)]),
+    ("b...j,jk", [(2, 3, 4), (4, 5)]),
+    ("...,...->...", [(2, 1), (5,)]),
+    ("...,i->i...", [(2, 3), (4,)]),
+    ("...i,i...->...", [(3,), (3,)]),
+    ("...ij->...ji", [(2, 6, 3, 4)]),
+    ("i...j->...j", [(2, 6, 3, 4)]),
+    ("...", [(1, 3)]),
+    ("a...,b...,c...->abc...", [(2, 1, 3), (4, 5, 1), (6, 5, 3)]),
+    ("...ij,...jk,...kl->...il", [(2, 3, 4), (1, 4, 5), (2, 5, 6)]),
+]
+
+DIAGONALS = [
+    ("ii->i", [(4, 4)]),
+    ("ii->", [(4, 4)]),
+    ("ii", [(4, 4)]),
+    ("bii->b", [(2, 4, 4)]),
+    ("ibi->bi", [(4, 3, 4)]),
+    ("iii->i", [(3, 3, 3)]),
+    ("iijj->ji", [(2, 2, 3, 3)]),
+    ("ijji->", [(2, 3, 3, 2)]),
+    ("ii,ij->j", [(3, 3), (3, 4)]),
+    ("ii,ij->ij", [(1, 1), (1, 4)]),
+    ("bii,bij->bj", [(2, 3, 3), (2, 3, 4)]),
+    ("...ii->...i", [(2, 3, 4, 4)]),
+    ("ii...,ij...->j...", [(3, 3, 1, 2), (3, 4, 5, 2)]),
+]
+
+
+@pytest.mark.parametrize("known", ["static", "dynamic", "half"])
+@pytest.mark.parametrize(("equation", "shapes"), BROADCASTS + DIAGONALS)
+def test_broadcasts_and_diagonals(equation, shapes, known):
+    """Unknown extents may turn out to be 1."""
+    values = [normal(*shape, seed=i) for i, shape in enumerate(shapes)]
+    unknown = {"static": (), "dynamic": range(4), "half": (0, 2)}[known]
+    inputs = [
+        placeholder(float32, [None if axis in unknown else extent for axis, extent in enumerate(shape)])
+        for shape in shapes
+    ]
+    result = einsum(equation, *inputs)
+    expected = np.einsum(equation, *[a.astype(np.float64) for a in values])
+    assert result.shape.ndims == expected.ndim
+    if known == "static":
+        assert result.shape.as_list() == list(expected.shape)
+    (actual,) = run_graph([result], dict(zip(inputs, values, strict=True)))
+    np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(("equation", "shapes"), BROADCASTS + DIAGONALS)
+@pytest.mark.parametrize("static", [True, False], ids=["static", "dynamic"])
+def test_gradients_of_broadcasts_and_diagonals(equation, shapes, static):
+    values = [normal(*shape, seed=i) for i, shape in enumerate(shapes)]
+    check_gradients(lambda *x: [einsum(equation, *x)], values, static=static)
+
+
+def test_a_trace_leaves_the_rest_of_the_matrix_alone():
+    """No product with an identity matrix: infinity times 0 would be NaN."""
+    x = np.array([[1.0, np.inf], [np.nan, 2.0]], np.float32)
+    assert run_graph([einsum("ii->", constant(x))], {})[0] == 3
+
+
+def test_ellipsis_needs_a_rank():
+    with pytest.raises(InvalidArgumentError, match=r"rank of .* is unknown.*use set_shape"):
+        einsum("...i->...", placeholder(float32))
+
+
+def test_diagonals_of_what_is_no_square():
+    x = placeholder(float32, [None, None])
+    with pytest.raises(InvalidArgumentError, match="no square matrices"):
+        run_graph([einsum("ii->i", x)], {x: normal(3, 4)})
+
+
 def test_partly_known_extents_stay_known():
     x, w = placeholder(float32, [None, 7, 5]), placeholder(float32, [2, 5, 6])
     assert einsum("btd,hdk->bhtk", x, w).shape.as_list() == [None, 2, 7, 6]
@@ -98,8 +177,12 @@ def test_zero_extents(empty):
 @pytest.mark.parametrize(
     ("equation", "error", "words"),
     [
-        ("ij...,jk->ik", UnimplementedError, "'...' is not supported"),
-        ("ii,ik->ik", UnimplementedError, "'ii' has a letter twice"),
+        ("i...,jk->ik", InvalidArgumentError, "'...' stands for 1 axes, which the result lacks"),
+        ("ijk...,jk->ik...", InvalidArgumentError, "'ijk...' has 3 letters beside '...'"),
+        ("...i...,jk->...", InvalidArgumentError, "'...' once in a term"),
+        ("i..,jk->i", InvalidArgumentError, "'...' once in a term"),
+        ("...,...->...", InvalidArgumentError, "axis -2 of '...' is an axis of 3 elements and of 4"),
+        ("ii,ik->ik", InvalidArgumentError, "'i' is an axis of 3 elements and of 4"),
         ("ij->ij", InvalidArgumentError, "speaks of 1 tensors, got 2"),
         ("ij,jk->ijz", InvalidArgumentError, "must be different and stand on the left"),
         ("ij,jk->ii", InvalidArgumentError, "must be different"),

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 import tensorbow as tb
-from tensorbow.errors import InvalidArgumentError, UnimplementedError
+from tensorbow.errors import InvalidArgumentError
 from tests.ops_contract.gradient_check import check_gradients
 from tests.ops_contract.interpreter import run_graph
-from tests.ops_contract.naive_windows import naive_conv2d, naive_gradients
+from tests.ops_contract.naive_windows import dilated, naive_conv2d, naive_gradients
 from tests.ops_contract.sample import normal, uniform
 
 IMAGES = normal(2, 5, 6, 4)
@@ -33,6 +33,26 @@ def both(function):
 
 FUNCTIONS = {
     "conv2d": lambda x, f, n: tb.nn.conv2d(x, normal(3, 2, 4, 5), n(1, 2), "SAME", data_format=f),
+    "dilated": lambda x, f, n: tb.nn.conv2d(
+        x, normal(3, 2, 4, 5), n(1, 1), "SAME", data_format=f, dilations=n(1, 3)
+    ),
+    "dilated groups": lambda x, f, n: tb.nn.conv2d(
+        x, normal(2, 2, 1, 8), 1, "VALID", data_format=f, dilations=n(3, 2)
+    ),
+    "dilated transpose": lambda x, f, n: tb.nn.conv2d_transpose(
+        x,
+        normal(3, 2, 7, 4),
+        [2, 5, 6, 7] if f == "NHWC" else [2, 7, 5, 6],
+        1,
+        data_format=f,
+        dilations=n(2, 3),
+    ),
+    "dilated depthwise": lambda x, f, n: tb.nn.depthwise_conv2d(
+        x, normal(3, 2, 4, 2), n(1, 1), "SAME", [2, 3], data_format=f
+    ),
+    "input gradient": lambda x, f, n: tb.nn.conv2d_backprop_input(
+        [2, 5, 6, 6] if f == "NHWC" else [2, 6, 5, 6], normal(3, 2, 3, 4), x, n(1, 1), "SAME", f
+    ),
     "groups": lambda x, f, n: tb.nn.conv2d(x, normal(3, 2, 2, 6), n(2, 1), "VALID", data_format=f),
     "depthwise": lambda x, f, n: tb.nn.depthwise_conv2d(
         x, normal(3, 2, 4, 2), n(1, 1), "SAME", data_format=f
@@ -65,6 +85,47 @@ def test_groups(groups):
     check_gradients(lambda x, w: [tb.nn.conv2d(x, w, 2, "SAME")], [IMAGES, filters])
 
 
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_gradients_in_groups(dynamic):
+    """The ops give what differentiation gives, and have gradients themselves."""
+    filters, flow = normal(3, 2, 2, 6), normal(2, 3, 3, 6)
+    inputs = {
+        tb.placeholder(tb.float32, [None, *a.shape[1:]] if dynamic else a.shape): a
+        for a in (IMAGES, filters, flow)
+    }
+    x, w, dy = inputs
+
+    def shape_of(tensor):
+        """With an unknown extent as a tensor."""
+        return [tb.shape(tensor)[0], *tensor.shape.as_list()[1:]]
+
+    result = tb.nn.conv2d(x, w, 2, "SAME")
+    expected = tb.gradients(result, [x, w], dy)
+    sizes = list(IMAGES.shape)
+    got = [
+        tb.nn.conv2d_backprop_input(shape_of(x) if dynamic else sizes, w, dy, 2, "SAME"),
+        tb.nn.conv2d_backprop_filter(x, shape_of(w) if dynamic else filters.shape, dy, 2, "SAME"),
+    ]
+    assert got[0].shape.as_list() == [None if dynamic else 2, 5, 6, 4]
+    for a, b in zip(run_graph(got, inputs), run_graph(expected, inputs), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+    check_gradients(lambda w, dy: [tb.nn.conv2d_backprop_input(sizes, w, dy, 2, "SAME")], [filters, flow])
+    check_gradients(
+        lambda x, dy: [tb.nn.conv2d_backprop_filter(x, filters.shape, dy, 2, "SAME")], [IMAGES, flow]
+    )
+
+
+def test_dilation_with_space_between():
+    """As convolution with zeros between the filter's elements."""
+    filters = normal(2, 3, 4, 5)
+    result = run_graph([tb.nn.conv2d(IMAGES, filters, 1, "SAME", dilations=[3, 2])], {})[0]
+    expected = naive_conv2d(IMAGES, dilated(filters, (3, 2)), (1, 1), "SAME")
+    np.testing.assert_allclose(result, expected, rtol=1e-4, atol=1e-5)
+    check_gradients(lambda x, w: [tb.nn.conv2d(x, w, 1, "SAME", dilations=[3, 2])], [IMAGES, filters])
+    grouped = normal(2, 2, 2, 6)
+    check_gradients(lambda x, w: [tb.nn.conv2d(x, w, 1, "VALID", dilations=2)], [IMAGES, grouped])
+
+
 def test_groups_that_do_not_divide_the_outputs_are_refused():
     with pytest.raises(InvalidArgumentError, match="would be 2 groups, but its 5 outputs"):
         tb.nn.conv2d(IMAGES, normal(3, 2, 2, 5), 1, "SAME")
@@ -83,8 +144,10 @@ def test_transposed_convolution():
 
 
 def test_refusals():
-    with pytest.raises(UnimplementedError, match="rate"):
-        tb.nn.depthwise_conv2d(IMAGES, normal(3, 3, 4, 1), 1, "SAME", rate=[2, 2])
+    with pytest.raises(InvalidArgumentError, match=r"strides 2 and rate \[2, 3\]; one of the two must be 1"):
+        tb.nn.depthwise_conv2d(IMAGES, normal(3, 3, 4, 1), 2, "SAME", rate=[2, 3])
+    with pytest.raises(InvalidArgumentError, match=r"rate .* must be positive"):
+        tb.nn.depthwise_conv2d(IMAGES, normal(3, 3, 4, 1), 1, "SAME", rate=[2, 0])
     with pytest.raises(InvalidArgumentError, match=r"have 4 channels, the filter.*is for 3"):
         tb.nn.depthwise_conv2d(IMAGES, normal(3, 3, 3, 1), 1, "SAME")
     with pytest.raises(InvalidArgumentError, match="expected rank 4"):

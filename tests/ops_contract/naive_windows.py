@@ -19,6 +19,14 @@ def naive_axis(extent: int, window: int, stride: int, padding: str) -> tuple[int
     return count, total // 2, total - total // 2
 
 
+def dilated(filters: Array, dilations: tuple[int, int]) -> Array:
+    """The filter with zeros between its elements: its convolution is the dilated one."""
+    (height, width, *rest), (down, across) = filters.shape, dilations
+    result = np.zeros(((height - 1) * down + 1, (width - 1) * across + 1, *rest), filters.dtype)
+    result[::down, ::across] = filters
+    return result
+
+
 def naive_conv2d(images: Array, filters: Array, strides: tuple[int, int], padding: str) -> Array:
     (rows, top, bottom), (columns, left, right) = (
         naive_axis(images.shape[axis + 1], filters.shape[axis], strides[axis], padding) for axis in (0, 1)

@@ -15,6 +15,11 @@ from tensorbow.ops.adaptive_updates import (
     ApplyCenteredRMSProp,
     ApplyRMSProp,
 )
+from tensorbow.ops.sparse_adaptive_updates import (
+    SparseApplyAdadelta,
+    SparseApplyCenteredRMSProp,
+    SparseApplyRMSProp,
+)
 from tensorbow.ops.sparse_updates import SparseApplyAdagrad
 from tensorbow.specs import Array
 from tests.ops_contract.sample import Sample, integers, normal, uniform, vector
@@ -92,26 +97,53 @@ def _sample(op: OpDef, formula: Formula, slots: int, scalars: tuple[float, ...],
     return made
 
 
-def _rows(variable: Array, indices: Array, **more: Any) -> Sample:
-    def after(w: Array, a: Array, g: Array, rate: Array, indices: Array) -> tuple[Array, ...]:
-        w, a = w.astype(np.float64), a.astype(np.float64)
-        for row, index in zip(g, indices.tolist(), strict=True):
+def _rows(
+    op: OpDef,
+    formula: Formula,
+    slots: int,
+    scalars: tuple[float, ...],
+    variable: Array,
+    indices: Array,
+    label: str = "",
+) -> Sample:
+    """The formula row by row, where there is an index; the first scalar is the rate."""
+
+    def after(*inputs: Array) -> tuple[Array, ...]:
+        tables = [array.astype(np.float64) for array in inputs[: slots + 1]]
+        gradient, rate, indices, *more = inputs[slots + 1 :]
+        for row, index in zip(gradient, indices.tolist(), strict=True):
             if index >= 0:
-                w[index], a[index] = _adagrad(w[index], a[index], row, rate)
-        return w, a
+                moved = formula(*(table[index] for table in tables), row, rate, *more)
+                for table, value in zip(tables, moved, strict=True):
+                    table[index] = value
+        return tuple(tables)
 
     shape = variable.shape
-    gradient = normal(len(indices), *shape[1:], seed=2)
+    rate, *more = (np.asarray(scalar, np.float32) for scalar in scalars)
     return Sample(
-        SparseApplyAdagrad,
-        (variable, uniform(*shape, seed=1), gradient, np.asarray(0.1, np.float32), indices),
+        op,
+        (
+            variable,
+            *(uniform(*shape, low=2.0, high=3.0, seed=1 + i) for i in range(slots)),
+            normal(len(indices), *shape[1:], seed=9),
+            rate,
+            indices,
+            *more,
+        ),
         lambda *inputs: after(*inputs)[0],
         written=after,
+        label=label,
         rtol=1e-4,
         atol=1e-5,
-        **more,
     )
 
+
+ROWS: list[tuple[OpDef, Formula, int, tuple[float, ...]]] = [
+    (SparseApplyAdagrad, _adagrad, 1, (0.1,)),
+    (SparseApplyAdadelta, _adadelta, 2, (0.1, 0.75, 1e-3)),
+    (SparseApplyRMSProp, _rms_prop, 2, (0.1, 0.75, 0.5, 1e-3)),
+    (SparseApplyCenteredRMSProp, _centered, 3, (0.1, 0.75, 0.5, 9.0)),
+]
 
 SAMPLES = [
     *_sample(ApplyAdagrad, _adagrad, 1, (0.1,)),
@@ -119,8 +151,14 @@ SAMPLES = [
     *_sample(ApplyRMSProp, _rms_prop, 2, (0.1, 0.75, 0.5, 1e-3)),
     *_sample(ApplyCenteredRMSProp, _centered, 3, (0.1, 0.75, 0.5, 9.0)),
     *_sample(ApplyAdam, _adam, 2, (0.75, 0.5, 0.1, 0.75, 0.875, 1e-3)),
-    _rows(normal(6, 3), vector(1, 4, 5)),
-    _rows(normal(6), vector(-1, -1), label="nothing left"),
-    _rows(normal(5, 3), integers(0), label="empty"),
-    _rows(normal(600, 300), np.arange(0, 600, 2), label="large"),
+    *[
+        _rows(*row, variable, indices, label)
+        for row in ROWS
+        for variable, indices, label in [
+            (normal(6, 3), vector(1, 4, 5), ""),
+            (normal(6), vector(-1, -1), "nothing left"),
+            (normal(5, 3), integers(0), "empty"),
+            (normal(600, 300), np.arange(0, 600, 2), "large"),
+        ]
+    ],
 ]

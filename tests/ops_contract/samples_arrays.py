@@ -162,10 +162,16 @@ STRIDES = [
     _indexed(("...", -1), normal(3, 5), np.s_[..., -1], label="last column"),
     _indexed(((None, None, -2), "new"), normal(5, 3), np.s_[::-2, None], label="reversed"),
     _indexed((1, 2), normal(3, 5), np.s_[1, 2], label="element"),
+    _indexed(
+        (-1, "...", "new", (3, 0, -1)), normal(2, 3, 5, 4), np.s_[-1, ..., None, 3:0:-1], label="all at once"
+    ),
+    _indexed(("new", "..."), normal(), np.s_[None, ...], label="of a scalar"),
+    _indexed(((-9, 9, None), (None, -9, -3)), normal(3, 7), np.s_[-9:9, :-9:-3], label="beyond the ends"),
     _indexed(((1, 9, None),), normal(0, 3), np.s_[1:9], label="empty"),
     _indexed((WHOLE, (1, None, None)), normal(256, 513), np.s_[:, 1:], label="large"),
     _unindexed((1, (0, 4, 2)), np.s_[1, 0:4:2], 3, 5, 2, second_order=True),
     _unindexed(((1, 1, None), "..."), np.s_[1:1], 3, 2, label="empty"),
+    _unindexed((-1, "...", "new", (3, 0, -1)), np.s_[-1, ..., None, 3:0:-1], 2, 3, 5, 4, label="all at once"),
     _unindexed((WHOLE, (1, None, None)), np.s_[:, 1:], 256, 513, label="large"),
 ]
 

@@ -13,7 +13,7 @@ from tensorbow.ops.depthwise import (
     DepthwiseConv2dNativeBackpropInput,
 )
 from tensorbow.specs import Array
-from tests.ops_contract.naive_windows import naive_axis, naive_conv2d, naive_gradients
+from tests.ops_contract.naive_windows import dilated, naive_axis, naive_conv2d, naive_gradients
 from tests.ops_contract.sample import Sample, normal, vector
 
 Pair = tuple[int, int]
@@ -58,13 +58,20 @@ def _pool(
 
 
 def _depthwise(
-    label: str, images: tuple[int, ...], filters: tuple[int, ...], strides: Pair, padding: str, **more: Any
+    label: str,
+    images: tuple[int, ...],
+    filters: tuple[int, ...],
+    strides: Pair,
+    padding: str,
+    dilations: Pair = (1, 1),
+    **more: Any,
 ) -> list[Sample]:
     how = strides, padding
-    rows, columns = (naive_axis(images[i + 1], filters[i], strides[i], padding)[0] for i in (0, 1))
+    reach = dilated(np.zeros(filters), dilations).shape
+    rows, columns = (naive_axis(images[i + 1], reach[i], strides[i], padding)[0] for i in (0, 1))
     x, w, dy = normal(*images), normal(*filters), normal(images[0], rows, columns, filters[2] * filters[3])
     shared = {
-        "attrs": {"strides": (1, *strides, 1), "padding": padding},
+        "attrs": {"strides": (1, *strides, 1), "padding": padding, "dilations": (1, *dilations, 1)},
         "label": label,
         "exact_layout": False,
         "rtol": 1e-4,
@@ -72,16 +79,19 @@ def _depthwise(
         **more,
     }
 
+    def wide(w: Array) -> Array:
+        return dilated(_mixed(w), dilations)
+
     def to_images(sizes: Array, w: Array, dy: Array) -> Array:
-        return naive_gradients(np.zeros(tuple(sizes)), _mixed(w), dy, *how)[0]
+        return naive_gradients(np.zeros(tuple(sizes)), wide(w), dy, *how)[0]
 
     def to_filters(x: Array, sizes: Array, dy: Array) -> Array:
-        full = naive_gradients(x, np.zeros(_mixed(w).shape), dy, *how)[1]
+        full = naive_gradients(x, np.zeros(wide(w).shape), dy, *how)[1][:: dilations[0], :: dilations[1]]
         own = full.reshape(*filters[:2], filters[2], filters[2], filters[3])
         return np.stack([own[:, :, c, c] for c in range(filters[2])], axis=2)
 
     return [
-        Sample(DepthwiseConv2dNative, (x, w), lambda x, w: naive_conv2d(x, _mixed(w), *how), **shared),
+        Sample(DepthwiseConv2dNative, (x, w), lambda x, w: naive_conv2d(x, wide(w), *how), **shared),
         Sample(DepthwiseConv2dNativeBackpropInput, (vector(*images), w, dy), to_images, **shared),
         Sample(DepthwiseConv2dNativeBackpropFilter, (x, vector(*filters), dy), to_filters, **shared),
     ]
@@ -97,6 +107,9 @@ SAMPLES = [
     *_depthwise("valid", (2, 7, 6, 3), (3, 2, 3, 1), (1, 1), "VALID", second_order=True),
     *_depthwise("same", (2, 5, 6, 3), (2, 3, 3, 2), (1, 1), "SAME", second_order=True),
     *_depthwise("strides", (2, 7, 8, 3), (3, 2, 3, 4), (2, 3), "SAME", second_order=True),
+    *_depthwise("dilated", (2, 8, 7, 3), (3, 2, 3, 2), (1, 1), "VALID", (2, 3), second_order=True),
+    *_depthwise("dilated same", (2, 5, 6, 3), (2, 3, 3, 1), (1, 1), "SAME", (3, 2), second_order=True),
+    *_depthwise("dilated beyond", (2, 3, 4, 2), (3, 3, 2, 2), (1, 1), "SAME", (4, 5)),
     *_depthwise("wide strides", (2, 9, 7, 2), (2, 1, 2, 3), (3, 4), "VALID"),
     *_depthwise("empty", (0, 7, 6, 3), (3, 2, 3, 2), (1, 2), "VALID"),
     *_depthwise("large", (3, 35, 34, 38), (3, 2, 38, 1), (1, 1), "SAME"),

@@ -189,6 +189,73 @@ def test_adagrad_touches_the_rows_of_a_sparse_gradient_only(session):
     np.testing.assert_allclose(session.run(optimizer.get_slot(table, "Adagrad")), accumulator)
 
 
+def row_loss(table, rows):
+    """A gradient that depends on the rows, of which one comes twice in the first step only."""
+    return tb.reduce_sum(tb.square(tb.gather(table, rows)) * tb.constant([[1.0], [2.0], [3.0]], tb.float64))
+
+
+ROWS = [np.array([1, 4, 1]), np.array([4, 0, 2]), np.array([0, 1, 4])]
+START = np.random.default_rng(3).normal(size=(6, 2))
+
+
+def row_gradient(table, rows):
+    result = np.zeros_like(table)
+    for row, weight in zip(rows, (1, 2, 3), strict=True):
+        result[row] += 2 * weight * table[row]
+    return result
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+def test_rows_that_a_sparse_gradient_does_not_name(session, kind):
+    """They and their slots stay as they are; but Adam counts them as zero. Equal rows add up first."""
+    table = tb.Variable(START, name="table", decayed=False)
+    rows = tb.placeholder(tb.int32, [3])
+    optimizer = kind().make()
+    update = optimizer.minimize(row_loss(table, rows))
+    session.run(tb.global_variables_initializer())
+    expected = START.copy()
+    slots = {name: np.full_like(expected, start) for name, start in kind.slots.items()}
+    for step, chosen in enumerate(ROWS):
+        session.run(update, {rows: chosen})
+        gradient = row_gradient(expected, chosen)
+        kept = np.unique(chosen) if kind is not Adam else np.arange(len(expected))
+        owned = {name: slot[kept] for name, slot in slots.items()}
+        expected[kept] = kind().update(expected[kept], gradient[kept], owned, step)
+        for name, slot in slots.items():
+            slot[kept] = owned[name]
+    np.testing.assert_allclose(session.run(table), expected, rtol=1e-9)
+    for name, slot in slots.items():
+        np.testing.assert_allclose(session.run(optimizer.get_slot(table, name)), slot, rtol=1e-9, atol=1e-15)
+    sparse = any(op.type.startswith("SparseApply") for op in table.graph.get_operations())
+    assert sparse == (kind is not Adam)
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+def test_decay_reaches_every_row(session, kind):
+    table = tb.Variable(START, name="table")
+    update = kind().make(weight_decay=0.1).minimize(row_loss(table, tb.constant([1, 4, 1])))
+    session.run(tb.global_variables_initializer())
+    session.run(update)
+    slots = {name: np.full_like(START, start) for name, start in kind.slots.items()}
+    gradient = row_gradient(START, [1, 4, 1]) + 0.1 * START
+    np.testing.assert_allclose(session.run(table), kind().update(START, gradient, slots, 0), rtol=1e-9)
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+def test_decay_of_all_variables(session, kind):
+    """Also of those made without decay, as biases are."""
+    results = []
+    for decayed, decay_all in ((True, False), (False, True), (False, False)):
+        b = tb.Variable(B, decayed=decayed)
+        optimizer = kind().make(weight_decay=0.1, decay_all=decay_all)
+        update = optimizer.minimize(tb.reduce_sum(b * Y[0]), var_list=[b])
+        session.run(tb.variables_initializer([b, *optimizer.variables()]))
+        session.run(update)
+        results.append(session.run(b))
+    np.testing.assert_array_equal(results[0], results[1])
+    assert (results[0] != results[2]).all()
+
+
 def test_adam_counts_rows_without_gradient_as_zero(session):
     table = tb.Variable(np.zeros((6, 2)), name="table", decayed=False)
     update = tb.train.AdamOptimizer(0.1, epsilon=1e-12).minimize(embedding_loss(table))

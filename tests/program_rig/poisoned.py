@@ -56,6 +56,12 @@ class PoisonedStep:
         self.container.close()
         self.group.close()
 
+    def state(self, key: str) -> Any:
+        """A step scalar as it lies in memory."""
+        ref = self.executable.state[key]
+        address = self.binding.bases[Region.STATE] + ref.offset
+        return self.device.read(address, ref.shape, ref.dtype.as_numpy_dtype)[()]
+
     def __enter__(self) -> PoisonedStep:
         return self
 

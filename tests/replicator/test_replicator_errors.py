@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import tensorbow as tb
-from tensorbow.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
+from tensorbow.errors import AbortedError, FailedPreconditionError, InvalidArgumentError, NotFoundError
 
 ONES = np.ones(2, np.float32)
 
@@ -78,10 +78,52 @@ def test_a_split_that_does_not_divide(repl):
 def test_wrong_inputs(repl):
     with pytest.raises(InvalidArgumentError, match=r"inputs\[1\]: .*elements of type"):
         repl.run(lambda x, y: x, lambda: (ONES, "text"))
-    with pytest.raises(InvalidArgumentError, match="it asks for a, b"):
-        repl.run(lambda x: x, lambda a, b: ONES)
+    for bad in (lambda a, b: ONES, lambda replica_id, b: ONES):
+        with pytest.raises(InvalidArgumentError, match=r"it asks for \w+, b"):
+            repl.run(lambda x: x, bad)
+    digits, _ = tb.data.load("digits")
+    with pytest.raises(
+        InvalidArgumentError, match=r"gave the data set 'digits/train': .*yield dataset\.batch\(rows\)"
+    ):
+        repl.run(lambda x: x, lambda: digits)
     with pytest.raises(tb.errors.OutOfRangeError, match="the input of replica 0 has ended after 0 batches"):
         repl.run(lambda x: x, lambda: iter([]))
+
+
+def test_a_step_fn_that_does_not_take_what_the_input_gives(repl):
+    def step(a, b):
+        return a + b
+
+    for input_fn, message in (
+        (lambda: {"a": ONES, "b": ONES}, r"step\(a, b\) gets one dict from input_fn: missing .*'b'"),
+        (lambda: (ONES, ONES, ONES), r"step\(a, b\) gets 3 from input_fn: too many positional"),
+        (None, r"step\(a, b\) gets none, as there is no input_fn: missing .*'a'"),
+    ):
+        with pytest.raises(InvalidArgumentError, match=message):
+            repl.run(step, input_fn)
+    with pytest.raises(TypeError, match="of the user"):
+        repl.run(lambda: (_ for _ in ()).throw(TypeError("of the user")))
+    for steps in (-1, 1.5, True):
+        with pytest.raises(
+            InvalidArgumentError, match=f"steps must be a number of at least 0 or None, got {steps}"
+        ):
+            repl.train(step, lambda: (ONES, ONES), steps)
+
+
+def test_updates_that_are_not_finite_can_be_skipped():
+    def input_fn(replica_id):
+        for value in (1, np.nan if replica_id else 1, 1):
+            yield np.full(2, value, np.float32)
+
+    def step(x):
+        w = tb.Variable(ONES, name="w")
+        optimizer = repl.wrap_optimizer(tb.train.GradientDescentOptimizer(0.5))
+        with tb.control_dependencies([optimizer.minimize(tb.reduce_sum(w * x))]):
+            return w.read_value()
+
+    repl = tb.MultiGpuReplicator(["/cpu:0"], 2, sync="none", on_nan="skip")
+    seen = [[w[0] for w in result] for result in repl.train(step, input_fn)]
+    assert seen == [[0.5, 0.5], [0, 0.5], [-0.5, 0]]
 
 
 def test_a_variable_made_outside_of_the_context(repl):
@@ -118,6 +160,58 @@ def test_optimisers(repl):
         single.run(lambda: plain.minimize(tb.reduce_sum(tb.square(tb.Variable(ONES)))))
 
 
+def test_an_optimiser_that_is_not_wrapped_is_found_by_sparse_updates_too(repl):
+    plain = tb.train.GradientDescentOptimizer(0.1)
+
+    def step(rows):
+        table = tb.Variable(np.ones((4, 2), np.float32))
+        return plain.minimize(tb.reduce_sum(tb.gather(table, rows)))
+
+    with pytest.raises(InvalidArgumentError, match=r"not wrapped: .*plain\.minimize"):
+        repl.run(step, lambda: np.array([1, 3]))
+
+
+def test_an_update_that_nothing_runs_is_warned_of(repl):
+    optimizer = repl.wrap_optimizer(tb.train.GradientDescentOptimizer(0.1))
+
+    def forgetful(x):
+        loss = tb.reduce_sum(tb.square(tb.Variable(ONES) - x))
+        optimizer.minimize(loss)
+        return loss
+
+    with pytest.warns(
+        UserWarning, match=r"forgetful builds GradientDescent/update, .*optimizer\.minimize\(loss\)"
+    ) as seen:
+        repl.run(forgetful, lambda: ONES)
+    assert seen[0].filename == __file__
+
+
+def test_an_input_that_fails_is_named(repl):
+    def failing(replica_id):
+        yield ONES
+        if replica_id == 1:
+            raise OSError("the disk is gone")
+        yield ONES
+
+    out = repl.run(lambda x: x, failing)
+    with tb.Session() as session:
+        repl.init(session)
+        session.run(out)
+        message = r"the input of replica 1, batch 1, failed: OSError: the disk is gone"
+        with pytest.raises(AbortedError, match=message) as raised:
+            session.run(out)
+        causes = []
+        error = raised.value
+        while error is not None:
+            causes.append(type(error))
+            error = error.__cause__
+        assert OSError in causes
+    with pytest.raises(AbortedError, match=message):
+        list(tb.MultiGpuReplicator(["/cpu:0"], 2).train(lambda x: x, failing))
+    with pytest.raises(KeyError):  # the user's own, while the step is built
+        repl.run(lambda x: x, lambda: {}["missing"])
+
+
 def test_two_schedules_without_a_global_step(repl):
     rates = [tb.train.PiecewiseConstant([2], [0.1, 0.01]), 0.1]
     first, second = (repl.wrap_optimizer(tb.train.GradientDescentOptimizer(rate)) for rate in rates)
@@ -148,8 +242,7 @@ def test_the_order_of_calls(repl):
         repl.init(session)
         with pytest.raises(FailedPreconditionError, match="initialised already"):
             repl.init(session)
-        with pytest.raises(FailedPreconditionError, match=r"build all steps before init\(\)"):
-            repl.run(lambda: tb.ones([2]))
+        assert session.run(repl.run(lambda: tb.ones([2]))).shape == (2, 2)
         with pytest.raises(InvalidArgumentError, match="no replica 2 of 2"):
             repl.replica_values(2)
 

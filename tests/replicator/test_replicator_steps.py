@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-from collections import namedtuple
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +12,7 @@ import replicator
 import scheduler.tensorbow_session
 import tensorbow as tb
 from scheduler import Stepper, StepProgram
-from tensorbow.devices import CpuDevice
+from tensorbow.errors import InvalidArgumentError
 
 RNG = np.random.default_rng(5)
 X = RNG.normal(size=(96, 5)).astype(np.float32)
@@ -81,7 +80,14 @@ def test_one_replica_is_the_plain_session_bit_for_bit():
 
 @pytest.mark.parametrize(
     "options",
-    [{}, {"tau": 3, "alpha": 0.2, "mu": 0.1}, {"staleness": 1}, {"sync": "ssgd"}, {"sync": "none"}],
+    [
+        {},
+        {"tau": 3, "alpha": 0.2, "mu": 0.1},
+        {"staleness": 1},
+        {"sync": "ssgd"},
+        {"sync": "none"},
+        {"ssgd_from": 3, "clear_velocity": True},
+    ],
 )
 @pytest.mark.parametrize("devices", [1, 2])
 def test_several_replicas_are_the_engine_bit_for_bit(options, devices):
@@ -117,33 +123,6 @@ def test_a_schedule_is_followed():
     assert seen == [-1, -2, -3, -3.5]
 
 
-Pair = namedtuple("Pair", ["first", "second"])
-
-
-def test_any_nest_in_and_out():
-    repl = tb.MultiGpuReplicator(["/cpu:0"], 2)
-
-    def batches(context):
-        n = context.replica_id
-        assert (context.num_replicas, context.num_input_pipelines) == (2, 2)
-        yield {"a": [np.full(2, n, np.float32), 1.5], "b": Pair(np.int64(n), (np.array([True, n > 0]),))}
-        yield {"b": (np.int64(n + 4), [np.array([False, True])]), "a": (np.full(2, 9, np.float32), 0.5)}
-
-    def step(inputs):
-        assert isinstance(inputs["b"], Pair)
-        (vector, number), second = inputs["a"], inputs["b"].second
-        return Pair([vector * number, inputs["b"].first], {"flags": second[0], "id": tb.replica_id()})
-
-    first, second = list(repl.train(step, batches))
-    assert isinstance(first, Pair)
-    assert first.first[0].tolist() == [[0, 0], [1.5, 1.5]]
-    assert first.first[1].tolist() == [0, 1]
-    assert first.second["flags"].tolist() == [[True, False], [True, True]]
-    assert first.second["id"].tolist() == [0, 1]
-    assert second.first[0].tolist() == [[4.5, 4.5], [4.5, 4.5]]
-    assert second.first[1].tolist() == [4, 5]
-
-
 def test_input_per_worker_is_split():
     repl = tb.MultiGpuReplicator(["/cpu:0"], 2)
     whole = np.arange(12, dtype=np.float32).reshape(6, 2)
@@ -176,12 +155,50 @@ def test_several_steps_share_the_replicas():
         assert session.run(look).shape == (2, 2)
 
 
+def run_once(input_fn, *more, replicas=3):
+    """What `step_fn` is given."""
+    repl = tb.MultiGpuReplicator(["/cpu:0"], replicas)
+    (seen,) = repl.train(lambda *nest: nest, input_fn, 1, *more)
+    return seen
+
+
 def test_tensors_as_input_are_built_into_the_step():
-    repl = tb.MultiGpuReplicator(["/cpu:0"], 3)
-    out = repl.run(lambda x: x * 2.0, lambda: tb.ones([2]))
-    with repl, tb.Session() as session:
-        repl.init(session)
-        assert (session.run(out) == 2).all()
+    (twice,) = run_once(lambda: tb.ones([2]) * 2.0)
+    assert twice.tolist() == [[2, 2]] * 3
+    calls = []
+    (numbers, flags) = run_once(
+        lambda replica_id: calls.append(replica_id) or (tb.constant(replica_id), [True])
+    )
+    assert numbers.tolist() == [0, 1, 2]
+    assert flags[0].tolist() == [True] * 3
+    assert calls == [0, 1, 2]
+    (batch,) = run_once(
+        lambda ctx: calls.append(ctx) or tb.random_uniform([ctx.per_replica_batch_size(9)], seed=1)
+    )
+    assert batch.shape == (3, 3)
+    assert len({row.tobytes() for row in batch}) == 3
+    assert len(calls) == 4  # it is the same for all replicas, so it is built once
+
+
+def test_tensors_of_a_worker_are_split():
+    whole = np.arange(12, dtype=np.float32).reshape(6, 2)
+    (own,) = run_once(lambda: tb.constant(whole), tb.PER_WORKER)
+    assert own.reshape(6, 2).tolist() == whole.tolist()
+    (mixed,) = run_once(lambda: {"x": tb.constant(whole), "y": np.arange(3)}, tb.PER_WORKER)
+    assert mixed["x"].reshape(6, 2).tolist() == whole.tolist()
+    assert mixed["y"].tolist() == [[0], [1], [2]]
+    (every_third,) = run_once(
+        lambda: tb.constant(whole), tb.PER_WORKER, lambda x, n: [x[i::n] for i in range(n)]
+    )
+    assert every_third.tolist() == [whole[i::3].tolist() for i in range(3)]
+    with pytest.raises(InvalidArgumentError, match=r"inputs\['x'\]: 4 rows do not split over 3 replicas"):
+        run_once(lambda: {"x": tb.ones([4, 3])}, tb.PER_WORKER)
+    with pytest.raises(InvalidArgumentError, match="inputs: a scalar does not split"):
+        run_once(lambda: tb.constant(1.0), tb.PER_WORKER)
+    with pytest.raises(
+        InvalidArgumentError, match=r"inputs of replica 1: expected float32.* as of replica 0"
+    ):
+        run_once(lambda replica_id: tb.ones([2 + replica_id]))
 
 
 def test_replica_id_and_num_replicas():
@@ -203,35 +220,6 @@ def test_evaluation_in_the_steps_graph():
     with tb.Session(graph=repl.graph) as session:
         session.load_variables(repl.central_values())
         assert session.run(norm) > 0
-
-
-def test_shutdown_gives_memory_back_and_init_starts_anew():
-    device = CpuDevice("/cpu:0")
-    repl = tb.MultiGpuReplicator([device], 2)
-    optimizer = repl.wrap_optimizer(tb.train.MomentumOptimizer(0.05, 0.9))
-    out = repl.run(lambda x, y: network(x, y, optimizer)[0:2], input_fn)
-    with tb.Session() as session:
-        for _ in range(2):
-            repl.init(session)
-            session.run(out)
-            assert device.memory.held_nbytes > 0
-            repl.shutdown(session)
-            repl.shutdown(session)
-            assert device.memory.held_nbytes == 0
-    device.close()
-
-
-def test_leaving_a_training_loop_early_shuts_down():
-    device = CpuDevice("/cpu:0")
-    repl = tb.MultiGpuReplicator([device], 2)
-    loop = repl.train(lambda x: tb.reduce_sum(x), lambda: np.ones(3, np.float32))
-    for step, total in enumerate(loop):
-        assert total.tolist() == [3, 3]
-        if step == 4:
-            break
-    loop.close()
-    assert device.memory.held_nbytes == 0
-    device.close()
 
 
 def test_neither_replicators_nor_tensorbow_session_own_buffers_or_streams():

@@ -5,7 +5,12 @@ from __future__ import annotations
 import pytest
 
 import tensorbow as tb
-from tensorbow.errors import FailedPreconditionError, InvalidArgumentError, OutOfRangeError
+from tensorbow.errors import (
+    AlreadyExistsError,
+    FailedPreconditionError,
+    InvalidArgumentError,
+    OutOfRangeError,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -84,6 +89,101 @@ def test_over_replicas_by_target():
         assert isinstance(session._session, tb.TensorBowSession)
 
 
-def test_a_hook_that_never_stops_is_refused():
-    with pytest.raises(InvalidArgumentError, match="at least 1 step, got 0"):
-        tb.train.StopAtStepHook(0)
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({}, "One of num_steps or last_step must be specified"),
+        (
+            {"num_steps": 3, "last_step": 3},
+            "Only one of num_steps or last_step can be specified, got 3 and 3",
+        ),
+        ({"num_steps": 0}, "at least 1 step, got 0"),
+        ({"last_step": -2}, "at least 1 step, got -2"),
+        ({"num_steps": True}, "at least 1 step, got True"),
+        ({"last_step": 2.5}, "at least 1 step, got 2.5"),
+    ],
+)
+def test_a_hook_that_does_not_know_when_to_stop_is_refused(options, words):
+    with pytest.raises(InvalidArgumentError, match=words):
+        tb.train.StopAtStepHook(**options)
+
+
+def trained():
+    """A model's update that counts global steps."""
+    w = tb.Variable(1.0)
+    step = tb.train.get_or_create_global_step()
+    return step, tb.train.GradientDescentOptimizer(0.1).minimize(tb.square(w), global_step=step)
+
+
+class StartAt(tb.train.SessionRunHook):
+    """As if a checkpoint was restored."""
+
+    def __init__(self, value):
+        self.value = value
+
+    def begin(self):
+        self.assign = tb.train.get_global_step().assign(self.value)
+
+    def after_create_session(self, session):
+        session.run(self.assign)
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [({"num_steps": 5}, 12), ({"last_step": 10}, 10), ({"last_step": 7}, 8)],
+)
+def test_steps_are_counted_by_the_global_step(options, expected):
+    step, update = trained()
+    hooks = [StartAt(7), tb.train.StopAtStepHook(**options)]
+    with tb.train.MonitoredSession(hooks=hooks) as session:
+        while not session.should_stop():
+            session.run(update)
+            session.run(step)  # a run that is no step
+        assert session.run(step) == expected
+
+
+def test_last_step_needs_a_global_step():
+    tb.Variable(1.0)
+    with pytest.raises(FailedPreconditionError, match="Global step should be created"):
+        tb.train.MonitoredSession(hooks=[tb.train.StopAtStepHook(last_step=3)])
+
+
+def test_hooks_begin_in_the_graph_of_the_session():
+    with tb.Graph().as_default() as graph:
+        step, update = trained()
+    hook = tb.train.StopAtStepHook(last_step=2)
+    with tb.train.MonitoredSession(hooks=[hook], graph=graph) as session:
+        while not session.should_stop():
+            session.run(update)
+        assert session.run(step) == 2
+
+
+def test_global_steps_of_replicas_count_rounds():
+    step, update = trained()
+    hook = tb.train.StopAtStepHook(last_step=4)
+    with tb.train.MonitoredSession(hooks=[hook], target="tensorbow", replicas_per_device=3) as session:
+        while not session.should_stop():
+            session.run(update)
+        assert session.run(step) == 4
+
+
+def test_finding_the_global_step():
+    assert tb.train.get_global_step() is None
+    mine = tb.Variable(0, name="global_step", trainable=False)
+    assert tb.train.get_global_step() is mine
+    assert tb.train.get_or_create_global_step() is mine
+    with pytest.raises(AlreadyExistsError, match="already exists"):
+        tb.train.create_global_step()
+    with tb.Graph().as_default() as graph:
+        made = tb.train.create_global_step()
+        assert (made.dtype, made.op.name) == (tb.int64, "global_step")
+        assert made not in tb.trainable_variables()
+    assert tb.train.get_global_step(graph) is made
+    assert tb.train.get_global_step() is mine
+    with tb.Graph().as_default():
+        tb.Variable(0.5, name="global_step")
+        with pytest.raises(InvalidArgumentError, match=r"float32 .* expected a scalar integer"):
+            tb.train.get_global_step()
+    graph.add_to_collection("global_step", made)
+    with pytest.raises(InvalidArgumentError, match="holds 2 items"):
+        tb.train.get_global_step(graph)

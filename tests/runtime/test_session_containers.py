@@ -171,6 +171,43 @@ def test_the_graph_may_grow_and_graph_defs_keep_containers():
     np.testing.assert_array_equal(a.session.run(a.v), [1, 1, 1])
 
 
+def test_replicas_refuse_what_they_would_not_share():
+    with tb.Graph().as_default() as graph:
+        x = tb.placeholder(tb.float32, [None, 2], name="x")
+        with tb.container("shared"):
+            w = tb.Variable(tb.ones([2, 1]), name="w")
+        train = tb.train.GradientDescentOptimizer(0.1).minimize(tb.reduce_mean(tb.matmul(x, w)))
+    session = tb.Session("tensorbow", graph=graph)
+    OPENED.append(session)
+    session.run(w.initializer)
+    with pytest.raises(InvalidArgumentError, match=r"variable w is in container 'shared'.*test_session_cont"):
+        session.run(train, {x: np.ones((4, 2))})
+    np.testing.assert_array_equal(session.run(w), [[1], [1]])
+
+
+def test_threads_of_one_session_and_a_reset_among_them():
+    a, b = Program(shape=(500,)), Program(shape=(500,))
+    a.session.run(a.v.initializer)
+
+    def work(program):
+        lost = 0
+        for step in range(60):
+            try:
+                program.session.run(program.add.op)
+                value = program.session.run(program.v)
+                assert (value == value[0]).all()
+            except FailedPreconditionError:
+                lost += 1
+            if program is b and step % 20 == 0:
+                tb.Session.reset("", ["shared"])
+                program.session.run(program.v.initializer)
+        return lost
+
+    with ThreadPoolExecutor(6) as pool:
+        list(pool.map(work, [a, b] * 3))
+    assert (a.session.run(a.v) == b.session.run(b.v)).all()
+
+
 def test_a_name_no_container_can_have():
     with pytest.raises(InvalidArgumentError, match="not a valid scope name"), tb.container("a b"):
         pass

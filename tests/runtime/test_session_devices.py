@@ -17,7 +17,7 @@ from tensorbow.errors import (
     NotFoundError,
     UnimplementedError,
 )
-from tensorbow.kernels.plan import register_backend
+from tensorbow.kernels import register_backend
 from tensorbow.kernels.reference import ReferenceBackend
 from tensorbow.runtime.explain import SpreadExplanation
 from tests.program_rig.interpreter import VARIABLES, programs

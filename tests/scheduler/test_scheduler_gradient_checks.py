@@ -41,6 +41,35 @@ def test_it_stops_and_names_the_gradient(sync):
         assert all(np.isfinite(value).all() for value in engine.learners.state_arrays().values())
 
 
+@pytest.mark.parametrize(
+    "optimizer",
+    [
+        tb.train.GradientDescentOptimizer(0.1),
+        tb.train.MomentumOptimizer(0.1, 0.9),
+        tb.train.RMSPropOptimizer(0.1),
+    ],
+    ids=lambda optimizer: type(optimizer).__name__,
+)
+def test_rows_of_sparse_gradients_are_checked_too(optimizer):
+    graph = tb.Graph()
+    with graph.as_default():
+        index = tb.placeholder(tb.int32, [None])
+        factor = tb.placeholder(tb.float32, [None, 3])
+        table = tb.Variable(np.ones((5, 3), np.float32), name="table")
+        loss = tb.reduce_sum(tb.sqrt(tb.gather(table, index) * factor))  # infinite slope at 0, times 0
+        update = optimizer.minimize(loss)
+        initializer = tb.global_variables_initializer()
+    with tb.TensorBowSession(graph=graph, replicas_per_device=2) as session:
+        session.run(initializer)
+        feeds = {index: np.arange(4), factor: np.zeros((4, 3), np.float32)}
+        for fetches in (update, [loss, update]):  # with a loss to look at, and without
+            with pytest.raises(NumericsError, match="first NaN or infinite result: RealDiv gradients/"):
+                session.run(fetches, feeds)
+        feeds[factor] = np.ones((4, 3), np.float32)
+        session.run(update, feeds)
+        assert np.isfinite(session.run(table)).all()
+
+
 @pytest.mark.parametrize("options", [{}, {"tau": 2}, {"sync": "ssgd"}, {"sync": "none"}])
 def test_skipping_goes_on_with_finite_weights(options):
     model = steep({(0, 0): 0.0, (0, 1): 0.0})
@@ -58,3 +87,18 @@ def test_skipping_is_not_for_ever():
         pytest.raises(NumericsError, match=rf"for {HOPELESS} steps in a row a gradient of replica 1"),
     ):
         engine.run(Prepared(model.batch, 2).open, 0, 2 * HOPELESS)
+
+
+def test_large_finite_gradients_are_no_reason_to_stop():
+    graph = tb.Graph()
+    with graph.as_default():
+        x = tb.placeholder(tb.float32, [4], name="x")
+        w = tb.Variable(np.zeros(4, np.float32), name="w")
+        loss = tb.reduce_sum(w * x)
+        update = tb.train.GradientDescentOptimizer(1e-25).minimize(loss)
+    program = StepProgram((x,), loss, update)
+    with tb.LearningEngine(program, [tb.TensorSpec((4,), tb.float32)], replicas_per_device=1) as engine:
+        engine.initialize({"w": np.zeros(4, np.float32)})
+        source = Prepared(lambda round, replica: (np.full(4, 1e25, np.float32),), 1)  # squared: infinite
+        engine.run(source.open, 0, 1)
+        np.testing.assert_allclose(engine.learners.replica_values(0)["w"], np.full(4, -1.0), rtol=1e-5)

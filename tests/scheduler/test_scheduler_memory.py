@@ -76,7 +76,7 @@ def test_an_error_while_building_closes_what_was_opened(monkeypatch: pytest.Monk
     elif fails == "z":
         monkeypatch.setattr("scheduler.central.Binding", broken)
     elif fails == "all-reduce":
-        monkeypatch.setattr(scheduler.learners, "InProcessAllReduce", broken)
+        monkeypatch.setattr(scheduler.learners, "all_reduce_between", broken)
     else:
         monkeypatch.setattr(CentralModel, "vectors", broken)
     with pytest.raises(OSError, match="out of luck"):

@@ -79,7 +79,7 @@ def test_the_engine_just_below_the_bound(mu: float) -> None:
     alpha = bound(4, mu) * 0.97
     with engine_of(model, cpu_devices(1), 4, tb.train.Constant(1e-30), alpha=alpha, mu=mu) as engine:
         for replica in engine.learners.replicas:
-            replica.container.view("w")[...] += 1
+            replica.container.write("w", replica.container.read("w") + 1)
         engine.run(Prepared(model.batch, 4).open, 0, 600)
         z = engine.learners.central_values(600)["w"]
         for index in range(4):

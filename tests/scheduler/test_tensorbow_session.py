@@ -101,6 +101,39 @@ def test_how_fetches_come_back():
         assert session.run(program.steps) == 1
 
 
+@pytest.mark.parametrize("synchronisation", [{}, {"tau": 2}, {"staleness": 1}, {"sync": "ssgd"}])
+def test_a_fetched_variable_is_z_after_the_run(synchronisation):
+    program = Program()
+    options = {"replicas_per_device": 4, "synchronisation": tb.Synchronisation(**synchronisation)}
+    with session_of(program, **options) as fetching, session_of(program, **options) as plain:
+        for session in (fetching, plain):
+            session.run(program.init)
+        for i in range(5):
+            fetches = {"w": program.w, "by name": "w:0", "op": program.train, "steps": program.steps}
+            fetched = fetching.run({**fetches, "loss": program.loss}, program.feeds(4 * i))
+            loss, _ = plain.run([program.loss, program.train], program.feeds(4 * i))
+            z, steps = plain.run([program.w, program.steps])
+            assert fetched["w"].tobytes() == fetched["by name"].tobytes() == z.tobytes()
+            assert (fetched["steps"], steps, fetched["steps"].dtype) == (i + 1, i + 1, np.int32)
+            assert fetched["loss"] == loss
+            slot = fetching.run(["w/Momentum:0", program.train], program.feeds(4 * i))[0]
+            plain.run(program.train, program.feeds(4 * i))
+            assert slot.tobytes() == plain.replica_values(0)["w/Momentum"].tobytes()
+            fetching.load_variables({"steps": i + 1})
+            plain.load_variables({"steps": i + 1})
+
+
+def test_a_fetched_variable_belongs_to_the_caller():
+    program = Program()
+    with session_of(program) as session:
+        session.run(program.init)
+        for _ in range(3):
+            w = session.run([program.w, program.train], program.feeds())[0]
+        kept = w.copy()
+        w += 1
+        assert session.run(program.w).tobytes() == kept.tobytes()
+
+
 def test_other_runs_see_z_unsplit_and_change_nothing():
     program = Program()
     results = []
@@ -145,6 +178,25 @@ def test_several_fetch_lists_and_shapes_share_the_replicas():
             session.run([program.train, program.loss], program.feeds())
             session.run([program.loss, program.train], program.feeds(rows=4))
         assert session.run(program.steps) == 9
+
+
+def test_feeds_and_fetches_of_unknown_rank():
+    with tb.Graph().as_default():
+        x, rate = tb.placeholder(tb.float32), tb.placeholder(tb.float32)
+        w = tb.Variable(np.ones(5, np.float32))
+        products = x * w
+        train = tb.train.GradientDescentOptimizer(rate).minimize(tb.reduce_mean(tb.square(products)))
+        with tb.Session("tensorbow", replicas_per_device=4) as session:
+            session.run(tb.global_variables_initializer())
+            fetched, _ = session.run([products, train], {x: X[:8], rate: 0.1})
+            assert fetched.tolist() == X[:8].tolist()
+            assert (
+                session.replica_values(0)[w.op.name].tolist() != session.replica_values(1)[w.op.name].tolist()
+            )
+            with pytest.raises(
+                InvalidArgumentError, match="a global batch of 6 does not split over 4 replicas"
+            ):
+                session.run(train, {x: X[:6], rate: 0.1})
 
 
 def test_an_unused_feed_does_no_harm():
@@ -203,13 +255,14 @@ def test_bad_input():
         with program.graph.as_default():
             late = tb.Variable(1.0, name="late")
             other = tb.train.GradientDescentOptimizer(0.1).minimize(tb.square(late))
-        with pytest.raises(InvalidArgumentError, match="variables made after them: late"):
+        with pytest.raises(FailedPreconditionError, match=r"variables without a value: late; run tb\.global"):
             session.run(other)
         session.run(late.initializer)
         assert session.run(late) == 1
         session.run(program.train, program.feeds(rows=9))
-    with pytest.raises(FailedPreconditionError, match="closed"):
-        session.run(program.train, program.feeds(rows=9))
+    for use in (lambda: session.run(program.train, program.feeds(rows=9)), lambda: session.replica_values(0)):
+        with pytest.raises(FailedPreconditionError, match="closed"):
+            use()
 
 
 def test_closing_gives_all_memory_back():

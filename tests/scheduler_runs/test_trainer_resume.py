@@ -23,6 +23,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "uneven": {"devices": ("cpu:0", "cpu:1"), "replicas_per_device": (2, 1)},
     "drops": {"learning_rate_drops": ((1, 0.5), (2, 0.1)), "tau": 3, "staleness": 2},
     "independent": {"sync": "none", "replicas_per_device": 3},
+    "ssgd": {"sync": "ssgd"},
     "to ssgd": {"ssgd_epoch": 2, "clear_velocity": True, "learning_rate_drops": ((1, 0.5),)},
     "decay": {"weight_decay": 0.01, "decay_all": True},
     "far ahead": {"launch_ahead": 5, "staleness": 3},

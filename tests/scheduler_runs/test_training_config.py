@@ -83,7 +83,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"decay_all": 1}, "decay_all: expected true or false, got 1"),
     ({"ssgd_epoch": 0}, "ssgd_epoch: expected at least 1"),
     ({"ssgd_epoch": 2, "sync": "none"}, "ssgd_epoch: expected sync sma"),
-    ({"devices": ["gpu:0"]}, "expected names such as cpu:0,cpu:1; got 'gpu:0': this version has no GPU"),
+    ({"devices": ["gpu:0"]}, "expected names such as cpu:0,cpu:1; got 'gpu:0': "),
     ({"devices": ["/task:1/cpu:0"]}, "a run trains on this process's devices"),
     ({"colour": "red"}, "unknown option 'colour'; known: alpha"),
 ]

@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import struct
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import load_file
 
-from tensorbow.errors import DataLossError, NotFoundError, ResourceExhaustedError
+from tensorbow.errors import DataLossError, InvalidArgumentError, NotFoundError, ResourceExhaustedError
 from tensorbow.training import arrays_file, load_arrays, save_arrays, write_atomically
 
 ARRAYS = {
@@ -175,6 +176,48 @@ def test_an_interrupted_write_leaves_nothing(tmp_path: Path, monkeypatch: pytest
     with pytest.raises(KeyboardInterrupt):
         write_atomically(tmp_path / "file", b"content")
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("dtype", ["float16", "int8", "uint64", "complex64", "object", "U3", "datetime64[s]"])
+def test_dtypes_the_reader_would_refuse_are_not_written(dtype: str, saved: Path) -> None:
+    before = saved.read_bytes()
+    with pytest.raises(InvalidArgumentError, match=r"array 'a': dtype .* cannot be written; use float32"):
+        save_arrays(saved, {"a": np.ones(3).astype(dtype)}, {})
+    assert saved.read_bytes() == before
+
+
+@pytest.mark.parametrize("name", ["__metadata__", "\ud800", 3, None])
+def test_names_the_format_does_not_have(name: Any, tmp_path: Path) -> None:
+    with pytest.raises(InvalidArgumentError, match="an array cannot be named"):
+        save_arrays(tmp_path / "file", {name: np.ones(3)}, {})
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("dtype", [">f4", ">f8", ">i4", ">i8"])
+def test_another_byte_order_is_turned(dtype: str, tmp_path: Path) -> None:
+    array = np.arange(6).astype(dtype).reshape(2, 3)
+    save_arrays(tmp_path / "file", {"a": array}, {})
+    np.testing.assert_array_equal(load_arrays(tmp_path / "file")[0]["a"], array)
+
+
+def test_threads_may_write_one_file(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+
+    def write(number: int) -> None:
+        for _ in range(20):
+            save_arrays(path, {"a": np.full(20_000, number, np.int64)}, {"number": number})
+            arrays, metadata = load_arrays(path)
+            assert (arrays["a"] == metadata["number"]).all()
+
+    with ThreadPoolExecutor(6) as pool:
+        list(pool.map(write, range(6)))
+    assert [found.name for found in tmp_path.iterdir()] == ["file"]
+
+
+@pytest.mark.parametrize("path", ["", ".", "a\0b", "d/a\0b"])
+def test_paths_that_are_no_files(path: str) -> None:
+    with pytest.raises(InvalidArgumentError, match="expected the path of a file"):
+        write_atomically(Path(path), b"content")
 
 
 def test_metadata_that_json_does_not_have_is_refused(tmp_path: Path) -> None:

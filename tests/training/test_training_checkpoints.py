@@ -91,6 +91,22 @@ def test_other_files_are_left_alone(tmp_path: Path) -> None:
     ]
 
 
+def test_one_that_cannot_be_deleted_stops_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(self: Path, missing_ok: bool = False) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    checkpoints = RollingCheckpoints(tmp_path, keep=1)
+    (tmp_path / ".model.safetensors.123.7.tmp").write_text("left by a killed writer")
+    monkeypatch.setattr(Path, "unlink", refuse)
+    checkpoints.remove_leftovers()
+    save(checkpoints, 1, 2)
+    assert rounds(tmp_path) == [1, 2]
+    monkeypatch.undo()
+    checkpoints.remove_leftovers()
+    save(checkpoints, 3)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoint-000000003.safetensors"]
+
+
 def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     make_folder(tmp_path / "new" / "deep")

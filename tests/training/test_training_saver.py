@@ -1,5 +1,6 @@
 """Saver: what is kept, what restoring refuses and in which words, what a new process takes over."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -145,7 +146,7 @@ def test_what_cannot_be_saved(session, w, tmp_path):
         tb.Variable(1.0, name="foreign")
         with pytest.raises(InvalidArgumentError, match="foreign is not of the session's graph"):
             tb.train.Saver().save(session, tmp_path / "m")
-    with pytest.raises(InvalidArgumentError, match="expected variables, got str"):
+    with pytest.raises(InvalidArgumentError, match="expected variables, got str 'w'"):
         tb.train.Saver(["w"])
     with pytest.raises(InvalidArgumentError, match="mode must be max or min"):
         tb.train.Saver(mode="most")
@@ -160,6 +161,142 @@ def test_what_cannot_be_saved(session, w, tmp_path):
         saver.save(session, tmp_path / "file" / "m", 2)
     assert saver.last_checkpoints == [first]
     assert Path(first).exists()
+
+
+@pytest.mark.parametrize("value", ["3", 2.5, True, -1, float("nan")])
+def test_max_to_keep_is_a_whole_number(w, value):
+    with pytest.raises(InvalidArgumentError, match="max_to_keep must be None or a whole number from 0"):
+        tb.train.Saver(max_to_keep=value)
+
+
+@pytest.mark.parametrize("var_list", ["w", 3, object()])
+def test_a_var_list_that_is_none(w, var_list):
+    with pytest.raises(InvalidArgumentError, match="expected a list or dictionary of variables"):
+        tb.train.Saver(var_list)
+    with pytest.raises(InvalidArgumentError, match="expected a list or dictionary of variables"):
+        tb.train.Saver(w)
+    with pytest.raises(InvalidArgumentError, match="w is to be named 3; give a text"):
+        tb.train.Saver({3: w})
+
+
+@pytest.mark.parametrize("value", ["0.5", None, [1.0, 2.0], 10**400, object()])
+def test_metrics_are_numbers(session, w, tmp_path, value):
+    session.run(w.initializer)
+    with pytest.raises(InvalidArgumentError, match="metric 'accuracy' must be a number"):
+        tb.train.Saver().save(session, tmp_path / "m", metrics={"accuracy": value})
+    with pytest.raises(InvalidArgumentError, match="metrics must be a dictionary"):
+        tb.train.Saver().save(session, tmp_path / "m", metrics=[value])
+    assert names(tmp_path) == []
+
+
+@pytest.mark.parametrize("path", ["", "a/", ".", "..", "a\0b", b"m", 3, None])
+def test_paths_that_can_be_no_files(session, w, tmp_path, monkeypatch, path):
+    monkeypatch.chdir(tmp_path)
+    session.run(w.initializer)
+    saver = tb.train.Saver()
+    with pytest.raises(InvalidArgumentError, match=r"expected (a|the) path"):
+        saver.save(session, path)
+    with pytest.raises((NotFoundError, DataLossError, InvalidArgumentError)):
+        saver.restore(session, path)
+    assert names(tmp_path) == []
+    if not isinstance(path, str) or "\0" in path:
+        for function in (tb.train.latest_checkpoint, tb.train.list_variables):
+            with pytest.raises(InvalidArgumentError, match="expected a path"):
+                function(path)
+
+
+@pytest.mark.parametrize("name", ["", "..", "a/b", "m.safetensors", "a\0b", 3])
+def test_latest_filename_is_a_name(session, w, tmp_path, name):
+    session.run(w.initializer)
+    with pytest.raises(InvalidArgumentError, match="latest_filename must be the name of a file"):
+        tb.train.Saver().save(session, tmp_path / "m", latest_filename=name)
+    assert names(tmp_path) == []
+
+
+@pytest.mark.parametrize("step", [1.5, True, np.ones(2), "w:0"])
+def test_steps_that_are_no_whole_numbers(session, w, tmp_path, step):
+    session.run(w.initializer)
+    with pytest.raises(InvalidArgumentError, match="global_step must be a whole number"):
+        tb.train.Saver().save(session, tmp_path / "m", step)
+
+
+def test_all_missing_names_are_told(session, w, n, tmp_path):
+    session.run(tb.global_variables_initializer())
+    path = tb.train.Saver([n]).save(session, tmp_path / "m")
+    wanted = {"n": n, **{f"gone{i}": w for i in range(14)}}
+    with pytest.raises(NotFoundError, match=r"Key gone0 not found .*; nor are gone1, .*gone9 and 4 more$"):
+        tb.train.Saver(wanted).restore(session, path)
+
+
+def test_two_savers_in_a_folder(session, w, n, tmp_path):
+    session.run(tb.global_variables_initializer())
+    first, second = tb.train.Saver([w], max_to_keep=1), tb.train.Saver([n], max_to_keep=1)
+    for step in range(3):
+        first.save(session, tmp_path / "w", step)
+        second.save(session, tmp_path / "n", step, latest_filename="other")
+    assert names(tmp_path) == ["checkpoint", "n-2.safetensors", "other", "w-2.safetensors"]
+    assert tb.train.latest_checkpoint(tmp_path) == str(tmp_path / "w-2.safetensors")
+    assert tb.train.latest_checkpoint(tmp_path, "other") == str(tmp_path / "n-2.safetensors")
+
+
+def test_a_state_that_cannot_be_written_costs_no_checkpoint(session, w, tmp_path):
+    session.run(w.initializer)
+    saver = tb.train.Saver(max_to_keep=1, best_metric="a")
+    first = saver.save(session, tmp_path / "m", 1, metrics={"a": 1})
+    (tmp_path / "checkpoint").unlink()
+    (tmp_path / "checkpoint").mkdir()
+    with pytest.raises(ResourceExhaustedError, match=r"cannot write .*checkpoint"):
+        saver.save(session, tmp_path / "m", 2, metrics={"a": 2})
+    assert (saver.last_checkpoints, saver.best_checkpoint, saver.best_value) == ([first], first, 1)
+    assert Path(first).exists()
+    assert tb.train.latest_checkpoint(tmp_path) is None
+    (tmp_path / "checkpoint").rmdir()
+    os.mkfifo(tmp_path / "checkpoint")
+    assert tb.train.latest_checkpoint(tmp_path) is None
+
+
+def test_a_link_is_followed_when_read_and_replaced_when_written(session, w, tmp_path):
+    session.run(w.initializer)
+    saver = tb.train.Saver()
+    real = Path(saver.save(session, tmp_path / "real"))
+    link = tmp_path / "link.safetensors"
+    link.symlink_to(real)
+    saver.restore(session, link)
+    before = real.read_bytes()
+    session.run(w.assign(np.zeros((2, 3))))
+    saver.save(session, link)
+    assert (real.read_bytes(), link.is_symlink()) == (before, False)
+    (tmp_path / "loop.safetensors").symlink_to("loop.safetensors")
+    with pytest.raises(DataLossError, match=r"loop\.safetensors"):
+        saver.restore(session, tmp_path / "loop")
+
+
+def test_a_loaded_graph_is_trained_on_saved_and_restored(session, w, tmp_path):
+    loss = tb.reduce_sum(w * w, name="loss")
+    tb.train.AdamOptimizer(0.1).minimize(loss)
+    graph_def = session.graph.as_graph_def()
+    with tb.Graph().as_default(), tb.Session() as other:
+        (loss,) = tb.import_graph_def(graph_def, None, ["loss:0"], name="")
+        step = tb.train.AdamOptimizer(0.5).minimize(loss)
+        other.run(tb.global_variables_initializer())
+        assert [v.op.name for v in tb.trainable_variables()] == ["w"]
+        for _ in range(20):
+            other.run(step)
+        assert other.run(loss) < 10
+        path = tb.train.Saver().save(other, tmp_path / "m")
+        values = other.run(tb.global_variables())
+    assert {name for name, _ in tb.train.list_variables(path)} >= {"w", "w/m", "w/v", "w/m_1", "w/v_1"}
+    with tb.Graph().as_default(), tb.Session() as other:
+        tb.import_graph_def(graph_def, name="")
+        tb.train.Saver().restore(other, path)  # those that were there before the second optimiser
+        for mine, theirs in zip(tb.global_variables(), values, strict=False):
+            np.testing.assert_array_equal(other.run(mine), theirs)
+
+
+def test_what_is_no_session(w, tmp_path):
+    for thing in (None, 3):
+        with pytest.raises(InvalidArgumentError, match="expected a session, got"):
+            tb.train.Saver().save(thing, tmp_path / "m")
 
 
 def test_hostile_checkpoints(session, w, tmp_path):

@@ -1,0 +1,56 @@
+"""Steps that only look: they write no trainable variable, so that they are no rounds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from scheduler.averaging import SEGMENT_UPDATE
+from scheduler.engine import LearningEngine
+from scheduler.stepping import Stepper
+from tensorbow.errors import InvalidArgumentError
+from tensorbow.specs import Array
+
+
+def only_looks(engine: LearningEngine, number: int) -> bool:
+    """Whether a program of the engine writes no trainable variable."""
+    written = engine.executable_of(number).writes
+    weights = (op.name for op in engine.learners.layout.variables if op.attrs["role"] == "weights")
+    return written.isdisjoint(weights)
+
+
+def look(stepper: Stepper, inputs: Sequence[Sequence[Array]], count: int) -> list[tuple[Any, ...]]:
+    """Runs the selected program once on every replica, each with its own weights; results by replica.
+
+    Nothing is averaged, and neither averaging nor the learning rate counts it as a round: training
+    before and after it is the same as without it. count: how often the program has looked before, which
+    its random operations draw by. inputs: for each replica, its arrays in the order of the program's inputs.
+    Raises InvalidArgumentError for inputs that do not fit, FailedPreconditionError for variables without a
+    value, the error of a failed op.
+    """
+    stepper.settle()
+    engine, learners = stepper.engine, stepper.engine.learners
+    if len(inputs) != learners.count:
+        raise InvalidArgumentError(
+            f"look: expected inputs for {learners.count} replicas, a tuple of arrays each, got {len(inputs)}"
+        )
+    for replica, arrays in zip(learners.replicas, inputs, strict=True):
+        replica.check(arrays)
+    learners.prepare()
+    executable = learners.executable
+    state: dict[str, Any] = {f"counter:{name}": count for name in executable.counters}
+    if engine.schedule is not None and "learning_rate" in executable.scalars:
+        state["learning_rate"] = engine.schedule(stepper.round)
+    error: BaseException | None = None
+    try:
+        for replica, arrays in zip(learners.replicas, inputs, strict=True):
+            replica.launch(count, arrays, state, SEGMENT_UPDATE, None)
+    finally:
+        error = learners.drain()
+    if error is not None:
+        raise error
+    results = []
+    for replica in learners.replicas:
+        *views, _ = replica.results(count)  # the last one is the status
+        results.append(tuple(view.item() if not view.ndim else view.copy() for view in views))
+    return results

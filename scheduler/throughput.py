@@ -1,0 +1,257 @@
+"""Images per second of a model with 1, 2, 3, ... replicas per device, measured as it trains."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from scheduler.batches import DatasetBatches
+from scheduler.classifier import build_engine, build_step
+from scheduler.config import TrainingConfig
+from scheduler.engine import LearningEngine
+from scheduler.options import alpha_bound
+from scheduler.plans import DevicePlans
+from scheduler.task_result import TaskResult
+from scheduler.tuner import THRESHOLD, Decision, Measurement, ReplicaTuner
+from tensorbow.data import load
+from tensorbow.devices import get_device
+from tensorbow.errors import AbortedError, CancelledError, InvalidArgumentError
+from tensorbow.models import get_model
+from tensorbow.optimizers import Constant
+
+_LEAST_ROUNDS = 4  # in a window: with fewer, where tasks happen to end counts for much
+_WARM_ROUNDS = 3  # discarded at least: the first steps touch new memory and fill the queues
+_LONGEST_PERIOD = 256  # rounds; averaging that is less frequent than that costs nothing measurable
+
+
+@dataclass(frozen=True)
+class TuningOptions:
+    """How replicas are tuned.
+
+    max_replicas: per device. threshold: the gain, a fraction, that more replicas must bring.
+    windows: of each count; more where counts lie too close together.
+    window_seconds: least length of a window; as much is discarded before the first of a count.
+    max_seconds: of the whole; None is no limit.
+    Raises InvalidArgumentError for what is out of range.
+    """
+
+    max_replicas: int = 16
+    threshold: float = THRESHOLD
+    windows: int = 3
+    window_seconds: float = 0.3
+    max_seconds: float | None = None
+
+    def __post_init__(self) -> None:
+        for name, count in (("max_replicas", self.max_replicas), ("windows", self.windows)):
+            if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+                raise InvalidArgumentError(f"{name}: expected an integer of at least 1, got {count!r}")
+        if not 0 < self.threshold < 1:
+            raise InvalidArgumentError(
+                f"threshold: expected a fraction in (0, 1), as 0.05, got {self.threshold:g}"
+            )
+        for name, seconds in (("window_seconds", self.window_seconds), ("max_seconds", self.max_seconds)):
+            if seconds is not None and not 0 < seconds < math.inf:
+                raise InvalidArgumentError(f"{name}: expected a positive number, got {seconds:g}")
+
+
+@dataclass(frozen=True)
+class TuningResult:
+    """What was measured and chosen; images per second are of all devices together.
+
+    most, why_no_more: the greatest count that could have been tried, and what sets it.
+    """
+
+    decision: Decision
+    measurements: tuple[Measurement, ...]
+    most: int
+    why_no_more: str
+    seconds: float
+    interrupted: bool
+
+
+class ThroughputTuning:
+    """Measures counts of replicas as a `ReplicaTuner` asks, with the options of a training run.
+
+    All devices get the same count. Each count is a `LearningEngine` of its own, as a run with that
+    count would have it: its plans, streams, batches and averaging.
+    """
+
+    def __init__(
+        self,
+        config: TrainingConfig,
+        options: TuningOptions | None = None,
+        on_window: Callable[[Measurement], None] = lambda measurement: None,
+    ):
+        """on_window is called, in the thread of `run`, with what is known of a count after each window of it.
+
+        Raises a TensorBowError for data that cannot be read or are too few for one replica on each device.
+        """
+        self.config = config
+        self.options = options or TuningOptions()
+        self._on_window = on_window
+        self._dataset, _ = load(config.dataset, config.data_dir)
+        self._batches(1)
+        self.most, self.why_no_more = self._limit()
+        self.tuner = ReplicaTuner(
+            self.most, self.options.threshold, self.options.windows, why_no_more=self.why_no_more
+        )
+        self._engine: LearningEngine | None = None
+        self._stopping = False
+
+    def _batches(self, replicas_per_device: int) -> DatasetBatches:
+        config = self.config
+        replicas = replicas_per_device * len(config.devices)
+        depth = config.launch_ahead + 1
+        return DatasetBatches(self._dataset, config.batch_size, replicas, config.seed, depth)
+
+    @property
+    def _rate(self) -> float:
+        """That of one replica, the safest: it does not change how long a step takes."""
+        return self.config.learning_rate or get_model(self.config.model).default_learning_rate(1)
+
+    # Limits -------------------------------------------------------------------------------------
+
+    def _limit(self) -> tuple[int, str]:
+        """The greatest count that can be tried, and what sets it."""
+        config = self.config
+        devices = len(config.devices)
+        batches = len(self._dataset) // config.batch_size
+        limits = [
+            (self.options.max_replicas, "max_replicas"),
+            (batches // devices, f"the data set fills {batches} batch{'' if batches == 1 else 'es'}"),
+        ]
+        if config.sync == "sma" and config.alpha is not None:
+            limits.append((self._limit_by_alpha(config.alpha), f"alpha is {config.alpha:g}"))
+        most, why = min(limits, key=lambda limit: limit[0])
+        fit, device = min(self._fit(name, most) for name in config.devices)
+        # Where not even one fits, the engine says so, and what to do.
+        return (max(fit, 1), f"more do not fit into the memory of {device}") if fit < most else (most, why)
+
+    def _limit_by_alpha(self, alpha: float) -> int:
+        config, devices = self.config, len(self.config.devices)
+        count = 1
+        while count < self.options.max_replicas and alpha < alpha_bound(
+            (count + 1) * devices, config.mu, config.staleness
+        ):
+            count += 1
+        return count
+
+    def _fit(self, name: str, most: int) -> tuple[int, str]:
+        """How many replicas, up to `most`, fit on a device, by a dry run of all that they would allocate."""
+        config, devices = self.config, len(self.config.devices)
+        program, specs = build_step(config, self._dataset, self._rate)
+        options = config.synchronisation
+        plans = DevicePlans(program, specs, get_device(name), options, most * devices, config.launch_ahead)
+        return plans.most_that_fit(most, devices), name
+
+    # Measuring ----------------------------------------------------------------------------------
+
+    def run(self) -> TuningResult:
+        """Measures until the tuner has decided, the time is up, or a stop is requested.
+
+        Where that comes before the first window has ended it raises AbortedError for the time, CancelledError
+        for the stop; otherwise what training raises.
+        """
+        started = time.perf_counter()
+        self._deadline = started + (self.options.max_seconds or math.inf)
+        while not isinstance(step := self._next_step(), Decision):
+            self._measure(step)
+        return TuningResult(
+            step,
+            self.tuner.measurements,
+            self.most,
+            self.why_no_more,
+            time.perf_counter() - started,
+            self._stopping and not step.complete,
+        )
+
+    def request_stop(self) -> None:
+        """Ends `run` within a step, with what is known by then; callable from a signal handler."""
+        self._stopping = True
+        if self._engine is not None:
+            self._engine.request_stop()
+
+    def _next_step(self) -> Decision | int:
+        """The choice, or the count to measure. Ends the tuner where there is no more time."""
+        reason = None
+        if self._stopping:
+            reason = "interrupted"
+        elif time.perf_counter() >= self._deadline:
+            reason = f"max_seconds {self.options.max_seconds:g} are over"
+        if reason is not None:
+            if not self.tuner.measurements:
+                raise self._nothing_known(reason)
+            self.tuner.end(reason)
+        step = self.tuner.next_step()
+        return step if isinstance(step, Decision) else step.replicas
+
+    def _nothing_known(self, reason: str) -> CancelledError | AbortedError:
+        text = f"tuning ended before one window of {self.config.model} was measured: {reason}"
+        if self._stopping:
+            return CancelledError(text)
+        return AbortedError(f"{text}; give more max_seconds, or fewer window_seconds")
+
+    def _measure(self, count: int) -> None:
+        """Trains so many replicas per device for as long as the tuner wants windows of them."""
+        config = replace(self.config, replicas_per_device=count)
+        batches = self._batches(count)
+        schedule = Constant(self._rate)
+        windows = _Windows(config.replicas, config.batch_size, config.tau, self.options.window_seconds)
+        self._engine = engine = build_engine(config, self._dataset, schedule, config.synchronisation)
+
+        def on_result(result: TaskResult) -> None:
+            rate = windows.add(result)
+            if rate is not None:
+                self._on_window(self.tuner.record(count, rate))
+                if self._next_step() != count:
+                    engine.request_stop()
+            elif time.perf_counter() >= self._deadline:
+                engine.request_stop()
+
+        with engine:
+            engine.initialize()
+            if self._stopping:  # since before there was an engine to tell
+                engine.request_stop()
+            engine.run(batches.open, 0, _ENDLESS, on_result)
+            self._engine = None
+
+
+_ENDLESS = 1 << 40  # rounds
+
+
+class _Windows:
+    """Cuts the results of an engine into windows, by the times at which its devices ended the tasks.
+
+    A round has ended when its last task has. A window is of whole rounds, and of whole periods of averaging.
+    """
+
+    def __init__(self, replicas: int, batch_size: int, tau: int, seconds: float):
+        self._replicas, self._images = replicas, replicas * batch_size
+        self._period = tau if tau <= _LONGEST_PERIOD else 1
+        self._seconds = seconds
+        self._ended = -math.inf  # when the last task so far has
+        self._since: float | None = None  # where the window, or the warming up before the first, began
+        self._rounds = 0  # since then
+        self._warm = False
+
+    def add(self, result: TaskResult) -> float | None:
+        """Takes a result, in the order of rounds and replicas; images per second when it ends a window."""
+        self._ended = max(self._ended, result.time_s)
+        if result.replica != self._replicas - 1:
+            return None
+        if self._since is None:
+            self._since = self._ended
+            return None
+        self._rounds += 1
+        least = _LEAST_ROUNDS if self._warm else _WARM_ROUNDS
+        seconds = self._ended - self._since
+        if seconds < self._seconds or self._rounds < least or self._rounds % self._period:
+            return None
+        rate = self._rounds * self._images / seconds
+        self._since, self._rounds = self._ended, 0
+        if not self._warm:
+            self._warm = True
+            return None
+        return rate

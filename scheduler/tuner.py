@@ -1,0 +1,266 @@
+"""How many replicas a device should train: the decisions of the auto-tuner (Crossbow, VLDB 2019).
+
+`ReplicaTuner` is pure: it has no clock, thread or device. Whoever measures asks `next_step()`, measures a
+window of that many replicas, tells its images per second to `record`, and so on until it gets a `Decision`.
+A change of the batch size, or of anything else that makes steps slower or faster, begins a new tuner.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from statistics import median
+
+from tensorbow.errors import FailedPreconditionError, InvalidArgumentError
+
+THRESHOLD = 0.05
+"""What more replicas must bring to be worth having: they take memory, and make the central model move less
+often per image. Less than a twentieth is also hard to tell from the noise of a busy machine."""
+
+_CONFIDENCE = 1.64  # standard errors; one-sided, 95 of 100
+_MEDIAN_ERROR = 1.2533  # of a median, relative to that of a mean: sqrt(pi / 2)
+_MAD_TO_DEVIATION = 1.4826  # of a normal distribution
+_LOOK_PAST = 2  # counts without a gain before the curve is taken for flat
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """What is known of one count of replicas per device.
+
+    windows: images per second of each window, in the order they were told.
+    """
+
+    replicas: int
+    windows: tuple[float, ...]
+
+    @property
+    def images_per_second(self) -> float:
+        """The median of the windows."""
+        return median(self.windows)
+
+    @property
+    def spread(self) -> float:
+        """Median distance of the windows from their median, relative to it; 0 for one window."""
+        middle = self.images_per_second
+        return median(abs(window - middle) for window in self.windows) / middle
+
+
+@dataclass(frozen=True)
+class Measure:
+    """The next step is to measure one more window of so many replicas per device."""
+
+    replicas: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class Decision:
+    """The tuner has decided. `complete` is False where it was ended before it was sure."""
+
+    replicas: int
+    images_per_second: float
+    reason: str
+    complete: bool
+
+
+class ReplicaTuner:
+    """Finds the smallest count of replicas whose throughput is within a threshold of the greatest.
+
+    The count grows by one while throughput does. Where two more replicas have not brought the threshold,
+    twice as many are looked at once: steps and slow rises show there, and growth goes on if they do. Each
+    count gets several windows and is known by their median; counts that cannot be told apart for noise, and
+    on which the decision hangs, get more. Every decision follows from all windows so far, so that late
+    windows correct early mistakes.
+    """
+
+    def __init__(
+        self,
+        most: int,
+        threshold: float = THRESHOLD,
+        windows: int = 3,
+        most_windows: int | None = None,
+        why_no_more: str = "",
+    ):
+        """most: the greatest count that may be tried; why_no_more: what sets it, in words.
+
+        threshold: a fraction in (0, 1). windows: of each count at first; most_windows: at last, by default
+        8 times as many. Raises InvalidArgumentError for what is out of range.
+        """
+        most_windows = 8 * windows if most_windows is None else most_windows
+        for name, value, least in (
+            ("most", most, 1),
+            ("windows", windows, 1),
+            ("most_windows", most_windows, windows),
+        ):
+            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+                raise InvalidArgumentError(f"{name}: expected an integer of at least {least}, got {value!r}")
+        if not 0 < threshold < 1:
+            raise InvalidArgumentError(
+                f"threshold: expected a fraction in (0, 1), as 0.05, got {threshold!r}"
+            )
+        self.threshold = threshold
+        self.windows = windows
+        self.most_windows = most_windows
+        self.most = most
+        self.why_no_more = why_no_more
+        self._told: dict[int, list[float]] = {}
+        self._last = 0  # the count told last
+        self._ended: str | None = None
+
+    # Told ---------------------------------------------------------------------------------------
+
+    def record(self, replicas: int, images_per_second: float) -> Measurement:
+        """Takes one window of so many replicas per device; what is known of that count now.
+
+        Raises InvalidArgumentError for a count that may not be tried, or what is no rate.
+        """
+        if not 1 <= replicas <= self.most:
+            raise InvalidArgumentError(f"replicas: expected a count of 1 to {self.most}, got {replicas}")
+        if not 0 < images_per_second < math.inf:
+            raise InvalidArgumentError(
+                f"images_per_second: expected a positive, finite rate, got {images_per_second}"
+            )
+        self._last = replicas
+        windows = self._told.setdefault(replicas, [])
+        windows.append(float(images_per_second))
+        return Measurement(replicas, tuple(windows))
+
+    def end(self, reason: str) -> None:
+        """Has the tuner decide by what it knows now; reason: why there is no more to come, in words."""
+        self._ended = reason
+
+    @property
+    def measurements(self) -> tuple[Measurement, ...]:
+        """What is known, by count."""
+        return tuple(Measurement(count, tuple(self._told[count])) for count in sorted(self._told))
+
+    # Decided ------------------------------------------------------------------------------------
+
+    def next_step(self) -> Measure | Decision:
+        """What to do next, by all windows so far. Raises FailedPreconditionError if ended without any."""
+        if self._ended is not None:
+            return self._choice_at_the_end(self._ended)
+        step = self._growth()
+        if step is not None:
+            return step
+        medians = self._medians()
+        chosen = self._smallest_good_enough(medians)
+        if chosen > 1 and self._count(chosen - 1) < self.windows:
+            return Measure(chosen - 1, f"{chosen} is good, and its neighbour is not known")
+        doubtful = self._doubtful(medians, chosen)
+        if doubtful is not None:
+            return Measure(doubtful, f"{self._count(doubtful)} windows do not tell it from others")
+        return Decision(chosen, medians[chosen], self._why(medians, chosen), complete=True)
+
+    def _choice_at_the_end(self, ended: str) -> Decision:
+        medians = self._medians()
+        if not medians:
+            raise FailedPreconditionError(f"nothing has been measured: {ended}")
+        chosen = self._smallest_good_enough(medians)
+        return Decision(chosen, medians[chosen], f"{self._why(medians, chosen)}; {ended}", complete=False)
+
+    def _why(self, medians: dict[int, float], chosen: int) -> str:
+        """What speaks for the choice, in words."""
+        last, peak = max(medians), max(medians, key=medians.__getitem__)
+        if chosen == last:
+            grown = "images/s grow up to it" if last > 1 else "it is the only one measured"
+            if last < self.most:
+                return f"{grown}, and no more was measured"
+            limit = f" ({self.why_no_more})" if self.why_no_more else ""
+            return f"{grown}; {last} is the most that may be tried{limit}"
+        if chosen == peak:
+            return f"no other count up to {last} is faster"
+        gain = medians[peak] / medians[chosen] - 1
+        if gain < self.threshold / (1 - self.threshold):
+            return f"{peak} bring {gain:.1%} more images/s, below the threshold of {self.threshold:.1%}"
+        return (
+            f"{peak} seem to bring {gain:.1%} more images/s, but several counts are as good, and windows "
+            f"deviate by {self._noise():.1%}"
+        )
+
+    def _growth(self) -> Measure | None:
+        """The count to measure on the way up, or None when the end of the curve has been seen."""
+        frontier = 0
+        while self._count(frontier + 1) >= self.windows:
+            frontier += 1
+        if frontier == 0:
+            return Measure(1, "the first count")
+        if frontier < self.most and self._rises_after(frontier):
+            return Measure(frontier + 1, f"throughput grows up to {frontier}, or beyond")
+        far = min(2 * frontier, self.most)
+        if far > frontier and self._count(far) < self.windows:
+            return Measure(far, f"a look far ahead, since the last of {frontier} brought little")
+        return None
+
+    def _rises_after(self, frontier: int) -> bool:
+        """Whether more than `frontier` replicas look worthwhile, by these and by what was seen beyond."""
+        medians = self._medians()
+        if frontier <= _LOOK_PAST:
+            return True
+        before = max(medians[count] for count in range(1, frontier - _LOOK_PAST + 1))
+        last = max(medians[count] for count in range(frontier - _LOOK_PAST + 1, frontier + 1))
+        if last > before * (1 + self.threshold):
+            return True
+        best = max(before, last)
+        beyond = [c for c in medians if c > frontier and self._count(c) >= self.windows]
+        return any(medians[count] > best * (1 + self.threshold) for count in beyond)
+
+    def _top(self, medians: dict[int, float]) -> float:
+        """The greatest throughput: the mean of the medians that noise alone may keep apart from the greatest.
+
+        The greatest of many noisy figures by itself would be too great.
+        """
+        peak = max(medians, key=medians.__getitem__)
+        noise = self._noise()
+        equal = [
+            value
+            for count, value in medians.items()
+            if value >= medians[peak] * (1 - self._error(count, peak, noise))
+        ]
+        return sum(equal) / len(equal)
+
+    def _smallest_good_enough(self, medians: dict[int, float]) -> int:
+        line = self._top(medians) * (1 - self.threshold)
+        return min(count for count, value in medians.items() if value >= line)
+
+    def _doubtful(self, medians: dict[int, float], chosen: int) -> int | None:
+        """The count that needs another window most, or None when more would not change the choice.
+
+        The choice hangs on smaller counts that noise may have put below the line, and on greater ones that
+        may be so much better that the chosen one is below it.
+        """
+        peak = max(medians, key=medians.__getitem__)
+        line = self._top(medians) * (1 - self.threshold)
+        noise = self._noise()
+        involved: set[int] = set()
+        for count, value in medians.items():
+            if count == chosen:
+                continue
+            other = chosen if count > chosen else peak
+            hoped = value * (1 + self._error(count, other, noise))
+            if (hoped >= line) if count < chosen else (hoped * (1 - self.threshold) > medians[chosen]):
+                involved |= {count, other}
+        wanting = [count for count in involved if self._count(count) < self.most_windows]
+        if self._last in wanting and self._count(self._last) % self.windows:
+            return self._last  # to change the count costs more than a window
+        return min(wanting, key=lambda count: (self._count(count), count), default=None)
+
+    def _error(self, one: int, other: int, noise: float) -> float:
+        """How far the relation of two medians may be off, for noise."""
+        return _CONFIDENCE * _MEDIAN_ERROR * noise * math.sqrt(1 / self._count(one) + 1 / self._count(other))
+
+    def _noise(self) -> float:
+        """The relative deviation of a window, from the windows of all counts."""
+        deviations: list[float] = []
+        for measurement in self.measurements:
+            middle = measurement.images_per_second
+            if len(measurement.windows) > 1:
+                away = sorted(abs(window / middle - 1) for window in measurement.windows)
+                deviations += away[len(away) % 2 :]  # without the median's own
+        return _MAD_TO_DEVIATION * median(deviations) if deviations else 0.0
+
+    def _medians(self) -> dict[int, float]:
+        return {m.replicas: m.images_per_second for m in self.measurements}
+
+    def _count(self, replicas: int) -> int:
+        return len(self._told.get(replicas, ()))

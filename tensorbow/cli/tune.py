@@ -1,0 +1,265 @@
+"""`tensorbow tune`."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import shlex
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import fields
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import click
+from click.core import ParameterSource
+from rich.console import Console
+from rich.table import Table
+
+from scheduler import SYNCS, Measurement, ThroughputTuning, TrainingConfig, TuningOptions, TuningResult
+from tensorbow.cli.options import checked, names_as_typed
+from tensorbow.cli.program import INTERRUPTED, OptionValueError
+from tensorbow.cli.signals import StopSignals
+from tensorbow.cli.train import Choice
+from tensorbow.cli.tune_picture import ThroughputPicture
+from tensorbow.data import DATASETS
+from tensorbow.errors import AbortedError, CancelledError, InvalidArgumentError
+from tensorbow.models import MODELS
+
+DEFAULTS = TrainingConfig()
+TUNING = TuningOptions()
+_OF_TUNING = tuple(field.name for field in fields(TuningOptions))
+_NAMES = re.compile(rf"\b({'|'.join(name for name in _OF_TUNING if '_' in name)})\b")
+
+
+@click.command()
+@click.argument("model", required=False, metavar="{" + ",".join(MODELS) + "}")
+@click.option("--dataset", type=Choice(list(DATASETS)), show_default="the model's", help="Data set.")
+@click.option(
+    "--data-dir",
+    metavar="DIR",
+    show_default="environment TENSORBOW_DATA",
+    help="Folder of the data set's files.",
+)
+@click.option("--batch-size", type=int, show_default="the model's", help="Examples per replica and step.")
+@click.option(
+    "--devices",
+    default=",".join(DEFAULTS.devices),
+    show_default=True,
+    help="Devices, as cpu:0,cpu:1; all get the same number of replicas.",
+)
+@click.option(
+    "--sync",
+    type=Choice(SYNCS),
+    default=DEFAULTS.sync,
+    show_default=True,
+    help="How replicas are kept together.",
+)
+@click.option("--tau", default=DEFAULTS.tau, show_default=True, help="Rounds between two averagings.")
+@click.option("--seed", default=DEFAULTS.seed, show_default=True, help="Seed of initial weights and data.")
+@click.option(
+    "--config",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    show_default="none",
+    help="YAML file of options, as a run saves it; the command line wins.",
+)
+@click.option(
+    "--max-replicas",
+    default=TUNING.max_replicas,
+    show_default=True,
+    help="The most to try on each device; memory and data may set less.",
+)
+@click.option(
+    "--threshold",
+    default=TUNING.threshold,
+    show_default=True,
+    help="The gain that more replicas must bring, a fraction.",
+)
+@click.option(
+    "--windows",
+    default=TUNING.windows,
+    show_default=True,
+    help="Windows timed for each count, of which the median counts; up to 8 times as many where counts "
+    "lie too close together.",
+)
+@click.option(
+    "--window-seconds",
+    default=TUNING.window_seconds,
+    show_default=True,
+    help="Least length of a window, and of the warming up before the first.",
+)
+@click.option(
+    "--max-seconds",
+    type=float,
+    show_default="no limit",
+    help="Decide after so many seconds, by what is known.",
+)
+@click.option(
+    "--picture",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    show_default="none",
+    help="Draw images/s by replicas: .png, .svg or .pdf; needs tensorbow[plot].",
+)
+@click.option(
+    "--json", "as_json", is_flag=True, show_default="off", help="End with one JSON object on a line."
+)
+@click.pass_context
+def tune(context: click.Context, /, picture: Path | None, as_json: bool, **given: Any) -> int:
+    """Measure images/s of MODEL with 1, 2, 3, ... replicas per device, and choose how many to train.
+
+    Chosen is the smallest count that comes within the threshold of the greatest throughput. Nothing is
+    saved. Ctrl-C ends it within a step and shows what is known.
+    """
+    config_file = given.pop("config")
+    how = {name: given.pop(name) for name in _OF_TUNING}
+    said = {
+        name: value
+        for name, value in given.items()
+        if value is not None and context.get_parameter_source(name) is not ParameterSource.DEFAULT
+    }
+    config = checked(said, config_file)
+    with _tuning_names_as_typed(OptionValueError):
+        options = TuningOptions(**how)
+    drawing = None if picture is None else ThroughputPicture(picture)
+    console = Console()
+    signals = context.find_object(StopSignals) or StopSignals()
+    with names_as_typed(), _tuning_names_as_typed(), _shown_windows(console) as on_window:
+        tuning = ThroughputTuning(config, options, on_window)
+        with signals.calling(tuning.request_stop):
+            try:
+                result = tuning.run()
+            except CancelledError:
+                raise KeyboardInterrupt from None
+    command = _command(config, said, config_file, result)
+    _show(console, config, result, command)
+    if drawing is not None:
+        drawing.draw(config, result)
+        _line(console, f"picture in {picture}")
+    if as_json:
+        print(json.dumps(_facts(config, options, result, command), allow_nan=False), flush=True)
+    return INTERRUPTED if result.interrupted else 0
+
+
+@contextlib.contextmanager
+def _tuning_names_as_typed(kind: type[InvalidArgumentError] | None = None) -> Iterator[None]:
+    """Errors of the block name options of tuning as typed; kind: what to raise them as, or as they are."""
+    try:
+        yield
+    except (InvalidArgumentError, AbortedError) as error:
+        raise (kind or type(error))(_as_typed(str(error), of_option=kind is not None)) from error
+
+
+def _as_typed(text: str, of_option: bool = False) -> str:
+    """A message with --max-replicas for max_replicas; of_option: it begins with an option's name."""
+    text = _NAMES.sub(lambda match: f"--{match.group().replace('_', '-')}", text)
+    return f"--{text}" if of_option and not text.startswith("--") else text
+
+
+@contextlib.contextmanager
+def _shown_windows(console: Console) -> Iterator[Callable[[Measurement], None]]:
+    """What to call after each window: in a terminal it shows the figures as they come."""
+    if not console.is_terminal or console.is_dumb_terminal:
+        yield lambda measurement: None
+        return
+    with console.status("warming up") as status:
+
+        def show(measurement: Measurement) -> None:
+            status.update(
+                f"{_replicas(measurement.replicas)} per device, window {len(measurement.windows)}: "
+                f"{measurement.windows[-1]:,.0f} images/s"
+            )
+
+        yield show
+
+
+def _replicas(count: int) -> str:
+    return f"{count} replica{'' if count == 1 else 's'}"
+
+
+def _gains(result: TuningResult) -> list[float | None]:
+    """By measurement, the gain over the count before; None for the first."""
+    rates = [measurement.images_per_second for measurement in result.measurements]
+    return [None, *(rate / before - 1 for before, rate in pairwise(rates))]
+
+
+def _command(
+    config: TrainingConfig, said: Mapping[str, Any], config_file: Path | None, result: TuningResult
+) -> str:
+    """The command that trains with the choice."""
+    words = ["tensorbow", "train", config.model, "--replicas-per-gpu", str(result.decision.replicas)]
+    if config_file is not None:
+        words += ["--config", str(config_file)]
+    for name, value in said.items():
+        if name != "model":
+            words += [f"--{name.replace('_', '-')}", str(value)]
+    return shlex.join(words)
+
+
+def _show(console: Console, config: TrainingConfig, result: TuningResult, command: str) -> None:
+    """The table, the choice and why, and the command to train with it."""
+    where = f"{config.sync}, on {', '.join(config.devices)}"
+    _line(console, f"{config.model} on {config.dataset}, batch {config.batch_size} per replica, {where}")
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    table.add_column("replicas per device", justify="right")
+    for column in ("images/s", "spread", "gain", "windows"):
+        table.add_column(column, justify="right")
+    table.add_column("")
+    decision = result.decision
+    for measurement, gain in zip(result.measurements, _gains(result), strict=True):
+        chosen = measurement.replicas == decision.replicas
+        table.add_row(
+            str(measurement.replicas),
+            f"{measurement.images_per_second:,.0f}",
+            f"{measurement.spread:.1%}" if len(measurement.windows) > 1 else "",
+            "" if gain is None else f"{gain:+.1%}",
+            str(len(measurement.windows)),
+            "chosen" if chosen else "",
+            style="bold" if chosen else None,
+        )
+    console.print(table)
+    _line(console, f"{_replicas(decision.replicas)} per device: {_as_typed(decision.reason)}")
+    _line(console, command)
+
+
+def _line(console: Console, text: str) -> None:
+    """A line that no width breaks, without control characters."""
+    text = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+    console.print(text, highlight=False, markup=False, emoji=False, soft_wrap=True)
+
+
+def _facts(
+    config: TrainingConfig, options: TuningOptions, result: TuningResult, command: str
+) -> dict[str, Any]:
+    """What --json prints."""
+    decision = result.decision
+    return {
+        "model": config.model,
+        "dataset": config.dataset,
+        "devices": list(config.devices),
+        "batch_size": config.batch_size,
+        "sync": config.sync,
+        "tau": config.tau,
+        "threshold": options.threshold,
+        "replicas_per_device": decision.replicas,
+        "images_per_second": round(decision.images_per_second, 1),
+        "reason": _as_typed(decision.reason),
+        "complete": decision.complete,
+        "interrupted": result.interrupted,
+        "max_replicas": result.most,
+        "max_replicas_reason": _as_typed(result.why_no_more),
+        "seconds": round(result.seconds, 3),
+        "command": command,
+        "measurements": [
+            {
+                "replicas_per_device": measurement.replicas,
+                "images_per_second": round(measurement.images_per_second, 1),
+                "spread": round(measurement.spread, 4),
+                "gain": None if gain is None else round(gain, 4),
+                "windows": [round(window, 1) for window in measurement.windows],
+            }
+            for measurement, gain in zip(result.measurements, _gains(result), strict=True)
+        ],
+    }

@@ -1,0 +1,98 @@
+"""The picture of `tensorbow tune`: images/s against replicas per device."""
+
+from __future__ import annotations
+
+import io
+import tempfile
+from pathlib import Path
+
+from scheduler import TrainingConfig, TuningResult
+from tensorbow.cli.program import OptionValueError
+from tensorbow.errors import FailedPreconditionError
+from tensorbow.training import write_atomically
+
+FORMATS = ("png", "svg", "pdf")
+BLUE, ORANGE, GREY = "#1f5fa8", "#d9622b", "#8a8a8a"
+
+
+class ThroughputPicture:
+    """A file that a result will be drawn to; what would prevent that is found when it is made."""
+
+    def __init__(self, path: Path):
+        """Raises OptionValueError for a path that cannot be written or names no format.
+
+        Raises FailedPreconditionError without matplotlib.
+        """
+        self.path = path
+        self._format = path.suffix.lower().removeprefix(".")
+        if self._format not in FORMATS:
+            kinds = ", ".join(f".{name}" for name in FORMATS)
+            raise OptionValueError(
+                f"--picture: expected a file that ends in one of {kinds}, got {str(path)!r}"
+            )
+        try:
+            import matplotlib.figure  # noqa: F401
+        except ImportError:
+            raise FailedPreconditionError(
+                "--picture: drawing needs matplotlib; pip install 'tensorbow[plot]', or leave it out"
+            ) from None
+        reason = "it is a folder" if path.is_dir() else ""
+        try:
+            with tempfile.TemporaryFile(dir=path.parent):
+                pass
+        except OSError as error:
+            reason = error.strerror or str(error)
+        if reason:
+            raise OptionValueError(f"--picture: cannot write {path}: {reason}; choose another file")
+
+    def draw(self, config: TrainingConfig, result: TuningResult) -> None:
+        """Draws medians, all windows, and the choice. Raises ResourceExhaustedError for a full disk."""
+        from matplotlib.figure import Figure
+        from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+        measurements, chosen = result.measurements, result.decision.replicas
+        counts = [measurement.replicas for measurement in measurements]
+        medians = [measurement.images_per_second for measurement in measurements]
+        below = [m.images_per_second - min(m.windows) for m in measurements]
+        above = [max(m.windows) - m.images_per_second for m in measurements]
+        figure = Figure(figsize=(7, 4.2), layout="constrained")
+        axes = figure.add_subplot()
+        axes.errorbar(
+            counts,
+            medians,
+            yerr=[below, above],
+            color=BLUE,
+            ecolor=GREY,
+            elinewidth=1.2,
+            capsize=4,
+            marker="o",
+            markersize=5,
+            linewidth=1.6,
+            label="median and range of the windows",
+        )
+        axes.plot(
+            [chosen],
+            [result.decision.images_per_second],
+            linestyle="none",
+            marker="o",
+            markersize=13,
+            markerfacecolor="none",
+            markeredgecolor=ORANGE,
+            markeredgewidth=2.2,
+            label=f"chosen: {chosen}, {result.decision.images_per_second:,.0f} images/s",
+        )
+        axes.set_xlim(min(counts) - 0.5, max(counts) + 0.5)
+        axes.set_ylim(0, 1.12 * max(max(m.windows) for m in measurements))
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+        axes.set_xlabel("replicas per device")
+        axes.set_ylabel("images per second, all devices")
+        what = f"{config.model} on {config.dataset}, batch {config.batch_size} per replica"
+        axes.set_title(f"{what}, {config.sync}, on {', '.join(config.devices)}", fontsize=10)
+        axes.grid(axis="y", color="#e3e3e3", linewidth=0.8)
+        axes.set_axisbelow(True)
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.legend(frameon=False, loc="best")
+        blob = io.BytesIO()
+        figure.savefig(blob, format=self._format, dpi=150)
+        write_atomically(self.path, blob.getvalue())

@@ -1,0 +1,181 @@
+"""GPU devices: CUDA streams, device memory, and copies between it and the host.
+
+Several devices may share one physical GPU (virtual GPUs); each has its own limit, partitions and streams.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import threading
+import weakref
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from allocators import PartitionedMemory
+from tensorbow.devices.cuda_runtime import CopyKind, CudaRuntime
+from tensorbow.devices.device import Device, DeviceDescription
+from tensorbow.devices.gpu_events import EventPool
+from tensorbow.devices.gpu_stream import GpuStream
+from tensorbow.devices.names import DeviceName
+from tensorbow.devices.stream import Stream
+from tensorbow.errors import InvalidArgumentError, TensorBowError, UnimplementedError
+
+__all__ = ["GpuDevice"]
+
+STAGING_NBYTES = 4 << 20  # of pinned memory that copies to and from the host go through
+HEADROOM = 0.06  # of the free memory, left to CUDA's own modules, graphs and library handles
+
+
+class _GpuMemory:
+    """A memory source over a runtime."""
+
+    def __init__(self, runtime: CudaRuntime) -> None:
+        self._runtime = runtime
+
+    def allocate(self, nbytes: int) -> int:
+        return self._runtime.allocate(nbytes)
+
+    def free(self, address: int, nbytes: int) -> None:
+        self._runtime.free(address)
+
+
+class GpuDevice(Device):
+    """One GPU, or a share of one.
+
+    limit_nbytes: of its memory; by default what is free when it opens, less some headroom. description: for
+    a table of devices, beside the GPU's name.
+    """
+
+    kind = "gpu"
+
+    def __init__(
+        self,
+        name: DeviceName | str,
+        runtime: CudaRuntime,
+        *,
+        limit_nbytes: int | None = None,
+        description: str = "",
+    ) -> None:
+        parsed = DeviceName.parse(name)
+        if parsed.kind != "GPU" or not parsed.is_complete:
+            raise InvalidArgumentError(
+                f"GPU device: expected a name such as '/gpu:0', got {str(name)!r}; give kind GPU and an index"
+            )
+        self.runtime = runtime
+        if limit_nbytes is None:
+            limit_nbytes = int(runtime.memory_info()[0] * (1 - HEADROOM))
+        self._description = description
+        self._events = EventPool(runtime)
+        self._copies = threading.Lock()  # owns the staging memory and its stream
+        self._staging: npt.NDArray[np.uint8] | None = None
+        self._copy_stream = 0
+        super().__init__(parsed, PartitionedMemory(_GpuMemory(runtime), limit_nbytes))
+
+    def _make_stream(self, name: str, priority: int = 0) -> GpuStream:
+        return GpuStream(self, name, self._events, priority)
+
+    def new_gpu_stream(self, name: str, priority: int) -> GpuStream:
+        """As `new_stream`, with a priority: a lower number goes first."""
+        with self._lock:
+            self._require_open(f"stream {name!r}")
+            stream = self._make_stream(name, priority)
+            self._streams.add(stream)
+        return stream
+
+    def _make_group_streams(self, name: str, priority: int) -> tuple[Stream, Stream, Stream]:
+        copies = ("host_to_device", "device_to_host")
+        host_to_device, device_to_host = (self._make_stream(f"{name} {copy}", priority) for copy in copies)
+        return self._make_stream(name, priority), host_to_device, device_to_host
+
+    def view(
+        self,
+        address: int,
+        shape: tuple[int, ...],
+        dtype: npt.DTypeLike,
+        strides: tuple[int, ...] | None = None,
+    ) -> npt.NDArray[Any]:
+        """Raises UnimplementedError: the host cannot address a GPU's memory."""
+        raise UnimplementedError(
+            f"view: expected a device whose memory the host can address, got {self.name.short}; "
+            "copy with read() and write()"
+        )
+
+    def read(self, address: int, shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+        """A copy of device memory, in C order; see Device.read."""
+        result = np.empty(shape, dtype)
+        flat = result.reshape(-1).view(np.uint8)
+        self._copy(flat, address, to_device=False)
+        return result
+
+    def write(self, address: int, value: npt.NDArray[Any]) -> None:
+        """Copies an array to device memory; see Device.write."""
+        self._copy(np.ascontiguousarray(value).reshape(-1).view(np.uint8), address, to_device=True)
+
+    def clear(self, address: int, nbytes: int) -> None:
+        """Sets device memory to zero; see Device.clear."""
+        with self._copies:
+            stream = self._ready()
+            self.runtime.fill(address, 0, nbytes, stream)
+            self.runtime.synchronize_stream(stream)
+
+    def host_array(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+        """A new array in pinned memory, which goes back when nobody holds the array any more."""
+        nbytes = math.prod(shape) * np.dtype(dtype).itemsize
+        address = self.runtime.allocate_pinned(max(nbytes, 1))
+        memory = (ctypes.c_uint8 * max(nbytes, 1)).from_address(address)
+        weakref.finalize(memory, _free_pinned, self.runtime, address)
+        flat: npt.NDArray[Any] = np.ctypeslib.as_array(memory)[:nbytes]
+        return flat.view(dtype).reshape(shape)
+
+    def _ready(self) -> int:
+        """The copy stream; `_copies` is held."""
+        if not self._copy_stream:
+            self._copy_stream = self.runtime.make_stream()
+        return self._copy_stream
+
+    def _copy(self, host: npt.NDArray[np.uint8], address: int, *, to_device: bool) -> None:
+        with self._copies:
+            stream = self._ready()
+            if self._staging is None:
+                self._staging = self.host_array((STAGING_NBYTES,), np.uint8)
+            staging = self._staging
+            place = staging.ctypes.data
+            for start in range(0, host.size, STAGING_NBYTES):
+                piece = host[start : start + STAGING_NBYTES]
+                if to_device:
+                    staging[: piece.size] = piece
+                    ends, kind = (address + start, place), CopyKind.HOST_TO_DEVICE
+                else:
+                    ends, kind = (place, address + start), CopyKind.DEVICE_TO_HOST
+                self.runtime.copy(*ends, piece.size, kind, stream)
+                self.runtime.synchronize_stream(stream)
+                if not to_device:
+                    piece[...] = staging[: piece.size]
+
+    def describe(self) -> DeviceDescription:
+        """A row for a table of devices."""
+        properties = self.runtime.properties
+        major, minor = divmod(properties.architecture, 10)
+        what = f"{properties.name}, compute capability {major}.{minor}"
+        return DeviceDescription(
+            name=str(self.name),
+            kind="gpu",
+            memory_limit_nbytes=self.memory.limit_nbytes,
+            description=f"{what}; {self._description}" if self._description else what,
+        )
+
+    def _release(self) -> None:
+        with self._copies:
+            if self._copy_stream:
+                self.runtime.destroy_stream(self._copy_stream)
+            self._copy_stream, self._staging = 0, None
+        self._events.close()
+
+
+def _free_pinned(runtime: CudaRuntime, address: int) -> None:
+    with suppress(TensorBowError):  # after a sticky error nothing can be given back
+        runtime.free_pinned(address)

@@ -1,0 +1,194 @@
+"""Events of GPU streams: a CUDA event behind each, given back as soon as it is done."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from queue import SimpleQueue
+from time import perf_counter
+
+from tensorbow.devices.cuda_runtime import CudaError, CudaRuntime
+from tensorbow.devices.events import HostEvent, Waiter
+from tensorbow.devices.stream import Event
+from tensorbow.errors import InternalError
+
+__all__ = ["EventPool", "GpuEvent", "Watcher"]
+
+
+class EventPool:
+    """CUDA events of one GPU to be used again. A list's append and pop are atomic: no lock."""
+
+    def __init__(self, runtime: CudaRuntime) -> None:
+        self.runtime = runtime
+        self._free: list[int] = []
+        self._closed = False
+
+    def take(self) -> int:
+        """An event that nobody uses. Raises CudaError."""
+        try:
+            return self._free.pop()
+        except IndexError:
+            return self.runtime.make_event()
+
+    def give(self, handle: int) -> None:
+        """Takes an event back."""
+        self._free.append(handle)
+        if self._closed:
+            self.close()
+
+    def close(self) -> None:
+        """Destroys the events that are back, and those that come back later; idempotent."""
+        self._closed = True
+        while self._free:
+            with suppress(CudaError, IndexError):
+                self.runtime.destroy_event(self._free.pop())
+
+
+class GpuEvent(HostEvent):
+    """A point of a GPU stream.
+
+    State: unrecorded (its stream waits for something that is not CUDA's) until `recorded_as`; then pending
+    on the CUDA event `_handle`; done once, by whoever sees it first: a thread that asks or waits, or the
+    watcher. `_lock` owns the handle and the turn from pending to done.
+    """
+
+    __slots__ = ("_failure", "_handle", "_pool", "_watched", "_watcher")
+
+    def __init__(self, origin: str, pool: EventPool, watcher: Watcher) -> None:
+        super().__init__(origin)
+        self._pool = pool
+        self._watcher = watcher
+        self._handle: int | None = None
+        self._failure: BaseException | None = None  # of the stream, before this point
+        self._watched = False
+
+    def recorded_as(self, handle: int, failure: BaseException | None) -> None:
+        """For the stream: the CUDA event that marks this point, and why work before it was given up."""
+        with self._lock:
+            self._handle, self._failure = handle, failure
+            watch = self._watched
+        if watch:
+            self._watcher.watch(self)
+
+    def let_wait(self, stream: int) -> bool:
+        """Makes a CUDA stream wait on the GPU; False while this event is unrecorded. Raises CudaError."""
+        with self._lock:
+            if self._handle is not None:
+                self._pool.runtime.wait(stream, self._handle)
+                return True
+            return self._done
+
+    @property
+    def failure(self) -> BaseException | None:
+        """What is known by now of why the work before this point is not to be trusted."""
+        return self._error or self._failure
+
+    def done(self) -> bool:
+        """Whether the stream has passed this point; never blocks."""
+        if self._done:
+            return True
+        with self._lock:
+            handle = self._handle
+            if handle is None:
+                return False
+            try:
+                passed, error = self._pool.runtime.is_done(handle), None
+            except CudaError as raised:
+                passed, error = True, raised
+        if passed:
+            self.finish(error)
+        return passed
+
+    def synchronize(self, timeout: float | None = None) -> None:
+        """Sleeps until the event is done, then raises its error if it has one; see Event.synchronize."""
+        if timeout is None and not self._done and self._handle is not None:
+            self.block()
+            if self._error is not None:
+                raise self._error
+            return
+        super().synchronize(timeout)
+
+    def block(self) -> None:
+        """Sleeps until a recorded event is done, and makes it so."""
+        handle = self._handle
+        error: BaseException | None = None
+        if handle is not None:
+            try:
+                self._pool.runtime.synchronize_event(handle)
+            except CudaError as raised:
+                error = raised
+        self.finish(error)
+
+    def finish(self, error: BaseException | None = None) -> None:
+        """Makes the event done, unless another thread has just done so."""
+        with suppress(InternalError):  # the second completion
+            self.complete(error or self._failure)
+        with self._lock:
+            handle, self._handle = self._handle, None
+        if handle is not None:
+            self._pool.give(handle)
+
+    def on_done(self, callback: Callable[[Event], object]) -> None:
+        """Calls `callback(event)` once, from the stream's watcher thread, or at once if the event is done."""
+        super().on_done(callback)
+        with self._lock:
+            watch = not self._done and not self._watched
+            self._watched = True
+            watch = watch and self._handle is not None
+        if watch:
+            self._watcher.watch(self)
+
+    def __del__(self) -> None:
+        handle = getattr(self, "_handle", None)
+        if handle is not None:  # nobody asked whether it was done
+            self._pool.give(handle)
+
+
+class Watcher:
+    """The thread that completes a stream's events that somebody wants to be told of; starts with the first.
+
+    It sleeps in the CUDA event's wait, without the interpreter lock. It does not know the stream, so that one
+    nobody holds any more can go.
+    """
+
+    def __init__(self, title: str) -> None:
+        self._title = title
+        self._queue: SimpleQueue[GpuEvent | None] = SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._lock = threading.Lock()  # owns `_thread`
+
+    def watch(self, event: GpuEvent) -> None:
+        """Completes a recorded event when it is done."""
+        self._queue.put(event)
+        if self._thread is None:
+            with self._lock:
+                if self._thread is None:
+                    thread = threading.Thread(
+                        target=self._run, name=f"tensorbow {self._title} events", daemon=True
+                    )
+                    thread.start()
+                    self._thread = thread
+
+    def _run(self) -> None:
+        while (event := self._queue.get()) is not None:
+            event.block()
+            del event
+
+    def stop(self) -> None:
+        """Ends the thread after what it was given."""
+        self._queue.put(None)
+
+    def join(self) -> None:
+        """Waits for the thread's end, unless this is it."""
+        thread = self._thread
+        if thread is not None and thread is not threading.current_thread():
+            thread.join()
+
+
+def blocked_until(event: Event, timeout: float | None) -> bool:
+    """Sleeps until any kind of event is done, or for so many seconds; whether it is."""
+    waiter = Waiter()
+    event.on_done(waiter)
+    deadline = None if timeout is None else perf_counter() + timeout
+    return waiter.block(None if deadline is None else deadline - perf_counter())

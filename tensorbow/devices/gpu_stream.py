@@ -1,0 +1,200 @@
+"""A GPU stream: work is called at once, in the caller's thread, and enqueues on a CUDA stream.
+
+What CUDA orders itself (waits for events of other GPU streams) is handed to it. A wait for an event that is
+not CUDA's, of a CPU stream for example, cannot be: from there on the calls are put off, and made when that
+event is done, in the thread that completes it. So no call here ever blocks.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+
+from tensorbow.devices.cuda_runtime import CudaError, CudaRuntime
+from tensorbow.devices.device import Device
+from tensorbow.devices.gpu_events import EventPool, GpuEvent, Watcher, blocked_until
+from tensorbow.devices.stream import Access, Event, Stream
+from tensorbow.errors import CancelledError, FailedPreconditionError, TensorBowError
+
+__all__ = ["GpuStream"]
+
+
+class GpuStream(Stream):
+    """A stream of a GPU; `handle` is its CUDA stream.
+
+    State: `_put_off` is None, or holds the calls to be made once `_awaited` is done; `_error` is what made
+    the stream fail. `_lock` owns both and keeps the calls in order.
+    """
+
+    def __init__(self, device: Device, name: str, pool: EventPool, priority: int = 0) -> None:
+        super().__init__(device, name)
+        self._title = f"{device.name.short} {name}"
+        self._pool = pool
+        self.handle = pool.runtime.make_stream(priority)
+        self._watcher = Watcher(self._title)
+        self._lock = threading.RLock()
+        self._put_off: deque[Callable[[], None]] | None = None
+        self._awaited: Event | None = None
+        self._error: BaseException | None = None
+        self._closing = False
+        self._closed = False
+        self._finalizer = weakref.finalize(self, _abandon, pool.runtime, self.handle, self._watcher)
+
+    def enqueue(
+        self,
+        work: Callable[[], object],
+        *,
+        label: str,
+        reads: Sequence[Access] = (),
+        writes: Sequence[Access] = (),
+    ) -> None:
+        """Calls `work()`, which enqueues on the CUDA stream; `reads` and `writes` are not looked at."""
+
+        def call() -> None:
+            if self._error is None:
+                try:
+                    work()
+                except BaseException as error:
+                    if hasattr(error, "add_note"):  # Python 3.11
+                        error.add_note(f"raised by {label!r} on stream {self._title}")
+                    self._error = error
+
+        self._in_turn(call, label)
+
+    def record(self) -> GpuEvent:
+        """A new event, done when all that was enqueued before is done."""
+        event = GpuEvent(self._title, self._pool, self._watcher)
+        self._in_turn(lambda: self._record(event), "an event")
+        return event
+
+    def _record(self, event: GpuEvent) -> None:
+        try:
+            handle = self._pool.take()
+            self._pool.runtime.record(handle, self.handle)
+        except CudaError as error:
+            self._error = self._error or error
+            event.finish(self._error)
+        else:
+            event.recorded_as(handle, self._error)
+
+    def wait(self, event: Event) -> None:
+        """Lets what is enqueued from now on start only after `event` is done; does not block the caller."""
+        if self._closing or not event.done() or event.error is not None:
+            self._in_turn(lambda: self._wait(event), "a wait")
+
+    def _wait(self, event: Event) -> None:
+        if isinstance(event, GpuEvent):
+            try:
+                ordered = event.let_wait(self.handle)
+            except CudaError as error:
+                self._error = self._error or error
+                return
+            if ordered:
+                self._error = self._error or event.failure
+                return
+        if event.done():
+            self._error = self._error or event.error
+            return
+        self._put_off, self._awaited = deque(), event
+        event.on_done(self._resume)
+
+    def _in_turn(self, call: Callable[[], None], what: str) -> None:
+        with self._lock:
+            if self._closing:
+                raise FailedPreconditionError(
+                    f"stream {self._title}: expected an open stream for {what!r}, got a closed one; "
+                    "enqueue before close(), or make a new stream"
+                )
+            if self._put_off is not None:
+                self._put_off.append(call)
+            else:
+                call()
+
+    def _resume(self, event: Event) -> None:
+        with self._lock:
+            if self._awaited is event:
+                self._go_on(event.error)
+
+    def _go_on(self, error: BaseException | None) -> None:
+        """Makes the calls that were put off, up to the next wait that cannot be enqueued."""
+        calls, self._put_off, self._awaited = self._put_off or deque(), None, None
+        self._error = self._error or error
+        while calls:
+            calls.popleft()()
+            if self._put_off is not None:  # a call has put off what comes after it
+                self._put_off.extend(calls)
+                return
+
+    def synchronize(self, timeout: float | None = None) -> None:
+        """Blocks until the stream is drained; raises its error if it failed; see Stream.synchronize."""
+        try:
+            event = self.record()
+        except FailedPreconditionError:  # closed: everything has ended, or is about to
+            self.close()
+        else:
+            event.synchronize(timeout)
+        if self._error is not None:
+            raise self._error
+
+    @property
+    def error(self) -> BaseException | None:
+        """What made the stream fail, as far as is known."""
+        return self._error
+
+    def reset(self) -> None:
+        """Leaves the failed state; see Stream.reset. After a sticky CUDA error the next call fails again."""
+        with self._lock:
+            if self._put_off is not None:
+                raise FailedPreconditionError(
+                    f"stream {self._title}: expected a drained stream to reset, got one that waits for "
+                    f"{self._awaited!r}; call synchronize() before reset()"
+                )
+            self._error = None
+
+    @property
+    def closed(self) -> bool:
+        """Whether the stream refuses further work."""
+        return self._closing
+
+    def begin_close(self, *, drain: bool = True) -> None:
+        """Refuses further work, and gives up a wait that could last for ever."""
+        with self._lock:
+            self._closing = True
+            if self._awaited is not None and (not drain or self._awaited.held):
+                self._cancel()
+
+    def _cancel(self) -> None:
+        self._go_on(
+            CancelledError(
+                f"stream {self._title}: work was given up because it closed while it waited for "
+                f"{self._awaited!r}; synchronize() before closing"
+            )
+        )
+
+    def close(self, *, drain: bool = True) -> None:
+        """Refuses further work, lets what is enqueued end, destroys the CUDA stream; idempotent."""
+        self.begin_close(drain=drain)
+        while (awaited := self._awaited) is not None:
+            blocked_until(awaited, None)
+            self._resume(awaited)
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+        self._finalizer.detach()
+        with suppress(TensorBowError):  # a failed GPU: who synchronized has been told
+            self._pool.runtime.synchronize_stream(self.handle)
+        self._watcher.stop()
+        self._watcher.join()
+        with suppress(TensorBowError):
+            self._pool.runtime.destroy_stream(self.handle)
+
+
+def _abandon(runtime: CudaRuntime, handle: int, watcher: Watcher) -> None:
+    """The end of a stream that nobody holds: CUDA lets what is enqueued end first."""
+    watcher.stop()
+    with suppress(TensorBowError):
+        runtime.destroy_stream(handle)

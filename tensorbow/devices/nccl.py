@@ -1,0 +1,53 @@
+"""NCCL over CuPy: sums between several GPUs of this process."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tensorbow.devices.cuda_runtime import CudaError
+from tensorbow.errors import InternalError
+
+__all__ = ["NcclCommunicators"]
+
+
+class NcclCommunicators:
+    """One communicator for each of several GPUs. One thread posts, in one order."""
+
+    def __init__(self, indices: Sequence[int]):
+        """indices: the GPUs, as CUDA counts them. Raises CudaError naming NCCL's status."""
+        from cupy.cuda import nccl
+
+        self._nccl: Any = nccl
+        self._dtypes = {"float32": nccl.NCCL_FLOAT32, "float64": nccl.NCCL_FLOAT64}
+        self._communicators: list[Any] = self._checked(nccl.NcclCommunicator.initAll, list(indices))
+
+    def all_reduce(self, addresses: Sequence[int], size: int, dtype: str, streams: Sequence[int]) -> None:
+        """Enqueues the sum of a vector of each GPU, in place, on a stream of each GPU."""
+        if dtype not in self._dtypes:
+            raise InternalError(f"all-reduce: no sum of {dtype}")
+        self._checked(self._nccl.groupStart)
+        try:
+            for communicator, address, stream in zip(self._communicators, addresses, streams, strict=True):
+                self._checked(
+                    communicator.allReduce,
+                    address,
+                    address,
+                    size,
+                    self._dtypes[dtype],
+                    self._nccl.NCCL_SUM,
+                    stream,
+                )
+        finally:
+            self._checked(self._nccl.groupEnd)
+
+    def _checked(self, call: Any, *arguments: Any) -> Any:
+        try:
+            return call(*arguments)
+        except self._nccl.NcclError as error:
+            raise CudaError(f"NCCL: {error}", str(error)) from error
+
+    def close(self) -> None:
+        """Destroys the communicators; idempotent. Nothing of theirs may be running."""
+        while self._communicators:
+            self._communicators.pop().destroy()

@@ -1,0 +1,91 @@
+"""The GPU backend: chooses kernels, gives each stream group its context, binds plans."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Mapping, Sequence
+
+from tensorbow.devices import Device, GpuDevice, StreamGroup
+from tensorbow.devices.cuda_runtime import CudaRuntime
+from tensorbow.devices.gpu_stream import GpuStream
+from tensorbow.errors import InternalError, UnimplementedError
+from tensorbow.graph import Kernel, blame
+from tensorbow.kernels.gpu import kernels  # noqa: F401 - registers the kernels
+from tensorbow.kernels.gpu.call import DeviceArray
+from tensorbow.kernels.gpu.context import GpuContext, GpuOptions
+from tensorbow.kernels.gpu.plan import GpuPlan
+from tensorbow.kernels.gpu.program import ProgramCache, cache_folder
+from tensorbow.kernels.plan import Backend, BoundPlan, Executable, Region
+from tensorbow.kernels.program import Node, Unit
+from tensorbow.ops.definition import kernel_for
+from tensorbow.specs import uint8
+
+HOPPER = 90
+WORKSPACE_NBYTES = 8 << 20  # of cuBLAS and cuDNN, per stream group
+HOPPER_WORKSPACE_NBYTES = 32 << 20  # what cuBLAS asks for there
+
+
+class GpuBackend(Backend):
+    """One program cache per physical GPU, one context per stream group."""
+
+    kernel_kind = "gpu"
+
+    def __init__(self) -> None:
+        self.options = GpuOptions()
+        self.capture = True
+        self._lock = threading.Lock()  # owns the two tables
+        self._programs: weakref.WeakKeyDictionary[CudaRuntime, ProgramCache] = weakref.WeakKeyDictionary()
+        self._contexts: weakref.WeakKeyDictionary[StreamGroup, GpuContext] = weakref.WeakKeyDictionary()
+
+    def fuse(self, nodes: Sequence[Node]) -> list[Unit]:
+        """Views cost nothing and vanish; every other node is a unit of its own.
+
+        Raises UnimplementedError for an op without a GPU kernel.
+        """
+        return [
+            Unit((node,), self._kernel(node), node.inputs, node.outputs)
+            for node in nodes
+            if not node.definition.is_view
+        ]
+
+    def _kernel(self, node: Node) -> Kernel:
+        try:
+            return kernel_for(node.definition, self.kernel_kind)
+        except UnimplementedError as error:
+            raise UnimplementedError(blame(node.definition.name, node.name, error, node.source)) from None
+
+    def bind(
+        self, executable: Executable, bases: Mapping[Region, int], group: StreamGroup, ring: int
+    ) -> BoundPlan:
+        """Prepares the launches; segments are captured when they are launched for the second time."""
+        return GpuPlan(executable, bases, group, ring, self.context_of(group), capture=self.capture)
+
+    def workspaces(self, device: Device) -> Sequence[int]:
+        """What a stream group's libraries work in."""
+        hopper = isinstance(device, GpuDevice) and device.runtime.properties.architecture >= HOPPER
+        return (HOPPER_WORKSPACE_NBYTES if hopper else WORKSPACE_NBYTES,)
+
+    def context_of(self, group: StreamGroup) -> GpuContext:
+        """The context of a stream group, made with its first plan, closed with the group.
+
+        Raises ResourceExhaustedError for its workspace.
+        """
+        with self._lock:
+            context = self._contexts.get(group)
+            if context is None:
+                device, stream = group.device, group.compute
+                if not isinstance(device, GpuDevice) or not isinstance(stream, GpuStream):
+                    raise InternalError(f"a GPU plan needs a GPU's stream group, got {group!r}")
+                runtime = device.runtime
+                programs = self._programs.get(runtime)
+                if programs is None:
+                    programs = self._programs[runtime] = ProgramCache(runtime, cache_folder())
+                (nbytes,) = self.workspaces(device)
+                block = group.allocate(nbytes, owner=f"{group.name} library workspace")
+                address = block.address if block is not None else 0
+                workspace = DeviceArray(address, (nbytes,), uint8.as_numpy_dtype)
+                context = GpuContext(runtime, stream.handle, programs, workspace, self.options)
+                self._contexts[group] = context
+                group.at_close(context.close)
+            return context

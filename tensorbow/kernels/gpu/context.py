@@ -1,0 +1,137 @@
+"""What kernels on one stream group share: its compute stream, library handles, workspace and options."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+
+from tensorbow.devices.cuda_runtime import CudaRuntime
+from tensorbow.errors import InternalError, InvalidArgumentError
+from tensorbow.kernels.gpu.call import DeviceArray, Enqueue
+from tensorbow.kernels.gpu.program import CudaSource, ProgramCache
+
+if TYPE_CHECKING:
+    from tensorbow.kernels.gpu.cublas import Cublas
+    from tensorbow.kernels.gpu.cudnn import Cudnn
+
+COMPUTE = ("fp32", "tf32", "bf16")
+BLOCK = 256  # threads of a block, where nothing speaks for another number
+MAX_GRID = (2**31 - 1, 65535, 65535)
+
+Argument: TypeAlias = "DeviceArray | np.generic | np.ndarray | None"
+"""Of a kernel: memory by address, a NumPy scalar by value, a structured 0-d array as a struct, or null."""
+
+
+@dataclass(frozen=True)
+class GpuOptions:
+    """compute: what matrix products and convolutions are computed in, of float32: fp32, tf32 or bf16."""
+
+    compute: str = "fp32"
+
+    def __post_init__(self) -> None:
+        if self.compute not in COMPUTE:
+            raise InvalidArgumentError(f"compute: expected one of {', '.join(COMPUTE)}, got {self.compute!r}")
+
+
+class GpuContext:
+    """Belongs to one stream group: whatever is prepared with it runs on that group's compute stream."""
+
+    def __init__(
+        self,
+        runtime: CudaRuntime,
+        stream: int,
+        programs: ProgramCache,
+        workspace: DeviceArray,
+        options: GpuOptions,
+    ):
+        """workspace: uint8 memory that cuBLAS, cuDNN and kernels use in turn, each within one call."""
+        self.runtime = runtime
+        self.stream = stream
+        self.programs = programs
+        self.workspace = workspace
+        self.options = options
+        self._closing: list[Callable[[], None]] = []
+
+    def launch(
+        self,
+        source: CudaSource,
+        function: str,
+        grid: int | tuple[int, ...],
+        block: int | tuple[int, ...],
+        *arguments: Argument,
+        shared_nbytes: int = 0,
+    ) -> Enqueue:
+        """Prepares a kernel launch; the result enqueues it. An empty grid enqueues nothing.
+
+        The arguments must be of the kernel's parameter types, in order: they are packed as they are.
+        """
+        grid3, block3 = _three(grid), _three(block)
+        if 0 in grid3:
+            return _nothing
+        if any(size > limit for size, limit in zip(grid3, MAX_GRID, strict=True)) or math.prod(block3) > 1024:
+            raise InternalError(f"{source.name} {function}: a grid {grid3} of blocks {block3} is too large")
+        handle = self.programs.function(source, function)
+        values = [_packed(argument) for argument in arguments]
+        pointers = (ctypes.c_void_p * max(len(values), 1))(*[ctypes.addressof(value) for value in values])
+        address = ctypes.addressof(pointers)
+        runtime_launch, stream = self.runtime.launch, self.stream
+
+        def enqueue(keep: object = (values, pointers)) -> None:
+            runtime_launch(handle, grid3, block3, shared_nbytes, stream, address)
+
+        return enqueue
+
+    def blocks(self, count: int, per_block: int = BLOCK) -> int:
+        """Blocks for a loop of TB_FOR_EACH over `count` elements: enough to fill the GPU, 0 for none."""
+        return min(-(-count // per_block), 32 * self.runtime.properties.multiprocessors)
+
+    @cached_property
+    def blas(self) -> Cublas:
+        """cuBLAS on this stream, with this workspace. Raises NotFoundError saying what to install."""
+        from tensorbow.kernels.gpu.cublas import Cublas
+
+        library = Cublas(self)
+        self._closing.append(library.close)
+        return library
+
+    @cached_property
+    def dnn(self) -> Cudnn:
+        """cuDNN on this stream. Raises NotFoundError saying what to install."""
+        from tensorbow.kernels.gpu.cudnn import Cudnn
+
+        library = Cudnn(self)
+        self._closing.append(library.close)
+        return library
+
+    def close(self) -> None:
+        """Gives library handles back; idempotent. Nothing may be running."""
+        while self._closing:
+            self._closing.pop()()
+
+
+def _three(size: int | tuple[int, ...]) -> tuple[int, int, int]:
+    x, y, z = (*((size,) if isinstance(size, int) else size), 1, 1)[:3]
+    return x, y, z
+
+
+def _packed(argument: Argument) -> ctypes.Array[ctypes.c_char]:
+    """The bytes of an argument, aligned."""
+    if argument is None:
+        value = np.uint64(0).tobytes()
+    elif isinstance(argument, DeviceArray):
+        value = np.uint64(argument.address).tobytes()
+    elif isinstance(argument, (np.generic, np.ndarray)):
+        value = argument.tobytes()
+    else:
+        raise InternalError(f"a kernel argument must be memory or a NumPy scalar, got {argument!r:.60}")
+    return ctypes.create_string_buffer(value, len(value))
+
+
+def _nothing() -> None:
+    """An empty launch."""

@@ -1,0 +1,1 @@
+"""Every module of GPU kernels, loaded so that its kernels are registered."""

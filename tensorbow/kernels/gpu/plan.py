@@ -1,0 +1,267 @@
+"""A plan bound to a GPU: segments that are captured as CUDA graphs the second time they are launched.
+
+The first launch runs every kernel one by one, which also warms the libraries up, as a capture wants it. What
+changes from step to step (feeds, step scalars, the place of the results) stays outside the graphs: it passes
+through pinned memory, in slots that are used in turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import numpy as np
+
+from tensorbow.devices import Access, StreamGroup
+from tensorbow.devices.cuda_runtime import CopyKind, CudaError
+from tensorbow.errors import InternalError, InvalidArgumentError, ResourceExhaustedError, TensorBowError
+from tensorbow.graph import KernelCall, blame
+from tensorbow.kernels.gpu.call import DeviceArray, Enqueue, GpuCall
+from tensorbow.kernels.gpu.context import GpuContext
+from tensorbow.kernels.gpu.slots import PinnedSlots
+from tensorbow.kernels.plan import BoundPlan, Executable, Group, Ref, Region, access_ranges
+from tensorbow.specs import Array
+
+EAGER_LAUNCHES = 1  # of a segment, before it is captured
+
+
+@dataclass
+class _Piece:
+    """Neighbouring groups of a segment that can be captured together, or one that cannot.
+
+    graph: once captured. reason: why it is not to be.
+    """
+
+    groups: list[Group] = field(default_factory=list)
+    calls: list[Enqueue] = field(default_factory=list)
+    graph: int = 0
+    reason: str = ""
+
+
+class GpuPlan(BoundPlan):
+    """The prepared launches of every segment, and their graphs."""
+
+    def __init__(
+        self,
+        executable: Executable,
+        bases: Mapping[Region, int],
+        group: StreamGroup,
+        ring: int,
+        context: GpuContext,
+        *,
+        capture: bool = True,
+    ):
+        """capture: False launches the kernels one by one, always."""
+        self.executable = executable
+        self._bases = dict(bases)
+        self._device = group.device
+        self._context = context
+        self._runtime = context.runtime
+        self._stream = context.stream
+        self._ring = ring
+        self._capture = capture
+        self._launches = [0] * len(executable.segments)
+        self._pieces = [self._prepare(number) for number in range(len(executable.segments))]
+        self._feeds = PinnedSlots(self._device, self._runtime, self._stream, self._refs_of_feeds(), ring + 1)
+        self._status = self._address(executable.state["status"])
+        self._scalars = {key: ref for key, ref in executable.state.items() if key != "status"}
+        self._state = PinnedSlots(self._device, self._runtime, self._stream, self._scalars, ring + 1)
+        results = [(ref.shape, ref.dtype.as_numpy_dtype) for ref in executable.fetches]
+        nbytes = max(executable.ring_nbytes, 1)
+        self._results = [self._device.host_array((nbytes,), np.uint8) for _ in range(ring)]
+        self._fetched = [
+            tuple(
+                block[ref.offset : ref.offset + ref.nbytes].view(dtype).reshape(shape)
+                for ref, (shape, dtype) in zip(executable.fetches, results, strict=True)
+            )
+            for block in self._results
+        ]
+
+    def _refs_of_feeds(self) -> dict[str, Ref]:
+        return {name: ref for name, ref in self.executable.inputs.items() if ref.nbytes}
+
+    # Preparing ----------------------------------------------------------------------------------
+
+    def _address(self, ref: Ref) -> int:
+        return self._bases[ref.region] + ref.offset
+
+    def _array(self, ref: Ref) -> DeviceArray:
+        return DeviceArray(self._address(ref), ref.shape, ref.dtype.as_numpy_dtype)
+
+    def _prepare(self, number: int) -> list[_Piece]:
+        """The pieces of a segment; what it fetches is gathered by the last one."""
+        segment = self.executable.segments[number]
+        pieces: list[_Piece] = []
+        for group in segment.groups:
+            what = f"{group.definition.name} {group.name}"
+            reason = "" if group.kernel.capturable else f"{what} cannot be captured"
+            if not pieces or reason or pieces[-1].reason:
+                pieces.append(_Piece(reason=reason))
+            pieces[-1].groups.append(group)
+            pieces[-1].calls.append(self._bound(group))
+        if segment.fetches and self.executable.fetches:
+            if not pieces or pieces[-1].reason:
+                pieces.append(_Piece())
+            for source, target in zip(self.executable.fetch_sources, self.executable.fetches, strict=True):
+                if target.nbytes:
+                    pieces[-1].calls.append(self._gather(source, target))
+        return pieces
+
+    def _bound(self, group: Group) -> Enqueue:
+        status = self.executable.state["status"]
+        call = GpuCall(
+            attrs=group.attrs,
+            inputs=tuple(map(self._array, group.inputs)),
+            outputs=tuple(map(self._array, group.outputs)),
+            context=self._context,
+            scratch=tuple(map(self._array, group.scratch)),
+            state={key: self._array(ref) for key, ref in group.state},
+            predicate=self._array(status) if group.predicated else None,
+        )
+        try:
+            return group.kernel.bind(cast("KernelCall", call))
+        except TensorBowError as error:
+            raise type(error)(self._blame(group, error)) from error
+        except Exception as error:
+            raise InternalError(self._blame(group, error)) from error
+
+    def _gather(self, source: Ref, target: Ref) -> Enqueue:
+        copy, stream, nbytes = self._runtime.copy, self._stream, target.nbytes
+        ends = self._address(target), self._address(source)
+        return lambda: copy(*ends, nbytes, CopyKind.DEVICE_TO_DEVICE, stream)
+
+    def _blame(self, group: Group, error: Exception) -> str:
+        return blame(group.definition.name, group.name, error, group.source)
+
+    # Running ------------------------------------------------------------------------------------
+
+    def write(self, inputs: Mapping[str, Array], state: Mapping[str, Any]) -> None:
+        """Copies feeds and step scalars to pinned memory at once, and enqueues their way from there."""
+        self._feeds.send(inputs, self._bases)
+        if state:
+            scalars = {key: value for key, value in state.items() if key != "status"}
+            self._state.send(scalars, self._bases, only_changes=True)
+            if "status" in state:
+                if state["status"]:
+                    raise InvalidArgumentError(f"status: the host can only clear it, got {state['status']!r}")
+                self._runtime.fill(self._status, 0, 8, self._stream)
+
+    def copy_out(self, ref: Ref, target: Array) -> None:
+        """Enqueues a copy to pinned memory."""
+        if ref.nbytes:
+            ends = target.ctypes.data, self._address(ref)
+            self._runtime.copy(*ends, ref.nbytes, CopyKind.DEVICE_TO_HOST, self._stream)
+
+    def copy_in(self, name: str, source: Array) -> None:
+        """Enqueues a copy from pinned memory to an input."""
+        ref = self.executable.inputs[name]
+        if ref.nbytes:
+            ends = self._address(ref), source.ctypes.data
+            self._runtime.copy(*ends, ref.nbytes, CopyKind.HOST_TO_DEVICE, self._stream)
+
+    def launch(self, segment: int, step: int = 0) -> None:
+        """Enqueues a segment, then the copy of what it fetches to the pinned RING.
+
+        Raises the error of a launch with the op's name and the user's line, or the segment's where a graph
+        failed.
+        """
+        captures = self._capture and self._launches[segment] >= EAGER_LAUNCHES
+        self._launches[segment] += 1
+        for piece in self._pieces[segment]:
+            if captures and not piece.reason and not piece.graph:
+                self._capture_piece(segment, piece)
+            if piece.graph:
+                self._launch_graph(segment, piece.graph)
+            else:
+                self._run(piece)
+        if self.executable.segments[segment].fetches and self.executable.ring_nbytes:
+            target = self._results[step % self._ring].ctypes.data
+            source, nbytes = self._bases[Region.RING], self.executable.ring_nbytes
+            self._runtime.copy(target, source, nbytes, CopyKind.DEVICE_TO_HOST, self._stream)
+
+    def _run(self, piece: _Piece) -> None:
+        place = 0
+        try:
+            for place, call in enumerate(piece.calls):  # noqa: B007 - tells which call failed
+                call()
+        except Exception as error:
+            if place >= len(piece.groups):  # gathering what is fetched
+                raise
+            message = self._blame(piece.groups[place], error)
+            if isinstance(error, CudaError):
+                raise CudaError(message, error.status, error.sticky) from error
+            kind = type(error) if isinstance(error, TensorBowError) else InternalError
+            raise kind(message) from error
+
+    def _capture_piece(self, segment: int, piece: _Piece) -> None:
+        """Turns a piece into a graph; where CUDA refuses, it is run call by call, and `reason` says why."""
+        runtime, stream = self._runtime, self._stream
+        runtime.begin_capture(stream)
+        try:
+            self._run(piece)
+        except BaseException as error:
+            with suppress(CudaError):
+                runtime.destroy_graph(runtime.end_capture(stream))
+            if isinstance(error, CudaError) and not error.sticky:
+                piece.reason = f"its capture failed: {error}"
+                return
+            raise
+        try:
+            piece.graph = runtime.end_capture(stream)
+        except ResourceExhaustedError as error:
+            name = self.executable.segments[segment].name
+            raise ResourceExhaustedError(
+                f"no memory to capture segment {name} of {len(piece.calls)} calls: {error}"
+            ) from error
+        except CudaError as error:
+            if error.sticky:
+                raise
+            piece.reason = f"its capture failed: {error}"
+
+    def _launch_graph(self, segment: int, graph: int) -> None:
+        try:
+            self._runtime.launch_graph(graph, self._stream)
+        except CudaError as error:
+            name = self.executable.segments[segment].name
+            raise CudaError(f"segment {name}: {error}", error.status, error.sticky) from error
+
+    def fetch_arrays(self, step: int) -> tuple[Array, ...]:
+        """Views of the pinned RING; they are there when an event recorded after the launch is done."""
+        return self._fetched[step % self._ring]
+
+    def accesses(self, segment: int) -> tuple[Sequence[Access], Sequence[Access]]:
+        """What a segment reads and writes; the pinned memory is its own affair."""
+        groups = self.executable.segments[segment].groups
+        reads = access_ranges((ref for group in groups for ref in group.reads), self._bases)
+        writes = access_ranges((ref for group in groups for ref in group.writes), self._bases)
+        return reads, writes
+
+    def find_nonfinite(self, segment: int) -> str | None:
+        """Runs a segment call by call; names the first op with a NaN or infinite output, and its line."""
+        for piece in self._pieces[segment]:
+            for group, call in zip(piece.groups, piece.calls, strict=False):
+                call()
+                self._runtime.synchronize_stream(self._stream)
+                for ref in group.outputs:
+                    if ref.dtype.is_floating and ref.nbytes:
+                        value = self._device.read(self._address(ref), ref.shape, ref.dtype.as_numpy_dtype)
+                        if not np.isfinite(value).all():
+                            return f"{group.definition.name} {group.name} (made at {group.source})"
+        return None
+
+    def not_captured(self, segment: int) -> list[str]:
+        """Why parts of a segment are launched kernel by kernel, for `explain`."""
+        return [piece.reason for piece in self._pieces[segment] if piece.reason]
+
+    def close(self) -> None:
+        """Gives the graphs back; nothing of the plan may be running."""
+        for pieces in self._pieces:
+            for piece in pieces:
+                graph, piece.graph = piece.graph, 0
+                if graph:
+                    with suppress(TensorBowError):
+                        self._runtime.destroy_graph(graph)
+        self._feeds.close()
+        self._state.close()

@@ -1,0 +1,122 @@
+"""CUDA source, and the functions made of it: compiled once, kept in memory and on disk.
+
+Every source begins with the prelude. What differs by dtype is written `$T` in it and filled in by
+`CudaSource.of`, so that one text serves all dtypes and each of them is a program of its own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+import threading
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from string import Template
+
+import numpy as np
+
+from tensorbow.devices.cuda_runtime import CudaRuntime
+from tensorbow.errors import InternalError, TensorBowError
+from tensorbow.specs import DType
+
+C_TYPES = {
+    "float32": "float",
+    "float64": "double",
+    "int32": "int",
+    "int64": "long long",
+    "uint8": "unsigned char",
+    "bool": "bool",
+}
+
+PRELUDE = """\
+#define TB_INFINITY __int_as_float(0x7f800000)
+#define TB_NAN __int_as_float(0x7fffffff)
+// Every element once, by all threads of the grid; the index type holds the element count.
+#define TB_FOR_EACH(type, i, count) \\
+    for (type i = blockIdx.x * (type)blockDim.x + threadIdx.x; i < (count); i += (type)gridDim.x * blockDim.x)
+// First line of every kernel that writes variables: nothing happens while the status is set.
+#define TB_PREDICATED(status) if (status != nullptr && *status != 0) return
+"""
+
+
+def c_type(dtype: DType | np.dtype[np.generic]) -> str:
+    """The C type of a dtype, as `float` for float32."""
+    return C_TYPES[dtype.name]
+
+
+@dataclass(frozen=True)
+class CudaSource:
+    """A translation unit. `name` is for messages; two of the same text are one program."""
+
+    name: str
+    text: str
+
+    @staticmethod
+    def of(name: str, template: str, **values: str) -> CudaSource:
+        """Fills in `$KEY` of a template. Raises InternalError for one that is missing."""
+        try:
+            return CudaSource(name, PRELUDE + Template(template).substitute(values))
+        except (KeyError, ValueError) as error:
+            raise InternalError(f"CUDA source {name}: {error} has no value") from None
+
+
+class ProgramCache:
+    """The compiled programs of one GPU, by source: in memory, and on disk by source and compiler.
+
+    What lies on disk carries its checksum: a file that is damaged is compiled anew. Thread-safe.
+    """
+
+    def __init__(self, runtime: CudaRuntime, folder: Path | None = None):
+        """folder: None keeps nothing on disk."""
+        self._runtime = runtime
+        self._folder = folder
+        self._lock = threading.Lock()  # owns the tables; held while compiling, so that none compiles twice
+        self._modules: dict[str, int] = {}
+        self._functions: dict[tuple[str, str], int] = {}
+
+    def function(self, source: CudaSource, name: str) -> int:
+        """A kernel of a source. Raises InvalidArgumentError with the compiler's log."""
+        with self._lock:
+            found = self._functions.get((source.text, name))
+            if found is None:
+                module = self._modules.get(source.text)
+                if module is None:
+                    module = self._modules[source.text] = self._runtime.load_module(self._binary(source))
+                found = self._functions[source.text, name] = self._runtime.function(module, name)
+            return found
+
+    def _binary(self, source: CudaSource) -> bytes:
+        if self._folder is None:
+            return self._runtime.compile(source.text, source.name)
+        key = hashlib.sha256(f"{self._runtime.compiler}\n{source.text}".encode()).hexdigest()
+        path = self._folder / f"{key}.bin"
+        with suppress(OSError):
+            kept = path.read_bytes()
+            if hashlib.sha256(kept[32:]).digest() == kept[:32]:
+                return kept[32:]
+        binary = self._runtime.compile(source.text, source.name)
+        with suppress(OSError):  # a cache that cannot be written is no reason not to run
+            self._folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.NamedTemporaryFile(dir=self._folder, delete=False) as file:
+                file.write(hashlib.sha256(binary).digest() + binary)
+            os.replace(file.name, path)
+        return binary
+
+    def close(self) -> None:
+        """Unloads everything; idempotent. Nothing of it may be running."""
+        with self._lock:
+            modules, self._modules, self._functions = self._modules, {}, {}
+            for module in modules.values():
+                with suppress(TensorBowError):  # after a sticky error nothing can be unloaded
+                    self._runtime.unload_module(module)
+
+
+def cache_folder() -> Path | None:
+    """Where binaries are kept: `$TENSORBOW_CACHE`, or the user's cache folder; None when it is set empty."""
+    given = os.environ.get("TENSORBOW_CACHE")
+    if given is not None:
+        return Path(given) / "cuda" if given else None
+    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return Path(base) / "tensorbow" / "cuda"

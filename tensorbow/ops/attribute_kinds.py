@@ -1,0 +1,124 @@
+"""What the attributes of this library's ops may be: held against a GraphDef, which may say anything.
+
+A program gives attributes through functions that check them; a GraphDef does not. An attribute has the same
+meaning in every op that has it, so the kinds go by its name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tensorbow.errors import InvalidArgumentError
+from tensorbow.graph import OpDef
+from tensorbow.specs import DType
+
+WINDOW_LIMIT = 1 << 16  # extents, steps and rates of a window
+INT64 = 1 << 63
+
+
+@dataclass(frozen=True)
+class _Kind:
+    words: str  # of what is expected
+    holds: Callable[[Any], bool]
+
+
+def _is_whole(value: Any, low: int = -INT64, high: int = INT64 - 1) -> bool:
+    whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+    return whole and low <= value <= high
+
+
+def _is_number(value: Any) -> bool:
+    if isinstance(value, (bool, np.bool_, float, np.floating)):
+        return True
+    return _is_whole(value, high=2 * INT64 - 1)
+
+
+def _whole(words: str, low: int = -INT64, high: int = INT64 - 1) -> _Kind:
+    return _Kind(f"a whole number{words}", lambda value: _is_whole(value, low, high))
+
+
+def _wholes(words: str, low: int = -INT64, high: int = INT64 - 1) -> _Kind:
+    return _Kind(
+        f"a tuple of whole numbers{words}",
+        lambda value: isinstance(value, tuple) and all(_is_whole(item, low, high) for item in value),
+    )
+
+
+def _optional(kind: _Kind, *others: _Kind) -> _Kind:
+    kinds = (kind, *others)
+    words = " or ".join([*(k.words for k in kinds), "None"])
+    return _Kind(words, lambda value: value is None or any(k.holds(value) for k in kinds))
+
+
+def _is_index(value: Any) -> bool:
+    if not isinstance(value, tuple):
+        return (isinstance(value, str) and value in ("...", "new")) or _is_whole(value)
+    return (
+        len(value) == 3
+        and all(item is None or _is_whole(item) for item in value)
+        and (value[2] is None or value[2] != 0)
+    )
+
+
+def _is_shape(value: Any) -> bool:
+    return value is None or (
+        isinstance(value, tuple) and all(item is None or _is_whole(item, 0) for item in value)
+    )
+
+
+_TEXT = _Kind("a str", lambda value: isinstance(value, str))
+_BOOL = _Kind("a bool", lambda value: isinstance(value, (bool, np.bool_)))
+_DTYPE = _Kind("a dtype", lambda value: isinstance(value, DType))
+_NUMBER = _Kind("a number", _is_number)
+_WINDOW = _wholes(f" from 1 to {WINDOW_LIMIT:,}", 1, WINDOW_LIMIT)
+_COUNT = _whole(" of at least 1", 1)
+
+KINDS: Mapping[str, _Kind] = {
+    **dict.fromkeys(("combine", "container", "key", "padding", "role", "slot_name", "slot_of"), _TEXT),
+    **dict.fromkeys(
+        ("adj_x", "adj_y", "adjoint", "decayed", "exclusive", "is_training", "keepdims", "reverse", "sorted",
+         "transpose_a", "transpose_b", "use_nesterov"),
+        _BOOL,
+    ),
+    **dict.fromkeys(("dtype", "out_type", "output_type"), _DTYPE),
+    **dict.fromkeys(
+        ("alpha", "constant_values", "default", "epsilon", "off_value", "on_value", "slot_value", "value",
+         "weight_decay"),
+        _NUMBER,
+    ),
+    **dict.fromkeys(("dilations", "ksize", "strides"), _WINDOW),
+    **dict.fromkeys(("num_split", "replicas"), _COUNT),
+    **dict.fromkeys(("depth", "k"), _whole(" of at least 0", 0)),
+    **dict.fromkeys(("seed", "seed2"), _whole(" of 64 bits", high=2 * INT64 - 1)),
+    **dict.fromkeys(("perm", "size_splits"), _optional(_wholes(""))),
+    "axis": _optional(_whole(""), _wholes("")),
+    "shape": _Kind("a tuple of extents and None, or None", _is_shape),
+    "index": _Kind(
+        "a tuple of whole numbers, (start, stop, step), '...' and 'new'",
+        lambda value: isinstance(value, tuple) and all(map(_is_index, value)),
+    ),
+}  # fmt: skip
+ARRAY = _Kind("an array", lambda value: isinstance(value, np.ndarray))
+_BY_DEFAULT = ((str, _TEXT), (DType, _DTYPE), (bool, _BOOL), ((float, int), _NUMBER))
+
+
+def kind_of(definition: OpDef, key: str) -> _Kind | None:
+    """The kind of an attribute; None for one that may be anything, as some of users' ops."""
+    if definition.spec.__module__.startswith("tensorbow."):
+        return ARRAY if (definition.name, key) == ("Const", "value") else KINDS.get(key)
+    default = definition.attrs[key]
+    return next((kind for types, kind in _BY_DEFAULT if isinstance(default, types)), None)
+
+
+def check_attributes(definition: OpDef, attrs: Mapping[str, Any]) -> None:
+    """Raises InvalidArgumentError where an attribute is of another kind than the op takes."""
+    for key in definition.attrs:
+        kind, value = kind_of(definition, key), attrs[key]
+        if kind is not None and not kind.holds(value):
+            raise InvalidArgumentError(
+                f"attribute {key!r} must be {kind.words}, got {type(value).__name__} {value!r:.60}"
+            )

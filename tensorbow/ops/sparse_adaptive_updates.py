@@ -1,0 +1,73 @@
+"""Updates of the rows that have a gradient, by the formulas of Adadelta and RMSProp.
+
+As TensorFlow 1's SparseApplyAdadelta, SparseApplyRMSProp and SparseApplyCenteredRMSProp: neither variable nor
+slots change in other rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from tensorbow.graph import NOT_DIFFERENTIABLE, Kernel, KernelCall, NodeSpec, OpDef
+from tensorbow.ops.adaptive_updates import Formula, adadelta, centered_rms_prop, rms_prop
+from tensorbow.ops.definition import define_op
+from tensorbow.ops.indexing import check_positions
+from tensorbow.ops.sparse_updates import rows_spec, take_rows
+from tensorbow.specs import TensorSpec, int64
+
+
+def _define(name: str, slots: Sequence[str], scalars: Sequence[str], formula: Formula) -> OpDef:
+    """An op of (variable, slots, gradient, learning rate, indices, scalars); it writes variable and slots."""
+    owned = 1 + len(slots)  # the variable and its slots
+
+    def scratch(node: NodeSpec) -> list[TensorSpec]:
+        """The rows of the variable and its slots, two temporaries, and the positions."""
+        gradient, indices = node.inputs[owned], node.inputs[owned + 2]
+        rows = TensorSpec(gradient.shape, gradient.dtype)
+        return [*[rows] * (owned + 2), TensorSpec(indices.shape, int64)]
+
+    def prepare(call: KernelCall) -> Callable[[], None]:
+        tables = call.inputs[:owned]
+        gradient, rate, indices, *more = call.inputs[owned:]
+        *buffers, positions = call.scratch
+
+        def step() -> None:
+            np.copyto(positions, indices)
+            count = int(np.count_nonzero(indices >= 0))
+            if not count:
+                return
+            chosen = positions[:count]
+            check_positions(name, chosen, len(tables[0]))
+            *rows, a, b = (buffer[:count] for buffer in buffers)
+            for table, part in zip(tables, rows, strict=True):
+                take_rows(table, chosen, part)
+            formula(a, b, *rows, gradient[:count], rate, *more)
+            for table, part in zip(tables, rows, strict=True):
+                table[chosen] = part
+
+        return step
+
+    return define_op(
+        name,
+        spec=rows_spec(name, len(slots)),
+        gradient=NOT_DIFFERENTIABLE,
+        inputs=("var", *slots, "gradient", "learning_rate", "indices", *scalars),
+        kernel=Kernel(prepare=prepare, scratch=scratch),
+        alias=((0, 0),),
+        writes=tuple(range(owned)),
+        doc=f"{name.removeprefix('Sparse')} of the rows at `indices`: all different, then -1 perhaps.",
+    )
+
+
+SparseApplyAdadelta = _define("SparseApplyAdadelta", ("accum", "accum_update"), ("rho", "epsilon"), adadelta)
+SparseApplyRMSProp = _define(
+    "SparseApplyRMSProp", ("rms", "momentum_slot"), ("rho", "momentum", "epsilon"), rms_prop
+)
+SparseApplyCenteredRMSProp = _define(
+    "SparseApplyCenteredRMSProp",
+    ("mg", "rms", "momentum_slot"),
+    ("rho", "momentum", "epsilon"),
+    centered_rms_prop,
+)

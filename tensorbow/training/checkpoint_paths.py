@@ -1,0 +1,86 @@
+"""Where a `Saver` puts checkpoints: the names of files, and the file that tells the newest and the best."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from tensorbow.errors import DataLossError, InvalidArgumentError, NotFoundError, TensorBowError
+from tensorbow.specs import Array
+from tensorbow.training.arrays_file import load_arrays, read_file
+
+SUFFIX = ".safetensors"
+STATE = "checkpoint"  # the file that names a folder's checkpoints
+STATE_LIMIT = 1 << 20  # bytes of it
+
+
+def latest_checkpoint(checkpoint_dir: str | os.PathLike[str], latest_filename: str = STATE) -> str | None:
+    """The path of a folder's newest checkpoint; None when there is none. Raises DataLossError."""
+    return _stated(checkpoint_dir, latest_filename, "model_checkpoint_path")
+
+
+def best_checkpoint(checkpoint_dir: str | os.PathLike[str], latest_filename: str = STATE) -> str | None:
+    """The path of a folder's best checkpoint; None when there is none. Raises DataLossError."""
+    return _stated(checkpoint_dir, latest_filename, "best_model_checkpoint_path")
+
+
+def list_variables(save_path: str | os.PathLike[str]) -> list[tuple[str, list[int]]]:
+    """(name, shape) of what a checkpoint holds, by name. Raises NotFoundError, DataLossError."""
+    arrays = load_checkpoint(save_path)[1]
+    return [(name, list(arrays[name].shape)) for name in sorted(arrays)]
+
+
+def _text(path: Any) -> str:
+    """A path as text. Raises InvalidArgumentError for what can be none."""
+    text = os.fspath(path) if isinstance(path, os.PathLike) else path
+    if not isinstance(text, str) or "\0" in text:
+        raise InvalidArgumentError(f"Saver: expected a path, got {type(path).__name__} {path!r:.80}")
+    return text
+
+
+def file_to_save(save_path: str | os.PathLike[str], step: int | None) -> Path:
+    """`save_path[-step].safetensors`. Raises InvalidArgumentError for a path that can be no file's."""
+    text = _text(save_path)
+    if os.path.basename(text) in ("", ".", ".."):
+        raise InvalidArgumentError(f"Saver: expected the path of a file, as 'run/model', got {text!r}")
+    return Path(f"{text.removesuffix(SUFFIX)}{'' if step is None else f'-{step}'}{SUFFIX}")
+
+
+def existing_file(save_path: str | os.PathLike[str]) -> Path:
+    """The file meant by a path with or without its suffix."""
+    path = Path(_text(save_path))
+    return path if path.name.endswith(SUFFIX) else path.with_name(path.name + SUFFIX) if path.name else path
+
+
+def load_checkpoint(save_path: str | os.PathLike[str]) -> tuple[Path, dict[str, Array]]:
+    """The file and its arrays by name. Raises NotFoundError in TensorFlow's words, DataLossError."""
+    path = existing_file(save_path)
+    try:
+        return path, load_arrays(path)[0]
+    except NotFoundError:
+        raise NotFoundError(
+            f"The passed save_path is not a valid checkpoint: there is no file {path}"
+        ) from None
+
+
+def _stated(folder: str | os.PathLike[str], filename: str, key: str) -> str | None:
+    path = Path(_text(folder)) / _text(filename)
+    try:
+        text = read_file(path, STATE_LIMIT)
+    except TensorBowError:  # none, a folder, a pipe, or too much
+        return None
+    for line in text.decode("utf-8", "replace").splitlines():
+        name, _, quoted = line.partition(": ")
+        if name != key:
+            continue
+        try:
+            found = json.loads(quoted)
+            if not isinstance(found, str) or "\0" in found:
+                raise ValueError("expected a path in quotes")
+        except (ValueError, RecursionError) as error:
+            raise DataLossError(f"{path} is damaged: {key}: {error}; delete it") from None
+        checkpoint = os.path.join(folder, found)
+        return checkpoint if os.path.isfile(checkpoint) else None
+    return None

@@ -1,0 +1,201 @@
+"""`tensorbow tune`: its table, JSON and picture, its mistakes, and Ctrl-C."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import sys
+import time
+import types
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scheduler import Decision, Measurement, ThroughputTuning, TrainingConfig, TuningResult
+from tensorbow.cli.tune_picture import ThroughputPicture
+
+Call = Callable[..., Any]
+QUICK = ("tune", "logreg", "--max-replicas", 2, "--windows", 1, "--window-seconds", 0.02)
+KEYS = (
+    "model dataset devices batch_size sync tau threshold replicas_per_device images_per_second reason "
+    "complete interrupted max_replicas max_replicas_reason seconds command measurements"
+)
+OPTIONS = (
+    "--dataset --data-dir --batch-size --devices --sync --tau --seed --config --max-replicas --threshold "
+    "--windows --window-seconds --max-seconds --picture --json --debug"
+)
+
+
+def test_help_has_every_option_with_its_default(call: Call) -> None:
+    text = " ".join(call("tune", "--help").out.split())
+    entries = re.split(r" (?=--[a-z])", text.split("Options:")[1])
+    for option in OPTIONS.split():
+        assert any(re.match(rf"{option}[ ,]", entry) and "[default:" in entry for entry in entries), option
+    assert "tune" in call("--help").out
+
+
+def test_a_table_the_choice_and_why_and_the_command(call: Call) -> None:
+    ended = call(*QUICK, "--devices", "cpu:0,cpu:1", "--tau", 2, "--batch-size", 8, "--json")
+    assert (ended.status, ended.err) == (0, "")
+    lines = ended.out.splitlines()
+    assert lines[0] == "logreg on digits, batch 8 per replica, sma, on cpu:0, cpu:1"
+    assert lines[1].split() == ["replicas", "per", "device", "images/s", "spread", "gain", "windows"]
+    rows = [line.split() for line in lines[2:4]]
+    assert [row[0] for row in rows] == ["1", "2"]
+    assert sum(row[-1] == "chosen" for row in rows) == 1
+    result = json.loads(lines[-1])
+    chosen = result["replicas_per_device"]
+    assert rows[chosen - 1][-1] == "chosen"
+    assert re.match(rf"{chosen} replicas? per device: .", lines[4])
+    assert lines[5] == (
+        f"tensorbow train logreg --replicas-per-gpu {chosen} --devices cpu:0,cpu:1 --tau 2 --batch-size 8"
+    )
+    assert lines[5] == result["command"]
+
+
+def test_the_command_it_gives_is_understood(call: Call, tmp_path: Path) -> None:
+    (tmp_path / "my options.yaml").write_text(
+        "model: logreg\ndataset: synthetic\nlearning_rate_drops: '3:0.1'\n"
+    )
+    words = ("--config", "my options.yaml", "--seed", 5, *QUICK[2:])
+    result = json.loads(call("tune", *words, "--json").out.splitlines()[-1])
+    assert (result["dataset"], result["max_replicas"]) == ("synthetic", 2)
+    command = result["command"]
+    assert command.endswith("--config 'my options.yaml' --seed 5")
+    ended = call(*command.replace("'my options.yaml'", "my_options").split()[1:], "--epochs", 1)
+    assert "--config my_options" in ended.line
+    (tmp_path / "my options.yaml").rename(tmp_path / "my_options")
+    ended = call(*command.replace("'my options.yaml'", "my_options").split()[1:], "--epochs", 4)
+    assert (ended.status, ended.err) == (0, "")
+
+
+def test_json_says_what_was_measured(call: Call) -> None:
+    result = json.loads(call(*QUICK, "--windows", 3, "--json").out.splitlines()[-1])
+    assert list(result) == KEYS.split()
+    assert (result["model"], result["devices"], result["complete"]) == ("logreg", ["cpu:0"], True)
+    assert (result["max_replicas"], result["max_replicas_reason"]) == (2, "--max-replicas")
+    rows = {row["replicas_per_device"]: row for row in result["measurements"]}
+    assert sorted(rows) == [1, 2]
+    for row in rows.values():
+        assert list(row) == ["replicas_per_device", "images_per_second", "spread", "gain", "windows"]
+        assert 3 <= len(row["windows"]) <= 24
+        assert min(row["windows"]) <= row["images_per_second"] <= max(row["windows"])
+    first, second = rows[1]["images_per_second"], rows[2]["images_per_second"]
+    assert rows[1]["gain"] is None
+    assert rows[2]["gain"] == pytest.approx(second / first - 1, abs=1e-3)
+    assert result["images_per_second"] == rows[result["replicas_per_device"]]["images_per_second"]
+
+
+BAD = [
+    (("tune",), "MODEL is missing: give it, or a --config file", 2),
+    (("tune", "vgg"), "MODEL: expected one of logreg, lenet", 2),
+    ((*QUICK, "--max-replicas", 0), "--max-replicas: expected an integer of at least 1, got 0", 2),
+    ((*QUICK, "--windows", 0), "--windows: expected an integer of at least 1, got 0", 2),
+    ((*QUICK, "--threshold", 1), "--threshold: expected a fraction in (0, 1), as 0.05, got 1", 2),
+    ((*QUICK, "--threshold", 0), "--threshold: expected a fraction in (0, 1), as 0.05, got 0", 2),
+    ((*QUICK, "--threshold", "nan"), "--threshold: expected a fraction in (0, 1), as 0.05, got nan", 2),
+    ((*QUICK, "--window-seconds", -1), "--window-seconds: expected a positive number, got -1", 2),
+    ((*QUICK, "--max-seconds", 0), "--max-seconds: expected a positive number, got 0", 2),
+    ((*QUICK, "--max-seconds", 1e-4), "--max-seconds 0.0001 are over; give more --max-seconds", 1),
+    ((*QUICK, "--tau", 0), "--tau: expected at least 1, got 0", 2),
+    ((*QUICK, "--batch-size", 5000), "do not fill one batch of 5000; use a smaller --batch-size", 1),
+    ((*QUICK, "--devices", "null:0"), "--devices: expected names such as cpu:0,cpu:1; got 'null:0'", 2),
+    ((*QUICK, "--config", "nowhere"), "--config nowhere: No such file", 1),
+    ((*QUICK, "--picture", "x.gif"), "--picture: expected a file that ends in one of .png, .svg, .pdf", 2),
+    ((*QUICK, "--picture", "nowhere/x.png"), "--picture: cannot write nowhere/x.png: No such file", 2),
+]
+
+
+@pytest.mark.parametrize(("words", "said", "status"), BAD, ids=[" ".join(map(str, w)) for w, _, _ in BAD])
+def test_bad_input_is_one_line(
+    call: Call, monkeypatch: pytest.MonkeyPatch, words: tuple[object, ...], said: str, status: int
+) -> None:
+    with_matplotlib(monkeypatch)
+    ended = call(*words)
+    assert said in ended.line
+    assert (ended.status, ended.out) == (status, "")
+
+
+def with_matplotlib(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Has the import of matplotlib succeed, whether it is installed or not; nothing is drawn."""
+    for name in ("matplotlib", "matplotlib.figure"):
+        monkeypatch.setitem(sys.modules, name, types.ModuleType(name))
+
+
+def nothing_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    def measured(*arguments: object) -> None:
+        raise AssertionError("it measured before it looked at the picture")
+
+    monkeypatch.setattr("tensorbow.cli.tune.ThroughputTuning", measured)
+
+
+def test_a_picture_needs_matplotlib_before_anything_is_measured(
+    call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nothing_is_measured(monkeypatch)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    ended = call(*QUICK, "--picture", "x.png")
+    assert ended.line == (
+        "tensorbow: --picture: drawing needs matplotlib; pip install 'tensorbow[plot]', or leave it out\n"
+    )
+    assert ended.status == 1
+
+
+def test_a_picture_over_a_folder(call: Call, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    nothing_is_measured(monkeypatch)
+    with_matplotlib(monkeypatch)
+    (tmp_path / "x.png").mkdir()
+    assert "--picture: cannot write x.png: it is a folder" in call(*QUICK, "--picture", "x.png").line
+    assert [path.name for path in tmp_path.iterdir()] == ["x.png"]
+
+
+@pytest.mark.parametrize(("suffix", "begins"), [("png", b"\x89PNG"), ("svg", b"<?xml"), ("PDF", b"%PDF")])
+def test_the_picture_is_drawn(tmp_path: Path, suffix: str, begins: bytes) -> None:
+    pytest.importorskip("matplotlib")
+    measurements = tuple(Measurement(n, (90.0 * n, 100.0 * n, 105.0 * n)) for n in (1, 2, 4))
+    result = TuningResult(Decision(2, 200.0, "so", True), measurements, 16, "", 1.0, False)
+    path = tmp_path / f"x.{suffix}"
+    ThroughputPicture(path).draw(TrainingConfig(model="logreg"), result)
+    assert path.read_bytes().startswith(begins)
+    assert [found.name for found in tmp_path.iterdir()] == [path.name]
+
+
+def test_the_time_that_is_over_ends_it_with_what_is_known(call: Call) -> None:
+    ended = call(*QUICK, "--windows", 100_000, "--max-seconds", 1, "--json")
+    assert (ended.status, ended.err) == (0, "")
+    result = json.loads(ended.out.splitlines()[-1])
+    assert (result["complete"], result["interrupted"]) == (False, False)
+    assert "--max-seconds 1 are over" in result["reason"]
+
+
+def test_a_signal_ends_it_with_what_is_known(program: Any) -> None:
+    """A pipe shows nothing while it measures: when the signal comes before the first window, later."""
+    for wait_s in (2, 5, 12, 30):
+        process = program.start(*QUICK, "--windows", 1_000_000, "--json")
+        time.sleep(wait_s)
+        asked = time.monotonic()
+        process.send_signal(signal.SIGINT)
+        ended = program.end(process)
+        if ended.out:
+            break
+    assert time.monotonic() - asked < 2.5
+    assert (ended.status, ended.err) == (130, "")
+    result = json.loads(ended.out.splitlines()[-1])
+    assert (result["interrupted"], result["complete"], result["replicas_per_device"]) == (True, False, 1)
+    assert result["reason"].endswith("; interrupted")
+
+
+def test_a_signal_before_the_first_window_is_one_line(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    original = ThroughputTuning.run
+
+    def stopped_at_once(self: ThroughputTuning) -> TuningResult:
+        self.request_stop()
+        return original(self)
+
+    monkeypatch.setattr(ThroughputTuning, "run", stopped_at_once)
+    ended = call(*QUICK)
+    assert ended.line == "tensorbow: interrupted\n"
+    assert ended.status == 130
