@@ -37,8 +37,8 @@ LAYERS = (
     ("tensorbow.specs", "tensorbow.errors", "tensorbow.tracing"),
     ("allocators",),
 )
-SIDEWAYS = {("tensorbow.specs", "tensorbow.errors")}
-FACADES = {"tensorbow", "tensorbow.nn", "tensorbow.train"}
+SIDEWAYS = {("tensorbow.specs", "tensorbow.errors"), ("tensorbow.tracing", "tensorbow.errors")}
+FACADES = {"tensorbow", "tensorbow.nn", "tensorbow.profiler", "tensorbow.train"}
 ENTRIES = {"tensorbow.__main__"}  # `python -m`: above everything
 
 EXTERNAL = {
@@ -74,6 +74,7 @@ LAZY = {
 BY_NAME = {
     "tensorbow.shadowing": "the facade's table of names of upper layers",
     "tensorbow.data.digits": "scikit-learn, which has no types and need not be installed",
+    "tensorbow.devices.cupy_runtime": "CuPy and NVIDIA's packages, which need not be installed",
 }
 
 

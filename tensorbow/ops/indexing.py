@@ -193,13 +193,16 @@ def one_hot(
     indices `[...]`: int32, int64 or uint8; one out of range gives `off_value` all along. The new
     axis is the last, unless `axis` says otherwise.
     """
+    kind = as_dtype(dtype)
+    if kind == bool_:
+        on_value, off_value = bool(on_value), bool(off_value)
     result: Tensor = OneHot(
         indices,
         depth=int(depth),
         on_value=on_value,
         off_value=off_value,
         axis=int(axis),
-        dtype=as_dtype(dtype),
+        dtype=kind,
         name=name,
     )
     return result

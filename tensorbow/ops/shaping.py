@@ -224,7 +224,9 @@ def _reverse_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
 
 def _reverse_kernel(call: KernelCall) -> Callable[[], None]:
     (x,), (out,) = call.inputs, call.outputs
-    source = np.flip(x, tuple(call.attrs["axis"]))
+    axes = {axis % x.ndim for axis in call.attrs["axis"]}
+    turned = [slice(None, None, -1) if axis in axes else slice(None) for axis in range(x.ndim)]
+    source = x[(*turned, ...)]  # a view also of a scalar, which np.flip copies
     return lambda: np.copyto(out, source)
 
 

@@ -6,19 +6,24 @@ from collections.abc import Iterator
 
 import pytest
 
-from tensorbow.devices import CpuDevice, Device, NullDevice
+from tensorbow.devices import CpuDevice, Device, GpuDevice, NullDevice
 from tensorbow.errors import (
     AlreadyExistsError,
     FailedPreconditionError,
     InvalidArgumentError,
     ResourceExhaustedError,
 )
+from tests.gpu_rig.runtimes import emulated_runtime
 
 
-@pytest.fixture(params=[CpuDevice, NullDevice])
+@pytest.fixture(params=["cpu", "null", "gpu"])
 def device(request: pytest.FixtureRequest) -> Iterator[Device]:
-    with request.param() as opened:
-        yield opened
+    if request.param == "gpu":
+        with emulated_runtime() as runtime, GpuDevice("/gpu:0", runtime) as opened:
+            yield opened
+    else:
+        with {"cpu": CpuDevice, "null": NullDevice}[request.param]() as opened:
+            yield opened
 
 
 def test_an_event_is_done_once_and_tells_when(device: Device) -> None:

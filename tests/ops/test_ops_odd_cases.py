@@ -197,3 +197,16 @@ def test_activations_far_out():
     z, by_x = with_gradients(tb.nn.gelu, far)
     same(z[[0, 2, 4]], [0, 0, 1e3])
     same(by_x[[0, 2, 4]], [0, 0.5, 1])
+
+
+def test_reverse_of_a_scalar_follows_its_input():
+    x = tb.placeholder(tb.float32, [])
+    y = tb.reverse(x, [])
+    with tb.Session() as session:
+        assert [session.run(y, {x: value}) for value in (1.0, 2.0)] == [1.0, 2.0]
+
+
+def test_one_hot_of_booleans():
+    with tb.Session() as session:
+        hot = session.run(tb.one_hot([2, 0, 5], 3, dtype=tb.bool))
+    np.testing.assert_array_equal(hot, [[False, False, True], [True, False, False], [False] * 3])

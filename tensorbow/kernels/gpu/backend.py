@@ -11,9 +11,12 @@ from tensorbow.devices.cuda_runtime import CudaRuntime
 from tensorbow.devices.gpu_stream import GpuStream
 from tensorbow.errors import InternalError, UnimplementedError
 from tensorbow.graph import Kernel, blame
+from tensorbow.kernels.examples import ExampleArrays, KeptExamples
 from tensorbow.kernels.gpu import kernels  # noqa: F401 - registers the kernels
+from tensorbow.kernels.gpu.batches import GpuExamples
 from tensorbow.kernels.gpu.call import DeviceArray
 from tensorbow.kernels.gpu.context import GpuContext, GpuOptions
+from tensorbow.kernels.gpu.fusion import fuse
 from tensorbow.kernels.gpu.plan import GpuPlan
 from tensorbow.kernels.gpu.program import ProgramCache, cache_folder
 from tensorbow.kernels.plan import Backend, BoundPlan, Executable, Region
@@ -30,6 +33,7 @@ class GpuBackend(Backend):
     """One program cache per physical GPU, one context per stream group."""
 
     kernel_kind = "gpu"
+    keeps_examples = True
 
     def __init__(self) -> None:
         self.options = GpuOptions()
@@ -39,15 +43,11 @@ class GpuBackend(Backend):
         self._contexts: weakref.WeakKeyDictionary[StreamGroup, GpuContext] = weakref.WeakKeyDictionary()
 
     def fuse(self, nodes: Sequence[Node]) -> list[Unit]:
-        """Views cost nothing and vanish; every other node is a unit of its own.
+        """Element-wise nodes of one shape become one kernel, see `scalars.fuse_maps`.
 
         Raises UnimplementedError for an op without a GPU kernel.
         """
-        return [
-            Unit((node,), self._kernel(node), node.inputs, node.outputs)
-            for node in nodes
-            if not node.definition.is_view
-        ]
+        return fuse(nodes, self._kernel)
 
     def _kernel(self, node: Node) -> Kernel:
         try:
@@ -65,6 +65,10 @@ class GpuBackend(Backend):
         """What a stream group's libraries work in."""
         hopper = isinstance(device, GpuDevice) and device.runtime.properties.architecture >= HOPPER
         return (HOPPER_WORKSPACE_NBYTES if hopper else WORKSPACE_NBYTES,)
+
+    def keep_examples(self, device: Device, arrays: ExampleArrays) -> KeptExamples:
+        """See Backend.keep_examples."""
+        return GpuExamples(device, arrays, self.context_of)
 
     def context_of(self, group: StreamGroup) -> GpuContext:
         """The context of a stream group, made with its first plan, closed with the group.

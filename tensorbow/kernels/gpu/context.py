@@ -24,8 +24,11 @@ COMPUTE = ("fp32", "tf32", "bf16")
 BLOCK = 256  # threads of a block, where nothing speaks for another number
 MAX_GRID = (2**31 - 1, 65535, 65535)
 
-Argument: TypeAlias = "DeviceArray | np.generic | np.ndarray | None"
-"""Of a kernel: memory by address, a NumPy scalar by value, a structured 0-d array as a struct, or null."""
+Argument: TypeAlias = "DeviceArray | np.generic | np.ndarray | ctypes.Array[ctypes.c_char] | None"
+"""Of a kernel: memory by address, a NumPy scalar by value, a structured 0-d array as a struct, or null.
+
+A buffer of ctypes is a struct too, sent with each launch as it is then.
+"""
 
 
 @dataclass(frozen=True)
@@ -122,6 +125,8 @@ def _three(size: int | tuple[int, ...]) -> tuple[int, int, int]:
 
 def _packed(argument: Argument) -> ctypes.Array[ctypes.c_char]:
     """The bytes of an argument, aligned."""
+    if isinstance(argument, ctypes.Array):
+        return argument
     if argument is None:
         value = np.uint64(0).tobytes()
     elif isinstance(argument, DeviceArray):

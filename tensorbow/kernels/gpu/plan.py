@@ -20,6 +20,7 @@ from tensorbow.errors import InternalError, InvalidArgumentError, ResourceExhaus
 from tensorbow.graph import KernelCall, blame
 from tensorbow.kernels.gpu.call import DeviceArray, Enqueue, GpuCall
 from tensorbow.kernels.gpu.context import GpuContext
+from tensorbow.kernels.gpu.merging import merge_updates
 from tensorbow.kernels.gpu.slots import PinnedSlots
 from tensorbow.kernels.plan import BoundPlan, Executable, Group, Ref, Region, access_ranges
 from tensorbow.specs import Array
@@ -94,7 +95,7 @@ class GpuPlan(BoundPlan):
         """The pieces of a segment; what it fetches is gathered by the last one."""
         segment = self.executable.segments[number]
         pieces: list[_Piece] = []
-        for group in segment.groups:
+        for group in merge_updates(segment.groups):
             what = f"{group.definition.name} {group.name}"
             reason = "" if group.kernel.capturable else f"{what} cannot be captured"
             if not pieces or reason or pieces[-1].reason:
@@ -248,7 +249,8 @@ class GpuPlan(BoundPlan):
                     if ref.dtype.is_floating and ref.nbytes:
                         value = self._device.read(self._address(ref), ref.shape, ref.dtype.as_numpy_dtype)
                         if not np.isfinite(value).all():
-                            return f"{group.definition.name} {group.name} (made at {group.source})"
+                            note = f"; {group.note}" if group.note else ""
+                            return f"{group.definition.name} {group.name} (made at {group.source}{note})"
         return None
 
     def not_captured(self, segment: int) -> list[str]:

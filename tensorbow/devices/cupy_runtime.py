@@ -1,0 +1,358 @@
+"""The CUDA runtime over CuPy: its bindings of CUDA's runtime, driver and NVRTC. Loads CuPy when it is made.
+
+Handles are CUDA's own. One capture at a time in the process, in mode ThreadLocal, with Python's garbage
+collection off: an object that is collected in between could free memory, which CUDA forbids during a capture.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import importlib
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from tensorbow.devices.cuda_runtime import CopyKind, CudaError, CudaRuntime, GpuProperties
+from tensorbow.errors import InvalidArgumentError, NotFoundError, ResourceExhaustedError
+
+INSTALL = "pip install 'tensorbow[cuda12]' (or [cuda13], as the driver is)"
+
+_NOT_READY = 600
+# Of kernels that went wrong and of broken hardware: the context is lost, until the process ends.
+_STICKY = frozenset({214, 220, 226, 700, 702, 709, 710, *range(714, 720), 721, 999})
+
+_BEFORE = {"cublas": ("nvrtc", "cublasLt"), "cudnn": ("nvrtc", "cublasLt", "cublas")}  # to be loaded first
+
+_current = threading.local()  # `device`: what this thread has made current last
+_capturing = threading.Lock()  # held from begin_capture to end_capture; `gc_was_on` is its holder's
+
+
+@cache
+def _cuda() -> Any:
+    """CuPy's bindings. Raises NotFoundError where CuPy is not installed or cannot be loaded."""
+    try:
+        return importlib.import_module("cupy.cuda")
+    except ImportError as error:
+        raise NotFoundError(f"GPU devices need CuPy ({error}): {INSTALL}") from None
+
+
+def gpu_count() -> int:
+    """GPUs that CUDA sees. Raises NotFoundError where CuPy is missing, CudaError where the driver is."""
+    runtime = _cuda().runtime
+    try:
+        return int(runtime.getDeviceCount())
+    except runtime.CUDARuntimeError as error:
+        translated = _translated("getDeviceCount", error)
+        if translated.status == "cudaErrorNoDevice":
+            return 0
+        raise translated from None
+
+
+def _translated(call: str, error: Any) -> CudaError:
+    """CuPy's exception, `cudaErrorName: text`, as ours."""
+    status, _, text = str(error).partition(": ")
+    return CudaError(f"{call}: {text or 'failed'} ({status})", status, sticky=error.status in _STICKY)
+
+
+class CupyRuntime(CudaRuntime):
+    """One GPU, by its number among those that CUDA sees."""
+
+    def __init__(self, index: int = 0):
+        """Raises NotFoundError where CuPy or the GPU is missing, CudaError where the driver is."""
+        cuda = _cuda()
+        self._runtime, self._driver = cuda.runtime, cuda.driver
+        self._errors = (cuda.runtime.CUDARuntimeError, cuda.driver.CUDADriverError)
+        count = gpu_count()
+        if not 0 <= index < count:
+            raise NotFoundError(f"GPU {index}: CUDA sees {count} GPUs; see CUDA_VISIBLE_DEVICES")
+        self.index = index
+        found = self._call("getDeviceProperties", self._runtime.getDeviceProperties, index)
+        self.properties = GpuProperties(
+            name=found["name"].decode(),
+            architecture=10 * int(found["major"]) + int(found["minor"]),
+            multiprocessors=int(found["multiProcessorCount"]),
+            memory_nbytes=int(found["totalGlobalMem"]),
+            max_shared_nbytes=int(found["sharedMemPerBlock"]),
+            pci_bus_id=str(self._call("cudaDeviceGetPCIBusId", self._runtime.deviceGetPCIBusId, index)),
+        )
+        self._gc_was_on = False
+
+    def _call(self, call: str, function: Callable[..., Any], *arguments: Any) -> Any:
+        """A call with this GPU current in the thread. Raises CudaError."""
+        try:
+            if getattr(_current, "device", None) != self.index:
+                self._runtime.setDevice(self.index)
+                self._runtime.free(0)  # makes the context, which calls of the driver need
+                _current.device = self.index
+            return function(*arguments)
+        except self._errors as error:
+            raise _translated(call, error) from None
+
+    def memory_info(self) -> tuple[int, int]:
+        """As the driver counts, other processes included."""
+        free, total = self._call("memGetInfo", self._runtime.memGetInfo)
+        return int(free), int(total)
+
+    def allocate(self, nbytes: int) -> int:
+        """cudaMalloc."""
+        return self._allocated("cudaMalloc", nbytes, self._runtime.malloc, nbytes)
+
+    def free(self, address: int) -> None:
+        """cudaFree; waits for all that runs."""
+        self._call("cudaFree", self._runtime.free, address)
+
+    def allocate_pinned(self, nbytes: int) -> int:
+        """cudaHostAlloc, pinned for all GPUs."""
+        flags = self._runtime.hostAllocPortable
+        return self._allocated("cudaHostAlloc", nbytes, self._runtime.hostAlloc, nbytes, flags)
+
+    def free_pinned(self, address: int) -> None:
+        """cudaFreeHost."""
+        self._call("cudaFreeHost", self._runtime.freeHost, address)
+
+    def _allocated(self, call: str, nbytes: int, function: Callable[..., Any], *arguments: Any) -> int:
+        try:
+            return int(self._call(call, function, *arguments))
+        except CudaError as error:
+            if error.status not in ("cudaErrorMemoryAllocation", "CUDA_ERROR_OUT_OF_MEMORY"):
+                raise
+        free, total = self.memory_info()
+        raise ResourceExhaustedError(
+            f"{call} on GPU {self.index}: {nbytes} bytes asked, {free} of {total} bytes of the GPU are free; "
+            "use fewer replicas or smaller batches, or end what else uses memory"
+        )
+
+    def make_stream(self, priority: int = 0) -> int:
+        """Non-blocking; CUDA clamps the priority to what there is."""
+        flags = self._runtime.streamNonBlocking
+        return int(self._call("cudaStreamCreate", self._runtime.streamCreateWithPriority, flags, priority))
+
+    def destroy_stream(self, stream: int) -> None:
+        """Returns at once."""
+        self._call("cudaStreamDestroy", self._runtime.streamDestroy, stream)
+
+    def synchronize_stream(self, stream: int) -> None:
+        """Errors of what was enqueued show here."""
+        self._call("cudaStreamSynchronize", self._runtime.streamSynchronize, stream)
+
+    def make_event(self, *, timing: bool = False) -> int:
+        """With blocking synchronisation: whoever waits sleeps."""
+        runtime = self._runtime
+        flags = runtime.eventBlockingSync | (0 if timing else runtime.eventDisableTiming)
+        return int(self._call("cudaEventCreate", runtime.eventCreateWithFlags, flags))
+
+    def destroy_event(self, event: int) -> None:
+        """What waits for it on streams goes on waiting."""
+        self._call("cudaEventDestroy", self._runtime.eventDestroy, event)
+
+    def record(self, event: int, stream: int) -> None:
+        """cudaEventRecord."""
+        self._call("cudaEventRecord", self._runtime.eventRecord, event, stream)
+
+    def is_done(self, event: int) -> bool:
+        """CuPy gives the status of the query back, and raises nothing."""
+        status = self._call("cudaEventQuery", self._runtime.eventQuery, event)
+        if status not in (0, _NOT_READY):
+            self._call("cudaEventQuery", self._runtime.check_status, status)
+        return bool(status == 0)
+
+    def synchronize_event(self, event: int) -> None:
+        """Errors of what was enqueued before show here."""
+        self._call("cudaEventSynchronize", self._runtime.eventSynchronize, event)
+
+    def elapsed_ms(self, start: int, end: int) -> float:
+        """cudaEventElapsedTime."""
+        return float(self._call("cudaEventElapsedTime", self._runtime.eventElapsedTime, start, end))
+
+    def wait(self, stream: int, event: int) -> None:
+        """cudaStreamWaitEvent."""
+        self._call("cudaStreamWaitEvent", self._runtime.streamWaitEvent, stream, event, 0)
+
+    def copy(self, target: int, source: int, nbytes: int, kind: CopyKind, stream: int) -> None:
+        """cudaMemcpyAsync."""
+        self._call("cudaMemcpyAsync", self._runtime.memcpyAsync, target, source, nbytes, int(kind), stream)
+
+    def fill(self, address: int, byte: int, nbytes: int, stream: int) -> None:
+        """cudaMemsetAsync."""
+        self._call("cudaMemsetAsync", self._runtime.memsetAsync, address, byte, nbytes, stream)
+
+    @property
+    def compiler(self) -> str:
+        """NVRTC's version and what it compiles for."""
+        return nvrtc_identity(self.properties.architecture)
+
+    def compile(self, source: str, name: str) -> bytes:
+        """By NVRTC, to a cubin for this GPU."""
+        return compile_with_nvrtc(source, name, self.properties.architecture)
+
+    def load_module(self, binary: bytes) -> int:
+        """cuModuleLoadData."""
+        return int(self._call("cuModuleLoadData", self._driver.moduleLoadData, binary))
+
+    def unload_module(self, module: int) -> None:
+        """cuModuleUnload."""
+        self._call("cuModuleUnload", self._driver.moduleUnload, module)
+
+    def function(self, module: int, name: str) -> int:
+        """cuModuleGetFunction."""
+        try:
+            return int(self._call("cuModuleGetFunction", self._driver.moduleGetFunction, module, name))
+        except CudaError as error:
+            if error.status == "CUDA_ERROR_NOT_FOUND":
+                raise NotFoundError(f'kernel {name}: not in the module; declare it extern "C"') from None
+            raise
+
+    def launch(
+        self,
+        function: int,
+        grid: tuple[int, int, int],
+        block: tuple[int, int, int],
+        shared_nbytes: int,
+        stream: int,
+        arguments: int,
+    ) -> None:
+        """cuLaunchKernel."""
+        launch = self._driver.launchKernel
+        self._call("cuLaunchKernel", launch, function, *grid, *block, shared_nbytes, stream, arguments, 0)
+
+    def begin_capture(self, stream: int) -> None:
+        """Waits for its turn: captures of the process go one after the other."""
+        _capturing.acquire()
+        gc_was_on = gc.isenabled()
+        gc.disable()
+        try:
+            mode = self._runtime.streamCaptureModeThreadLocal
+            self._call("cudaStreamBeginCapture", self._runtime.streamBeginCapture, stream, mode)
+        except BaseException:
+            self._end_turn(gc_was_on)
+            raise
+        self._gc_was_on = gc_was_on
+
+    def end_capture(self, stream: int) -> int:
+        """The graph is instantiated and uploaded, so that its first launch costs no more than the others."""
+        runtime = self._runtime
+        try:
+            recorded = self._call("cudaStreamEndCapture", runtime.streamEndCapture, stream)
+        finally:
+            self._end_turn(self._gc_was_on)
+        try:
+            graph = int(self._call("cudaGraphInstantiate", runtime.graphInstantiate, recorded))
+        finally:
+            self._call("cudaGraphDestroy", runtime.graphDestroy, recorded)
+        try:
+            self._call("cudaGraphUpload", runtime.graphUpload, graph, stream)
+        except CudaError:
+            self.destroy_graph(graph)
+            raise
+        return graph
+
+    @staticmethod
+    def _end_turn(gc_was_on: bool) -> None:
+        if gc_was_on:
+            gc.enable()
+        _capturing.release()
+
+    def launch_graph(self, graph: int, stream: int) -> None:
+        """cudaGraphLaunch."""
+        self._call("cudaGraphLaunch", self._runtime.graphLaunch, graph, stream)
+
+    def destroy_graph(self, graph: int) -> None:
+        """cudaGraphExecDestroy."""
+        self._call("cudaGraphExecDestroy", self._runtime.graphExecDestroy, graph)
+
+    def make_current(self) -> None:
+        """cudaSetDevice, where this thread used another GPU last."""
+        self._call("cudaSetDevice", lambda: None)
+
+    def library(self, name: str) -> ctypes.CDLL:
+        """The library that came with the installed wheels, or the system's."""
+        return load_cuda_library(name)
+
+
+# Without a GPU --------------------------------------------------------------------------------------------
+
+
+def nvrtc_target(architecture: int, supported: Sequence[int]) -> str:
+    """What NVRTC is to compile for: `sm_90`, code for the GPU itself, or of its family, as `sm_80` for an 86.
+
+    For a GPU that is newer than NVRTC `compute_90`, which the driver translates when it loads it.
+    Raises NotFoundError for a GPU that NVRTC does not know any more.
+    """
+    known = [each for each in supported if each <= architecture]
+    if not known:
+        raise NotFoundError(
+            f"NVRTC compiles for compute capabilities from {min(supported) / 10} on, the GPU has "
+            f"{architecture / 10}; install an older CuPy and CUDA"
+        )
+    best = max(known)
+    return f"sm_{best}" if best // 10 == architecture // 10 else f"compute_{best}"
+
+
+@cache
+def nvrtc_identity(architecture: int) -> str:
+    """Version, target and options: with a source, what decides the binary."""
+    nvrtc = _cuda().nvrtc
+    major, minor = nvrtc.getVersion()
+    return f"nvrtc {major}.{minor} {' '.join(_options(architecture))}"
+
+
+@cache
+def _options(architecture: int) -> tuple[str, ...]:
+    target = nvrtc_target(architecture, _cuda().nvrtc.getSupportedArchs())
+    return (f"-arch={target}", "-std=c++17")
+
+
+def compile_with_nvrtc(source: str, name: str, architecture: int) -> bytes:
+    """CUDA C++ as a cubin, or as PTX where NVRTC is older than the GPU; needs neither GPU nor driver.
+
+    Products and sums are contracted to fused ones, NVRTC's default. Raises InvalidArgumentError with the log.
+    """
+    nvrtc = _cuda().nvrtc
+    options = _options(architecture)
+    program = nvrtc.createProgram(source, name, (), ())
+    try:
+        nvrtc.compileProgram(program, options)
+        return bytes(nvrtc.getCUBIN(program) if "-arch=sm_" in options[0] else nvrtc.getPTX(program))
+    except nvrtc.NVRTCError as error:
+        log = nvrtc.getProgramLog(program).strip()
+        raise InvalidArgumentError(
+            f"CUDA source {name} does not compile ({error}, {' '.join(options)}):\n{log[:4000]}"
+        ) from None
+    finally:
+        nvrtc.destroyProgram(program)
+
+
+@cache
+def load_cuda_library(name: str) -> ctypes.CDLL:
+    """`cublas` or `cudnn`, after the libraries that it needs. Raises NotFoundError."""
+    if name not in _BEFORE:
+        raise NotFoundError(f"CUDA library {name}: expected one of {', '.join(_BEFORE)}")
+    for each in _BEFORE[name]:
+        with suppress(NotFoundError, OSError):  # the loader may find it without help
+            ctypes.CDLL(_library_path(each), mode=ctypes.RTLD_GLOBAL)
+    try:
+        return ctypes.CDLL(_library_path(name))
+    except OSError as error:
+        raise NotFoundError(f"CUDA library {name} cannot be loaded ({error}): {INSTALL}") from None
+
+
+def _library_path(name: str) -> str:
+    """By cuda-pathfinder, or among the wheels of NVIDIA."""
+    with suppress(ImportError, RuntimeError):  # its DynamicLibNotFoundError is a RuntimeError
+        pathfinder = importlib.import_module("cuda.pathfinder")
+        return str(pathfinder.load_nvidia_dynamic_lib(name).abs_path)
+    return _wheel_library(name)
+
+
+def _wheel_library(name: str) -> str:
+    """A library in one of the `nvidia-*` wheels. Raises NotFoundError."""
+    with suppress(ImportError):
+        folders = importlib.import_module("nvidia").__path__
+        for folder in map(Path, folders):
+            for found in sorted(folder.glob(f"*/lib*/lib{name}.so*")):
+                return str(found)
+    raise NotFoundError(f"CUDA library {name} is not installed: {INSTALL}")

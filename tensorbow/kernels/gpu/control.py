@@ -1,0 +1,43 @@
+"""GPU kernels of Copy and CheckFinite."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+
+from tensorbow.kernels.gpu.call import DeviceArray, Enqueue, GpuCall, gpu_kernel
+from tensorbow.kernels.gpu.maps import LARGE, prepare_rule
+from tensorbow.kernels.gpu.program import CudaSource, c_type
+from tensorbow.ops.control import CheckFinite, Copy
+
+_CHECK = """\
+extern "C" __global__ void tb_check_finite(const $T* values, long long* status, $I count) {
+    bool finite = true;
+    TB_FOR_EACH($I, i, count) {
+        const $T difference = values[i] - values[i];
+        finite = finite && difference == ($T)0;  // of NaN and infinity it is NaN
+    }
+    if (!finite) *status = 1;  // whoever finds one writes the same
+}
+"""
+
+
+def prepare_finite_check(call: GpuCall, values: DeviceArray, status: DeviceArray) -> Enqueue:
+    """Sets the status, 0-d int64, when a value is NaN or infinite; leaves it as it is otherwise."""
+    if values.dtype.kind != "f":
+        return lambda: None
+    index = "int" if values.size < LARGE else "long long"
+    source = CudaSource.of("check finite", _CHECK, T=c_type(values.dtype), I=index)
+    count = np.int32(values.size) if index == "int" else np.int64(values.size)
+    return call.context.launch(
+        source, "tb_check_finite", call.context.blocks(values.size), 256, values, status, count
+    )
+
+
+def _check_finite(call: GpuCall) -> Enqueue:
+    return prepare_finite_check(call, call.inputs[0], call.state["status"])
+
+
+gpu_kernel(Copy, partial(prepare_rule, Copy))
+gpu_kernel(CheckFinite, _check_finite)

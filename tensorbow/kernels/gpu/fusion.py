@@ -1,0 +1,26 @@
+"""Fusion on a GPU: element-wise nodes of one shape become one map kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from tensorbow.graph import Kernel
+from tensorbow.kernels.gpu.call import Enqueue, GpuCall
+from tensorbow.kernels.gpu.maps import prepare_map
+from tensorbow.kernels.program import Node, Unit
+from tensorbow.kernels.scalars import FusedMap, fuse_maps
+
+
+def fuse(nodes: Sequence[Node], kernel_of: Callable[[Node], Kernel]) -> list[Unit]:
+    """The units of a segment; `kernel_of` gives the GPU kernel of a node that stays alone."""
+    return fuse_maps(nodes, kernel_of, _prepare)
+
+
+def _prepare(fused: FusedMap) -> Callable[[GpuCall], Enqueue]:
+    def prepare(call: GpuCall) -> Enqueue:
+        targets = call.inputs[:1] if fused.assigns else call.outputs
+        return prepare_map(
+            call.context, fused.name, [fused.result], call.inputs, targets, call.predicate, fused.assigns
+        )
+
+    return prepare

@@ -1,0 +1,107 @@
+"""Merging updates: neighbours in the flat buffers, by one rule with the same scalars, become one pass.
+
+Variables, their gradients and their slots are laid out alike, without gaps. So a step's update of a hundred
+variables is two launches: of the decayed weights, and of the others. An update that has its gradient
+elsewhere, or that another call of the segment must stay behind or ahead of, is left as it is. Bits do not
+change: each element is computed as before.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from tensorbow.kernels.plan import Group, Ref
+
+
+def merge_updates(groups: Sequence[Group]) -> list[Group]:
+    """The calls of a segment with neighbouring updates merged, each at the place of its last member.
+
+    Only kernels that need no scratch are merged: maps.
+    """
+    runs = [run for candidates in _by_rule(groups) for run in _runs(groups, candidates) if len(run) > 1]
+    last = {max(run): run for run in runs}
+    merged = {place for run in runs for place in run}
+    return [
+        _merged([groups[member] for member in last[place]]) if place in last else group
+        for place, group in enumerate(groups)
+        if place in last or place not in merged
+    ]
+
+
+def _by_rule(groups: Sequence[Group]) -> Iterable[list[int]]:
+    """Places of updates that could be one call but for where their arrays lie, ordered by the latter."""
+    found: dict[object, list[int]] = {}
+    for place, group in enumerate(groups):
+        update = group.definition.update
+        if update is None or group.scratch or not group.kernel.pointwise:
+            continue
+        arrays, scalars = _parts(group)
+        if any(math.prod(ref.shape) != math.prod(arrays[0].shape) for ref in arrays):
+            continue
+        attrs = tuple(sorted(group.attrs.items()))
+        dtypes = tuple(ref.dtype for ref in arrays)
+        key = (group.definition, attrs, dtypes, scalars, group.state, group.predicated, len(group.outputs))
+        found.setdefault(key, []).append(place)
+    return [sorted(places, key=lambda p: groups[p].inputs[0].offset) for places in found.values()]
+
+
+def _parts(group: Group) -> tuple[tuple[Ref, ...], tuple[Ref, ...]]:
+    """The arrays of an update, which end with the gradient, and its scalars."""
+    update = group.definition.update
+    count = 0 if update is None else update[1] + 1
+    return group.inputs[:count], group.inputs[count:]
+
+
+def _runs(groups: Sequence[Group], places: Sequence[int]) -> list[list[int]]:
+    """Cut where the next update is no neighbour, or could not be put off to the run's end."""
+    runs: list[list[int]] = []
+    for place in places:
+        if runs and _follows(groups[runs[-1][-1]], groups[place]) and _free(groups, [*runs[-1], place]):
+            runs[-1].append(place)
+        else:
+            runs.append([place])
+    return runs
+
+
+def _follows(before: Group, after: Group) -> bool:
+    """Whether each array begins where the other's ends."""
+    pairs = zip(_parts(before)[0], _parts(after)[0], strict=True)
+    return all(a.region == b.region and a.offset + a.nbytes == b.offset for a, b in pairs)
+
+
+def _free(groups: Sequence[Group], run: Sequence[int]) -> bool:
+    """Whether no call between the run's first and last place minds that its members run at the last one."""
+    members = set(run)
+    for place in run:
+        mine = groups[place]
+        for other in (groups[p] for p in range(place + 1, max(run)) if p not in members):
+            if _touch(mine.writes, (*other.reads, *other.writes)) or _touch(mine.reads, other.writes):
+                return False
+    return True
+
+
+def _touch(first: Iterable[Ref], second: Sequence[Ref]) -> bool:
+    return any(
+        a.region == b.region and a.offset < b.offset + b.nbytes and b.offset < a.offset + a.nbytes
+        for a in first
+        for b in second
+    )
+
+
+def _merged(members: Sequence[Group]) -> Group:
+    """One call on flat vectors; `members` in the order of their places in memory."""
+    first = members[0]
+    arrays, scalars = _parts(first)
+    size = sum(math.prod(_parts(member)[0][0].shape) for member in members)
+    flat = tuple(replace(ref, shape=(size,)) for ref in arrays)
+    return replace(
+        first,
+        name=f"{first.name} to {members[-1].name}",
+        inputs=(*flat, *scalars),
+        outputs=tuple(replace(ref, shape=(size,)) for ref in first.outputs),
+        reads=tuple(dict.fromkeys(ref for member in members for ref in member.reads)),
+        writes=tuple(dict.fromkeys(ref for member in members for ref in member.writes)),
+        note=f"{len(members)} updates in one pass: {', '.join(member.name for member in members)}",
+    )

@@ -1,0 +1,141 @@
+"""Bias, its gradient, softmax, log softmax and L2 loss.
+
+A softmax is one launch: a warp for each short row, a block for each long one.
+"""
+
+from __future__ import annotations
+
+from tensorbow.graph import NodeSpec, OpDef
+from tensorbow.kernels.gpu.blocks import BLOCKS, index_for, row_block
+from tensorbow.kernels.gpu.call import Enqueue, GpuCall, gpu_kernel
+from tensorbow.kernels.gpu.context import BLOCK
+from tensorbow.kernels.gpu.program import CudaSource, c_type
+from tensorbow.kernels.gpu.reduction_plans import parts_scratch, prepare_reduction, sum_recipe
+from tensorbow.ops import nn
+from tensorbow.specs import TensorSpec
+
+BIAS_ADD = (
+    BLOCKS
+    + """
+extern "C" __global__ void bias_add(const $T* value, const $T* bias, $T* result, $I size, $I channels) {
+    TB_FOR_EACH($I, i, size) result[i] = tb_add(value[i], bias[i % channels]);
+}
+"""
+)
+
+# Begins the sources of softmax and of the losses. The exponential of the greatest is 1: nothing overflows.
+ROW_SUMS = """
+typedef $T T;
+typedef $I I;
+
+// The greatest of a row's elements, by the threads along x.
+__device__ inline T row_maximum(const T* row, I length, T* shared) {
+    T greatest = -TB_INFINITY;
+    for (I i = threadIdx.x; i < length; i += blockDim.x) greatest = tb_maximum(greatest, row[i]);
+    return tb_reduce_row(TbMaximum(), greatest, shared);
+}
+
+// The sum of exp(element - greatest).
+__device__ inline T row_total(const T* row, I length, T greatest, T* shared) {
+    T total = 0;
+    for (I i = threadIdx.x; i < length; i += blockDim.x) total += tb_exp(row[i] - greatest);
+    return tb_reduce_row(TbAdd(), total, shared);
+}
+"""
+
+SOFTMAX = (
+    BLOCKS
+    + ROW_SUMS
+    + """
+extern "C" __global__ void softmax(const T* logits, T* result, I rows, I classes) {
+    __shared__ T shared[32];
+    I row = blockIdx.x * (I)blockDim.y + threadIdx.y;
+    if (row >= rows) return;
+    logits += row * classes;
+    result += row * classes;
+    T greatest = row_maximum(logits, classes, shared);
+    T total = row_total(logits, classes, greatest, shared);
+    $PREPARE
+    for (I i = threadIdx.x; i < classes; i += blockDim.x) {
+        T shifted = logits[i] - greatest;
+        result[i] = $RESULT;
+    }
+}
+"""
+)
+
+
+def _prepare_bias_add(call: GpuCall) -> Enqueue:
+    (value, bias), (result,) = call.inputs, call.outputs
+    index = index_for(value.size)
+    source = CudaSource.of("BiasAdd", BIAS_ADD, T=c_type(value.dtype), I=index.name)
+    blocks = call.context.blocks(value.size)
+    sizes = index.make(value.size), index.make(bias.size)
+    return call.context.launch(source, "bias_add", blocks, BLOCK, value, bias, result, *sizes)
+
+
+gpu_kernel(nn.BiasAdd, _prepare_bias_add, inplace=((0, 0),))
+
+
+def _bias_add_grad_scratch(node: NodeSpec) -> list[TensorSpec]:
+    (gradient,) = node.inputs
+    return parts_scratch(gradient.extents, range(gradient.rank - 1), gradient.dtype)
+
+
+def _prepare_bias_add_grad(call: GpuCall) -> Enqueue:
+    (gradient,), (bias,) = call.inputs, call.outputs
+    recipe = sum_recipe("BiasAddGrad")
+    axes = range(gradient.ndim - 1)
+    return prepare_reduction(call.context, recipe, gradient, axes, bias, call.scratch)
+
+
+gpu_kernel(nn.BiasAddGrad, _prepare_bias_add_grad, scratch=_bias_add_grad_scratch)
+
+
+def _register_softmax(definition: OpDef, prepared: str, result: str) -> None:
+    """prepared: a statement on a row's `total`. result: an expression of what is `shifted`."""
+
+    def prepare(call: GpuCall) -> Enqueue:
+        (logits,), (probabilities,) = call.inputs, call.outputs
+        index = index_for(logits.size)
+        classes = logits.shape[-1]
+        rows = logits.size // max(1, classes)
+        source = CudaSource.of(
+            definition.name,
+            SOFTMAX,
+            T=c_type(logits.dtype),
+            I=index.name,
+            PREPARE=prepared,
+            RESULT=result,
+        )
+        block = row_block(classes)
+        return call.context.launch(
+            source,
+            "softmax",
+            -(-rows // block[1]),
+            block,
+            logits,
+            probabilities,
+            index.make(rows),
+            index.make(classes),
+        )
+
+    gpu_kernel(definition, prepare, inplace=((0, 0),))
+
+
+_register_softmax(nn.Softmax, "", "tb_exp(shifted) / total")
+_register_softmax(nn.LogSoftmax, "total = tb_log(total);", "shifted - total")
+
+
+def _l2_loss_scratch(node: NodeSpec) -> list[TensorSpec]:
+    (t,) = node.inputs
+    return parts_scratch(t.extents, range(t.rank), t.dtype)
+
+
+def _prepare_l2_loss(call: GpuCall) -> Enqueue:
+    (t,), (loss,) = call.inputs, call.outputs
+    recipe = sum_recipe("L2Loss", "x * x", "a * (T)0.5")
+    return prepare_reduction(call.context, recipe, t, range(t.ndim), loss, call.scratch)
+
+
+gpu_kernel(nn.L2Loss, _prepare_l2_loss, scratch=_l2_loss_scratch)

@@ -1,0 +1,160 @@
+"""The table of rules: what each element-wise op, update and averaging op computes of one element.
+
+`RULES` is keyed by the op itself. Rows mirror the reference kernels in the order of their arithmetic, so
+that the NumPy form gives their bits; where a formula differs (softplus) the tests state the distance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeAlias
+
+from tensorbow.errors import InternalError
+from tensorbow.graph import Attrs, OpDef
+from tensorbow.kernels.scalars.expression import (
+    Operand,
+    Scalar,
+    apply,
+    cast,
+    equal,
+    exp,
+    maximum,
+    minimum,
+    not_equal,
+    select,
+    sqrt,
+    symbols,
+)
+from tensorbow.kernels.scalars.update_rules import AVERAGING_RULES, UPDATE_RULES
+from tensorbow.ops import elementwise_table as ops
+from tensorbow.ops.activations import LeakyRelu, LeakyReluGrad
+from tensorbow.ops.control import Copy
+from tensorbow.ops.integer_power import IntegerPow
+from tensorbow.ops.nn import BiasAdd
+from tensorbow.ops.selection import Cast, Select
+from tensorbow.ops.state import Assign, AssignAdd, AssignSub
+from tensorbow.specs import DType
+
+Rule: TypeAlias = "Callable[[Sequence[Scalar], Attrs, Mapping[str, Scalar]], Sequence[Scalar]]"
+"""(inputs, attrs, step scalars by key) -> a result for each output that is no alias, then for each written
+input, in the order of `writes`."""
+
+
+def results_of(
+    definition: OpDef, attrs: Attrs, inputs: Sequence[DType], state: Sequence[DType]
+) -> tuple[Scalar, ...]:
+    """The results of an op; the symbols of its step scalars follow on those of its inputs.
+
+    inputs, state: the dtypes, `state` in the order of `definition.state`. Raises InternalError for an op
+    that the table does not have.
+    """
+    rule = RULES.get(definition)
+    if rule is None:
+        raise InternalError(f"{definition.name} has no rule in the table of scalar expressions")
+    given = symbols((*inputs, *state))
+    scalars = dict(zip(definition.state, given[len(inputs) :], strict=True))
+    return tuple(rule(given[: len(inputs)], attrs, scalars))
+
+
+def _unary(function: Callable[[Scalar], Scalar]) -> Rule:
+    return lambda x, attrs, state: (function(x[0]),)
+
+
+def _binary(function: Callable[[Scalar, Scalar], Scalar]) -> Rule:
+    return lambda x, attrs, state: (function(x[0], x[1]),)
+
+
+def _operator(name: str) -> Rule:
+    return lambda x, attrs, state: (apply(name, *x),)
+
+
+def _sigmoid(x: Scalar) -> Scalar:
+    return exp(minimum(x, 0)) / (exp(-abs(x)) + 1)
+
+
+def _softplus(x: Scalar) -> Scalar:
+    return maximum(x, 0) + apply("log1p", exp(-abs(x)))
+
+
+def _elu(x: Scalar) -> Scalar:
+    return select(x > 0, x, apply("expm1", minimum(x, 0)))
+
+
+def _elu_grad(gradients: Scalar, outputs: Scalar) -> Scalar:
+    return select(outputs > 0, gradients, (outputs + 1) * gradients)
+
+
+def _leaky(x: Sequence[Scalar], attrs: Attrs, state: Mapping[str, Scalar]) -> Sequence[Scalar]:
+    """Of x, or of the gradients by the features, which come last."""
+    return (select(x[-1] > 0, x[0], x[0] * float(attrs["alpha"])),)
+
+
+def _select(x: Sequence[Scalar], attrs: Attrs, state: Mapping[str, Scalar]) -> Sequence[Scalar]:
+    return (select(x[0], x[1], x[2]),)
+
+
+def _cast(x: Sequence[Scalar], attrs: Attrs, state: Mapping[str, Scalar]) -> Sequence[Scalar]:
+    return (cast(x[0], attrs["dtype"]),)
+
+
+def _over(number: Operand, x: Scalar) -> Scalar:
+    return apply("divide", number, x)
+
+
+RULES: dict[OpDef, Rule] = {
+    ops.Less: _operator("less"),
+    ops.LessEqual: _operator("less_equal"),
+    ops.Greater: _operator("greater"),
+    ops.GreaterEqual: _operator("greater_equal"),
+    ops.Equal: _binary(equal),
+    ops.NotEqual: _binary(not_equal),
+    ops.LogicalAnd: _operator("logical_and"),
+    ops.LogicalOr: _operator("logical_or"),
+    ops.LogicalNot: _operator("logical_not"),
+    ops.IsFinite: _operator("isfinite"),
+    ops.IsNan: _operator("isnan"),
+    ops.Add: _operator("add"),
+    ops.Sub: _operator("subtract"),
+    ops.Mul: _operator("multiply"),
+    ops.RealDiv: _operator("divide"),
+    ops.FloorDiv: _operator("floor_divide"),
+    ops.FloorMod: _operator("remainder"),
+    ops.Pow: _operator("power"),
+    IntegerPow: _operator("power"),
+    ops.Maximum: _binary(maximum),
+    ops.Minimum: _binary(minimum),
+    ops.Neg: _operator("negative"),
+    ops.Abs: _operator("absolute"),
+    ops.Sign: _operator("sign"),
+    ops.Floor: _operator("floor"),
+    ops.Ceil: _operator("ceil"),
+    ops.Square: _unary(lambda x: x * x),
+    ops.Sqrt: _unary(sqrt),
+    ops.Rsqrt: _unary(lambda x: _over(1, sqrt(x))),
+    ops.Reciprocal: _unary(lambda x: _over(1, x)),
+    ops.Exp: _unary(exp),
+    ops.Log: _operator("log"),
+    ops.Sin: _operator("sin"),
+    ops.Cos: _operator("cos"),
+    ops.Erf: _operator("erf"),
+    ops.Relu: _unary(lambda x: maximum(x, 0)),
+    ops.Sigmoid: _unary(_sigmoid),
+    ops.Tanh: _operator("tanh"),
+    ops.Elu: _unary(_elu),
+    ops.Softplus: _unary(_softplus),
+    ops.ReluGrad: _binary(lambda gradients, features: select(features > 0, gradients, 0)),
+    ops.EluGrad: _binary(_elu_grad),
+    ops.SigmoidGrad: _binary(lambda y, dy: (1 - y) * (dy * y)),
+    ops.TanhGrad: _binary(lambda y, dy: (1 - y * y) * dy),
+    LeakyRelu: _leaky,
+    LeakyReluGrad: _leaky,
+    Select: _select,
+    Cast: _cast,
+    BiasAdd: _operator("add"),
+    Copy: _unary(lambda x: x),
+    Assign: _binary(lambda variable, value: value),
+    AssignAdd: _operator("add"),
+    AssignSub: _operator("subtract"),
+    **UPDATE_RULES,
+    **AVERAGING_RULES,
+}

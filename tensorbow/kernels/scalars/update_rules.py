@@ -1,0 +1,134 @@
+"""The rules of the optimisers' updates and of model averaging; rows of the table in `table.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
+
+from tensorbow.graph import Attrs, OpDef
+from tensorbow.kernels.scalars.expression import Scalar, cast, constant, not_equal, select, sqrt
+from tensorbow.ops.adaptive_updates import (
+    ApplyAdadelta,
+    ApplyAdagrad,
+    ApplyAdam,
+    ApplyCenteredRMSProp,
+    ApplyRMSProp,
+)
+from tensorbow.ops.averaging import GradientMean, SmaClear, SmaCorrect, SmaDifference, SmaMove, SmaSum
+from tensorbow.ops.updates import ApplyGradientDescent, ApplyMomentum
+
+Inputs = Sequence[Scalar]
+State = Mapping[str, Scalar]
+
+
+def _decayed(gradient: Scalar, variable: Scalar, attrs: Attrs) -> Scalar:
+    """gradient + weight_decay * variable."""
+    decay = float(attrs["weight_decay"])
+    return variable * decay + gradient if decay else gradient
+
+
+def _descent(x: Inputs, attrs: Attrs, state: State) -> Sequence[Scalar]:
+    variable, gradient, rate = x
+    return (variable - _decayed(gradient, variable, attrs) * rate,)
+
+
+def _momentum(x: Inputs, attrs: Attrs, state: State) -> Sequence[Scalar]:
+    variable, velocity, gradient, rate, momentum = x
+    delta = _decayed(gradient, variable, attrs) * rate
+    after = velocity * momentum - delta
+    if attrs["use_nesterov"]:
+        return variable - delta + after * momentum, after
+    return variable + after, after
+
+
+def _adagrad(x: Inputs, attrs: Attrs, state: State) -> Sequence[Scalar]:
+    variable, total, gradient, rate = x
+    g = _decayed(gradient, variable, attrs)
+    after = total + g * g
+    return variable - g * rate / sqrt(after), after
+
+
+def _adadelta(x: Inputs, attrs: Attrs, state: State) -> Sequence[Scalar]:
+    variable, squares, moves, gradient, rate, rho, epsilon = x
+    fresh = 1 - rho
+    g = _decayed(gradient, variable, attrs)
+    squares = squares * rho + g * g * fresh
+    move = g / sqrt(squares + epsilon) * sqrt(moves + epsilon)
+    return variable - move * rate, squares, moves * rho + move * move * fresh
+
+
+def _rms_prop(x: Inputs, attrs: Attrs, state: State) -> Sequence[Scalar]:
+    variable, squares, velocity, gradient, rate, rho, momentum, epsilon = x
+    g = _decayed(gradient, variable, attrs)
+    squares = squares + (g * g - squares) * (1 - rho)
+    velocity = velocity * momentum + g * rate / sqrt(squares + epsilon)
+    return variable - velocity, squares, velocity
+
+
+def _centered(x: Inputs, attrs: Attrs, state: State) -> Sequence[Scalar]:
+    variable, mean, squares, velocity, gradient, rate, rho, momentum, epsilon = x
+    fresh = 1 - rho
+    g = _decayed(gradient, variable, attrs)
+    mean = mean + (g - mean) * fresh
+    squares = squares + (g * g - squares) * fresh
+    velocity = velocity * momentum + g * rate / sqrt(squares - mean * mean + epsilon)
+    return variable - velocity, mean, squares, velocity
+
+
+def _adam(x: Inputs, attrs: Attrs, state: State) -> Sequence[Scalar]:
+    variable, mean, squares, gradient, power1, power2, rate, beta1, beta2, epsilon = x
+    corrected = rate * sqrt(1 - power2) / (1 - power1)
+    g = _decayed(gradient, variable, attrs)
+    mean = mean + (g - mean) * (1 - beta1)
+    squares = squares + (g * g - squares) * (1 - beta2)
+    return variable - mean * corrected / (sqrt(squares) + epsilon), mean, squares
+
+
+def _difference(x: Inputs, attrs: Attrs, state: State) -> Sequence[Scalar]:
+    weights, central = x
+    moved = (weights - central) * cast(state["alpha"], weights.dtype)
+    return (select(not_equal(state["status"], 0), 0, moved),)
+
+
+def _correct(x: Inputs, attrs: Attrs, state: State) -> Sequence[Scalar]:
+    return (x[0] - x[1],)
+
+
+def _sum(x: Inputs, attrs: Attrs, state: State) -> Sequence[Scalar]:
+    """From the first replica to the last."""
+    return (reduce(lambda total, other: total + other, x),)
+
+
+def _move(x: Inputs, attrs: Attrs, state: State) -> Sequence[Scalar]:
+    central, total, velocity = x
+    velocity = velocity * cast(state["mu"], velocity.dtype) + total
+    return central + velocity, velocity
+
+
+def _clear(x: Inputs, attrs: Attrs, state: State) -> Sequence[Scalar]:
+    return (constant(attrs["value"], x[0].dtype),)
+
+
+def _mean(x: Inputs, attrs: Attrs, state: State) -> Sequence[Scalar]:
+    return (x[0] * (1.0 / attrs["replicas"]),)
+
+
+_Rule = Callable[[Inputs, Attrs, State], Sequence[Scalar]]
+
+UPDATE_RULES: dict[OpDef, _Rule] = {
+    ApplyGradientDescent: _descent,
+    ApplyMomentum: _momentum,
+    ApplyAdagrad: _adagrad,
+    ApplyAdadelta: _adadelta,
+    ApplyRMSProp: _rms_prop,
+    ApplyCenteredRMSProp: _centered,
+    ApplyAdam: _adam,
+}
+AVERAGING_RULES: dict[OpDef, _Rule] = {
+    SmaDifference: _difference,
+    SmaCorrect: _correct,
+    SmaSum: _sum,
+    SmaMove: _move,
+    SmaClear: _clear,
+    GradientMean: _mean,
+}

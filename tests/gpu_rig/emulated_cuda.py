@@ -1,0 +1,191 @@
+"""A CUDA runtime without a GPU: what a device, its plans and its kernels need, in host memory and threads.
+
+It is stricter than CUDA where CUDA forgives or does something else than was meant: copies ask for pinned
+memory and stay within one block, kernels' pointer arguments must lie in live memory (found when the kernel
+runs, as on a GPU), nobody else's work goes into a capture, what was freed holds NaN. It forgives nothing that
+CUDA refuses, as far as this project calls it. Streams run concurrently; `delay` makes their timing random.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+from tensorbow.devices.cuda_runtime import CopyKind, CudaError
+from tensorbow.errors import NotFoundError
+from tests.gpu_rig.cuda_compiler import HostKernel, compile_cuda, compiler_identity, load_kernels
+from tests.gpu_rig.emulated_calls import HANDLES
+from tests.gpu_rig.emulated_events import EmulatedEvents
+from tests.gpu_rig.emulated_memory import MEMORY, host_array
+from tests.gpu_rig.emulated_streams import refused
+
+
+class EmulatedCuda(EmulatedEvents):
+    """One emulated GPU. `close` it, or let `check_clean` say what was left open."""
+
+    index = 0
+
+    # Memory -------------------------------------------------------------------------------------------------
+
+    def memory_info(self) -> tuple[int, int]:
+        """Free bytes, and all."""
+        self._enter("memory_info")
+        used = sum(block.nbytes for block in MEMORY.live(self, False))
+        return self.properties.memory_nbytes - used, self.properties.memory_nbytes
+
+    def allocate(self, nbytes: int) -> int:
+        """NaN between guards."""
+        self._enter("allocate", unsafe=True)
+        return MEMORY.allocate(nbytes, self, pinned=False, limit=self.properties.memory_nbytes)
+
+    def free(self, address: int) -> None:
+        """Waits for all streams first, as CUDA does; `waits_for_free` counts when that took time."""
+        self._enter("free", unsafe=True)
+        with self._lock:
+            self.waits_for_free += self._pending > 0
+            streams = list(self._streams.values())
+        for stream in streams:
+            stream.drain()
+        MEMORY.free(address, self, pinned=False)
+
+    def allocate_pinned(self, nbytes: int) -> int:
+        """Host memory that copies take."""
+        self._enter("allocate_pinned", unsafe=True)
+        return MEMORY.allocate(nbytes, self, pinned=True)
+
+    def free_pinned(self, address: int) -> None:
+        """As `free`."""
+        self._enter("free_pinned", unsafe=True)
+        for stream in list(self._streams.values()):
+            stream.drain()
+        MEMORY.free(address, self, pinned=True)
+
+    # Copies and kernels ---------------------------------------------------------------------------------
+
+    def copy(self, target: int, source: int, nbytes: int, kind: CopyKind, stream: int) -> None:
+        """Refuses what does not lie in one block of the right kind."""
+        to_pinned, from_pinned = kind == CopyKind.DEVICE_TO_HOST, kind == CopyKind.HOST_TO_DEVICE
+
+        def check() -> None:
+            MEMORY.check(target, nbytes, f"copy {kind.name}", to_pinned)
+            MEMORY.check(source, nbytes, f"copy {kind.name}", from_pinned)
+
+        def run() -> None:
+            check()
+            host_array(target, nbytes)[...] = host_array(source, nbytes)
+
+        check()
+        self.enqueue(stream, "copy", f"{kind.name} {nbytes}", run)
+
+    def fill(self, address: int, byte: int, nbytes: int, stream: int) -> None:
+        """Refuses what is not in one block of device memory."""
+        MEMORY.check(address, nbytes, "fill", pinned=False)
+
+        def run() -> None:
+            MEMORY.check(address, nbytes, "fill", pinned=False)
+            host_array(address, nbytes)[...] = byte
+
+        self.enqueue(stream, "fill", str(nbytes), run)
+
+    @property
+    def compiler(self) -> str:
+        """g++ and the shim."""
+        return compiler_identity()
+
+    def compile(self, source: str, name: str) -> bytes:
+        """A shared library."""
+        self._enter("compile", name=name)
+        return compile_cuda(source, name)
+
+    def load_module(self, binary: bytes) -> int:
+        """Not while this thread captures."""
+        self._enter("load_module", unsafe=True)
+        kernels = load_kernels(binary)
+        with self._lock:
+            handle = next(HANDLES)
+            self._modules[handle] = kernels
+        return handle
+
+    def unload_module(self, module: int) -> None:
+        """Its functions cannot be launched any more."""
+        self._enter("unload_module", unsafe=True)
+        with self._lock:
+            if self._modules.pop(module, None) is None:
+                raise refused("unload_module", "CUDA_ERROR_INVALID_HANDLE", f"{module:#x} is no module")
+            self._functions = {f: (m, k) for f, (m, k) in self._functions.items() if m != module}
+
+    def function(self, module: int, name: str) -> int:
+        """A handle of a kernel."""
+        self._enter("function", name=name)
+        kernels = self._modules.get(module)
+        if kernels is None:
+            raise refused("function", "CUDA_ERROR_INVALID_HANDLE", f"{module:#x} is no module")
+        if name not in kernels:
+            raise NotFoundError(f"kernel {name}: not in the module (it has: {', '.join(kernels)})")
+        with self._lock:
+            handle = next(HANDLES)
+            self._functions[handle] = (module, kernels[name])
+        return handle
+
+    def launch(
+        self,
+        function: int,
+        grid: tuple[int, int, int],
+        block: tuple[int, int, int],
+        shared_nbytes: int,
+        stream: int,
+        arguments: int,
+    ) -> None:
+        """Copies the arguments; checks the pointers among them when the kernel starts."""
+        self._enter("launch", logged=False)
+        if function not in self._functions:
+            raise refused(
+                "launch", "CUDA_ERROR_INVALID_HANDLE", f"{function:#x} is no function of a loaded module"
+            )
+        kernel = self._functions[function][1]
+        self._check_launch(kernel, grid, block, shared_nbytes)
+        pointers = (ctypes.c_void_p * len(kernel.sizes)).from_address(arguments) if kernel.sizes else ()
+        values = [
+            ctypes.create_string_buffer(ctypes.string_at(p or 0, size), size)
+            for p, size in zip(pointers, kernel.sizes, strict=True)
+        ]
+        packed = (ctypes.c_void_p * max(len(values), 1))(*[ctypes.addressof(v) for v in values])
+        addresses = [
+            int.from_bytes(v.raw, "little")
+            for v, is_one in zip(values, kernel.pointers, strict=True)
+            if is_one
+        ]
+
+        def run(keep: object = values) -> None:
+            for address in filter(None, addresses):
+                if MEMORY.block_of(address) is None:
+                    raise CudaError(
+                        f"kernel {kernel.name}: an argument points to {address:#x}, which is not allocated",
+                        "cudaErrorIllegalAddress",
+                        sticky=True,
+                    )
+            failed = kernel.run(grid, block, shared_nbytes, ctypes.addressof(packed), self.backwards)
+            if failed is not None:
+                raise CudaError(failed[1], failed[0], sticky=True)
+
+        self.enqueue(stream, "launch", kernel.name, run)
+
+    def _check_launch(self, kernel: HostKernel, grid: Any, block: Any, shared_nbytes: int) -> None:
+        threads, limits = block[0] * block[1] * block[2], (2**31 - 1, 65535, 65535)
+        fits = all(0 < size <= limit for size, limit in zip(grid, limits, strict=True))
+        if not fits or not 0 < threads <= 1024 or min(block) < 1 or block[2] > 64:
+            reason = f"{kernel.name}: grid {grid} of blocks {block}"
+            raise refused("launch", "cudaErrorInvalidConfiguration", reason)
+        if kernel.shared_nbytes + shared_nbytes > self.properties.max_shared_nbytes:
+            reason = f"{kernel.name}: {kernel.shared_nbytes} + {shared_nbytes} bytes of shared memory"
+            raise refused("launch", "cudaErrorInvalidValue", reason)
+
+    def library(self, name: str) -> Any:
+        """The emulated cuBLAS or cuDNN."""
+        from tests.gpu_rig.emulated_libraries import emulated_library
+
+        self._enter("library", name=name)
+        with self._lock:
+            if name not in self._libraries:
+                self._libraries[name] = emulated_library(name, self)
+            return self._libraries[name]

@@ -1,0 +1,76 @@
+"""All CUDA source that the op kernels prepare for the contract samples: collected, not compiled."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+
+import numpy as np
+
+from tests.gpu_rig.cuda_compiler import compile_cuda
+from tests.gpu_rig.emulated_cuda import EmulatedCuda
+from tests.gpu_rig.gpu_kernels import BoundGpuCall, GpuBench, every_gpu_kernel
+from tests.ops_contract.collection import all_samples
+from tests.ops_contract.sample import Sample
+
+
+class RecordingCuda(EmulatedCuda):
+    """Keeps the sources that it is asked to compile; what it gives back cannot be launched."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sources: dict[str, str] = {}  # text -> name
+
+    def compile(self, source: str, name: str) -> bytes:
+        self.sources[source] = name
+        return source.encode()
+
+    def load_module(self, binary: bytes) -> int:
+        return 1
+
+    def unload_module(self, module: int) -> None:
+        pass
+
+    def function(self, module: int, name: str) -> int:
+        return 1
+
+
+@cache
+def gpu_samples() -> tuple[Sample, ...]:
+    """The contract samples of all ops that have a GPU kernel."""
+    ops = every_gpu_kernel()
+    return tuple(sample for sample in all_samples() if sample.op.name in ops)
+
+
+def in_float64(sample: Sample) -> tuple[np.ndarray, ...]:
+    """The inputs, with float64 in place of float32."""
+    return tuple(a.astype(np.float64) if a.dtype == np.float32 else a for a in sample.inputs)
+
+
+def sources_of(samples: Sequence[Sample], float64: bool) -> dict[str, str]:
+    """What preparing the samples compiles, or the same in float64: text -> name."""
+    runtime = RecordingCuda()
+    try:
+        bench = GpuBench(runtime)
+        for sample in samples:
+            inputs = in_float64(sample) if float64 else sample.inputs
+            BoundGpuCall(bench, sample.op, inputs, sample.complete_attrs, sample.state)
+            bench.free_arrays()
+    finally:
+        runtime.close()
+    return runtime.sources
+
+
+@cache
+def every_source(float64: bool = False) -> dict[str, str]:
+    """What all contract samples compile, or all of floats in float64: text -> name."""
+    floating = [s for s in gpu_samples() if any(a.dtype == np.float32 for a in s.inputs)]
+    return sources_of(floating if float64 else gpu_samples(), float64)
+
+
+def compile_ahead(sources: dict[str, str]) -> None:
+    """Compiles for the host on all cores; the cache keeps it."""
+    with ThreadPoolExecutor() as pool:
+        for _ in pool.map(compile_cuda, sources.keys(), sources.values()):
+            pass

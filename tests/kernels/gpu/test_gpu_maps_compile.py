@@ -1,0 +1,83 @@
+"""Map kernels of every layout and operator compile for GPUs: by NVRTC, which needs neither GPU nor driver."""
+
+import re
+
+import pytest
+
+from tensorbow.devices.cupy_runtime import compile_with_nvrtc, nvrtc_identity
+from tensorbow.errors import NotFoundError
+from tensorbow.kernels.gpu.maps import MapLayout, map_source
+from tensorbow.kernels.scalars import results_of, symbols
+from tensorbow.kernels.scalars.expression import (
+    BOOLEAN_ONLY,
+    FLOATING_ONLY,
+    SAME_DTYPE,
+    TRUTH,
+    apply,
+    cast,
+    constant,
+    select,
+)
+from tensorbow.ops.updates import ApplyMomentum
+from tensorbow.specs import DTYPES, bool_, float32
+
+BINARY = (
+    {"add", "subtract", "multiply", "divide", "floor_divide", "remainder", "power", "maximum", "minimum"}
+    | {"less", "less_equal", "greater", "greater_equal", "equal", "not_equal", "logical_and", "logical_or"}
+)  # fmt: skip
+LAYOUTS = [
+    MapLayout((), ((True,), (True,)), 1, True, False, "int"),
+    MapLayout((), ((True, True, True), (True, False, True)), 3, True, True, "long long"),
+    MapLayout((), ((True, True, False), (False, False, False)), 3, False, True, "int"),
+]
+
+
+@pytest.fixture(params=[80, 90])
+def architecture(request):
+    try:
+        nvrtc_identity(request.param)
+    except (NotFoundError, RuntimeError, OSError) as error:  # CuPy raises its own where NVRTC is missing
+        pytest.skip(f"no NVRTC: {str(error).splitlines()[0]:.150}")
+    return request.param
+
+
+def every_operator(kind):
+    """A result of each operator that takes the dtype, and casts to all others."""
+    x, y = symbols([kind, kind])
+    results = []
+    for name in SAME_DTYPE + TRUTH:
+        boolean = name in BOOLEAN_ONLY or name in ("equal", "not_equal")
+        numeric = name not in BOOLEAN_ONLY and (kind.is_floating or name not in FLOATING_ONLY)
+        if boolean if kind == bool_ else numeric:
+            results.append(apply(name, *((x, y) if name in BINARY else (x,))))
+    results += [cast(x, other) for other in DTYPES.values() if other != kind]
+    extremes = (1, 0) if kind == bool_ else (0.1, -3.5, 1e-45) if kind.is_floating else (0, 1)
+    return results + [select(apply("equal", x, y), x, constant(value, kind)) for value in extremes]
+
+
+@pytest.mark.parametrize("kind", DTYPES.values(), ids=lambda kind: kind.name)
+@pytest.mark.parametrize("layout", LAYOUTS, ids=["four", "broadcast", "scalar"])
+def test_every_operator_compiles(architecture, kind, layout):
+    typed = MapLayout(
+        (kind, kind), layout.masks, layout.rank, layout.by_four, layout.predicated, layout.index
+    )
+    source = map_source("all", every_operator(kind), (0, 1), typed)
+    assert compile_with_nvrtc(source.text, source.name, architecture).startswith(b"\x7fELF")
+
+
+def test_products_are_not_contracted_and_four_elements_move_at_once(architecture):
+    """So an operation rounds the same alone and fused; `multiply` and `subtract` would else become one."""
+    from cupy.cuda import nvrtc
+
+    inputs, attrs = [float32] * 5, {"weight_decay": 0.1, "use_nesterov": True}
+    results = results_of(ApplyMomentum, attrs, inputs, ())
+    masks = ((True,), (True,), (True,), (False,), (False,))
+    layout = MapLayout(tuple(inputs), masks, 1, True, False, "int")
+    program = nvrtc.createProgram(map_source("update", results, range(5), layout).text, "update.cu", (), ())
+    nvrtc.compileProgram(program, (f"-arch=compute_{architecture}", "-std=c++17"))
+    text = nvrtc.getPTX(program)
+    text = text.decode() if isinstance(text, bytes) else text
+    assert "mul.rn.f32" in text
+    assert "fma." not in text
+    assert len(re.findall(r"ld\.global\S*\.v4", text)) == 3
+    assert len(re.findall(r"st\.global\S*\.v4", text)) == 2

@@ -1,0 +1,92 @@
+"""A CPU backend that runs what is fused, and what writes variables, by the NumPy form of its rule.
+
+It plans as a GPU's backend does: maps without scratch, fused, neighbouring updates merged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from tensorbow.devices import get_device
+from tensorbow.graph import Kernel, KernelCall, OpDef
+from tensorbow.kernels import Executable, backend_for, register_backend
+from tensorbow.kernels.gpu.merging import merge_updates
+from tensorbow.kernels.program import Node, Unit
+from tensorbow.kernels.reference import ReferenceBackend, ReferencePlan
+from tensorbow.kernels.scalars import RULES, FusedMap, fuse_maps, results_of, to_numpy
+from tensorbow.specs import as_dtype
+
+
+def run_fused(fused: FusedMap) -> Callable[[KernelCall], Callable[[], None]]:
+    """What a kernel of a fused unit takes as `prepare=`."""
+
+    def prepare(call: KernelCall) -> Callable[[], None]:
+        def step() -> None:
+            (result,) = to_numpy([fused.result], call.inputs)
+            np.copyto(call.inputs[0] if fused.assigns else call.outputs[0], result)
+
+        return step
+
+    return prepare
+
+
+def run_rule(definition: OpDef) -> Callable[[KernelCall], Callable[[], None]]:
+    """The same for an op of the table."""
+
+    def prepare(call: KernelCall) -> Callable[[], None]:
+        state = [call.state[key] for key in definition.state]
+        dtypes = [as_dtype(array.dtype) for array in call.inputs]
+        results = results_of(definition, call.attrs, dtypes, [as_dtype(a.dtype) for a in state])
+        aliased = {output for output, _ in definition.alias}
+        targets = [array for index, array in enumerate(call.outputs) if index not in aliased]
+        targets += [call.inputs[index] for index in definition.writes]
+
+        def step() -> None:
+            for target, value in zip(targets, to_numpy(results, [*call.inputs, *state]), strict=True):
+                np.copyto(target, value)
+
+        return step
+
+    return prepare
+
+
+class NumpyRulesBackend(ReferenceBackend):
+    """`fuses` and `merges` switch the two."""
+
+    def __init__(self, fuses: bool = True, merges: bool = True):
+        self.fuses, self.merges = fuses, merges
+        self.bound: list[Executable] = []
+
+    def fuse(self, nodes: Sequence[Node]) -> list[Unit]:
+        if not self.fuses:
+            nodes = [node for node in nodes if not node.definition.is_view]
+            return [Unit((n,), self._rule_kernel(n), n.inputs, n.outputs) for n in nodes]
+        return fuse_maps(nodes, self._rule_kernel, run_fused)
+
+    def _rule_kernel(self, node: Node) -> Kernel:
+        if node.definition.writes and node.definition in RULES:
+            return Kernel(prepare=run_rule(node.definition), pointwise=True)
+        return self._kernel(node)
+
+    def bind(self, executable: Executable, bases: Any, group: Any, ring: int) -> ReferencePlan:
+        if self.merges:
+            merged = tuple(replace(s, groups=tuple(merge_updates(s.groups))) for s in executable.segments)
+            executable = replace(executable, segments=merged)
+        self.bound.append(executable)
+        return ReferencePlan(executable, bases, group.device, ring)
+
+
+@contextmanager
+def used(backend: NumpyRulesBackend) -> Iterator[NumpyRulesBackend]:
+    """The backend of CPU devices for a while."""
+    before = backend_for(get_device("/cpu:0"))
+    register_backend("cpu", backend)
+    try:
+        yield backend
+    finally:
+        register_backend("cpu", before)

@@ -1,0 +1,280 @@
+"""The engine on emulated GPUs: the CPU's results, the same bits every time, memory, failures."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tensorbow as tb
+from scheduler.gpu_collectives import GpuAllReduce
+from tensorbow.devices import Device, GpuDevice
+from tensorbow.devices.cuda_runtime import CudaError
+from tensorbow.errors import InvalidArgumentError, NumericsError, ResourceExhaustedError
+from tests.gpu_rig.emulated_cuda import EmulatedCuda
+from tests.gpu_rig.runtimes import emulated_runtime, needs_compiler
+from tests.scheduler_rig.programs import Model, convolutional, logistic, well
+from tests.scheduler_rig.running import Hesitant, Prepared, cpu_devices, engine_of, poison, same_bits, within
+
+pytestmark = needs_compiler
+ROUNDS = 7
+
+
+def gpus(runtime: EmulatedCuda, count: int) -> list[Device]:
+    return [GpuDevice(f"/gpu:{index}", runtime, limit_nbytes=1 << 27) for index in range(count)]
+
+
+def delays(seed: int) -> Any:
+    rng = random.Random(seed)
+    return lambda: time.sleep(rng.random() * 2e-4 if rng.random() < 0.3 else 0)
+
+
+def trained(
+    model: Model, devices: list[Device], per_device: Any, *, poisoned: bool = False, **options: Any
+) -> tuple[list[float], dict[str, Any]]:
+    """The losses and everything that is left after some rounds."""
+    losses: list[float] = []
+    with engine_of(model, devices, per_device, **options) as engine:
+        if poisoned:
+            poison(engine)
+        source = Hesitant(model.batch, engine.learners.count)
+        within(lambda: engine.run(source.open, 0, ROUNDS, lambda result: losses.append(result.loss)))
+        return losses, engine.learners.state_arrays()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"tau": 2, "mu": 0.5},
+        {"staleness": 1},
+        {"sync": "ssgd"},
+        {"sync": "none"},
+        {"ssgd_from": 4},
+        {"launch_ahead": 1},
+        {"launch_ahead": 3},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize(("count", "per_device"), [(1, 4), (2, 2), (2, (3, 1))])
+def test_it_agrees_with_the_cpu(options: dict[str, Any], count: int, per_device: Any) -> None:
+    model = convolutional(dropout=True)
+    losses, state = trained(model, cpu_devices(count), per_device, **options)
+    with emulated_runtime(delay=delays(1)) as runtime:
+        found, left = trained(model, gpus(runtime, count), per_device, poisoned=True, **options)
+        assert runtime.counts["launch_graph"] > 0
+    np.testing.assert_allclose(found, losses, rtol=1e-4, atol=1e-5)
+    assert left.keys() == state.keys()
+    for name, value in state.items():
+        np.testing.assert_allclose(left[name], value, rtol=1e-4, atol=2e-6, err_msg=name)
+
+
+def test_doubles_agree_with_the_cpu_to_rounding() -> None:
+    model = logistic()
+    _, state = trained(model, cpu_devices(2), 2)
+    with emulated_runtime() as runtime:
+        _, left = trained(model, gpus(runtime, 2), 2)
+    for name, value in state.items():
+        np.testing.assert_allclose(left[name], value, rtol=1e-12, err_msg=name)
+
+
+def test_the_same_bits_whatever_the_timing() -> None:
+    model = convolutional(dropout=True)
+    first: Any = None
+    for seed in range(8):
+        with emulated_runtime(delay=delays(seed), backwards=bool(seed % 2)) as runtime:
+            losses, state = trained(model, gpus(runtime, 2), 2, tau=2)
+        first = first or (losses, state)
+        assert losses == first[0]
+        assert same_bits(state, first[1])
+
+
+def test_replicas_beside_one_another_have_the_bits_of_replicas_alone() -> None:
+    model = convolutional(dropout=False)
+    with emulated_runtime(delay=delays(3)) as runtime:
+        _, beside = trained(model, gpus(runtime, 1), 3, sync="none")
+    for replica in range(3):
+        alone = Model(
+            model.program, model.shapes, model.initial, lambda t, _, mine=replica: model.batch(t, mine)
+        )
+        with emulated_runtime() as runtime:
+            _, state = trained(alone, gpus(runtime, 1), 1, sync="none")
+        for name, value in state.items():
+            assert value.tobytes() == beside[name.replace("replica0", f"replica{replica}")].tobytes(), name
+
+
+def test_graphs_have_the_bits_of_single_launches(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = convolutional(dropout=True)
+    with emulated_runtime() as runtime:
+        captured = trained(model, gpus(runtime, 1), 2)
+    monkeypatch.setattr("tensorbow.kernels.gpu.plan.EAGER_LAUNCHES", 10**9)
+    with emulated_runtime() as runtime:
+        eager = trained(model, gpus(runtime, 1), 2)
+        assert runtime.counts["launch_graph"] == 0
+    assert captured[0] == eager[0]
+    assert same_bits(captured[1], eager[1])
+
+
+def test_a_step_costs_two_graph_launches_and_few_copies() -> None:
+    model = well()
+    with emulated_runtime() as runtime, engine_of(model, gpus(runtime, 1), 1, sync="none") as engine:
+        source = Prepared(model.batch, 1)
+        engine.run(source.open, 0, 4)
+        before = dict(runtime.counts)
+        engine.run(source.open, 4, 24)
+        counts = {kind: (runtime.counts[kind] - before.get(kind, 0)) / 20 for kind in runtime.counts}
+        assert counts["launch_graph"] == 2
+        assert counts["launch"] == 0
+        assert counts["copy"] == 2  # the batch up, the results down; nothing of what has not changed
+        assert counts["begin_capture"] == counts["allocate"] == counts["allocate_pinned"] == 0
+
+
+def test_a_loss_that_is_not_finite_stops_it_and_names_the_op() -> None:
+    model = well()
+    bad = Model(
+        model.program,
+        model.shapes,
+        model.initial,
+        lambda t, i: (np.full(7, np.nan, np.float32),) if (t, i) == (4, 1) else model.batch(t, i),
+    )
+    with emulated_runtime() as runtime, engine_of(bad, gpus(runtime, 1), 2) as engine:
+        with pytest.raises(
+            NumericsError, match=r"loss of replica 1 is not finite at step 4; first NaN .*: \w+"
+        ):
+            engine.run(Prepared(bad.batch, 2).open, 0, 8)
+        assert all(np.isfinite(value).all() for value in engine.learners.state_arrays().values())
+        engine.run(Prepared(model.batch, 2).open, 4, 6)
+
+
+def test_more_replicas_than_fit_say_how_many_do() -> None:
+    model = convolutional(dropout=False)
+    with emulated_runtime() as runtime, GpuDevice("/gpu:0", runtime, limit_nbytes=40 << 20) as device:
+        with pytest.raises(
+            ResourceExhaustedError, match=r"9 replicas do not fit on /gpu:0: (\d) fit"
+        ) as error:
+            tb.LearningEngine(model.program, model.shapes, [device], 9)
+        fit = int(str(error.value).partition(" fit in")[0][-1])
+        assert device.memory.held_nbytes == 0
+        with tb.LearningEngine(model.program, model.shapes, [device], fit) as engine:
+            engine.learners.initialize(model.initial)
+            engine.run(Prepared(model.batch, fit).open, 0, 3)
+        assert device.memory.held_nbytes == 0
+
+
+def test_a_run_resumes_bit_for_bit() -> None:
+    model = convolutional(dropout=True)
+    with emulated_runtime() as runtime:
+        _, straight = trained(model, gpus(runtime, 2), 2)
+    with emulated_runtime() as runtime:
+        with engine_of(model, gpus(runtime, 2), 2) as engine:
+            engine.run(Prepared(model.batch, 4).open, 0, 3)
+            kept = engine.learners.state_arrays()
+        with engine_of(model, gpus(runtime, 2), 2) as engine:
+            engine.learners.load_state_arrays(kept)
+            engine.run(Prepared(model.batch, 4).open, 3, ROUNDS)
+            assert same_bits(engine.learners.state_arrays(), straight)
+
+
+@contextmanager
+def failing(kind: str, status: str, **how: Any) -> Iterator[tuple[Any, Any, EmulatedCuda]]:
+    """An engine after three rounds whose GPU will fail in the next ones."""
+    model, runtime = well(), EmulatedCuda()
+    try:
+        with engine_of(model, gpus(runtime, 1), 2) as engine:
+            engine.run(Prepared(model.batch, 2).open, 0, 3)
+            engine.central_values()
+            runtime.fail_next(kind, status, **how)
+            yield engine, model, runtime
+    finally:
+        runtime.close()
+
+
+def test_a_launch_that_fails_leaves_the_engine_usable() -> None:
+    with failing("launch_graph", "cudaErrorLaunchOutOfResources") as (engine, model, _):
+        with pytest.raises(CudaError, match=r"replica \d, step 3: .*cudaErrorLaunchOutOfResources"):
+            within(lambda: engine.run(Prepared(model.batch, 2).open, 3, 6))
+        within(lambda: engine.run(Prepared(model.batch, 2).open, 3, 6))
+
+
+def test_a_lost_gpu_ends_the_run_and_says_which_values_survive() -> None:
+    with failing("launch_graph", "cudaErrorIllegalAddress", sticky=True) as (engine, model, _):
+        with pytest.raises(CudaError, match="cudaErrorIllegalAddress"):
+            within(lambda: engine.run(Prepared(model.batch, 2).open, 3, 40))
+        with pytest.raises(CudaError, match="the last copy of the central model on the host is of round 3"):
+            engine.central_values()
+        round, values = engine.host_copy
+        assert round == 3
+        assert np.isfinite(values["w"]).all()
+
+
+def test_a_capture_without_memory_names_the_segment() -> None:
+    model, runtime = well(), EmulatedCuda()
+    try:
+        with engine_of(model, gpus(runtime, 1), 2) as engine:
+            runtime.fail_next("end_capture", "cudaErrorStreamCaptureInvalidated")
+            within(lambda: engine.run(Prepared(model.batch, 2).open, 0, 4))  # then it runs call by call
+            plans = [replica.binding.plan for replica in engine.learners.replicas]
+            reasons = [why for plan in plans for number in range(2) for why in plan.not_captured(number)]
+            assert len(reasons) == 1
+            assert "cudaErrorStreamCaptureInvalidated" in reasons[0]
+    finally:
+        runtime.close()
+
+
+def test_devices_of_several_kinds_are_refused() -> None:
+    model = well()
+    with emulated_runtime() as runtime:
+        devices = [*cpu_devices(1), *gpus(runtime, 1)]
+        with pytest.raises(InvalidArgumentError, match="one kind of device for replicas, got cpu and gpu"):
+            tb.LearningEngine(model.program, model.shapes, devices, 1)
+        for device in devices:
+            device.close()
+
+
+class FakeNccl:
+    """Sums through the host when all streams have come to the call; keeps what was posted."""
+
+    def __init__(self, runtimes: list[EmulatedCuda]) -> None:
+        self.runtimes, self.posted, self.closed = runtimes, [], False
+
+    def __call__(self, indices: Any) -> FakeNccl:
+        self.indices = list(indices)
+        return self
+
+    def all_reduce(self, addresses: Any, size: int, dtype: str, streams: Any) -> None:
+        self.posted.append((size, dtype))
+        for runtime, stream in zip(self.runtimes, streams, strict=True):
+            runtime.synchronize_stream(stream)
+        devices = [GpuDevice("/gpu:9", runtime) for runtime in self.runtimes]
+        vectors = [d.read(a, (size,), dtype) for d, a in zip(devices, addresses, strict=True)]
+        total = np.sum(vectors, axis=0, dtype=dtype)
+        for device, address in zip(devices, addresses, strict=True):
+            device.write(address, total)
+            device.close()
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def test_physical_gpus_are_joined_by_nccl_and_virtual_ones_on_the_device() -> None:
+    model = convolutional(dropout=False)
+    _, state = trained(model, cpu_devices(3), 1)
+    with emulated_runtime() as first, emulated_runtime() as second:
+        second.index = 1
+        nccl = FakeNccl([first, second])
+        devices: list[Device] = [
+            GpuDevice(f"/gpu:{place}", runtime, limit_nbytes=1 << 27)
+            for place, runtime in enumerate((first, first, second))
+        ]
+        reducer = GpuAllReduce(devices, "all-reduce", communicators=nccl)  # type: ignore[arg-type]
+        _, left = trained(model, devices, 1, all_reduce=reducer)
+    assert nccl.indices == [0, 1]
+    assert nccl.closed
+    assert len(nccl.posted) == ROUNDS
+    for name, value in state.items():
+        np.testing.assert_allclose(left[name], value, rtol=1e-4, atol=2e-6, err_msg=name)
