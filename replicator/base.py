@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import count
+from types import NoneType
 from typing import Any
 from weakref import WeakSet
 
@@ -20,12 +21,13 @@ from replicator.wrapped_optimizer import WrappedOptimizer
 from scheduler import LearningEngine, Stepper, Synchronisation
 from scheduler.growing import grown, new_variables
 from scheduler.looking import look, only_looks
-from scheduler.spread import replica_counts
+from scheduler.options import check_on_nan
+from scheduler.spread import device_list, replica_counts, require_different
 from tensorbow.devices import Device, get_device
 from tensorbow.errors import FailedPreconditionError, InvalidArgumentError, OutOfRangeError
 from tensorbow.graph import Graph, Operation, get_default_graph
 from tensorbow.optimizers import Optimizer, Schedule
-from tensorbow.runtime import MonitoredSession
+from tensorbow.runtime import MonitoredSession, Session
 from tensorbow.specs import Array
 
 
@@ -45,13 +47,13 @@ class Replicator:
         on_nan: str = "stop",
     ):
         self.graph = Graph()  # of the step
-        self.devices = [device if isinstance(device, Device) else get_device(device) for device in devices]
-        if not self.devices:
-            raise InvalidArgumentError("devices: expected at least one, got none")
+        named = device_list(devices)
+        self.devices = [device if isinstance(device, Device) else get_device(device) for device in named]
+        require_different(self.devices)
         self.replicas_per_device = replica_counts(replicas_per_device, len(self.devices))
         self.synchronisation = synchronisation
         synchronisation.alpha_for(self.num_replicas)  # raises for what is not stable
-        self._on_nan = on_nan
+        self._on_nan = check_on_nan(on_nan)
         self._outer: Graph | None = None  # around the innermost context
         self._step_graph: Graph | None = None  # of the ReplicatedSteps
         self._steps: list[BuiltStep] = []
@@ -158,7 +160,9 @@ class Replicator:
 
     # Running ----------------------------------------------------------------------------------
 
-    def init(self, session: Any = None, values: Mapping[str, Array] | None = None) -> None:
+    def init(
+        self, session: Session | MonitoredSession | None = None, values: Mapping[str, Array] | None = None
+    ) -> None:
         """Makes the replicas and gives all of them the same values, those of the initialisers or `values`.
 
         Called again after `run` has made variables, it takes these in: the replicas are made anew beside the
@@ -170,7 +174,9 @@ class Replicator:
         """
         if not self._steps:
             raise FailedPreconditionError("init: there is no step yet; call replicator.run(step_fn) before")
-        graph = getattr(session, "graph", None)
+        if not isinstance(session, (Session, MonitoredSession, NoneType)):
+            raise InvalidArgumentError(f"init: expected a session or None, got {session!r:.60}")
+        graph = None if session is None else session.graph
         if graph is not None and self._step_graph is not None and graph is not self._step_graph:
             raise InvalidArgumentError("init: the session is of another graph than the results of run")
         with self._lock:

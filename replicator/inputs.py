@@ -79,6 +79,13 @@ class ReplicaInputs:
             raise InvalidArgumentError(
                 f"input_replication: expected PER_REPLICA or PER_WORKER, got {replication!r:.60}"
             )
+        if input_fn is not None and not callable(input_fn):
+            raise InvalidArgumentError(
+                f"input_fn: expected a function that gives batches, got {input_fn!r:.60}; "
+                "write input_fn=lambda: ... around it"
+            )
+        if split is not None and not callable(split):
+            raise InvalidArgumentError(f"input_split_fn: expected a function, got {split!r:.60}")
         if split is not None and replication == PER_REPLICA:
             raise InvalidArgumentError("input_split_fn is for PER_WORKER; leave it out with PER_REPLICA")
         self.replicas = replicas
@@ -142,7 +149,8 @@ class ReplicaInputs:
         try:
             return next(stream)
         except StopIteration:
-            raise OutOfRangeError(f"{who} has ended after {self._rounds} batches") from None
+            remedy = "" if self._rounds else "; input_fn must give one at least, to know its shape"
+            raise OutOfRangeError(f"{who} has ended after {self._rounds} batches{remedy}") from None
         except TensorBowError:
             raise
         except Exception as error:
@@ -155,11 +163,14 @@ class ReplicaInputs:
         arrays = []
         for spec, (name, leaf) in zip(self.specs, leaves_like(self.structure, nest, "inputs"), strict=True):
             array = leaf if isinstance(leaf, np.ndarray) else to_array(leaf, None)
-            if array.shape != spec.extents or array.dtype != spec.dtype.as_numpy_dtype:
+            same_dtype = array.dtype == spec.dtype.as_numpy_dtype
+            if array.shape != spec.extents or not same_dtype:
+                last = "drop or fill up a smaller last batch"
+                remedy = last if same_dtype else "give all batches one dtype"
                 raise InvalidArgumentError(
                     f"{name} of replica {replica}, batch {self._rounds}: expected "
                     f"{spec.dtype.name}{render_dims(spec.extents)} as in the first batch, "
-                    f"got {array.dtype}{render_dims(array.shape)}; drop or fill up a smaller last batch"
+                    f"got {array.dtype}{render_dims(array.shape)}; {remedy}"
                 )
             arrays.append(array)
         return tuple(arrays)
@@ -205,6 +216,11 @@ def _stream(given: Any) -> Iterator[Any]:
         raise InvalidArgumentError(
             f"input_fn gave the data set {given.name!r}: expected batches of it; "
             "yield dataset.batch(rows) in a loop"
+        )
+    if given is None:
+        raise InvalidArgumentError(
+            "input_fn gave None: expected an iterable of batches, or one batch; return or yield it, "
+            "or give no input_fn"
         )
     if isinstance(given, (Mapping, list, tuple, np.ndarray)) or not hasattr(given, "__iter__"):
         return _again(given)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import threading
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -168,6 +168,8 @@ def _apply(step_fn: Callable[..., Any], nest: Any) -> Any:
         given = f"{len(arguments)} from input_fn" if nest is not None else "none, as there is no input_fn"
         if len(arguments) == 1:
             given = f"one {type(arguments[0]).__name__} from input_fn"
+            if isinstance(arguments[0], Mapping):
+                given += ", to be taken as one argument"
         name = getattr(step_fn, "__name__", "step_fn")
         raise InvalidArgumentError(f"{name}{signature} gets {given}: {error}") from None
     return step_fn(*arguments)

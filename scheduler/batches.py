@@ -6,17 +6,31 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from tensorbow.data import Batch, BatchOrder, Dataset, Prefetcher
-from tensorbow.specs import Array
+import numpy as np
+
+from scheduler.device_data import keep_on_devices
+from scheduler.learners import Learners
+from tensorbow.data import (
+    Batch,
+    BatchInputs,
+    BatchKey,
+    BatchOrder,
+    BatchRecipe,
+    Dataset,
+    PinnedArrays,
+    Prefetcher,
+)
+from tensorbow.data.prefetch import HostSlot
+from tensorbow.devices import Device
 
 
 @dataclass(frozen=True, slots=True)
 class ReadyBatch:
-    """The inputs of one task. They stay unchanged until `release` is called."""
+    """The inputs of one task, or what they are made of. They stay unchanged until `release` is called."""
 
     replica: int
     round: int
-    inputs: Sequence[Array]
+    inputs: BatchInputs
     release: Callable[[], None]
 
 
@@ -41,6 +55,32 @@ class DatasetBatches:
         self.depth = depth
         self.order = BatchOrder(len(dataset), batch_size, seed)
         self.rounds_per_epoch = self.order.rounds_per_epoch(replicas)
+        self.on_devices = False  # whether the replicas make the batches, of recipes
+        self._slots: list[list[HostSlot]] | None = None  # in memory that the devices copy from, once known
+
+    def keep_on_devices(self, learners: Learners, when: str = "auto") -> str:
+        """Has replicas make their batches themselves, of data kept on their devices; the bits stay the same.
+
+        when: `auto` on GPUs where there is room, `always` on CPU devices too, or `never`. Says in a line why
+        it is not done where it could have been expected. The learners own the data, until they close.
+        Where it is not done, batches are filled in memory that the devices copy from; one source at a time is
+        to be open then.
+        Raises ResourceExhaustedError, or InvalidArgumentError, where it is to be `always` and cannot be.
+        """
+        self.on_devices, notice = keep_on_devices(learners, self.dataset, when)
+        self._slots = None if self.on_devices else self._slots_on([r.device for r in learners.replicas])
+        return notice
+
+    def _slots_on(self, devices: Sequence[Device]) -> list[list[HostSlot]]:
+        """Slots for the batches of replicas, each in host memory that its device reaches."""
+        images, labels = (self.order.batch_size, *self.dataset.image_shape), (self.order.batch_size,)
+        return [
+            [
+                (device.host_array(images, np.float32), device.host_array(labels, np.int64))
+                for _ in range(self.depth)
+            ]
+            for device in devices
+        ]
 
     def open(
         self,
@@ -50,13 +90,15 @@ class DatasetBatches:
         on_error: Callable[[BaseException], None],
     ) -> BatchSource:
         """Starts filling rounds `start` to `stop` - 1, counted over all epochs."""
+        if self.on_devices:
+            return _Recipes(self, start, stop, on_ready)
         holder: list[Prefetcher] = []
 
         def ready(replica: int, batch: Batch) -> None:
             round = batch.epoch * self.rounds_per_epoch + batch.round
-            on_ready(
-                ReadyBatch(replica, round, (batch.images, batch.labels), lambda: holder[0].release(batch))
-            )
+            arrays = batch.images, batch.labels
+            inputs = arrays if self._slots is None else PinnedArrays(arrays)
+            on_ready(ReadyBatch(replica, round, inputs, lambda: holder[0].release(batch)))
 
         prefetcher = Prefetcher(
             self.dataset,
@@ -67,6 +109,38 @@ class DatasetBatches:
             on_ready=ready,
             on_error=on_error,
             max_rounds=stop - start,
+            slots=self._slots,
         )
         holder.append(prefetcher)
         return prefetcher
+
+
+class _Recipes:
+    """Hands out the recipes of `depth` rounds, and for each that is released the replica's next one.
+
+    They are so little work that they are written in the caller's thread.
+    """
+
+    def __init__(
+        self, batches: DatasetBatches, start: int, stop: int, on_ready: Callable[[ReadyBatch], None]
+    ):
+        self._batches, self._stop, self._on_ready = batches, stop, on_ready
+        self._closed = False
+        for round in range(start, min(stop, start + batches.depth)):
+            for replica in range(batches.replicas):
+                self._hand_out(replica, round)
+
+    def _hand_out(self, replica: int, round: int) -> None:
+        if round >= self._stop or self._closed:
+            return
+        batches = self._batches
+        epoch, round_of_epoch = divmod(round, batches.rounds_per_epoch)
+        number = round_of_epoch * batches.replicas + replica
+        key = BatchKey(batches.order.seed, epoch, number)
+        recipe = BatchRecipe(batches.dataset, batches.order.indices(epoch, number), key)
+        next_round = round + batches.depth
+        self._on_ready(ReadyBatch(replica, round, recipe, lambda: self._hand_out(replica, next_round)))
+
+    def close(self) -> None:
+        """Hands out no more."""
+        self._closed = True

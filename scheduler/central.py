@@ -14,7 +14,6 @@ from tensorbow.kernels import Executable, Region, backend_for
 from tensorbow.specs import Array
 
 OWNED = (Region.CENTRAL, Region.CORRECTIONS, Region.GRADIENTS, Region.SLOTS, Region.SLAB)
-SYNC_PRIORITY = -1  # everybody waits for z, so its stream goes before the replicas'
 
 
 class CentralModel:
@@ -24,9 +23,16 @@ class CentralModel:
     """
 
     def __init__(
-        self, device: Device, layout: VariableLayout, executable: Executable, slots: int, mu: float, name: str
+        self,
+        device: Device,
+        layout: VariableLayout,
+        executable: Executable,
+        slots: int,
+        mu: float,
+        name: str,
+        priority: int = 0,
     ):
-        """executable: of `central_executable`, for this device's replicas.
+        """executable: of `central_executable`, for this device's replicas. priority: of its streams.
 
         Raises ResourceExhaustedError; nothing stays open then.
         """
@@ -37,7 +43,7 @@ class CentralModel:
         self._aggregates = bool(executable.region_nbytes.get(Region.GRADIENTS))
         blocks = [*self.blocks(executable), *backend_for(device).workspaces(device)]
         self.group = device.stream_group(
-            f"{name} z", planned_nbytes=planned_nbytes(blocks), priority=SYNC_PRIORITY
+            f"{name} z", planned_nbytes=planned_nbytes(blocks), priority=priority
         )
         try:
             self._memory = RegionMemory(self.group, f"{name} z")

@@ -94,8 +94,8 @@ class InProcessAllReduce(AllReduce):
         self._columns = []
 
 
-def all_reduce_between(devices: Sequence[Device], name: str) -> AllReduce:
-    """The all-reduce for replicas on these devices.
+def all_reduce_between(devices: Sequence[Device], name: str, priority: int = 0) -> AllReduce:
+    """The all-reduce for replicas on these devices. priority: of its streams, on GPUs.
 
     Raises InvalidArgumentError for devices of several kinds, CudaError when NCCL cannot join the GPUs.
     """
@@ -107,7 +107,7 @@ def all_reduce_between(devices: Sequence[Device], name: str) -> AllReduce:
     if kinds == ["gpu"]:
         from scheduler.gpu_collectives import GpuAllReduce
 
-        return GpuAllReduce(devices, name)
+        return GpuAllReduce(devices, name, priority=priority)
     return InProcessAllReduce(devices[0], name)
 
 

@@ -10,11 +10,12 @@ from numbers import Real
 from reprlib import Repr
 from typing import Any
 
-from scheduler.engine import ON_NAN
-from scheduler.options import Synchronisation
+from scheduler.device_data import ON_DEVICE
+from scheduler.options import ON_NAN, Synchronisation
+from scheduler.run_trace import check_traced_rounds, traced_rounds
 from scheduler.spread import replica_counts
 from tensorbow.data import DATASETS
-from tensorbow.devices import DeviceName, device_kinds, gpu_status
+from tensorbow.devices import COMPUTE, DeviceName, device_kinds, gpu_status
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.models import MODELS, get_model
 
@@ -69,6 +70,12 @@ class TrainingConfig:
     clear_velocity: whether a restart of averaging, as at a drop, also clears the optimiser's slots.
     ssgd_epoch: after that many epochs averaging gives way to synchronous SGD; None is never.
     decay_all: weight decay for biases too.
+    compute: in what GPUs compute products and convolutions of float32: fp32, or on tensor cores tf32 or bf16;
+        None is the devices' own, fp32 unless `tb.configure_gpus` said otherwise.
+    trace: a file for a Chrome trace of `trace_rounds`, (first, stop); None is the run's first hundred.
+    data_on_device: whether devices keep the data set and make the batches, with the same bits: `auto` on
+        GPUs, where it takes at most half of what the replicas leave free, `always` on CPU devices too, or
+        `never`.
     """
 
     model: str = "lenet"
@@ -99,6 +106,10 @@ class TrainingConfig:
     clear_velocity: bool = False
     ssgd_epoch: int | None = None
     decay_all: bool = False
+    trace: str | None = None
+    trace_rounds: tuple[int, int] | None = None
+    data_on_device: str = "auto"
+    compute: str | None = None
 
     def __post_init__(self) -> None:
         by_name = {field.name: field for field in fields(self)}
@@ -112,6 +123,9 @@ class TrainingConfig:
             object.__setattr__(self, name, _typed(field, value))
         _one_of("dataset", self.dataset, DATASETS)
         _one_of("on_nan", self.on_nan, ON_NAN)
+        _one_of("data_on_device", self.data_on_device, ON_DEVICE)
+        if self.compute is not None:
+            _one_of("compute", self.compute, COMPUTE)
         for name, least, most in INTEGERS:
             given = getattr(self, name)
             for value in given if isinstance(given, tuple) else (given,):
@@ -121,11 +135,12 @@ class TrainingConfig:
         self._check_numbers()
         _check_devices(self.devices)
         self._check_counts()
+        check_traced_rounds(self.trace, self.trace_rounds)
         if self.ssgd_epoch is not None and self.sync != "sma":
             raise InvalidArgumentError(
                 f"ssgd_epoch: expected sync sma, which ssgd follows, got sync {self.sync}; leave it out"
             )
-        for name in ("output", "resume"):
+        for name in ("output", "resume", "trace"):
             if getattr(self, name) == "":
                 raise InvalidArgumentError(f"{name}: expected a path, got an empty text")
         self.synchronisation.alpha_for(self.replicas)
@@ -194,6 +209,7 @@ class TrainingConfig:
         values["devices"] = list(self.devices)
         if isinstance(self.replicas_per_device, tuple):
             values["replicas_per_device"] = list(self.replicas_per_device)
+        values["trace_rounds"] = None if self.trace_rounds is None else list(self.trace_rounds)
         values["learning_rate_drops"] = [list(pair) for pair in self.learning_rate_drops]
         return values
 
@@ -241,6 +257,9 @@ def _typed(field: Field[Any], value: Any) -> Any:
         if field.name == "learning_rate_drops":
             expected = "pairs of an epoch and a factor, as [[10, 0.1]]"
             return tuple((_integer(epoch), _number(factor)) for epoch, factor in value)
+        if field.name == "trace_rounds":
+            expected = "two rounds, as 10:60"
+            return traced_rounds(value)
         if field.name == "replicas_per_device":
             expected = "an integer, or one for each device, as 3,1"
             return _counts(value)

@@ -33,11 +33,12 @@ from scheduler.messages import (
     TaskFailed,
     TaskFinished,
 )
-from scheduler.options import Synchronisation
+from scheduler.options import Synchronisation, check_on_nan
 from scheduler.state import SchedulerState
 from scheduler.step import StepProgram
 from scheduler.task_result import EngineRun, TaskResult
 from tensorbow.devices import Device, Event, get_device
+from tensorbow.devices.cuda_runtime import CudaError
 from tensorbow.errors import (
     AbortedError,
     FailedPreconditionError,
@@ -49,7 +50,6 @@ from tensorbow.kernels import Executable
 from tensorbow.optimizers import Schedule
 from tensorbow.specs import Array, TensorSpec
 
-ON_NAN = ("stop", "skip")
 HOPELESS = 100  # updates of one replica skipped in a row, after which `skip` stops too
 
 
@@ -82,15 +82,14 @@ class LearningEngine:
         on_nan: `stop`, or `skip` the update and go on.
         Raises InvalidArgumentError for options out of range, ResourceExhaustedError for memory.
         """
-        if on_nan not in ON_NAN:
-            raise InvalidArgumentError(f"on_nan: expected one of {', '.join(ON_NAN)}, got {on_nan!r}")
         if launch_ahead < 1:
             raise InvalidArgumentError(f"launch_ahead: expected at least 1, got {launch_ahead}")
         self.schedule = schedule
         self.options = synchronisation or Synchronisation()
         self.round = 0  # rounds trained so far, by the count of `run`
+        self.host_copy: tuple[int, dict[str, Array]] | None = None  # the last `central_values`, and its round
         self.launch_ahead = launch_ahead
-        self.on_nan = on_nan
+        self.on_nan = check_on_nan(on_nan)
         self.skipped_updates = 0
         self._inbox: SimpleQueue[Any] | None = None  # of the run that is going on
         self._stopping = False
@@ -112,8 +111,19 @@ class LearningEngine:
         self.learners.initialize(self._programs[0].initial_values() if values is None else values)
 
     def central_values(self) -> dict[str, Array]:
-        """The variables of the central model as the last run left them, by name."""
-        return self.learners.central_values(self.round)
+        """The variables of the central model as the last run left them, by name; kept as `host_copy`.
+
+        Raises CudaError when the GPU is lost, saying which round the last copy is of.
+        """
+        try:
+            values = self.learners.central_values(self.round)
+        except CudaError as error:
+            kept = "there is no copy of the central model on the host"
+            if self.host_copy is not None:
+                kept = f"the last copy of the central model on the host is of round {self.host_copy[0]}"
+            raise CudaError(f"{error}; {kept}", error.status, error.sticky) from error
+        self.host_copy = self.round, values
+        return values
 
     def add_program(self, program: StepProgram, shapes: Sequence[TensorSpec]) -> int:
         """Gives the replicas a further step over the same variables; its number for `select`.

@@ -13,8 +13,6 @@ from tensorbow.devices.nccl import NcclCommunicators
 from tensorbow.errors import InternalError
 from tensorbow.kernels.gpu.sums import Adder
 
-PRIORITY = -1  # everybody waits for a sum
-
 Communicators = Callable[[Sequence[int]], NcclCommunicators]
 
 
@@ -26,7 +24,11 @@ class GpuAllReduce(AllReduce):
     """
 
     def __init__(
-        self, devices: Sequence[Device], name: str, communicators: Communicators = NcclCommunicators
+        self,
+        devices: Sequence[Device],
+        name: str,
+        communicators: Communicators = NcclCommunicators,
+        priority: int = 0,
     ):
         """Raises CudaError when NCCL cannot join the GPUs."""
         self._members: dict[CudaRuntime, list[int]] = {}  # by physical GPU, the places of its devices
@@ -36,7 +38,7 @@ class GpuAllReduce(AllReduce):
                 raise InternalError(f"an all-reduce between GPUs met {device!r}")
             self._members.setdefault(device.runtime, []).append(place)
             if len(self._members) > len(self._streams):
-                self._streams.append(device.new_gpu_stream(name, PRIORITY))
+                self._streams.append(device.new_gpu_stream(name, priority))
         self._adders = [
             Adder(runtime, stream.handle)
             for runtime, stream in zip(self._members, self._streams, strict=True)

@@ -68,7 +68,8 @@ def _on_mean(entry: Group, shift: int) -> Group:
     if not has_gradient and any(ref.region is Region.WEIGHTS for ref in written):
         raise InvalidArgumentError(
             f"ssgd: {entry.definition.name} {entry.name} writes a trainable variable without a dense "
-            f"gradient of its own, which cannot be averaged; use sma (made at {entry.source})"
+            "gradient of its own, which cannot be averaged; use sma (or, for rows of a variable, gather "
+            f"from tb.identity(variable), whose gradient is dense) (made at {entry.source})"
         )
 
     def there(ref: Ref) -> Ref:

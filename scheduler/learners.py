@@ -17,15 +17,17 @@ from scheduler.collectives import AllReduce, all_reduce_between
 from scheduler.gradient_mean import clear_segment, update_segment, with_gradient_sum
 from scheduler.memory import require_room
 from scheduler.options import Synchronisation
-from scheduler.replica import Replica
-from scheduler.spread import replica_counts
+from scheduler.replica import DeviceData, Replica
+from scheduler.spread import replica_counts, require_different
 from scheduler.step import StepProgram
 from scheduler.values import ReplicaValues
 from tensorbow.compiler import VariableLayout
+from tensorbow.data import BatchInputs, Dataset
 from tensorbow.devices import Device, Event, Stream
 from tensorbow.errors import FailedPreconditionError, InvalidArgumentError
 from tensorbow.kernels import Executable, Region, backend_for
-from tensorbow.specs import Array, TensorSpec
+from tensorbow.kernels.examples import KeptExamples
+from tensorbow.specs import TensorSpec
 
 _numbers = itertools.count()
 
@@ -56,9 +58,7 @@ class Learners(ReplicaValues):
         """
         if not devices:
             raise InvalidArgumentError("devices: expected at least one, got none")
-        names = [str(device.name) for device in devices]
-        if len(set(names)) != len(names):
-            raise InvalidArgumentError(f"devices: expected different ones, got {', '.join(names)}")
+        require_different(devices)
         self.devices = list(devices)
         self.options = options
         self.per_device = replica_counts(replicas_per_device, len(devices))
@@ -77,6 +77,7 @@ class Learners(ReplicaValues):
         self._z_events: dict[int, list[Event]] = {}  # by averaging number, one per device
         self._last: list[Event | None] = [None] * self.count  # the last enqueued task of each replica
         self._all_reduce = all_reduce
+        self._kept: list[KeptExamples] = []  # the data set on the devices that have it
         self._closed = False
         try:
             self._build(program, shapes, ring)
@@ -101,8 +102,10 @@ class Learners(ReplicaValues):
         for place, (device, count) in enumerate(zip(self.devices, self.per_device, strict=True)):
             if self.exchanges:
                 executable = self._central_executable(device, count)
-                mu = self.options.mu
-                self.central.append(CentralModel(device, self.layout, executable, self.slots, mu, name))
+                mu, priority = self.options.mu, self.options.priority
+                self.central.append(
+                    CentralModel(device, self.layout, executable, self.slots, mu, name, priority)
+                )
             for local in range(count):
                 replica = Replica(
                     len(self.replicas),
@@ -120,7 +123,9 @@ class Learners(ReplicaValues):
         self.executable = self.replicas[0].executable
         if len(self.central) > 1:
             if self._all_reduce is None:
-                self._all_reduce = all_reduce_between(self.devices, f"{name} all-reduce")
+                self._all_reduce = all_reduce_between(
+                    self.devices, f"{name} all-reduce", self.options.priority
+                )
             self._all_reduce.connect([model.vectors() for model in self.central])
 
     def _central_executable(self, device: Device, replicas: int) -> Executable:
@@ -184,6 +189,18 @@ class Learners(ReplicaValues):
             replica.set_state({"status": 0})
         self.executable = self.replicas[0].executable
 
+    def keep_data(self, dataset: Dataset, kept: Sequence[KeptExamples | None]) -> None:
+        """Has replicas make batches of a data set that devices keep, while nothing is in flight.
+
+        kept: by device, and owned by the learners from now on; none at all lets go of what they had.
+        """
+        for index, replica in enumerate(self.replicas):
+            examples = kept[self.places[index]] if kept else None
+            replica.keep_data(None if examples is None else DeviceData(dataset, examples))
+        previous, self._kept = self._kept, [examples for examples in kept if examples is not None]
+        for examples in previous:
+            examples.close()
+
     @property
     def exchanges(self) -> bool:
         """Whether replicas are kept together at all."""
@@ -197,9 +214,7 @@ class Learners(ReplicaValues):
 
     # Enqueueing ---------------------------------------------------------------------------------
 
-    def launch(
-        self, index: int, round: int, inputs: Sequence[Array], state: Mapping[str, Any]
-    ) -> Event | None:
+    def launch(self, index: int, round: int, inputs: BatchInputs, state: Mapping[str, Any]) -> Event | None:
         """Enqueues a learning task; the inputs must stay unchanged until the event is done.
 
         None when the task ends with the round's synchronisation, which gives its event.
@@ -315,6 +330,8 @@ class Learners(ReplicaValues):
         for owner in owners:
             owner.close()
         self.replicas, self.central = [], []
+        while self._kept:
+            self._kept.pop().close()
 
 
 def _check_combination(layout: VariableLayout) -> None:

@@ -30,7 +30,7 @@ def require_room(
     fit = count_that_fits(device, replicas, replica_blocks, central_blocks)
     if fit == replicas:
         return
-    free = _free_nbytes(device)
+    free = free_nbytes(device)
     each = format_nbytes(sum(replica_blocks))
     beside = sum(central_blocks(replicas))
     remedy = f"ask for at most {fit}, or for" if fit else "ask for"
@@ -46,7 +46,7 @@ def count_that_fits(
     device: Device, most: int, replica_blocks: Blocks, central_blocks: Callable[[int], Blocks]
 ) -> int:
     """How many replicas, up to `most`, a device has room for, by the same dry run as `require_room`."""
-    free = _free_nbytes(device)
+    free = free_nbytes(device)
     if _fit(free, most, replica_blocks, central_blocks(most)):
         return most
     low, high = 0, most  # low fits, high does not
@@ -65,7 +65,7 @@ def planned_nbytes(blocks: Blocks) -> int:
     return granules * GRANULE_NBYTES
 
 
-def _free_nbytes(device: Device) -> int:
+def free_nbytes(device: Device) -> int:
     """What the device's other partitions leave."""
     taken = sum(max(p.held_nbytes, p.guaranteed_nbytes) for p in device.memory.partitions.values())
     return max(0, device.memory.limit_nbytes - taken)

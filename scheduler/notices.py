@@ -7,6 +7,7 @@ import math
 from scheduler.config import TrainingConfig
 from scheduler.tally import Tally
 from tensorbow.data import WITHOUT_FILES
+from tensorbow.devices import COMPUTE, DeviceName
 from tensorbow.models import get_model
 
 HOPELESS = 1e6  # times the loss of a guess, log(classes)
@@ -24,9 +25,15 @@ def ignored_options(config: TrainingConfig) -> list[str]:
             f"--learning-rate-drops at epoch {', '.join(map(str, late))} is ignored: "
             f"the run ends with epoch {config.epochs}"
         )
+    if config.compute not in (None, COMPUTE[0]) and all(_kind(name) == "CPU" for name in config.devices):
+        lines.append(f"--compute {config.compute} is ignored: CPUs compute as the dtype says")
     if config.decay_all and not config.weight_decay:
         lines.append("--decay-all is ignored: the weight decay is 0")
     return lines
+
+
+def _kind(device: str) -> str | None:
+    return DeviceName.parse(device).kind
 
 
 def _ignored_by_synchronisation(config: TrainingConfig) -> list[tuple[str, str]]:
@@ -53,12 +60,17 @@ def epoch_text(epoch: float) -> str:
     return f"{round(epoch, 2):g}" if epoch < 1e5 else f"{epoch:.0f}"
 
 
+def loss_text(loss: float) -> str:
+    """A loss to four decimals; one that diverges in short."""
+    return f"{loss:.4f}" if loss < 1e6 else f"{loss:.4g}"
+
+
 def epoch_line(config: TrainingConfig, tally: Tally, epoch: float, test_loss: float) -> str:
     """The figures of an epoch; its own images/s."""
     mean = " (mean)" if tally.test_accuracies is not None and config.replicas > 1 else ""
     return (
-        f"epoch {epoch_text(epoch):>3}/{config.epochs}  loss {tally.loss:.4f}  "
-        f"accuracy {tally.accuracy:7.2%}  test loss {test_loss:.4f}  "
+        f"epoch {epoch_text(epoch):>3}/{config.epochs}  loss {loss_text(tally.loss)}  "
+        f"accuracy {tally.accuracy:7.2%}  test loss {loss_text(test_loss)}  "
         f"test accuracy {tally.test_accuracy or 0.0:7.2%}{mean}  "
         f"{tally.epoch_images_per_second:,.0f} images/s"
     )

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from numbers import Real
+from types import NoneType
 
 import numpy as np
 
 from tensorbow.errors import InvalidArgumentError
 
 SYNCS = ("sma", "ssgd", "none")
+ON_NAN = ("stop", "skip")
 
 
 @dataclass(frozen=True)
@@ -23,6 +26,8 @@ class Synchronisation:
     mu: momentum of z.
     staleness: averagings that z may lag.
     clear_velocity: whether a restart also sets the optimiser's slots to zero.
+    priority: of z's streams, on devices that have priorities: a lower number goes first, 0 is that of the
+        replicas. CUDA has -5 to 0, and takes the nearest.
     """
 
     sync: str = "sma"
@@ -32,6 +37,7 @@ class Synchronisation:
     staleness: int = 0
     clear_velocity: bool = False
     ssgd_from: int | None = None
+    priority: int = -1  # everybody waits for z
 
     def __post_init__(self) -> None:
         if self.sync not in SYNCS:
@@ -39,6 +45,15 @@ class Synchronisation:
         for name, value, least in (("tau", self.tau, 1), ("staleness", self.staleness, 0)):
             if isinstance(value, bool) or not isinstance(value, int) or value < least:
                 raise InvalidArgumentError(f"{name}: expected an integer of at least {least}, got {value!r}")
+        if isinstance(self.priority, bool) or not isinstance(self.priority, int) or self.priority > 0:
+            raise InvalidArgumentError(
+                f"priority: expected an integer of at most 0, got {self.priority!r:.60}"
+            )
+        for name, number in (("mu", self.mu), ("alpha", self.alpha)):
+            if number is not None and (isinstance(number, bool) or not isinstance(number, Real)):
+                raise InvalidArgumentError(f"{name}: expected a number, got {number!r:.60}")
+        if isinstance(self.ssgd_from, bool) or not isinstance(self.ssgd_from, (int, NoneType)):
+            raise InvalidArgumentError(f"ssgd_from: expected a round or None, got {self.ssgd_from!r:.60}")
         if self.ssgd_from is not None and (self.sync != "sma" or self.ssgd_from < 1):
             raise InvalidArgumentError(
                 f"ssgd_from: expected a round of at least 1, with sync 'sma'; got {self.ssgd_from} "
@@ -80,6 +95,24 @@ class Synchronisation:
                 f"the default is {default:.4g}"
             )
         return alpha
+
+
+def synchronisation_of(given: Synchronisation | None) -> Synchronisation:
+    """The options, or SMA with its defaults. Raises InvalidArgumentError for what is neither."""
+    if given is None:
+        return Synchronisation()
+    if not isinstance(given, Synchronisation):
+        raise InvalidArgumentError(
+            f"synchronisation: expected tb.Synchronisation(sync, ...) or None, got {given!r:.60}"
+        )
+    return given
+
+
+def check_on_nan(on_nan: str) -> str:
+    """What to do when a loss or gradient is not finite. Raises InvalidArgumentError for what is no choice."""
+    if on_nan not in ON_NAN:
+        raise InvalidArgumentError(f"on_nan: expected one of {', '.join(ON_NAN)}, got {on_nan!r:.60}")
+    return on_nan
 
 
 def alpha_bound(replicas: int, mu: float = 0.0, staleness: int = 0) -> float:

@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from scheduler.averaging import SEGMENT_GRADIENT
 from scheduler.memory import planned_nbytes
 from tensorbow.compiler import Binding, VariableLayout
 from tensorbow.compiler.bind import OWN as BINDING_REGIONS
+from tensorbow.data import BatchInputs, BatchRecipe, Dataset, PinnedArrays
 from tensorbow.devices import Access, Device, Event
 from tensorbow.errors import InvalidArgumentError, TensorBowError
 from tensorbow.kernels import Executable, Region, backend_for
+from tensorbow.kernels.examples import KeptExamples, MakeBatch
 from tensorbow.runtime import Container
 from tensorbow.specs import Array, render_dims
 
 VARIABLES = (Region.WEIGHTS, Region.SLOTS, Region.STATISTICS)
+
+
+class DeviceData(NamedTuple):
+    """A data set, and what a device keeps of it."""
+
+    dataset: Dataset
+    examples: KeptExamples
 
 
 class Replica:
@@ -53,6 +62,7 @@ class Replica:
             raise
         self._ring = ring
         self._owner = owner
+        self._data: DeviceData | None = None
         self._bound = [_BoundStep(executable, self.binding, index)]
         self._now = self._bound[0]
 
@@ -89,6 +99,12 @@ class Replica:
         self._now = self._bound[number]
         self.executable, self.binding = self._now.executable, self._now.binding
 
+    def keep_data(self, data: DeviceData | None) -> None:
+        """Has batches of a data set made of what the device keeps, or no more; while no task is in flight."""
+        self._data = data
+        for bound in self._bound:
+            bound.make_batch.clear()
+
     @staticmethod
     def blocks(
         executable: Executable, layout: VariableLayout, shared: Sequence[Region], ring: int
@@ -104,20 +120,21 @@ class Replica:
     def launch(
         self,
         round: int,
-        inputs: Sequence[Array],
+        inputs: BatchInputs,
         state: Mapping[str, Any],
         update_segment: int,
         after: Event | None,
     ) -> Event:
         """Enqueues one learning task: batch and scalars in, gradient, (z of `after`), update.
 
-        The inputs must stay unchanged until the returned event is done. Raises InvalidArgumentError for
-        inputs of another number, shape or dtype than the step was compiled for.
+        inputs: a batch, which must stay unchanged until the returned event is done; or its recipe, of which
+        it is made on the device, where that keeps the data set. Raises InvalidArgumentError for inputs of
+        another number, shape or dtype than the step was compiled for.
         """
         self._enqueue_gradient(round, inputs, state)
         return self.update(update_segment, round, after)
 
-    def compute(self, round: int, inputs: Sequence[Array], state: Mapping[str, Any]) -> Event:
+    def compute(self, round: int, inputs: BatchInputs, state: Mapping[str, Any]) -> Event:
         """Enqueues the gradient alone; `update` follows when the gradients of all replicas are summed."""
         self._enqueue_gradient(round, inputs, state)
         return self.group.compute.record()
@@ -129,16 +146,51 @@ class Replica:
         self._enqueue(segment, lambda: self._run(segment, round))
         return self.group.compute.record()
 
-    def _enqueue_gradient(self, round: int, inputs: Sequence[Array], state: Mapping[str, Any]) -> None:
-        stream, binding = self.group.compute, self.binding
-        feeds = self._feeds(inputs)
+    def _enqueue_gradient(self, round: int, inputs: BatchInputs, state: Mapping[str, Any]) -> None:
+        write = self._writer(inputs, state)
 
         def gradient() -> None:
-            binding.write(feeds, state)
+            write()
             self._run(SEGMENT_GRADIENT, round)
 
         reads, writes = self._now.accesses[SEGMENT_GRADIENT]
-        stream.enqueue(gradient, label=self._now.labels[SEGMENT_GRADIENT], reads=reads, writes=writes)
+        self.group.compute.enqueue(
+            gradient, label=self._now.labels[SEGMENT_GRADIENT], reads=reads, writes=writes
+        )
+
+    def _writer(self, inputs: BatchInputs, state: Mapping[str, Any]) -> Callable[[], None]:
+        """What puts a batch and scalars in place, called on the stream."""
+        binding = self.binding
+        if not isinstance(inputs, BatchRecipe):
+            feeds = self._feeds(inputs)
+            if isinstance(inputs, PinnedArrays):
+                return lambda: self._copy(feeds, state)
+            return lambda: binding.write(feeds, state)
+        recipe = inputs
+        if self._data is None or self._data.dataset is not recipe.dataset:
+            return lambda: binding.write(self._feeds(recipe.arrays()), state)
+        make_batch, picks = self._batch_maker(recipe, self._data.examples), recipe.picks()
+
+        def make() -> None:
+            make_batch(picks)
+            binding.write({}, state)
+
+        return make
+
+    def _copy(self, feeds: Mapping[str, Array], state: Mapping[str, Any]) -> None:
+        """Copies a batch from where it is: not first to memory that the device reaches."""
+        for name, array in feeds.items():
+            self.binding.plan.copy_in(name, array)
+        self.binding.write({}, state)
+
+    def _batch_maker(self, recipe: BatchRecipe, examples: KeptExamples) -> MakeBatch:
+        batch_size, made = recipe.indices.size, self._now.make_batch
+        if batch_size not in made:
+            self._feeds(recipe.placeholders())
+            refs, bases = (ref for _, ref in self._now.inputs), self.binding.bases
+            images, labels = (bases[ref.region] + ref.offset for ref in refs)
+            made[batch_size] = examples.batches(self.group, batch_size, images, labels)
+        return made[batch_size]
 
     def check(self, inputs: Sequence[Array]) -> None:
         """Raises InvalidArgumentError for inputs of another number, shape or dtype than the step's."""
@@ -186,9 +238,10 @@ class Replica:
         """Sets step scalars for all tasks from now on; while nothing runs."""
         self.binding.write({}, state)
 
-    def name_bad_op(self, inputs: Sequence[Array], state: Mapping[str, Any]) -> str | None:
+    def name_bad_op(self, inputs: BatchInputs, state: Mapping[str, Any]) -> str | None:
         """Runs the gradient of a batch again, op by op; names the first with a NaN or infinite result."""
-        self.binding.write(self._feeds(inputs), state)
+        arrays = inputs.arrays() if isinstance(inputs, BatchRecipe) else inputs
+        self.binding.write(self._feeds(arrays), state)
         return self.binding.plan.find_nonfinite(SEGMENT_GRADIENT)
 
     def close(self) -> None:
@@ -206,6 +259,7 @@ class _BoundStep:
         self.executable = executable
         self.binding = binding
         self.inputs = tuple(executable.inputs.items())
+        self.make_batch: dict[int, MakeBatch] = {}  # on the device, by batch size
         self.labels = [f"replica {index} {segment.name}" for segment in executable.segments]
         plan, bases = binding.plan, binding.bases
         self.accesses = [plan.accesses(segment) for segment in range(len(executable.segments))]

@@ -170,7 +170,11 @@ def find_checkpoint(output: str | None, resume: str | None) -> tuple[Checkpoint 
         if checkpoint is None:
             raise NotFoundError(f"--resume {path}: the folder holds no checkpoint-*.safetensors")
         return checkpoint, warnings
-    checkpoint = Checkpoint(path, *load_arrays(path))
+    try:
+        checkpoint = Checkpoint(path, *load_arrays(path))
+    except NotFoundError as error:
+        remedy = "give a checkpoint, the folder of a run, or auto with --output"
+        raise NotFoundError(f"--resume: {error}; {remedy}") from None
     _require_sound(checkpoint)
     return checkpoint, []
 

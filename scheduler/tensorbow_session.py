@@ -11,8 +11,8 @@ import numpy as np
 
 from scheduler.engine import LearningEngine
 from scheduler.growing import grown, new_variables
-from scheduler.options import Synchronisation
-from scheduler.spread import replica_counts
+from scheduler.options import Synchronisation, check_on_nan, synchronisation_of
+from scheduler.spread import device_list, replica_counts
 from scheduler.step import StepProgram
 from scheduler.stepping import Stepper
 from scheduler.task_result import TaskResult
@@ -71,14 +71,12 @@ class TensorBowSession(Session):
         synchronisation: SMA with its defaults when None.
         Raises InvalidArgumentError for options out of range, NotFoundError for a device that is not there.
         """
-        if not devices:
-            raise InvalidArgumentError("devices: expected at least one, got none")
         if target not in ("", "tensorbow"):
             raise InvalidArgumentError(f"TensorBowSession: target is 'tensorbow', got {target!r}")
-        self._learner_devices = list(devices)
+        self._learner_devices = device_list(devices)
         self._per_device = replica_counts(replicas_per_device, len(self._learner_devices))
-        self._synchronisation = synchronisation or Synchronisation()
-        self._on_nan = on_nan
+        self._synchronisation = synchronisation_of(synchronisation)
+        self._on_nan = check_on_nan(on_nan)
         self._engine: LearningEngine | None = None  # made by the first run that learns
         self._stepper: Stepper | None = None
         self._steps: dict[Any, _LearningStep] = {}
@@ -86,7 +84,7 @@ class TensorBowSession(Session):
         self._learning: dict[Any, Operation | None] = {}  # by fetches and feeds: an update, if there is one
         self._z_is_newer = False  # than what the base's container holds
         self._turn = threading.RLock()  # owns all of these
-        super().__init__("", graph, device=devices[0])
+        super().__init__("", graph, device=self._learner_devices[0])
 
     @property
     def num_replicas(self) -> int:

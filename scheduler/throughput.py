@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass, replace
 
 from scheduler.batches import DatasetBatches
 from scheduler.classifier import build_engine, build_step
+from scheduler.computing import Computing
 from scheduler.config import TrainingConfig
 from scheduler.engine import LearningEngine
 from scheduler.options import alpha_bound
@@ -156,8 +158,10 @@ class ThroughputTuning:
         """
         started = time.perf_counter()
         self._deadline = started + (self.options.max_seconds or math.inf)
-        while not isinstance(step := self._next_step(), Decision):
-            self._measure(step)
+        devices = [get_device(name) for name in self.config.devices]
+        with closing(Computing(devices, self.config.compute)):
+            while not isinstance(step := self._next_step(), Decision):
+                self._measure(step)
         return TuningResult(
             step,
             self.tuner.measurements,
@@ -211,6 +215,7 @@ class ThroughputTuning:
                 engine.request_stop()
 
         with engine:
+            batches.keep_on_devices(engine.learners, config.data_on_device)
             engine.initialize()
             if self._stopping:  # since before there was an engine to tell
                 engine.request_stop()

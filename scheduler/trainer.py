@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -10,15 +11,17 @@ from typing import Any
 
 from scheduler.batches import DatasetBatches
 from scheduler.classifier import build_engine
+from scheduler.computing import Computing
 from scheduler.config import TrainingConfig
 from scheduler.engine import LearningEngine
 from scheduler.evaluation import Evaluation, Evaluator
 from scheduler.notices import LossWatch, epoch_line, nothing_left
 from scheduler.run_folder import RunFolder
+from scheduler.run_trace import RunTrace
 from scheduler.tally import Tally, TrainingResult
 from scheduler.task_result import TaskResult
 from tensorbow.data import load
-from tensorbow.devices import get_device
+from tensorbow.devices import GpuMonitor, get_device
 from tensorbow.errors import DataLossError, InvalidArgumentError, NumericsError
 from tensorbow.models import get_model
 from tensorbow.optimizers import Constant, PiecewiseConstant, Schedule
@@ -41,6 +44,9 @@ class Trainer:
         self._stopping = False
         self._engine: LearningEngine | None = None
         self._evaluator: Evaluator | None = None
+        self._monitor: GpuMonitor | None = None
+        self._computing: Computing | None = None
+        self._trace = RunTrace(config.trace, config.trace_rounds, config.replicas, config.batch_size)
         self.folder = RunFolder(config)
         try:
             self._build()
@@ -50,7 +56,10 @@ class Trainer:
 
     def _build(self) -> None:
         config = self.config
+        self._trace.claim_early()
         devices = [get_device(name) for name in config.devices]
+        self._monitor = GpuMonitor(devices)
+        self._computing = Computing(devices, config.compute)
         self._train_set, self._test_set = load(config.dataset, config.data_dir)
         self._batches = DatasetBatches(
             self._train_set, config.batch_size, config.replicas, config.seed, depth=config.launch_ahead + 1
@@ -63,6 +72,9 @@ class Trainer:
             config.synchronisation_for(self._batches.rounds_per_epoch),
         )
         self._evaluator = Evaluator(self.model, self._test_set, devices[0], threads=config.replicas)
+        notice = self._batches.keep_on_devices(self.engine.learners, config.data_on_device)
+        if notice:
+            self._progress.line(notice)
         self.engine.initialize()
         self._begin(self.folder.checkpoint)
         self.folder.checkpoint = None  # its arrays are copied
@@ -74,6 +86,7 @@ class Trainer:
         self._tally = tally = self._restore(checkpoint)
         done = None if checkpoint is None else nothing_left(self.config, tally, rounds)
         self.folder.begin(tally.evaluated_at, keep_config=done is not None)
+        self._trace.begin(tally.round)
         if checkpoint is not None:
             self._progress.line(f"resumed from {checkpoint.path} at round {tally.round}")
         if done is not None:
@@ -152,6 +165,7 @@ class Trainer:
             return self._result()
         finally:
             self._progress.stop()
+            self._trace.save(self._progress.line, failing=sys.exc_info()[0] is not None)
 
     def request_stop(self) -> None:
         """Ends `train` after the current round, with a checkpoint; callable from a signal handler."""
@@ -192,13 +206,20 @@ class Trainer:
             warning = self._watch.warning(result.loss, result.round, result.replica)
             if warning is not None:
                 progress.line(warning)
+            self._trace.on_result(result)
             progress.task(result.loss, result.metrics[0] / config.batch_size, config.batch_size)
             if result.replica == last_replica:
                 progress.round(result.round + 1)
                 if self._stopping or time.perf_counter() >= deadline:
                     self.engine.request_stop()
 
-        tally.round = self.engine.run(self._batches.open, tally.round, stop, on_result)
+        assert self._monitor is not None
+        with self._monitor.sampling():
+            for end, recording in self._trace.pieces(tally.round, stop):
+                with recording:
+                    tally.round = self.engine.run(self._batches.open, tally.round, end, on_result)
+                if tally.round < end or self._stopping or time.perf_counter() >= deadline:
+                    break
         elapsed = time.perf_counter() - started
         tally.seconds += elapsed
         tally.epoch_seconds += elapsed
@@ -219,6 +240,7 @@ class Trainer:
         """Evaluates, and writes a line of metrics; neither when a stop is requested meanwhile."""
         assert self._evaluator is not None
         tally, config = self._tally, self.config
+        self._progress.evaluating(len(self._test_set))
         results: list[Evaluation] = []
         for values in self._models():
             result = self._evaluator.evaluate(values, lambda: self._stopping)
@@ -260,6 +282,8 @@ class Trainer:
         }
         if tally.test_accuracies is not None:
             record["test_accuracies"] = tally.test_accuracies
+        if self._monitor is not None and (figures := self._monitor.take()):
+            record["devices"] = figures
         self.folder.record(record)
         self._progress.line(epoch_line(config, tally, epoch, test_loss))
         if self._progress.failure is not None:
@@ -310,10 +334,10 @@ class Trainer:
 
     def close(self) -> None:
         """Closes streams, gives memory back and lets go of the folder; idempotent."""
-        if self._engine is not None:
-            self._engine.close()
-        if self._evaluator is not None:
-            self._evaluator.close()
+        for owned in (self._engine, self._evaluator, self._monitor, self._computing):
+            if owned is not None:
+                owned.close()
+        self._trace.close()
         self.folder.close()
 
     def __enter__(self) -> Trainer:

@@ -7,7 +7,8 @@ the thing. This file is the facade: it lies outside the layers, and is as long a
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from tensorbow import errors, initializers, layers, metrics, nn, train
+from tensorbow import errors, initializers, layers, metrics, nn, profiler, train
+from tensorbow.devices import configure_gpus
 from tensorbow.errors import TensorBowError
 from tensorbow.gradients import gradients
 from tensorbow.graph import (
@@ -144,7 +145,7 @@ from tensorbow.ops import (
 from tensorbow.optimizers import clip_by_global_norm, global_norm
 from tensorbow.runtime import Explanation, Session
 from tensorbow.runtime import register_target as _register_target
-from tensorbow.shadowing import import_ours
+from tensorbow.shadowing import import_ours as _import_ours
 from tensorbow.specs import (
     DType,
     TensorShape,
@@ -189,6 +190,8 @@ except PackageNotFoundError:  # run from a checkout that is not installed
 
 # Names of upper layers, loaded on first use.
 _LATER = {
+    "CudaKernel": "tensorbow.kernels.gpu.user",
+    "CupyKernel": "tensorbow.kernels.gpu.cupy_functions",
     "PER_REPLICA": "replicator",
     "PER_WORKER": "replicator",
     "DatasetBatches": "scheduler",
@@ -211,7 +214,7 @@ _LATER = {
 def __getattr__(name: str) -> Any:
     if name not in _LATER:
         raise AttributeError(f"module 'tensorbow' has no attribute {name!r}")
-    module = import_ours(_LATER[name])
+    module = _import_ours(_LATER[name])
     value = module if _LATER[name].endswith(f".{name}") else getattr(module, name)
     globals()[name] = value
     return value
@@ -262,6 +265,7 @@ __all__ = [
     "clip_by_value",
     "colocate_with",
     "concat",
+    "configure_gpus",
     "constant",
     "container",
     "control_dependencies",
@@ -337,6 +341,7 @@ __all__ = [
     "pad",
     "placeholder",
     "pow",
+    "profiler",
     "random_normal",
     "random_shuffle",
     "random_uniform",

@@ -12,12 +12,16 @@ from typing import Any, TypeAlias
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import GraphKeys, Tensor, convert_to_tensor
 from tensorbow.ops.arrays import reshape
+from tensorbow.ops.average_pooling import avg_pool2d
 from tensorbow.ops.constant import constant
+from tensorbow.ops.control import identity
 from tensorbow.ops.conv import conv2d as convolve
 from tensorbow.ops.elementwise import multiply, subtract
 from tensorbow.ops.matmul import matmul
 from tensorbow.ops.nn import bias_add
+from tensorbow.ops.nn import dropout as drop
 from tensorbow.ops.normalization import fused_batch_norm
+from tensorbow.ops.pooling import max_pool2d
 from tensorbow.variable_scope import get_variable, variable_scope
 from tensorbow.variables import Variable
 
@@ -86,6 +90,62 @@ def conv2d(
             bias = get_variable("bias", [filters], images.dtype, bias_initializer, trainable)
             result = bias_add(result, bias, layout)
         return result if activation is None else activation(result)
+
+
+def max_pooling2d(
+    inputs: Any,
+    pool_size: int | Sequence[int],
+    strides: int | Sequence[int],
+    padding: str = "valid",
+    data_format: str = "channels_last",
+    name: str | None = None,
+) -> Tensor:
+    """The maximum of each window of images `[batch, height, width, channels]`, or channels_first.
+
+    pool_size and strides: an integer, or (height, width). Raises InvalidArgumentError as `tb.nn.max_pool2d`.
+    """
+    layout = _format("max_pooling2d", data_format)
+    return max_pool2d(inputs, pool_size, strides, padding.upper(), layout, name)
+
+
+def average_pooling2d(
+    inputs: Any,
+    pool_size: int | Sequence[int],
+    strides: int | Sequence[int],
+    padding: str = "valid",
+    data_format: str = "channels_last",
+    name: str | None = None,
+) -> Tensor:
+    """The mean of each window of images `[batch, height, width, channels]`, or channels_first.
+
+    pool_size and strides: an integer, or (height, width). Raises InvalidArgumentError as `tb.nn.avg_pool2d`.
+    """
+    layout = _format("average_pooling2d", data_format)
+    return avg_pool2d(inputs, pool_size, strides, padding.upper(), layout, name)
+
+
+def dropout(
+    inputs: Any,
+    rate: Any = 0.5,
+    noise_shape: Any = None,
+    seed: int | None = None,
+    training: bool = False,
+    name: str | None = None,
+) -> Tensor:
+    """In training `tb.nn.dropout` with probability `rate`; else the inputs, as TensorFlow 1 has it.
+
+    `training` is a Python bool: raises InvalidArgumentError for a tensor. With a `rate` that is fed, one
+    graph does both: `training=True`, and 0 is fed to evaluate.
+    """
+    if isinstance(training, (Tensor, Variable)):
+        raise InvalidArgumentError(
+            "dropout: training must be True or False when the graph is built; for both, give training=True "
+            "and a placeholder as rate, and feed it 0 to evaluate"
+        )
+    tensor = convert_to_tensor(inputs)
+    if not training:
+        return identity(tensor, name=name or "dropout")
+    return drop(tensor, noise_shape=noise_shape, seed=seed, name=name, rate=rate)
 
 
 def flatten(inputs: Any) -> Tensor:

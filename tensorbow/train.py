@@ -64,6 +64,11 @@ def __getattr__(name: str) -> Any:
     return getattr(training, name)
 
 
+def __dir__() -> list[str]:
+    """The names, those of the later layer too."""
+    return sorted({*globals(), *_LATER})
+
+
 __all__ = [
     "AdadeltaOptimizer",
     "AdagradOptimizer",

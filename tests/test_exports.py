@@ -21,7 +21,7 @@ ROOT = Path(tensorbow.__file__).resolve().parent.parent
 
 def public_packages() -> list[str]:
     """All packages, and the facades that are modules."""
-    names = ["tensorbow", "tensorbow.nn", "tensorbow.train"]
+    names = ["tensorbow", "tensorbow.nn", "tensorbow.profiler", "tensorbow.train"]
     for package in (allocators, replicator, scheduler, tensorbow):
         names.append(package.__name__)
         found = pkgutil.iter_modules(package.__path__, f"{package.__name__}.")
@@ -62,13 +62,18 @@ def test_all_agrees_with_what_is_there(name):
     later = getattr(module, "_LATER", {})
     hidden = [
         entry
-        for entry in dir(module)
+        for entry in vars(module)
         if entry not in public
         and entry not in later
         and not is_private_or_module(module, entry)
         and from_here(module, entry)
     ]
     assert not hidden, f"{name} has public names that are not in __all__: {hidden}"
+
+
+def test_names_of_later_layers_are_listed():
+    for module in (tensorbow, tensorbow.train):
+        assert {*module._LATER} <= {*dir(module)}
 
 
 def test_every_export_has_a_docstring():

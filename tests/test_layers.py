@@ -46,6 +46,7 @@ EXTERNAL = {
     "tensorbow.errors": set(),
     "tensorbow.tracing": set(),
     "tensorbow.devices": {"numpy", "threadpoolctl", "pynvml", "cupy", "cuda", "nvidia"},
+    "tensorbow.kernels": {"numpy", "cupy"},
     "tensorbow.data": {"numpy", "sklearn", "PIL"},
     "tensorbow.training": {"numpy", "safetensors", "rich"},
     "tensorbow.cli": {"numpy", "typer", "click", "rich", "yaml", "matplotlib"},
@@ -74,7 +75,8 @@ LAZY = {
 BY_NAME = {
     "tensorbow.shadowing": "the facade's table of names of upper layers",
     "tensorbow.data.digits": "scikit-learn, which has no types and need not be installed",
-    "tensorbow.devices.cupy_runtime": "CuPy and NVIDIA's packages, which need not be installed",
+    "tensorbow.devices.cupy_runtime": "CuPy, which need not be installed",
+    "tensorbow.devices.cuda_libraries": "NVIDIA's packages, which need not be installed",
 }
 
 

@@ -21,6 +21,7 @@ def app() -> None:
 COMMANDS = (train, tune, predict, evaluate, export, devices, explain)
 
 for command in COMMANDS:
+    command.short_help = (command.help or "").split("\n\n")[0].replace("\n", " ")  # click would cut it short
     app.add_command(command)
 
 # Seen by `tensorbow.cli.program`, which is there before the arguments are understood.

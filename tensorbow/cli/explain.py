@@ -75,14 +75,13 @@ def explain(**given: Any) -> None:
     config = checked({name: value for name, value in given.items() if value is not None})
     device = get_device(config.devices[0])
     plans = _compiled(config, device)
-    name = str(device.name)
     click.echo(_summary(config, plans))
     click.echo(f"\na learning task of {config.model}, batch {config.batch_size}")
-    click.echo(str(Explanation(plans.step, {}, name)))
+    click.echo(str(Explanation.of_device(plans.step, device)))
     if plans.central is not None:
         what = f"the synchronisation of {plans.replicas} replicas, on a stream of its own"
         click.echo(f"\n{what}{', after which devices are summed' if len(config.devices) > 1 else ''}")
-        click.echo(str(Explanation(plans.central, {}, name)))
+        click.echo(str(Explanation.of_device(plans.central, device)))
 
 
 def _compiled(config: TrainingConfig, device: Device) -> Plans:

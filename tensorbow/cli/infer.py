@@ -10,6 +10,8 @@ import click
 import numpy as np
 
 from scheduler import Classifier
+from tensorbow.cli.program import OptionValueError
+from tensorbow.cli.train import Choice
 from tensorbow.data import DATASETS, load, read_pictures
 from tensorbow.training import make_folder, write_atomically
 
@@ -37,6 +39,8 @@ def predict(model: Path, pictures: Path, resize: bool, output: Path | None, as_j
 
     One line an example: its name, class and probability, with tabs between.
     """
+    if output is not None and output.suffix != ".npy":
+        raise OptionValueError(f"--output: expected a file that ends in .npy, got {str(output)!r}")
     with Classifier(model) as classifier:
         names, images = read_pictures(pictures, classifier.image_shape, resize)
         probabilities = classifier.probabilities(images)
@@ -57,7 +61,7 @@ def predict(model: Path, pictures: Path, resize: bool, output: Path | None, as_j
 
 @click.command(epilog=MODEL_HELP)
 @click.argument("model", type=click.Path(path_type=Path))
-@click.option("--dataset", show_default="the model's own", help=f"Data set: {', '.join(DATASETS)}.")
+@click.option("--dataset", type=Choice(list(DATASETS)), show_default="the model's own", help="Data set.")
 @click.option(
     "--data-dir",
     metavar="DIR",

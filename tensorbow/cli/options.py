@@ -17,7 +17,7 @@ from tensorbow.cli.program import OptionValueError, say
 from tensorbow.errors import InvalidArgumentError
 
 CONFIG_LIMIT = 1 << 20  # bytes of a configuration file
-_OF_ONE_RUN = ("output", "resume")  # of the run that saved them, never of another
+_OF_ONE_RUN = ("output", "resume", "trace", "trace_rounds")  # of the run that saved them, never of another
 _FIELDS = {field.name: str(field.type) for field in fields(TrainingConfig)}
 _TYPED = {name: f"--{name.replace('_', '-')}" for name in _FIELDS}
 _TYPED.update(model="MODEL", replicas_per_device="--replicas-per-gpu")

@@ -65,7 +65,9 @@ def _run(words: list[str], signals: StopSignals) -> tuple[int, str]:
             error.show()
             return error.exit_code, ""
         command = error.ctx.command_path if error.ctx is not None else "tensorbow"
-        return error.exit_code, f"{error.format_message()} See '{command} --help'."
+        message = error.format_message()
+        stop = "" if message.endswith((".", "?", "!", ".)", "?)")) else "."
+        return error.exit_code, f"{message}{stop} See '{command} --help'."
     except click.ClickException as error:
         return error.exit_code, error.format_message()
     except click.Abort:

@@ -12,12 +12,14 @@ from click.core import ParameterSource
 from rich.console import Console
 
 from scheduler import SYNCS, Trainer, TrainingConfig, TrainingResult
-from scheduler.engine import ON_NAN
+from scheduler.device_data import ON_DEVICE
 from scheduler.notices import epoch_text, ignored_options
+from scheduler.options import ON_NAN
 from tensorbow.cli.options import names_as_typed, resolve_options
 from tensorbow.cli.program import INTERRUPTED, say
 from tensorbow.cli.signals import StopSignals
 from tensorbow.data import DATASETS
+from tensorbow.devices import COMPUTE
 from tensorbow.errors import AbortedError
 from tensorbow.models import MODELS
 from tensorbow.training import TrainingProgress
@@ -158,6 +160,18 @@ def _option(
     help="When a loss or gradient is not finite: stop, or skip the update.",
 )
 @_option(
+    "--compute",
+    type=Choice(COMPUTE),
+    shown="fp32",
+    help="In what GPUs compute products and convolutions: fp32, or on tensor cores tf32 or bf16.",
+)
+@_option(
+    "--data-on-device",
+    default=DEFAULTS.data_on_device,
+    type=Choice(ON_DEVICE),
+    help="Whether the devices keep the data set and make the batches: auto on GPUs, where there is room.",
+)
+@_option(
     "--output",
     metavar="DIR",
     shown="runs/MODEL-DATASET, numbered when taken",
@@ -181,12 +195,25 @@ def _option(
     help="Checkpoints to keep, the newest; each holds every replica and z (27 MB with two of LeNet).",
 )
 @_option(
+    "--trace",
+    metavar="FILE",
+    shown="none",
+    help="Write what ran when on every stream as a Chrome trace, for https://ui.perfetto.dev; FILE.gz is "
+    "compressed.",
+)
+@_option(
+    "--trace-rounds",
+    metavar="A:B",
+    shown="the run's first 100",
+    help="Trace rounds A to B - 1, counted from 0.",
+)
+@_option(
     "--config",
     type=click.Path(path_type=Path),
     metavar="FILE",
     shown="none",
     help="YAML file of options, as a run saves it; the command line wins. Its model may stand for MODEL; "
-    "its output and resume are ignored.",
+    "its output, resume and trace are ignored.",
 )
 @_option(
     "--json", "as_json", is_flag=True, default=False, shown="off", help="End with one JSON object on a line."
@@ -231,6 +258,7 @@ def train(context: click.Context, /, config: Path | None, as_json: bool, **given
 
 def _show(console: Console, result: TrainingResult, folder: Path | None) -> None:
     """A short table, in lines that no width breaks."""
+    epochs = "1 epoch" if result.epochs == 1 else f"{epoch_text(result.epochs)} epochs"
     replicas = f"{result.replicas} x batch {result.batch_size}, {result.sync}, on {', '.join(result.devices)}"
     accuracy = "not evaluated" if result.test_accuracy is None else f"{result.test_accuracy:.2%}"
     if result.sync == "none" and result.replicas > 1 and result.test_accuracy is not None:
@@ -238,7 +266,7 @@ def _show(console: Console, result: TrainingResult, folder: Path | None) -> None
     rows = {
         "model": f"{result.model} on {result.dataset}",
         "replicas": replicas,
-        "trained": f"{epoch_text(result.epochs)} epochs, {result.steps:,} steps, {result.seconds:.1f} s",
+        "trained": f"{epochs}, {result.steps:,} steps, {result.seconds:.1f} s",
         "images/s": f"{result.images_per_second:,.0f}",
         "test accuracy": accuracy,
     }

@@ -24,6 +24,7 @@ from tensorbow.cli.signals import StopSignals
 from tensorbow.cli.train import Choice
 from tensorbow.cli.tune_picture import ThroughputPicture
 from tensorbow.data import DATASETS
+from tensorbow.devices import COMPUTE
 from tensorbow.errors import AbortedError, CancelledError, InvalidArgumentError
 from tensorbow.models import MODELS
 
@@ -56,6 +57,7 @@ _NAMES = re.compile(rf"\b({'|'.join(name for name in _OF_TUNING if '_' in name)}
     show_default=True,
     help="How replicas are kept together.",
 )
+@click.option("--compute", type=Choice(COMPUTE), show_default="fp32", help="In what GPUs compute products.")
 @click.option("--tau", default=DEFAULTS.tau, show_default=True, help="Rounds between two averagings.")
 @click.option("--seed", default=DEFAULTS.seed, show_default=True, help="Seed of initial weights and data.")
 @click.option(

@@ -18,6 +18,7 @@ from tensorbow.data.mnist import load_mnist
 from tensorbow.data.order import BatchOrder
 from tensorbow.data.pictures import read_pictures
 from tensorbow.data.prefetch import Batch, Prefetcher
+from tensorbow.data.recipe import BatchInputs, BatchRecipe, PinnedArrays, example_arrays, why_host_only
 from tensorbow.data.registry import DATASETS, DEFAULT_DATASET, WITHOUT_FILES, load, register_dataset
 from tensorbow.data.resize import resize_bilinear
 from tensorbow.data.slots import Claim, SlotRing
@@ -30,13 +31,17 @@ __all__ = [
     "WITHOUT_FILES",
     "Augmentation",
     "Batch",
+    "BatchInputs",
     "BatchKey",
     "BatchOrder",
+    "BatchRecipe",
     "Claim",
     "CropAndFlip",
     "Dataset",
+    "PinnedArrays",
     "Prefetcher",
     "SlotRing",
+    "example_arrays",
     "load",
     "load_cifar10",
     "load_digits",
@@ -48,4 +53,5 @@ __all__ = [
     "read_pictures",
     "register_dataset",
     "resize_bilinear",
+    "why_host_only",
 ]

@@ -84,6 +84,18 @@ class Dataset:
         _, height, width, channels = self.images.shape
         return height, width, channels
 
+    @property
+    def scale(self) -> np.float32:
+        """What a pixel of 0..255 is multiplied by: 1 / (255 std)."""
+        scale: np.float32 = np.float32(1 / (255 * self.std))
+        return scale
+
+    @property
+    def shift(self) -> np.float32:
+        """What is subtracted then: mean / std."""
+        shift: np.float32 = np.float32(self.mean / self.std)
+        return shift
+
     def batch(
         self, indices: NDArray[np.int64] | None = None
     ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
@@ -120,8 +132,8 @@ class Dataset:
         np.take(self.images, rows, axis=0, out=scratch, mode="clip")
         if key is not None and self.augmentation is not None:
             self.augmentation(scratch, key)
-        np.multiply(scratch, np.float32(1 / (255 * self.std)), out=images_out, dtype=np.float32)
-        np.subtract(images_out, np.float32(self.mean / self.std), out=images_out)
+        np.multiply(scratch, self.scale, out=images_out, dtype=np.float32)
+        np.subtract(images_out, self.shift, out=images_out)
         np.take(self.labels, rows, out=labels_out, mode="clip")
 
     def _checked_rows(

@@ -69,8 +69,9 @@ class BatchOrder:
         replicas = checked_integer("replicas", replicas, 1)
         rounds = self.batches_per_epoch // replicas
         if rounds == 0:
+            batches = "1 batch" if self.batches_per_epoch == 1 else f"{self.batches_per_epoch} batches"
             raise InvalidArgumentError(
-                f"{self.examples} examples make {self.batches_per_epoch} batches of {self.batch_size}, fewer "
+                f"{self.examples} examples make {batches} of {self.batch_size}, fewer "
                 f"than the {replicas} that one round of {replicas} replicas needs; use a smaller "
                 "batch_size or fewer replicas"
             )

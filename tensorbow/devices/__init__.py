@@ -6,12 +6,13 @@ against the order that streams and events give.
 
 from tensorbow.devices.cpu import CpuDevice
 from tensorbow.devices.device import Device, DeviceDescription, StreamGroup
-from tensorbow.devices.gpu import GpuDevice
+from tensorbow.devices.gpu import COMPUTE, GpuDevice
 from tensorbow.devices.gpu_discovery import GpuStatus, configure_gpus, gpu_status
 from tensorbow.devices.launch_log import LaunchLog, LaunchRecord
 from tensorbow.devices.names import DeviceName
 from tensorbow.devices.null import NullDevice
 from tensorbow.devices.null_stream import NullEvent
+from tensorbow.devices.nvml import GpuMonitor
 from tensorbow.devices.races import Race, find_races
 from tensorbow.devices.registry import (
     DeviceKind,
@@ -24,6 +25,7 @@ from tensorbow.devices.registry import (
 from tensorbow.devices.stream import Access, Event, Stream
 
 __all__ = [
+    "COMPUTE",
     "Access",
     "CpuDevice",
     "Device",
@@ -32,6 +34,7 @@ __all__ = [
     "DeviceName",
     "Event",
     "GpuDevice",
+    "GpuMonitor",
     "GpuStatus",
     "LaunchLog",
     "LaunchRecord",

@@ -15,13 +15,15 @@ import threading
 import weakref
 from collections.abc import Callable, Sequence
 from queue import SimpleQueue
+from time import perf_counter
 from typing import Any
 
 from tensorbow.devices.blas_threads import limit_blas_threads, restore_blas_threads
 from tensorbow.devices.device import Device
-from tensorbow.devices.events import HostEvent, Waiter
+from tensorbow.devices.events import HostEvent, Waiter, wait_name
 from tensorbow.devices.stream import Access, Event, Stream
 from tensorbow.errors import CancelledError, FailedPreconditionError, ResourceExhaustedError
+from tensorbow.tracing import CURRENT, WAIT, WORK, StreamTrack
 
 __all__ = ["CpuStream"]
 
@@ -50,11 +52,13 @@ class _Worker:
         "processed",
         "queue",
         "title",
+        "track",
         "waiter",
     )
 
-    def __init__(self, title: str, delay: Callable[[], object] | None) -> None:
+    def __init__(self, title: str, track: StreamTrack, delay: Callable[[], object] | None) -> None:
         self.title = title
+        self.track = track
         self.delay = delay
         self.queue: SimpleQueue[tuple[int, Any, str] | None] = SimpleQueue()
         self.lock = threading.Lock()
@@ -104,7 +108,13 @@ class _Worker:
         try:
             if self.delay is not None:
                 self.delay()
+            tracer = CURRENT.tracer
+            if tracer is None:
+                work()
+                return
+            started_s = perf_counter()
             work()
+            tracer.add(self.track, label, WORK, started_s, perf_counter())
         except BaseException as error:
             if hasattr(error, "add_note"):  # Python 3.11
                 error.add_note(f"raised by {label!r} on stream {self.title}")
@@ -118,8 +128,12 @@ class _Worker:
                     self.blocked_on, self.waiter = event, waiter
                 else:
                     waiter()
+            tracer = CURRENT.tracer
+            started_s = perf_counter()
             event.on_done(waiter)
             waiter.block()
+            if tracer is not None:
+                tracer.add(self.track, wait_name(event), WAIT, started_s, perf_counter())
             with self.lock:
                 self.blocked_on = self.waiter = None
             if not event.done():
@@ -153,7 +167,7 @@ class CpuStream(Stream):
     def __init__(self, device: Device, name: str, *, delay: Callable[[], object] | None = None) -> None:
         super().__init__(device, name)
         self._title = f"{device.name.short} {name}"
-        self._worker = worker = _Worker(self._title, delay)
+        self._worker = worker = _Worker(self._title, self.track, delay)
         self._put = worker.put
         limit_blas_threads()
         self._thread = _StreamThread(target=worker.run, name=f"tensorbow {self._title}", daemon=True)

@@ -39,13 +39,17 @@ class CopyKind(IntEnum):
 
 @dataclass(frozen=True)
 class GpuProperties:
-    """What a GPU is. `architecture` is 90 for compute capability 9.0."""
+    """What a GPU is. `architecture` is 90 for compute capability 9.0.
+
+    pci_bus_id: by which NVML knows it, as 00000000:65:00.0; empty where there is no such thing.
+    """
 
     name: str
     architecture: int
     multiprocessors: int
     memory_nbytes: int
     max_shared_nbytes: int  # of one block, without opting in
+    pci_bus_id: str = ""
 
 
 class CudaRuntime(ABC):
@@ -185,6 +189,13 @@ class CudaRuntime(ABC):
     @abstractmethod
     def destroy_graph(self, graph: int) -> None:
         """Gives a graph back that is not running."""
+
+    def make_current(self) -> None:
+        """Makes this GPU the calling thread's, as calls of its libraries want it; all calls here do so.
+
+        Does nothing where threads have no current GPU.
+        """
+        return
 
     @abstractmethod
     def library(self, name: str) -> Any:

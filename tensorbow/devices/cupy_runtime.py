@@ -11,21 +11,17 @@ import gc
 import importlib
 import threading
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from functools import cache
-from pathlib import Path
 from typing import Any
 
+from tensorbow.devices.cuda_libraries import INSTALL, load_cuda_library
 from tensorbow.devices.cuda_runtime import CopyKind, CudaError, CudaRuntime, GpuProperties
 from tensorbow.errors import InvalidArgumentError, NotFoundError, ResourceExhaustedError
-
-INSTALL = "pip install 'tensorbow[cuda12]' (or [cuda13], as the driver is)"
 
 _NOT_READY = 600
 # Of kernels that went wrong and of broken hardware: the context is lost, until the process ends.
 _STICKY = frozenset({214, 220, 226, 700, 702, 709, 710, *range(714, 720), 721, 999})
 
-_BEFORE = {"cublas": ("nvrtc", "cublasLt"), "cudnn": ("nvrtc", "cublasLt", "cublas")}  # to be loaded first
 
 _current = threading.local()  # `device`: what this thread has made current last
 _capturing = threading.Lock()  # held from begin_capture to end_capture; `gc_was_on` is its holder's
@@ -324,35 +320,3 @@ def compile_with_nvrtc(source: str, name: str, architecture: int) -> bytes:
         ) from None
     finally:
         nvrtc.destroyProgram(program)
-
-
-@cache
-def load_cuda_library(name: str) -> ctypes.CDLL:
-    """`cublas` or `cudnn`, after the libraries that it needs. Raises NotFoundError."""
-    if name not in _BEFORE:
-        raise NotFoundError(f"CUDA library {name}: expected one of {', '.join(_BEFORE)}")
-    for each in _BEFORE[name]:
-        with suppress(NotFoundError, OSError):  # the loader may find it without help
-            ctypes.CDLL(_library_path(each), mode=ctypes.RTLD_GLOBAL)
-    try:
-        return ctypes.CDLL(_library_path(name))
-    except OSError as error:
-        raise NotFoundError(f"CUDA library {name} cannot be loaded ({error}): {INSTALL}") from None
-
-
-def _library_path(name: str) -> str:
-    """By cuda-pathfinder, or among the wheels of NVIDIA."""
-    with suppress(ImportError, RuntimeError):  # its DynamicLibNotFoundError is a RuntimeError
-        pathfinder = importlib.import_module("cuda.pathfinder")
-        return str(pathfinder.load_nvidia_dynamic_lib(name).abs_path)
-    return _wheel_library(name)
-
-
-def _wheel_library(name: str) -> str:
-    """A library in one of the `nvidia-*` wheels. Raises NotFoundError."""
-    with suppress(ImportError):
-        folders = importlib.import_module("nvidia").__path__
-        for folder in map(Path, folders):
-            for found in sorted(folder.glob(f"*/lib*/lib{name}.so*")):
-                return str(found)
-    raise NotFoundError(f"CUDA library {name} is not installed: {INSTALL}")

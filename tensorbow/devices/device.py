@@ -11,7 +11,15 @@ from typing import Any, TypedDict
 import numpy as np
 import numpy.typing as npt
 
-from allocators import GRANULE_NBYTES, Allocation, BestFitAllocator, OutOfMemory, Partition, PartitionedMemory
+from allocators import (
+    GRANULE_NBYTES,
+    Allocation,
+    Allocator,
+    BestFitAllocator,
+    OutOfMemory,
+    Partition,
+    PartitionedMemory,
+)
 from tensorbow.devices.names import DeviceName
 from tensorbow.devices.stream import Stream
 from tensorbow.errors import (
@@ -46,7 +54,7 @@ class StreamGroup:
         compute: Stream,
         host_to_device: Stream,
         device_to_host: Stream,
-        allocator: BestFitAllocator,
+        allocator: Allocator,
         partition: Partition,
     ) -> None:
         self.name = name
@@ -106,6 +114,9 @@ class Device(ABC):
     """
 
     kind: str
+    compute: str = "fp32"
+    """In what matrix products and convolutions of float32 are computed by stream groups that get their first
+    plan from now on: fp32, or on GPUs tf32 or bf16. CPUs do not look at it."""
 
     def __init__(self, name: DeviceName, memory: PartitionedMemory) -> None:
         self.name = name
@@ -163,16 +174,7 @@ class Device(ABC):
                     "lower limit_nbytes or guaranteed_nbytes, or close other groups"
                 ) from error
             try:
-                label = f"{self.name.short} {name}"
-                if planned_nbytes:
-                    allocator = BestFitAllocator(
-                        partition,
-                        name=label,
-                        first_region_nbytes=planned_nbytes,
-                        largest_waste_nbytes=GRANULE_NBYTES,
-                    )
-                else:
-                    allocator = BestFitAllocator(partition, name=label)
+                allocator = self._make_allocator(partition, f"{self.name.short} {name}", planned_nbytes)
                 streams = self._make_group_streams(name, priority)
                 group = StreamGroup(name, self, *streams, allocator, partition)
             except BaseException:
@@ -181,6 +183,17 @@ class Device(ABC):
             self._groups[name] = group
             self._streams.update(group.streams)
         return group
+
+    def _make_allocator(self, partition: Partition, name: str, planned_nbytes: int) -> Allocator:
+        """The allocator of a new group."""
+        if not planned_nbytes:
+            return BestFitAllocator(partition, name=name)
+        return BestFitAllocator(
+            partition,
+            name=name,
+            first_region_nbytes=planned_nbytes,
+            largest_waste_nbytes=GRANULE_NBYTES,
+        )
 
     @abstractmethod
     def _make_stream(self, name: str) -> Stream:

@@ -10,7 +10,7 @@ from time import perf_counter
 from tensorbow.devices.stream import Event
 from tensorbow.errors import FailedPreconditionError, InternalError
 
-__all__ = ["HostEvent", "Waiter"]
+__all__ = ["HostEvent", "Waiter", "wait_name"]
 
 _logger = logging.getLogger("tensorbow.devices")
 
@@ -129,3 +129,8 @@ class HostEvent(Event):
     def __repr__(self) -> str:
         state = "pending" if not self._done else "done" if self._error is None else f"failed: {self._error!r}"
         return f"<{type(self).__name__} of {self.origin}, {state}>"
+
+
+def wait_name(event: Event) -> str:
+    """What a wait for an event is called in a trace."""
+    return f"wait for {event.origin}" if isinstance(event, HostEvent) else "wait"

@@ -9,17 +9,19 @@ import ctypes
 import math
 import threading
 import weakref
+from collections import deque
 from contextlib import suppress
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from allocators import PartitionedMemory
-from tensorbow.devices.cuda_runtime import CopyKind, CudaRuntime
+from allocators import Allocator, DriverAllocator, Partition, PartitionedMemory
+from tensorbow.devices.cuda_runtime import CopyKind, CudaError, CudaRuntime
 from tensorbow.devices.device import Device, DeviceDescription
 from tensorbow.devices.gpu_events import EventPool
 from tensorbow.devices.gpu_stream import GpuStream
+from tensorbow.devices.gpu_timeline import GpuTimeline
 from tensorbow.devices.names import DeviceName
 from tensorbow.devices.stream import Stream
 from tensorbow.errors import InvalidArgumentError, TensorBowError, UnimplementedError
@@ -27,7 +29,16 @@ from tensorbow.errors import InvalidArgumentError, TensorBowError, Unimplemented
 __all__ = ["GpuDevice"]
 
 STAGING_NBYTES = 4 << 20  # of pinned memory that copies to and from the host go through
+ALLOCATORS = ("bfc", "cuda_malloc")
+COMPUTE = ("fp32", "tf32", "bf16")
 HEADROOM = 0.06  # of the free memory, left to CUDA's own modules, graphs and library handles
+
+
+def one_of(option: str, value: str, known: tuple[str, ...]) -> str:
+    """The value of an option. Raises InvalidArgumentError for what is not among those known."""
+    if value not in known:
+        raise InvalidArgumentError(f"{option}: expected one of {', '.join(known)}, got {value!r:.60}")
+    return value
 
 
 class _GpuMemory:
@@ -40,14 +51,55 @@ class _GpuMemory:
         return self._runtime.allocate(nbytes)
 
     def free(self, address: int, nbytes: int) -> None:
-        self._runtime.free(address)
+        try:
+            self._runtime.free(address)
+        except CudaError as error:
+            if not error.sticky:  # a GPU that is lost has lost its memory too
+                raise
+
+
+class _PinnedMemory:
+    """Pinned memory of a device.
+
+    What nobody holds any more goes back with the next allocation, or when the device closes: the garbage
+    collector may come upon it anywhere, in the middle of a capture too, which giving it back would end.
+    """
+
+    def __init__(self, runtime: CudaRuntime) -> None:
+        self._runtime = runtime
+        self._dropped: deque[int] = deque()
+        self._closed = False
+
+    def allocate(self, nbytes: int) -> int:
+        self._give_back()
+        return self._runtime.allocate_pinned(nbytes)
+
+    def drop(self, address: int) -> None:
+        self._dropped.append(address)
+        if self._closed:
+            self._give_back()
+
+    def close(self) -> None:
+        self._closed = True
+        self._give_back()
+
+    def _give_back(self) -> None:
+        with suppress(IndexError):
+            while True:
+                address = self._dropped.popleft()
+                with suppress(TensorBowError):  # after a sticky error nothing can be given back
+                    self._runtime.free_pinned(address)
 
 
 class GpuDevice(Device):
     """One GPU, or a share of one.
 
-    limit_nbytes: of its memory; by default what is free when it opens, less some headroom. description: for
-    a table of devices, beside the GPU's name.
+    limit_nbytes: of its memory; by default what is free when it opens, less some headroom. allocator: of its
+    stream groups, `bfc` (best fit with coalescing), or `cuda_malloc`, one driver call per tensor, to be
+    compared with (Budea 2019, figure 4.2). compute: see `Device.compute`. description: for a table of
+    devices, beside the GPU's name.
+
+    Raises InvalidArgumentError for a name of no GPU, an allocator or a precision that is none.
     """
 
     kind = "gpu"
@@ -58,6 +110,8 @@ class GpuDevice(Device):
         runtime: CudaRuntime,
         *,
         limit_nbytes: int | None = None,
+        allocator: str = "bfc",
+        compute: str = "fp32",
         description: str = "",
     ) -> None:
         parsed = DeviceName.parse(name)
@@ -66,17 +120,26 @@ class GpuDevice(Device):
                 f"GPU device: expected a name such as '/gpu:0', got {str(name)!r}; give kind GPU and an index"
             )
         self.runtime = runtime
+        self.allocator = one_of("allocator", allocator, ALLOCATORS)
+        self.compute = one_of("compute", compute, COMPUTE)
         if limit_nbytes is None:
             limit_nbytes = int(runtime.memory_info()[0] * (1 - HEADROOM))
         self._description = description
         self._events = EventPool(runtime)
+        self._timeline = GpuTimeline(runtime)
+        self._pinned = _PinnedMemory(runtime)
         self._copies = threading.Lock()  # owns the staging memory and its stream
         self._staging: npt.NDArray[np.uint8] | None = None
         self._copy_stream = 0
         super().__init__(parsed, PartitionedMemory(_GpuMemory(runtime), limit_nbytes))
 
+    def _make_allocator(self, partition: Partition, name: str, planned_nbytes: int) -> Allocator:
+        if self.allocator == "cuda_malloc":
+            return DriverAllocator(partition, name=name)
+        return super()._make_allocator(partition, name, planned_nbytes)
+
     def _make_stream(self, name: str, priority: int = 0) -> GpuStream:
-        return GpuStream(self, name, self._events, priority)
+        return GpuStream(self, name, self._events, self._timeline, priority)
 
     def new_gpu_stream(self, name: str, priority: int) -> GpuStream:
         """As `new_stream`, with a priority: a lower number goes first."""
@@ -125,9 +188,9 @@ class GpuDevice(Device):
     def host_array(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
         """A new array in pinned memory, which goes back when nobody holds the array any more."""
         nbytes = math.prod(shape) * np.dtype(dtype).itemsize
-        address = self.runtime.allocate_pinned(max(nbytes, 1))
+        address = self._pinned.allocate(max(nbytes, 1))
         memory = (ctypes.c_uint8 * max(nbytes, 1)).from_address(address)
-        weakref.finalize(memory, _free_pinned, self.runtime, address)
+        weakref.finalize(memory, self._pinned.drop, address)
         flat: npt.NDArray[Any] = np.ctypeslib.as_array(memory)[:nbytes]
         return flat.view(dtype).reshape(shape)
 
@@ -171,11 +234,9 @@ class GpuDevice(Device):
     def _release(self) -> None:
         with self._copies:
             if self._copy_stream:
-                self.runtime.destroy_stream(self._copy_stream)
+                with suppress(TensorBowError):
+                    self.runtime.destroy_stream(self._copy_stream)
             self._copy_stream, self._staging = 0, None
+        self._pinned.close()
+        self._timeline.close()
         self._events.close()
-
-
-def _free_pinned(runtime: CudaRuntime, address: int) -> None:
-    with suppress(TensorBowError):  # after a sticky error nothing can be given back
-        runtime.free_pinned(address)

@@ -16,13 +16,14 @@ from typing import Any
 
 from tensorbow.devices.cuda_runtime import CudaRuntime
 from tensorbow.devices.device import DeviceDescription
-from tensorbow.devices.gpu import HEADROOM, GpuDevice
+from tensorbow.devices.gpu import ALLOCATORS, COMPUTE, HEADROOM, GpuDevice, one_of
 from tensorbow.devices.names import DeviceName
 from tensorbow.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError, TensorBowError
 
 __all__ = ["GpuStatus", "configure_gpus", "count_gpus", "describe_gpu", "gpu_status", "open_gpu"]
 
 VIRTUAL_VARIABLE = "TENSORBOW_VIRTUAL_GPUS"
+ALLOCATOR_VARIABLE = "TENSORBOW_GPU_ALLOCATOR"
 LIBRARIES = ("cublas", "cudnn")
 CUPY = {12: "cupy-cuda12x", 13: "cupy-cuda13x"}
 
@@ -37,10 +38,15 @@ class GpuStatus:
 
 @dataclass
 class _Configuration:
-    """virtual_per_gpu: devices on one GPU; None: from the environment. memory_limit_nbytes: of each."""
+    """virtual_per_gpu: devices on one GPU; memory_limit_nbytes, allocator, compute: of each device.
+
+    None: from the environment, or the default.
+    """
 
     virtual_per_gpu: int | None = None
     memory_limit_nbytes: int | None = None
+    allocator: str | None = None
+    compute: str | None = None
 
 
 _lock = threading.RLock()  # owns what follows
@@ -49,18 +55,33 @@ _status: GpuStatus | None = None
 _opened = False
 
 
-def configure_gpus(virtual_per_gpu: int | None = None, memory_limit_nbytes: int | None = None) -> None:
-    """Makes every physical GPU appear as several devices, or limits their memory; before the first is opened.
+def configure_gpus(
+    virtual_per_gpu: int | None = None,
+    memory_limit_nbytes: int | None = None,
+    allocator: str | None = None,
+    compute: str | None = None,
+) -> None:
+    """Options of all GPU devices of this process; before the first one is opened.
 
     virtual_per_gpu: with 2, `/gpu:0` and `/gpu:1` share the first GPU, `/gpu:2` and `/gpu:3` the second;
         1 by default, or what the environment variable TENSORBOW_VIRTUAL_GPUS says.
     memory_limit_nbytes: of each device; by default its share of what is free.
+    allocator: `bfc` by default, best fit with coalescing in the partition of each stream group, or
+        `cuda_malloc`, one driver call per tensor, to be compared with (Budea 2019, figure 4.2); or what the
+        environment variable TENSORBOW_GPU_ALLOCATOR says.
+    compute: in what matrix products and convolutions of float32 are computed: `fp32` by default, or on tensor
+        cores `tf32` (10 bits of mantissa) or `bf16` (7 bits; convolutions, for which cuDNN has no such mode,
+        in tf32); sums and all else stay float32.
 
-    Raises InvalidArgumentError for numbers below 1, FailedPreconditionError once a GPU has been opened.
+    Raises InvalidArgumentError for numbers below 1 and for choices that are none, FailedPreconditionError
+    once a GPU has been opened.
     """
     for option, value in (("virtual_per_gpu", virtual_per_gpu), ("memory_limit_nbytes", memory_limit_nbytes)):
         if value is not None and value < 1:
             raise InvalidArgumentError(f"configure_gpus: {option} must be at least 1, got {value}")
+    for option, choice, known in (("allocator", allocator, ALLOCATORS), ("compute", compute, COMPUTE)):
+        if choice is not None:
+            one_of(f"configure_gpus: {option}", choice, known)
     with _lock:
         if _opened:
             raise FailedPreconditionError(
@@ -68,6 +89,8 @@ def configure_gpus(virtual_per_gpu: int | None = None, memory_limit_nbytes: int 
             )
         _configuration.virtual_per_gpu = virtual_per_gpu
         _configuration.memory_limit_nbytes = memory_limit_nbytes
+        _configuration.allocator = allocator
+        _configuration.compute = compute
 
 
 def gpu_status() -> GpuStatus:
@@ -91,10 +114,10 @@ def _discover() -> GpuStatus:
     problem = _package_problem(cuda)
     if problem:
         return GpuStatus(problem=problem)
-    from tensorbow.devices.cupy_runtime import CupyRuntime, device_count
+    from tensorbow.devices.cupy_runtime import CupyRuntime, gpu_count
 
     try:
-        runtimes = tuple(CupyRuntime(index) for index in range(device_count()))
+        runtimes = tuple(CupyRuntime(index) for index in range(gpu_count()))
         for name in LIBRARIES:
             for runtime in runtimes[:1]:
                 runtime.library(name)
@@ -170,6 +193,12 @@ def _virtual_per_gpu() -> int:
     return int(text)
 
 
+def _allocator() -> str:
+    if _configuration.allocator is not None:
+        return _configuration.allocator
+    return one_of(ALLOCATOR_VARIABLE, os.environ.get(ALLOCATOR_VARIABLE) or ALLOCATORS[0], ALLOCATORS)
+
+
 def count_gpus() -> int:
     """How many devices `/gpu:0` and on can be opened, virtual ones counted."""
     with _lock:
@@ -195,12 +224,20 @@ def open_gpu(name: DeviceName) -> GpuDevice:
     global _opened
     with _lock:
         runtime, place, shares = _share(name)
+        allocator, compute = _allocator(), _configuration.compute or COMPUTE[0]
         _opened = True
         limit = _configuration.memory_limit_nbytes
         if limit is None and shares > 1:
             limit = int(runtime.properties.memory_nbytes * (1 - HEADROOM)) // shares
         description = f"{place + 1} of {shares} virtual GPUs on it" if shares > 1 else ""
-        return GpuDevice(name, runtime, limit_nbytes=limit, description=description)
+        return GpuDevice(
+            name,
+            runtime,
+            limit_nbytes=limit,
+            allocator=allocator,
+            compute=compute,
+            description=description,
+        )
 
 
 def describe_gpu(name: DeviceName) -> DeviceDescription:

@@ -19,8 +19,9 @@ __all__ = ["EventPool", "GpuEvent", "Watcher"]
 class EventPool:
     """CUDA events of one GPU to be used again. A list's append and pop are atomic: no lock."""
 
-    def __init__(self, runtime: CudaRuntime) -> None:
+    def __init__(self, runtime: CudaRuntime, *, timing: bool = False) -> None:
         self.runtime = runtime
+        self._timing = timing
         self._free: list[int] = []
         self._closed = False
 
@@ -29,7 +30,7 @@ class EventPool:
         try:
             return self._free.pop()
         except IndexError:
-            return self.runtime.make_event()
+            return self.runtime.make_event(timing=self._timing)
 
     def give(self, handle: int) -> None:
         """Takes an event back."""
@@ -53,7 +54,7 @@ class GpuEvent(HostEvent):
     watcher. `_lock` owns the handle and the turn from pending to done.
     """
 
-    __slots__ = ("_failure", "_handle", "_pool", "_watched", "_watcher")
+    __slots__ = ("_failure", "_handle", "_pool", "_users", "_watched", "_watcher")
 
     def __init__(self, origin: str, pool: EventPool, watcher: Watcher) -> None:
         super().__init__(origin)
@@ -62,6 +63,7 @@ class GpuEvent(HostEvent):
         self._handle: int | None = None
         self._failure: BaseException | None = None  # of the stream, before this point
         self._watched = False
+        self._users = 0  # threads in CUDA's wait for the handle, which must not be used again meanwhile
 
     def recorded_as(self, handle: int, failure: BaseException | None) -> None:
         """For the stream: the CUDA event that marks this point, and why work before it was given up."""
@@ -71,11 +73,11 @@ class GpuEvent(HostEvent):
         if watch:
             self._watcher.watch(self)
 
-    def let_wait(self, stream: int) -> bool:
-        """Makes a CUDA stream wait on the GPU; False while this event is unrecorded. Raises CudaError."""
+    def let_wait(self, runtime: CudaRuntime, stream: int) -> bool:
+        """Makes a stream of any GPU wait there; False while this event is unrecorded. Raises CudaError."""
         with self._lock:
             if self._handle is not None:
-                self._pool.runtime.wait(stream, self._handle)
+                runtime.wait(stream, self._handle)
                 return True
             return self._done
 
@@ -111,13 +113,18 @@ class GpuEvent(HostEvent):
 
     def block(self) -> None:
         """Sleeps until a recorded event is done, and makes it so."""
-        handle = self._handle
+        with self._lock:
+            handle = self._handle
+            if handle is None:
+                return
+            self._users += 1
         error: BaseException | None = None
-        if handle is not None:
-            try:
-                self._pool.runtime.synchronize_event(handle)
-            except CudaError as raised:
-                error = raised
+        try:
+            self._pool.runtime.synchronize_event(handle)
+        except CudaError as raised:
+            error = raised
+        with self._lock:
+            self._users -= 1
         self.finish(error)
 
     def finish(self, error: BaseException | None = None) -> None:
@@ -125,6 +132,8 @@ class GpuEvent(HostEvent):
         with suppress(InternalError):  # the second completion
             self.complete(error or self._failure)
         with self._lock:
+            if self._users:
+                return  # the last of them gives the handle back
             handle, self._handle = self._handle, None
         if handle is not None:
             self._pool.give(handle)
@@ -133,9 +142,8 @@ class GpuEvent(HostEvent):
         """Calls `callback(event)` once, from the stream's watcher thread, or at once if the event is done."""
         super().on_done(callback)
         with self._lock:
-            watch = not self._done and not self._watched
+            watch = not self._done and not self._watched and self._handle is not None
             self._watched = True
-            watch = watch and self._handle is not None
         if watch:
             self._watcher.watch(self)
 
@@ -156,19 +164,21 @@ class Watcher:
         self._title = title
         self._queue: SimpleQueue[GpuEvent | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
-        self._lock = threading.Lock()  # owns `_thread`
+        self._stopped = False
+        # Owns both, and the order of the queue; taken again by a collected stream in the same thread.
+        self._lock = threading.RLock()
 
     def watch(self, event: GpuEvent) -> None:
-        """Completes a recorded event when it is done."""
-        self._queue.put(event)
-        if self._thread is None:
-            with self._lock:
+        """Completes a recorded event when it is done: at once, where the stream has ended."""
+        with self._lock:
+            if not self._stopped:
+                self._queue.put(event)
                 if self._thread is None:
-                    thread = threading.Thread(
-                        target=self._run, name=f"tensorbow {self._title} events", daemon=True
-                    )
-                    thread.start()
-                    self._thread = thread
+                    name = f"tensorbow {self._title} events"
+                    self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+                    self._thread.start()
+                return
+        event.block()
 
     def _run(self) -> None:
         while (event := self._queue.get()) is not None:
@@ -177,7 +187,9 @@ class Watcher:
 
     def stop(self) -> None:
         """Ends the thread after what it was given."""
-        self._queue.put(None)
+        with self._lock:
+            self._stopped = True
+            self._queue.put(None)
 
     def join(self) -> None:
         """Waits for the thread's end, unless this is it."""

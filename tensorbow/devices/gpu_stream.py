@@ -12,12 +12,16 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 
 from tensorbow.devices.cuda_runtime import CudaError, CudaRuntime
 from tensorbow.devices.device import Device
+from tensorbow.devices.events import wait_name
 from tensorbow.devices.gpu_events import EventPool, GpuEvent, Watcher, blocked_until
+from tensorbow.devices.gpu_timeline import GpuTimeline
 from tensorbow.devices.stream import Access, Event, Stream
 from tensorbow.errors import CancelledError, FailedPreconditionError, TensorBowError
+from tensorbow.tracing import CURRENT, WAIT, WORK
 
 __all__ = ["GpuStream"]
 
@@ -29,10 +33,13 @@ class GpuStream(Stream):
     the stream fail. `_lock` owns both and keeps the calls in order.
     """
 
-    def __init__(self, device: Device, name: str, pool: EventPool, priority: int = 0) -> None:
+    def __init__(
+        self, device: Device, name: str, pool: EventPool, timeline: GpuTimeline, priority: int = 0
+    ) -> None:
         super().__init__(device, name)
         self._title = f"{device.name.short} {name}"
         self._pool = pool
+        self._timeline = timeline
         self.handle = pool.runtime.make_stream(priority)
         self._watcher = Watcher(self._title)
         self._lock = threading.RLock()
@@ -55,8 +62,12 @@ class GpuStream(Stream):
 
         def call() -> None:
             if self._error is None:
+                tracer = CURRENT.tracer
                 try:
-                    work()
+                    if tracer is None:
+                        work()
+                    else:
+                        self._timeline.measured(tracer, self.track, label, WORK, self.handle, work)
                 except BaseException as error:
                     if hasattr(error, "add_note"):  # Python 3.11
                         error.add_note(f"raised by {label!r} on stream {self._title}")
@@ -88,7 +99,7 @@ class GpuStream(Stream):
     def _wait(self, event: Event) -> None:
         if isinstance(event, GpuEvent):
             try:
-                ordered = event.let_wait(self.handle)
+                ordered = self._let_wait(event)
             except CudaError as error:
                 self._error = self._error or error
                 return
@@ -100,6 +111,13 @@ class GpuStream(Stream):
             return
         self._put_off, self._awaited = deque(), event
         event.on_done(self._resume)
+
+    def _let_wait(self, event: GpuEvent) -> bool:
+        tracer = CURRENT.tracer
+        if tracer is None:
+            return event.let_wait(self._pool.runtime, self.handle)
+        enqueue = partial(event.let_wait, self._pool.runtime, self.handle)
+        return self._timeline.measured(tracer, self.track, wait_name(event), WAIT, self.handle, enqueue)
 
     def _in_turn(self, call: Callable[[], None], what: str) -> None:
         with self._lock:

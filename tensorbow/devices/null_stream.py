@@ -13,6 +13,7 @@ from tensorbow.devices.events import HostEvent, Waiter
 from tensorbow.devices.launch_log import LaunchLog
 from tensorbow.devices.stream import Access, Event, Stream
 from tensorbow.errors import CancelledError, FailedPreconditionError
+from tensorbow.tracing import CURRENT, WORK
 
 __all__ = ["NullEvent", "NullStream"]
 
@@ -71,9 +72,13 @@ class NullStream(Stream):
         reads: Sequence[Access] = (),
         writes: Sequence[Access] = (),
     ) -> None:
-        """Write down a launch; `work` is not called."""
+        """Write down a launch; `work` is not called. Traced as a span that takes no time."""
         if self._closed:
             self._refuse(label)
+        tracer = CURRENT.tracer
+        if tracer is not None:
+            now_s = perf_counter()
+            tracer.add(self.track, label, WORK, now_s, now_s)
         self._append((self, "launch", label, reads, writes, None))
 
     def record(self) -> NullEvent:

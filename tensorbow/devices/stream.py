@@ -11,6 +11,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from tensorbow.tracing import StreamTrack
+
 if TYPE_CHECKING:
     from tensorbow.devices.device import Device
 
@@ -76,6 +78,7 @@ class Stream(ABC):
     def __init__(self, device: Device, name: str) -> None:
         self.device = device
         self.name = name
+        self.track = StreamTrack(device.name.short, name)
 
     @abstractmethod
     def enqueue(

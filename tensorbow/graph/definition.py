@@ -69,6 +69,8 @@ class Kernel:
     `inplace` pairs (output, input) may share memory where the input is used for the last time.
     `pointwise` is for ops that write variables: the kernel reads an element of every input before it
     writes that element of the variable, so that an input of the same shape may be the variable itself.
+    A GPU kernel that is not `capturable` is launched by itself, between CUDA graphs; `why_alone` is the
+    reason, for `explain`.
     """
 
     run: Callable[[KernelCall], object] | None = None
@@ -78,6 +80,7 @@ class Kernel:
     pointwise: bool = False
     capturable: bool = True
     dynamic: bool = False
+    why_alone: str = ""
 
     def __post_init__(self) -> None:
         if (self.run is None) == (self.prepare is None):

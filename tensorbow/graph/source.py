@@ -8,6 +8,8 @@ import re
 import sys
 from dataclasses import dataclass
 
+from tensorbow.errors import TensorBowError
+
 # As frames spell it, which may be a relative path.
 _ROOT = os.path.dirname(os.path.dirname(os.path.dirname((lambda: 0).__code__.co_filename)))
 _LIBRARY = tuple(
@@ -55,7 +57,11 @@ def user_line() -> UserLine:
 
 def blame(kind: str, name: str, error: BaseException, source: UserLine | None) -> str:
     """An error's text behind the op it is about, with the line that made the op; in one line."""
-    text = " ".join(str(error).split()) or type(error).__name__
+    text, exception = " ".join(str(error).split()), type(error).__name__
+    if not text:
+        text = exception
+    elif not isinstance(error, (TensorBowError, MemoryError)):  # of a user's kernel
+        text = f"{exception}: {text}"
     head, colon, rest = text.partition(": ")
     if colon and _plain(head) == _plain(kind):  # the same thing under its function's name
         text = rest

@@ -15,6 +15,7 @@ from typing import Any
 
 from tensorbow.devices import Access, Device, StreamGroup
 from tensorbow.graph import Attrs, Kernel, OpDef, UserLine
+from tensorbow.kernels.examples import ExampleArrays, KeptExamples
 from tensorbow.kernels.program import Node, Unit
 from tensorbow.specs import Array, DType
 
@@ -84,7 +85,15 @@ class Segment:
     fetches: bool = True  # whether the fetched values go to the RING at its end
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """Neighbouring calls of a segment that cost one launch in all, or one each: `reason` says why."""
+
+    groups: tuple[Group, ...]
+    reason: str = ""
+
+
+@dataclass(frozen=True, eq=False)
 class Executable:
     """A compiled step for fixed shapes, shared by all replicas, bound before it runs."""
 
@@ -137,9 +146,13 @@ class BoundPlan(ABC):
     def accesses(self, segment: int) -> tuple[Sequence[Access], Sequence[Access]]:
         """What a segment reads and writes, as address ranges, for the race checker."""
 
-    def not_captured(self, segment: int) -> Sequence[str]:
-        """Why parts of a segment cost a launch per op where others cost one in all, for `explain`."""
+    def launches(self, segment: int) -> Sequence[Launch]:
+        """What a segment's calls are launched as, for `explain`; nothing where each is called by itself."""
         return ()
+
+    def not_captured(self, segment: int) -> Sequence[str]:
+        """Why parts of a segment cost a launch per op where others cost one in all."""
+        return [launch.reason for launch in self.launches(segment) if launch.reason]
 
     def close(self) -> None:  # noqa: B027 - most plans hold nothing
         """Gives back what the plan holds beside its regions; nothing of it may be running. Idempotent."""
@@ -153,6 +166,7 @@ class Backend(ABC):
     """How plans become calls on one kind of device."""
 
     kernel_kind: str  # whose kernels, scratch sizes and in-place rules it uses
+    keeps_examples = False  # whether batches are made faster of data in the device's memory
 
     @abstractmethod
     def fuse(self, nodes: Sequence[Node]) -> list[Unit]:
@@ -160,6 +174,17 @@ class Backend(ABC):
 
     def workspaces(self, device: Device) -> Sequence[int]:
         """Bytes of each block that a stream group with plans allocates beside the plans' regions."""
+        return ()
+
+    def keep_examples(self, device: Device, arrays: ExampleArrays) -> KeptExamples | None:
+        """Copies a data set to a device, which makes batches of it; None without `keeps_examples`.
+
+        Raises ResourceExhaustedError.
+        """
+        return None
+
+    def launches(self, segment: Segment) -> Sequence[Launch]:
+        """As `BoundPlan.launches`, before there is a plan."""
         return ()
 
     @abstractmethod

@@ -168,12 +168,15 @@ class ReferencePlan(BoundPlan):
         """A CPU stream has no use for them."""
         return (), ()
 
+    def _one_by_one(self, segment: int) -> Sequence[Callable[[], None]]:
+        """A call for each group."""
+        return self._calls[segment]
+
     def find_nonfinite(self, segment: int) -> str | None:
         """Runs a segment call by call; names the first op with a NaN or infinite output, and its line."""
         with np.errstate(all="ignore"):
-            for group, call in zip(
-                self.executable.segments[segment].groups, self._calls[segment], strict=True
-            ):
+            groups = self.executable.segments[segment].groups
+            for group, call in zip(groups, self._one_by_one(segment), strict=True):
                 call()
                 for ref in group.outputs:
                     if ref.dtype.is_floating and not np.isfinite(self._shared_array(ref)).all():

@@ -21,7 +21,7 @@ from tensorbow.graph import (
     graph_of,
 )
 from tensorbow.ops.definition import define_op
-from tensorbow.specs import FLOATING, TensorSpec, as_dims, as_dtype, bool_
+from tensorbow.specs import FLOATING, TensorSpec, as_dims, as_dtype, bool_, float32
 
 __all__ = ["group", "identity", "no_op", "placeholder", "step_scalar", "stop_gradient"]
 
@@ -98,8 +98,11 @@ CheckFinite = define_op(
 )
 
 
-def placeholder(dtype: Any, shape: Any = None, name: str = "Placeholder") -> Tensor:
-    """A tensor that must be fed. A dimension None, or no shape at all, takes what is fed."""
+def placeholder(dtype: Any = float32, shape: Any = None, name: str = "Placeholder") -> Tensor:
+    """A tensor that must be fed. A dimension None, or no shape at all, takes what is fed.
+
+    float32 when no dtype is given, as in the listing of TensorFlow's white paper (figure 1).
+    """
     result: Tensor = Placeholder(dtype=as_dtype(dtype), shape=as_dims(shape), name=name)
     return result
 

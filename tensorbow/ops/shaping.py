@@ -226,7 +226,8 @@ def _reverse_kernel(call: KernelCall) -> Callable[[], None]:
     (x,), (out,) = call.inputs, call.outputs
     axes = {axis % x.ndim for axis in call.attrs["axis"]}
     turned = [slice(None, None, -1) if axis in axes else slice(None) for axis in range(x.ndim)]
-    source = x[(*turned, ...)]  # a view also of a scalar, which np.flip copies
+    index: tuple[Any, ...] = (*turned, Ellipsis)
+    source = x[index]  # a view also of a scalar, which np.flip copies
     return lambda: np.copyto(out, source)
 
 

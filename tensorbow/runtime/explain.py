@@ -3,21 +3,43 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from tensorbow.compiler import SpreadExecutable
+from tensorbow.compiler import Binding, SpreadExecutable
 from tensorbow.compiler.partition import Send
-from tensorbow.kernels import Executable, Ref, Region, Segment
+from tensorbow.devices import Device
+from tensorbow.kernels import Executable, Group, Launch, Ref, Region, backend_for
 
 
 @dataclass(frozen=True)
 class Explanation:
-    """Segments, order, addresses, memory and reasons of a step. `str()` gives the text."""
+    """Segments, order, addresses, memory and reasons of a step. `str()` gives the text.
+
+    launches: by segment, what its calls are launched as; empty where each is called by itself.
+    workspace_nbytes: of cuBLAS, cuDNN and the like, of the stream group, beside the regions.
+    """
 
     executable: Executable
     bases: Mapping[Region, int]
     device: str
     mode: str = "planned"
+    launches: Sequence[Sequence[Launch]] = ()
+    workspace_nbytes: int = 0
+
+    @staticmethod
+    def of_device(executable: Executable, device: Device) -> Explanation:
+        """Of a step that is compiled for a device, and not bound."""
+        backend = backend_for(device)
+        launches = [backend.launches(segment) for segment in executable.segments]
+        nbytes = sum(backend.workspaces(device))
+        return Explanation(executable, {}, str(device.name), launches=launches, workspace_nbytes=nbytes)
+
+    @staticmethod
+    def of_binding(binding: Binding) -> Explanation:
+        """Of a step that is bound: with its addresses, and what could not be captured when it was tried."""
+        unbound = Explanation.of_device(binding.executable, binding.group.device)
+        launches = [binding.plan.launches(number) for number in range(len(binding.executable.segments))]
+        return replace(unbound, bases=dict(binding.bases), launches=launches)
 
     @property
     def peak_nbytes(self) -> int:
@@ -48,15 +70,22 @@ class Explanation:
                 if step.region_nbytes.get(region)
             ),
         ]
+        if self.workspace_nbytes:
+            lines.append(f"workspace: {self.workspace_nbytes:,} bytes for libraries, one after the other")
         for name, ref in step.inputs.items():
             what = "receive" if " from " in name else "feed"
             lines.append(f"{what} {name}: {ref.dtype.name}{list(ref.shape)} {self._address(ref)}")
+        shown: list[tuple[str, Sequence[Group]]] = []
         for number, segment in enumerate(step.segments):
-            sends = sum(group.definition is Send for group in segment.groups)
+            launches = self.launches[number] if self.launches else ()
+            groups = [group for launch in launches for group in launch.groups] or segment.groups
+            sends = sum(group.definition is Send for group in groups)
             passed_on = f", {sends} sends" if sends else ""
-            lines.append(f"segment {segment.name}: {len(segment.groups) - sends} kernel calls{passed_on}")
-            repeated, earlier = _repeated(step.segments[:number], segment)
-            for place, group in enumerate(segment.groups):
+            lines.append(f"segment {segment.name}: {len(groups) - sends} kernel calls{passed_on}")
+            lines.extend(_launch_lines(launches))
+            repeated, earlier = _repeated(shown, groups)
+            shown.append((segment.name, groups))
+            for place, group in enumerate(groups):
                 if place in repeated:
                     if place == repeated.start:
                         lines.append(f"  {place:3} to {repeated[-1]}: as {earlier}")
@@ -85,16 +114,8 @@ class SpreadExplanation:
     """A step over several devices: the order of its stages, what passes between them, and each part."""
 
     executable: SpreadExecutable
-    bases: Mapping[str, Mapping[Region, int]]  # by the device's full name
+    parts: Mapping[str, Explanation]  # what each device does, by its full name
     mode: str = "planned"
-
-    @property
-    def parts(self) -> dict[str, Explanation]:
-        """What each device does, by its full name."""
-        return {
-            name: Explanation(part, self.bases.get(name, {}), name, self.mode)
-            for name, part in self.executable.parts.items()
-        }
 
     @property
     def peak_nbytes(self) -> int:
@@ -133,20 +154,35 @@ class SpreadExplanation:
 SHORTEST = 2  # calls in a row that are worth a reference to where they stand already
 
 
-def _repeated(before: Sequence[Segment], segment: Segment) -> tuple[range, str]:
+def _launch_lines(launches: Sequence[Launch]) -> list[str]:
+    """Which calls are one CUDA graph, and which are not, and why."""
+    lines, place = [], 0
+    for launch in launches:
+        last = place + len(launch.groups) - 1
+        calls = f"call {place}" if last == place else f"calls {place} to {last}"
+        if launch.reason:
+            one_by_one = "by itself" if last == place else "one by one"
+            lines.append(f"  {calls} launched {one_by_one}: {launch.reason}")
+        else:
+            lines.append(f"  {calls} captured as one CUDA graph")
+        place = last + 1
+    return lines
+
+
+def _repeated(before: Sequence[tuple[str, Sequence[Group]]], groups: Sequence[Group]) -> tuple[range, str]:
     """The longest run of a segment's calls that stands in an earlier one, and where."""
     found, where = range(0), ""
-    for other in before:
-        for start in range(len(segment.groups)):
-            for place in range(len(other.groups)):
-                if segment.groups[start].name != other.groups[place].name:
+    for name, others in before:
+        for start in range(len(groups)):
+            for place in range(len(others)):
+                if groups[start].name != others[place].name:
                     continue
                 length = 0
-                for mine, theirs in zip(segment.groups[start:], other.groups[place:], strict=False):
+                for mine, theirs in zip(groups[start:], others[place:], strict=False):
                     if mine != theirs:
                         break
                     length += 1
                 if length >= max(SHORTEST, len(found) + 1):
                     found = range(start, start + length)
-                    where = f"{place} to {place + length - 1} of segment {other.name}"
+                    where = f"{place} to {place + length - 1} of segment {name}"
     return found, where

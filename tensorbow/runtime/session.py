@@ -131,11 +131,11 @@ class Session:
         shapes = self._arguments.shapes(feed_dict or {})
 
         def explained(binding: Binding) -> Explanation | SpreadExplanation:
-            return Explanation(binding.executable, dict(binding.bases), str(self.device.name))
+            return Explanation.of_binding(binding)
 
         def explained_spread(binding: SpreadBinding) -> Explanation | SpreadExplanation:
-            bases = {name: dict(part.bases) for name, part in binding.parts.items()}
-            return SpreadExplanation(binding.executable, bases)
+            parts = {name: Explanation.of_binding(part) for name, part in binding.parts.items()}
+            return SpreadExplanation(binding.executable, parts)
 
         return self._with_step(elements, shapes, explained, explained_spread, runs=False)
 

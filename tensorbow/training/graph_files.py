@@ -8,13 +8,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from tensorbow.errors import DataLossError, InvalidArgumentError, NotFoundError, TensorBowError
 from tensorbow.graph import Graph, GraphDef, Tensor
 from tensorbow.graph.graph_def import MAXIMUM_CHARACTERS
 from tensorbow.ops.importing import import_graph_def
 from tensorbow.ops.state import VariableReference
 from tensorbow.runtime import Session
-from tensorbow.specs import Array
+from tensorbow.specs import Array, render_dims
 from tensorbow.training.arrays_file import load_arrays, read_file, save_arrays, write_atomically
 from tensorbow.training.checkpoints import make_folder
 
@@ -55,7 +57,8 @@ def save_model(
     """Writes a folder from which `SavedModel` computes `outputs` from `inputs`; returns its path.
 
     values: of the variables, by name; those that the outputs do not need are left out. Equal models give
-    equal bytes. Raises NotFoundError for a variable without a value, and what writing a file raises.
+    equal bytes. Raises NotFoundError for a variable without a value, InvalidArgumentError for one of another
+    shape or dtype, and what writing a file raises.
     """
     if not outputs:
         raise InvalidArgumentError("save_model: expected at least one output")
@@ -66,6 +69,13 @@ def save_model(
     missing = [name for name in needed if name not in values]
     if missing:
         raise NotFoundError(f"save_model: no value for {', '.join(missing)}")
+    arrays = {name: np.asarray(values[name]) for name in needed}
+    for name, array in arrays.items():
+        spec = graph.get_operation_by_name(name).outputs[0].spec
+        if array.shape != spec.extents or array.dtype != spec.dtype.as_numpy_dtype:
+            raise InvalidArgumentError(
+                f"save_model: variable {name}: expected {spec}, got {array.dtype}{render_dims(array.shape)}"
+            )
     path = Path(folder)
     make_folder(path)
     text = part.to_json().encode()
@@ -77,7 +87,7 @@ def save_model(
         "outputs": {key: tensor.name for key, tensor in outputs.items()},
         "about": dict(metadata or {}),
     }
-    save_arrays(path / VARIABLES, {name: values[name] for name in needed}, described)
+    save_arrays(path / VARIABLES, arrays, described)
     return str(path)
 
 

@@ -11,10 +11,15 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 SMOOTHING = 0.98  # of loss and accuracy, per task
 REFRESH_S = 0.1  # the bar's figures are computed no more often
+QUIET_S = 10.0  # without a bar, the longest time between two lines while rounds end
+FIGURES_WIDTH = 76  # columns of a terminal that what stands beside the bar takes
+BAR_WIDTHS = (4, 24)  # least and most
 
 
 class TrainingProgress:
     """Shows loss, accuracy and images/s; without a console, nothing.
+
+    Without a terminal, epochs that take long are told by a line every `QUIET_S` seconds.
 
     Output that cannot be written (its reader is gone, the disk is full) never breaks the training: it sets
     `failure`, and the trainer stops at the end of the round.
@@ -27,17 +32,20 @@ class TrainingProgress:
         self._loss = self._accuracy = 0.0
         self._weight = 0.0
         self._images = 0
-        self._started = self._shown = 0.0
+        self._started = self._shown = self._told = 0.0
+        self._total = 0
         self.failure: OSError | None = None
 
     def start(self, epochs: int, rounds_per_epoch: int, first_round: int) -> None:
         """Begins a run of `epochs` in all, at a round."""
         console = self._console
+        self._total = epochs * rounds_per_epoch
+        self._told = time.perf_counter()
         if console is None or not console.is_terminal or console.is_dumb_terminal:
             return
         self._bar = Progress(
             TextColumn("{task.description}"),
-            BarColumn(bar_width=24),
+            BarColumn(bar_width=max(BAR_WIDTHS[0], min(console.width - FIGURES_WIDTH, BAR_WIDTHS[1]))),
             MofNCompleteColumn(),
             TextColumn("{task.fields[figures]}"),
             TimeRemainingColumn(),
@@ -46,8 +54,7 @@ class TrainingProgress:
             refresh_per_second=4,
         )
         self._bar.start()
-        total = epochs * rounds_per_epoch
-        self._task = self._bar.add_task("round", total=total, completed=first_round, figures="")
+        self._task = self._bar.add_task("round", total=self._total, completed=first_round, figures="")
 
     def resume_clock(self) -> None:
         """Training goes on after a pause (an evaluation, a checkpoint): restarts the rate."""
@@ -65,16 +72,28 @@ class TrainingProgress:
     def round(self, finished: int) -> None:
         """All tasks of a round have ended; `finished` rounds in all."""
         now = time.perf_counter()
-        if self._bar is None or now - self._shown < REFRESH_S:
+        if now - self._shown < REFRESH_S or (self._bar is None and now - self._told < QUIET_S):
             return
         self._shown = now
         seconds = now - self._started
         rate = self._images / seconds if seconds > 0 else 0.0
         figures = f"loss {self._loss:.4f}  accuracy {self._accuracy:6.2%}  {rate:,.0f} images/s"
-        self._bar.update(self._task, completed=finished, figures=figures)
+        if self._bar is None:
+            self.line(f"round {finished:,}/{self._total:,}  {figures}")
+        else:
+            self._bar.update(self._task, completed=finished, figures=figures)
+
+    def evaluating(self, examples: int) -> None:
+        """An evaluation on so many examples begins; no line of it where the training before was short."""
+        words = f"evaluating on {examples:,} examples"
+        if self._bar is not None:
+            self._bar.update(self._task, figures=words)
+        elif time.perf_counter() - self._started >= QUIET_S:
+            self.line(words)
 
     def line(self, text: str) -> None:
         """A line that stays, without control characters, whatever the text holds."""
+        self._told = time.perf_counter()
         if self._console is None or self.failure is not None:
             return
         text = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)

@@ -50,6 +50,7 @@ OPTIONS = [
     "--ssgd-epoch",
     "--clear-velocity",
     "--decay-all",
+    "--data-on-device",
     "--debug",
 ]
 

@@ -51,7 +51,7 @@ BAD = [
     ((*QUICK, "--dataset", "mnist"), "pass --data-dir or set TENSORBOW_DATA"),
     ((*QUICK, "--dataset", "mnist", "--data-dir", "nowhere"), "does not exist"),
     ((*QUICK, "--output", ""), "--output: expected a path"),
-    ((*QUICK, "--resume", "nowhere"), "there is no file nowhere"),
+    ((*QUICK, "--resume", "nowhere"), "there is no file nowhere; give a checkpoint, the folder"),
     ((*QUICK, "--resume", "/dev/zero"), "not a regular file"),
     ((*QUICK, "--config", "nowhere"), "--config nowhere: No such file"),
     ((*QUICK, "--learning-rate", "1e38", "--momentum", "0.99", "--epochs", "9"), "not finite at step"),

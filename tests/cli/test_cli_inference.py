@@ -74,6 +74,10 @@ def test_predict_takes_arrays_and_idx(call: Call, run: Path, tmp_path: Path) -> 
     for name in ("three.npy", "x.npz", "images-idx3-ubyte", "images.gz"):
         assert call("predict", run, name).out == expected, name
     assert call("predict", run, "one.npy").out == expected.splitlines()[0] + "\n"
+    wrong = call("predict", run, "four.npy", "--output", "p.txt")
+    assert wrong.status == 2
+    assert "--output: expected a file that ends in .npy, got 'p.txt'" in wrong.line
+    assert not Path("p.txt").exists()
     table = np.load("made/p.npy")
     assert (table.dtype, table.shape) == (np.float32, (len(images), 10))
     np.testing.assert_allclose(table.sum(1), 1, rtol=1e-5)

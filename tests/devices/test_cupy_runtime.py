@@ -14,13 +14,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from tensorbow.devices import cupy_runtime
+from tensorbow.devices import cuda_libraries, cupy_runtime
+from tensorbow.devices.cuda_libraries import load_cuda_library
 from tensorbow.devices.cuda_runtime import CudaError
 from tensorbow.devices.cupy_runtime import (
     CupyRuntime,
     compile_with_nvrtc,
     gpu_count,
-    load_cuda_library,
     nvrtc_identity,
     nvrtc_target,
 )
@@ -268,11 +268,11 @@ def test_libraries_load_without_a_driver(cuda):
     dnn.cudnnGetVersion.restype = ctypes.c_size_t
     assert dnn.cudnnGetVersion() > 90000
     for name in ("cublas", "cudnn"):
-        assert Path(cupy_runtime._wheel_library(name)).exists()
+        assert Path(cuda_libraries._wheel_library(name)).exists()
 
 
 def test_libraries_that_are_not_there():
     with pytest.raises(NotFoundError, match="expected one of cublas, cudnn"):
         load_cuda_library("cufft")
     with pytest.raises(NotFoundError, match="CUDA library nothing is not installed: pip install"):
-        cupy_runtime._wheel_library("nothing")
+        cuda_libraries._wheel_library("nothing")

@@ -8,6 +8,7 @@ library's, an integer division by zero is an error, a cast does not clamp a floa
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import hashlib
 import os
@@ -64,9 +65,21 @@ def _gxx() -> str:
 def cache_folder() -> Path:
     """Where binaries are kept between runs of the tests; made anew when somebody has deleted it."""
     given = os.environ.get("TENSORBOW_TEST_CACHE")
-    base = Path(given) if given else Path(tempfile.gettempdir()) / f"tensorbow-emulated-cuda-{os.getuid()}"
-    base.mkdir(mode=0o700, parents=True, exist_ok=True)
+    users = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    base = Path(given) if given else Path(users) / "tensorbow" / "emulated-cuda"
+    try:
+        base.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError:
+        return _process_folder()
     return base
+
+
+@cache
+def _process_folder() -> Path:
+    """Where the user's cache folder cannot be written: for this process only."""
+    folder = tempfile.TemporaryDirectory(prefix="tensorbow-emulated-cuda-")
+    atexit.register(folder.cleanup)
+    return Path(folder.name)
 
 
 def _built(text: str, name: str, flags: Sequence[str], keep: bool = True) -> bytes:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 
 import pytest
 
@@ -13,6 +15,7 @@ from tests.gpu_rig.cuda_compiler import compiler
 from tests.gpu_rig.emulated_cuda import EmulatedCuda
 
 NO_COMPILER = "CUDA kernels run without a GPU on Linux with g++ only"
+SWITCH = "TENSORBOW_TEST_GPU"
 needs_compiler = pytest.mark.skipif(compiler() is None, reason=NO_COMPILER)
 
 
@@ -28,10 +31,34 @@ def emulated_runtime(**options: object) -> Iterator[EmulatedCuda]:
 
 
 def real_runtime() -> CudaRuntime:
-    """The first GPU of this machine; skips the module, with the reason in one line, where there is none."""
+    """The first GPU of this machine; skips the module, with the reason in one line, where there is none.
+
+    With TENSORBOW_TEST_GPU=emulated an emulated one, which shows that the tests for a GPU work.
+    """
+    reason = why_no_gpu()
+    if reason:
+        pytest.skip(reason, allow_module_level=True)
+    if os.environ.get(SWITCH) == "emulated":
+        return EmulatedCuda()
+    from tensorbow.devices.cupy_runtime import CupyRuntime
+
+    return CupyRuntime(0)
+
+
+@cache
+def why_no_gpu() -> str:
+    """Why there is no GPU to test, in one line; empty where there is one."""
+    if os.environ.get(SWITCH) == "emulated":
+        return "" if compiler() is not None else NO_COMPILER
     try:
         from tensorbow.devices.cupy_runtime import CupyRuntime
 
-        return CupyRuntime(0)
+        CupyRuntime(0)
     except TensorBowError as error:
-        pytest.skip(f"no GPU: {str(error).splitlines()[0]:.150}", allow_module_level=True)
+        return f"no GPU: {str(error).splitlines()[0]:.150}"
+    return ""
+
+
+def is_emulated(runtime: CudaRuntime) -> bool:
+    """Whether a runtime computes on the host, where what is to be trained had better be small."""
+    return isinstance(runtime, EmulatedCuda)

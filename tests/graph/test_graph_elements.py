@@ -168,9 +168,10 @@ def test_a_shipped_model_counts_as_a_program():
 
 
 def test_blame_is_one_line_and_names_the_op_once():
-    text = blame("Gather", "g", ValueError("Gather: index 7\n  is out"), None)
+    text = blame("Gather", "g", InvalidArgumentError("Gather: index 7\n  is out"), None)
     assert text == "Gather g: index 7 is out"
     assert blame("Gather", "g", ValueError(), None) == "Gather g: ValueError"
+    assert blame("Gather", "g", KeyError("axis"), None) == "Gather g: KeyError: 'axis'"
 
 
 def test_build_errors_say_op_reason_and_line():

@@ -105,7 +105,8 @@ def test_a_failing_kernel_names_op_and_line(error, raised):
     with PoisonedStep([y], {x: np.zeros(2, np.float32)}) as step, pytest.raises(raised) as caught:
         step.run()
     text = str(caught.value)
-    assert text.startswith("TestFailing bad: ")
+    named = "ZeroDivisionError: by zero" if isinstance(error, ZeroDivisionError) else ""
+    assert text.startswith(f"TestFailing bad: {named}")
     assert text.count("TestFailing") == 1 + 'failing(error)(x, name="bad")'.count("TestFailing")
     assert 'y = failing(error)(x, name="bad")' in text
     assert "\n" not in text
@@ -184,7 +185,7 @@ def test_memory_of_a_binding_that_fails_is_given_back():
         container = Container(group)
         container.grow([])
         before = group.allocator.statistics().in_use_nbytes
-        with pytest.raises(InvalidArgumentError, match=r"^TestRefuseToBind: at bind time.*test_reference_pl"):
+        with pytest.raises(InvalidArgumentError, match=r"^TestRefuseToBind: RuntimeError: at bind.*test_ref"):
             Binding(executable, group, container.bases)
         assert group.allocator.statistics().in_use_nbytes == before
     finally:

@@ -182,3 +182,36 @@ def test_misuse():
         tb.layers.dense(tb.placeholder(tb.float32, [4, None]), 3)
     with pytest.raises(InvalidArgumentError, match="data_format must be channels_last or channels_first"):
         tb.layers.conv2d(tb.placeholder(tb.float32, [1, 4, 4, 3]), 3, 3, data_format="NHWC")
+
+
+@pytest.mark.parametrize("data_format", ["channels_last", "channels_first"])
+@pytest.mark.parametrize("kind", ["max", "avg"])
+def test_pooling(session, kind, data_format):
+    x = RANDOM.normal(size=(2, 9, 8, 3))
+    channels_last = data_format == "channels_last"
+    layer = {"max": tb.layers.max_pooling2d, "avg": tb.layers.average_pooling2d}[kind]
+    op = {"max": tb.nn.max_pool2d, "avg": tb.nn.avg_pool2d}[kind]
+    given = tb.constant(x if channels_last else x.transpose(0, 3, 1, 2))
+    for padding, rows in (("valid", 4), ("same", 5)):
+        y = session.run(layer(given, (3, 2), 2, padding, data_format))
+        assert y.shape == ((2, rows, 4, 3) if channels_last else (2, 3, rows, 4))
+        expected = session.run(op(tb.constant(x), (3, 2), 2, padding.upper()))
+        np.testing.assert_array_equal(y if channels_last else y.transpose(0, 2, 3, 1), expected)
+    with pytest.raises(InvalidArgumentError, match="data_format must be channels_last or"):
+        layer(given, 2, 2, data_format="NHWC")
+
+
+def test_dropout_works_in_training_only(session):
+    x = tb.ones([40, 50])
+    rate = tb.placeholder(tb.float32, [])
+    np.testing.assert_array_equal(session.run(tb.layers.dropout(x, 0.25)), np.ones((40, 50)))
+    dropped = session.run(tb.layers.dropout(x, 0.25, seed=1, training=True))
+    assert set(np.unique(dropped)) == {np.float32(0), np.float32(1 / 0.75)}
+    assert 0.2 < (dropped == 0).mean() < 0.3
+    columns = session.run(tb.layers.dropout(x, noise_shape=[1, 50], seed=1, training=True))
+    np.testing.assert_array_equal(columns, np.broadcast_to(columns[0], columns.shape))
+    assert len(np.unique(columns)) == 2
+    fed = tb.layers.dropout(x, rate, seed=1, training=True)
+    np.testing.assert_array_equal(session.run(fed, {rate: 0.0}), np.ones((40, 50)))
+    with pytest.raises(InvalidArgumentError, match="training must be True or False"):
+        tb.layers.dropout(x, training=tb.constant(True))

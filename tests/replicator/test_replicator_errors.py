@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import tensorbow as tb
+from tensorbow.devices import CpuDevice
 from tensorbow.errors import AbortedError, FailedPreconditionError, InvalidArgumentError, NotFoundError
 
 ONES = np.ones(2, np.float32)
@@ -41,7 +42,7 @@ def second_batch(repl, first, second):
         (
             {"x": ONES},
             {"x": np.ones(3, np.float32)},
-            r"inputs\['x'\] of replica 0, batch 1: expected float32\[2\].*got float32\[3\]",
+            r"inputs\['x'\] of replica 0, batch 1: expected float32\[2\].*got float32\[3\]; drop or fill up",
         ),
         ((ONES, 1), (ONES, 2.5), r"inputs\[1\] of replica 0.*expected int32\[\].*got float32\[\]"),
         ({"x": ONES}, {"y": ONES}, r"inputs: expected a dictionary with 'x' .*got a dictionary with 'y'"),
@@ -49,7 +50,7 @@ def second_batch(repl, first, second):
         ({"x": ONES}, ONES, r"inputs: expected a dictionary with 'x' .*got ndarray"),
         ((ONES, {"a": ONES}), (ONES, ONES), r"inputs\[1\]: expected a dictionary"),
         (ONES, (ONES,), r"inputs: expected an array .*got a tuple of 1"),
-        (ONES, ONES.astype(np.float64), r"expected float32\[2\].*got float64\[2\]"),
+        (ONES, ONES.astype(np.float64), r"expected float32\[2\].*got float64\[2\]; give all batches one"),
     ],
 )
 def test_batches_that_differ_name_the_leaf(repl, first, second, message):
@@ -69,6 +70,8 @@ def test_a_split_that_does_not_divide(repl):
         repl.run(lambda i: i, lambda: np.float32(3), tb.PER_WORKER)
     with pytest.raises(InvalidArgumentError, match="expected 2 parts, one per replica, got 1"):
         repl.run(lambda i: i, lambda: ONES, tb.PER_WORKER, input_split_fn=lambda nest, n: [nest])
+    with pytest.raises(InvalidArgumentError, match="input_split_fn: expected a function, got 2"):
+        repl.run(lambda i: i, lambda: ONES, tb.PER_WORKER, input_split_fn=2)
     with pytest.raises(InvalidArgumentError, match="input_split_fn is for PER_WORKER"):
         repl.run(lambda i: i, lambda: ONES, input_split_fn=lambda nest, n: [nest] * n)
     with pytest.raises(InvalidArgumentError, match="PER_REPLICA or PER_WORKER, got 'all'"):
@@ -76,6 +79,9 @@ def test_a_split_that_does_not_divide(repl):
 
 
 def test_wrong_inputs(repl):
+    for given in (ONES, [ONES], {"x": ONES}):
+        with pytest.raises(InvalidArgumentError, match="input_fn: expected a function that gives batches"):
+            repl.run(lambda x: x, given)
     with pytest.raises(InvalidArgumentError, match=r"inputs\[1\]: .*elements of type"):
         repl.run(lambda x, y: x, lambda: (ONES, "text"))
     for bad in (lambda a, b: ONES, lambda replica_id, b: ONES):
@@ -86,7 +92,11 @@ def test_wrong_inputs(repl):
         InvalidArgumentError, match=r"gave the data set 'digits/train': .*yield dataset\.batch\(rows\)"
     ):
         repl.run(lambda x: x, lambda: digits)
-    with pytest.raises(tb.errors.OutOfRangeError, match="the input of replica 0 has ended after 0 batches"):
+    with pytest.raises(InvalidArgumentError, match=r"input_fn gave None: .*return or yield it"):
+        repl.run(lambda x: x, lambda: None)
+    with pytest.raises(
+        tb.errors.OutOfRangeError, match=r"replica 0 has ended after 0 batches; .*must give one"
+    ):
         repl.run(lambda x: x, lambda: iter([]))
 
 
@@ -95,7 +105,10 @@ def test_a_step_fn_that_does_not_take_what_the_input_gives(repl):
         return a + b
 
     for input_fn, message in (
-        (lambda: {"a": ONES, "b": ONES}, r"step\(a, b\) gets one dict from input_fn: missing .*'b'"),
+        (
+            lambda: {"a": ONES, "b": ONES},
+            r"step\(a, b\) gets one dict from input_fn, to be taken as one arg.*'b'",
+        ),
         (lambda: (ONES, ONES, ONES), r"step\(a, b\) gets 3 from input_fn: too many positional"),
         (None, r"step\(a, b\) gets none, as there is no input_fn: missing .*'a'"),
     ):
@@ -239,6 +252,8 @@ def test_the_order_of_calls(repl):
             pytest.raises(InvalidArgumentError, match="another graph"),
         ):
             repl.init(other)
+        with pytest.raises(InvalidArgumentError, match="init: expected a session or None, got 'session'"):
+            repl.init("session")
         repl.init(session)
         with pytest.raises(FailedPreconditionError, match="initialised already"):
             repl.init(session)
@@ -274,6 +289,11 @@ def test_options():
         tb.MultiGpuReplicator(["/cpu:0"], 0)
     with pytest.raises(InvalidArgumentError, match="expected at least one, got none"):
         tb.MultiGpuReplicator([], 1)
+    for devices in ("/cpu:0", CpuDevice, 2):
+        with pytest.raises(InvalidArgumentError, match=r"expected a list of devices, got .*as \['/cpu:0'\]"):
+            tb.MultiGpuReplicator(devices, 1)
+    with pytest.raises(InvalidArgumentError, match="on_nan: expected one of stop, skip, got 'ignore'"):
+        tb.MultiGpuReplicator(["/cpu:0"], 2, on_nan="ignore")
     with pytest.raises(InvalidArgumentError, match=r"alpha: expected 0 < alpha < 0\.6667"):
         tb.MultiGpuReplicator(["/cpu:0"], 2, alpha=0.9)
     with pytest.raises(NotFoundError):
@@ -299,3 +319,8 @@ def test_a_step_that_fails_says_which_line_and_the_replicas_stay_usable(repl):
             session.run(out)
         batch[...] = 0
         assert np.isfinite(session.run(out)[1]).all()
+
+
+def test_a_device_that_is_named_twice_is_refused_when_the_replicator_is_made():
+    with pytest.raises(InvalidArgumentError, match=r"expected different ones, got .*CPU:0, .*CPU:0; for more"):
+        tb.MultiGpuReplicator(["/cpu:0", "/cpu:0"])

@@ -1,9 +1,13 @@
-"""Sessions on an emulated GPU: whole steps, parts of steps beside a CPU, what has no kernel, user kernels."""
+"""Sessions on a GPU: whole steps, parts of steps beside a CPU, what has no kernel, user kernels.
+
+An emulated one here; `tests/gpu` runs the same on the GPU of the machine.
+"""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,25 +20,34 @@ from tensorbow.errors import UnimplementedError
 from tests.gpu_rig.emulated_cuda import EmulatedCuda
 from tests.gpu_rig.runtimes import emulated_runtime, needs_compiler
 
-pytestmark = needs_compiler
+pytestmark = [needs_compiler, pytest.mark.usefixtures("found")]
 
 
 @pytest.fixture
-def runtime(monkeypatch: pytest.MonkeyPatch) -> Iterator[EmulatedCuda]:
-    """An emulated GPU that is found as /gpu:0 and, a share of it, /gpu:1."""
+def runtime() -> Iterator[EmulatedCuda]:
     with emulated_runtime() as opened:
-        entry = devices.DeviceKind(
-            "gpu",
-            lambda name: GpuDevice(name, opened, limit_nbytes=1 << 27),
-            lambda: 2,
-            lambda name: GpuDevice(name, opened).describe(),
-        )
-        monkeypatch.setitem(devices._kinds, "gpu", entry)
         yield opened
-        for index in range(2):
-            device = devices._devices.pop(DeviceName(kind="gpu", index=index), None)
-            if device is not None:
-                device.close()
+
+
+@pytest.fixture
+def found(runtime: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The GPU is found as /gpu:0 and, a share of it, /gpu:1."""
+    limit = runtime.properties.memory_nbytes // 8
+    entry = devices.DeviceKind(
+        "gpu",
+        lambda name: GpuDevice(name, runtime, limit_nbytes=limit),
+        lambda: 2,
+        lambda name: GpuDevice(name, runtime).describe(),
+    )
+    names = [DeviceName(kind="gpu", index=index) for index in range(2)]
+    for name in names:
+        monkeypatch.delitem(devices._devices, name, raising=False)
+    monkeypatch.setitem(devices._kinds, "gpu", entry)
+    yield
+    for name in names:
+        device = devices._devices.pop(name, None)
+        if device is not None:
+            device.close()
 
 
 def lenet(size: int) -> tuple[tb.Graph, list[tb.Tensor], tb.Tensor, tb.Operation, tb.Operation]:
@@ -48,7 +61,7 @@ def lenet(size: int) -> tuple[tb.Graph, list[tb.Tensor], tb.Tensor, tb.Operation
         return graph, [images, labels], loss, update, tb.global_variables_initializer()
 
 
-def test_lenet_learns_as_on_the_cpu(runtime: EmulatedCuda) -> None:
+def test_lenet_learns_as_on_the_cpu(runtime: Any) -> None:
     graph, feeds, loss, update, initializer = lenet(4)
     rng = np.random.default_rng(0)
     batches = [(rng.normal(size=(4, 28, 28, 1)), rng.integers(0, 10, 4)) for _ in range(6)]
@@ -63,7 +76,7 @@ def test_lenet_learns_as_on_the_cpu(runtime: EmulatedCuda) -> None:
     assert runtime.counts["launch_graph"] == 5  # the first launch is call by call
 
 
-def test_threads_run_steps_side_by_side(runtime: EmulatedCuda) -> None:
+def test_threads_run_steps_side_by_side() -> None:
     graph = tb.Graph()
     with graph.as_default():
         x = tb.placeholder(tb.float32, [64])
@@ -86,7 +99,7 @@ def test_threads_run_steps_side_by_side(runtime: EmulatedCuda) -> None:
     assert not wrong
 
 
-def test_a_step_over_gpu_and_cpu_passes_values_both_ways(runtime: EmulatedCuda) -> None:
+def test_a_step_over_gpu_and_cpu_passes_values_both_ways() -> None:
     graph = tb.Graph()
     with graph.as_default():
         x = tb.placeholder(tb.float32, [4, 4])
@@ -111,7 +124,7 @@ def test_a_step_over_gpu_and_cpu_passes_values_both_ways(runtime: EmulatedCuda) 
         assert "send" in str(session.explain(d, {x: value}))
 
 
-def test_an_op_without_a_gpu_kernel_is_named_or_moved(runtime: EmulatedCuda) -> None:
+def test_an_op_without_a_gpu_kernel_is_named_or_moved() -> None:
     graph = tb.Graph()
     with graph.as_default(), tb.device("/gpu:0"):
         x = tb.placeholder(tb.float32, [3, 3])
@@ -124,7 +137,7 @@ def test_an_op_without_a_gpu_kernel_is_named_or_moved(runtime: EmulatedCuda) -> 
         assert session.run(y, {x: value}) == pytest.approx(1.75)
 
 
-def test_variables_live_on_the_gpu_and_are_saved_and_restored(runtime: EmulatedCuda, tmp_path) -> None:
+def test_variables_live_on_the_gpu_and_are_saved_and_restored(tmp_path) -> None:
     graph = tb.Graph()
     with graph.as_default():
         w = tb.Variable(np.arange(6, dtype=np.float32).reshape(2, 3), name="w")
@@ -145,7 +158,7 @@ def test_variables_live_on_the_gpu_and_are_saved_and_restored(runtime: EmulatedC
         np.testing.assert_array_equal(session.run(w), np.arange(6).reshape(2, 3) * 4)
 
 
-def test_a_replicator_trains_on_virtual_gpus(runtime: EmulatedCuda) -> None:
+def test_a_replicator_trains_on_virtual_gpus() -> None:
     def losses(names: list[str]) -> list[float]:
         replicator = tb.MultiGpuReplicator(devices=names, replicas_per_gpu=2)
         with replicator.context():

@@ -1,7 +1,11 @@
-"""The engine on emulated GPUs: the CPU's results, the same bits every time, memory, failures."""
+"""The engine on GPUs: the CPU's results, the same bits every time, memory, failures.
+
+Emulated ones here; what takes `opened` runs in `tests/gpu` on the GPU of the machine.
+"""
 
 from __future__ import annotations
 
+import itertools
 import random
 import time
 from collections.abc import Iterator
@@ -14,8 +18,10 @@ import pytest
 import tensorbow as tb
 from scheduler.gpu_collectives import GpuAllReduce
 from tensorbow.devices import Device, GpuDevice
-from tensorbow.devices.cuda_runtime import CudaError
+from tensorbow.devices.cuda_runtime import CudaError, CudaRuntime
 from tensorbow.errors import InvalidArgumentError, NumericsError, ResourceExhaustedError
+from tensorbow.kernels import backend_for
+from tests.gpu_rig.counted import OpenedGpu
 from tests.gpu_rig.emulated_cuda import EmulatedCuda
 from tests.gpu_rig.runtimes import emulated_runtime, needs_compiler
 from tests.scheduler_rig.programs import Model, convolutional, logistic, well
@@ -25,8 +31,14 @@ pytestmark = needs_compiler
 ROUNDS = 7
 
 
-def gpus(runtime: EmulatedCuda, count: int) -> list[Device]:
-    return [GpuDevice(f"/gpu:{index}", runtime, limit_nbytes=1 << 27) for index in range(count)]
+@pytest.fixture
+def opened() -> OpenedGpu:
+    return emulated_runtime
+
+
+def gpus(runtime: CudaRuntime, count: int) -> list[Device]:
+    limit = runtime.properties.memory_nbytes // 8
+    return [GpuDevice(f"/gpu:{index}", runtime, limit_nbytes=limit) for index in range(count)]
 
 
 def delays(seed: int) -> Any:
@@ -62,10 +74,12 @@ def trained(
     ids=str,
 )
 @pytest.mark.parametrize(("count", "per_device"), [(1, 4), (2, 2), (2, (3, 1))])
-def test_it_agrees_with_the_cpu(options: dict[str, Any], count: int, per_device: Any) -> None:
+def test_it_agrees_with_the_cpu(
+    opened: OpenedGpu, options: dict[str, Any], count: int, per_device: Any
+) -> None:
     model = convolutional(dropout=True)
     losses, state = trained(model, cpu_devices(count), per_device, **options)
-    with emulated_runtime(delay=delays(1)) as runtime:
+    with opened(delay=delays(1)) as runtime:
         found, left = trained(model, gpus(runtime, count), per_device, poisoned=True, **options)
         assert runtime.counts["launch_graph"] > 0
     np.testing.assert_allclose(found, losses, rtol=1e-4, atol=1e-5)
@@ -74,55 +88,94 @@ def test_it_agrees_with_the_cpu(options: dict[str, Any], count: int, per_device:
         np.testing.assert_allclose(left[name], value, rtol=1e-4, atol=2e-6, err_msg=name)
 
 
-def test_doubles_agree_with_the_cpu_to_rounding() -> None:
+def test_doubles_agree_with_the_cpu_to_rounding(opened: OpenedGpu) -> None:
     model = logistic()
     _, state = trained(model, cpu_devices(2), 2)
-    with emulated_runtime() as runtime:
+    with opened() as runtime:
         _, left = trained(model, gpus(runtime, 2), 2)
     for name, value in state.items():
         np.testing.assert_allclose(left[name], value, rtol=1e-12, err_msg=name)
 
 
-def test_the_same_bits_whatever_the_timing() -> None:
+def test_the_same_bits_whatever_the_timing(opened: OpenedGpu) -> None:
     model = convolutional(dropout=True)
     first: Any = None
     for seed in range(8):
-        with emulated_runtime(delay=delays(seed), backwards=bool(seed % 2)) as runtime:
+        with opened(delay=delays(seed), backwards=bool(seed % 2)) as runtime:
             losses, state = trained(model, gpus(runtime, 2), 2, tau=2)
         first = first or (losses, state)
         assert losses == first[0]
         assert same_bits(state, first[1])
 
 
-def test_replicas_beside_one_another_have_the_bits_of_replicas_alone() -> None:
-    model = convolutional(dropout=False)
-    with emulated_runtime(delay=delays(3)) as runtime:
-        _, beside = trained(model, gpus(runtime, 1), 3, sync="none")
-    for replica in range(3):
-        alone = Model(
+def beside_has_the_bits_of_alone(opened: OpenedGpu, model: Model, replicas: int, times: int) -> None:
+    """Replicas on one GPU at the same time, again and again, against each with the GPU to itself."""
+    alone: dict[str, Any] = {}
+    for replica in range(replicas):
+        own = Model(
             model.program, model.shapes, model.initial, lambda t, _, mine=replica: model.batch(t, mine)
         )
-        with emulated_runtime() as runtime:
-            _, state = trained(alone, gpus(runtime, 1), 1, sync="none")
-        for name, value in state.items():
-            assert value.tobytes() == beside[name.replace("replica0", f"replica{replica}")].tobytes(), name
+        with opened() as runtime:
+            _, state = trained(own, gpus(runtime, 1), 1, sync="none")
+        alone |= {name.replace("replica0", f"replica{replica}"): value for name, value in state.items()}
+    for seed in range(times):
+        with opened(delay=delays(seed)) as runtime:
+            _, beside = trained(model, gpus(runtime, 1), replicas, sync="none")
+        for name, value in alone.items():
+            assert value.tobytes() == beside[name].tobytes(), f"{name}, time {seed}"
 
 
-def test_graphs_have_the_bits_of_single_launches(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_replicas_beside_one_another_have_the_bits_of_replicas_alone(opened: OpenedGpu) -> None:
+    beside_has_the_bits_of_alone(opened, convolutional(dropout=False), replicas=3, times=3)
+
+
+def owned_ranges(engine: tb.LearningEngine) -> list[tuple[int, int, str]]:
+    """What each replica and z have of the GPU's memory, and nobody else may have."""
+    ranges: list[tuple[int, int, str]] = []
+    for replica in engine.learners.replicas:
+        nbytes = replica.executable.region_nbytes
+        for region, base in replica.binding.bases.items():
+            if region.name not in ("CENTRAL", "CORRECTIONS") and nbytes.get(region, 0):
+                ranges.append((base, base + nbytes[region], f"replica {replica.index} {region.name}"))
+        workspace = backend_for(replica.device).context_of(replica.group).workspace  # type: ignore[attr-defined]
+        end = workspace.address + workspace.nbytes
+        ranges.append((workspace.address, end, f"replica {replica.index} workspace"))
+    for place, central in enumerate(engine.learners.central):
+        for vector in central.vectors():
+            end = vector.address + vector.size * vector.dtype.size
+            ranges.append((vector.address, end, f"z's sums on device {place}"))
+    return ranges
+
+
+def test_memory_of_replicas_never_overlaps(opened: OpenedGpu) -> None:
     model = convolutional(dropout=True)
-    with emulated_runtime() as runtime:
+    with opened() as runtime, engine_of(model, gpus(runtime, 2), 3) as engine:
+        engine.run(Prepared(model.batch, 6).open, 0, 3)
+        ranges = sorted(owned_ranges(engine))
+    assert len(ranges) > 6 * 5
+    for (_, end, first), (start, _, second) in itertools.pairwise(ranges):
+        assert end <= start, f"{first} overlaps {second}"
+
+
+def captured_has_the_bits_of_eager(opened: OpenedGpu, model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    with opened() as runtime:
         captured = trained(model, gpus(runtime, 1), 2)
+        assert runtime.counts["launch_graph"] > 0
     monkeypatch.setattr("tensorbow.kernels.gpu.plan.EAGER_LAUNCHES", 10**9)
-    with emulated_runtime() as runtime:
+    with opened() as runtime:
         eager = trained(model, gpus(runtime, 1), 2)
         assert runtime.counts["launch_graph"] == 0
     assert captured[0] == eager[0]
     assert same_bits(captured[1], eager[1])
 
 
-def test_a_step_costs_two_graph_launches_and_few_copies() -> None:
+def test_graphs_have_the_bits_of_single_launches(opened: OpenedGpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    captured_has_the_bits_of_eager(opened, convolutional(dropout=True), monkeypatch)
+
+
+def test_a_step_costs_two_graph_launches_and_few_copies(opened: OpenedGpu) -> None:
     model = well()
-    with emulated_runtime() as runtime, engine_of(model, gpus(runtime, 1), 1, sync="none") as engine:
+    with opened() as runtime, engine_of(model, gpus(runtime, 1), 1, sync="none") as engine:
         source = Prepared(model.batch, 1)
         engine.run(source.open, 0, 4)
         before = dict(runtime.counts)
@@ -134,7 +187,7 @@ def test_a_step_costs_two_graph_launches_and_few_copies() -> None:
         assert counts["begin_capture"] == counts["allocate"] == counts["allocate_pinned"] == 0
 
 
-def test_a_loss_that_is_not_finite_stops_it_and_names_the_op() -> None:
+def test_a_loss_that_is_not_finite_stops_it_and_names_the_op(opened: OpenedGpu) -> None:
     model = well()
     bad = Model(
         model.program,
@@ -142,7 +195,7 @@ def test_a_loss_that_is_not_finite_stops_it_and_names_the_op() -> None:
         model.initial,
         lambda t, i: (np.full(7, np.nan, np.float32),) if (t, i) == (4, 1) else model.batch(t, i),
     )
-    with emulated_runtime() as runtime, engine_of(bad, gpus(runtime, 1), 2) as engine:
+    with opened() as runtime, engine_of(bad, gpus(runtime, 1), 2) as engine:
         with pytest.raises(
             NumericsError, match=r"loss of replica 1 is not finite at step 4; first NaN .*: \w+"
         ):
@@ -166,11 +219,11 @@ def test_more_replicas_than_fit_say_how_many_do() -> None:
         assert device.memory.held_nbytes == 0
 
 
-def test_a_run_resumes_bit_for_bit() -> None:
+def test_a_run_resumes_bit_for_bit(opened: OpenedGpu) -> None:
     model = convolutional(dropout=True)
-    with emulated_runtime() as runtime:
+    with opened() as runtime:
         _, straight = trained(model, gpus(runtime, 2), 2)
-    with emulated_runtime() as runtime:
+    with opened() as runtime:
         with engine_of(model, gpus(runtime, 2), 2) as engine:
             engine.run(Prepared(model.batch, 4).open, 0, 3)
             kept = engine.learners.state_arrays()

@@ -108,6 +108,10 @@ def test_one_replica_has_nothing_to_bound(sync: str, alpha: float | None) -> Non
         ({"staleness": True}, "staleness: expected an integer"),
         ({"mu": 1.0}, r"mu: expected a momentum in \[0, 1\), got 1.0"),
         ({"mu": float("nan")}, "mu: expected"),
+        ({"mu": "much"}, "mu: expected a number, got 'much'"),
+        ({"alpha": True}, "alpha: expected a number, got True"),
+        ({"ssgd_from": 2.5}, "ssgd_from: expected a round or None, got 2.5"),
+        ({"ssgd_from": 0}, "ssgd_from: expected a round of at least 1, with sync 'sma'; got 0"),
     ],
 )
 def test_options_out_of_range(options: dict[str, Any], message: str) -> None:

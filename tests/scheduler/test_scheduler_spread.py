@@ -110,6 +110,8 @@ def test_counts() -> None:
         ([2, True], 2, "expected at least 1, got True"),
         ([2], 2, r"a count for each of 2 devices, got 1 \(2\); give 2 counts, or one number for all"),
         ([], 1, r"got 0 \(none\)"),
+        (1.5, 2, "expected a whole number, or one for each device, got 1.5"),
+        ("22", 2, "expected a whole number, or one for each device, got '22'"),
     ):
         with pytest.raises(InvalidArgumentError, match=words):
             replica_counts(counts, devices)  # type: ignore[arg-type]

@@ -236,6 +236,21 @@ def test_replicas_over_devices_with_ssgd():
         np.testing.assert_allclose(session.run(program.w), plain.run(program.w), rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"devices": "/cpu:0"}, r"devices: expected a list of devices, got '/cpu:0'; give a list, as"),
+        ({"devices": []}, "devices: expected at least one, got none"),
+        ({"replicas_per_device": 1.5}, "expected a whole number, or one for each device, got 1.5"),
+        ({"on_nan": "ignore"}, "on_nan: expected one of stop, skip, got 'ignore'"),
+        ({"synchronisation": "ssgd"}, r"expected tb\.Synchronisation\(sync, \.\.\.\) or None, got 'ssgd'"),
+    ],
+)
+def test_options_are_looked_at_before_the_first_run(options, message):
+    with pytest.raises(InvalidArgumentError, match=message):
+        tb.Session("tensorbow", tb.Graph(), **options)
+
+
 def test_bad_input():
     program = Program()
     with session_of(program, replicas_per_device=3) as session:
@@ -318,22 +333,47 @@ def test_the_training_loop_of_the_tensorbow_thesis():
         assert reached > 0.9, reached
 
 
-def test_figure_1_of_the_tensorflow_white_paper():
-    """relu(W x + b), a cost of it, and a loop over `session.run`."""
+@pytest.mark.parametrize("options", [{}, {"target": "tensorbow", "replicas_per_device": 2}])
+def test_figure_1_of_the_tensorflow_white_paper(options):
+    """As printed but for the initialisation; C and the input, which are left open there, are made up."""
+    tf, rng, printed = tb, np.random.default_rng(0), []
+    with tf.Graph().as_default():
+        b = tf.Variable(tf.zeros([100]))
+        W = tf.Variable(tf.random_uniform([784, 100], -1, 1))  # noqa: N806 - as in the paper
+        x = tf.placeholder(name="x")
+        relu = tf.nn.relu(tf.matmul(W, x) + b)
+        C = tf.reduce_sum(relu)  # noqa: N806
+
+        s = tf.Session(**options)
+        s.run(tf.global_variables_initializer())
+        for step in range(10):
+            input = rng.normal(size=(100, 1))
+            result = s.run(C, feed_dict={x: input})
+            printed.append((step, result, np.maximum(s.run(W) @ input + s.run(b), 0).sum()))
+        s.close()
+    assert [step for step, _, _ in printed] == list(range(10))
+    np.testing.assert_allclose([r for _, r, _ in printed], [e for _, _, e in printed], rtol=1e-4)
+    assert len({float(result) for _, result, _ in printed}) == 10
+
+
+def test_the_program_of_the_white_paper_is_trained_by_replicas():
+    """relu(x W + b), a cost of it, and a loop over `session.run`, now with an update."""
     with tb.Graph().as_default():
         b = tb.Variable(tb.zeros([100]))
         W = tb.Variable(tb.random_uniform([784, 100], -1, 1, seed=1))  # noqa: N806 - as in the paper
         x = tb.placeholder(tb.float32, [None, 784], name="x")
         relu = tb.nn.relu(tb.matmul(x, W) + b)
         C = tb.reduce_mean(tb.square(relu))  # noqa: N806 - "[...]" in the paper
-        train = tb.train.GradientDescentOptimizer(0.5).minimize(C)
+        train = tb.train.GradientDescentOptimizer(0.1).minimize(C)
 
-        s = tb.Session(target="tensorbow", replicas_per_device=2)
-        with s:
+        with tb.Session(target="tensorbow", replicas_per_device=2) as s:
             s.run(tb.global_variables_initializer())
+            input = np.random.default_rng(0).normal(size=(8, 784)).astype(np.float32)
+            expected = np.square(np.maximum(input @ s.run(W), 0)).mean()
             costs = []
-            for step in range(10):
-                input = np.random.default_rng(step).normal(size=(8, 784)).astype(np.float32)
+            for _ in range(10):
                 result = s.run([C, train], feed_dict={x: input})
-                costs.append(result[0])
-        assert costs[-1] < costs[0]
+                costs.append(float(result[0]))
+    assert costs[0] == pytest.approx(expected, rel=1e-4)
+    assert costs == sorted(costs, reverse=True)
+    assert costs[-1] < 0.5 * costs[0]

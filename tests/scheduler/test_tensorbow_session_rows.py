@@ -163,7 +163,26 @@ def test_ssgd_refuses_rows_and_names_the_line():
     with tb.TensorBowSession(graph=program.graph, **options) as session:
         session.run(program.init)
         with pytest.raises(
-            InvalidArgumentError, match=r"without a dense gradient .*use sma .*optimizer\.minimize"
+            InvalidArgumentError,
+            match=r"without a dense gradient .*use sma .*tb\.identity.*optimizer\.minimize",
         ):
             session.run(program.train, {program.words: [0, 1]})
         assert session.run(program.table).tobytes() == START.tobytes()
+
+
+def test_rows_of_a_variable_made_dense_are_for_ssgd_too():
+    with tb.Graph().as_default() as graph:
+        words = tb.placeholder(tb.int64, [None])
+        table = tb.Variable(START, name="table")
+        loss = tb.reduce_mean(tb.square(tb.gather(tb.identity(table), words)))
+        train = tb.train.AdagradOptimizer(RATE).minimize(loss)
+        init = tb.global_variables_initializer()
+    tables = []
+    for options in ({}, {"target": "tensorbow", "synchronisation": tb.Synchronisation("ssgd")}):
+        with tb.Session(graph=graph, **options) as session:
+            session.run(init)
+            for first in range(3):
+                session.run(train, {words: [first, 1, 2, first]})
+            tables.append(session.run(table))
+    np.testing.assert_allclose(tables[1], tables[0], rtol=1e-6)
+    assert not np.array_equal(tables[0], START)

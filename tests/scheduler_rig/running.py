@@ -170,4 +170,4 @@ def poison(engine: LearningEngine) -> None:
 
 def _fill(device: Any, base: int, nbytes: int) -> None:
     if nbytes:
-        device.view(base, (nbytes,), np.uint8)[...] = 0xFF  # every float of it is NaN
+        device.write(base, np.full(nbytes, 0xFF, np.uint8))  # every float of it is NaN

@@ -57,6 +57,7 @@ def test_the_line_of_an_epoch_has_its_own_rate(options: Options) -> None:
     assert line.startswith("epoch   1/2  loss nan")
     assert line.endswith("test accuracy  50.00%  50 images/s")
     tally.test_accuracies = [0.25, 0.75]
+    assert "test loss 3.517e+31  " in epoch_line(options(), tally, 1.0, 3.5170442e31)
     assert "test accuracy  50.00% (mean)" in epoch_line(options(sync="none"), tally, 1.0, 0.25)
 
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import itertools
 import os
 
 import pytest
@@ -48,6 +49,48 @@ def test_a_dumb_terminal_gets_plain_lines() -> None:
     out = io.StringIO()
     work(TrainingProgress(Console(file=out, force_terminal=True, width=200, _environ={"TERM": "dumb"})))
     assert out.getvalue() == "epoch 1 [bold]as it is[/bold] \\x1b[31m\\n\n"
+
+
+def test_long_epochs_are_told_by_lines_where_there_is_no_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+    seconds = itertools.count(0.0, 4.0)  # at each look
+    monkeypatch.setattr("time.perf_counter", lambda: next(seconds))
+    out = io.StringIO()
+    progress = TrainingProgress(Console(file=out))
+    progress.start(epochs=2, rounds_per_epoch=1000, first_round=0)
+    progress.resume_clock()
+    for round in range(6):
+        progress.task(0.25, 0.5, 16)
+        progress.round(round + 1)
+    lines = out.getvalue().splitlines()
+    assert [line.split("  ")[0] for line in lines] == ["round 2/2,000", "round 5/2,000"]
+    assert "loss 0.2500  accuracy 50.00%" in lines[0]
+    assert lines[0].endswith(" images/s")
+    progress.evaluating(1234)
+    progress.resume_clock()
+    progress.evaluating(1234)  # after so short a training it is not worth a line
+    assert out.getvalue().splitlines()[2:] == ["evaluating on 1,234 examples"]
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_the_bar_leaves_room_for_its_figures(width: int) -> None:
+    out = io.StringIO()
+    console = Console(
+        file=out, force_terminal=True, width=width, color_system=None, _environ={"TERM": "xterm"}
+    )
+    progress = TrainingProgress(console)
+    progress.start(epochs=15, rounds_per_epoch=1875, first_round=312)
+    progress.resume_clock()
+    progress.task(0.25, 0.5, 1)
+    progress.round(312)
+    progress.stop()
+    shown = out.getvalue()
+    assert "312/28125 " in shown
+    assert "accuracy 50.00%" in shown
+    assert "…" not in shown
+    progress.start(epochs=15, rounds_per_epoch=1875, first_round=312)
+    progress.evaluating(10_000)
+    progress.stop()
+    assert "evaluating on 10,000 examples" in out.getvalue()
 
 
 def test_without_a_console_nothing_is_shown() -> None:

@@ -25,6 +25,9 @@ def folder(tmp_path):
         tb.train.save_model(path, {"x": x}, {"y": y}, values, {"by": "me"})
         with pytest.raises(NotFoundError, match="no value for w"):
             tb.train.save_model(path, {"x": x}, {"y": y}, {})
+        for wrong in (values["w"].T, values["w"].astype(np.float64)):
+            with pytest.raises(InvalidArgumentError, match=r"variable w: expected float32\[4, 2\], got"):
+                tb.train.save_model(path, {"x": x}, {"y": y}, {"w": wrong})
         with pytest.raises(InvalidArgumentError, match="at least one output"):
             tb.train.save_model(path, {"x": x}, {}, {})
     return path

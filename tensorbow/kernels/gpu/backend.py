@@ -17,9 +17,10 @@ from tensorbow.kernels.gpu.batches import GpuExamples
 from tensorbow.kernels.gpu.call import DeviceArray
 from tensorbow.kernels.gpu.context import GpuContext, GpuOptions
 from tensorbow.kernels.gpu.fusion import fuse
+from tensorbow.kernels.gpu.launches import launches_of
 from tensorbow.kernels.gpu.plan import GpuPlan
 from tensorbow.kernels.gpu.program import ProgramCache, cache_folder
-from tensorbow.kernels.plan import Backend, BoundPlan, Executable, Region
+from tensorbow.kernels.plan import Backend, BoundPlan, Executable, Launch, Region, Segment
 from tensorbow.kernels.program import Node, Unit
 from tensorbow.ops.definition import kernel_for
 from tensorbow.specs import uint8
@@ -36,7 +37,6 @@ class GpuBackend(Backend):
     keeps_examples = True
 
     def __init__(self) -> None:
-        self.options = GpuOptions()
         self.capture = True
         self._lock = threading.Lock()  # owns the two tables
         self._programs: weakref.WeakKeyDictionary[CudaRuntime, ProgramCache] = weakref.WeakKeyDictionary()
@@ -61,6 +61,10 @@ class GpuBackend(Backend):
         """Prepares the launches; segments are captured when they are launched for the second time."""
         return GpuPlan(executable, bases, group, ring, self.context_of(group), capture=self.capture)
 
+    def launches(self, segment: Segment) -> Sequence[Launch]:
+        """Calls that are captured together, and those that are not."""
+        return launches_of(segment.groups)
+
     def workspaces(self, device: Device) -> Sequence[int]:
         """What a stream group's libraries work in."""
         hopper = isinstance(device, GpuDevice) and device.runtime.properties.architecture >= HOPPER
@@ -73,6 +77,7 @@ class GpuBackend(Backend):
     def context_of(self, group: StreamGroup) -> GpuContext:
         """The context of a stream group, made with its first plan, closed with the group.
 
+        It computes as the device says at that time (`Device.compute`).
         Raises ResourceExhaustedError for its workspace.
         """
         with self._lock:
@@ -89,7 +94,10 @@ class GpuBackend(Backend):
                 block = group.allocate(nbytes, owner=f"{group.name} library workspace")
                 address = block.address if block is not None else 0
                 workspace = DeviceArray(address, (nbytes,), uint8.as_numpy_dtype)
-                context = GpuContext(runtime, stream.handle, programs, workspace, self.options)
+                options = GpuOptions(device.compute)
+                context = GpuContext(
+                    runtime, stream.handle, programs, workspace, options, allocator=group.allocator
+                )
                 self._contexts[group] = context
                 group.at_close(context.close)
             return context

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
+from allocators import Allocator
 from tensorbow.devices.cuda_runtime import CudaRuntime
+from tensorbow.devices.gpu import COMPUTE
 from tensorbow.errors import InternalError, InvalidArgumentError
 from tensorbow.kernels.gpu.call import DeviceArray, Enqueue
 from tensorbow.kernels.gpu.program import CudaSource, ProgramCache
@@ -20,7 +22,6 @@ if TYPE_CHECKING:
     from tensorbow.kernels.gpu.cublas import Cublas
     from tensorbow.kernels.gpu.cudnn import Cudnn
 
-COMPUTE = ("fp32", "tf32", "bf16")
 BLOCK = 256  # threads of a block, where nothing speaks for another number
 MAX_GRID = (2**31 - 1, 65535, 65535)
 
@@ -52,13 +53,18 @@ class GpuContext:
         programs: ProgramCache,
         workspace: DeviceArray,
         options: GpuOptions,
+        allocator: Allocator | None = None,
     ):
-        """workspace: uint8 memory that cuBLAS, cuDNN and kernels use in turn, each within one call."""
+        """workspace: uint8 memory that cuBLAS, cuDNN and kernels use in turn, each within one call.
+
+        allocator: the stream group's, for kernels that take memory as they run.
+        """
         self.runtime = runtime
         self.stream = stream
         self.programs = programs
         self.workspace = workspace
         self.options = options
+        self.allocator = allocator
         self._closing: list[Callable[[], None]] = []
 
     def launch(

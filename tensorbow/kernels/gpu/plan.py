@@ -20,9 +20,9 @@ from tensorbow.errors import InternalError, InvalidArgumentError, ResourceExhaus
 from tensorbow.graph import KernelCall, blame
 from tensorbow.kernels.gpu.call import DeviceArray, Enqueue, GpuCall
 from tensorbow.kernels.gpu.context import GpuContext
-from tensorbow.kernels.gpu.merging import merge_updates
+from tensorbow.kernels.gpu.launches import launches_of
 from tensorbow.kernels.gpu.slots import PinnedSlots
-from tensorbow.kernels.plan import BoundPlan, Executable, Group, Ref, Region, access_ranges
+from tensorbow.kernels.plan import BoundPlan, Executable, Group, Launch, Ref, Region, access_ranges
 from tensorbow.specs import Array
 
 EAGER_LAUNCHES = 1  # of a segment, before it is captured
@@ -95,13 +95,9 @@ class GpuPlan(BoundPlan):
         """The pieces of a segment; what it fetches is gathered by the last one."""
         segment = self.executable.segments[number]
         pieces: list[_Piece] = []
-        for group in merge_updates(segment.groups):
-            what = f"{group.definition.name} {group.name}"
-            reason = "" if group.kernel.capturable else f"{what} cannot be captured"
-            if not pieces or reason or pieces[-1].reason:
-                pieces.append(_Piece(reason=reason))
-            pieces[-1].groups.append(group)
-            pieces[-1].calls.append(self._bound(group))
+        for launch in launches_of(segment.groups):
+            calls = [self._bound(group) for group in launch.groups]
+            pieces.append(_Piece(list(launch.groups), calls, reason=launch.reason))
         if segment.fetches and self.executable.fetches:
             if not pieces or pieces[-1].reason:
                 pieces.append(_Piece())
@@ -253,9 +249,9 @@ class GpuPlan(BoundPlan):
                             return f"{group.definition.name} {group.name} (made at {group.source}{note})"
         return None
 
-    def not_captured(self, segment: int) -> list[str]:
-        """Why parts of a segment are launched kernel by kernel, for `explain`."""
-        return [piece.reason for piece in self._pieces[segment] if piece.reason]
+    def launches(self, segment: int) -> list[Launch]:
+        """What is captured together, and what is not, as far as it is known by now."""
+        return [Launch(tuple(piece.groups), piece.reason) for piece in self._pieces[segment] if piece.groups]
 
     def close(self) -> None:
         """Gives the graphs back; nothing of the plan may be running."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from typing import Any
 
 import numpy as np
@@ -102,20 +103,6 @@ def test_the_bits_of_the_host(name: str, batch_size: int, backwards: bool) -> No
 
 
 @needs_compiler
-def test_the_host_draws_the_pictures_that_the_augmentation_makes() -> None:
-    """`arrays` is what a prefetcher fills, and differs from the pictures as they are."""
-    data = DATASETS["cifar10"]
-    wanted = recipe(data, 16, 2)
-    images, labels = np.empty((16, 32, 32, 3), np.float32), np.empty(16, np.int64)
-    data.fill(wanted.indices, images, labels, key=wanted.key)
-    assert wanted.arrays()[0].tobytes() == images.tobytes()
-    assert not np.array_equal(images, data.batch(wanted.indices)[0])
-    picks = wanted.picks()
-    assert len(set(picks["down"].tolist())) > 1
-    assert set(picks["mirrored"].tolist()) == {0, 1}
-
-
-@needs_compiler
 def test_batches_enqueued_ahead_do_not_mix() -> None:
     """Each launch carries its own picks, whatever is enqueued before the GPU comes to it."""
     data = DATASETS["digits"]
@@ -140,6 +127,7 @@ def test_memory_comes_back_when_the_upload_fails() -> None:
         runtime.fail_next("copy")
         with pytest.raises(CudaError, match="injected"):
             backend.keep_examples(device, example_arrays(data))
+        gc.collect()  # the error's traceback holds the pinned memory that was copied from
         assert device.memory.held_nbytes == 0
         kept = backend.keep_examples(device, example_arrays(data))
         granules = sum(-(-nbytes // 256) for nbytes in (data.images.nbytes, data.labels.nbytes))

@@ -1,0 +1,70 @@
+"""What a batch is made of, in place of the batch: enough for whoever has the data to make it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tensorbow.data.augment import BatchKey, CropAndFlip
+from tensorbow.data.dataset import Dataset
+from tensorbow.kernels.examples import PICK, ExampleArrays
+from tensorbow.specs import Array
+
+
+@dataclass(frozen=True, eq=False)
+class BatchRecipe:
+    """A batch to train on: examples `indices`, int64 [batch_size], of a data set, augmented as `key` says."""
+
+    dataset: Dataset
+    indices: NDArray[np.int64]
+    key: BatchKey
+
+    def arrays(self) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+        """The batch, made here: float32 [batch_size, height, width, channels] and int64 [batch_size]."""
+        images = np.empty((self.indices.size, *self.dataset.image_shape), np.float32)
+        labels = np.empty(self.indices.size, np.int64)
+        self.dataset.fill(self.indices, images, labels, key=self.key)
+        return images, labels
+
+    def placeholders(self) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+        """Arrays of the batch's shapes and dtypes that take no memory."""
+        count = self.indices.size
+        images = np.broadcast_to(np.float32(0), (count, *self.dataset.image_shape))
+        return images, np.broadcast_to(np.int64(0), (count,))
+
+    def picks(self) -> NDArray[Any]:
+        """The same for a device that keeps the data set: `PICK` [batch_size]."""
+        picks = np.zeros(self.indices.size, PICK)
+        picks["row"] = self.indices
+        augmentation = self.dataset.augmentation
+        if isinstance(augmentation, CropAndFlip):
+            moves, picks["mirrored"] = augmentation.draw(self.indices.size, self.key)
+            picks["down"], picks["right"] = moves.T
+        return picks
+
+
+class PinnedArrays(tuple[Array, ...]):
+    """The inputs of a step in memory of a device's `host_array`: it copies them from where they are."""
+
+
+BatchInputs: TypeAlias = "Sequence[Array] | BatchRecipe"
+"""The inputs of a step, or what they are made of."""
+
+
+def example_arrays(dataset: Dataset) -> ExampleArrays:
+    """What of a data set a device keeps."""
+    return ExampleArrays(dataset.name, dataset.images, dataset.labels, dataset.scale, dataset.shift)
+
+
+def why_host_only(dataset: Dataset) -> str:
+    """Why a device could not make the batches of a data set; empty where it could."""
+    augmentation = dataset.augmentation
+    if type(dataset).fill is not Dataset.fill:
+        return f"{type(dataset).__name__} fills batches in its own way"
+    if augmentation is not None and type(augmentation) is not CropAndFlip:
+        return f"its augmentation {type(augmentation).__name__} works on the host"
+    return ""

@@ -1,0 +1,47 @@
+"""Loads cuBLAS and cuDNN: from the installed wheels of NVIDIA, in the order in which they need each other."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+
+from tensorbow.errors import NotFoundError
+
+INSTALL = "pip install 'tensorbow[cuda12]' (or [cuda13], as the driver is)"
+
+_BEFORE = {"cublas": ("nvrtc", "cublasLt"), "cudnn": ("nvrtc", "cublasLt", "cublas")}  # to be loaded first
+
+
+@cache
+def load_cuda_library(name: str) -> ctypes.CDLL:
+    """`cublas` or `cudnn`, after the libraries that it needs. Raises NotFoundError."""
+    if name not in _BEFORE:
+        raise NotFoundError(f"CUDA library {name}: expected one of {', '.join(_BEFORE)}")
+    for each in _BEFORE[name]:
+        with suppress(NotFoundError, OSError):  # the loader may find it without help
+            ctypes.CDLL(_library_path(each), mode=ctypes.RTLD_GLOBAL)
+    try:
+        return ctypes.CDLL(_library_path(name))
+    except OSError as error:
+        raise NotFoundError(f"CUDA library {name} cannot be loaded ({error}): {INSTALL}") from None
+
+
+def _library_path(name: str) -> str:
+    """By cuda-pathfinder, or among the wheels of NVIDIA."""
+    with suppress(ImportError, RuntimeError):  # its DynamicLibNotFoundError is a RuntimeError
+        pathfinder = importlib.import_module("cuda.pathfinder")
+        return str(pathfinder.load_nvidia_dynamic_lib(name).abs_path)
+    return _wheel_library(name)
+
+
+def _wheel_library(name: str) -> str:
+    """A library in one of the `nvidia-*` wheels. Raises NotFoundError."""
+    with suppress(ImportError):
+        folders = importlib.import_module("nvidia").__path__
+        for folder in map(Path, folders):
+            for found in sorted(folder.glob(f"*/lib*/lib{name}.so*")):
+                return str(found)
+    raise NotFoundError(f"CUDA library {name} is not installed: {INSTALL}")

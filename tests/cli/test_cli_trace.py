@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Call = Callable[..., Any]
+QUICK = ("train", "logreg", "--dataset", "synthetic", "--epochs", "1")
+
+
+def work(path: Path) -> list[str]:
+    events = json.loads(path.read_text())["traceEvents"]
+    return [event["name"] for event in events if event.get("cat") == "work"]
+
+
+def test_train_writes_a_trace_and_says_so(call: Call, tmp_path: Path) -> None:
+    ended = call(*QUICK, "--output", "run", "--trace", "run/trace.json", "--trace-rounds", "3:8")
+    assert ended.status == 0
+    assert "trace of rounds 3 to 7 in run/trace.json: " in ended.out
+    assert work(tmp_path / "run" / "trace.json").count("replica 1 gradient") == 5
+
+
+def test_a_resumed_run_is_not_traced_again(call: Call, tmp_path: Path) -> None:
+    call(*QUICK, "--output", "run", "--trace", "trace.json")
+    (tmp_path / "trace.json").unlink()
+    ended = call("train", "--output", "run", "--resume", "auto", "--epochs", "2")
+    assert ended.status == 0
+    assert not (tmp_path / "trace.json").exists()
+    ended = call(*QUICK, "--config", "run/config.yaml", "--output", "other")
+    assert ended.status == 0
+    assert not (tmp_path / "trace.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            ("--trace", "nowhere/trace.json"),
+            "trace 'nowhere/trace.json': expected a file that can be written",
+        ),
+        (("--trace", ""), "--trace: expected a path"),
+        (("--trace-rounds", "1:2"), "--trace-rounds: expected a trace to write them to"),
+        (("--trace", "t.json", "--trace-rounds", "2:1"), "--trace-rounds: expected A:B with 0 <= A < B"),
+        (
+            ("--trace", "t.json", "--trace-rounds", "2"),
+            "--trace-rounds: expected two rounds, as 10:60, got '2'",
+        ),
+    ],
+)
+def test_what_is_refused(call: Call, options: tuple[str, ...], message: str) -> None:
+    assert message in call(*QUICK, *options).line
+
+
+def test_ctrl_c_ends_with_a_trace(program: Any, wait_for: Callable[..., None], tmp_path: Path) -> None:
+    process = program.start(
+        *("train", "logreg", "--dataset", "synthetic", "--epochs", "100000"),
+        *("--output", "run", "--trace", "trace.json", "--trace-rounds", "0:20"),
+    )
+    wait_for((tmp_path / "run" / "metrics.jsonl").exists, process)
+    wait_for(lambda: (tmp_path / "run" / "metrics.jsonl").read_text(), process)
+    process.send_signal(signal.SIGINT)
+    ended = program.end(process)
+    assert ended.status == 130, ended
+    assert work(tmp_path / "trace.json").count("replica 0 gradient") == 20
+    assert [path.name for path in tmp_path.iterdir() if "partial" in path.name] == []

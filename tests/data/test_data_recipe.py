@@ -1,0 +1,92 @@
+"""Recipes of batches: the batch that a prefetcher fills, and the picks that say the same to a device."""
+
+import numpy as np
+import pytest
+
+from tensorbow.data import (
+    BatchKey,
+    BatchOrder,
+    BatchRecipe,
+    CropAndFlip,
+    Dataset,
+    Prefetcher,
+    example_arrays,
+    why_host_only,
+)
+
+IMAGES = np.random.default_rng(0).integers(0, 256, (60, 9, 7, 2), np.uint8)
+LABELS = np.arange(60, dtype=np.int64) % 6
+
+
+def dataset(augmentation=None, kind=Dataset):
+    return kind("made", IMAGES, LABELS, 6, 0.47, 0.25, augmentation)
+
+
+def recipe(data, number, epoch=0):
+    return BatchRecipe(data, BatchOrder(60, 8, 5).indices(epoch, number), BatchKey(5, epoch, number))
+
+
+def made(arrays, picks):
+    """What a device is to make: pixel by pixel, as the picks say."""
+    _, height, width, _ = arrays.images.shape
+    images = np.full((len(picks), *arrays.images.shape[1:]), np.float32(0) * arrays.scale - arrays.shift)
+    for pick, image in zip(picks, images, strict=True):
+        for y, x in np.ndindex(height, width):
+            row, column = y - pick["down"], x - pick["right"]
+            if 0 <= row < height and 0 <= column < width:
+                column = width - 1 - column if pick["mirrored"] else column
+                pixel = arrays.images[pick["row"], row, column].astype(np.float32)
+                image[y, x] = pixel * arrays.scale - arrays.shift
+    return images, arrays.labels[picks["row"]]
+
+
+@pytest.mark.parametrize("augmentation", [None, CropAndFlip(3), CropAndFlip(2, flip=False), CropAndFlip(11)])
+def test_picks_say_what_the_batch_is(augmentation):
+    data = dataset(augmentation)
+    for epoch, number in ((0, 0), (0, 6), (3, 1)):
+        wanted = recipe(data, number, epoch)
+        images, labels = wanted.arrays()
+        assert images.dtype == np.float32
+        expected_images, expected_labels = made(example_arrays(data), wanted.picks())
+        assert images.tobytes() == expected_images.tobytes()
+        assert labels.tobytes() == expected_labels.tobytes()
+
+
+def test_the_batches_are_the_prefetchers():
+    data = dataset(CropAndFlip(3))
+    with Prefetcher(data, BatchOrder(60, 8, 5), 2, max_rounds=7) as prefetcher:  # an epoch has three rounds
+        for _ in range(7):
+            for replica in range(2):
+                batch = prefetcher.take(replica)
+                images, labels = recipe(data, batch.number, batch.epoch).arrays()
+                assert images.tobytes() == batch.images.tobytes()
+                assert labels.tobytes() == batch.labels.tobytes()
+                prefetcher.release(batch)
+
+
+def test_placeholders_have_the_shapes_and_no_memory():
+    wanted = recipe(dataset(), 0)
+    for placeholder, array in zip(wanted.placeholders(), wanted.arrays(), strict=True):
+        assert (placeholder.shape, placeholder.dtype) == (array.shape, array.dtype)
+        assert not any(placeholder.strides)
+
+
+class Darker(CropAndFlip):
+    """Does more than it draws."""
+
+    def __call__(self, images, key):
+        super().__call__(images, key)
+        images >>= 1
+
+
+class Own(Dataset):
+    """Fills in its own way."""
+
+    def fill(self, *arguments, **more):
+        super().fill(*arguments, **more)
+
+
+def test_what_only_the_host_can_do():
+    assert why_host_only(dataset()) == why_host_only(dataset(CropAndFlip())) == ""
+    assert "Darker" in why_host_only(dataset(Darker()))
+    assert "Own" in why_host_only(dataset(kind=Own))
