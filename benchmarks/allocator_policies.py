@@ -7,6 +7,9 @@ way back, some of another step's size in between, as a last, smaller batch makes
 simulated: each of its calls takes `--driver-us` microseconds of waiting, about what cudaMalloc costs on an
 idle device, and gives addresses without memory behind them. Of the best-fit allocator a run without driver
 cost is shown, too: what its own bookkeeping takes.
+
+Where there is a GPU, the same trace runs on it, with both allocators of a GPU device: cudaMalloc and cudaFree
+for every tensor, on a GPU that has nothing else to do, against best fit (Budea 2019, figure 4.2).
 """
 
 from __future__ import annotations
@@ -21,6 +24,8 @@ from pathlib import Path
 from typing import Any
 
 from allocators import Allocation, Allocator, BestFitAllocator, DriverAllocator, VirtualSource
+from tensorbow.devices import GpuDevice, gpu_status
+from tensorbow.devices.cuda_runtime import CudaRuntime
 
 MIB = 1 << 20
 WINDOWS = 5
@@ -95,6 +100,63 @@ def measure(kind: type[Allocator], steps: list[list[int]], driver_us: float) -> 
     }
 
 
+class CountingRuntime:
+    """A CUDA runtime that counts the calls of cudaMalloc and cudaFree."""
+
+    def __init__(self, runtime: CudaRuntime) -> None:
+        self._runtime = runtime
+        self.calls = 0
+
+    def __getattr__(self, name: str) -> Any:
+        self.calls += name in ("allocate", "free")
+        return getattr(self._runtime, name)
+
+
+def measure_on_gpu(runtime: CudaRuntime, allocator: str, steps: list[list[int]]) -> dict[str, Any]:
+    """Medians over some windows, each on a stream group of its own."""
+    calls = 2 * sum(len(sizes) for sizes in steps)
+    per_call_us: list[float] = []
+    driver_calls = peak_pool_nbytes = 0
+    worst = 0.0
+    counting = CountingRuntime(runtime)
+    with GpuDevice("/gpu:0", counting, allocator=allocator) as device:  # type: ignore[arg-type]
+        for window in range(WINDOWS):
+            group = device.stream_group(f"window {window}")
+            counting.calls = 0
+            start = time.perf_counter()
+            worst = run_trace(group.allocator, steps)
+            per_call_us.append((time.perf_counter() - start) * 1e6 / calls)
+            driver_calls = counting.calls
+            statistics_now = group.allocator.statistics()
+            peak_pool_nbytes = max(statistics_now.pool_nbytes, statistics_now.peak_nbytes)
+            group.close()
+    return {
+        "allocator": allocator,
+        "gpu": runtime.properties.name,
+        "calls": calls,
+        "source_calls": driver_calls,
+        "us_per_call": round(statistics.median(per_call_us), 3),
+        "fragmentation": round(worst, 3),
+        "pool_mib": round(peak_pool_nbytes / MIB, 1),
+    }
+
+
+def show(rows: list[dict[str, Any]]) -> None:
+    """The rows of one kind of source as a table, and the ratio of the last two."""
+    print(
+        f"{'allocator':<18}{'driver us':>10}{'source calls':>14}{'us per call':>13}"
+        f"{'fragmentation':>15}{'pool MiB':>10}"
+    )
+    for row in rows:
+        driver = f"{row['driver_us']:g}" if "driver_us" in row else "its own"
+        print(
+            f"{row['allocator']:<18}{driver:>10}{row['source_calls']:>14}"
+            f"{row['us_per_call']:>13.2f}{row['fragmentation']:>15.3f}{row['pool_mib']:>10.1f}"
+        )
+    pooled, called = (row["us_per_call"] for row in rows[-2:])
+    print(f"one driver call per tensor costs {called / pooled:.1f} x best fit")
+
+
 def main() -> None:
     """Measures, prints the table, and writes the file if one is asked for."""
     parser = argparse.ArgumentParser(description="Best fit against one driver call per tensor.")
@@ -110,18 +172,15 @@ def main() -> None:
         measure(DriverAllocator, steps, options.driver_us),
     ]
     print(f"{rows[0]['calls']} allocations and frees, medians of {WINDOWS} windows")
-    print(
-        f"{'allocator':<18}{'driver us':>10}{'source calls':>14}{'us per call':>13}"
-        f"{'fragmentation':>15}{'pool MiB':>10}"
-    )
-    for row in rows:
-        print(
-            f"{row['allocator']:<18}{row['driver_us']:>10g}{row['source_calls']:>14}"
-            f"{row['us_per_call']:>13.2f}{row['fragmentation']:>15.3f}{row['pool_mib']:>10.1f}"
-        )
-    print(
-        f"one driver call per tensor costs {rows[2]['us_per_call'] / rows[1]['us_per_call']:.1f} x best fit"
-    )
+    show(rows)
+    gpus = gpu_status()
+    if gpus.runtimes:
+        on_gpu = [measure_on_gpu(gpus.runtimes[0], allocator, steps) for allocator in ("bfc", "cuda_malloc")]
+        print(f"\non {gpus.runtimes[0].properties.name}")
+        show(on_gpu)
+        rows += on_gpu
+    else:
+        print(f"not on a GPU: {gpus.problem}")
     if options.json is not None:
         document = {"python": platform.python_version(), "machine": platform.machine(), "rows": rows}
         options.json.write_text(json.dumps(document, indent=2) + "\n")

@@ -15,7 +15,8 @@ from scheduler.options import ON_NAN, Synchronisation
 from scheduler.run_trace import check_traced_rounds, traced_rounds
 from scheduler.spread import replica_counts
 from tensorbow.data import DATASETS
-from tensorbow.devices import COMPUTE, DeviceName, device_kinds, gpu_status
+from tensorbow.devices import DeviceName, device_kinds, gpu_status
+from tensorbow.devices.gpu import COMPUTE
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.models import MODELS, get_model
 

@@ -110,20 +110,26 @@ class LearningEngine:
         """Gives every replica and z the same values, by default those of the variables' initialisers."""
         self.learners.initialize(self._programs[0].initial_values() if values is None else values)
 
-    def central_values(self) -> dict[str, Array]:
+    def central_values(self, round: int | None = None) -> dict[str, Array]:
         """The variables of the central model as the last run left them, by name; kept as `host_copy`.
 
+        round: the rounds trained, where not all of them were by `run`.
         Raises CudaError when the GPU is lost, saying which round the last copy is of.
         """
+        round = self.round if round is None else round
         try:
-            values = self.learners.central_values(self.round)
+            values = self.learners.central_values(round)
         except CudaError as error:
-            kept = "there is no copy of the central model on the host"
-            if self.host_copy is not None:
-                kept = f"the last copy of the central model on the host is of round {self.host_copy[0]}"
-            raise CudaError(f"{error}; {kept}", error.status, error.sticky) from error
-        self.host_copy = self.round, values
+            raise self._with_host_copy(error) from error
+        self.host_copy = round, values
         return values
+
+    def _with_host_copy(self, error: CudaError) -> CudaError:
+        """The error of a lost GPU, and what is left of the central model."""
+        kept = "there is no copy of the central model on the host"
+        if self.host_copy is not None:
+            kept = f"the last copy of the central model on the host is of round {self.host_copy[0]}"
+        return CudaError(f"{error}; {kept}", error.status, error.sticky)
 
     def add_program(self, program: StepProgram, shapes: Sequence[TensorSpec]) -> int:
         """Gives the replicas a further step over the same variables; its number for `select`.
@@ -227,6 +233,8 @@ class LearningEngine:
         """Raises what went wrong in a run that is ended, if anything did."""
         if run.bad:
             raise self._numerics_error(run, *min(run.bad))
+        if isinstance(run.error, CudaError) and run.error.sticky:
+            raise self._with_host_copy(run.error) from run.error
         if run.error is not None:
             raise run.error
 

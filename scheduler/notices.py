@@ -1,13 +1,16 @@
-"""The lines that a training run says beside its figures: what is ignored, hopeless or done already."""
+"""The lines that a training run says beside its figures: what is ignored, hopeless, done already or left."""
 
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 from scheduler.config import TrainingConfig
 from scheduler.tally import Tally
 from tensorbow.data import WITHOUT_FILES
-from tensorbow.devices import COMPUTE, DeviceName
+from tensorbow.devices import DeviceName
+from tensorbow.devices.cuda_runtime import CudaError
+from tensorbow.devices.gpu import COMPUTE
 from tensorbow.models import get_model
 
 HOPELESS = 1e6  # times the loss of a guess, log(classes)
@@ -106,3 +109,15 @@ class LossWatch:
             f"warning: the loss of replica {replica} is {loss:.3g} at step {round}, far beyond a guess "
             f"({self._limit / HOPELESS:.2f}); lower the learning rate"
         )
+
+
+def with_last_checkpoint(error: CudaError, checkpoint: tuple[int, Path] | None) -> CudaError:
+    """The error of a GPU that ended a run, and from which step it can go on."""
+    if checkpoint is None:
+        kept = "no checkpoint had been written yet"
+    else:
+        step, path = checkpoint
+        kept = (
+            f"the last checkpoint is of step {step}, {path}; go on with --resume auto --output {path.parent}"
+        )
+    return CudaError(f"{error}; {kept}", error.status, error.sticky)

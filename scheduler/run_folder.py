@@ -141,6 +141,12 @@ class RunFolder:
             described = {**metadata, "config": self.config.to_dict()}
             self._checkpoints.save(metadata["round"], arrays, described)
 
+    @property
+    def last_checkpoint(self) -> tuple[int, Path] | None:
+        """The newest one there is: its round, and where."""
+        saved = RollingCheckpoints(self.path).paths() if self.path is not None else []
+        return saved[-1] if saved else None
+
     def save_model(self, values: Mapping[str, Array], metadata: dict[str, Any], suffix: str = "") -> None:
         """Writes a final model: its variables by name."""
         if self.path is not None:

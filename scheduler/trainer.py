@@ -15,13 +15,14 @@ from scheduler.computing import Computing
 from scheduler.config import TrainingConfig
 from scheduler.engine import LearningEngine
 from scheduler.evaluation import Evaluation, Evaluator
-from scheduler.notices import LossWatch, epoch_line, nothing_left
+from scheduler.notices import LossWatch, epoch_line, nothing_left, with_last_checkpoint
 from scheduler.run_folder import RunFolder
 from scheduler.run_trace import RunTrace
 from scheduler.tally import Tally, TrainingResult
 from scheduler.task_result import TaskResult
 from tensorbow.data import load
 from tensorbow.devices import GpuMonitor, get_device
+from tensorbow.devices.cuda_runtime import CudaError
 from tensorbow.errors import DataLossError, InvalidArgumentError, NumericsError
 from tensorbow.models import get_model
 from tensorbow.optimizers import Constant, PiecewiseConstant, Schedule
@@ -142,8 +143,8 @@ class Trainer:
         """Trains to the end, the target accuracy, the time limit or a request to stop.
 
         Each epoch ends with an evaluation, a line of metrics and a checkpoint. An interrupted run ends
-        with a checkpoint, and with no final model. Raises NumericsError for a NaN loss; checkpoints
-        written before stay usable.
+        with a checkpoint, and with no final model. Raises NumericsError for a NaN loss, CudaError for a GPU
+        that fails, naming the last checkpoint; those written before stay usable.
         """
         config, tally, rounds = self.config, self._tally, self._batches.rounds_per_epoch
         self._progress.start(config.epochs, rounds, tally.round)
@@ -163,6 +164,8 @@ class Trainer:
             if self._complete():
                 self._save_model()
             return self._result()
+        except CudaError as error:
+            raise with_last_checkpoint(error, self.folder.last_checkpoint) from error
         finally:
             self._progress.stop()
             self._trace.save(self._progress.line, failing=sys.exc_info()[0] is not None)
@@ -231,7 +234,7 @@ class Trainer:
         """The values of z; without averaging, of every replica's model."""
         learners = self.engine.learners
         if self.config.sync != "none":
-            return [learners.central_values(self._tally.round)]
+            return [self.engine.central_values(self._tally.round)]
         slots = {op.name for op in learners.layout.variables if op.attrs["role"] == "slots"}
         every = [learners.replica_values(index) for index in range(learners.count)]
         return [{n: v for n, v in values.items() if n not in slots} for values in every]

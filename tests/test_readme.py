@@ -11,10 +11,14 @@ from pathlib import Path
 
 import pytest
 
+from tensorbow.devices.gpu_discovery import gpu_status
+from tests.gpu_rig.runtimes import needs_compiler
+
 ROOT = Path(__file__).resolve().parents[1]
 BLOCK = re.compile(r"(?:<!-- (?P<mark>[^>]+) -->\n)?```(?P<language>\w*)\n(?P<code>.*?)```", re.DOTALL)
 BLOCKS = [match.groupdict() for match in BLOCK.finditer((ROOT / "README.md").read_text(encoding="utf-8"))]
 INSTALLS = ("train", "test")
+NEEDS_GPU = ("gpu", "gpu: cli")
 
 
 def kinds(language: str, mark: str | None = None) -> list[dict[str, str]]:
@@ -42,13 +46,51 @@ def run(arguments: list[str], tmp_path: Path) -> str:
 def test_every_block_is_of_a_kind_that_runs():
     assert BLOCKS
     for block in BLOCKS:
-        runs = block["language"] == "python" or block["mark"] in ("run: cli", *INSTALLS)
+        marks = ("run: cli", "gpu: cli", "gpu: install", *INSTALLS)
+        runs = block["mark"] in marks if block["language"] == "bash" else block["language"] == "python"
         assert runs, f"a block that nothing runs:\n{block['code']}"
 
 
-@pytest.mark.parametrize("number", range(len(kinds("python"))))
+PROGRAMS = [block["code"] for block in kinds("python") if block["mark"] not in NEEDS_GPU]
+
+
+@pytest.mark.parametrize("number", range(len(PROGRAMS)))
 def test_programs(number, tmp_path):
-    assert run([sys.executable, "-W", "error", "-c", kinds("python")[number]["code"]], tmp_path)
+    assert run([sys.executable, "-W", "error", "-c", PROGRAMS[number]], tmp_path)
+
+
+@needs_compiler
+def test_gpu_programs_on_an_emulated_gpu(tmp_path):
+    blocks = kinds("python", "gpu")
+    assert blocks
+    for block in blocks:
+        started = "from tests.gpu_rig.runtimes import show_emulated_gpu\nshow_emulated_gpu()\n"
+        assert run([sys.executable, "-W", "error", "-c", started + block["code"]], tmp_path)
+
+
+def test_gpu_blocks_on_a_gpu(tmp_path):
+    if gpu_status().problem:
+        pytest.skip(gpu_status().problem)
+    for block in kinds("python", "gpu"):
+        assert run([sys.executable, "-W", "error", "-c", block["code"]], tmp_path)
+    (block,) = kinds("bash", "gpu: cli")
+    assert "/device:GPU:0" in run(["sh", "-ec", block["code"]], tmp_path)
+
+
+def test_gpu_troubles_are_those_that_the_program_tells():
+    text = (ROOT / "README.md").read_text(encoding="utf-8").partition("<!-- messages -->\n")[2]
+    table = text.partition("\n\n")[0].splitlines()[2:]
+    program = (ROOT / "tensorbow" / "devices" / "gpu_discovery.py").read_text(encoding="utf-8")
+    assert len(table) >= 7
+    for row in table:
+        message = row.split("`")[1]
+        assert message in program, message
+
+
+def test_the_gpu_install_command_names_an_extra():
+    (block,) = kinds("bash", "gpu: install")
+    (extra,) = re.findall(r"\[(cuda\d+),", block["code"])
+    assert f"\n{extra} = [" in (ROOT / "pyproject.toml").read_text(encoding="utf-8")
 
 
 def test_command_line(tmp_path):

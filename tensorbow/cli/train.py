@@ -19,7 +19,7 @@ from tensorbow.cli.options import names_as_typed, resolve_options
 from tensorbow.cli.program import INTERRUPTED, say
 from tensorbow.cli.signals import StopSignals
 from tensorbow.data import DATASETS
-from tensorbow.devices import COMPUTE
+from tensorbow.devices.gpu import COMPUTE
 from tensorbow.errors import AbortedError
 from tensorbow.models import MODELS
 from tensorbow.training import TrainingProgress

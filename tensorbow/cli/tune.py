@@ -24,7 +24,7 @@ from tensorbow.cli.signals import StopSignals
 from tensorbow.cli.train import Choice
 from tensorbow.cli.tune_picture import ThroughputPicture
 from tensorbow.data import DATASETS
-from tensorbow.devices import COMPUTE
+from tensorbow.devices.gpu import COMPUTE
 from tensorbow.errors import AbortedError, CancelledError, InvalidArgumentError
 from tensorbow.models import MODELS
 

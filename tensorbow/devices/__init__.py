@@ -6,7 +6,7 @@ against the order that streams and events give.
 
 from tensorbow.devices.cpu import CpuDevice
 from tensorbow.devices.device import Device, DeviceDescription, StreamGroup
-from tensorbow.devices.gpu import COMPUTE, GpuDevice
+from tensorbow.devices.gpu import GpuDevice
 from tensorbow.devices.gpu_discovery import GpuStatus, configure_gpus, gpu_status
 from tensorbow.devices.launch_log import LaunchLog, LaunchRecord
 from tensorbow.devices.names import DeviceName
@@ -25,7 +25,6 @@ from tensorbow.devices.registry import (
 from tensorbow.devices.stream import Access, Event, Stream
 
 __all__ = [
-    "COMPUTE",
     "Access",
     "CpuDevice",
     "Device",

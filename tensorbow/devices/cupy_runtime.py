@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import importlib
+import os
 import threading
 from collections.abc import Callable, Sequence
 from functools import cache
@@ -16,7 +17,7 @@ from typing import Any
 
 from tensorbow.devices.cuda_libraries import INSTALL, load_cuda_library
 from tensorbow.devices.cuda_runtime import CopyKind, CudaError, CudaRuntime, GpuProperties
-from tensorbow.errors import InvalidArgumentError, NotFoundError, ResourceExhaustedError
+from tensorbow.errors import InvalidArgumentError, NotFoundError, ResourceExhaustedError, TensorBowError
 
 _NOT_READY = 600
 # Of kernels that went wrong and of broken hardware: the context is lost, until the process ends.
@@ -30,6 +31,8 @@ _capturing = threading.Lock()  # held from begin_capture to end_capture; `gc_was
 @cache
 def _cuda() -> Any:
     """CuPy's bindings. Raises NotFoundError where CuPy is not installed or cannot be loaded."""
+    # Read when CUDA starts: of the default of 8 hardware queues, more replicas would share some and wait.
+    os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
     try:
         return importlib.import_module("cupy.cuda")
     except ImportError as error:
@@ -95,7 +98,7 @@ class CupyRuntime(CudaRuntime):
 
     def allocate(self, nbytes: int) -> int:
         """cudaMalloc."""
-        return self._allocated("cudaMalloc", nbytes, self._runtime.malloc, nbytes)
+        return int(self._reserving(f"{nbytes} bytes", "cudaMalloc", self._runtime.malloc, nbytes))
 
     def free(self, address: int) -> None:
         """cudaFree; waits for all that runs."""
@@ -104,28 +107,31 @@ class CupyRuntime(CudaRuntime):
     def allocate_pinned(self, nbytes: int) -> int:
         """cudaHostAlloc, pinned for all GPUs."""
         flags = self._runtime.hostAllocPortable
-        return self._allocated("cudaHostAlloc", nbytes, self._runtime.hostAlloc, nbytes, flags)
+        reserve, what = self._runtime.hostAlloc, f"{nbytes} bytes"
+        return int(self._reserving(what, "cudaHostAlloc", reserve, nbytes, flags))
 
     def free_pinned(self, address: int) -> None:
         """cudaFreeHost."""
         self._call("cudaFreeHost", self._runtime.freeHost, address)
 
-    def _allocated(self, call: str, nbytes: int, function: Callable[..., Any], *arguments: Any) -> int:
+    def _reserving(self, what: str, call: str, function: Callable[..., Any], *arguments: Any) -> Any:
+        """A call that takes memory, for `what`. Raises ResourceExhaustedError, too."""
         try:
-            return int(self._call(call, function, *arguments))
+            return self._call(call, function, *arguments)
         except CudaError as error:
             if error.status not in ("cudaErrorMemoryAllocation", "CUDA_ERROR_OUT_OF_MEMORY"):
                 raise
         free, total = self.memory_info()
         raise ResourceExhaustedError(
-            f"{call} on GPU {self.index}: {nbytes} bytes asked, {free} of {total} bytes of the GPU are free; "
+            f"{call} on GPU {self.index}: {what} asked, {free} of {total} bytes of the GPU are free; "
             "use fewer replicas or smaller batches, or end what else uses memory"
         )
 
     def make_stream(self, priority: int = 0) -> int:
         """Non-blocking; CUDA clamps the priority to what there is."""
         flags = self._runtime.streamNonBlocking
-        return int(self._call("cudaStreamCreate", self._runtime.streamCreateWithPriority, flags, priority))
+        make = self._runtime.streamCreateWithPriority
+        return int(self._reserving("a stream", "cudaStreamCreate", make, flags, priority))
 
     def destroy_stream(self, stream: int) -> None:
         """Returns at once."""
@@ -187,7 +193,8 @@ class CupyRuntime(CudaRuntime):
 
     def load_module(self, binary: bytes) -> int:
         """cuModuleLoadData."""
-        return int(self._call("cuModuleLoadData", self._driver.moduleLoadData, binary))
+        what = f"a module of {len(binary)} bytes"
+        return int(self._reserving(what, "cuModuleLoadData", self._driver.moduleLoadData, binary))
 
     def unload_module(self, module: int) -> None:
         """cuModuleUnload."""
@@ -212,8 +219,9 @@ class CupyRuntime(CudaRuntime):
         arguments: int,
     ) -> None:
         """cuLaunchKernel."""
-        launch = self._driver.launchKernel
-        self._call("cuLaunchKernel", launch, function, *grid, *block, shared_nbytes, stream, arguments, 0)
+        launch, sizes = self._driver.launchKernel, (*grid, *block, shared_nbytes)
+        what = "a kernel's local memory"
+        self._reserving(what, "cuLaunchKernel", launch, function, *sizes, stream, arguments, 0)
 
     def begin_capture(self, stream: int) -> None:
         """Waits for its turn: captures of the process go one after the other."""
@@ -236,12 +244,13 @@ class CupyRuntime(CudaRuntime):
         finally:
             self._end_turn(self._gc_was_on)
         try:
-            graph = int(self._call("cudaGraphInstantiate", runtime.graphInstantiate, recorded))
+            make = runtime.graphInstantiate
+            graph = int(self._reserving("a graph", "cudaGraphInstantiate", make, recorded))
         finally:
             self._call("cudaGraphDestroy", runtime.graphDestroy, recorded)
         try:
-            self._call("cudaGraphUpload", runtime.graphUpload, graph, stream)
-        except CudaError:
+            self._reserving("a graph", "cudaGraphUpload", runtime.graphUpload, graph, stream)
+        except TensorBowError:
             self.destroy_graph(graph)
             raise
         return graph
@@ -254,7 +263,7 @@ class CupyRuntime(CudaRuntime):
 
     def launch_graph(self, graph: int, stream: int) -> None:
         """cudaGraphLaunch."""
-        self._call("cudaGraphLaunch", self._runtime.graphLaunch, graph, stream)
+        self._reserving("a graph's launch", "cudaGraphLaunch", self._runtime.graphLaunch, graph, stream)
 
     def destroy_graph(self, graph: int) -> None:
         """cudaGraphExecDestroy."""

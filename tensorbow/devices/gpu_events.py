@@ -97,7 +97,7 @@ class GpuEvent(HostEvent):
             try:
                 passed, error = self._pool.runtime.is_done(handle), None
             except CudaError as raised:
-                passed, error = True, raised
+                passed, error = True, self._located(raised)
         if passed:
             self.finish(error)
         return passed
@@ -122,10 +122,16 @@ class GpuEvent(HostEvent):
         try:
             self._pool.runtime.synchronize_event(handle)
         except CudaError as raised:
-            error = raised
+            error = self._located(raised)
         with self._lock:
             self._users -= 1
         self.finish(error)
+
+    def _located(self, error: CudaError) -> CudaError:
+        """CUDA says of an asynchronous error neither op nor stream; this much is known."""
+        located = CudaError(f"work on stream {self.origin}: {error}", error.status, error.sticky)
+        located.__cause__ = error
+        return located
 
     def finish(self, error: BaseException | None = None) -> None:
         """Makes the event done, unless another thread has just done so."""

@@ -86,7 +86,7 @@ class Segment:
 
 
 @dataclass(frozen=True, slots=True)
-class Launch:
+class PlannedLaunch:
     """Neighbouring calls of a segment that cost one launch in all, or one each: `reason` says why."""
 
     groups: tuple[Group, ...]
@@ -146,7 +146,7 @@ class BoundPlan(ABC):
     def accesses(self, segment: int) -> tuple[Sequence[Access], Sequence[Access]]:
         """What a segment reads and writes, as address ranges, for the race checker."""
 
-    def launches(self, segment: int) -> Sequence[Launch]:
+    def launches(self, segment: int) -> Sequence[PlannedLaunch]:
         """What a segment's calls are launched as, for `explain`; nothing where each is called by itself."""
         return ()
 
@@ -183,7 +183,7 @@ class Backend(ABC):
         """
         return None
 
-    def launches(self, segment: Segment) -> Sequence[Launch]:
+    def launches(self, segment: Segment) -> Sequence[PlannedLaunch]:
         """As `BoundPlan.launches`, before there is a plan."""
         return ()
 

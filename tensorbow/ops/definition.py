@@ -78,7 +78,10 @@ def define_op(
 
 
 def register_kernel(definition: OpDef, kind: str, kernel: Kernel) -> None:
-    """Gives an op a kernel for another kind of device, or replaces the one it has."""
+    """Gives an op a kernel for another kind of device, or replaces the one it has.
+
+    kind: as `gpu`, for which `tb.CudaKernel` and `tb.CupyKernel` make kernels.
+    """
     definition.kernels[kind] = kernel
 
 

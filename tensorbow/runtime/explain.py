@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from tensorbow.compiler import Binding, SpreadExecutable
 from tensorbow.compiler.partition import Send
 from tensorbow.devices import Device
-from tensorbow.kernels import Executable, Group, Launch, Ref, Region, backend_for
+from tensorbow.kernels import Executable, Group, PlannedLaunch, Ref, Region, backend_for
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Explanation:
     bases: Mapping[Region, int]
     device: str
     mode: str = "planned"
-    launches: Sequence[Sequence[Launch]] = ()
+    launches: Sequence[Sequence[PlannedLaunch]] = ()
     workspace_nbytes: int = 0
 
     @staticmethod
@@ -97,8 +97,8 @@ class Explanation:
                 reasons = [group.note] if group.note else []
                 if group.predicated:
                     reasons.append("skipped while the status is set")
-                if group.scratch:
-                    reasons.append(f"scratch {sum(r.nbytes for r in group.scratch):,} bytes")
+                if scratch := sum(ref.nbytes for ref in group.scratch):
+                    reasons.append(f"scratch {scratch:,} bytes")
                 if reasons:
                     lines.append(f"      {'; '.join(reasons)}")
         for source, ref in zip(step.fetch_sources, step.fetches, strict=True):
@@ -154,7 +154,7 @@ class SpreadExplanation:
 SHORTEST = 2  # calls in a row that are worth a reference to where they stand already
 
 
-def _launch_lines(launches: Sequence[Launch]) -> list[str]:
+def _launch_lines(launches: Sequence[PlannedLaunch]) -> list[str]:
     """Which calls are one CUDA graph, and which are not, and why."""
     lines, place = [], 0
     for launch in launches:

@@ -142,7 +142,7 @@ def test_the_help_shows_choices(call: Call) -> None:
     text = " ".join(call("train", "--help").out.split())
     for part in ("--dataset [digits|", "--sync [sma|ssgd|none]", "--on-nan [stop|skip]"):
         assert part in text
-    assert "its output and resume are ignored" in text.lower()
+    assert "its output, resume and trace are ignored" in text.lower()
 
 
 def test_options_that_change_nothing_are_told(call: Call) -> None:

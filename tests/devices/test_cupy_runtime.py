@@ -125,6 +125,17 @@ def test_memory_that_runs_out(bindings):
             ResourceExhaustedError, match=r"on GPU 0: 64 bytes asked, 5 of 100 bytes .* free; use fewer"
         ):
             call(64)
+    bindings.answers |= dict.fromkeys(("launchKernel", "graphInstantiate", "graphLaunch"), OUT_OF_MEMORY)
+    for call, what in (
+        (
+            lambda: runtime.launch(1, (1, 1, 1), (1, 1, 1), 0, 2, 3),
+            "cuLaunchKernel .*: a kernel's local memory",
+        ),
+        (lambda: runtime.launch_graph(1, 2), "cudaGraphLaunch .*: a graph's launch"),
+        (lambda: (runtime.begin_capture(2), runtime.end_capture(2)), "cudaGraphInstantiate .*: a graph"),
+    ):
+        with pytest.raises(ResourceExhaustedError, match=f"{what} asked, 5 of 100 bytes of the GPU are free"):
+            call()
     bindings.answers["malloc"] = ILLEGAL
     with pytest.raises(CudaError, match="cudaMalloc: an illegal memory access"):
         runtime.allocate(64)

@@ -24,6 +24,9 @@ PAIRS = {  # what opens -> what closes
 }
 
 
+METHODS = [name for name, member in vars(CudaRuntime).items() if name[0] != "_" and callable(member)]
+
+
 def _counted(name: str) -> Callable[..., Any]:
     def call(self: CountedCuda, *arguments: Any, **options: Any) -> Any:
         result = getattr(self.counted, name)(*arguments, **options)
@@ -37,7 +40,7 @@ def _counted(name: str) -> Callable[..., Any]:
 class CountedCuda(CudaRuntime):
     """The calls of a runtime, counted by name as EmulatedCuda counts them when they have gone well."""
 
-    vars().update({name: _counted(name) for name in CudaRuntime.__abstractmethods__ - {"compiler"}})
+    vars().update({name: _counted(name) for name in METHODS})
 
     def __init__(self, counted: CudaRuntime):
         self.counted = counted
@@ -48,9 +51,6 @@ class CountedCuda(CudaRuntime):
     @property
     def compiler(self) -> str:
         return self.counted.compiler
-
-    def make_current(self) -> None:
-        self.counted.make_current()
 
     def check_clean(self) -> None:
         """Raises AssertionError when memory, streams, events or graphs are left."""

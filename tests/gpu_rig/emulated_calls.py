@@ -87,7 +87,7 @@ class EmulatedCalls(CudaRuntime):
         asynchronous: the call returns and its work fails on the stream (the default for sticky errors).
         """
         error: CudaError | ResourceExhaustedError = CudaError(f"{kind}: {status} (injected)", status, sticky)
-        if kind in ("allocate", "allocate_pinned"):
+        if kind in ("allocate", "allocate_pinned") or status == "cudaErrorMemoryAllocation":
             error = ResourceExhaustedError(f"{kind}: cudaErrorMemoryAllocation (injected)")
         enqueued = kind in ("launch", "launch_graph", "copy", "fill")
         later = enqueued and (sticky if asynchronous is None else asynchronous)

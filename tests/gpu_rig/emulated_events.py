@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 
-from tensorbow.devices.cuda_runtime import CudaError
 from tensorbow.errors import TensorBowError
 from tests.gpu_rig.emulated_calls import EVENTS, HANDLES, UNSUPPORTED, EmulatedCalls
 from tests.gpu_rig.emulated_streams import Capture, Event, Graph, Token, Work, WorkerStream, refused
@@ -130,7 +129,7 @@ class EmulatedEvents(EmulatedCalls):
         """By the thread that began; one that fails has ended all the same."""
         try:
             self._enter("end_capture", stream)
-        except CudaError:
+        except TensorBowError:
             self._stream(stream, "end_capture").capture = None
             raise
         with self._lock:

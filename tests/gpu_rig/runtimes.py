@@ -9,6 +9,7 @@ from functools import cache
 
 import pytest
 
+from tensorbow.devices import gpu_discovery
 from tensorbow.devices.cuda_runtime import CudaRuntime
 from tensorbow.errors import TensorBowError
 from tests.gpu_rig.cuda_compiler import compiler
@@ -62,3 +63,8 @@ def why_no_gpu() -> str:
 def is_emulated(runtime: CudaRuntime) -> bool:
     """Whether a runtime computes on the host, where what is to be trained had better be small."""
     return isinstance(runtime, EmulatedCuda)
+
+
+def show_emulated_gpu() -> None:
+    """Has this process find an emulated GPU, as a program finds a real one."""
+    gpu_discovery._status = gpu_discovery.GpuStatus((EmulatedCuda(),))

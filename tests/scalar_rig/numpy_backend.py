@@ -1,6 +1,7 @@
 """A CPU backend that runs what is fused, and what writes variables, by the NumPy form of its rule.
 
-It plans as a GPU's backend does: maps without scratch, fused, neighbouring updates merged.
+It plans as a GPU's backend does: maps without scratch, fused, neighbouring updates and the averaging around
+them merged.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import numpy as np
 from tensorbow.devices import get_device
 from tensorbow.graph import Kernel, KernelCall, OpDef
 from tensorbow.kernels import Executable, backend_for, register_backend
+from tensorbow.kernels.gpu.averaged_updates import KEYS, AveragedUpdate, merge_averaging
 from tensorbow.kernels.gpu.merging import merge_updates
 from tensorbow.kernels.program import Node, Unit
 from tensorbow.kernels.reference import ReferenceBackend, ReferencePlan
@@ -55,6 +57,22 @@ def run_rule(definition: OpDef) -> Callable[[KernelCall], Callable[[], None]]:
     return prepare
 
 
+def run_averaged(averaged: AveragedUpdate) -> Callable[[KernelCall], Callable[[], None]]:
+    """The same for an update with the averaging around it."""
+
+    def prepare(call: KernelCall) -> Callable[[], None]:
+        arrays = [*call.inputs, *(call.state[key] for key in KEYS)]
+        targets = [*call.outputs, *(call.inputs[number] for number in averaged.written)]
+
+        def step() -> None:
+            for target, value in zip(targets, to_numpy(averaged.results, arrays), strict=True):
+                np.copyto(target, value)
+
+        return step
+
+    return prepare
+
+
 class NumpyRulesBackend(ReferenceBackend):
     """`fuses` and `merges` switch the two."""
 
@@ -75,8 +93,11 @@ class NumpyRulesBackend(ReferenceBackend):
 
     def bind(self, executable: Executable, bases: Any, group: Any, ring: int) -> ReferencePlan:
         if self.merges:
-            merged = tuple(replace(s, groups=tuple(merge_updates(s.groups))) for s in executable.segments)
-            executable = replace(executable, segments=merged)
+            segments = []
+            for segment in executable.segments:
+                merged = merge_averaging(merge_updates(segment.groups), run_averaged)
+                segments.append(replace(segment, groups=tuple(merged)))
+            executable = replace(executable, segments=tuple(segments))
         self.bound.append(executable)
         return ReferencePlan(executable, bases, group.device, ring)
 

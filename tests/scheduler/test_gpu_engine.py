@@ -5,6 +5,7 @@ Emulated ones here; what takes `opened` runs in `tests/gpu` on the GPU of the ma
 
 from __future__ import annotations
 
+import gc
 import itertools
 import random
 import time
@@ -256,7 +257,8 @@ def test_a_launch_that_fails_leaves_the_engine_usable() -> None:
 
 def test_a_lost_gpu_ends_the_run_and_says_which_values_survive() -> None:
     with failing("launch_graph", "cudaErrorIllegalAddress", sticky=True) as (engine, model, _):
-        with pytest.raises(CudaError, match="cudaErrorIllegalAddress"):
+        lost = r"stream /gpu:0 .*cudaErrorIllegalAddress.*; the last copy of .* on the host is of round 3$"
+        with pytest.raises(CudaError, match=lost):
             within(lambda: engine.run(Prepared(model.batch, 2).open, 3, 40))
         with pytest.raises(CudaError, match="the last copy of the central model on the host is of round 3"):
             engine.central_values()
@@ -265,7 +267,32 @@ def test_a_lost_gpu_ends_the_run_and_says_which_values_survive() -> None:
         assert np.isfinite(values["w"]).all()
 
 
-def test_a_capture_without_memory_names_the_segment() -> None:
+OUT_OF_MEMORY = "cudaErrorMemoryAllocation"
+
+
+@pytest.mark.parametrize(
+    ("kind", "first", "message"),
+    [
+        ("end_capture", 1, rf"step 1: no memory to capture segment gradient of \d+ calls: .*{OUT_OF_MEMORY}"),
+        ("launch_graph", 3, rf"step 3: segment \w+.*: .*{OUT_OF_MEMORY}"),
+        ("launch", 0, rf"step 0: \w+: .*{OUT_OF_MEMORY}.* \(made at .*programs.py:\d+"),
+    ],
+)
+def test_memory_that_runs_out_names_what_asked_and_leaves_the_engine_usable(
+    kind: str, first: int, message: str
+) -> None:
+    model = well()
+    with emulated_runtime() as runtime:
+        with engine_of(model, gpus(runtime, 1), 2) as engine:
+            engine.run(Prepared(model.batch, 2).open, 0, first)
+            runtime.fail_next(kind, OUT_OF_MEMORY)
+            with pytest.raises(ResourceExhaustedError, match=rf"replica \d, {message}"):
+                within(lambda: engine.run(Prepared(model.batch, 2).open, first, first + 3))
+            within(lambda: engine.run(Prepared(model.batch, 2).open, first, first + 3))
+        gc.collect()  # the error held pinned memory
+
+
+def test_a_segment_whose_capture_fails_is_launched_call_by_call() -> None:
     model, runtime = well(), EmulatedCuda()
     try:
         with engine_of(model, gpus(runtime, 1), 2) as engine:

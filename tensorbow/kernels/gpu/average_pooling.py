@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from tensorbow.kernels.gpu.blocks import BLOCKS, index_for
+from tensorbow.kernels.gpu.blocks import BLOCKS
 from tensorbow.kernels.gpu.call import DeviceArray, Enqueue, GpuCall, gpu_kernel
 from tensorbow.kernels.gpu.context import BLOCK
+from tensorbow.kernels.gpu.indices import index_for
 from tensorbow.kernels.gpu.pooling import POOL, pool_argument, pool_source
 from tensorbow.ops.average_pooling import AvgPool, AvgPoolGrad
 

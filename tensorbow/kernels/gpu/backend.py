@@ -20,7 +20,7 @@ from tensorbow.kernels.gpu.fusion import fuse
 from tensorbow.kernels.gpu.launches import launches_of
 from tensorbow.kernels.gpu.plan import GpuPlan
 from tensorbow.kernels.gpu.program import ProgramCache, cache_folder
-from tensorbow.kernels.plan import Backend, BoundPlan, Executable, Launch, Region, Segment
+from tensorbow.kernels.plan import Backend, BoundPlan, Executable, PlannedLaunch, Region, Segment
 from tensorbow.kernels.program import Node, Unit
 from tensorbow.ops.definition import kernel_for
 from tensorbow.specs import uint8
@@ -61,7 +61,7 @@ class GpuBackend(Backend):
         """Prepares the launches; segments are captured when they are launched for the second time."""
         return GpuPlan(executable, bases, group, ring, self.context_of(group), capture=self.capture)
 
-    def launches(self, segment: Segment) -> Sequence[Launch]:
+    def launches(self, segment: Segment) -> Sequence[PlannedLaunch]:
         """Calls that are captured together, and those that are not."""
         return launches_of(segment.groups)
 

@@ -14,9 +14,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from tensorbow.graph import NodeSpec
-from tensorbow.kernels.gpu.blocks import BLOCKS, WARP, IndexType, in_order, index_for, power_of_two
-from tensorbow.kernels.gpu.call import Enqueue, GpuCall, gpu_kernel
+from tensorbow.kernels.gpu.blocks import BLOCKS, WARP, power_of_two
+from tensorbow.kernels.gpu.call import Enqueue, GpuCall, gpu_kernel, in_order
 from tensorbow.kernels.gpu.context import BLOCK
+from tensorbow.kernels.gpu.indices import IndexType, index_for
 from tensorbow.kernels.gpu.program import CudaSource, c_type
 from tensorbow.kernels.gpu.reduction_plans import ENOUGH_BLOCKS
 from tensorbow.ops.batch_norm import FusedBatchNorm

@@ -11,8 +11,9 @@ import numpy as np
 
 from tensorbow.graph import NodeSpec
 from tensorbow.kernels.gpu.batch_norm import cut_rows
-from tensorbow.kernels.gpu.blocks import BLOCKS, in_order, index_for
-from tensorbow.kernels.gpu.call import Enqueue, GpuCall, gpu_kernel
+from tensorbow.kernels.gpu.blocks import BLOCKS
+from tensorbow.kernels.gpu.call import Enqueue, GpuCall, gpu_kernel, in_order
+from tensorbow.kernels.gpu.indices import index_for
 from tensorbow.ops.batch_norm import FusedBatchNormGrad
 from tensorbow.specs import TensorSpec
 

@@ -1,4 +1,4 @@
-"""What many CUDA sources share: arithmetic by dtype, reductions over warps and blocks, and index types.
+"""What many CUDA sources share: arithmetic by dtype, and reductions over warps and blocks.
 
 `BLOCKS` goes before a template. Its reductions combine in a fixed order, so that the same inputs give the
 same bits every time; floating sums are trees, whose error grows with the logarithm of the threads.
@@ -7,12 +7,11 @@ same bits every time; floating sums are trees, whose error grows with the logari
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
 
 import numpy as np
 
-from tensorbow.kernels.gpu.call import Enqueue
 from tensorbow.kernels.gpu.context import BLOCK
+from tensorbow.kernels.gpu.indices import IndexType
 from tensorbow.specs import Array
 
 WARP = 32
@@ -110,18 +109,6 @@ template <class I, int N> __device__ inline I tb_place(const TbAxes<I, N>& axes,
 """
 
 
-class IndexType(NamedTuple):
-    """What elements are counted in: the C type, and the NumPy type of an argument."""
-
-    name: str
-    make: type[np.signedinteger[Any]]
-
-
-def index_for(count: int) -> IndexType:
-    """The type that holds `count` elements and a loop's step beyond."""
-    return IndexType("int", np.int32) if count < 1 << 30 else IndexType("long long", np.int64)
-
-
 def axes_argument(index: IndexType, extents: Sequence[int], strides: Sequence[int]) -> Array:
     """A `TbAxes` as a kernel argument; no axes are one of a single element."""
     pairs = list(zip(extents, strides, strict=True)) or [(1, 0)]
@@ -129,16 +116,6 @@ def axes_argument(index: IndexType, extents: Sequence[int], strides: Sequence[in
     argument = np.zeros((), [("extents", index.make, (count,)), ("strides", index.make, (count,))])
     argument["extents"], argument["strides"] = zip(*pairs, strict=True)
     return argument
-
-
-def in_order(*launches: Enqueue) -> Enqueue:
-    """Several launches as one."""
-
-    def enqueue() -> None:
-        for launch in launches:
-            launch()
-
-    return enqueue
 
 
 def power_of_two(count: int) -> int:

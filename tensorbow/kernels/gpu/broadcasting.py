@@ -7,9 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from tensorbow.graph import NodeSpec
-from tensorbow.kernels.gpu.blocks import BLOCKS, axes_argument, index_for
+from tensorbow.kernels.gpu.blocks import BLOCKS, axes_argument
 from tensorbow.kernels.gpu.call import DeviceArray, Enqueue, GpuCall, gpu_kernel
 from tensorbow.kernels.gpu.context import BLOCK, GpuContext
+from tensorbow.kernels.gpu.indices import index_for
 from tensorbow.kernels.gpu.program import CudaSource, c_type
 from tensorbow.kernels.gpu.reduction_plans import Axes, parts_scratch, prepare_reduction, sum_recipe
 from tensorbow.ops.broadcasting import BroadcastTo, Shape, Size, SumTo

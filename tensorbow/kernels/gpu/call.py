@@ -63,6 +63,18 @@ class DeviceArray:
         }
 
 
+def in_order(*launches: Enqueue) -> Enqueue:
+    """Several launches as one."""
+    if len(launches) == 1:
+        return launches[0]
+
+    def enqueue() -> None:
+        for launch in launches:
+            launch()
+
+    return enqueue
+
+
 @dataclass(frozen=True)
 class GpuCall:
     """One bound call of a GPU kernel; as `KernelCall`, with device memory.

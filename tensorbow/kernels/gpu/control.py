@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from functools import partial
 
-import numpy as np
-
 from tensorbow.kernels.gpu.call import DeviceArray, Enqueue, GpuCall, gpu_kernel
-from tensorbow.kernels.gpu.maps import LARGE, prepare_rule
+from tensorbow.kernels.gpu.indices import index_for
+from tensorbow.kernels.gpu.maps import prepare_rule
 from tensorbow.kernels.gpu.program import CudaSource, c_type
 from tensorbow.ops.control import CheckFinite, Copy
 
@@ -27,9 +26,9 @@ def prepare_finite_check(call: GpuCall, values: DeviceArray, status: DeviceArray
     """Sets the status, 0-d int64, when a value is NaN or infinite; leaves it as it is otherwise."""
     if values.dtype.kind != "f":
         return lambda: None
-    index = "int" if values.size < LARGE else "long long"
-    source = CudaSource.of("check finite", _CHECK, T=c_type(values.dtype), I=index)
-    count = np.int32(values.size) if index == "int" else np.int64(values.size)
+    index = index_for(values.size)
+    source = CudaSource.of("check finite", _CHECK, T=c_type(values.dtype), I=index.name)
+    count = index.make(values.size)
     return call.context.launch(
         source, "tb_check_finite", call.context.blocks(values.size), 256, values, status, count
     )

@@ -18,10 +18,9 @@ from collections.abc import Sequence
 
 from tensorbow.graph import NodeSpec
 from tensorbow.kernels.gpu import direct_convolution as direct
-from tensorbow.kernels.gpu.call import DeviceArray, Enqueue, GpuCall, gpu_kernel
+from tensorbow.kernels.gpu.call import DeviceArray, Enqueue, GpuCall, gpu_kernel, in_order
 from tensorbow.kernels.gpu.cudnn import Direction, Layout
 from tensorbow.kernels.gpu.direct_convolution import Convolution
-from tensorbow.kernels.gpu.pieces import in_order
 from tensorbow.kernels.gpu.strided_copy import phantom, strided_copy
 from tensorbow.kernels.gpu.strided_place import Place, strided_place
 from tensorbow.ops.conv import Conv2D, Conv2DBackpropFilter, Conv2DBackpropInput
@@ -136,10 +135,10 @@ def _by_cudnn(
     _, top, left, _ = before = (0, what.rows.before, what.columns.before, 0)
     if direction is Direction.BACKWARD_INPUT:
         view = phantom(frame)[:, top : top + images.shape[1], left : left + images.shape[2]]
-        return in_order([inner, strided_copy(call.context, op, images, frame, view)])
+        return in_order(inner, strided_copy(call.context, op, images, frame, view))
     extents = zip(frame.shape, images.shape, before, strict=True)
     places = [Place(extent, count, first) for extent, count, first in extents]
-    return in_order([strided_place(call.context, op, frame, images, places), inner])
+    return in_order(strided_place(call.context, op, frame, images, places), inner)
 
 
 def _in_layouts(
@@ -205,7 +204,7 @@ def _around(
     if copy is not None:
         back = FROM_FILTER[layout] if last == 1 else TO_CHANNELS_LAST
         steps.append(strided_copy(call.context, op, result, copy, phantom(copy).transpose(back)))
-    return in_order(steps)
+    return in_order(*steps)
 
 
 gpu_kernel(Conv2D, _forward, scratch=_forward_scratch)

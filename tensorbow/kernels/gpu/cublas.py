@@ -17,9 +17,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from tensorbow.errors import InvalidArgumentError, TensorBowError
-from tensorbow.kernels.gpu.call import DeviceArray, Enqueue
+from tensorbow.kernels.gpu.call import DeviceArray, Enqueue, in_order
 from tensorbow.kernels.gpu.library_calls import ADDRESS, HANDLE, INT, LONG, POINTER, SIZE, LibraryCalls
-from tensorbow.kernels.gpu.pieces import in_order
 
 if TYPE_CHECKING:
     from tensorbow.kernels.gpu.context import GpuContext
@@ -121,7 +120,7 @@ class Cublas:
                 f"{list(b.shape)}; split the product"
             )
         if out.size == 0:
-            return in_order(())
+            return in_order()
         context = self._context
         if inner == 0:
             fill, address, nbytes, stream = context.runtime.fill, out.address, out.nbytes, context.stream
@@ -143,7 +142,7 @@ class Cublas:
             else:
                 arguments = (*left, stride_b, *right, stride_a, beta, *result, stride_c, count)
                 steps.append(self._calls.bind(op, "cublasGemmStridedBatchedEx", *head, *arguments, *tail))
-        return steps[0] if len(steps) == 1 else in_order(steps)
+        return in_order(*steps)
 
 
 Triple = tuple[int, int, int]

@@ -9,9 +9,10 @@ from __future__ import annotations
 import math
 
 from tensorbow.graph import OpDef
-from tensorbow.kernels.gpu.blocks import BLOCKS, WARP, index_for
+from tensorbow.kernels.gpu.blocks import BLOCKS, WARP
 from tensorbow.kernels.gpu.call import Enqueue, GpuCall, gpu_kernel
 from tensorbow.kernels.gpu.context import BLOCK
+from tensorbow.kernels.gpu.indices import index_for
 from tensorbow.kernels.gpu.program import CudaSource, c_type
 from tensorbow.ops.cumulative import Cumprod, Cumsum
 

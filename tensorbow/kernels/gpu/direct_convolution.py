@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tensorbow.graph import Attrs
-from tensorbow.kernels.gpu.call import DeviceArray, Enqueue
-from tensorbow.kernels.gpu.pieces import in_order
+from tensorbow.kernels.gpu.call import DeviceArray, Enqueue, in_order
+from tensorbow.kernels.gpu.indices import index_for
 from tensorbow.kernels.gpu.program import CudaSource, c_type
-from tensorbow.kernels.gpu.words import index_type, index_value
 from tensorbow.ops.windows import Axis, Windows
 
 if TYPE_CHECKING:
@@ -242,9 +241,9 @@ def _each(
     first: DeviceArray,
     second: DeviceArray,
 ) -> Enqueue:
-    index = index_type(target.size, first.size, second.size)
-    code = CudaSource.of(op, template, I=index, T=c_type(target.dtype))
-    count = index_value(index, target.size)
+    index = index_for(target.size, first.size, second.size)
+    code = CudaSource.of(op, template, I=index.name, T=c_type(target.dtype))
+    count = index.make(target.size)
     blocks = context.blocks(target.size)
     return context.launch(code, function, blocks, 256, target, first, second, _extents(convolution), count)
 
@@ -263,16 +262,16 @@ def backward_filter(
     partial: [parts, filter's elements] where there are several parts, else unused.
     """
     lanes = _lanes(convolution.outputs)
-    index = index_type(images.size, flow.size, filters.size * convolution.parts)
+    index = index_for(images.size, flow.size, filters.size * convolution.parts)
     code = CudaSource.of(
         op,
         BACKWARD_FILTER,
-        I=index,
+        I=index.name,
         T=c_type(filters.dtype),
         LANES=str(lanes),
         SLICES=str(THREADS // lanes),
     )
-    parts, size = convolution.parts, index_value(index, filters.size)
+    parts, size = convolution.parts, index.make(filters.size)
     first = context.launch(
         code,
         "to_filters",
@@ -282,8 +281,8 @@ def backward_filter(
         images,
         flow,
         _extents(convolution),
-        index_value(index, convolution.pixels),
-        index_value(index, -(-convolution.pixels // parts)),
+        index.make(convolution.pixels),
+        index.make(-(-convolution.pixels // parts)),
         size,
     )
     if parts == 1:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from tensorbow.kernels.gpu.blocks import BLOCKS, index_for
+from tensorbow.kernels.gpu.blocks import BLOCKS
 from tensorbow.kernels.gpu.broadcasting import prepare_broadcast, prepare_numbers
 from tensorbow.kernels.gpu.call import Enqueue, GpuCall, gpu_kernel
 from tensorbow.kernels.gpu.context import BLOCK
+from tensorbow.kernels.gpu.indices import index_for
 from tensorbow.kernels.gpu.program import CudaSource, c_type
 from tensorbow.ops.filling import Fill, Range, Rank
 

@@ -11,14 +11,12 @@ import math
 import numpy as np
 
 from tensorbow.kernels.gpu.call import DeviceArray, Enqueue, GpuCall, gpu_kernel
+from tensorbow.kernels.gpu.indices import index_for
 from tensorbow.kernels.gpu.program import CudaSource, c_type
 from tensorbow.kernels.gpu.words import (
     QUAD,
     WORDS,
     elements_per_word,
-    index_array,
-    index_type,
-    index_value,
 )
 from tensorbow.ops.indexing import GatherGrad, GatherV2, OneHot
 
@@ -88,33 +86,33 @@ def _gather(call: GpuCall) -> Enqueue:
     _, extent, inner = _around(params, call.attrs["axis"] % params.ndim)
     itemsize = out.dtype.itemsize
     words = elements_per_word(itemsize, (params.address, out.address), (inner,))
-    index, count = index_type(params.size, out.size, indices.size), out.size // words
+    index, count = index_for(params.size, out.size, indices.size), out.size // words
     return call.context.launch(
-        CudaSource.of("GatherV2", GATHER, I=index, W=WORDS[itemsize * words], B=c_type(indices.dtype)),
+        CudaSource.of("GatherV2", GATHER, I=index.name, W=WORDS[itemsize * words], B=c_type(indices.dtype)),
         "gather",
         call.context.blocks(count),
         256,
         out,
         params,
         indices,
-        index_array(index, [extent, indices.size, inner // words]),
-        index_value(index, count),
+        index.array([extent, indices.size, inner // words]),
+        index.make(count),
     )
 
 
 def _gather_grad(call: GpuCall) -> Enqueue:
     (gradients, indices, _), (out,), context = call.inputs, call.outputs, call.context
     outer, extent, inner = _around(out, call.attrs["axis"] % out.ndim)
-    index = index_type(out.size, gradients.size, indices.size)
+    index = index_for(out.size, gradients.size, indices.size)
     add = context.launch(
-        CudaSource.of("GatherGrad", GATHER_GRAD, I=index, T=c_type(out.dtype), B=c_type(indices.dtype)),
+        CudaSource.of("GatherGrad", GATHER_GRAD, I=index.name, T=c_type(out.dtype), B=c_type(indices.dtype)),
         "gather_grad",
         indices.size if out.size else 0,
         max(32, min(256, -(-outer * inner // 32) * 32)),
         out,
         gradients,
         indices,
-        index_array(index, [extent, indices.size, inner, outer]),
+        index.array([extent, indices.size, inner, outer]),
     )
     fill, address, nbytes, stream = context.runtime.fill, out.address, out.nbytes, context.stream
 
@@ -129,20 +127,20 @@ def _gather_grad(call: GpuCall) -> Enqueue:
 def _one_hot(call: GpuCall) -> Enqueue:
     (indices,), (out,), attrs = call.inputs, call.outputs, call.attrs
     _, depth, inner = _around(out, attrs["axis"] % out.ndim)
-    index = index_type(out.size)
+    index = index_for(out.size)
     on, off = (np.array(attrs[key]).astype(out.dtype) for key in ("on_value", "off_value"))
     return call.context.launch(
-        CudaSource.of("OneHot", ONE_HOT, I=index, T=c_type(out.dtype), B=c_type(indices.dtype)),
+        CudaSource.of("OneHot", ONE_HOT, I=index.name, T=c_type(out.dtype), B=c_type(indices.dtype)),
         "one_hot",
         call.context.blocks(out.size),
         256,
         out,
         indices,
-        index_value(index, depth),
-        index_value(index, inner),
+        index.make(depth),
+        index.make(inner),
         on,
         off,
-        index_value(index, out.size),
+        index.make(out.size),
     )
 
 

@@ -4,23 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tensorbow.kernels.gpu.averaged_updates import merge_averaging
 from tensorbow.kernels.gpu.merging import merge_updates
-from tensorbow.kernels.plan import Group, Launch
+from tensorbow.kernels.plan import Group, PlannedLaunch
 
 
-def launches_of(groups: Sequence[Group]) -> list[Launch]:
-    """A segment's calls, neighbouring updates merged, cut around those that cannot be captured."""
-    launches: list[Launch] = []
+def launches_of(groups: Sequence[Group]) -> list[PlannedLaunch]:
+    """A segment's calls, cut around those that cannot be captured.
+
+    Neighbouring updates, and the averaging around them, are merged first.
+    """
+    launches: list[PlannedLaunch] = []
     together: list[Group] = []
-    for group in merge_updates(groups):
+    for group in merge_averaging(merge_updates(groups)):
         if group.kernel.capturable:
             together.append(group)
             continue
         if together:
-            launches.append(Launch(tuple(together)))
+            launches.append(PlannedLaunch(tuple(together)))
             together = []
         why = group.kernel.why_alone or "its kernel cannot be captured"
-        launches.append(Launch((group,), f"{group.definition.name} {group.name}: {why}"))
+        launches.append(PlannedLaunch((group,), f"{group.definition.name} {group.name}: {why}"))
     if together:
-        launches.append(Launch(tuple(together)))
+        launches.append(PlannedLaunch(tuple(together)))
     return launches

@@ -6,8 +6,9 @@ TensorFlow's GPUs, so that the status is set and the update skipped.
 
 from __future__ import annotations
 
-from tensorbow.kernels.gpu.blocks import BLOCKS, index_for, row_block
+from tensorbow.kernels.gpu.blocks import BLOCKS, row_block
 from tensorbow.kernels.gpu.call import Enqueue, GpuCall, gpu_kernel
+from tensorbow.kernels.gpu.indices import index_for
 from tensorbow.kernels.gpu.nn import ROW_SUMS
 from tensorbow.kernels.gpu.program import CudaSource, c_type
 from tensorbow.ops.losses import SoftmaxCrossEntropyWithLogits, SparseSoftmaxCrossEntropyWithLogits

@@ -21,12 +21,11 @@ from tensorbow.kernels.gpu.call import DeviceArray, Enqueue, GpuCall
 from tensorbow.kernels.gpu.context import GpuContext
 from tensorbow.kernels.gpu.program import CudaSource, c_type
 from tensorbow.kernels.scalars import Scalar, inputs_of, results_of, to_c
+from tensorbow.kernels.scalars.collapsing import Mask, collapse
 from tensorbow.specs import DType, as_dtype
 
 FOUR = 4  # elements of a vector access
 LARGE = 1 << 30  # elements from which on an int does not hold every index of a grid's loop
-
-Mask = tuple[bool, ...]  # of an input: which of the collapsed axes it has
 
 _SOURCE = """\
 $helpers
@@ -139,35 +138,6 @@ class MapLayout:
     by_four: bool
     predicated: bool
     index: str
-
-
-def collapse(
-    shape: Sequence[int], inputs: Sequence[Sequence[int]]
-) -> tuple[tuple[int, ...], tuple[Mask, ...]]:
-    """The fewest axes that tell the inputs apart: their extents, and which of them each input has.
-
-    Raises InternalError for an input that does not broadcast to `shape`.
-    """
-    masks: list[list[bool]] = []
-    for operand in inputs:
-        aligned = (1,) * (len(shape) - len(operand)) + tuple(operand)
-        if len(aligned) != len(shape) or any(a not in (1, b) for a, b in zip(aligned, shape, strict=True)):
-            raise InternalError(f"an input of shape {list(operand)} does not broadcast to {list(shape)}")
-        masks.append([extent != 1 for extent in aligned])
-    extents: list[int] = []
-    columns: list[tuple[bool, ...]] = []
-    for axis, extent in enumerate(shape):
-        if extent == 1:
-            continue
-        column = tuple(mask[axis] for mask in masks)
-        if columns and columns[-1] == column:
-            extents[-1] *= extent
-        else:
-            extents.append(extent)
-            columns.append(column)
-    if not extents:  # one element: every input is read where the result is written
-        return (1,), tuple((True,) for _ in masks)
-    return tuple(extents), tuple(tuple(column[k] for column in columns) for k in range(len(masks)))
 
 
 def _by_four(

@@ -6,8 +6,8 @@ import math
 
 from tensorbow.kernels.gpu.call import Enqueue, GpuCall, gpu_kernel
 from tensorbow.kernels.gpu.cublas import batch_strides
+from tensorbow.kernels.gpu.indices import index_for
 from tensorbow.kernels.gpu.program import CudaSource, c_type
-from tensorbow.kernels.gpu.words import index_array, index_type
 from tensorbow.ops.matmul import BatchMatMulV2, MatMul
 
 TILE = 16
@@ -56,12 +56,17 @@ def _integer_product(call: GpuCall, transpose_a: bool, transpose_b: bool) -> Enq
     lead = out.shape[:-2] or (1,)
     steps_a = (1, a.shape[-1]) if transpose_a else (a.shape[-1], 1)
     steps_b = (1, b.shape[-1]) if transpose_b else (b.shape[-1], 1)
-    index = index_type(a.size, b.size, out.size)
+    index = index_for(a.size, b.size, out.size)
     down, across = -(-rows // TILE), -(-columns // TILE)
     sizes = [rows, columns, inner, *steps_a, *steps_b, down, across, *lead]
     sizes += [*batch_strides(a, len(lead)), *batch_strides(b, len(lead))]
     code = CudaSource.of(
-        "integer product", INTEGER_PRODUCT, I=index, T=c_type(out.dtype), R=str(len(lead)), TILE=str(TILE)
+        "integer product",
+        INTEGER_PRODUCT,
+        I=index.name,
+        T=c_type(out.dtype),
+        R=str(len(lead)),
+        TILE=str(TILE),
     )
     return call.context.launch(
         code,
@@ -71,7 +76,7 @@ def _integer_product(call: GpuCall, transpose_a: bool, transpose_b: bool) -> Enq
         out,
         a,
         b,
-        index_array(index, sizes),
+        index.array(sizes),
     )
 
 

@@ -77,12 +77,13 @@ def _free(groups: Sequence[Group], run: Sequence[int]) -> bool:
     for place in run:
         mine = groups[place]
         for other in (groups[p] for p in range(place + 1, max(run)) if p not in members):
-            if _touch(mine.writes, (*other.reads, *other.writes)) or _touch(mine.reads, other.writes):
+            if touch(mine.writes, (*other.reads, *other.writes)) or touch(mine.reads, other.writes):
                 return False
     return True
 
 
-def _touch(first: Iterable[Ref], second: Sequence[Ref]) -> bool:
+def touch(first: Iterable[Ref], second: Sequence[Ref]) -> bool:
+    """Whether two sets of places have a byte in common."""
     return any(
         a.region == b.region and a.offset < b.offset + b.nbytes and b.offset < a.offset + a.nbytes
         for a in first

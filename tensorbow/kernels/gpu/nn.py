@@ -5,23 +5,17 @@ A softmax is one launch: a warp for each short row, a block for each long one.
 
 from __future__ import annotations
 
+from functools import partial
+
 from tensorbow.graph import NodeSpec, OpDef
-from tensorbow.kernels.gpu.blocks import BLOCKS, index_for, row_block
+from tensorbow.kernels.gpu.blocks import BLOCKS, row_block
 from tensorbow.kernels.gpu.call import Enqueue, GpuCall, gpu_kernel
-from tensorbow.kernels.gpu.context import BLOCK
+from tensorbow.kernels.gpu.indices import index_for
+from tensorbow.kernels.gpu.maps import prepare_rule
 from tensorbow.kernels.gpu.program import CudaSource, c_type
 from tensorbow.kernels.gpu.reduction_plans import parts_scratch, prepare_reduction, sum_recipe
 from tensorbow.ops import nn
 from tensorbow.specs import TensorSpec
-
-BIAS_ADD = (
-    BLOCKS
-    + """
-extern "C" __global__ void bias_add(const $T* value, const $T* bias, $T* result, $I size, $I channels) {
-    TB_FOR_EACH($I, i, size) result[i] = tb_add(value[i], bias[i % channels]);
-}
-"""
-)
 
 # Begins the sources of softmax and of the losses. The exponential of the greatest is 1: nothing overflows.
 ROW_SUMS = """
@@ -65,16 +59,7 @@ extern "C" __global__ void softmax(const T* logits, T* result, I rows, I classes
 )
 
 
-def _prepare_bias_add(call: GpuCall) -> Enqueue:
-    (value, bias), (result,) = call.inputs, call.outputs
-    index = index_for(value.size)
-    source = CudaSource.of("BiasAdd", BIAS_ADD, T=c_type(value.dtype), I=index.name)
-    blocks = call.context.blocks(value.size)
-    sizes = index.make(value.size), index.make(bias.size)
-    return call.context.launch(source, "bias_add", blocks, BLOCK, value, bias, result, *sizes)
-
-
-gpu_kernel(nn.BiasAdd, _prepare_bias_add, inplace=((0, 0),))
+gpu_kernel(nn.BiasAdd, partial(prepare_rule, nn.BiasAdd), inplace=((0, 0),))
 
 
 def _bias_add_grad_scratch(node: NodeSpec) -> list[TensorSpec]:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from tensorbow.kernels.gpu.blocks import BLOCKS, index_for, row_block
+from tensorbow.kernels.gpu.blocks import BLOCKS, row_block
 from tensorbow.kernels.gpu.call import Enqueue, GpuCall, gpu_kernel
 from tensorbow.kernels.gpu.context import BLOCK
+from tensorbow.kernels.gpu.indices import index_for
 from tensorbow.kernels.gpu.program import CudaSource, c_type
 from tensorbow.ops.ordering import TopKV2
 

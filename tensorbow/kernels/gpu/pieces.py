@@ -11,16 +11,14 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from tensorbow.kernels.gpu.call import DeviceArray, Enqueue
+from tensorbow.kernels.gpu.call import DeviceArray, Enqueue, in_order
 from tensorbow.kernels.gpu.context import GpuContext
+from tensorbow.kernels.gpu.indices import IndexType, index_for
 from tensorbow.kernels.gpu.program import CudaSource
 from tensorbow.kernels.gpu.words import (
     QUAD,
     WORDS,
     elements_per_word,
-    index_array,
-    index_type,
-    index_value,
 )
 
 Table: TypeAlias = "np.ndarray[Any, np.dtype[np.void]]"
@@ -66,13 +64,13 @@ def _moves(
     given = [piece for piece in pieces if piece.size]
     widths = [math.prod(piece.shape[axis:]) for piece in given]
     words = elements_per_word(itemsize, (whole.address, *(piece.address for piece in given)), widths)
-    index, pitch = index_type(whole.size), sum(widths) // words
+    index, pitch = index_for(whole.size), sum(widths) // words
     launches, first = [], 0
     for start in range(0, len(given), MAXIMUM_PIECES):
         chosen = slice(start, start + MAXIMUM_PIECES)
         extents = [width // words for width in widths[chosen]]
         slots = max(2, 1 << (len(extents) - 1).bit_length())
-        code = CudaSource.of(name, PIECES, N=str(slots), I=index, W=WORDS[itemsize * words], MOVE=move)
+        code = CudaSource.of(name, PIECES, N=str(slots), I=index.name, W=WORDS[itemsize * words], MOVE=move)
         width = sum(extents)
         launches.append(
             context.launch(
@@ -82,31 +80,19 @@ def _moves(
                 256,
                 whole,
                 _table(index, slots, [piece.address for piece in given[chosen]], extents),
-                index_array(index, [pitch, first, width]),
-                index_value(index, rows * width),
+                index.array([pitch, first, width]),
+                index.make(rows * width),
             )
         )
         first += width
-    return launches[0] if len(launches) == 1 else in_order(launches)
+    return in_order(*launches)
 
 
-def _table(index: str, slots: int, addresses: Sequence[int], extents: Sequence[int]) -> Table:
-    number = "i4" if index == "int" else "i8"
-    layout = np.dtype([("piece", "u8", (slots,)), ("start", number, (slots + 1,))], align=True)
+def _table(index: IndexType, slots: int, addresses: Sequence[int], extents: Sequence[int]) -> Table:
+    layout = np.dtype([("piece", "u8", (slots,)), ("start", index.make, (slots + 1,))], align=True)
     table = np.zeros((), layout)
     table["piece"][: len(addresses)] = addresses
     starts = np.cumsum([0, *extents])
     table["start"] = starts[-1]
     table["start"][: len(starts)] = starts
     return table
-
-
-def in_order(steps: Sequence[Enqueue]) -> Enqueue:
-    """One function that enqueues several things, one after the other."""
-    steps = tuple(steps)
-
-    def enqueue() -> None:
-        for step in steps:
-            step()
-
-    return enqueue

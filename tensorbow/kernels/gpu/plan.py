@@ -22,7 +22,7 @@ from tensorbow.kernels.gpu.call import DeviceArray, Enqueue, GpuCall
 from tensorbow.kernels.gpu.context import GpuContext
 from tensorbow.kernels.gpu.launches import launches_of
 from tensorbow.kernels.gpu.slots import PinnedSlots
-from tensorbow.kernels.plan import BoundPlan, Executable, Group, Launch, Ref, Region, access_ranges
+from tensorbow.kernels.plan import BoundPlan, Executable, Group, PlannedLaunch, Ref, Region, access_ranges
 from tensorbow.specs import Array
 
 EAGER_LAUNCHES = 1  # of a segment, before it is captured
@@ -199,7 +199,7 @@ class GpuPlan(BoundPlan):
         try:
             self._run(piece)
         except BaseException as error:
-            with suppress(CudaError):
+            with suppress(TensorBowError):
                 runtime.destroy_graph(runtime.end_capture(stream))
             if isinstance(error, CudaError) and not error.sticky:
                 piece.reason = f"its capture failed: {error}"
@@ -220,9 +220,11 @@ class GpuPlan(BoundPlan):
     def _launch_graph(self, segment: int, graph: int) -> None:
         try:
             self._runtime.launch_graph(graph, self._stream)
-        except CudaError as error:
-            name = self.executable.segments[segment].name
-            raise CudaError(f"segment {name}: {error}", error.status, error.sticky) from error
+        except TensorBowError as error:
+            message = f"segment {self.executable.segments[segment].name}: {error}"
+            if isinstance(error, CudaError):
+                raise CudaError(message, error.status, error.sticky) from error
+            raise type(error)(message) from error
 
     def fetch_arrays(self, step: int) -> tuple[Array, ...]:
         """Views of the pinned RING; they are there when an event recorded after the launch is done."""
@@ -249,9 +251,13 @@ class GpuPlan(BoundPlan):
                             return f"{group.definition.name} {group.name} (made at {group.source}{note})"
         return None
 
-    def launches(self, segment: int) -> list[Launch]:
+    def launches(self, segment: int) -> list[PlannedLaunch]:
         """What is captured together, and what is not, as far as it is known by now."""
-        return [Launch(tuple(piece.groups), piece.reason) for piece in self._pieces[segment] if piece.groups]
+        return [
+            PlannedLaunch(tuple(piece.groups), piece.reason)
+            for piece in self._pieces[segment]
+            if piece.groups
+        ]
 
     def close(self) -> None:
         """Gives the graphs back; nothing of the plan may be running."""

@@ -12,9 +12,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from tensorbow.graph import Attrs
-from tensorbow.kernels.gpu.blocks import BLOCKS, IndexType, index_for
+from tensorbow.kernels.gpu.blocks import BLOCKS
 from tensorbow.kernels.gpu.call import DeviceArray, Enqueue, GpuCall, gpu_kernel
 from tensorbow.kernels.gpu.context import BLOCK
+from tensorbow.kernels.gpu.indices import IndexType, index_for
 from tensorbow.kernels.gpu.program import CudaSource, c_type
 from tensorbow.ops.pooling import MaxPool, MaxPoolGrad, MaxPoolGradGrad
 from tensorbow.ops.windows import Windows

@@ -12,7 +12,7 @@ from collections.abc import Callable
 import numpy as np
 
 from tensorbow.kernels.gpu.call import DeviceArray, Enqueue, GpuCall, gpu_kernel
-from tensorbow.kernels.gpu.maps import LARGE
+from tensorbow.kernels.gpu.indices import index_for
 from tensorbow.kernels.gpu.permutation import permutation_scratch, prepare_sort
 from tensorbow.kernels.gpu.program import CudaSource, c_type
 from tensorbow.ops.philox import ROUNDS, WORD
@@ -156,7 +156,7 @@ def _prepare(
 ) -> Enqueue:
     """The launch that fills `result`; arguments: further parameters, their types and values."""
     given = arguments or {}
-    index = "int" if result.size < LARGE else "long long"
+    index = index_for(result.size)
     kind = "unsigned long long" if result.dtype == np.uint64 else c_type(result.dtype)
     values = {
         "R": kind,
@@ -170,7 +170,7 @@ def _prepare(
     source = CudaSource.of(
         f"random {name}",
         _KERNEL,
-        I=index,
+        I=index.name,
         ROUNDS=str(ROUNDS),
         R=kind,
         LANES=str(lanes),
@@ -189,7 +189,7 @@ def _prepare(
         *halves,
         *(value for _, value in given.values()),
         result,
-        np.int32(result.size) if index == "int" else np.int64(result.size),
+        index.make(result.size),
     )
 
 

@@ -22,15 +22,13 @@ import numpy as np
 from tensorbow.kernels.gpu.blocks import (
     BLOCKS,
     WARP,
-    IndexType,
     axes_argument,
-    in_order,
-    index_for,
     power_of_two,
     row_block,
 )
-from tensorbow.kernels.gpu.call import DeviceArray, Enqueue
+from tensorbow.kernels.gpu.call import DeviceArray, Enqueue, in_order
 from tensorbow.kernels.gpu.context import BLOCK, GpuContext
+from tensorbow.kernels.gpu.indices import IndexType, index_for
 from tensorbow.kernels.gpu.program import CudaSource, c_type
 from tensorbow.specs import DType, TensorSpec
 

@@ -13,9 +13,10 @@ import math
 import numpy as np
 
 from tensorbow.graph import NodeSpec, OpDef
-from tensorbow.kernels.gpu.blocks import BLOCKS, WARP, in_order, index_for, power_of_two
-from tensorbow.kernels.gpu.call import DeviceArray, Enqueue, GpuCall, gpu_kernel
+from tensorbow.kernels.gpu.blocks import BLOCKS, WARP, power_of_two
+from tensorbow.kernels.gpu.call import DeviceArray, Enqueue, GpuCall, gpu_kernel, in_order
 from tensorbow.kernels.gpu.context import BLOCK, GpuContext
+from tensorbow.kernels.gpu.indices import index_for
 from tensorbow.kernels.gpu.program import CudaSource, c_type
 from tensorbow.ops.scatter import ScatterAdd, ScatterSub, ScatterUpdate
 from tensorbow.specs import TensorSpec, int32

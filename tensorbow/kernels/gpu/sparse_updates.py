@@ -10,9 +10,10 @@ import math
 import numpy as np
 
 from tensorbow.graph import NodeSpec, OpDef
-from tensorbow.kernels.gpu.blocks import BLOCKS, in_order, index_for, power_of_two
-from tensorbow.kernels.gpu.call import Enqueue, GpuCall, gpu_kernel
+from tensorbow.kernels.gpu.blocks import BLOCKS, power_of_two
+from tensorbow.kernels.gpu.call import Enqueue, GpuCall, gpu_kernel, in_order
 from tensorbow.kernels.gpu.context import BLOCK
+from tensorbow.kernels.gpu.indices import index_for
 from tensorbow.kernels.gpu.program import CudaSource, c_type
 from tensorbow.kernels.gpu.scatter import links_spec, prepare_links, row_threads
 from tensorbow.ops.sparse_updates import NO_ROW, SparseApplyAdagrad, SparseApplyMomentum, SumEqualRows

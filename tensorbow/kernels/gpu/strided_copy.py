@@ -19,14 +19,12 @@ from numpy.lib.stride_tricks import as_strided
 
 from tensorbow.kernels.gpu.call import DeviceArray, Enqueue
 from tensorbow.kernels.gpu.context import GpuContext
+from tensorbow.kernels.gpu.indices import IndexType, index_for
 from tensorbow.kernels.gpu.program import CudaSource, c_type
 from tensorbow.kernels.gpu.words import (
     QUAD,
     WORDS,
     elements_per_word,
-    index_array,
-    index_type,
-    index_value,
 )
 
 Phantom: TypeAlias = "np.ndarray[Any, np.dtype[np.uint8]]"
@@ -134,10 +132,10 @@ def strided_copy(
     if stride == 1:
         counts = [extent, offset, *(s for _, s in axes[:-1]), *(begin.scale if begin else ())]
         words = elements_per_word(itemsize, (target.address, source.address), counts)
-    index = index_type(target.size, source.size)
-    values = {"I": index, "U": f"unsigned {index}", "W": WORDS[itemsize * words]}
+    index = index_for(target.size, source.size)
+    values = {"I": index.name, "U": f"unsigned {index.name}", "W": WORDS[itemsize * words]}
     if partner is not None:
-        return _tiled(context, name, target, source, axes, partner, offset, values)
+        return _tiled(context, name, target, source, axes, partner, offset, values, index)
     extents = [*(e for e, _ in axes[:-1]), extent // words]
     strides = [*(s // words for _, s in axes[:-1]), stride]
     scales = [s // words for s in begin.scale] if begin and begin.scale else [0]
@@ -157,10 +155,10 @@ def strided_copy(
         256,
         target,
         source,
-        index_array(index, [*extents, *strides, offset // words]),
+        index.array([*extents, *strides, offset // words]),
         begin.vector if begin and begin.scale else None,
-        index_array(index, scales),
-        index_value(index, count),
+        index.array(scales),
+        index.make(count),
     )
 
 
@@ -196,6 +194,7 @@ def _tiled(
     partner: int,
     offset: int,
     values: dict[str, str],
+    index: IndexType,
 ) -> Enqueue:
     strides = [math.prod(extent for extent, _ in axes[i + 1 :]) for i in range(len(axes))]
     (extent_a, source_a), (extent_b, _) = axes[-1], axes[partner]
@@ -211,5 +210,5 @@ def _tiled(
         (TILE, TILE_ROWS),
         target,
         source,
-        index_array(values["I"], [*layout, *itertools.chain(*zip(*stacks, strict=True))]),
+        index.array([*layout, *itertools.chain(*zip(*stacks, strict=True))]),
     )

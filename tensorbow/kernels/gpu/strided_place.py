@@ -14,14 +14,12 @@ import numpy as np
 
 from tensorbow.kernels.gpu.call import DeviceArray, Enqueue
 from tensorbow.kernels.gpu.context import GpuContext
+from tensorbow.kernels.gpu.indices import index_for
 from tensorbow.kernels.gpu.program import CudaSource, c_type
 from tensorbow.kernels.gpu.words import (
     QUAD,
     WORDS,
     elements_per_word,
-    index_array,
-    index_type,
-    index_value,
 )
 
 STRIDED_PLACE = (
@@ -116,13 +114,13 @@ def strided_place(
                 offset + (axis.count - 1) * strides[i],
             )
             strides[i] = -strides[i]
-    index = index_type(target.size, source.size)
+    index = index_for(target.size, source.size)
     code = CudaSource.of(
         name,
         STRIDED_PLACE,
         R=str(len(axes)),
-        I=index,
-        U=f"unsigned {index}",
+        I=index.name,
+        U=f"unsigned {index.name}",
         W=WORDS[itemsize * words],
         B="int" if begin is None else c_type(begin.dtype),
     )
@@ -137,10 +135,10 @@ def strided_place(
         256,
         target,
         source,
-        index_array(index, numbers),
+        index.array(numbers),
         begin,
         np.full(words, fill, target.dtype),
-        index_value(index, count),
+        index.make(count),
     )
 
 

@@ -9,8 +9,9 @@ import tensorbow as tb
 from tensorbow.errors import InternalError
 from tensorbow.kernels.gpu import control, maps
 from tensorbow.kernels.gpu.call import DeviceArray
-from tensorbow.kernels.gpu.maps import MapLayout, collapse, map_source, prepare_map
+from tensorbow.kernels.gpu.maps import MapLayout, map_source, prepare_map
 from tensorbow.kernels.scalars import RULES, symbols
+from tensorbow.kernels.scalars.collapsing import collapse
 from tensorbow.kernels.scalars.expression import maximum, select
 from tensorbow.ops import elementwise_table as table
 from tensorbow.ops.averaging import GradientCheck, SmaClear, SmaDifference

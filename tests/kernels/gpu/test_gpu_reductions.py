@@ -27,7 +27,7 @@ from tensorbow.kernels.gpu import (
     scatter,
     sparse_updates,
 )
-from tensorbow.kernels.gpu.blocks import IndexType
+from tensorbow.kernels.gpu.indices import IndexType
 from tensorbow.kernels.gpu.reduction_plans import plan_reduction
 from tensorbow.ops.broadcasting import SumTo
 from tensorbow.ops.nn import BiasAddGrad, L2Loss

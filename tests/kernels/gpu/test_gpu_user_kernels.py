@@ -11,7 +11,8 @@ import pytest
 import tensorbow as tb
 from scheduler import StepProgram
 from tensorbow.devices import Device, GpuDevice
-from tensorbow.errors import InvalidArgumentError, UnimplementedError
+from tensorbow.devices.cupy_runtime import compile_with_nvrtc, nvrtc_identity
+from tensorbow.errors import InvalidArgumentError, NotFoundError, UnimplementedError
 from tensorbow.ops.definition import OPS
 from tests.gpu_rig.emulated_cuda import EmulatedCuda
 from tests.gpu_rig.gpu_kernels import BoundGpuCall, GpuBench
@@ -75,7 +76,7 @@ def define_cube(*, gpu: bool = True) -> Any:
 @pytest.mark.parametrize("dtype", [tb.float32, tb.float64])
 @pytest.mark.parametrize("shape", [(7, 41), (0, 3), ()])
 def test_a_step_with_gradient_gives_what_the_cpu_gives(
-    runtime: EmulatedCuda, dtype: Any, shape: tuple[int, ...]
+    runtime: Any, dtype: Any, shape: tuple[int, ...]
 ) -> None:
     cube, graph = define_cube(), tb.Graph()
     with graph.as_default():
@@ -142,7 +143,7 @@ def test_two_replicas_train_with_it_and_graphs_have_the_bits_of_single_launches(
     assert same_bits(eager[1], captured[1])
 
 
-def test_without_a_gpu_kernel_the_step_does_not_compile(runtime: EmulatedCuda) -> None:
+def test_without_a_gpu_kernel_the_step_does_not_compile(runtime: Any) -> None:
     cube, graph = define_cube(gpu=False), tb.Graph()
     with graph.as_default():
         x = tb.placeholder(tb.float32, [3])
@@ -176,7 +177,7 @@ extern "C" __global__ void scaled_rows(
 """
 
 
-def test_grids_shared_memory_scratch_and_scalars(runtime: EmulatedCuda) -> None:
+def test_grids_shared_memory_scratch_and_scalars(runtime: Any) -> None:
     op = tb.define_op(
         "ScaledRows",
         inputs=("x",),
@@ -226,7 +227,7 @@ def define_decay(source: str = DECAY) -> Any:
     return op
 
 
-def test_an_op_that_writes_does_nothing_while_the_status_is_set(runtime: EmulatedCuda) -> None:
+def test_an_op_that_writes_does_nothing_while_the_status_is_set(runtime: Any) -> None:
     op = define_decay()
     w, rate = np.arange(5, dtype=np.float32), np.float32(0.5)
     with GpuBench(runtime) as bench:
@@ -249,7 +250,7 @@ def test_an_op_that_writes_must_look_at_the_status(runtime: EmulatedCuda, source
         BoundGpuCall(bench, op, [np.ones(3, np.float32), np.float32(1)], status=0)
 
 
-def refused(runtime: EmulatedCuda, source: str, **options: Any) -> str:
+def refused(runtime: Any, source: str, **options: Any) -> str:
     """What is said of a kernel of `Cube` when a step with it runs."""
     cube, graph = define_cube(gpu=False), tb.Graph()
     with graph.as_default():
@@ -280,7 +281,7 @@ def refused(runtime: EmulatedCuda, source: str, **options: Any) -> str:
         ("const float*, float* y, int n", "'const float*': expected a type and a name"),
     ],
 )
-def test_parameters_must_fit(runtime: EmulatedCuda, parameters: str, said: str) -> None:
+def test_parameters_must_fit(runtime: Any, parameters: str, said: str) -> None:
     text = refused(runtime, f'extern "C" __global__ void cube({parameters}) {{}}')
     assert said in text
     assert text.startswith("op Cube cubed") or "cubed" in text.partition(":")[0]
@@ -297,12 +298,12 @@ def test_parameters_must_fit(runtime: EmulatedCuda, parameters: str, said: str) 
         ("float", "much", "expected a value that float holds, got 'much'"),
     ],
 )
-def test_scalars_must_fit(runtime: EmulatedCuda, type: str, value: Any, said: str) -> None:
+def test_scalars_must_fit(runtime: Any, type: str, value: Any, said: str) -> None:
     source = f'extern "C" __global__ void cube(const float* x, float* y, {type} n) {{}}'
     assert said in refused(runtime, source, scalars=lambda call: [value])
 
 
-def test_a_compile_error_names_the_op_and_the_line_of_the_source(runtime: EmulatedCuda) -> None:
+def test_a_compile_error_names_the_op_and_the_line_of_the_source(runtime: Any) -> None:
     wrong = CUBE.replace("y[i] =", "y[i] = undeclared +")
     text = refused(runtime, wrong)
     assert "cubed" in text
@@ -311,11 +312,22 @@ def test_a_compile_error_names_the_op_and_the_line_of_the_source(runtime: Emulat
     assert "undeclared" in text
 
 
+def test_nvrtc_counts_the_lines_alike(runtime: EmulatedCuda, monkeypatch: pytest.MonkeyPatch) -> None:
+    try:
+        nvrtc_identity(80)
+    except (NotFoundError, RuntimeError, OSError) as error:
+        pytest.skip(f"no NVRTC: {str(error).splitlines()[0]:.150}")
+    monkeypatch.setattr(runtime, "compile", lambda source, name: compile_with_nvrtc(source, name, 80))
+    text = refused(runtime, CUBE.replace("y[i] =", "y[i] = undeclared +"))
+    assert 'kernel cube(3): error: identifier "undeclared" is undefined' in text
+
+
 @pytest.mark.parametrize(
     ("arguments", "options", "message"),
     [
         (("int x;", "cube"), {}, r"expected 'extern \"C\" __global__ void cube\(\.\.\.\)' .* got no kernel"),
         ((CUBE, "cub"), {}, "void cub.* got cube"),
+        ((b"int x;", "cube"), {}, "expected source as a text, got b'int x;'"),
         ((CUBE.replace('extern "C" ', ""), "cube"), {}, 'expected extern "C" before __global__'),
         ((f"/* {CUBE} */", "cube"), {}, "got no kernel"),
         ((CUBE, "cube"), {"block": 2048}, r"expected a block of 1 to 1024 threads, got \(2048,\)"),

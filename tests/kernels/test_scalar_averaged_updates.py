@@ -1,0 +1,147 @@
+"""An update and the averaging around it as one pass: when, and the same bits."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from scheduler.groups import group, moved
+from tensorbow.graph import Kernel
+from tensorbow.kernels import Group, Ref, Region
+from tensorbow.kernels.gpu.averaged_updates import merge_averaging
+from tensorbow.kernels.gpu.merging import merge_updates
+from tensorbow.kernels.reference import ReferenceBackend
+from tensorbow.ops.averaging import GradientCheck, SmaCorrect, SmaDifference
+from tensorbow.ops.updates import ApplyGradientDescent, ApplyMomentum
+from tensorbow.specs import float32, float64, int64
+from tests.scalar_rig.numpy_backend import NumpyRulesBackend, used
+from tests.scheduler_rig.programs import Model, convolutional, well
+from tests.scheduler_rig.running import Prepared, cpu_devices, engine_of, same_bits
+
+ROUNDS = 7
+
+
+def trained(model: Model, backend: NumpyRulesBackend, **options: Any) -> dict[str, Any]:
+    with used(backend), engine_of(model, cpu_devices(1), 3, **options) as engine:
+        engine.run(Prepared(model.batch, 3).open, 0, ROUNDS)
+        return engine.learners.state_arrays()
+
+
+def update_calls(backend: NumpyRulesBackend) -> set[tuple[str, ...]]:
+    """Of segments that average: the ops of their calls."""
+    return {
+        tuple(g.definition.name for g in segment.groups)
+        for executable in backend.bound
+        for segment in executable.segments
+        if segment.name.startswith("update, averaging")
+    }
+
+
+@pytest.mark.parametrize("options", [{}, {"tau": 2, "mu": 0.5}, {"staleness": 1}], ids=str)
+def test_the_bits_are_those_of_three_passes(options: dict[str, Any]) -> None:
+    model, plain, merged = convolutional(dropout=False), NumpyRulesBackend(merges=False), NumpyRulesBackend()
+    assert same_bits(trained(model, merged, **options), trained(model, plain, **options))
+    (calls,) = update_calls(merged)
+    assert set(calls) == {"GradientCheck", "ApplyMomentum"}
+    (calls,) = update_calls(plain)
+    assert {"SmaDifference", "SmaCorrect"} <= set(calls)
+
+
+def test_a_replica_whose_status_is_set_keeps_its_values_and_gives_no_correction() -> None:
+    model = well()
+    bad = Model(
+        model.program,
+        model.shapes,
+        model.initial,
+        lambda t, i: (np.full(7, np.nan, np.float32),) if (t, i) in ((2, 1), (3, 0)) else model.batch(t, i),
+    )
+    states = [trained(bad, NumpyRulesBackend(merges=merges), on_nan="skip") for merges in (False, True)]
+    assert same_bits(*states)
+    assert not same_bits(states[1], trained(model, NumpyRulesBackend()))
+    assert all(np.isfinite(value).all() for value in states[1].values())
+
+
+# When ---------------------------------------------------------------------------------------------------
+
+WEIGHTS = Ref(Region.WEIGHTS, 0, (9,), float32)
+CENTRAL, CORRECTION = moved(WEIGHTS, Region.CENTRAL, 36), moved(WEIGHTS, Region.CORRECTIONS, 36)
+RATE, STATUS = Ref(Region.STATE, 0, (), float32), Ref(Region.STATE, 16, (), int64)
+STATE = (("alpha", Ref(Region.STATE, 8, (), float64)), ("status", STATUS))
+BACKEND = ReferenceBackend()
+
+
+def difference() -> Group:
+    return group(SmaDifference, BACKEND, (WEIGHTS, CENTRAL), outputs=(CORRECTION,), state=STATE)
+
+
+def correct() -> Group:
+    return group(SmaCorrect, BACKEND, (WEIGHTS, CORRECTION), writes=(WEIGHTS,))
+
+
+def check() -> Group:
+    return group(
+        GradientCheck, BACKEND, (moved(WEIGHTS, Region.GRADIENTS, 0),), writes=(STATUS,), state=STATE[1:]
+    )
+
+
+def update(start: int, shape: tuple[int, ...]) -> Group:
+    """Momentum, of as many elements of the flat buffer as `shape` has."""
+    w = Ref(Region.WEIGHTS, 4 * start, shape, float32)
+    v, g = moved(w, Region.SLOTS, 0), moved(w, Region.GRADIENTS, 0)
+    return Group(
+        f"of {start}",
+        ApplyMomentum,
+        Kernel(run=lambda call: None, pointwise=True),
+        dict(ApplyMomentum.attrs),
+        (w, v, g, RATE, RATE),
+        (w,),
+        reads=(w, v, g, RATE),
+        writes=(w, v),
+        predicated=True,
+        note="a note",
+    )
+
+
+def names(groups: list[Group]) -> list[str]:
+    return [call.definition.name for call in merge_averaging(groups)]
+
+
+def test_updates_that_cover_the_weights_take_averaging_in() -> None:
+    groups = [check(), difference(), update(4, (5,)), update(0, (2, 2)), correct()]
+    merged = merge_averaging(groups)
+    assert [call.name for call in merged] == ["GradientCheck", "of 4", "of 0"]
+    last, first = merged[1:]
+    (c,), z = first.outputs, first.inputs[-1]
+    assert [(c.offset, c.shape), (z.offset, z.shape)] == [(36, (4,)), (36, (4,))]
+    assert [ref.shape for ref in first.inputs] == [(4,), (4,), (4,), (), (), (4,)]
+    assert last.outputs[0].offset == last.inputs[-1].offset == 36 + 16
+    assert {str(ref) for ref in first.writes} == {"WEIGHTS+0:16", "SLOTS+0:16", "CORRECTIONS+36:16"}
+    assert {"CENTRAL+36:16", "STATE+8:8", "STATE+16:8"} <= {str(ref) for ref in first.reads}
+    assert not first.predicated  # as it has to write c = 0
+    assert "a note; c = alpha * (w - z), the update and w -= c in one pass; while the status" in first.note
+
+
+def test_merged_updates_do_too() -> None:
+    groups = [difference(), update(4, (5,)), update(0, (2, 2)), correct()]
+    assert [call.name for call in merge_averaging(merge_updates(groups))] == ["of 0 to of 4"]
+
+
+def test_anything_in_the_way_leaves_three_passes() -> None:
+    whole = update(0, (9,))
+    assert names([difference(), whole, correct()]) == ["ApplyMomentum"]
+    apart = ["SmaDifference", "ApplyMomentum", "SmaCorrect"]
+    assert names([difference(), update(0, (8,)), correct()]) == apart  # a weight that nobody updates
+    assert names([difference(), update(1, (8,)), correct()]) == apart
+    assert names([difference(), replace(whole, scratch=(RATE,)), correct()]) == apart
+    assert names([difference(), replace(whole, kernel=Kernel(run=lambda call: None)), correct()]) == apart
+    twice = ["SmaDifference", "ApplyMomentum", "ApplyMomentum", "SmaCorrect"]
+    assert names([difference(), whole, whole, correct()]) == twice
+    between = group(ApplyGradientDescent, BACKEND, (WEIGHTS, WEIGHTS, RATE), writes=(WEIGHTS,))
+    written = replace(between, scratch=(RATE,))
+    assert len(names([difference(), whole, written, correct()])) == 4
+    assert len(names([difference(), check(), whole, correct()])) == 4  # the status comes after c
+    assert names([difference(), whole]) == ["SmaDifference", "ApplyMomentum"]
+    assert names([whole, correct()]) == ["ApplyMomentum", "SmaCorrect"]
