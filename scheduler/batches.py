@@ -10,6 +10,7 @@ import numpy as np
 
 from scheduler.device_data import keep_on_devices
 from scheduler.learners import Learners
+from scheduler.positions import RoundPositions
 from tensorbow.data import (
     Batch,
     BatchInputs,
@@ -46,17 +47,49 @@ OpenSource = Callable[[int, int, Callable[[ReadyBatch], None], Callable[[BaseExc
 
 
 class DatasetBatches:
-    """Batches of a data set: number r * replicas + i of an epoch goes to replica i in round r of it."""
+    """Batches of a data set: number r * replicas + i of an epoch goes to replica i in round r of it.
 
-    def __init__(self, dataset: Dataset, batch_size: int, replicas: int, seed: int, depth: int = 3):
-        """depth: batches held ready per replica. Raises InvalidArgumentError for too little data."""
+    Where the number of replicas changes, see `RoundPositions`.
+    """
+
+    def __init__(
+        self,
+        dataset: Dataset,
+        batch_size: int,
+        replicas: int,
+        seed: int,
+        depth: int = 3,
+        changes: Sequence[tuple[int, int]] = (),
+    ):
+        """depth: batches held ready per replica. changes: (round, replicas), from which on there are so many.
+
+        Raises InvalidArgumentError for too little data.
+        """
         self.dataset = dataset
-        self.replicas = replicas
         self.depth = depth
         self.order = BatchOrder(len(dataset), batch_size, seed)
-        self.rounds_per_epoch = self.order.rounds_per_epoch(replicas)
+        self.positions = RoundPositions(self.order, replicas, changes)
         self.on_devices = False  # whether the replicas make the batches, of recipes
         self._slots: list[list[HostSlot]] | None = None  # in memory that the devices copy from, once known
+
+    @property
+    def replicas(self) -> int:
+        """How many each round has batches for."""
+        return self.positions.replicas
+
+    @property
+    def rounds_per_epoch(self) -> int:
+        """Complete rounds in an epoch with so many replicas."""
+        return self.positions.rounds_per_epoch
+
+    def resize(self, round: int, learners: Learners) -> None:
+        """Has rounds from this one on give batches to these replicas, of another number.
+
+        Raises InvalidArgumentError when an epoch does not fill one round; nothing has changed then.
+        """
+        self.positions = self.positions.resized(round, learners.count)
+        if self._slots is not None:
+            self._slots = self._slots_on([replica.device for replica in learners.replicas])
 
     def keep_on_devices(self, learners: Learners, when: str = "auto") -> str:
         """Has replicas make their batches themselves, of data kept on their devices; the bits stay the same.
@@ -93,9 +126,10 @@ class DatasetBatches:
         if self.on_devices:
             return _Recipes(self, start, stop, on_ready)
         holder: list[Prefetcher] = []
+        place = self.positions.place(start)
 
         def ready(replica: int, batch: Batch) -> None:
-            round = batch.epoch * self.rounds_per_epoch + batch.round
+            round = start + batch.claim.step
             arrays = batch.images, batch.labels
             inputs = arrays if self._slots is None else PinnedArrays(arrays)
             on_ready(ReadyBatch(replica, round, inputs, lambda: holder[0].release(batch)))
@@ -105,11 +139,12 @@ class DatasetBatches:
             self.order,
             self.replicas,
             self.depth,
-            start=divmod(start, self.rounds_per_epoch),
+            start=(place.epoch, 0),
             on_ready=ready,
             on_error=on_error,
             max_rounds=stop - start,
             slots=self._slots,
+            skipped=place.number,
         )
         holder.append(prefetcher)
         return prefetcher
@@ -134,8 +169,8 @@ class _Recipes:
         if round >= self._stop or self._closed:
             return
         batches = self._batches
-        epoch, round_of_epoch = divmod(round, batches.rounds_per_epoch)
-        number = round_of_epoch * batches.replicas + replica
+        epoch, first = batches.positions.place(round)
+        number = first + replica
         key = BatchKey(batches.order.seed, epoch, number)
         recipe = BatchRecipe(batches.dataset, batches.order.indices(epoch, number), key)
         next_round = round + batches.depth

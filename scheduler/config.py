@@ -134,7 +134,7 @@ class TrainingConfig:
                     bounds = f"at least {least}" if value < least else f"at most {most}"
                     raise InvalidArgumentError(f"{name}: expected {bounds}, got {value}")
         self._check_numbers()
-        _check_devices(self.devices)
+        check_devices(self.devices)
         self._check_counts()
         check_traced_rounds(self.trace, self.trace_rounds)
         if self.ssgd_epoch is not None and self.sync != "sma":
@@ -300,8 +300,8 @@ def _text(value: Any) -> str:
     return value
 
 
-def _check_devices(names: tuple[str, ...]) -> None:
-    """Refuses what names no device that a run can train on."""
+def check_devices(names: tuple[str, ...]) -> None:
+    """Raises InvalidArgumentError for what names no device that a run can train on."""
     if not names:
         raise InvalidArgumentError("devices: expected at least one, as cpu:0; got none")
     parsed = [_device(name) for name in names]

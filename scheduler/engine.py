@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from queue import SimpleQueue
 from typing import Any
 
@@ -34,6 +35,8 @@ from scheduler.messages import (
     TaskFinished,
 )
 from scheduler.options import Synchronisation, check_on_nan
+from scheduler.plans import Compiled
+from scheduler.resizing import Resizing
 from scheduler.state import SchedulerState
 from scheduler.step import StepProgram
 from scheduler.task_result import EngineRun, TaskResult
@@ -93,22 +96,26 @@ class LearningEngine:
         self.skipped_updates = 0
         self._inbox: SimpleQueue[Any] | None = None  # of the run that is going on
         self._stopping = False
+        specs = program.specs(shapes) if isinstance(shapes, int) else shapes
+        self._steps = [(program, list(specs))]
+        self._compiled: Compiled = {}
+        self._own_all_reduce = all_reduce
         self.learners = Learners(
             program,
-            program.specs(shapes) if isinstance(shapes, int) else shapes,
+            specs,
             [device if isinstance(device, Device) else get_device(device) for device in devices],
             replicas_per_device,
             self.options,
-            ring=launch_ahead + 1,
+            launch_ahead=launch_ahead,
             all_reduce=all_reduce,
+            compiled=self._compiled,
         )
         self._skipped_in_a_row = [0] * self.learners.count
-        self._programs = [program]
         self.select(0)
 
     def initialize(self, values: Mapping[str, Array] | None = None) -> None:
         """Gives every replica and z the same values, by default those of the variables' initialisers."""
-        self.learners.initialize(self._programs[0].initial_values() if values is None else values)
+        self.learners.initialize(self._steps[0][0].initial_values() if values is None else values)
 
     def central_values(self, round: int | None = None) -> dict[str, Array]:
         """The variables of the central model as the last run left them, by name; kept as `host_copy`.
@@ -138,7 +145,7 @@ class LearningEngine:
         ResourceExhaustedError for memory.
         """
         number = self.learners.add_program(program, shapes)
-        self._programs.append(program)
+        self._steps.append((program, list(shapes)))
         return number
 
     def executable_of(self, number: int) -> Executable:
@@ -150,9 +157,87 @@ class LearningEngine:
         self.selected = number
         self.learners.select(number)
         executable = self.learners.executable
-        self._has_loss = self._programs[number].loss is not None
+        self._has_loss = self._steps[number][0].loss is not None
         self._counters = [f"counter:{name}" for name in executable.counters]
         self._rate = self.schedule if "learning_rate" in executable.scalars else None
+
+    def resize(
+        self,
+        replicas_per_device: int | Sequence[int],
+        round: int | None = None,
+        schedule: Schedule | None = None,
+        ssgd_from: int | None = None,
+    ) -> None:
+        """Goes on with another number of replicas, between two runs (Crossbow, VLDB 2019, section 4).
+
+        Those that stay keep their values: of each device the first. New ones start from z, with fresh
+        optimiser slots; what the replicas that go have summed stays in replica 0. z and u stay; alpha,
+        corrections and sums follow. One replica alone goes on from z, as its model. Rounds on the mean
+        gradient need equal replicas: there new ones get the optimiser slots of the others. Where nothing
+        keeps replicas together, new ones start from replica 0. Random ops draw by number of replica, which
+        counts over devices. The bits are those of an engine made with that number and given these values.
+
+        round: where the last run ended, by default by the count of `run`. schedule, ssgd_from: take the place
+        of those before, since they count rounds, of which more replicas make fewer.
+        Raises FailedPreconditionError while a run is going on, before `initialize`, or with an all-reduce of
+        the caller's; InvalidArgumentError for an alpha that is not stable with so many;
+        ResourceExhaustedError when they do not fit. The engine is then as it was.
+        """
+        if self._inbox is not None:
+            raise FailedPreconditionError("resize: a run is going on; request_stop() it first")
+        if self._own_all_reduce is not None:
+            raise FailedPreconditionError(
+                "resize: this engine was given its all-reduce, which is connected for good; leave it out"
+            )
+        self.learners.prepare()
+        self._require_values()
+        round = self.round if round is None else round
+        options = self.options if ssgd_from is None else replace(self.options, ssgd_from=ssgd_from)
+        jumped, old = self._restarts_before(round), self.learners
+        change = Resizing(old, replicas_per_device, options, round)
+        dataset, kept = old.release_data()
+        old.close()
+        try:
+            self.learners = self._learners_with(change.per_device, options, change.values)
+        except BaseException:
+            self.learners = self._learners_with(old.per_device, self.options, change.values_before)
+            raise
+        finally:
+            if dataset is not None:
+                self.learners.keep_data(dataset, kept)
+        skipped, self._skipped_in_a_row = self._skipped_in_a_row, [0] * self.learners.count
+        for index, origin in enumerate(change.origins):
+            self._skipped_in_a_row[index] = 0 if origin is None else skipped[origin]
+        self.options, self.schedule = options, schedule or self.schedule
+        self.select(self.selected)
+        if self._restarts_before(round) and not jumped:
+            self.restart(round)
+
+    def _learners_with(
+        self, per_device: Sequence[int], options: Synchronisation, values: Mapping[str, Array]
+    ) -> Learners:
+        """Learners as those there are, in another number, with these values of everything."""
+        (program, specs), *others = self._steps
+        old = self.learners
+        learners = Learners(
+            program,
+            specs,
+            old.devices,
+            per_device,
+            options,
+            launch_ahead=self.launch_ahead,
+            layout=old.layout,
+            compiled=self._compiled,
+        )
+        try:
+            for further, shapes in others:
+                learners.add_program(further, shapes)
+            learners.select(self.selected)
+            learners.load_state_arrays(values)
+        except BaseException:
+            learners.close()
+            raise
+        return learners
 
     # Training ---------------------------------------------------------------------------------
 

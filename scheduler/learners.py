@@ -9,23 +9,21 @@ from typing import Any
 from scheduler.averaging import (
     SEGMENT_UPDATE,
     averaging_segment,
-    central_executable,
     restart_segment,
 )
 from scheduler.central import CentralModel
 from scheduler.collectives import AllReduce, all_reduce_between
-from scheduler.gradient_mean import clear_segment, update_segment, with_gradient_sum
-from scheduler.memory import require_room
+from scheduler.gradient_mean import clear_segment, update_segment
 from scheduler.options import Synchronisation
+from scheduler.plans import Compiled, DevicePlans
 from scheduler.replica import DeviceData, Replica
 from scheduler.spread import replica_counts, require_different
 from scheduler.step import StepProgram
-from scheduler.values import ReplicaValues
+from scheduler.values import ReplicaValues, check_combination
 from tensorbow.compiler import VariableLayout
 from tensorbow.data import BatchInputs, Dataset
 from tensorbow.devices import Device, Event, Stream
 from tensorbow.errors import FailedPreconditionError, InvalidArgumentError
-from tensorbow.kernels import Executable, Region, backend_for
 from tensorbow.kernels.examples import KeptExamples
 from tensorbow.specs import TensorSpec
 
@@ -47,12 +45,15 @@ class Learners(ReplicaValues):
         replicas_per_device: int | Sequence[int],
         options: Synchronisation,
         *,
-        ring: int,
+        launch_ahead: int,
         all_reduce: AllReduce | None = None,
+        layout: VariableLayout | None = None,
+        compiled: Compiled | None = None,
     ):
-        """shapes: specs of the program's inputs. ring: results of a replica that are kept.
+        """shapes: specs of the program's inputs. launch_ahead: results of a replica that are kept, but one.
 
-        replicas_per_device: one count for all devices, or one for each; replicas go by device.
+        replicas_per_device: one count for all devices, or one for each; replicas go by device. layout,
+        compiled: as for DevicePlans.
 
         Raises InvalidArgumentError for options out of range, ResourceExhaustedError for memory.
         """
@@ -70,8 +71,8 @@ class Learners(ReplicaValues):
         self.aggregates = options.aggregates(self.count)
         self.gang_from = options.gang_from(self.count)
         self.slots = options.staleness + 1 if self.averages else 0
-        self.layout = VariableLayout.of_graph(program.graph)
-        _check_combination(self.layout)
+        self.layout = layout or VariableLayout.of_graph(program.graph)
+        check_combination(self.layout)
         self.replicas: list[Replica] = []
         self.central: list[CentralModel] = []
         self._z_events: dict[int, list[Event]] = {}  # by averaging number, one per device
@@ -80,28 +81,23 @@ class Learners(ReplicaValues):
         self._kept: list[KeptExamples] = []  # the data set on the devices that have it
         self._closed = False
         try:
-            self._build(program, shapes, ring)
+            known: Compiled = {} if compiled is None else compiled
+            self._plans = [
+                DevicePlans(program, shapes, device, options, self.count, launch_ahead, self.layout, known)
+                for device in self.devices
+            ]
+            self._build(ring=launch_ahead + 1)
         except BaseException:
             self.close()
             raise
 
-    def _build(self, program: StepProgram, shapes: Sequence[TensorSpec], ring: int) -> None:
+    def _build(self, ring: int) -> None:
         name = f"engine-{next(_numbers)}"
-        executables: dict[str, Executable] = {}
-        for device, count in zip(self.devices, self.per_device, strict=True):
-            if device.kind not in executables:
-                executables[device.kind] = program.compile(
-                    shapes,
-                    self.layout,
-                    backend_for(device),
-                    self.slots,
-                    self.options.clear_velocity,
-                    self.aggregates,
-                )
-            self._require_room(device, count, executables[device.kind], ring)
+        for plans, count in zip(self._plans, self.per_device, strict=True):
+            plans.require_room(count, self.count)
         for place, (device, count) in enumerate(zip(self.devices, self.per_device, strict=True)):
-            if self.exchanges:
-                executable = self._central_executable(device, count)
+            executable = self._plans[place].central(count, self.count)
+            if executable is not None:
                 mu, priority = self.options.mu, self.options.priority
                 self.central.append(
                     CentralModel(device, self.layout, executable, self.slots, mu, name, priority)
@@ -110,7 +106,7 @@ class Learners(ReplicaValues):
                 replica = Replica(
                     len(self.replicas),
                     device,
-                    executables[device.kind],
+                    self._plans[place].step,
                     self.layout,
                     self.central[place].bases_for(local) if self.exchanges else {},
                     ring=ring,
@@ -128,27 +124,6 @@ class Learners(ReplicaValues):
                 )
             self._all_reduce.connect([model.vectors() for model in self.central])
 
-    def _central_executable(self, device: Device, replicas: int) -> Executable:
-        backend = backend_for(device)
-        executable = central_executable(self.layout, backend, replicas, self.slots)
-        if self.aggregates:
-            executable = with_gradient_sum(executable, self.layout, backend, replicas, self.count)
-        return executable
-
-    def _require_room(self, device: Device, count: int, executable: Executable, ring: int) -> None:
-        shared: tuple[Region, ...] = (Region.CENTRAL, Region.CORRECTIONS) if self.exchanges else ()
-        if self.aggregates:
-            shared = (*shared, Region.GRADIENTS)
-
-        def central_blocks(replicas: int) -> list[int]:
-            if not self.exchanges:
-                return []
-            return [*CentralModel.blocks(self._central_executable(device, replicas)), *workspaces]
-
-        workspaces = backend_for(device).workspaces(device)
-        blocks = [*Replica.blocks(executable, self.layout, shared, ring), *workspaces]
-        require_room(device, count, blocks, central_blocks)
-
     def add_program(self, program: StepProgram, shapes: Sequence[TensorSpec]) -> int:
         """Binds a further step to all replicas, while nothing runs; its number for `select`.
 
@@ -161,21 +136,11 @@ class Learners(ReplicaValues):
                 f"the replicas have no room for variables made after them: {', '.join(new[:3]) or 'none'}; "
                 "build all steps, optimisers included, before the first one runs"
             )
-        executables: dict[str, Executable] = {}
-        for device in self.devices:
-            if device.kind not in executables:
-                executables[device.kind] = program.compile(
-                    shapes,
-                    self.layout,
-                    backend_for(device),
-                    self.slots,
-                    self.options.clear_velocity,
-                    self.aggregates,
-                )
+        executables = [plans.compile(program, shapes) for plans in self._plans]
         number = self.replicas[0].steps
         try:
-            for replica in self.replicas:
-                replica.add(executables[replica.device.kind])
+            for replica, place in zip(self.replicas, self.places, strict=True):
+                replica.add(executables[place])
         except BaseException:
             for replica in self.replicas:
                 replica.forget(number)
@@ -200,6 +165,17 @@ class Learners(ReplicaValues):
         previous, self._kept = self._kept, [examples for examples in kept if examples is not None]
         for examples in previous:
             examples.close()
+
+    def release_data(self) -> tuple[Dataset | None, list[KeptExamples | None]]:
+        """Lets go of the data set that devices keep, without closing it: it and what each device has."""
+        kept: list[KeptExamples | None] = [None] * len(self.devices)
+        dataset = None
+        for replica, place in zip(self.replicas, self.places, strict=True):
+            if (data := replica.data) is not None:
+                dataset, kept[place] = data
+            replica.keep_data(None)
+        self._kept = []
+        return dataset, kept
 
     @property
     def exchanges(self) -> bool:
@@ -315,9 +291,20 @@ class Learners(ReplicaValues):
         self._last = [None] * self.count
         return first
 
+    def plans_for(self, options: Synchronisation, replicas: int) -> list[DevicePlans]:
+        """The plans of each device for another number of replicas, on all devices."""
+        return [plans.with_count(options, replicas) for plans in self._plans]
+
+    def held_nbytes(self, device: Device) -> int:
+        """What replicas and z hold of a device's memory, or are guaranteed."""
+        partitions = [owner.group.partition for owner in self._owners() if owner.device is device]
+        return sum(max(each.held_nbytes, each.guaranteed_nbytes) for each in partitions)
+
+    def _owners(self) -> list[Replica | CentralModel]:
+        return [*self.replicas, *self.central]
+
     def _streams(self) -> list[Stream]:
-        owners: list[Replica | CentralModel] = [*self.replicas, *self.central]
-        streams = [owner.group.compute for owner in owners]
+        streams = [owner.group.compute for owner in self._owners()]
         return [*streams, *(self._all_reduce.streams if self._all_reduce is not None else ())]
 
     def close(self) -> None:
@@ -326,21 +313,8 @@ class Learners(ReplicaValues):
         if self._all_reduce is not None:
             self._all_reduce.close()
             self._all_reduce = None
-        owners: list[Replica | CentralModel] = [*self.replicas, *self.central]
-        for owner in owners:
+        for owner in self._owners():
             owner.close()
         self.replicas, self.central = [], []
         while self._kept:
             self._kept.pop().close()
-
-
-def _check_combination(layout: VariableLayout) -> None:
-    """Weights are averaged while training, all others only when z is read."""
-    for op in layout.variables:
-        how, is_weight = op.attrs["combine"], op.attrs["role"] == "weights"
-        if is_weight != (how == "sma") and op.attrs["role"] != "slots":
-            kind, ways = ("trainable", "sma") if is_weight else ("not trainable", "mean, sum or first")
-            raise InvalidArgumentError(
-                f"variable {op.name} is {kind}, so its replicas combine by {ways}, not {how} "
-                f"(made at {op.source})"
-            )

@@ -20,17 +20,22 @@ Blocks = Sequence[int]
 
 
 def require_room(
-    device: Device, replicas: int, replica_blocks: Blocks, central_blocks: Callable[[int], Blocks]
+    device: Device,
+    replicas: int,
+    replica_blocks: Blocks,
+    central_blocks: Callable[[int], Blocks],
+    regained_nbytes: int = 0,
 ) -> None:
     """Raises ResourceExhaustedError, saying how many fit, when a device has no room for its replicas.
 
-    central_blocks: what z takes beside so many replicas. The dry run goes by the real allocators over
+    central_blocks: what z takes beside so many replicas. regained_nbytes: what will be given back before
+    they are made. The dry run goes by the real allocators over
     as much made-up memory as the device has free, so that it rounds and grows as they will.
     """
-    fit = count_that_fits(device, replicas, replica_blocks, central_blocks)
+    fit = count_that_fits(device, replicas, replica_blocks, central_blocks, regained_nbytes)
     if fit == replicas:
         return
-    free = free_nbytes(device)
+    free = free_nbytes(device) + regained_nbytes
     each = format_nbytes(sum(replica_blocks))
     beside = sum(central_blocks(replicas))
     remedy = f"ask for at most {fit}, or for" if fit else "ask for"
@@ -43,10 +48,14 @@ def require_room(
 
 
 def count_that_fits(
-    device: Device, most: int, replica_blocks: Blocks, central_blocks: Callable[[int], Blocks]
+    device: Device,
+    most: int,
+    replica_blocks: Blocks,
+    central_blocks: Callable[[int], Blocks],
+    regained_nbytes: int = 0,
 ) -> int:
     """How many replicas, up to `most`, a device has room for, by the same dry run as `require_room`."""
-    free = free_nbytes(device)
+    free = free_nbytes(device) + regained_nbytes
     if _fit(free, most, replica_blocks, central_blocks(most)):
         return most
     low, high = 0, most  # low fits, high does not

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 
 from scheduler.averaging import central_executable
 from scheduler.central import CentralModel
 from scheduler.gradient_mean import with_gradient_sum
-from scheduler.memory import Blocks, count_that_fits
+from scheduler.memory import Blocks, count_that_fits, require_room
 from scheduler.options import Synchronisation
 from scheduler.replica import Replica
 from scheduler.step import StepProgram
@@ -16,9 +16,12 @@ from tensorbow.devices import Device
 from tensorbow.kernels import Executable, Region, backend_for
 from tensorbow.specs import TensorSpec
 
+Compiled = dict[tuple[Hashable, ...], tuple[StepProgram, Executable]]
+"""Steps that are compiled already, by program, inputs, kind of device and way of being kept together."""
+
 
 class DevicePlans:
-    """The plans of a device that is one of several, with the same number of replicas on each."""
+    """The plans of a device that is one of several."""
 
     def __init__(
         self,
@@ -28,22 +31,47 @@ class DevicePlans:
         options: Synchronisation,
         replicas: int,
         launch_ahead: int,
+        layout: VariableLayout | None = None,
+        compiled: Compiled | None = None,
     ):
-        """replicas: on all devices; it matters only whether that is one, which needs no z, or more."""
+        """replicas: on all devices; it matters only whether that is one, which needs no z, or more.
+
+        layout: of the replicas' variables, by default of all that the program's graph has. compiled: where
+        steps are looked for, and put.
+        """
         self.device = device
+        self._program, self._specs, self._launch_ahead = program, specs, launch_ahead
         self._averages, self._aggregates = options.averages(replicas), options.aggregates(replicas)
         self._slots = options.staleness + 1 if self._averages else 0
         self._backend = backend_for(device)
-        self._layout = VariableLayout.of_graph(program.graph)
-        self._ring = launch_ahead + 1
-        self.step: Executable = program.compile(
-            specs,
+        self._layout = layout or VariableLayout.of_graph(program.graph)
+        self._clear_velocity = options.clear_velocity
+        self._compiled = {} if compiled is None else compiled
+        self.step = self.compile(program, specs)
+
+    def with_count(self, options: Synchronisation, replicas: int) -> DevicePlans:
+        """The plans of this device for so many replicas on all."""
+        return DevicePlans(
+            self._program,
+            self._specs,
+            self.device,
+            options,
+            replicas,
+            self._launch_ahead,
             self._layout,
-            self._backend,
-            self._slots,
-            options.clear_velocity,
-            self._aggregates,
+            self._compiled,
         )
+
+    def compile(self, program: StepProgram, specs: Sequence[TensorSpec]) -> Executable:
+        """A step over these variables, compiled or found among those that are."""
+        how = self.device.kind, self._slots, self._clear_velocity, self._aggregates
+        key = (id(program), *specs, *how)
+        if key not in self._compiled:
+            executable = program.compile(
+                specs, self._layout, self._backend, self._slots, self._clear_velocity, self._aggregates
+            )
+            self._compiled[key] = program, executable  # alive, so that its id is not another's
+        return self._compiled[key][1]
 
     def central(self, on_device: int, replicas: int) -> Executable | None:
         """z's work for so many replicas on this device and on all; None where there is no z."""
@@ -62,7 +90,7 @@ class DevicePlans:
             shared = (Region.CENTRAL, Region.CORRECTIONS)
         if self._aggregates:
             shared = (*shared, Region.GRADIENTS)
-        blocks = Replica.blocks(self.step, self._layout, shared, self._ring)
+        blocks = Replica.blocks(self.step, self._layout, shared, self._launch_ahead + 1)
         return [*blocks, *self._backend.workspaces(self.device)]
 
     def central_blocks(self, on_device: int, replicas: int) -> Blocks:
@@ -72,8 +100,25 @@ class DevicePlans:
             return []
         return [*CentralModel.blocks(executable), *self._backend.workspaces(self.device)]
 
-    def most_that_fit(self, most: int, devices: int) -> int:
-        """How many replicas, up to `most`, fit on this device of several; 0 if not even one does."""
+    def most_that_fit(self, most: int, devices: int, regained_nbytes: int = 0) -> int:
+        """How many replicas, up to `most`, fit on this device of several; 0 if not even one does.
+
+        regained_nbytes: what will be free beside what is free.
+        """
         return count_that_fits(
-            self.device, most, self.replica_blocks, lambda count: self.central_blocks(count, count * devices)
+            self.device,
+            most,
+            self.replica_blocks,
+            lambda count: self.central_blocks(count, count * devices),
+            regained_nbytes,
+        )
+
+    def require_room(self, on_device: int, replicas: int, regained_nbytes: int = 0) -> None:
+        """Raises ResourceExhaustedError when not so many fit on this device, of so many on all."""
+        require_room(
+            self.device,
+            on_device,
+            self.replica_blocks,
+            lambda count: self.central_blocks(count, replicas),
+            regained_nbytes,
         )

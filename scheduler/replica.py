@@ -99,6 +99,11 @@ class Replica:
         self._now = self._bound[number]
         self.executable, self.binding = self._now.executable, self._now.binding
 
+    @property
+    def data(self) -> DeviceData | None:
+        """The data set that its device keeps, if it makes batches of it."""
+        return self._data
+
     def keep_data(self, data: DeviceData | None) -> None:
         """Has batches of a data set made of what the device keeps, or no more; while no task is in flight."""
         self._data = data

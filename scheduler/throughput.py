@@ -17,15 +17,12 @@ from scheduler.options import alpha_bound
 from scheduler.plans import DevicePlans
 from scheduler.task_result import TaskResult
 from scheduler.tuner import THRESHOLD, Decision, Measurement, ReplicaTuner
+from scheduler.windows import Windows
 from tensorbow.data import load
 from tensorbow.devices import get_device
 from tensorbow.errors import AbortedError, CancelledError, InvalidArgumentError
 from tensorbow.models import get_model
 from tensorbow.optimizers import Constant
-
-_LEAST_ROUNDS = 4  # in a window: with fewer, where tasks happen to end counts for much
-_WARM_ROUNDS = 3  # discarded at least: the first steps touch new memory and fill the queues
-_LONGEST_PERIOD = 256  # rounds; averaging that is less frequent than that costs nothing measurable
 
 
 @dataclass(frozen=True)
@@ -73,6 +70,29 @@ class TuningResult:
     interrupted: bool
 
 
+def limit_before_memory(
+    config: TrainingConfig, batches: int, max_replicas: int, least_rounds: int = 1
+) -> tuple[int, str]:
+    """The most replicas per device that can be tried, were there room for all, and what sets that.
+
+    batches: of an epoch, which is to have at least so many rounds.
+    """
+    devices = len(config.devices)
+    filled = f"the data set fills {batches} batch{'' if batches == 1 else 'es'}"
+    limits = [(max_replicas, "max_replicas"), (max(1, batches // (devices * least_rounds)), filled)]
+    if config.sync == "sma" and config.alpha is not None:
+        by_alpha = _limit_by_alpha(config, config.alpha, max_replicas)
+        limits.append((by_alpha, f"alpha is {config.alpha:g}"))
+    return min(limits, key=lambda limit: limit[0])
+
+
+def _limit_by_alpha(config: TrainingConfig, alpha: float, most: int) -> int:
+    devices, count = len(config.devices), 1
+    while count < most and alpha < alpha_bound((count + 1) * devices, config.mu, config.staleness):
+        count += 1
+    return count
+
+
 class ThroughputTuning:
     """Measures counts of replicas as a `ReplicaTuner` asks, with the options of a training run.
 
@@ -118,27 +138,11 @@ class ThroughputTuning:
     def _limit(self) -> tuple[int, str]:
         """The greatest count that can be tried, and what sets it."""
         config = self.config
-        devices = len(config.devices)
         batches = len(self._dataset) // config.batch_size
-        limits = [
-            (self.options.max_replicas, "max_replicas"),
-            (batches // devices, f"the data set fills {batches} batch{'' if batches == 1 else 'es'}"),
-        ]
-        if config.sync == "sma" and config.alpha is not None:
-            limits.append((self._limit_by_alpha(config.alpha), f"alpha is {config.alpha:g}"))
-        most, why = min(limits, key=lambda limit: limit[0])
+        most, why = limit_before_memory(config, batches, self.options.max_replicas)
         fit, device = min(self._fit(name, most) for name in config.devices)
         # Where not even one fits, the engine says so, and what to do.
         return (max(fit, 1), f"more do not fit into the memory of {device}") if fit < most else (most, why)
-
-    def _limit_by_alpha(self, alpha: float) -> int:
-        config, devices = self.config, len(self.config.devices)
-        count = 1
-        while count < self.options.max_replicas and alpha < alpha_bound(
-            (count + 1) * devices, config.mu, config.staleness
-        ):
-            count += 1
-        return count
 
     def _fit(self, name: str, most: int) -> tuple[int, str]:
         """How many replicas, up to `most`, fit on a device, by a dry run of all that they would allocate."""
@@ -202,7 +206,7 @@ class ThroughputTuning:
         config = replace(self.config, replicas_per_device=count)
         batches = self._batches(count)
         schedule = Constant(self._rate)
-        windows = _Windows(config.replicas, config.batch_size, config.tau, self.options.window_seconds)
+        windows = Windows(config.replicas, config.batch_size, config.tau, self.options.window_seconds)
         self._engine = engine = build_engine(config, self._dataset, schedule, config.synchronisation)
 
         def on_result(result: TaskResult) -> None:
@@ -224,39 +228,3 @@ class ThroughputTuning:
 
 
 _ENDLESS = 1 << 40  # rounds
-
-
-class _Windows:
-    """Cuts the results of an engine into windows, by the times at which its devices ended the tasks.
-
-    A round has ended when its last task has. A window is of whole rounds, and of whole periods of averaging.
-    """
-
-    def __init__(self, replicas: int, batch_size: int, tau: int, seconds: float):
-        self._replicas, self._images = replicas, replicas * batch_size
-        self._period = tau if tau <= _LONGEST_PERIOD else 1
-        self._seconds = seconds
-        self._ended = -math.inf  # when the last task so far has
-        self._since: float | None = None  # where the window, or the warming up before the first, began
-        self._rounds = 0  # since then
-        self._warm = False
-
-    def add(self, result: TaskResult) -> float | None:
-        """Takes a result, in the order of rounds and replicas; images per second when it ends a window."""
-        self._ended = max(self._ended, result.time_s)
-        if result.replica != self._replicas - 1:
-            return None
-        if self._since is None:
-            self._since = self._ended
-            return None
-        self._rounds += 1
-        least = _LEAST_ROUNDS if self._warm else _WARM_ROUNDS
-        seconds = self._ended - self._since
-        if seconds < self._seconds or self._rounds < least or self._rounds % self._period:
-            return None
-        rate = self._rounds * self._images / seconds
-        self._since, self._rounds = self._ended, 0
-        if not self._warm:
-            self._warm = True
-            return None
-        return rate

@@ -166,3 +166,15 @@ class ReplicaValues:
 def _some(names: Sequence[str]) -> str:
     shown = ", ".join(names[:3]) or "nothing"
     return f"{shown} and {len(names) - 3} more" if len(names) > 3 else shown
+
+
+def check_combination(layout: VariableLayout) -> None:
+    """Weights are averaged while training, all others only when z is read."""
+    for op in layout.variables:
+        how, is_weight = op.attrs["combine"], op.attrs["role"] == "weights"
+        if is_weight != (how == "sma") and op.attrs["role"] != "slots":
+            kind, ways = ("trainable", "sma") if is_weight else ("not trainable", "mean, sum or first")
+            raise InvalidArgumentError(
+                f"variable {op.name} is {kind}, so its replicas combine by {ways}, not {how} "
+                f"(made at {op.source})"
+            )

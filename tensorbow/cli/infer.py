@@ -10,10 +10,25 @@ import click
 import numpy as np
 
 from scheduler import Classifier
+from scheduler.config import check_devices
 from tensorbow.cli.program import OptionValueError
 from tensorbow.cli.train import Choice
 from tensorbow.data import DATASETS, load, read_pictures
+from tensorbow.errors import InvalidArgumentError
 from tensorbow.training import make_folder, write_atomically
+
+
+def _device(context: click.Context, option: click.Parameter, name: str) -> str:
+    try:
+        check_devices((name,))
+    except InvalidArgumentError as error:
+        raise OptionValueError(f"--device: {str(error).removeprefix('devices: ')}") from None
+    return name
+
+
+device_option = click.option(
+    "--device", default="cpu:0", show_default=True, callback=_device, help="Where to compute, as gpu:0."
+)
 
 MODEL_HELP = "MODEL: the folder of a run, its model.safetensors, or a folder that export wrote."
 
@@ -34,14 +49,17 @@ MODEL_HELP = "MODEL: the folder of a run, its model.safetensors, or a folder tha
 @click.option(
     "--json", "as_json", is_flag=True, show_default="off", help="Print one JSON object a line, no columns."
 )
-def predict(model: Path, pictures: Path, resize: bool, output: Path | None, as_json: bool) -> None:
+@device_option
+def predict(
+    model: Path, pictures: Path, resize: bool, output: Path | None, as_json: bool, device: str
+) -> None:
     """Tell the class of each picture of INPUT: a folder or file of pictures, .npy, .npz, or IDX.
 
     One line an example: its name, class and probability, with tabs between.
     """
     if output is not None and output.suffix != ".npy":
         raise OptionValueError(f"--output: expected a file that ends in .npy, got {str(output)!r}")
-    with Classifier(model) as classifier:
+    with Classifier(model, device=device) as classifier:
         names, images = read_pictures(pictures, classifier.image_shape, resize)
         probabilities = classifier.probabilities(images)
     if output is not None:
@@ -76,9 +94,12 @@ def predict(model: Path, pictures: Path, resize: bool, output: Path | None, as_j
     help="Which part of it.",
 )
 @click.option("--json", "as_json", is_flag=True, show_default="off", help="Print one JSON object on a line.")
-def evaluate(model: Path, dataset: str | None, data_dir: str | None, split: str, as_json: bool) -> None:
+@device_option
+def evaluate(
+    model: Path, dataset: str | None, data_dir: str | None, split: str, as_json: bool, device: str
+) -> None:
     """Print loss and accuracy of a trained model on a data set."""
-    with Classifier(model) as classifier:
+    with Classifier(model, device=device) as classifier:
         name = str(classifier.about.get("dataset")) if dataset is None else dataset
         train, test = load(name, data_dir)
         data = test if split == "test" else train

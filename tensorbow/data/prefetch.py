@@ -73,8 +73,11 @@ class Prefetcher:
         max_rounds: int | None = None,
         epochs: int | None = None,
         slots: Sequence[Sequence[HostSlot]] | None = None,
+        skipped: int = 0,
     ) -> None:
         """Starts the thread at round start[1] of epoch start[0].
+
+        skipped: batches at the beginning of that epoch that are left out, before its round 0.
 
         The end comes after `max_rounds` rounds from there, or before epoch number `epochs`, whichever is
         first; with neither it never comes. `slots[replica][slot]` gives the arrays to fill (pinned memory,
@@ -88,15 +91,17 @@ class Prefetcher:
                 f"prefetch: the order is over {order.examples} examples, "
                 f"but data set {dataset.name!r} has {len(dataset)}"
             )
-        epoch = checked_integer("start epoch", start[0], 0)
-        round_ = checked_integer("start round", start[1], 0, self.rounds_per_epoch)
-        self._first_round = epoch * self.rounds_per_epoch + round_  # counted from epoch 0
+        self._epoch = checked_integer("start epoch", start[0], 0)
+        self._skipped = checked_integer("skipped", skipped, 0, order.batches_per_epoch)
+        rounds = (order.batches_per_epoch - self._skipped) // self.replicas
+        self._round = checked_integer("start round", start[1], 0, rounds)
+        self._left = rounds - self._round  # rounds of the first epoch
         limits = []
         if max_rounds is not None:
             limits.append(checked_integer("max_rounds", max_rounds, 0))
         if epochs is not None:
-            last = checked_integer("epochs", epochs, 0) * self.rounds_per_epoch
-            limits.append(max(0, last - self._first_round))
+            further = checked_integer("epochs", epochs, 0) - self._epoch - 1
+            limits.append(max(0, self._left + further * self.rounds_per_epoch))
         self._dataset, self._order = dataset, order
         self._on_ready, self._on_error = on_ready, on_error
         self._slots = self._allocated(checked_integer("depth", depth, 1)) if slots is None else slots
@@ -255,8 +260,11 @@ class Prefetcher:
 
     def _position(self, claim: Claim) -> tuple[int, int, int]:
         """(epoch, round, number) of the claim's batch."""
-        epoch, round_ = divmod(self._first_round + claim.step, self.rounds_per_epoch)
-        return epoch, round_, round_ * self.replicas + claim.replica
+        if claim.step < self._left:
+            round_ = self._round + claim.step
+            return self._epoch, round_, self._skipped + round_ * self.replicas + claim.replica
+        epochs, round_ = divmod(claim.step - self._left, self.rounds_per_epoch)
+        return self._epoch + 1 + epochs, round_, round_ * self.replicas + claim.replica
 
     def _batch(self, claim: Claim) -> Batch:
         epoch, round_, number = self._position(claim)

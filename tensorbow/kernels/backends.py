@@ -1,14 +1,26 @@
-"""Which backend works for which kind of device; the GPU's is loaded with the first GPU."""
+"""Which backend works for which kind of device; those of the GPU and of native code are loaded when needed.
+
+`TENSORBOW_CPU` chooses what CPU devices run: `reference` (NumPy), `native` (generated code, which needs
+llvmlite), or `auto`, native code where llvmlite is installed. It is read once, with the first CPU device.
+"""
 
 from __future__ import annotations
 
+import os
+from importlib.util import find_spec
+
 from tensorbow.devices import Device
-from tensorbow.errors import InternalError
+from tensorbow.errors import FailedPreconditionError, InternalError, InvalidArgumentError
+from tensorbow.kernels.binary_cache import cache_folder
 from tensorbow.kernels.null import NullBackend
 from tensorbow.kernels.plan import Backend
 from tensorbow.kernels.reference import ReferenceBackend
 
-_backends: dict[str, Backend] = {"cpu": ReferenceBackend(), "null": NullBackend()}
+CPU_VARIABLE = "TENSORBOW_CPU"
+CPU_DEFAULT = "reference"
+CPU_CHOICES = ("auto", "native", "reference")
+
+_backends: dict[str, Backend] = {"null": NullBackend()}
 
 
 def register_backend(kind: str, backend: Backend) -> None:
@@ -17,12 +29,47 @@ def register_backend(kind: str, backend: Backend) -> None:
 
 
 def backend_for(device: Device) -> Backend:
-    """The backend of a device's kind. Raises InternalError when the kind has none."""
-    backend = _backends.get(device.kind)
-    if backend is None and device.kind == "gpu":
+    """The backend of a device's kind.
+
+    Raises InternalError when the kind has none, and the errors of `make_cpu_backend`.
+    """
+    return backend_of_kind(device.kind)
+
+
+def backend_of_kind(kind: str) -> Backend:
+    """As `backend_for`, without a device."""
+    backend = _backends.get(kind)
+    if backend is None and kind == "cpu":
+        backend = _backends.setdefault("cpu", make_cpu_backend())
+    if backend is None and kind == "gpu":
         from tensorbow.kernels.gpu.backend import GpuBackend
 
         backend = _backends.setdefault("gpu", GpuBackend())
     if backend is None:
-        raise InternalError(f"no backend is registered for {device.kind} devices")
+        raise InternalError(f"no backend is registered for {kind} devices")
     return backend
+
+
+def make_cpu_backend() -> Backend:
+    """The backend that `TENSORBOW_CPU` asks for.
+
+    Raises InvalidArgumentError for a choice that there is not, FailedPreconditionError for `native` without
+    llvmlite.
+    """
+    choice = os.environ.get(CPU_VARIABLE) or CPU_DEFAULT
+    if choice not in CPU_CHOICES:
+        raise InvalidArgumentError(
+            f"{CPU_VARIABLE}={choice!r:.40}: expected one of {', '.join(CPU_CHOICES)}, or nothing for "
+            f"{CPU_DEFAULT}"
+        )
+    installed = find_spec("llvmlite") is not None
+    if choice == "native" and not installed:
+        raise FailedPreconditionError(
+            f"{CPU_VARIABLE}=native: llvmlite is not installed; pip install 'tensorbow[native]', or set "
+            f"{CPU_VARIABLE}=reference for the NumPy kernels"
+        )
+    if choice == "reference" or not installed:
+        return ReferenceBackend()
+    from tensorbow.kernels.native.backend import NativeBackend
+
+    return NativeBackend(folder=cache_folder("native"))

@@ -16,6 +16,8 @@ from tensorbow.specs import Array
 class NullBackend(ReferenceBackend):
     """Plans like the reference backend's, bound to addresses only."""
 
+    title = "nothing is run"
+
     def bind(
         self, executable: Executable, bases: Mapping[Region, int], group: StreamGroup, ring: int
     ) -> BoundPlan:

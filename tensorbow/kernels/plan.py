@@ -87,10 +87,14 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class PlannedLaunch:
-    """Neighbouring calls of a segment that cost one launch in all, or one each: `reason` says why."""
+    """Neighbouring calls of a segment that cost one launch in all, or one each: `reason` says why.
+
+    form: what calls that are launched together are, for `explain`.
+    """
 
     groups: tuple[Group, ...]
     reason: str = ""
+    form: str = "captured as one CUDA graph"
 
 
 @dataclass(frozen=True, eq=False)
@@ -166,6 +170,7 @@ class Backend(ABC):
     """How plans become calls on one kind of device."""
 
     kernel_kind: str  # whose kernels, scratch sizes and in-place rules it uses
+    title = ""  # for tables and `explain`
     keeps_examples = False  # whether batches are made faster of data in the device's memory
 
     @abstractmethod

@@ -24,6 +24,7 @@ class ReferenceBackend(Backend):
     """One group per op, run by its reference kernel."""
 
     kernel_kind = "cpu"
+    title = "reference kernels"
 
     def fuse(self, nodes: Sequence[Node]) -> list[Unit]:
         """Views cost nothing and vanish; every other node is a unit of its own.

@@ -15,7 +15,7 @@ from tensorbow.kernels import Executable, Group, PlannedLaunch, Ref, Region, bac
 class Explanation:
     """Segments, order, addresses, memory and reasons of a step. `str()` gives the text.
 
-    launches: by segment, what its calls are launched as; empty where each is called by itself.
+    backend: what runs it. launches: by segment, what its calls are launched as; empty where each is called by itself.
     workspace_nbytes: of cuBLAS, cuDNN and the like, of the stream group, beside the regions.
     """
 
@@ -23,6 +23,7 @@ class Explanation:
     bases: Mapping[Region, int]
     device: str
     mode: str = "planned"
+    backend: str = ""
     launches: Sequence[Sequence[PlannedLaunch]] = ()
     workspace_nbytes: int = 0
 
@@ -32,7 +33,14 @@ class Explanation:
         backend = backend_for(device)
         launches = [backend.launches(segment) for segment in executable.segments]
         nbytes = sum(backend.workspaces(device))
-        return Explanation(executable, {}, str(device.name), launches=launches, workspace_nbytes=nbytes)
+        return Explanation(
+            executable,
+            {},
+            str(device.name),
+            backend=backend.title,
+            launches=launches,
+            workspace_nbytes=nbytes,
+        )
 
     @staticmethod
     def of_binding(binding: Binding) -> Explanation:
@@ -59,8 +67,9 @@ class Explanation:
     def __str__(self) -> str:
         step = self.executable
         slack = (step.peak_nbytes / step.lower_bound_nbytes - 1) * 100 if step.lower_bound_nbytes else 0.0
+        by = f" by {self.backend}" if self.backend else ""
         lines = [
-            f"mode: {self.mode} (every shape is known), on {self.device}",
+            f"mode: {self.mode} (every shape is known), on {self.device}{by}",
             f"slab: {step.peak_nbytes:,} bytes at peak, scratch counted; lower bound "
             f"{step.lower_bound_nbytes:,} ({slack:.1f} % above)",
             "regions: "
@@ -155,7 +164,7 @@ SHORTEST = 2  # calls in a row that are worth a reference to where they stand al
 
 
 def _launch_lines(launches: Sequence[PlannedLaunch]) -> list[str]:
-    """Which calls are one CUDA graph, and which are not, and why."""
+    """Which calls are launched as one, and which are not, and why."""
     lines, place = [], 0
     for launch in launches:
         last = place + len(launch.groups) - 1
@@ -164,7 +173,7 @@ def _launch_lines(launches: Sequence[PlannedLaunch]) -> list[str]:
             one_by_one = "by itself" if last == place else "one by one"
             lines.append(f"  {calls} launched {one_by_one}: {launch.reason}")
         else:
-            lines.append(f"  {calls} captured as one CUDA graph")
+            lines.append(f"  {calls} {launch.form}")
         place = last + 1
     return lines
 

@@ -12,7 +12,7 @@ from scheduler.groups import group, moved
 from tensorbow.graph import Kernel
 from tensorbow.kernels import Group, Ref, Region
 from tensorbow.kernels.gpu.averaged_updates import merge_averaging
-from tensorbow.kernels.gpu.merging import merge_updates
+from tensorbow.kernels.merging import merge_updates
 from tensorbow.kernels.reference import ReferenceBackend
 from tensorbow.ops.averaging import GradientCheck, SmaCorrect, SmaDifference
 from tensorbow.ops.updates import ApplyGradientDescent, ApplyMomentum

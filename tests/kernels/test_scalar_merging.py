@@ -8,7 +8,7 @@ import pytest
 import tensorbow as tb
 from tensorbow.graph import Kernel
 from tensorbow.kernels import Group, Ref, Region
-from tensorbow.kernels.gpu.merging import merge_updates
+from tensorbow.kernels.merging import merge_updates
 from tensorbow.ops.adaptive_updates import ApplyAdam
 from tensorbow.ops.averaging import SmaCorrect
 from tensorbow.ops.updates import ApplyGradientDescent

@@ -17,7 +17,7 @@ from tensorbow.devices import get_device
 from tensorbow.graph import Kernel, KernelCall, OpDef
 from tensorbow.kernels import Executable, backend_for, register_backend
 from tensorbow.kernels.gpu.averaged_updates import KEYS, AveragedUpdate, merge_averaging
-from tensorbow.kernels.gpu.merging import merge_updates
+from tensorbow.kernels.merging import merge_updates
 from tensorbow.kernels.program import Node, Unit
 from tensorbow.kernels.reference import ReferenceBackend, ReferencePlan
 from tensorbow.kernels.scalars import RULES, FusedMap, fuse_maps, results_of, to_numpy
@@ -84,7 +84,7 @@ class NumpyRulesBackend(ReferenceBackend):
         if not self.fuses:
             nodes = [node for node in nodes if not node.definition.is_view]
             return [Unit((n,), self._rule_kernel(n), n.inputs, n.outputs) for n in nodes]
-        return fuse_maps(nodes, self._rule_kernel, run_fused)
+        return fuse_maps(nodes, self._rule_kernel, lambda fused: Kernel(prepare=run_fused(fused)))
 
     def _rule_kernel(self, node: Node) -> Kernel:
         if node.definition.writes and node.definition in RULES:

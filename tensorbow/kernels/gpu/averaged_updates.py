@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 from tensorbow.graph import Kernel
 from tensorbow.kernels.gpu.call import Enqueue, GpuCall
 from tensorbow.kernels.gpu.maps import prepare_map
-from tensorbow.kernels.gpu.merging import touch
+from tensorbow.kernels.merging import touch
 from tensorbow.kernels.plan import Group, Ref
 from tensorbow.kernels.scalars import RULES, Scalar, symbols
 from tensorbow.kernels.scalars.expression import not_equal, select

@@ -11,6 +11,7 @@ from tensorbow.devices.cuda_runtime import CudaRuntime
 from tensorbow.devices.gpu_stream import GpuStream
 from tensorbow.errors import InternalError, UnimplementedError
 from tensorbow.graph import Kernel, blame
+from tensorbow.kernels.binary_cache import cache_folder
 from tensorbow.kernels.examples import ExampleArrays, KeptExamples
 from tensorbow.kernels.gpu import kernels  # noqa: F401 - registers the kernels
 from tensorbow.kernels.gpu.batches import GpuExamples
@@ -19,7 +20,7 @@ from tensorbow.kernels.gpu.context import GpuContext, GpuOptions
 from tensorbow.kernels.gpu.fusion import fuse
 from tensorbow.kernels.gpu.launches import launches_of
 from tensorbow.kernels.gpu.plan import GpuPlan
-from tensorbow.kernels.gpu.program import ProgramCache, cache_folder
+from tensorbow.kernels.gpu.program import ProgramCache
 from tensorbow.kernels.plan import Backend, BoundPlan, Executable, PlannedLaunch, Region, Segment
 from tensorbow.kernels.program import Node, Unit
 from tensorbow.ops.definition import kernel_for
@@ -34,6 +35,7 @@ class GpuBackend(Backend):
     """One program cache per physical GPU, one context per stream group."""
 
     kernel_kind = "gpu"
+    title = "CUDA"
     keeps_examples = True
 
     def __init__(self) -> None:
@@ -89,7 +91,7 @@ class GpuBackend(Backend):
                 runtime = device.runtime
                 programs = self._programs.get(runtime)
                 if programs is None:
-                    programs = self._programs[runtime] = ProgramCache(runtime, cache_folder())
+                    programs = self._programs[runtime] = ProgramCache(runtime, cache_folder("cuda"))
                 (nbytes,) = self.workspaces(device)
                 block = group.allocate(nbytes, owner=f"{group.name} library workspace")
                 address = block.address if block is not None else 0

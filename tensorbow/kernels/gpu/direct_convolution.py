@@ -288,6 +288,5 @@ def backward_filter(
     if parts == 1:
         return first
     blocks = context.blocks(filters.size)
-    return in_order(
-        [first, context.launch(code, "sum_parts", blocks, 256, filters, partial, np.int32(parts), size)]
-    )
+    second = context.launch(code, "sum_parts", blocks, 256, filters, partial, np.int32(parts), size)
+    return in_order(first, second)

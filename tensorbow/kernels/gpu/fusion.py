@@ -13,7 +13,7 @@ from tensorbow.kernels.scalars import FusedMap, fuse_maps
 
 def fuse(nodes: Sequence[Node], kernel_of: Callable[[Node], Kernel]) -> list[Unit]:
     """The units of a segment; `kernel_of` gives the GPU kernel of a node that stays alone."""
-    return fuse_maps(nodes, kernel_of, _prepare)
+    return fuse_maps(nodes, kernel_of, lambda fused: Kernel(prepare=_prepare(fused)))
 
 
 def _prepare(fused: FusedMap) -> Callable[[GpuCall], Enqueue]:

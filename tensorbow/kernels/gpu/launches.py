@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tensorbow.kernels.gpu.averaged_updates import merge_averaging
-from tensorbow.kernels.gpu.merging import merge_updates
+from tensorbow.kernels.merging import merge_updates
 from tensorbow.kernels.plan import Group, PlannedLaunch
 
 

@@ -13,19 +13,17 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from tensorbow.errors import InternalError
 from tensorbow.graph import OpDef
 from tensorbow.kernels.gpu.call import DeviceArray, Enqueue, GpuCall
 from tensorbow.kernels.gpu.context import GpuContext
+from tensorbow.kernels.gpu.indices import index_for
 from tensorbow.kernels.gpu.program import CudaSource, c_type
 from tensorbow.kernels.scalars import Scalar, inputs_of, results_of, to_c
 from tensorbow.kernels.scalars.collapsing import Mask, collapse
 from tensorbow.specs import DType, as_dtype
 
 FOUR = 4  # elements of a vector access
-LARGE = 1 << 30  # elements from which on an int does not hold every index of a grid's loop
 
 _SOURCE = """\
 $helpers
@@ -110,17 +108,17 @@ def prepare_map(
     arrays = [inputs[number] for number in used]
     extents, masks = collapse(shape, [array.shape for array in arrays])
     count = math.prod(shape)
+    index = index_for(count)
     layout = MapLayout(
         inputs=tuple(as_dtype(array.dtype) for array in arrays),
         masks=masks,
         rank=len(extents),
         by_four=_by_four(extents, masks, arrays, targets),
         predicated=predicated,
-        index="int" if count < LARGE else "long long",
+        index=index.name,
     )
     source = map_source(name, results, used, layout)
-    number = np.int32 if layout.index == "int" else np.int64
-    sizes = [number(extent) for extent in (count, *extents[1:])]
+    sizes = [index.make(extent) for extent in (count, *extents[1:])]
     status = [predicate] if predicated else []
     items = max(count // FOUR, 1) if layout.by_four else count
     return context.launch(

@@ -7,8 +7,6 @@ Every source begins with the prelude. What differs by dtype is written `$T` in i
 from __future__ import annotations
 
 import hashlib
-import os
-import tempfile
 import threading
 from contextlib import suppress
 from dataclasses import dataclass
@@ -19,6 +17,7 @@ import numpy as np
 
 from tensorbow.devices.cuda_runtime import CudaRuntime
 from tensorbow.errors import InternalError, TensorBowError
+from tensorbow.kernels.binary_cache import keep_binary, kept_binary
 from tensorbow.specs import DType
 
 C_TYPES = {
@@ -88,20 +87,12 @@ class ProgramCache:
             return found
 
     def _binary(self, source: CudaSource) -> bytes:
-        if self._folder is None:
-            return self._runtime.compile(source.text, source.name)
         key = hashlib.sha256(f"{self._runtime.compiler}\n{source.text}".encode()).hexdigest()
-        path = self._folder / f"{key}.bin"
-        with suppress(OSError):
-            kept = path.read_bytes()
-            if hashlib.sha256(kept[32:]).digest() == kept[:32]:
-                return kept[32:]
-        binary = self._runtime.compile(source.text, source.name)
-        with suppress(OSError):  # a cache that cannot be written is no reason not to run
-            self._folder.mkdir(parents=True, exist_ok=True)
-            with tempfile.NamedTemporaryFile(dir=self._folder, delete=False) as file:
-                file.write(hashlib.sha256(binary).digest() + binary)
-            os.replace(file.name, path)
+        path = None if self._folder is None else self._folder / f"{key}.bin"
+        binary = kept_binary(path)
+        if binary is None:
+            binary = self._runtime.compile(source.text, source.name)
+            keep_binary(path, binary)
         return binary
 
     def close(self) -> None:
@@ -111,12 +102,3 @@ class ProgramCache:
             for module in modules.values():
                 with suppress(TensorBowError):  # after a sticky error nothing can be unloaded
                     self._runtime.unload_module(module)
-
-
-def cache_folder() -> Path | None:
-    """Where binaries are kept: `$TENSORBOW_CACHE`, or the user's cache folder; None when it is set empty."""
-    given = os.environ.get("TENSORBOW_CACHE")
-    if given is not None:
-        return Path(given) / "cuda" if given else None
-    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    return Path(base) / "tensorbow" / "cuda"

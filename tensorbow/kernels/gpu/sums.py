@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from tensorbow.devices.cuda_runtime import CudaRuntime
+from tensorbow.kernels.binary_cache import cache_folder
 from tensorbow.kernels.gpu.call import DeviceArray, Enqueue
 from tensorbow.kernels.gpu.context import BLOCK, GpuContext, GpuOptions
-from tensorbow.kernels.gpu.program import CudaSource, ProgramCache, c_type, cache_folder
+from tensorbow.kernels.gpu.program import CudaSource, ProgramCache, c_type
 from tensorbow.specs import DType
 
 ADD = """
@@ -21,7 +22,7 @@ class Adder:
     """Additions that are prepared once and enqueued together, on one stream."""
 
     def __init__(self, runtime: CudaRuntime, stream: int):
-        programs = ProgramCache(runtime, cache_folder())
+        programs = ProgramCache(runtime, cache_folder("cuda"))
         nothing = DeviceArray(0, (0,), np.dtype(np.uint8))
         self._context = GpuContext(runtime, stream, programs, nothing, GpuOptions())
         self._calls: list[Enqueue] = []

@@ -13,8 +13,7 @@ Fused or not, each operation rounds as it does alone: the bits are the same.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
 
 from tensorbow.graph import Kernel
 from tensorbow.kernels.program import Node, Unit, Value, storage_of
@@ -53,22 +52,23 @@ class _Draft:
 def fuse_maps(
     nodes: Sequence[Node],
     kernel_of: Callable[[Node], Kernel],
-    prepare: Callable[[FusedMap], Callable[[Any], Callable[[], None]]],
+    kernel_of_map: Callable[[FusedMap], Kernel],
+    fuses: Callable[[Node], bool] = lambda node: True,
 ) -> list[Unit]:
     """The units of a segment, in the order of their last nodes; views cost nothing and vanish.
 
-    kernel_of: the kernel of a node that stays alone. prepare: of what is fused, what a `Kernel` takes as
-    `prepare=`. Values must know their readers (`record_readers`), or nothing is fused.
+    kernel_of: the kernel of a node that stays alone. kernel_of_map: of what is fused, without its in-place
+    rules. fuses: of a node that could be fused, whether the backend wants it so. Values must know their readers (`record_readers`), or nothing is fused.
     """
     ordered = [node for node in nodes if not node.definition.is_view]
-    drafts = _drafts(ordered)
+    drafts = _drafts(ordered, fuses)
     units: list[Unit] = []
     for node in ordered:
         draft = drafts.get(node)
         if draft is None or len(draft.members) == 1:
             units.append(Unit((node,), kernel_of(node), node.inputs, node.outputs))
         elif node is draft.members[0]:
-            units.append(_fused(draft, prepare))
+            units.append(_fused(draft, kernel_of_map))
     return units
 
 
@@ -83,14 +83,14 @@ def is_fusable(node: Node) -> bool:
     )
 
 
-def _drafts(nodes: Sequence[Node]) -> dict[Node, _Draft]:
+def _drafts(nodes: Sequence[Node], fuses: Callable[[Node], bool]) -> dict[Node, _Draft]:
     """From the last node to the first, so that all readers of a value have their units before it has."""
     writes = [frozenset(storage_of(node.inputs[i]) for i in node.definition.writes) for node in nodes]
     drafts: dict[Node, _Draft] = {}
     for place in range(len(nodes) - 1, -1, -1):
         node = nodes[place]
         assigns = node.definition in ASSIGNMENTS
-        if not assigns and not is_fusable(node):
+        if not (assigns or is_fusable(node)) or not fuses(node):
             continue
         draft = None if assigns else _readers_draft(node, drafts)
         if draft is None or not _may_join(node, draft, frozenset().union(*writes[place : draft.place])):
@@ -125,7 +125,7 @@ def _may_join(node: Node, draft: _Draft, written: frozenset[Value]) -> bool:
     )
 
 
-def _fused(draft: _Draft, prepare: Callable[[FusedMap], Callable[[Any], Callable[[], None]]]) -> Unit:
+def _fused(draft: _Draft, kernel_of_map: Callable[[FusedMap], Kernel]) -> Unit:
     nodes = tuple(reversed(draft.members))
     head = nodes[-1]
     assigns = head.definition in ASSIGNMENTS
@@ -150,8 +150,8 @@ def _fused(draft: _Draft, prepare: Callable[[FusedMap], Callable[[Any], Callable
     result = head.outputs[0]
     alike = (result.spec.extents, result.spec.dtype)
     same = ((0, i) for i, value in enumerate(inputs) if (value.spec.extents, value.spec.dtype) == alike)
-    kernel = Kernel(
-        prepare=prepare(FusedMap(head.name, inner[result], assigns)),
+    kernel = replace(
+        kernel_of_map(FusedMap(head.name, inner[result], assigns)),
         inplace=() if assigns else tuple(same),
         pointwise=assigns,
     )

@@ -9,7 +9,7 @@ from tensorbow.graph import Kernel
 from tensorbow.kernels import Region
 from tensorbow.kernels.gpu.call import DeviceArray, GpuCall
 from tensorbow.kernels.gpu.fusion import fuse
-from tensorbow.kernels.gpu.merging import merge_updates
+from tensorbow.kernels.merging import merge_updates
 from tensorbow.kernels.reference import ReferenceBackend
 from tensorbow.specs import TensorSpec, float32, uint8
 from tests.gpu_rig.gpu_kernels import GpuBench, every_gpu_kernel

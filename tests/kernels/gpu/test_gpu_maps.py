@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 import tensorbow as tb
 from tensorbow.errors import InternalError
-from tensorbow.kernels.gpu import control, maps
+from tensorbow.kernels.gpu import indices, maps
 from tensorbow.kernels.gpu.call import DeviceArray
 from tensorbow.kernels.gpu.maps import MapLayout, map_source, prepare_map
 from tensorbow.kernels.scalars import RULES, symbols
@@ -161,8 +161,7 @@ def test_four_at_a_time_only_where_all_addresses_are_aligned(bench, monkeypatch,
 
 def test_indices_of_64_bits(bench, monkeypatch):
     """As for arrays that 31 bits cannot count."""
-    monkeypatch.setattr(maps, "LARGE", 8)
-    monkeypatch.setattr(control, "LARGE", 8)
+    monkeypatch.setattr(indices, "LARGE", 8)
     x, y, row = numbered(6, 3, 4), numbered(6, 1, 4), numbered(3, 1)
     np.testing.assert_array_equal(on_gpu(bench, table.Add, x, y).outputs[0], x + y)
     np.testing.assert_array_equal(on_gpu(bench, table.Mul, x, row).outputs[0], x * row)

@@ -12,7 +12,7 @@ import tensorbow.kernels.gpu.arrays
 import tensorbow.kernels.gpu.indexing
 import tensorbow.kernels.gpu.shaping
 import tensorbow.kernels.gpu.slicing  # noqa: F401 - these register the kernels
-from tensorbow.kernels.gpu import strided_copy, strided_place, words
+from tensorbow.kernels.gpu import indices, strided_copy, strided_place, words
 from tensorbow.kernels.gpu.call import DeviceArray
 from tensorbow.ops.arrays import ConcatV2, Transpose
 from tensorbow.ops.definition import evaluate
@@ -61,7 +61,7 @@ def launches(bench: GpuBench, op, inputs, attrs=None) -> list[str]:
 def index(request, monkeypatch) -> str:
     """Both index types, on arrays for which one would do."""
     if request.param != "int":
-        monkeypatch.setattr(words, "MAXIMUM_INT", 0)
+        monkeypatch.setattr(indices, "LARGE", 0)
     return request.param
 
 

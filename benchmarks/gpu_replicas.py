@@ -1,0 +1,155 @@
+"""Images per second of replicas on one GPU, beside PyTorch and JAX, and what a step and a launch cost.
+
+    python benchmarks/gpu_replicas.py [--case lenet:16] [--counts 1,2,4,8,16] [--compute fp32|tf32|bf16]
+        [--seconds 1] [--windows 5] [--json FILE] [--picture FILE]
+    python benchmarks/gpu_replicas.py --emulated   # without a GPU: that it works; its figures mean nothing
+
+All train: batches gathered on the GPU from pictures kept there, forward, softmax cross-entropy, backward,
+momentum SGD, in the same precision. Contestants of a case are open together and their windows alternate, so
+that a slow spell hits all of them; the first windows of each are thrown away, and tables show medians.
+
+    TensorBow   R replicas of batch size b, not averaged (`none`) and averaged every round (`sma`)
+    PyTorch     one model: eager, and its whole step as a CUDA graph; R models by torch.func.vmap, as a graph
+    JAX         one model under jit; R models by vmap under jit
+
+PyTorch and JAX take part where they are installed. A contestant that does not fit into the memory is left
+out, and the result says so.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from gpu_replicas_contestant import CASES, Case, Contestant, Settings, emulated_gpu
+from gpu_replicas_jax import jax_contestants
+from gpu_replicas_ours import our_contestants
+from gpu_replicas_report import described, draw, print_case, save, summary
+from gpu_replicas_torch import torch_contestants
+
+RESULTS = Path(__file__).resolve().parent / "results"
+COUNTS = (1, 2, 4, 8, 16)
+WARM_WINDOWS, WARM_SECONDS = 2, 0.5
+
+
+def contest(case: Case, settings: Settings) -> tuple[list[Contestant], list[str]]:
+    """Everybody who takes part in a case, and why others do not."""
+    contestants: list[Contestant] = []
+    absent: list[str] = []
+    for make in (torch_contestants, jax_contestants, our_contestants):
+        for name, open_one in make(case, settings):
+            try:
+                contestants.append(open_one())
+            except Exception as error:  # of any library: memory, a missing kernel, a capture refused
+                absent.append(f"{name}: {reason(error)}")
+    contestants.sort(key=lambda contestant: not contestant.name.startswith("TensorBow"))
+    return contestants, absent
+
+
+def reason(error: Exception) -> str:
+    """An error in one line."""
+    return f"{type(error).__name__}: {str(error).partition(chr(10))[0]:.160}"
+
+
+def measure(
+    contestants: Sequence[Contestant], settings: Settings, absent: list[str]
+) -> list[dict[str, object]]:
+    """A row for each: its rate in every window, and the median."""
+    running: list[Contestant] = []
+    for contestant in contestants:
+        try:
+            for _ in range(WARM_WINDOWS):
+                contestant.window(min(settings.seconds, WARM_SECONDS))
+            running.append(contestant)
+        except Exception as error:
+            what = f"{contestant.name} x {contestant.replicas}"
+            absent.append(f"{what}: {reason(error)}")
+    rates: list[list[float]] = [[] for _ in running]
+    for _ in range(settings.windows):
+        for kept, contestant in zip(rates, running, strict=True):
+            kept.append(contestant.window(settings.seconds))
+    return [
+        {
+            "name": contestant.name,
+            "replicas": contestant.replicas,
+            "images_per_second": statistics.median(kept),
+            "windows": kept,
+            **contestant.facts(),
+        }
+        for kept, contestant in zip(rates, running, strict=True)
+    ]
+
+
+def run_case(case: Case, settings: Settings) -> dict[str, object]:
+    """Measures one case; prints its table."""
+    contestants, absent = contest(case, settings)
+    try:
+        rows = measure(contestants, settings, absent)
+    finally:
+        for contestant in contestants:
+            contestant.close()
+    result = {"model": case.model, "batch_size": case.batch_size, "rows": rows, "absent": absent}
+    result["summary"] = summary(case, rows)
+    print_case(result)
+    return result
+
+
+def numbers(text: str) -> list[int]:
+    found = [int(part) for part in text.split(",")]
+    if not found or min(found) < 1:
+        raise argparse.ArgumentTypeError("expected counts of at least 1, as 1,2,4")
+    return found
+
+
+def one_case(text: str) -> Case:
+    model, _, batch_size = text.partition(":")
+    known = {case.model for case in CASES}
+    if model not in known or not batch_size.isdecimal() or int(batch_size) < 1:
+        raise argparse.ArgumentTypeError(
+            f"expected MODEL:BATCH_SIZE with a model of {', '.join(sorted(known))}"
+        )
+    return Case(model, int(batch_size))
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--case", type=one_case, action="append", help="MODEL:BATCH_SIZE; all by default")
+    parser.add_argument("--counts", type=numbers, default=list(COUNTS), help="replicas, as 1,2,4")
+    parser.add_argument("--compute", choices=("fp32", "tf32", "bf16"), default="fp32")
+    parser.add_argument("--seconds", type=float, default=1.0, help="length of a window")
+    parser.add_argument("--windows", type=int, default=5, help="windows per contestant")
+    parser.add_argument("--json", type=Path, default=RESULTS / "gpu_replicas.json")
+    parser.add_argument("--picture", type=Path, default=RESULTS / "gpu_replicas.png")
+    parser.add_argument("--emulated", action="store_true", help="a dry run without a GPU; writes no file")
+    return parser.parse_args()
+
+
+def main() -> None:
+    options = arguments()
+    if options.emulated:
+        runtime = emulated_gpu()
+    else:
+        from tensorbow.devices.gpu_discovery import gpu_status
+
+        status = gpu_status()
+        if not status.runtimes:
+            sys.exit(f"{status.problem}; or see that the benchmark works: --emulated")
+        runtime = status.runtimes[0]
+    settings = Settings(
+        runtime, options.counts, options.compute, options.seconds, options.windows, options.emulated
+    )
+    machine = described(settings)
+    print(*(f"{key}: {value}" for key, value in machine.items()), sep="\n", flush=True)
+    results = [run_case(case, settings) for case in options.case or CASES]
+    if options.emulated:
+        print("\nemulated: these figures say nothing about a GPU, and no file was written")
+        return
+    save(options.json, machine, results)
+    draw(options.picture, machine, results)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,159 @@
+"""PyTorch for `gpu_replicas.py`: one model eager or as a CUDA graph, many by torch.func.vmap.
+
+As fast as PyTorch makes it: channels-last pictures and filters, cuDNN's own choice of algorithms, the fused
+optimiser, whole steps in CUDA graphs. In vmap batch norms use the batch's statistics and keep no moving ones.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable
+from functools import partial
+from importlib.util import find_spec
+from typing import Any
+
+from gpu_replicas_contestant import CLASSES, MOMENTUM, RATE, Case, Contestant, Opening, Settings, paced
+
+WARM_STEPS = 3  # before a capture
+
+
+def torch_contestants(case: Case, settings: Settings) -> Opening:
+    """Nobody where PyTorch is not installed, or was built without CUDA."""
+    if find_spec("torch") is None:
+        return
+    import torch
+
+    if not settings.emulated:
+        if not torch.cuda.is_available():
+            return
+        gc.collect()
+        torch.cuda.empty_cache()  # of the case before
+        yield "PyTorch graph", partial(_one, case, settings, captured=True)
+    yield "PyTorch eager", partial(_one, case, settings, captured=False)
+    for replicas in settings.counts:
+        if replicas > 1:
+            yield f"PyTorch vmap x {replicas}", partial(_many, case, settings, replicas)
+
+
+def _prepared(case: Case, settings: Settings) -> tuple[Any, Any, Any]:
+    """PyTorch, and pictures and labels on the device."""
+    import torch
+
+    torch.backends.cudnn.benchmark = True
+    torch.backends.cudnn.allow_tf32 = settings.compute != "fp32"
+    precision = {"fp32": "highest", "tf32": "high", "bf16": "medium"}[settings.compute]
+    torch.set_float32_matmul_precision(precision)
+    torch.manual_seed(1)
+    device = torch.device("cpu" if settings.emulated else "cuda")
+    pictures, answers = case.data().batch()
+    return torch, torch.from_numpy(pictures).to(device), torch.from_numpy(answers).to(device)
+
+
+def channels_last(images: Any) -> Any:
+    """[..., channels, height, width], of memory in which the channels lie together."""
+    return images.movedim(-1, -3)
+
+
+def _network(torch: Any, model: str) -> Any:
+    nn = torch.nn
+    if model == "logreg":
+        return nn.Sequential(nn.Flatten(), nn.Linear(784, CLASSES))
+    if model == "lenet":
+        return nn.Sequential(
+            *(nn.Conv2d(1, 32, 5), nn.ReLU(), nn.MaxPool2d(2)),
+            *(nn.Conv2d(32, 64, 5), nn.ReLU(), nn.MaxPool2d(2)),
+            *(nn.Flatten(), nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, CLASSES)),
+        )
+
+    def normalized(inputs: int, outputs: int, size: int, stride: int) -> Any:
+        convolution = nn.Conv2d(inputs, outputs, size, stride, padding=size // 2, bias=False)
+        return nn.Sequential(convolution, nn.BatchNorm2d(outputs))
+
+    class Block(nn.Module):
+        def __init__(self, inputs: int, outputs: int, stride: int):
+            super().__init__()
+            self.first = normalized(inputs, outputs, 3, stride)
+            self.second = normalized(outputs, outputs, 3, 1)
+            self.shortcut = nn.Identity() if inputs == outputs else normalized(inputs, outputs, 1, stride)
+
+        def forward(self, x: Any) -> Any:
+            return torch.relu(self.second(torch.relu(self.first(x))) + self.shortcut(x))
+
+    layers, inputs = [normalized(3, 16, 3, 1), nn.ReLU()], 16
+    for outputs in (16, 32, 64):
+        for number in range((int(model[6:]) - 2) // 6):
+            layers.append(Block(inputs, outputs, 2 if outputs > 16 and number == 0 else 1))
+            inputs = outputs
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, CLASSES))
+
+
+def _one(case: Case, settings: Settings, captured: bool) -> Contestant:
+    torch, images, labels = _prepared(case, settings)
+    network = _network(torch, case.model).to(images.device, memory_format=torch.channels_last)
+    options = {} if settings.emulated else {"fused": True}
+    optimizer = torch.optim.SGD(network.parameters(), lr=RATE, momentum=MOMENTUM, **options)
+
+    def step() -> None:
+        chosen = torch.randint(len(labels), (case.batch_size,), device=images.device)
+        optimizer.zero_grad(set_to_none=True)
+        torch.nn.functional.cross_entropy(network(channels_last(images[chosen])), labels[chosen]).backward()
+        optimizer.step()
+
+    name = "PyTorch graph" if captured else "PyTorch eager"
+    return _contestant(torch, name, 1, case, settings, _captured(torch, step) if captured else step)
+
+
+def _many(case: Case, settings: Settings, replicas: int) -> Contestant:
+    torch, images, labels = _prepared(case, settings)
+    networks = [_network(torch, case.model).to(images.device) for _ in range(replicas)]
+    base = networks[0]
+    if case.model.startswith("resnet"):
+        for network in networks:
+            torch.func.replace_all_batch_norm_modules_(network)
+    weights, buffers = torch.func.stack_module_state(networks)
+    weights = {name: value.detach() for name, value in weights.items()}
+    velocity = {name: torch.zeros_like(value) for name, value in weights.items()}
+
+    def loss(one: Any, kept: Any, x: Any, y: Any) -> Any:
+        return torch.nn.functional.cross_entropy(torch.func.functional_call(base, (one, kept), (x,)), y)
+
+    gradients = torch.func.vmap(torch.func.grad(loss), randomness="different")
+
+    @torch.no_grad()
+    def step() -> None:
+        chosen = torch.randint(len(labels), (replicas, case.batch_size), device=images.device)
+        found = gradients(weights, buffers, channels_last(images[chosen]), labels[chosen])
+        moved = list(velocity.values())
+        torch._foreach_mul_(moved, MOMENTUM)
+        torch._foreach_add_(moved, [found[name] for name in velocity])
+        torch._foreach_add_(list(weights.values()), moved, alpha=-RATE)
+
+    run = step if settings.emulated else _captured(torch, step)
+    return _contestant(torch, "PyTorch vmap", replicas, case, settings, run)
+
+
+def _captured(torch: Any, step: Callable[[], None]) -> Callable[[], None]:
+    """The step as a CUDA graph, after some on a stream of its own."""
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(WARM_STEPS):
+            step()
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        step()
+    replay: Callable[[], None] = graph.replay
+    return replay
+
+
+def _contestant(
+    torch: Any, name: str, replicas: int, case: Case, settings: Settings, step: Callable[[], None]
+) -> Contestant:
+    def run_steps(steps: int) -> None:
+        for _ in range(steps):
+            step()
+        if not settings.emulated:
+            torch.cuda.synchronize()
+
+    return Contestant(name, replicas, paced(run_steps, replicas * case.batch_size))
