@@ -46,7 +46,7 @@ EXTERNAL = {
     "tensorbow.errors": set(),
     "tensorbow.tracing": set(),
     "tensorbow.devices": {"numpy", "threadpoolctl", "pynvml", "cupy", "cuda", "nvidia"},
-    "tensorbow.kernels": {"numpy", "cupy"},
+    "tensorbow.kernels": {"numpy", "cupy", "llvmlite"},
     "tensorbow.data": {"numpy", "sklearn", "PIL"},
     "tensorbow.training": {"numpy", "safetensors", "rich"},
     "tensorbow.cli": {"numpy", "typer", "click", "rich", "yaml", "matplotlib"},
@@ -63,6 +63,7 @@ ONLY_INSIDE_FUNCTIONS = {
     "llvmlite",
     "matplotlib",
 }  # heavy, and not always installed
+NATIVE = "tensorbow.kernels.native"  # needs llvmlite, and is itself imported inside functions only
 
 # Imports inside functions that would close a cycle at import time, and why they may stay.
 LAZY = {
@@ -176,10 +177,12 @@ def test_external_dependencies(module):
     allowed = EXTERNAL.get(unit_of(module) or "tensorbow", {"numpy"})
     for item in imports(module):
         top = item.target.partition(".")[0]
+        if item.target.startswith(NATIVE) and not module.startswith(NATIVE):
+            assert item.in_function, f"{module}, line {item.line}: import {NATIVE} where it is used"
         if is_own(item.target) or top in sys.stdlib_module_names:
             continue
         assert top in allowed, f"{module}, line {item.line}: {top} is not a dependency of this package"
-        if top in ONLY_INSIDE_FUNCTIONS:
+        if top in ONLY_INSIDE_FUNCTIONS and not (top == "llvmlite" and module.startswith(NATIVE)):
             assert item.in_function, f"{module}, line {item.line}: import {top} where it is used"
 
 

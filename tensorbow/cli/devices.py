@@ -10,13 +10,18 @@ from rich.table import Table
 
 from tensorbow.cli.program import say
 from tensorbow.devices import available_devices, gpu_status
+from tensorbow.kernels.backends import backend_of_kind
 
 
 @click.command()
 @click.option("--json", "as_json", is_flag=True, show_default="off", help="Print one JSON array, no table.")
 def devices(as_json: bool) -> None:
     """List the devices of this machine, and say what is missing for GPUs."""
-    rows = available_devices()
+    by = backend_of_kind("cpu").title
+    rows = [
+        row | {"description": f"{row['description']}; {by}"} if row["kind"] == "cpu" else row
+        for row in available_devices()
+    ]
     problem = gpu_status().problem
     if as_json:
         print(json.dumps(rows))

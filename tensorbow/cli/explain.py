@@ -11,7 +11,6 @@ from allocators import format_nbytes
 from scheduler import SYNCS, TrainingConfig, build_program
 from scheduler.memory import planned_nbytes
 from scheduler.plans import DevicePlans
-from scheduler.spread import replica_counts
 from tensorbow.cli.options import checked
 from tensorbow.cli.train import Choice
 from tensorbow.data import DATASETS, make_synthetic
@@ -88,7 +87,7 @@ def _compiled(config: TrainingConfig, device: Device) -> Plans:
     """The plans of one device, with what the dry run of the memory guard counts."""
     height, width, channels = PICTURES.get(config.dataset, (28, 28, 1))
     data, _ = make_synthetic(10, 10, height=height, width=width, channels=channels)
-    replicas = replica_counts(config.replicas_per_device, len(config.devices))[0]
+    replicas = config.replica_counts[0]
     graph = Graph()
     with graph.as_default():
         program = build_program(get_model(config.model), data, config.momentum, 0.01, config.weight_decay)
@@ -122,8 +121,9 @@ def _summary(config: TrainingConfig, plans: Plans) -> str:
 
 def _spread(config: TrainingConfig) -> str:
     """How many replicas each device has."""
-    counts = replica_counts(config.replicas_per_device, len(config.devices))
-    parts = [f"{count} on {device}" for count, device in zip(counts, config.devices, strict=True)]
+    parts = [
+        f"{count} on {device}" for count, device in zip(config.replica_counts, config.devices, strict=True)
+    ]
     return f"{' and '.join(parts)} ({config.replicas} replicas)"
 
 

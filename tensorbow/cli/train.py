@@ -18,9 +18,10 @@ from scheduler.options import ON_NAN
 from tensorbow.cli.options import names_as_typed, resolve_options
 from tensorbow.cli.program import INTERRUPTED, say
 from tensorbow.cli.signals import StopSignals
+from tensorbow.cli.tune_picture import ThroughputPicture
 from tensorbow.data import DATASETS
 from tensorbow.devices.gpu import COMPUTE
-from tensorbow.errors import AbortedError
+from tensorbow.errors import AbortedError, FailedPreconditionError
 from tensorbow.models import MODELS
 from tensorbow.training import TrainingProgress
 
@@ -86,9 +87,11 @@ def _option(
     "--replicas-per-gpu",
     "--replicas-per-device",
     "replicas_per_device",
-    metavar="N[,N...]",
+    metavar="N[,N...]|auto",
     default=str(DEFAULTS.replicas_per_device),
-    help="Replicas on each device: one number for all devices, or one for each, as 3,1.",
+    help="Replicas on each device: one number for all devices, or one for each, as 3,1; or auto: begin with "
+    "one, measure while training, and add and remove replicas until the fastest number is known. Timing "
+    "decides then, so that two runs do not give the same bits.",
 )
 @_option(
     "--devices", default=",".join(DEFAULTS.devices), help="Devices, separated by commas, as cpu:0,cpu:1."
@@ -251,6 +254,7 @@ def train(context: click.Context, /, config: Path | None, as_json: bool, **given
             f"stopped at step {result.steps} with a checkpoint; go on with --resume auto --output {folder}"
         )
     _show(console, result, folder)
+    _draw_tuning(console, resolved, result, folder)
     if as_json:
         print(json.dumps(result.to_dict(), allow_nan=False), flush=True)
     return INTERRUPTED if result.interrupted else 0
@@ -266,6 +270,7 @@ def _show(console: Console, result: TrainingResult, folder: Path | None) -> None
     rows = {
         "model": f"{result.model} on {result.dataset}",
         "replicas": replicas,
+        **_chosen(result),
         "trained": f"{epochs}, {result.steps:,} steps, {result.seconds:.1f} s",
         "images/s": f"{result.images_per_second:,.0f}",
         "test accuracy": accuracy,
@@ -279,6 +284,29 @@ def _show(console: Console, result: TrainingResult, folder: Path | None) -> None
         rows["interrupted"] = f"go on with --resume auto --output {_printable(str(folder))}"
     for name, value in rows.items():
         console.print(f"{name:<15}  {value}", highlight=False, markup=False, emoji=False, soft_wrap=True)
+
+
+def _chosen(result: TrainingResult) -> dict[str, str]:
+    """Of a run that found its number of replicas: which and why."""
+    if result.tuning is None:
+        return {}
+    decision = result.tuning.decision
+    return {"auto": f"{decision.replicas} per device: {decision.reason}"}
+
+
+def _draw_tuning(
+    console: Console, config: TrainingConfig, result: TrainingResult, folder: Path | None
+) -> None:
+    """Draws what was measured on the way to the number of replicas, where matplotlib is installed."""
+    if result.tuning is None or folder is None:
+        return
+    try:
+        drawing = ThroughputPicture(folder / "tuning.png")
+    except FailedPreconditionError:
+        return
+    drawing.draw(config, result.tuning)
+    text = f"picture of the tuning in {_printable(str(drawing.path))}"
+    console.print(text, highlight=False, markup=False, emoji=False, soft_wrap=True)
 
 
 def _printable(text: str) -> str:

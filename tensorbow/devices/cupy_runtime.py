@@ -20,8 +20,9 @@ from tensorbow.devices.cuda_runtime import CopyKind, CudaError, CudaRuntime, Gpu
 from tensorbow.errors import InvalidArgumentError, NotFoundError, ResourceExhaustedError, TensorBowError
 
 _NOT_READY = 600
-# Of kernels that went wrong and of broken hardware: the context is lost, until the process ends.
-_STICKY = frozenset({214, 220, 226, 700, 702, 709, 710, *range(714, 720), 721, 999})
+# Of kernels that went wrong, of broken hardware, and of a GPU that is gone: the context is lost, until the
+# process ends.
+_STICKY = frozenset({46, 100, 214, 220, 226, 700, 702, 709, 710, *range(714, 720), 721, 999})
 
 
 _current = threading.local()  # `device`: what this thread has made current last

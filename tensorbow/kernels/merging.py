@@ -56,12 +56,23 @@ def _parts(group: Group) -> tuple[tuple[Ref, ...], tuple[Ref, ...]]:
 
 def _runs(groups: Sequence[Group], places: Sequence[int]) -> list[list[int]]:
     """Cut where the next update is no neighbour, or could not be put off to the run's end."""
-    runs: list[list[int]] = []
+    neighbours: list[list[int]] = []
     for place in places:
-        if runs and _follows(groups[runs[-1][-1]], groups[place]) and _free(groups, [*runs[-1], place]):
-            runs[-1].append(place)
+        if neighbours and _follows(groups[neighbours[-1][-1]], groups[place]):
+            neighbours[-1].append(place)
         else:
-            runs.append([place])
+            neighbours.append([place])
+    runs: list[list[int]] = []
+    for row in neighbours:
+        if _free(groups, row):
+            runs.append(row)
+            continue
+        runs.append(row[:1])
+        for place in row[1:]:
+            if _free(groups, [*runs[-1], place]):
+                runs[-1].append(place)
+            else:
+                runs.append([place])
     return runs
 
 

@@ -153,6 +153,10 @@ class ReferencePlan(BoundPlan):
             raise ResourceExhaustedError(self._blame(segment, place, error)) from error
         except Exception as error:
             raise InvalidArgumentError(self._blame(segment, place, error)) from error
+        self._fetch(segment, step)
+
+    def _fetch(self, segment: int, step: int) -> None:
+        """Copies what is fetched to the RING if it is the segment that does."""
         if self.executable.segments[segment].fetches:
             for source, target in zip(self._fetch_sources, self._fetched[step % self._ring], strict=True):
                 np.copyto(target, source)
@@ -181,5 +185,6 @@ class ReferencePlan(BoundPlan):
                 call()
                 for ref in group.outputs:
                     if ref.dtype.is_floating and not np.isfinite(self._shared_array(ref)).all():
-                        return f"{group.definition.name} {group.name} (made at {group.source})"
+                        note = f"; {group.note}" if group.note else ""
+                        return f"{group.definition.name} {group.name} (made at {group.source}{note})"
         return None

@@ -15,8 +15,8 @@ from tensorbow.kernels import Executable, Group, PlannedLaunch, Ref, Region, bac
 class Explanation:
     """Segments, order, addresses, memory and reasons of a step. `str()` gives the text.
 
-    backend: what runs it. launches: by segment, what its calls are launched as; empty where each is called by itself.
-    workspace_nbytes: of cuBLAS, cuDNN and the like, of the stream group, beside the regions.
+    backend: what runs it. launches: by segment, what its calls are launched as; empty where each is called
+    by itself. workspace_nbytes: of cuBLAS, cuDNN and the like, of the stream group, beside the regions.
     """
 
     executable: Executable

@@ -84,11 +84,11 @@ def test_a_gpu_that_is_lost_ends_the_run_with_one_line_and_it_goes_on_later(
     first, second = EmulatedCuda(), EmulatedCuda()
     try:
         find(first, monkeypatch)
-        first.fail_next("launch_graph", "cudaErrorDeviceUnavailable", sticky=True, after=150)
+        first.fail_next("launch_graph", "cudaErrorDevicesUnavailable", sticky=True, after=150)
         ended = call(*RUN, "--devices", "gpu:0", "--epochs", 4)
         assert ended.status == 1
         said = re.search(
-            r"stream /gpu:0 .*cudaErrorDeviceUnavailable.*; the last copy of the central model on the host "
+            r"stream /gpu:0 .*cudaErrorDevicesUnavailable.*; the last copy of the central model on the host "
             r"is of round (\d+); the last checkpoint is of step (\d+), run/checkpoint-0*\2\.safetensors; "
             r"go on with --resume auto --output run$",
             ended.line,

@@ -142,7 +142,15 @@ def test_memory_that_runs_out(bindings):
 
 
 @pytest.mark.parametrize(
-    ("error", "sticky"), [(ILLEGAL, True), (FakeError(1, "cudaErrorInvalidValue: bad"), False)]
+    ("error", "sticky"),
+    [
+        (ILLEGAL, True),
+        (
+            FakeError(46, "cudaErrorDevicesUnavailable: all devices are busy or unavailable"),
+            True,
+        ),
+        (FakeError(1, "cudaErrorInvalidValue: bad"), False),
+    ],
 )
 def test_errors_carry_status_and_whether_they_stay(bindings, error, sticky):
     runtime = CupyRuntime(0)

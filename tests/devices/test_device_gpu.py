@@ -264,6 +264,14 @@ def test_a_stream_that_nobody_holds_ends(device: GpuDevice, runtime: Any) -> Non
     assert len(told) == 1
 
 
+def test_some_of_what_is_free_is_left_to_cuda_itself(runtime: EmulatedCuda) -> None:
+    taken = runtime.allocate(1 << 20)
+    free, _ = runtime.memory_info()
+    with GpuDevice("/gpu:0", runtime) as device:
+        assert 0.90 * free < device.memory.limit_nbytes < 0.96 * free
+    runtime.free(taken)
+
+
 def test_out_of_memory_says_who_asked_and_what_is_free(runtime: EmulatedCuda) -> None:
     with GpuDevice("/gpu:0", runtime, limit_nbytes=1 << 20) as device:
         group = device.stream_group("replica 0")

@@ -11,13 +11,13 @@ import pytest
 from scheduler.groups import group, moved
 from tensorbow.graph import Kernel
 from tensorbow.kernels import Group, Ref, Region
-from tensorbow.kernels.gpu.averaged_updates import merge_averaging
+from tensorbow.kernels.averaged_updates import merge_averaging
 from tensorbow.kernels.merging import merge_updates
 from tensorbow.kernels.reference import ReferenceBackend
-from tensorbow.ops.averaging import GradientCheck, SmaCorrect, SmaDifference
+from tensorbow.ops.averaging import GradientCheck, SmaCorrect, SmaDifference, SmaSum
 from tensorbow.ops.updates import ApplyGradientDescent, ApplyMomentum
 from tensorbow.specs import float32, float64, int64
-from tests.scalar_rig.numpy_backend import NumpyRulesBackend, used
+from tests.scalar_rig.numpy_backend import NumpyRulesBackend, averaged_kernel, used
 from tests.scheduler_rig.programs import Model, convolutional, well
 from tests.scheduler_rig.running import Prepared, cpu_devices, engine_of, same_bits
 
@@ -106,12 +106,12 @@ def update(start: int, shape: tuple[int, ...]) -> Group:
 
 
 def names(groups: list[Group]) -> list[str]:
-    return [call.definition.name for call in merge_averaging(groups)]
+    return [call.definition.name for call in merge_averaging(groups, averaged_kernel)]
 
 
 def test_updates_that_cover_the_weights_take_averaging_in() -> None:
     groups = [check(), difference(), update(4, (5,)), update(0, (2, 2)), correct()]
-    merged = merge_averaging(groups)
+    merged = merge_averaging(groups, averaged_kernel)
     assert [call.name for call in merged] == ["GradientCheck", "of 4", "of 0"]
     last, first = merged[1:]
     (c,), z = first.outputs, first.inputs[-1]
@@ -126,7 +126,7 @@ def test_updates_that_cover_the_weights_take_averaging_in() -> None:
 
 def test_merged_updates_do_too() -> None:
     groups = [difference(), update(4, (5,)), update(0, (2, 2)), correct()]
-    assert [call.name for call in merge_averaging(merge_updates(groups))] == ["of 0 to of 4"]
+    assert [call.name for call in merge_averaging(merge_updates(groups), averaged_kernel)] == ["of 0 to of 4"]
 
 
 def test_anything_in_the_way_leaves_three_passes() -> None:
@@ -143,5 +143,8 @@ def test_anything_in_the_way_leaves_three_passes() -> None:
     written = replace(between, scratch=(RATE,))
     assert len(names([difference(), whole, written, correct()])) == 4
     assert len(names([difference(), check(), whole, correct()])) == 4  # the status comes after c
+    reader = group(SmaSum, BACKEND, (WEIGHTS,), outputs=(moved(WEIGHTS, Region.SLAB, 0),))
+    assert len(names([difference(), whole, reader, correct()])) == 4  # it reads w before c is subtracted
+    assert len(names([reader, difference(), whole, correct(), reader])) == 3
     assert names([difference(), whole]) == ["SmaDifference", "ApplyMomentum"]
     assert names([whole, correct()]) == ["ApplyMomentum", "SmaCorrect"]

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tensorbow.errors import InvalidArgumentError
 from tensorbow.devices import get_device
+from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import NodeSpec, OpDef
 from tensorbow.kernels import backend_for, register_backend
 from tensorbow.specs import Array, TensorSpec, int64
@@ -22,9 +22,9 @@ pytest.importorskip("llvmlite", reason="the native backend needs llvmlite")
 
 from tensorbow.kernels.native import lowerings  # noqa: F401
 from tensorbow.kernels.native.backend import NativeBackend
+from tensorbow.kernels.native.functions import compile_groups
 from tensorbow.kernels.native.kernel import NativeKernel
 from tensorbow.kernels.native.lowering import LOWERINGS
-from tensorbow.kernels.native.plan import _compiled
 from tensorbow.kernels.native.target import Target, host_target, narrow_target
 from tensorbow.kernels.plan import Group, Ref, Region
 
@@ -32,7 +32,7 @@ TARGETS = {"host": host_target, "narrow": narrow_target}
 GAP = 64  # bytes of garbage around every array, which a call must leave as they are
 
 
-class Refused(Exception):
+class RefusedError(Exception):
     """The call ended on input that the op does not take."""
 
 
@@ -56,7 +56,7 @@ def run_native(
     inplace: pairs (output, input) that share memory. aligned: whether arrays lie at multiples of 64 bytes,
     as most do, or only at those of their elements, as variables may.
 
-    Raises Refused, and AssertionError where the call wrote beside its outputs.
+    Raises RefusedError, and AssertionError where the call wrote beside its outputs.
     """
     target = target or host_target()
     lowering = LOWERINGS[op]
@@ -107,11 +107,11 @@ def run_native(
 
 
 def _call(group: Group, status: Ref, target: Target, memory: Array) -> None:
-    code = _compiled([group], status, target, None)
+    code = compile_groups([[group]], status, target, None)
     bases = (ctypes.c_void_p * len(Region))()
     bases[Region.SLAB] = memory.ctypes.data
-    if code.function("run")(ctypes.addressof(bases)) >= 0:
-        raise Refused(group.name)
+    if code.function("run0")(ctypes.addressof(bases)) >= 0:
+        raise RefusedError(group.name)
 
 
 def run_reference(
@@ -147,12 +147,13 @@ def assert_sample(sample: Sample) -> None:
     """A sample of the op contract gives natively what its reference kernel gives."""
     attrs = sample.complete_attrs
     for name, target in TARGETS.items():
+        assert sample.op in LOWERINGS
         if not is_taken(sample.op, sample.inputs, attrs, target()):
             pytest.skip("runs by the reference kernel")
         try:
             expected = run_reference(sample.op, sample.inputs, attrs)
         except InvalidArgumentError:
-            with pytest.raises(Refused):
+            with pytest.raises(RefusedError):
                 run_native(sample.op, sample.inputs, attrs, target())
             continue
         actual = run_native(sample.op, sample.inputs, attrs, target())

@@ -16,7 +16,7 @@ from tests.ops_contract.sample import Sample
 from tensorbow.graph import NodeSpec  # isort: skip
 from tensorbow.kernels.native.kernel import NativeKernel  # isort: skip
 from tensorbow.kernels.native.lowering import LOWERINGS  # isort: skip
-from tensorbow.kernels.native.plan import compile_groups  # isort: skip
+from tensorbow.kernels.native.functions import compile_groups  # isort: skip
 from tensorbow.kernels.native.target import Target  # isort: skip
 
 ALIGNMENT = 64
@@ -30,16 +30,14 @@ def taken(sample: Sample, target: Target) -> bool:
     return lowering is not None and lowering.takes(NodeSpec(sample.complete_attrs, specs, results), target)
 
 
-def native_step(
-    sample: Sample, target: Target, *, predicated: bool = False, status: int = 0, shift: int = 0
-) -> list[Array]:
+def native_step(sample: Sample, target: Target, *, predicated: bool = False, shift: int = 0) -> list[Array]:
     """Outputs that are no alias, the inputs that the op writes, then the status, after one native call.
 
     shift: elements by which arrays are off from multiples of 64 bytes.
     """
     op, attrs = sample.op, sample.complete_attrs
     results = op.infer(specs_of(sample.inputs), attrs)
-    state = {"status": np.int64(status)} | {k: np.asarray(v) for k, v in sample.state.items() if k != "status"}
+    state = {"status": 0, **sample.state}
     aliases = dict(op.alias)
     arrays = [np.asarray(v) for v in (*state.values(), *sample.inputs)]
     arrays += [np.empty(r.extents, r.dtype.as_numpy_dtype) for r in results]

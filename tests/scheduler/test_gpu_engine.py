@@ -1,32 +1,37 @@
-"""The engine on GPUs: the CPU's results, the same bits every time, memory, failures.
+"""The engine on GPUs: the CPU's results, the same bits every time, what it costs, memory.
 
 Emulated ones here; what takes `opened` runs in `tests/gpu` on the GPU of the machine.
 """
 
 from __future__ import annotations
 
-import gc
 import itertools
 import random
+import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import pytest
 
 import tensorbow as tb
-from scheduler.gpu_collectives import GpuAllReduce
+from scheduler.averaging import averaging_segment
 from tensorbow.devices import Device, GpuDevice
-from tensorbow.devices.cuda_runtime import CudaError, CudaRuntime
 from tensorbow.errors import InvalidArgumentError, NumericsError, ResourceExhaustedError
 from tensorbow.kernels import backend_for
 from tests.gpu_rig.counted import OpenedGpu
-from tests.gpu_rig.emulated_cuda import EmulatedCuda
 from tests.gpu_rig.runtimes import emulated_runtime, needs_compiler
 from tests.scheduler_rig.programs import Model, convolutional, logistic, well
-from tests.scheduler_rig.running import Hesitant, Prepared, cpu_devices, engine_of, poison, same_bits, within
+from tests.scheduler_rig.running import (
+    Hesitant,
+    Prepared,
+    cpu_devices,
+    engine_of,
+    gpu_devices,
+    poison,
+    same_bits,
+    within,
+)
 
 pytestmark = needs_compiler
 ROUNDS = 7
@@ -35,11 +40,6 @@ ROUNDS = 7
 @pytest.fixture
 def opened() -> OpenedGpu:
     return emulated_runtime
-
-
-def gpus(runtime: CudaRuntime, count: int) -> list[Device]:
-    limit = runtime.properties.memory_nbytes // 8
-    return [GpuDevice(f"/gpu:{index}", runtime, limit_nbytes=limit) for index in range(count)]
 
 
 def delays(seed: int) -> Any:
@@ -81,7 +81,7 @@ def test_it_agrees_with_the_cpu(
     model = convolutional(dropout=True)
     losses, state = trained(model, cpu_devices(count), per_device, **options)
     with opened(delay=delays(1)) as runtime:
-        found, left = trained(model, gpus(runtime, count), per_device, poisoned=True, **options)
+        found, left = trained(model, gpu_devices(runtime, count), per_device, poisoned=True, **options)
         assert runtime.counts["launch_graph"] > 0
     np.testing.assert_allclose(found, losses, rtol=1e-4, atol=1e-5)
     assert left.keys() == state.keys()
@@ -93,7 +93,7 @@ def test_doubles_agree_with_the_cpu_to_rounding(opened: OpenedGpu) -> None:
     model = logistic()
     _, state = trained(model, cpu_devices(2), 2)
     with opened() as runtime:
-        _, left = trained(model, gpus(runtime, 2), 2)
+        _, left = trained(model, gpu_devices(runtime, 2), 2)
     for name, value in state.items():
         np.testing.assert_allclose(left[name], value, rtol=1e-12, err_msg=name)
 
@@ -103,7 +103,7 @@ def test_the_same_bits_whatever_the_timing(opened: OpenedGpu) -> None:
     first: Any = None
     for seed in range(8):
         with opened(delay=delays(seed), backwards=bool(seed % 2)) as runtime:
-            losses, state = trained(model, gpus(runtime, 2), 2, tau=2)
+            losses, state = trained(model, gpu_devices(runtime, 2), 2, tau=2)
         first = first or (losses, state)
         assert losses == first[0]
         assert same_bits(state, first[1])
@@ -117,11 +117,11 @@ def beside_has_the_bits_of_alone(opened: OpenedGpu, model: Model, replicas: int,
             model.program, model.shapes, model.initial, lambda t, _, mine=replica: model.batch(t, mine)
         )
         with opened() as runtime:
-            _, state = trained(own, gpus(runtime, 1), 1, sync="none")
+            _, state = trained(own, gpu_devices(runtime, 1), 1, sync="none")
         alone |= {name.replace("replica0", f"replica{replica}"): value for name, value in state.items()}
     for seed in range(times):
         with opened(delay=delays(seed)) as runtime:
-            _, beside = trained(model, gpus(runtime, 1), replicas, sync="none")
+            _, beside = trained(model, gpu_devices(runtime, 1), replicas, sync="none")
         for name, value in alone.items():
             assert value.tobytes() == beside[name].tobytes(), f"{name}, time {seed}"
 
@@ -150,7 +150,7 @@ def owned_ranges(engine: tb.LearningEngine) -> list[tuple[int, int, str]]:
 
 def test_memory_of_replicas_never_overlaps(opened: OpenedGpu) -> None:
     model = convolutional(dropout=True)
-    with opened() as runtime, engine_of(model, gpus(runtime, 2), 3) as engine:
+    with opened() as runtime, engine_of(model, gpu_devices(runtime, 2), 3) as engine:
         engine.run(Prepared(model.batch, 6).open, 0, 3)
         ranges = sorted(owned_ranges(engine))
     assert len(ranges) > 6 * 5
@@ -160,11 +160,11 @@ def test_memory_of_replicas_never_overlaps(opened: OpenedGpu) -> None:
 
 def captured_has_the_bits_of_eager(opened: OpenedGpu, model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
     with opened() as runtime:
-        captured = trained(model, gpus(runtime, 1), 2)
+        captured = trained(model, gpu_devices(runtime, 1), 2)
         assert runtime.counts["launch_graph"] > 0
     monkeypatch.setattr("tensorbow.kernels.gpu.plan.EAGER_LAUNCHES", 10**9)
     with opened() as runtime:
-        eager = trained(model, gpus(runtime, 1), 2)
+        eager = trained(model, gpu_devices(runtime, 1), 2)
         assert runtime.counts["launch_graph"] == 0
     assert captured[0] == eager[0]
     assert same_bits(captured[1], eager[1])
@@ -176,7 +176,7 @@ def test_graphs_have_the_bits_of_single_launches(opened: OpenedGpu, monkeypatch:
 
 def test_a_step_costs_two_graph_launches_and_few_copies(opened: OpenedGpu) -> None:
     model = well()
-    with opened() as runtime, engine_of(model, gpus(runtime, 1), 1, sync="none") as engine:
+    with opened() as runtime, engine_of(model, gpu_devices(runtime, 1), 1, sync="none") as engine:
         source = Prepared(model.batch, 1)
         engine.run(source.open, 0, 4)
         before = dict(runtime.counts)
@@ -188,6 +188,39 @@ def test_a_step_costs_two_graph_launches_and_few_copies(opened: OpenedGpu) -> No
         assert counts["begin_capture"] == counts["allocate"] == counts["allocate_pinned"] == 0
 
 
+def test_update_and_correction_are_one_pass(opened: OpenedGpu) -> None:
+    model = convolutional(dropout=False)
+    with opened() as runtime, engine_of(model, gpu_devices(runtime, 1), 2) as engine:
+        (launch,) = engine.learners.replicas[0].binding.plan.launches(averaging_segment(0))
+        check, *updates = launch.groups  # of decayed weights, and of the others
+        assert [update.definition.name for update in updates] == ["ApplyMomentum"] * 2
+        assert all("the update and w -= c in one pass" in update.note for update in updates)
+        assert check.definition.name == "GradientCheck"
+
+
+@pytest.mark.parametrize("ahead", [1, 3])
+def test_tasks_are_queued_before_the_first_has_ended(ahead: int) -> None:
+    model, gate = well(), threading.Event()
+    with (
+        emulated_runtime() as runtime,
+        engine_of(model, gpu_devices(runtime, 1), 2, launch_ahead=ahead) as engine,
+    ):
+        source = Prepared(model.batch, 2)
+        engine.run(source.open, 0, 4)
+        before, runtime.delay = runtime.counts["launch_graph"], gate.wait
+        thread = threading.Thread(target=lambda: engine.run(source.open, 4, 12))
+        thread.start()
+        counts = [-1, 0]
+        while counts[-1] != counts[-2]:  # until nothing more is enqueued
+            time.sleep(0.2)
+            counts.append(runtime.counts["launch_graph"] - before)
+        gate.set()
+        thread.join(30)
+        assert not thread.is_alive()
+        # Of each round queued: two gradients, two updates, the sum of corrections, z's move.
+        assert counts[-1] == 6 * ahead
+
+
 def test_a_loss_that_is_not_finite_stops_it_and_names_the_op(opened: OpenedGpu) -> None:
     model = well()
     bad = Model(
@@ -196,7 +229,7 @@ def test_a_loss_that_is_not_finite_stops_it_and_names_the_op(opened: OpenedGpu) 
         model.initial,
         lambda t, i: (np.full(7, np.nan, np.float32),) if (t, i) == (4, 1) else model.batch(t, i),
     )
-    with opened() as runtime, engine_of(bad, gpus(runtime, 1), 2) as engine:
+    with opened() as runtime, engine_of(bad, gpu_devices(runtime, 1), 2) as engine:
         with pytest.raises(
             NumericsError, match=r"loss of replica 1 is not finite at step 4; first NaN .*: \w+"
         ):
@@ -223,138 +256,22 @@ def test_more_replicas_than_fit_say_how_many_do() -> None:
 def test_a_run_resumes_bit_for_bit(opened: OpenedGpu) -> None:
     model = convolutional(dropout=True)
     with opened() as runtime:
-        _, straight = trained(model, gpus(runtime, 2), 2)
+        _, straight = trained(model, gpu_devices(runtime, 2), 2)
     with opened() as runtime:
-        with engine_of(model, gpus(runtime, 2), 2) as engine:
+        with engine_of(model, gpu_devices(runtime, 2), 2) as engine:
             engine.run(Prepared(model.batch, 4).open, 0, 3)
             kept = engine.learners.state_arrays()
-        with engine_of(model, gpus(runtime, 2), 2) as engine:
+        with engine_of(model, gpu_devices(runtime, 2), 2) as engine:
             engine.learners.load_state_arrays(kept)
             engine.run(Prepared(model.batch, 4).open, 3, ROUNDS)
             assert same_bits(engine.learners.state_arrays(), straight)
 
 
-@contextmanager
-def failing(kind: str, status: str, **how: Any) -> Iterator[tuple[Any, Any, EmulatedCuda]]:
-    """An engine after three rounds whose GPU will fail in the next ones."""
-    model, runtime = well(), EmulatedCuda()
-    try:
-        with engine_of(model, gpus(runtime, 1), 2) as engine:
-            engine.run(Prepared(model.batch, 2).open, 0, 3)
-            engine.central_values()
-            runtime.fail_next(kind, status, **how)
-            yield engine, model, runtime
-    finally:
-        runtime.close()
-
-
-def test_a_launch_that_fails_leaves_the_engine_usable() -> None:
-    with failing("launch_graph", "cudaErrorLaunchOutOfResources") as (engine, model, _):
-        with pytest.raises(CudaError, match=r"replica \d, step 3: .*cudaErrorLaunchOutOfResources"):
-            within(lambda: engine.run(Prepared(model.batch, 2).open, 3, 6))
-        within(lambda: engine.run(Prepared(model.batch, 2).open, 3, 6))
-
-
-def test_a_lost_gpu_ends_the_run_and_says_which_values_survive() -> None:
-    with failing("launch_graph", "cudaErrorIllegalAddress", sticky=True) as (engine, model, _):
-        lost = r"stream /gpu:0 .*cudaErrorIllegalAddress.*; the last copy of .* on the host is of round 3$"
-        with pytest.raises(CudaError, match=lost):
-            within(lambda: engine.run(Prepared(model.batch, 2).open, 3, 40))
-        with pytest.raises(CudaError, match="the last copy of the central model on the host is of round 3"):
-            engine.central_values()
-        round, values = engine.host_copy
-        assert round == 3
-        assert np.isfinite(values["w"]).all()
-
-
-OUT_OF_MEMORY = "cudaErrorMemoryAllocation"
-
-
-@pytest.mark.parametrize(
-    ("kind", "first", "message"),
-    [
-        ("end_capture", 1, rf"step 1: no memory to capture segment gradient of \d+ calls: .*{OUT_OF_MEMORY}"),
-        ("launch_graph", 3, rf"step 3: segment \w+.*: .*{OUT_OF_MEMORY}"),
-        ("launch", 0, rf"step 0: \w+: .*{OUT_OF_MEMORY}.* \(made at .*programs.py:\d+"),
-    ],
-)
-def test_memory_that_runs_out_names_what_asked_and_leaves_the_engine_usable(
-    kind: str, first: int, message: str
-) -> None:
-    model = well()
-    with emulated_runtime() as runtime:
-        with engine_of(model, gpus(runtime, 1), 2) as engine:
-            engine.run(Prepared(model.batch, 2).open, 0, first)
-            runtime.fail_next(kind, OUT_OF_MEMORY)
-            with pytest.raises(ResourceExhaustedError, match=rf"replica \d, {message}"):
-                within(lambda: engine.run(Prepared(model.batch, 2).open, first, first + 3))
-            within(lambda: engine.run(Prepared(model.batch, 2).open, first, first + 3))
-        gc.collect()  # the error held pinned memory
-
-
-def test_a_segment_whose_capture_fails_is_launched_call_by_call() -> None:
-    model, runtime = well(), EmulatedCuda()
-    try:
-        with engine_of(model, gpus(runtime, 1), 2) as engine:
-            runtime.fail_next("end_capture", "cudaErrorStreamCaptureInvalidated")
-            within(lambda: engine.run(Prepared(model.batch, 2).open, 0, 4))  # then it runs call by call
-            plans = [replica.binding.plan for replica in engine.learners.replicas]
-            reasons = [why for plan in plans for number in range(2) for why in plan.not_captured(number)]
-            assert len(reasons) == 1
-            assert "cudaErrorStreamCaptureInvalidated" in reasons[0]
-    finally:
-        runtime.close()
-
-
 def test_devices_of_several_kinds_are_refused() -> None:
     model = well()
     with emulated_runtime() as runtime:
-        devices = [*cpu_devices(1), *gpus(runtime, 1)]
+        devices = [*cpu_devices(1), *gpu_devices(runtime, 1)]
         with pytest.raises(InvalidArgumentError, match="one kind of device for replicas, got cpu and gpu"):
             tb.LearningEngine(model.program, model.shapes, devices, 1)
         for device in devices:
             device.close()
-
-
-class FakeNccl:
-    """Sums through the host when all streams have come to the call; keeps what was posted."""
-
-    def __init__(self, runtimes: list[EmulatedCuda]) -> None:
-        self.runtimes, self.posted, self.closed = runtimes, [], False
-
-    def __call__(self, indices: Any) -> FakeNccl:
-        self.indices = list(indices)
-        return self
-
-    def all_reduce(self, addresses: Any, size: int, dtype: str, streams: Any) -> None:
-        self.posted.append((size, dtype))
-        for runtime, stream in zip(self.runtimes, streams, strict=True):
-            runtime.synchronize_stream(stream)
-        devices = [GpuDevice("/gpu:9", runtime) for runtime in self.runtimes]
-        vectors = [d.read(a, (size,), dtype) for d, a in zip(devices, addresses, strict=True)]
-        total = np.sum(vectors, axis=0, dtype=dtype)
-        for device, address in zip(devices, addresses, strict=True):
-            device.write(address, total)
-            device.close()
-
-    def close(self) -> None:
-        self.closed = True
-
-
-def test_physical_gpus_are_joined_by_nccl_and_virtual_ones_on_the_device() -> None:
-    model = convolutional(dropout=False)
-    _, state = trained(model, cpu_devices(3), 1)
-    with emulated_runtime() as first, emulated_runtime() as second:
-        second.index = 1
-        nccl = FakeNccl([first, second])
-        devices: list[Device] = [
-            GpuDevice(f"/gpu:{place}", runtime, limit_nbytes=1 << 27)
-            for place, runtime in enumerate((first, first, second))
-        ]
-        reducer = GpuAllReduce(devices, "all-reduce", communicators=nccl)  # type: ignore[arg-type]
-        _, left = trained(model, devices, 1, all_reduce=reducer)
-    assert nccl.indices == [0, 1]
-    assert nccl.closed
-    assert len(nccl.posted) == ROUNDS
-    for name, value in state.items():
-        np.testing.assert_allclose(left[name], value, rtol=1e-4, atol=2e-6, err_msg=name)

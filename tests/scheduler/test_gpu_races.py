@@ -9,12 +9,12 @@ import pytest
 from scheduler.central import CentralModel
 from scheduler.gpu_collectives import GpuAllReduce
 from scheduler.replica import Replica
-from tensorbow.devices import Device, GpuDevice, LaunchLog, Race, find_races
+from tensorbow.devices import LaunchLog, Race, find_races
 from tensorbow.devices.gpu_events import GpuEvent
 from tensorbow.devices.gpu_stream import GpuStream
 from tests.gpu_rig.runtimes import emulated_runtime, needs_compiler
 from tests.scheduler_rig.programs import convolutional
-from tests.scheduler_rig.running import Hesitant, engine_of
+from tests.scheduler_rig.running import Hesitant, engine_of, gpu_devices
 
 pytestmark = needs_compiler
 MODEL = convolutional(dropout=True)
@@ -57,11 +57,7 @@ def races_of_a_run(
 ) -> tuple[list[str], list[Race]]:
     """The labels of all launches, and the races."""
     with emulated_runtime() as runtime:
-        limit = runtime.properties.memory_nbytes // 8
-        opened: list[Device] = [
-            GpuDevice(f"/gpu:{index}", runtime, limit_nbytes=limit) for index in range(devices)
-        ]
-        with engine_of(MODEL, opened, per_device, **options) as engine:
+        with engine_of(MODEL, gpu_devices(runtime, devices), per_device, **options) as engine:
             source = Hesitant(MODEL.batch, devices * per_device, pause_s=0)
             assert engine.run(source.open, 0, ROUNDS) == ROUNDS
         labels, races = log.labels(), find_races(log)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import cast
 
-from tensorbow.graph import Kernel
+from tensorbow.graph import Kernel, KernelCall
 from tensorbow.kernels.gpu.call import Enqueue, GpuCall
 from tensorbow.kernels.gpu.maps import prepare_map
 from tensorbow.kernels.program import Node, Unit
@@ -13,14 +14,14 @@ from tensorbow.kernels.scalars import FusedMap, fuse_maps
 
 def fuse(nodes: Sequence[Node], kernel_of: Callable[[Node], Kernel]) -> list[Unit]:
     """The units of a segment; `kernel_of` gives the GPU kernel of a node that stays alone."""
-    return fuse_maps(nodes, kernel_of, lambda fused: Kernel(prepare=_prepare(fused)))
+    return fuse_maps(nodes, kernel_of, _kernel)
 
 
-def _prepare(fused: FusedMap) -> Callable[[GpuCall], Enqueue]:
+def _kernel(fused: FusedMap) -> Kernel:
     def prepare(call: GpuCall) -> Enqueue:
         targets = call.inputs[:1] if fused.assigns else call.outputs
         return prepare_map(
             call.context, fused.name, [fused.result], call.inputs, targets, call.predicate, fused.assigns
         )
 
-    return prepare
+    return Kernel(prepare=cast("Callable[[KernelCall], Enqueue]", prepare))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tensorbow.kernels.gpu.averaged_updates import merge_averaging
+from tensorbow.kernels.averaged_updates import merge_averaging
+from tensorbow.kernels.gpu.averaged_updates import averaged_kernel
 from tensorbow.kernels.merging import merge_updates
 from tensorbow.kernels.plan import Group, PlannedLaunch
 
@@ -16,7 +17,7 @@ def launches_of(groups: Sequence[Group]) -> list[PlannedLaunch]:
     """
     launches: list[PlannedLaunch] = []
     together: list[Group] = []
-    for group in merge_averaging(merge_updates(groups)):
+    for group in merge_averaging(merge_updates(groups), averaged_kernel):
         if group.kernel.capturable:
             together.append(group)
             continue

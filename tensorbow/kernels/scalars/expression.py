@@ -6,7 +6,7 @@ NumPy (`numpy_form`), C++ for CUDA (`c_form`). A node that stands in several pla
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -200,3 +200,14 @@ def in_order(results: Sequence[Scalar]) -> Iterator[Scalar]:
 def inputs_of(results: Sequence[Scalar]) -> tuple[int, ...]:
     """The numbers of the inputs that the results depend on, in rising order."""
     return tuple(sorted({int(node.argument) for node in in_order(results) if node.operator == INPUT}))
+
+
+def structure(results: Sequence[Scalar]) -> tuple[Hashable, ...]:
+    """What equal trees have in common: their nodes by position, without identity."""
+    places: dict[Scalar, int] = {}
+    nodes: list[Hashable] = []
+    for place, node in enumerate(in_order(results)):
+        places[node] = place
+        operands = tuple(places[operand] for operand in node.operands)
+        nodes.append((node.operator, operands, node.dtype, repr(node.argument)))
+    return (*nodes, tuple(places[result] for result in results))

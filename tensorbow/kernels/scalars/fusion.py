@@ -58,7 +58,8 @@ def fuse_maps(
     """The units of a segment, in the order of their last nodes; views cost nothing and vanish.
 
     kernel_of: the kernel of a node that stays alone. kernel_of_map: of what is fused, without its in-place
-    rules. fuses: of a node that could be fused, whether the backend wants it so. Values must know their readers (`record_readers`), or nothing is fused.
+    rules. fuses: of a node that could be fused, whether the backend wants it so. Values must know their
+    readers (`record_readers`), or nothing is fused.
     """
     ordered = [node for node in nodes if not node.definition.is_view]
     drafts = _drafts(ordered, fuses)

@@ -6,6 +6,8 @@ import pytest
 
 from tensorbow.devices.cupy_runtime import compile_with_nvrtc, nvrtc_identity
 from tensorbow.errors import NotFoundError
+from tensorbow.graph import Kernel
+from tensorbow.kernels.averaged_updates import merge_averaging
 from tensorbow.kernels.gpu.maps import MapLayout, map_source
 from tensorbow.kernels.scalars import results_of, symbols
 from tensorbow.kernels.scalars.expression import (
@@ -19,7 +21,8 @@ from tensorbow.kernels.scalars.expression import (
     select,
 )
 from tensorbow.ops.updates import ApplyMomentum
-from tensorbow.specs import DTYPES, bool_, float32
+from tensorbow.specs import DTYPES, bool_, float32, float64, int64
+from tests.kernels.test_scalar_averaged_updates import correct, difference, update
 
 BINARY = (
     {"add", "subtract", "multiply", "divide", "floor_divide", "remainder", "power", "maximum", "minimum"}
@@ -81,3 +84,26 @@ def test_products_are_not_contracted_and_four_elements_move_at_once(architecture
     assert "fma." not in text
     assert len(re.findall(r"ld\.global\S*\.v4", text)) == 3
     assert len(re.findall(r"st\.global\S*\.v4", text)) == 2
+
+
+def test_an_update_with_the_averaging_around_it_is_not_contracted_either(architecture):
+    from cupy.cuda import nvrtc
+
+    passes = []
+
+    def kernel_of(averaged):
+        passes.append(averaged)
+        return Kernel(run=lambda call: None)
+
+    merge_averaging([difference(), update(0, (9,)), correct()], kernel_of)
+    dtypes = (*[float32] * 6, float64, int64)  # w, v, gradient, rate, momentum, z, alpha, status
+    masks = tuple((place in (0, 1, 2, 5),) for place in range(8))
+    layout = MapLayout(dtypes, masks, 1, True, False, "int")
+    source = map_source("averaged", passes[0].results, range(8), layout)
+    program = nvrtc.createProgram(source.text, "averaged.cu", (), ())
+    nvrtc.compileProgram(program, (f"-arch=compute_{architecture}", "-std=c++17"))
+    text = nvrtc.getPTX(program)
+    text = text.decode() if isinstance(text, bytes) else text
+    assert "fma." not in text
+    assert len(re.findall(r"ld\.global\S*\.v4", text)) >= 4  # some again where the status is set: it branches
+    assert len(re.findall(r"st\.global\S*\.v4", text)) >= 3

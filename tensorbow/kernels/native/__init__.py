@@ -1,0 +1,1 @@
+"""The native CPU backend: segments as functions generated with llvmlite, loaded where that is installed."""

@@ -1,0 +1,281 @@
+"""Contractions: loops over tiles of the micro-kernel, in an order that keeps what is used again in the cache.
+
+    C[rows, columns] (+)= sum over k of A[rows, k] * B[k, columns]
+
+Rows and k are walks through A by constant strides; matrix products and all passes of convolutions are such.
+The sum is cut into passes where the part of B that a tile needs would not stay in the first cache; tiles
+and order are chosen for each shape by a count of multiply-adds, loads and stores.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+
+from llvmlite import ir
+
+from tensorbow.kernels.native.emitter import INT, Emitter, index, type_of
+from tensorbow.kernels.native.epilogue import Epilogue, Spread
+from tensorbow.kernels.native.microkernel import (
+    Tile,
+    Walk,
+    arguments_of,
+    merged,
+    micro_kernel,
+    shared_function,
+)
+from tensorbow.kernels.native.target import Target
+from tensorbow.specs import DType
+
+NEAR = 24 << 10  # bytes of B for a tile: the larger part of a first cache of 32 KiB
+FAR = 512 << 10  # bytes that stay in a second cache, beside others
+LARGE_TILE = 20  # accumulators; more of them leave no registers to read ahead
+SMALL_TILE = 8  # accumulators; no more than that many multiply-adds are under way in a core at once
+FEW_ROWS = 64  # of A, which read a B that is in no cache
+STREAMS = 32  # rows of such a B that are read side by side: as many as processors fetch ahead
+TILE_COST = 12  # cycles of a call of the micro-kernel that are not its sum
+KERNEL_COST = 0.01  # of all cycles, that one more kernel to compile has to save
+
+
+@dataclass(frozen=True)
+class Contraction:
+    """What is computed, in elements.
+
+    rows: walks through A and C, sums: through A and B, outermost first. passes: further loops around all,
+    which add up. Columns of B and C are next to each other. epilogue: what is done to the result.
+    """
+
+    dtype: DType
+    rows: tuple[Walk, ...]
+    columns: int
+    sums: tuple[Walk, ...]
+    passes: tuple[Walk, ...] = ()
+    epilogue: Epilogue | None = None
+
+
+@dataclass(frozen=True)
+class Blocking:
+    """How a contraction is cut.
+
+    height, width: rows of a tile along the last two loops over rows; vectors: its columns. passes: loops
+    over sums, outside the tiles. columns_outside: whether the loop over columns is outside that over rows.
+    """
+
+    passes: tuple[Walk, ...]
+    sums: tuple[Walk, ...]
+    height: int
+    width: int
+    vectors: int
+    columns_outside: bool
+
+
+@cache
+def blocking_of(what: Contraction, target: Target) -> Blocking:
+    """The cheapest way to cut a contraction, by its count of cycles."""
+    lanes = target.lanes(what.dtype.size)
+    rows = _padded(what.rows)
+    vectors = -(-what.columns // lanes)
+    height, width = rows[-2].count, rows[-1].count
+    best = min(
+        (
+            _cost(what, target, h, w, v)
+            for v in range(1, min(vectors, target.vector_registers // 3) + 1)
+            for w in range(1, width + 1)
+            if w * v <= target.vector_registers
+            for h in range(1, height + 1)
+            if h * w * v + v + 1 <= target.vector_registers
+        ),
+        key=lambda found: found[0],
+    )
+    _, height, width, vectors = best
+    count, steps = (math.prod(loop.count for loop in loops) for loops in (rows, what.sums))
+    is_far = steps * what.columns * what.dtype.size > FAR
+    limit = STREAMS if is_far and count <= FEW_ROWS else NEAR // (vectors * lanes * what.dtype.size)
+    passes, sums = cut(what.sums, limit)
+    outside = is_far or count <= steps or what.columns <= vectors * lanes
+    return Blocking((*what.passes, *passes), sums, height, width, vectors, outside)
+
+
+def cut(sums: Sequence[Walk], limit: int) -> tuple[tuple[Walk, ...], tuple[Walk, ...]]:
+    """Outer loops that leave inner ones of at most `limit` steps in all, as even as the extents allow."""
+    total = math.prod(loop.count for loop in sums)
+    outer: list[Walk] = []
+    inner = list(sums)
+    while total > limit and inner:
+        first = inner.pop(0)
+        rest = total // first.count
+        even = [n for n in range(1, first.count + 1) if first.count % n == 0]
+        parts = next((n for n in even if total // n <= limit), first.count)
+        step = first.count // parts
+        outer.append(Walk(parts, first.a * step, first.b * step, first.c * step))
+        if step > 1:
+            inner.insert(0, replace(first, count=step))
+        total = rest * step
+    return tuple(outer), tuple(inner)
+
+
+def _padded(rows: Sequence[Walk]) -> tuple[Walk, ...]:
+    return (*([Walk(1)] * (2 - len(rows))), *rows)
+
+
+def _parts(count: int, size: int) -> list[tuple[int, int]]:
+    """Extents of the tiles along a loop, with how many there are of each."""
+    return [(n, times) for n, times in ((size, count // size), (count % size, 1)) if n and times]
+
+
+def _cost(
+    what: Contraction, target: Target, height: int, width: int, vectors: int
+) -> tuple[float, int, int, int]:
+    """Cycles, and the tile."""
+    lanes = target.lanes(what.dtype.size)
+    rows = _padded(what.rows)
+    steps = math.prod(loop.count for loop in what.sums)
+    in_pass = min(steps, NEAR // (vectors * lanes * what.dtype.size))
+    cycles, kinds = 0.0, 0
+    for h, high in _parts(rows[-2].count, height):
+        for w, wide in _parts(rows[-1].count, width):
+            for v, many in _parts(-(-what.columns // lanes), vectors):
+                kinds += 1
+                size = h * w * v
+                slower = 1.04 if size > LARGE_TILE else 1.1 if size <= SMALL_TILE else 1
+                step = max(size / 2, (h * w + v) / 2, 2.0) * slower
+                moves = (TILE_COST + 1.5 * size) * -(-steps // max(in_pass, 1))
+                cycles += high * wide * many * (step * steps + moves)
+    return cycles * (1 + KERNEL_COST * kinds), height, width, vectors
+
+
+def contraction(e: Emitter, what: Contraction) -> ir.Function:
+    """The function of a contraction, see `microkernel.arguments_of`.
+
+    It adds to C where `accumulate` is not 0, and does what the epilogue says where `finish` is not.
+    """
+    what = replace(what, rows=merged(what.rows), sums=merged(what.sums))
+    blocking = blocking_of(what, e.target)
+
+    def write(inner: Emitter, arguments: Sequence[ir.Value]) -> None:
+        a, b, c, accumulate, *more = arguments
+        finish, operands = (more[0], more[1:]) if more else (index(1), [])
+        _Nest(inner, what, blocking).write(_Here(a, b, c, tuple(operands)), accumulate, finish)
+
+    return shared_function(e, (what, blocking), arguments_of(what.epilogue), write)
+
+
+@dataclass(frozen=True)
+class _Here:
+    """Places in A, B, C and the epilogue's operands."""
+
+    a: ir.Value
+    b: ir.Value
+    c: ir.Value
+    operands: tuple[ir.Value, ...]
+
+
+class _Nest:
+    """Writes the loops around the micro-kernels."""
+
+    def __init__(self, e: Emitter, what: Contraction, blocking: Blocking):
+        self.e = e
+        self.what = what
+        self.blocking = blocking
+        self.element = type_of(what.dtype)
+        self.rows = _padded(what.rows)
+        self.wide = blocking.vectors * e.target.lanes(what.dtype.size)
+        self.spreads = () if what.epilogue is None else what.epilogue.spreads
+
+    def write(self, here: _Here, accumulate: ir.Value, finish: ir.Value) -> None:
+        self._passes(self.blocking.passes, here, accumulate, finish)
+
+    def _passes(self, loops: Sequence[Walk], here: _Here, accumulate: ir.Value, finish: ir.Value) -> None:
+        if not loops:
+            self._tiles(here, accumulate, finish)
+            return
+        builder = self.e.builder
+        with self.e.loop(loops[0].count) as i:
+            is_last = builder.zext(builder.icmp_signed("==", i, index(loops[0].count - 1)), INT)
+            there = self._moved(here, i, loops[0])
+            self._passes(loops[1:], there, builder.or_(accumulate, i), builder.and_(finish, is_last))
+
+    def _tiles(self, here: _Here, accumulate: ir.Value, finish: ir.Value) -> None:
+        def tile(extents: tuple[int, int], row: _Here, columns: int, at: ir.Value) -> None:
+            kernel = micro_kernel(self.e, self._tile(extents, columns))
+            there = self._at_column(row, at)
+            more = [finish, *there.operands] if self.what.epilogue else []
+            self.e.builder.call(kernel, [there.a, there.b, there.c, accumulate, *more])
+
+        if self.blocking.columns_outside:
+            for columns, at in self._panels():
+                for extents, row in self._row_loops(self.rows[:-2], here):
+                    tile(extents, row, columns, at)
+        else:
+            for extents, row in self._row_loops(self.rows[:-2], here):
+                for columns, at in self._panels():
+                    tile(extents, row, columns, at)
+
+    def _on(self, pointer: ir.Value, position: ir.Value, step: int) -> ir.Value:
+        """The pointer `position` * `step` elements on."""
+        if not step:
+            return pointer
+        return self.e.offset(pointer, self.element, self.e.builder.mul(position, index(step)))
+
+    def _moved(self, here: _Here, position: ir.Value, walk: Walk, times: int = 1) -> _Here:
+        """So many times `times` steps of a walk on; operands that have each element go with C."""
+        a, b, c = (
+            self._on(pointer, position, times * step)
+            for pointer, step in ((here.a, walk.a), (here.b, walk.b), (here.c, walk.c))
+        )
+        operands = (
+            self._on(pointer, position, times * walk.c) if spread is Spread.ELEMENT else pointer
+            for pointer, spread in zip(here.operands, self.spreads, strict=True)
+        )
+        return _Here(a, b, c, tuple(operands))
+
+    def _at_column(self, here: _Here, column: ir.Value) -> _Here:
+        operands = (
+            pointer if spread is Spread.SINGLE else self._on(pointer, column, 1)
+            for pointer, spread in zip(here.operands, self.spreads, strict=True)
+        )
+        return _Here(here.a, self._on(here.b, column, 1), self._on(here.c, column, 1), tuple(operands))
+
+    def _panels(self) -> Iterator[tuple[int, ir.Value]]:
+        """Each kind of panel in the loop over its places: its columns, and its first."""
+        many, rest = divmod(self.what.columns, self.wide)
+        if many:
+            with self.e.loop(many) as i:
+                yield self.wide, self.e.builder.mul(i, index(self.wide))
+        if rest:
+            yield rest, index(many * self.wide)
+
+    def _row_loops(self, outer: Sequence[Walk], here: _Here) -> Iterator[tuple[tuple[int, int], _Here]]:
+        """Each kind of tile in the loops over its places: its extents, and where it begins."""
+        if outer:
+            with self.e.loop(outer[0].count) as i:
+                yield from self._row_loops(outer[1:], self._moved(here, i, outer[0]))
+            return
+        high, wide = self.rows[-2:]
+        for height, row in self._along(high, self.blocking.height, here):
+            for width, place in self._along(wide, self.blocking.width, row):
+                yield (height, width), place
+
+    def _along(self, loop: Walk, size: int, here: _Here) -> Iterator[tuple[int, _Here]]:
+        many, rest = divmod(loop.count, size)
+        if many > 1:
+            with self.e.loop(many) as i:
+                yield size, self._moved(here, i, loop, size)
+        elif many:
+            yield size, here
+        if rest:
+            yield rest, self._moved(here, index(many), loop, size)
+
+    def _tile(self, extents: tuple[int, int], columns: int) -> Tile:
+        high, wide = self.rows[-2:]
+        places = [(i, j) for i in range(extents[0]) for j in range(extents[1])]
+        return Tile(
+            self.what.dtype,
+            tuple(i * high.a + j * wide.a for i, j in places),
+            tuple(i * high.c + j * wide.c for i, j in places),
+            columns,
+            self.blocking.sums,
+            self.what.epilogue,
+        )

@@ -1,0 +1,142 @@
+"""The functions of a step: one for each run of neighbouring calls, code that is the same only once.
+
+The code of a call gets an array of addresses, one for each of its places. What makes them, of the regions'
+base addresses, is a function of a few instructions per call. So calls that differ only in where their arrays
+lie, as those of a network's equal blocks do, share their code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from pathlib import Path
+
+from llvmlite import ir
+
+from tensorbow.errors import InternalError
+from tensorbow.kernels.native.compiler import NativeCode, compile_module, kept_code
+from tensorbow.kernels.native.emitter import INT, POINTER, Emitter, Slots, index
+from tensorbow.kernels.native.kernel import NativeKernel
+from tensorbow.kernels.native.plan_key import plan_key
+from tensorbow.kernels.native.target import Target
+from tensorbow.kernels.plan import Group, Ref
+
+ALIGNMENT = 64  # bytes: what code may know of where its arrays lie
+SIGNATURE = ir.FunctionType(INT, [POINTER])
+ACCEPTED = index(-1)
+
+
+def compile_groups(
+    runs: Sequence[Sequence[Group]], status: Ref, target: Target, folder: Path | None
+) -> NativeCode:
+    """The functions `run0`, `run1`, ... and, for each call of run n by itself, `call<n>_0`, `call<n>_1`, ...
+
+    status: the sticky one, which predicated calls read. What `folder` has of this plan is not written anew.
+    """
+    key = plan_key(runs, status) if folder is not None else None
+    kept = kept_code(key, target, folder) if key is not None else None
+    if kept is not None:
+        return kept
+    functions = _Functions(status, target)
+    for place, groups in enumerate(runs):
+        functions.add_run(place, groups)
+    return compile_module(functions.module, target, folder, key)
+
+
+class _Functions:
+    """The module in the making."""
+
+    def __init__(self, status: Ref, target: Target):
+        self.module = ir.Module("step")
+        self.module.triple = target.triple
+        self._status = status
+        self._target = target
+        self._bodies: dict[Hashable, ir.Function] = {}
+
+    def add_run(self, place: int, groups: Sequence[Group]) -> None:
+        """A run's calls, and the function that does them all; it gives the number of one that refuses."""
+        calls = [self._call(f"call{place}_{number}", group) for number, group in enumerate(groups)]
+        run = ir.Function(self.module, SIGNATURE, f"run{place}")
+        builder = ir.IRBuilder(run.append_basic_block("entry"))
+        for number, call in enumerate(calls):
+            refused = builder.icmp_signed("!=", builder.call(call, [run.args[0]]), ACCEPTED)
+            with builder.if_then(refused, likely=False):
+                builder.ret(index(number))
+        builder.ret(ACCEPTED)
+
+    def _call(self, name: str, group: Group) -> ir.Function:
+        """Makes the addresses of a call's places, and calls its code."""
+        slots = _slots(group, self._status)
+        function = ir.Function(self.module, SIGNATURE, name)
+        function.attributes.add("noinline")  # keeps compile time linear, and stack frames small
+        builder = ir.IRBuilder(function.append_basic_block("entry"))
+        addresses = builder.alloca(POINTER, size=len(slots))
+        for (region, offset), slot in slots.items():
+            base = builder.gep(function.args[0], [index(int(region))], source_etype=POINTER)
+            start = builder.gep(builder.load(base, typ=POINTER), [index(offset)], source_etype=ir.IntType(8))
+            builder.store(start, builder.gep(addresses, [index(slot)], source_etype=POINTER))
+        builder.ret(builder.call(self._body(group, slots), [addresses]))
+        return function
+
+    def _body(self, group: Group, slots: Slots) -> ir.Function:
+        """The code of a call: that of an earlier one where it is the same."""
+        key = _key(group, slots)
+        body = self._bodies.get(key)
+        if body is None:
+            body = ir.Function(self.module, SIGNATURE, f"body{len(self._bodies)}")
+            body.linkage = "internal"
+            body.attributes.add("noinline")
+            self._bodies[key] = body
+            self._emit(body, group, slots)
+        return body
+
+    def _emit(self, function: ir.Function, group: Group, slots: Slots) -> None:
+        """Nothing happens while the status is set, for a predicated call. Returns ACCEPTED, or 0."""
+        entry, body = (function.append_basic_block(name) for name in ("entry", "start"))
+        builder = ir.IRBuilder(body)
+        emitter = Emitter(self._target, builder, function.args[0], slots)
+        end = function.append_basic_block("done")
+        if group.predicated:
+            work = function.append_basic_block("work")
+            flag = emitter.load(emitter.address(self._status), INT, INT.width // 8)
+            builder.cbranch(builder.icmp_signed("==", flag, index(0)), work, end)
+            builder.position_at_end(work)
+        kernel = group.kernel
+        if not isinstance(kernel, NativeKernel):
+            raise InternalError(f"{group.definition.name} {group.name} has no native code")
+        kernel.emit(emitter, group)
+        builder.branch(end)
+        builder.position_at_end(end)
+        builder.ret(ACCEPTED)
+        ir.IRBuilder(entry).branch(body)
+
+
+def _places(group: Group, status: Ref) -> list[Ref]:
+    places = [*group.inputs, *group.outputs, *group.scratch, *(ref for _, ref in group.state)]
+    return [*places, status] if group.predicated else places
+
+
+def _slots(group: Group, status: Ref) -> Slots:
+    """A number for each place in memory, in the order of the call's operands."""
+    slots: dict[tuple[int, int], int] = {}
+    for ref in _places(group, status):
+        slots.setdefault((ref.region, ref.offset), len(slots))
+    return slots
+
+
+def _key(group: Group, slots: Slots) -> Hashable:
+    """Equal for calls whose code is the same, wherever their arrays lie."""
+    kernel = group.kernel
+    places = tuple(
+        (slots[ref.region, ref.offset], ref.shape, ref.dtype, ref.offset % ALIGNMENT)
+        for ref in (*group.inputs, *group.outputs, *group.scratch, *(ref for _, ref in group.state))
+    )
+    form = kernel.form or kernel.emit if isinstance(kernel, NativeKernel) else None
+    counts = len(group.inputs), len(group.outputs), len(group.scratch)
+    keys = tuple(key for key, _ in group.state)
+    attrs = tuple((name, type(value), value) for name, value in sorted(group.attrs.items()))
+    key = (group.definition, form, attrs, counts, keys, places, group.predicated)
+    try:
+        hash(key)
+    except TypeError:  # an attribute that is a list or an array
+        return object()
+    return key

@@ -1,0 +1,29 @@
+"""Every module of native templates, loaded so that they are registered."""
+
+from tensorbow.kernels.native import (
+    argmax,
+    batch_norm,
+    conv,
+    copies,
+    elementwise,
+    finite_check,
+    gathers,
+    losses,
+    matmul,
+    pooling,
+    reductions,
+)
+
+__all__ = [
+    "argmax",
+    "batch_norm",
+    "conv",
+    "copies",
+    "elementwise",
+    "finite_check",
+    "gathers",
+    "losses",
+    "matmul",
+    "pooling",
+    "reductions",
+]

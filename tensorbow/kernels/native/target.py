@@ -1,0 +1,48 @@
+"""What the generated code is for: this machine's processor, or less of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+
+import llvmlite.binding as llvm
+
+_WIDTHS = (("avx512f", 64, 32), ("avx2", 32, 16), ("neon", 16, 32))  # feature, bytes of a vector, registers
+_BASE_WIDTH = (16, 16)  # SSE2, which every x86-64 has
+_WIDE = ("avx512", "avx10", "amx", "evex512")  # begins the names of what `narrow` leaves out
+
+
+@dataclass(frozen=True)
+class Target:
+    """A processor as LLVM names it. features: as `+avx2,-avx512f`."""
+
+    triple: str
+    processor: str
+    features: str
+    vector_nbytes: int
+    vector_registers: int
+
+    def lanes(self, itemsize: int) -> int:
+        """Elements of so many bytes in one vector."""
+        return self.vector_nbytes // itemsize
+
+    def __str__(self) -> str:
+        return f"{self.triple} {self.processor} {self.features}"
+
+
+@cache
+def host_target() -> Target:
+    """This machine."""
+    return _target(dict(llvm.get_host_cpu_features()))
+
+
+def narrow_target() -> Target:
+    """This machine without 64-byte vectors, to test what others get."""
+    features = dict(llvm.get_host_cpu_features())
+    return _target({name: on and not name.startswith(_WIDE) for name, on in features.items()})
+
+
+def _target(features: dict[str, bool]) -> Target:
+    text = ",".join(("+" if on else "-") + name for name, on in sorted(features.items()))
+    width = next(((nbytes, count) for name, nbytes, count in _WIDTHS if features.get(name)), _BASE_WIDTH)
+    return Target(llvm.get_process_triple(), llvm.get_host_cpu_name(), text, *width)

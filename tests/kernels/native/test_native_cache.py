@@ -1,0 +1,242 @@
+"""Object code on disk: found again, rebuilt where it is damaged, never mixed up."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import subprocess
+import sys
+import threading
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+pytest.importorskip("llvmlite", reason="the native backend needs llvmlite")
+
+from llvmlite import ir
+
+from tensorbow.errors import InternalError
+from tensorbow.kernels.binary_cache import cache_folder, keep_binary, kept_binary
+from tensorbow.kernels.native import compiler, functions
+from tensorbow.kernels.native.backend import NativeBackend
+from tensorbow.kernels.native.compiler import compile_module
+from tensorbow.kernels.native.emitter import INT, POINTER, Emitter, index
+from tensorbow.kernels.native.functions import compile_groups
+from tensorbow.kernels.native.kernel import NativeKernel
+from tensorbow.kernels.native.lowering import LOWERINGS
+from tensorbow.kernels.native.plan_key import plan_key
+from tensorbow.kernels.native.target import host_target, narrow_target
+from tensorbow.kernels.plan import Group, Ref, Region
+from tensorbow.kernels.scalars import symbols
+from tensorbow.kernels.scalars.expression import structure
+from tensorbow.ops.control import Copy
+from tensorbow.ops.elementwise_table import Neg
+from tensorbow.specs import float32, int64
+
+
+def module_that_gives(number):
+    """A module with `answer`, which ignores its argument."""
+    module = ir.Module("answers")
+    function = ir.Function(module, ir.FunctionType(INT, [POINTER]), "answer")
+    builder = ir.IRBuilder(function.append_basic_block("entry"))
+    emitter = Emitter(host_target(), builder, function.args[0])
+    total = builder.alloca(INT)
+    emitter.store(index(0), total, 8)
+    with emitter.loop(number):
+        emitter.store(builder.add(emitter.load(total, INT, 8), index(1)), total, 8)
+    builder.ret(emitter.load(total, INT, 8))
+    return module
+
+
+def answer(number, folder, target=None):
+    code = compile_module(module_that_gives(number), target or host_target(), folder)
+    return code.function("answer")(ctypes.addressof(ctypes.c_int64()))
+
+
+@pytest.fixture
+def compilations(monkeypatch):
+    """How often LLVM compiled."""
+    counts = []
+    compiled = compiler._compiled
+    monkeypatch.setattr(compiler, "_compiled", lambda *rest: counts.append(1) or compiled(*rest))
+    return counts
+
+
+def test_code_is_taken_from_the_cache(tmp_path, compilations):
+    assert [answer(7, tmp_path / "new"), answer(7, tmp_path / "new")] == [7, 7]
+    assert len(compilations) == 1
+    assert [path.suffix for path in (tmp_path / "new").iterdir()] == [".o"]
+    assert answer(8, tmp_path / "new") == 8
+    assert len(compilations) == 2
+    assert answer(7, None) == 7
+    assert len(compilations) == 3
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [lambda b: b[:-9], lambda b: b[:40] + b"\x00\xff" + b[42:], lambda b: b"", lambda b: b"\x7fELF" * 99],
+    ids=["cut", "changed", "empty", "other"],
+)
+def test_damaged_code_is_rebuilt(damage, tmp_path, compilations):
+    answer(7, tmp_path)
+    (path,) = tmp_path.iterdir()
+    whole = path.read_bytes()
+    path.write_bytes(damage(whole))
+    assert answer(7, tmp_path) == 7
+    assert len(compilations) == 2
+    assert path.read_bytes() == whole
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_versions_and_targets_have_code_of_their_own(tmp_path, monkeypatch, compilations):
+    answer(7, tmp_path)
+    answer(7, tmp_path, narrow_target())
+    monkeypatch.setattr(compiler.llvmlite, "__version__", "0.0.1")
+    answer(7, tmp_path)
+    monkeypatch.setattr(compiler.llvm, "llvm_version_info", (99, 0, 0))
+    answer(7, tmp_path)
+    differ = str(host_target()) != str(narrow_target())
+    assert len(compilations) == len(list(tmp_path.iterdir())) == 3 + differ
+
+
+def test_a_cache_that_cannot_be_written_is_done_without(tmp_path, compilations):
+    (tmp_path / "file").write_text("")
+    assert answer(7, tmp_path / "file" / "cache") == 7
+    assert answer(7, tmp_path / "file" / "cache") == 7
+    assert len(compilations) == 2
+
+
+def test_threads_compile_at_the_same_time(tmp_path):
+    found = {}
+    threads = [
+        threading.Thread(target=lambda n=n: found.setdefault(n, answer(n % 4, tmp_path))) for n in range(12)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == {n: n % 4 for n in range(12)}
+    assert len(list(tmp_path.iterdir())) == 4
+
+
+def test_code_that_is_not_well_formed_is_an_error():
+    module = ir.Module("wrong")
+    function = ir.Function(module, ir.FunctionType(INT, [POINTER]), "answer")
+    ir.IRBuilder(function.append_basic_block("entry"))  # a block without an end
+    with pytest.raises(InternalError, match="not well formed"):
+        compile_module(module, host_target(), None)
+
+
+def test_where_the_cache_is(monkeypatch, tmp_path):
+    monkeypatch.setenv("TENSORBOW_CACHE", str(tmp_path))
+    assert cache_folder("native") == tmp_path / "native"
+    assert cache_folder("cuda") == tmp_path / "cuda"
+    monkeypatch.setenv("TENSORBOW_CACHE", "")
+    assert cache_folder("native") is None
+    monkeypatch.delenv("TENSORBOW_CACHE")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "user"))
+    assert cache_folder("native") == tmp_path / "user" / "tensorbow" / "native"
+    path = tmp_path / "some" / "file"
+    keep_binary(path, b"code")
+    assert kept_binary(path) == b"code"
+    assert kept_binary(None) is None
+    keep_binary(None, b"code")
+
+
+def test_the_parts_of_a_step_are_compiled_once(tmp_path, compilations):
+    import tensorbow as tb
+    from tensorbow.devices import get_device
+    from tensorbow.kernels import backend_for, register_backend
+
+    before = backend_for(get_device("/cpu:0"))
+    for _ in range(2):
+        register_backend("cpu", NativeBackend(folder=tmp_path))
+        try:
+            with tb.Graph().as_default() as graph:
+                x = tb.placeholder(tb.float32, [5])
+                y = tb.sigmoid(x) * 2
+                with tb.Session(graph=graph) as session:
+                    (first, second) = (session.run(y, {x: np.full(5, v, np.float32)}) for v in (0, 1))
+        finally:
+            register_backend("cpu", before)
+        np.testing.assert_allclose(first, 1)
+        np.testing.assert_allclose(second, 2 / (1 + np.exp(-1)), rtol=1e-6)
+    assert len(compilations) == 1
+
+
+# Plans ---------------------------------------------------------------------------------------------------
+
+STATUS = Ref(Region.STATE, 0, (), int64)
+
+
+def call_of(definition=Neg, size=20, start=0, attrs=None, emit=None, form=None):
+    kernel = NativeKernel(emit=emit or LOWERINGS[definition].emit, form=form)
+    source, end = (Ref(Region.SLAB, offset, (size,), float32) for offset in (start, start + 4096))
+    return Group("call", definition, kernel, attrs or {}, (source,), (end,))
+
+
+def test_a_plan_that_is_kept_is_not_written_anew(tmp_path, compilations, monkeypatch):
+    compile_groups([[call_of()]], STATUS, host_target(), tmp_path)
+    monkeypatch.setattr(functions, "_Functions", None)
+    compile_groups([[call_of()]], STATUS, host_target(), tmp_path)
+    assert len(compilations) == 1
+    for path in tmp_path.iterdir():
+        path.write_bytes(b"damaged")
+    monkeypatch.undo()
+    code = compile_groups([[call_of()]], STATUS, host_target(), tmp_path)
+    memory = np.arange(2048, dtype=np.float32)
+    bases = (ctypes.c_void_p * len(Region))()
+    bases[Region.SLAB] = memory.ctypes.data
+    assert code.function("run0")(ctypes.addressof(bases)) == -1
+    np.testing.assert_array_equal(memory[1024:1044], -memory[:20])
+
+
+def test_what_makes_other_code_makes_another_key(monkeypatch):
+    x, y = symbols([float32, float32])
+    forms = [None, structure([x + y]), structure([y + x]), structure([x + x])]
+    plans = [[[call_of(form=form)]] for form in forms]
+    plans += [[[call_of(Copy)]], [[call_of(size=21)]], [[call_of(start=4)]], [[call_of(attrs={"a": 1})]]]
+    plans += [[[call_of(attrs={"a": 1.0})]], [[call_of()], [call_of()]], [[call_of(), call_of()]]]
+    plans += [[[replace(call_of(), predicated=True)]]]
+    keys = [plan_key(runs, STATUS) for runs in plans]
+    assert None not in keys
+    assert len(set(keys)) == len(plans)
+    assert plan_key([[call_of()]], replace(STATUS, offset=8)) not in keys
+    assert plan_key([[call_of()]], STATUS) == keys[0]
+    monkeypatch.setattr("tensorbow.kernels.native.plan_key._sources", lambda: "of another version")
+    assert plan_key([[call_of()]], STATUS) not in keys
+
+
+def test_what_has_no_text_of_its_own_has_no_key():
+    assert plan_key([[call_of(attrs={"a": np.zeros(3)})]], STATUS) is None
+    assert plan_key([[call_of(emit=lambda emitter, group: None)]], STATUS) is None  # not of this library
+
+
+PLAN = """
+import tensorbow as tb
+from tensorbow.devices import get_device
+from tensorbow.kernels import backend_for
+from tensorbow.kernels.native.plan_key import plan_key
+from tensorbow.models import LeNet
+x, y = tb.placeholder(tb.float32, [4, 28, 28, 1]), tb.placeholder(tb.int64, [4])
+loss = LeNet().heads(x, y, 10, training=True).loss
+train = tb.train.MomentumOptimizer(0.1, 0.9).minimize(loss)
+with tb.Session() as session:
+    step = session.explain([loss, train], {x: [[[[0.0]] * 28] * 28] * 4, y: [0] * 4}).executable
+backend = backend_for(get_device("/cpu:0"))
+groups = backend.launches(step.segments[0])
+print(plan_key([launch.groups for launch in groups], step.state["status"]))
+"""
+
+
+def test_the_key_of_a_model_is_the_same_in_every_process(tmp_path):
+    environment = os.environ | {"TENSORBOW_CPU": "native", "TENSORBOW_CACHE": str(tmp_path)}
+    said = [
+        subprocess.run(
+            [sys.executable, "-c", PLAN], env=environment, capture_output=True, text=True, check=True
+        ).stdout.strip()
+        for _ in range(2)
+    ]
+    assert said[0] == said[1]
+    assert len(said[0]) == 64

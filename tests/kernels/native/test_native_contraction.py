@@ -1,0 +1,150 @@
+"""Contractions by themselves: arbitrary walks, adding to what is there, cuts that keep the walk."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+pytest.importorskip("llvmlite", reason="the native backend needs llvmlite")
+
+from llvmlite import ir
+
+from tensorbow.kernels.native.compiler import compile_module
+from tensorbow.kernels.native.contraction import Contraction, blocking_of, contraction, cut
+from tensorbow.kernels.native.emitter import INT, POINTER, Emitter, index
+from tensorbow.kernels.native.microkernel import Walk, merged
+from tensorbow.kernels.native.target import host_target, narrow_target
+from tensorbow.specs import float32, float64
+
+TARGETS = {"host": host_target, "narrow": narrow_target}
+counts = st.integers(1, 7)
+
+
+def places(walks, key):
+    """Where each step of nested loops stands, in elements."""
+    result = np.zeros(1, np.int64)
+    for walk in walks:
+        result = (result[:, None] + np.arange(walk.count) * getattr(walk, key)).ravel()
+    return result
+
+
+def run(what, a, b, c, accumulate, target):
+    """Calls a contraction on arrays; `c` is changed."""
+    module = ir.Module("test")
+    module.triple = target.triple
+    function = ir.Function(module, ir.FunctionType(INT, [POINTER]), "run")
+    emitter = Emitter(target, ir.IRBuilder(function.append_basic_block("entry")), function.args[0])
+    builder = emitter.builder
+    addresses = [
+        builder.load(builder.gep(function.args[0], [index(i)], source_etype=POINTER), typ=POINTER)
+        for i in range(3)
+    ]
+    builder.call(contraction(emitter, what), [*addresses, index(accumulate)])
+    builder.ret(index(-1))
+    code = compile_module(module, target, None)
+    bases = (ctypes.c_void_p * 3)(*(x.ctypes.data for x in (a, b, c)))
+    code.function("run")(ctypes.addressof(bases))
+
+
+def check(what, accumulate, target_name):
+    """A contraction against sums in float64; what lies between the rows of C stays as it is."""
+    rng = np.random.default_rng(0)
+    dtype = what.dtype.as_numpy_dtype
+    row_a, row_c = places(what.rows, "a"), places(what.rows, "c")
+    at_a = row_a[:, None] + places(what.sums, "a")
+    at_b = places(what.sums, "b")[:, None] + np.arange(what.columns)
+    at_c = row_c[:, None] + np.arange(what.columns)
+    a, b, c = (rng.standard_normal(int(at.max()) + 3).astype(dtype) for at in (at_a, at_b, at_c))
+    expected = c.astype(np.float64)
+    start = expected[at_c] if accumulate else 0
+    expected[at_c] = start + a.astype(np.float64)[at_a] @ b.astype(np.float64)[at_b]
+    again = c.copy()
+    run(what, a, b, c, accumulate, TARGETS[target_name]())
+    tolerance = 1e-4 if dtype == np.float32 else 1e-12
+    np.testing.assert_allclose(c, expected, rtol=tolerance, atol=tolerance * math.sqrt(at_b.shape[0]))
+    untouched = np.setdiff1d(np.arange(c.size), at_c)
+    np.testing.assert_array_equal(c[untouched], again[untouched])
+    run(what, a, b, again, accumulate, TARGETS[target_name]())
+    np.testing.assert_array_equal(c, again)  # the same bits, run after run
+
+
+@st.composite
+def contractions(draw):
+    dtype = draw(st.sampled_from([float32, float64]))
+    columns = draw(st.sampled_from([1, 3, 4, 7, 8, 9, 15, 16, 17, 31, 33, 47, 50, 64, 65]))
+    rows, step = [], columns + draw(st.integers(0, 3))
+    for _ in range(draw(st.integers(1, 3))):
+        count = draw(st.sampled_from([1, 2, 3, 5, 6, 13]))
+        rows.insert(0, Walk(count, draw(st.integers(1, 9)), c=step))
+        step = step * count + draw(st.integers(0, 3))
+    sums = [
+        Walk(draw(st.sampled_from([1, 2, 3, 5, 16, 37])), draw(st.integers(0, 9)), draw(st.integers(1, 70)))
+        for _ in range(draw(st.integers(1, 3)))
+    ]
+    return Contraction(dtype, tuple(rows), columns, tuple(sums))
+
+
+@settings(max_examples=60, deadline=None)
+@given(contractions(), st.booleans(), st.sampled_from(sorted(TARGETS)))
+def test_contraction_of_any_walk(what, accumulate, target_name):
+    check(what, int(accumulate), target_name)
+
+
+@pytest.mark.parametrize("target_name", sorted(TARGETS))
+def test_contraction_whose_sum_is_cut_into_passes(target_name):
+    """B of a tile is far larger than a first cache, in loops that do not divide evenly."""
+    sums = (Walk(7, 5000, 96 * 50), Walk(96, 50, 50), Walk(11, 3, 7))
+    what = Contraction(float32, (Walk(9, 2, c=49),), 49, sums)
+    assert math.prod(w.count for w in blocking_of(what, TARGETS[target_name]()).passes) > 1
+    for accumulate in (0, 1):
+        check(what, accumulate, target_name)
+
+
+@pytest.mark.parametrize("target_name", sorted(TARGETS))
+def test_contraction_with_few_rows_and_a_large_matrix(target_name):
+    check(Contraction(float32, (Walk(5, 600, c=520),), 520, (Walk(600, 1, 520),)), 0, target_name)
+
+
+@pytest.mark.parametrize("target_name", sorted(TARGETS))
+def test_contraction_without_any_loop(target_name):
+    check(Contraction(float32, (Walk(1),), 5, (Walk(1),)), 1, target_name)
+
+
+walks = st.lists(
+    st.builds(Walk, counts, st.integers(-9, 9), st.integers(-9, 9), st.integers(-9, 9)),
+    min_size=1,
+    max_size=4,
+)
+
+
+@given(walks)
+def test_merged_walks_visit_the_same_places_in_order(loops):
+    for key in "abc":
+        np.testing.assert_array_equal(places(merged(loops), key), places(loops, key))
+
+
+@given(counts, counts, st.integers(1, 9))
+def test_even_neighbours_merge_into_one(outer, inner, step):
+    assert len(merged([Walk(outer, inner * step), Walk(inner, step)])) <= 1
+
+
+@given(walks, st.integers(1, 60))
+def test_cut_walks_visit_the_same_places_in_order(loops, limit):
+    outer, inner = cut(loops, limit)
+    for key in "abc":
+        np.testing.assert_array_equal(places((*outer, *inner), key), places(loops, key))
+    assert math.prod(walk.count for walk in inner) <= limit
+
+
+@settings(max_examples=40, deadline=None)
+@given(contractions(), st.sampled_from(sorted(TARGETS)))
+def test_tiles_fit_the_registers(what, target_name):
+    target = TARGETS[target_name]()
+    blocking = blocking_of(what, target)
+    size = blocking.height * blocking.width * blocking.vectors
+    assert size + blocking.vectors + 1 <= target.vector_registers
