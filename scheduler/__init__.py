@@ -16,9 +16,10 @@ from scheduler.stepping import Stepper
 from scheduler.tally import TrainingResult
 from scheduler.task_result import TaskResult
 from scheduler.tensorbow_session import TensorBowSession
-from scheduler.throughput import ThroughputTuning, TuningOptions, TuningResult
+from scheduler.throughput import ThroughputTuning, TuningOptions
 from scheduler.trainer import Trainer
 from scheduler.tuner import Decision, Measure, Measurement, ReplicaTuner
+from scheduler.tuning_result import TuningResult
 
 __all__ = [
     "SYNCS",

@@ -5,13 +5,14 @@ from __future__ import annotations
 from scheduler.config import TrainingConfig
 from scheduler.engine import LearningEngine
 from scheduler.options import Synchronisation
+from scheduler.positions import RoundPositions
 from scheduler.step import StepProgram
 from tensorbow.data import Dataset
 from tensorbow.devices import get_device
 from tensorbow.graph import Graph, GraphKeys, get_collection, set_random_seed
 from tensorbow.models import Model, get_model
 from tensorbow.ops.control import group, placeholder
-from tensorbow.optimizers import MomentumOptimizer, Schedule
+from tensorbow.optimizers import Constant, MomentumOptimizer, PiecewiseConstant, Schedule
 from tensorbow.specs import TensorSpec, float32, int64
 
 
@@ -47,6 +48,16 @@ def build_step(config: TrainingConfig, dataset: Dataset, rate: float) -> tuple[S
     return program, [TensorSpec(shape, float32), TensorSpec((config.batch_size,), int64)]
 
 
+def build_schedule(config: TrainingConfig, replicas: int, positions: RoundPositions) -> Schedule:
+    """The learning rate by round, for so many replicas: the one given, or the model's for that number."""
+    rate = config.learning_rate or get_model(config.model).default_learning_rate(replicas)
+    if not config.learning_rate_drops:
+        return Constant(rate)
+    values = [rate, *(rate * factor for _, factor in config.learning_rate_drops)]
+    boundaries = [positions.first_round(epoch) - 1 for epoch, _ in config.learning_rate_drops]
+    return PiecewiseConstant(boundaries, values)
+
+
 def build_engine(
     config: TrainingConfig, dataset: Dataset, schedule: Schedule, synchronisation: Synchronisation
 ) -> LearningEngine:
@@ -59,7 +70,7 @@ def build_engine(
         program,
         specs,
         [get_device(name) for name in config.devices],
-        config.replicas_per_device,
+        config.replica_counts,
         synchronisation,
         schedule,
         launch_ahead=config.launch_ahead,

@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Mapping
-from dataclasses import Field, asdict, dataclass, fields, replace
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, fields, replace
 from math import inf
-from numbers import Real
-from reprlib import Repr
-from typing import Any
+from typing import Any, Literal
 
 from scheduler.device_data import ON_DEVICE
+from scheduler.option_values import AUTO, shortened, typed
 from scheduler.options import ON_NAN, Synchronisation
-from scheduler.run_trace import check_traced_rounds, traced_rounds
+from scheduler.run_trace import check_traced_rounds
 from scheduler.spread import replica_counts
 from tensorbow.data import DATASETS
 from tensorbow.devices import DeviceName, device_kinds, gpu_status
 from tensorbow.devices.gpu import COMPUTE
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.models import MODELS, get_model
-
-_shortener = Repr()
-_shortener.maxlevel, _shortener.maxstring, _shortener.maxother = 2, 60, 60
-shortened = _shortener.repr  # of values that a stranger may have made
 
 # What must agree between a checkpoint and the run that goes on from it.
 IDENTITY = (
@@ -53,6 +47,8 @@ INTEGERS = (
 )
 
 
+DEFAULT_REPLICAS = 2  # on each device
+
 # Options of which each model has its own default.
 OF_THE_MODEL = ("dataset", "batch_size", "learning_rate_drops", "weight_decay", "epochs")
 _THE_MODELS: Any = None
@@ -64,7 +60,9 @@ class TrainingConfig:
 
     dataset, batch_size, learning_rate_drops, weight_decay, epochs: what is not given, or None, is the
         model's own (`tensorbow.models.Defaults`).
-    replicas_per_device: one count for all devices, or one for each of them.
+    replicas_per_device: one count for all devices, or one for each of them; or `auto`: the run begins with
+        one on each, measures itself, and adds and removes replicas until it knows the number that trains
+        fastest (`scheduler.auto`). Timing decides then: two runs, or two machines, do not give the same bits.
     learning_rate: None takes the model's, for this number of replicas.
     learning_rate_drops: (epoch, factor) pairs: from that epoch on the rate is `factor` times the first.
     alpha: None is 1 / replicas, less with staleness.
@@ -83,7 +81,7 @@ class TrainingConfig:
     dataset: str = _THE_MODELS
     data_dir: str | None = None
     batch_size: int = _THE_MODELS
-    replicas_per_device: int | tuple[int, ...] = 2
+    replicas_per_device: int | tuple[int, ...] | Literal["auto"] = DEFAULT_REPLICAS
     devices: tuple[str, ...] = ("cpu:0",)
     sync: str = "sma"
     tau: int = 1
@@ -114,14 +112,14 @@ class TrainingConfig:
 
     def __post_init__(self) -> None:
         by_name = {field.name: field for field in fields(self)}
-        model = _typed(by_name["model"], self.model)
+        model = typed(by_name["model"], self.model)
         _one_of("model", model, MODELS)
         own = get_model(model).defaults
         for name, field in by_name.items():
             value = getattr(self, name)
             if value is None and name in OF_THE_MODEL:
                 value = getattr(own, name)
-            object.__setattr__(self, name, _typed(field, value))
+            object.__setattr__(self, name, typed(field, value))
         _one_of("dataset", self.dataset, DATASETS)
         _one_of("on_nan", self.on_nan, ON_NAN)
         _one_of("data_on_device", self.data_on_device, ON_DEVICE)
@@ -130,7 +128,7 @@ class TrainingConfig:
         for name, least, most in INTEGERS:
             given = getattr(self, name)
             for value in given if isinstance(given, tuple) else (given,):
-                if value is not None and not least <= value <= most:
+                if isinstance(value, int) and not least <= value <= most:
                     bounds = f"at least {least}" if value < least else f"at most {most}"
                     raise InvalidArgumentError(f"{name}: expected {bounds}, got {value}")
         self._check_numbers()
@@ -172,6 +170,11 @@ class TrainingConfig:
     def _check_counts(self) -> None:
         """One count for each device; where all are equal, one number says so."""
         counts = self.replicas_per_device
+        if self.tunes and self.checkpoint_rounds == 1:
+            raise InvalidArgumentError(
+                "checkpoint_rounds: expected at least 2 with replicas_per_device auto, since a round between "
+                "two checkpoints cannot be timed; got 1"
+            )
         if isinstance(counts, tuple):
             if len(counts) != len(self.devices):
                 raise InvalidArgumentError(
@@ -182,13 +185,20 @@ class TrainingConfig:
                 object.__setattr__(self, "replicas_per_device", counts[0])
 
     @property
+    def tunes(self) -> bool:
+        """Whether the number of replicas is found while training."""
+        return self.replicas_per_device == AUTO
+
+    @property
     def replicas(self) -> int:
-        """Replicas on all devices."""
+        """Replicas on all devices; of a run that finds their number, those it begins with."""
         return sum(self.replica_counts)
 
     @property
     def replica_counts(self) -> tuple[int, ...]:
-        """Replicas on each device."""
+        """Replicas on each device; of a run that finds their number, those it begins with."""
+        if isinstance(self.replicas_per_device, str):
+            return (1,) * len(self.devices)
         return replica_counts(self.replicas_per_device, len(self.devices))
 
     @property
@@ -198,11 +208,11 @@ class TrainingConfig:
             self.sync, self.tau, self.alpha, self.mu, self.staleness, clear_velocity=self.clear_velocity
         )
 
-    def synchronisation_for(self, rounds_per_epoch: int) -> Synchronisation:
-        """All options of averaging, on data of so many rounds."""
+    def synchronisation_for(self, first_round: Callable[[int], int]) -> Synchronisation:
+        """All options of averaging, on data of which that is the round that an epoch begins with."""
         if self.ssgd_epoch is None:
             return self.synchronisation
-        return replace(self.synchronisation, ssgd_from=self.ssgd_epoch * rounds_per_epoch)
+        return replace(self.synchronisation, ssgd_from=first_round(self.ssgd_epoch))
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for YAML and JSON."""
@@ -232,72 +242,6 @@ class TrainingConfig:
             for name in IDENTITY
             if saved.get(name) != mine[name]
         ]
-
-
-# What a field's annotation is called in a message.
-_EXPECTED = {
-    "int": "an integer",
-    "float": "a number",
-    "str": "a text",
-    "bool": "true or false",
-    "tuple": "a list",
-}
-
-
-def _typed(field: Field[Any], value: Any) -> Any:
-    """A value as its option's type; lists become tuples. Raises InvalidArgumentError."""
-    annotation = str(field.type)
-    kind = annotation.split("[")[0].split(" ")[0]
-    if value is None and annotation.endswith("None"):
-        return None
-    expected = _EXPECTED[kind]
-    try:
-        if field.name == "devices":
-            expected = "names of devices, as cpu:0,cpu:1"
-            return tuple(_text(item) for item in (value.split(",") if isinstance(value, str) else value))
-        if field.name == "learning_rate_drops":
-            expected = "pairs of an epoch and a factor, as [[10, 0.1]]"
-            return tuple((_integer(epoch), _number(factor)) for epoch, factor in value)
-        if field.name == "trace_rounds":
-            expected = "two rounds, as 10:60"
-            return traced_rounds(value)
-        if field.name == "replicas_per_device":
-            expected = "an integer, or one for each device, as 3,1"
-            return _counts(value)
-        return {"int": _integer, "float": _number, "str": _text, "bool": _boolean}[kind](value)
-    except (TypeError, ValueError, OverflowError):
-        raise InvalidArgumentError(f"{field.name}: expected {expected}, got {shortened(value)}") from None
-
-
-def _counts(value: Any) -> int | tuple[int, ...]:
-    if isinstance(value, str):
-        numbers = tuple(int(item) for item in value.split(","))
-        return numbers if len(numbers) > 1 else numbers[0]
-    return tuple(_integer(item) for item in value) if isinstance(value, (list, tuple)) else _integer(value)
-
-
-def _integer(value: Any) -> int:
-    if isinstance(value, bool):
-        raise TypeError
-    return operator.index(value)
-
-
-def _number(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, Real):
-        raise TypeError
-    return float(value)
-
-
-def _boolean(value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise TypeError
-    return value
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise TypeError
-    return value
 
 
 def check_devices(names: tuple[str, ...]) -> None:

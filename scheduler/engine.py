@@ -3,7 +3,8 @@
 This is the thin shell around `SchedulerState`: it enqueues what the machine says, on streams ordered
 by events, and reports back what the events say. No host thread waits for a device while training,
 except the one that takes events from a queue. The file is longer than most because the shell's parts
-(launch, end of a task, synchronisation, failure) read and change one and the same run.
+(launch, end of a task, synchronisation, failure) read and change one and the same run; what a change of
+the number of replicas begins with is in `scheduler.resizing`.
 """
 
 from __future__ import annotations
@@ -189,8 +190,8 @@ class LearningEngine:
             raise FailedPreconditionError(
                 "resize: this engine was given its all-reduce, which is connected for good; leave it out"
             )
-        self.learners.prepare()
         self._require_values()
+        self.learners.prepare()
         round = self.round if round is None else round
         options = self.options if ssgd_from is None else replace(self.options, ssgd_from=ssgd_from)
         jumped, old = self._restarts_before(round), self.learners

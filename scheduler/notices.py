@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from pathlib import Path
 
 from scheduler.config import TrainingConfig
@@ -41,14 +42,15 @@ def _kind(device: str) -> str | None:
 
 def _ignored_by_synchronisation(config: TrainingConfig) -> list[tuple[str, str]]:
     """(option, reason) of the options of averaging where nothing is averaged, or nothing restarts."""
-    if config.synchronisation.averages(config.replicas):
+    if config.synchronisation.averages(2 if config.tunes else config.replicas):
         ignored = []
         if config.ssgd_epoch is not None and config.ssgd_epoch >= config.epochs:
             ignored.append(("--ssgd-epoch", f"the run ends with epoch {config.epochs}"))
         if config.clear_velocity and not config.learning_rate_drops and config.ssgd_epoch is None:
             ignored.append(("--clear-velocity", "averaging never restarts without --learning-rate-drops"))
         return ignored
-    reason = "there is one replica" if config.replicas == 1 else f"--sync {config.sync} averages nothing"
+    alone = config.replicas == 1 and not config.tunes
+    reason = "there is one replica" if alone else f"--sync {config.sync} averages nothing"
     plain = TrainingConfig()
     names = ("alpha", "mu", "tau", "staleness", "clear_velocity", "ssgd_epoch")
     return [
@@ -70,7 +72,7 @@ def loss_text(loss: float) -> str:
 
 def epoch_line(config: TrainingConfig, tally: Tally, epoch: float, test_loss: float) -> str:
     """The figures of an epoch; its own images/s."""
-    mean = " (mean)" if tally.test_accuracies is not None and config.replicas > 1 else ""
+    mean = " (mean)" if len(tally.test_accuracies or ()) > 1 else ""
     return (
         f"epoch {epoch_text(epoch):>3}/{config.epochs}  loss {loss_text(tally.loss)}  "
         f"accuracy {tally.accuracy:7.2%}  test loss {loss_text(test_loss)}  "
@@ -79,10 +81,10 @@ def epoch_line(config: TrainingConfig, tally: Tally, epoch: float, test_loss: fl
     )
 
 
-def nothing_left(config: TrainingConfig, tally: Tally, rounds_per_epoch: int) -> str | None:
-    """Why a run has nothing left to train; None when it has."""
-    done = f"already at epoch {epoch_text(tally.round / rounds_per_epoch)}"
-    if tally.round >= config.epochs * rounds_per_epoch:
+def nothing_left(config: TrainingConfig, tally: Tally, epoch: float) -> str | None:
+    """Why a run has nothing left to train, so many epochs on; None when it has."""
+    done = f"already at epoch {epoch_text(epoch)}"
+    if epoch >= config.epochs:
         return f"{done}; --epochs {config.epochs} asks for no more"
     if tally.seconds_to_target is not None:
         return f"{done}; --target-accuracy {config.target_accuracy:g} is reached"
@@ -94,15 +96,15 @@ def nothing_left(config: TrainingConfig, tally: Tally, rounds_per_epoch: int) ->
 class LossWatch:
     """Tells of losses that are finite and hopeless, once an epoch."""
 
-    def __init__(self, classes: int, rounds_per_epoch: int):
+    def __init__(self, classes: int, epoch_of: Callable[[int], int]):
+        """epoch_of: the epoch of a round, counted from 0."""
         self._limit = HOPELESS * math.log(max(classes, 2))
-        self._rounds = rounds_per_epoch
+        self._epoch_of = epoch_of
         self._told: int | None = None  # the last epoch it was told of, counted from 0
 
     def warning(self, loss: float, round: int, replica: int) -> str | None:
         """A line for a task's loss, if it is to be told."""
-        epoch = round // self._rounds
-        if not self._limit < loss < math.inf or epoch == self._told:
+        if not self._limit < loss < math.inf or (epoch := self._epoch_of(round)) == self._told:
             return None
         self._told = epoch
         return (

@@ -10,7 +10,7 @@ from tensorbow.data import BatchOrder
 from tensorbow.errors import InvalidArgumentError
 
 
-class Place(NamedTuple):
+class EpochPlace(NamedTuple):
     """The epoch of a round, and the number within it of the round's first batch."""
 
     epoch: int
@@ -33,7 +33,8 @@ class RoundPositions:
         order.rounds_per_epoch(replicas)
         self.order = order
         self.counts: tuple[tuple[int, int], ...] = ((0, replicas), *changes)
-        self._places = [Place(0, 0)]  # where each count begins
+        # Where each count begins. Where the rest of the epoch is too small for it, the next one begins.
+        self._places = [EpochPlace(0, 0)]
         for index, (round, count) in enumerate(self.counts[1:], 1):
             if round < self.counts[index - 1][0]:
                 raise InvalidArgumentError(
@@ -41,9 +42,7 @@ class RoundPositions:
                     f"{self.counts[index - 1][0]}"
                 )
             order.rounds_per_epoch(count)
-            epoch, number = self._within(index - 1, round)
-            rest = order.batches_per_epoch - number
-            self._places.append(Place(epoch, number) if rest >= count else Place(epoch + 1, 0))
+            self._places.append(self._within(index - 1, round))
 
     def resized(self, round: int, replicas: int) -> RoundPositions:
         """The same up to a round, and from there on with another number of replicas."""
@@ -60,18 +59,18 @@ class RoundPositions:
         """Rounds of a whole epoch with so many."""
         return self.order.rounds_per_epoch(self.replicas)
 
-    def place(self, round: int) -> Place:
+    def place(self, round: int) -> EpochPlace:
         """Where a round begins; of one that is still to come, by the number of replicas now."""
         return self._within(bisect_right(self.counts, round, key=lambda change: change[0]) - 1, round)
 
-    def _within(self, index: int, round: int) -> Place:
+    def _within(self, index: int, round: int) -> EpochPlace:
         first, replicas = self.counts[index]
         place, steps = self._places[index], round - first
         left = (self.order.batches_per_epoch - place.number) // replicas
         if steps < left:
-            return Place(place.epoch, place.number + steps * replicas)
+            return EpochPlace(place.epoch, place.number + steps * replicas)
         epochs, rounds = divmod(steps - left, self.order.rounds_per_epoch(replicas))
-        return Place(place.epoch + 1 + epochs, rounds * replicas)
+        return EpochPlace(place.epoch + 1 + epochs, rounds * replicas)
 
     def begins_epoch(self, round: int) -> bool:
         """Whether an epoch begins with this round; the one before has then ended."""

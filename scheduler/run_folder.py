@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -29,6 +30,7 @@ except ImportError:  # not a POSIX system: folders are not locked there
     fcntl = None  # type: ignore[assignment]
 
 CONFIG, METRICS, MODEL = "config.yaml", "metrics.jsonl", "model.safetensors"
+TUNING = "tuning.json"
 
 
 class RunFolder:
@@ -146,6 +148,11 @@ class RunFolder:
         """The newest one there is: its round, and where."""
         saved = RollingCheckpoints(self.path).paths() if self.path is not None else []
         return saved[-1] if saved else None
+
+    def save_tuning(self, facts: Mapping[str, Any]) -> None:
+        """Writes what is known of the number of replicas, in place of what was."""
+        if self.path is not None:
+            write_atomically(self.path / TUNING, (json.dumps(facts, indent=1) + "\n").encode())
 
     def save_model(self, values: Mapping[str, Array], metadata: dict[str, Any], suffix: str = "") -> None:
         """Writes a final model: its variables by name."""

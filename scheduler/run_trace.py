@@ -41,12 +41,11 @@ class RunTrace:
     from a checkpoint.
     """
 
-    def __init__(self, path: str | None, rounds: tuple[int, int] | None, replicas: int, batch_size: int):
+    def __init__(self, path: str | None, rounds: tuple[int, int] | None, batch_size: int):
         """rounds: first, and the one to stop before; None: the run's first hundred."""
         self._path = None if path is None else Path(path)
         self._asked = rounds
-        self._images = replicas * batch_size
-        self._last_replica = replicas - 1
+        self._batch_size = batch_size
         self._file: TraceFile | None = None
         self._tracer = Tracer()
         self.rounds = range(0)
@@ -86,11 +85,11 @@ class RunTrace:
         finally:
             self._tracer.stop()
 
-    def on_result(self, result: TaskResult) -> None:
+    def on_result(self, result: TaskResult, replicas: int) -> None:
         """Counts images per second, round by round."""
-        if result.replica == self._last_replica and result.round in self.rounds:
+        if result.replica == replicas - 1 and result.round in self.rounds:
             if self._ended_s is not None and result.time_s > self._ended_s:
-                rate = self._images / (result.time_s - self._ended_s)
+                rate = replicas * self._batch_size / (result.time_s - self._ended_s)
                 self._tracer.count("images/s", result.time_s, round(rate, 1))
             self._last, self._ended_s = result.round, result.time_s
 

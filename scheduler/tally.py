@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
+from scheduler.tuning_result import TuningResult
 from tensorbow.errors import DataLossError
 from tensorbow.training import finite_or_none
 from tensorbow.training.checkpoints import MAXIMUM_ROUND
@@ -30,11 +31,17 @@ class TrainingResult:
     seconds_to_target: float | None
     interrupted: bool = False
     skipped_updates: int = 0
+    tuning: TuningResult | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """The measured values, for JSON; how the run ended is not among them."""
+        """The measured values, for JSON; how the run ended is not among them.
+
+        Of a run that found its number of replicas, also what was measured, and why that was chosen.
+        """
         values = {name: finite_or_none(value) for name, value in asdict(self).items()}
-        del values["interrupted"], values["skipped_updates"]
+        del values["interrupted"], values["skipped_updates"], values["tuning"]
+        if self.tuning is not None:
+            values["tuning"] = self.tuning.to_dict()
         return values
 
 

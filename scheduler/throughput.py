@@ -17,7 +17,8 @@ from scheduler.options import alpha_bound
 from scheduler.plans import DevicePlans
 from scheduler.task_result import TaskResult
 from scheduler.tuner import THRESHOLD, Decision, Measurement, ReplicaTuner
-from scheduler.windows import Windows
+from scheduler.tuning_result import TuningResult
+from scheduler.windows import ThroughputWindows
 from tensorbow.data import load
 from tensorbow.devices import get_device
 from tensorbow.errors import AbortedError, CancelledError, InvalidArgumentError
@@ -53,21 +54,6 @@ class TuningOptions:
         for name, seconds in (("window_seconds", self.window_seconds), ("max_seconds", self.max_seconds)):
             if seconds is not None and not 0 < seconds < math.inf:
                 raise InvalidArgumentError(f"{name}: expected a positive number, got {seconds:g}")
-
-
-@dataclass(frozen=True)
-class TuningResult:
-    """What was measured and chosen; images per second are of all devices together.
-
-    most, why_no_more: the greatest count that could have been tried, and what sets it.
-    """
-
-    decision: Decision
-    measurements: tuple[Measurement, ...]
-    most: int
-    why_no_more: str
-    seconds: float
-    interrupted: bool
 
 
 def limit_before_memory(
@@ -206,7 +192,9 @@ class ThroughputTuning:
         config = replace(self.config, replicas_per_device=count)
         batches = self._batches(count)
         schedule = Constant(self._rate)
-        windows = Windows(config.replicas, config.batch_size, config.tau, self.options.window_seconds)
+        windows = ThroughputWindows(
+            config.replicas, config.batch_size, config.tau, self.options.window_seconds
+        )
         self._engine = engine = build_engine(config, self._dataset, schedule, config.synchronisation)
 
         def on_result(result: TaskResult) -> None:

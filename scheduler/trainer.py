@@ -5,17 +5,19 @@ from __future__ import annotations
 import math
 import sys
 import time
-from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
+from scheduler.auto import tuning_of
 from scheduler.batches import DatasetBatches
-from scheduler.classifier import build_engine
+from scheduler.classifier import build_engine, build_schedule
 from scheduler.computing import Computing
-from scheduler.config import TrainingConfig
+from scheduler.config import DEFAULT_REPLICAS, TrainingConfig
 from scheduler.engine import LearningEngine
 from scheduler.evaluation import Evaluation, Evaluator
 from scheduler.notices import LossWatch, epoch_line, nothing_left, with_last_checkpoint
+from scheduler.outcome import metrics_record, models_of, result_of, save_models
+from scheduler.resizing import most_that_fit
 from scheduler.run_folder import RunFolder
 from scheduler.run_trace import RunTrace
 from scheduler.tally import Tally, TrainingResult
@@ -23,10 +25,8 @@ from scheduler.task_result import TaskResult
 from tensorbow.data import load
 from tensorbow.devices import GpuMonitor, get_device
 from tensorbow.devices.cuda_runtime import CudaError
-from tensorbow.errors import DataLossError, InvalidArgumentError, NumericsError
+from tensorbow.errors import DataLossError, InvalidArgumentError, NumericsError, ResourceExhaustedError
 from tensorbow.models import get_model
-from tensorbow.optimizers import Constant, PiecewiseConstant, Schedule
-from tensorbow.specs import Array
 from tensorbow.training import Checkpoint, TrainingProgress
 
 
@@ -47,7 +47,7 @@ class Trainer:
         self._evaluator: Evaluator | None = None
         self._monitor: GpuMonitor | None = None
         self._computing: Computing | None = None
-        self._trace = RunTrace(config.trace, config.trace_rounds, config.replicas, config.batch_size)
+        self._trace = RunTrace(config.trace, config.trace_rounds, config.batch_size)
         self.folder = RunFolder(config)
         try:
             self._build()
@@ -62,32 +62,45 @@ class Trainer:
         self._monitor = GpuMonitor(devices)
         self._computing = Computing(devices, config.compute)
         self._train_set, self._test_set = load(config.dataset, config.data_dir)
-        self._batches = DatasetBatches(
-            self._train_set, config.batch_size, config.replicas, config.seed, depth=config.launch_ahead + 1
+        batches, say = len(self._train_set) // config.batch_size, self._progress.line
+        self._tuning = tuning = tuning_of(
+            config, batches, self.folder.checkpoint, say, self.folder.save_tuning
         )
-        self.schedule = self._make_schedule()
+        (_, replicas), *changes = [(0, config.replicas)] if tuning is None else tuning.replica_counts
+        self._batches = DatasetBatches(
+            self._train_set, config.batch_size, replicas, config.seed, config.launch_ahead + 1, changes
+        )
+        positions = self._batches.positions
+        self.schedule = build_schedule(config, positions.replicas, positions)
         self._engine = build_engine(
-            config,
+            config if tuning is None else replace(config, replicas_per_device=tuning.current),
             self._train_set,
             self.schedule,
-            config.synchronisation_for(self._batches.rounds_per_epoch),
+            config.synchronisation_for(positions.first_round),
         )
-        self._evaluator = Evaluator(self.model, self._test_set, devices[0], threads=config.replicas)
+        threads = len(devices) * DEFAULT_REPLICAS if config.tunes else config.replicas
+        self._evaluator = Evaluator(self.model, self._test_set, devices[0], threads=threads)
         notice = self._batches.keep_on_devices(self.engine.learners, config.data_on_device)
         if notice:
             self._progress.line(notice)
+        if tuning is not None:
+            options, most = self.engine.options, tuning.tuner.most
+            tuning.limit(*most_that_fit(self.engine.learners, options, most))
         self.engine.initialize()
         self._begin(self.folder.checkpoint)
         self.folder.checkpoint = None  # its arrays are copied
 
     def _begin(self, checkpoint: Checkpoint | None) -> None:
         """Restores what there is, then opens the folder, and says so once it is ours."""
-        rounds = self._batches.rounds_per_epoch
-        self._watch = LossWatch(self._train_set.classes, rounds)
+        self._watch = LossWatch(
+            self._train_set.classes, lambda round: self._batches.positions.place(round).epoch
+        )
         self._tally = tally = self._restore(checkpoint)
-        done = None if checkpoint is None else nothing_left(self.config, tally, rounds)
+        done = None if checkpoint is None else nothing_left(self.config, tally, self._epoch)
         self.folder.begin(tally.evaluated_at, keep_config=done is not None)
         self._trace.begin(tally.round)
+        if self._tuning is not None and done is None:
+            self._tuning.save()
         if checkpoint is not None:
             self._progress.line(f"resumed from {checkpoint.path} at round {tally.round}")
         if done is not None:
@@ -99,16 +112,10 @@ class Trainer:
         assert self._engine is not None
         return self._engine
 
-    def _make_schedule(self) -> Schedule:
-        config = self.config
-        rate = config.learning_rate or self.model.default_learning_rate(config.replicas)
-        if not config.learning_rate_drops:
-            return Constant(rate)
-        rounds = self._batches.rounds_per_epoch
-        boundaries = [epoch * rounds - 1 for epoch, _ in config.learning_rate_drops]
-        return PiecewiseConstant(
-            boundaries, [rate, *(rate * factor for _, factor in config.learning_rate_drops)]
-        )
+    @property
+    def _epoch(self) -> float:
+        """Epochs trained, with the fraction of the one at hand."""
+        return self._batches.positions.epoch(self._tally.round)
 
     def _data_facts(self) -> dict[str, Any]:
         """What tells one data set of a name from another."""
@@ -133,7 +140,7 @@ class Trainer:
         tally = Tally.from_metadata(checkpoint.metadata)
         if checkpoint.metadata["config"].get("target_accuracy") != self.config.target_accuracy:
             tally.seconds_to_target = None
-        if tally.test_accuracies is not None and len(tally.test_accuracies) != self.config.replicas:
+        if tally.test_accuracies is not None and len(tally.test_accuracies) != self._batches.replicas:
             raise DataLossError(f"{checkpoint.path} has not one test accuracy for each replica")
         return tally
 
@@ -146,15 +153,13 @@ class Trainer:
         with a checkpoint, and with no final model. Raises NumericsError for a NaN loss, CudaError for a GPU
         that fails, naming the last checkpoint; those written before stay usable.
         """
-        config, tally, rounds = self.config, self._tally, self._batches.rounds_per_epoch
-        self._progress.start(config.epochs, rounds, tally.round)
+        config, tally = self.config, self._tally
+        self._progress.start(config.epochs, self._batches.rounds_per_epoch, tally.round)
+        self._progress.expect(self._batches.positions.first_round(config.epochs))
         try:
             while not self._ended():
-                stop = min(config.epochs * rounds, (tally.round // rounds + 1) * rounds)
-                if config.checkpoint_rounds is not None:
-                    stop = min(stop, tally.round + config.checkpoint_rounds)
                 if not self._evaluation_is_due():
-                    self._train_rounds(stop)
+                    self._train_rounds()
                 if self._evaluation_is_due() and not self._stopping:
                     self._evaluate_and_record()
                 self._checkpoint()
@@ -162,7 +167,8 @@ class Trainer:
                 self._evaluate_and_record()
                 self._checkpoint()
             if self._complete():
-                self._save_model()
+                models = models_of(self.engine, tally.round)
+                save_models(self.folder, config, self._train_set, tally, models)
             return self._result()
         except CudaError as error:
             raise with_last_checkpoint(error, self.folder.last_checkpoint) from error
@@ -183,7 +189,7 @@ class Trainer:
 
     def _finished(self) -> bool:
         """Whether the training itself has come to its end."""
-        return nothing_left(self.config, self._tally, self._batches.rounds_per_epoch) is not None
+        return nothing_left(self.config, self._tally, self._epoch) is not None
 
     def _complete(self) -> bool:
         """Whether it has, and its last model is evaluated."""
@@ -191,17 +197,43 @@ class Trainer:
 
     def _evaluation_is_due(self) -> bool:
         tally = self._tally
-        return tally.round % self._batches.rounds_per_epoch == 0 and tally.evaluated_at < tally.round
+        return self._batches.positions.begins_epoch(tally.round) and tally.evaluated_at < tally.round
 
-    def _train_rounds(self, stop: int) -> None:
-        """Trains up to a round."""
-        config, tally, progress = self.config, self._tally, self._progress
-        if tally.round % self._batches.rounds_per_epoch == 0:
+    def _due(self, since: int) -> int:
+        """The round up to which it trains: to the epoch's end, or the first checkpoint after `since`."""
+        positions, every = self._batches.positions, self.config.checkpoint_rounds
+        epoch = min(self.config.epochs, positions.place(self._tally.round).epoch + 1)
+        end = positions.first_round(epoch)
+        return end if every is None else min(end, since + every)
+
+    def _follow_tuning(self) -> None:
+        """Goes over to the number of replicas that is wanted; alpha and rate follow in the same instant."""
+        config, round, tuning = self.config, self._tally.round, self._tuning
+        while tuning is not None and tuning.wanted != tuning.current:
+            replicas = tuning.wanted * len(config.devices)
+            positions = self._batches.positions.resized(round, replicas)
+            schedule = build_schedule(config, replicas, positions)
+            ssgd_from = config.synchronisation_for(positions.first_round).ssgd_from
+            try:
+                self.engine.resize(tuning.wanted, round, schedule, ssgd_from)
+            except ResourceExhaustedError as error:
+                tuning.refused(str(error))
+                continue
+            self.schedule = schedule
+            self._batches.resize(round, self.engine.learners)
+            self._tally.test_accuracies = None  # of the others
+            self._progress.expect(positions.first_round(config.epochs))
+            tuning.changed(round)
+
+    def _train_rounds(self) -> None:
+        """Trains until a checkpoint or an evaluation is due."""
+        config, tally, progress, tuning = self.config, self._tally, self._progress, self._tuning
+        if self._batches.positions.begins_epoch(tally.round):
             tally.begin_epoch()
         skipped = self.engine.skipped_updates
         started = time.perf_counter()
         deadline = started + (config.max_seconds or math.inf) - tally.seconds
-        last_replica = config.replicas - 1
+        since = tally.round
         progress.resume_clock()
 
         def on_result(result: TaskResult) -> None:
@@ -209,19 +241,30 @@ class Trainer:
             warning = self._watch.warning(result.loss, result.round, result.replica)
             if warning is not None:
                 progress.line(warning)
-            self._trace.on_result(result)
+            replicas = self._batches.replicas
+            self._trace.on_result(result, replicas)
             progress.task(result.loss, result.metrics[0] / config.batch_size, config.batch_size)
-            if result.replica == last_replica:
+            if tuning is not None and tuning.on_result(result):
+                self.engine.request_stop()
+            if result.replica == replicas - 1:
                 progress.round(result.round + 1)
                 if self._stopping or time.perf_counter() >= deadline:
                     self.engine.request_stop()
 
         assert self._monitor is not None
         with self._monitor.sampling():
-            for end, recording in self._trace.pieces(tally.round, stop):
-                with recording:
-                    tally.round = self.engine.run(self._batches.open, tally.round, end, on_result)
-                if tally.round < end or self._stopping or time.perf_counter() >= deadline:
+            while True:
+                self._follow_tuning()
+                if self._evaluation_is_due():  # the change has ended the epoch
+                    break
+                for end, recording in self._trace.pieces(tally.round, stop := self._due(since)):
+                    with recording:
+                        tally.round = self.engine.run(self._batches.open, tally.round, end, on_result)
+                    if tuning is not None:
+                        tuning.pause()
+                    if tally.round < end or self._stopping or time.perf_counter() >= deadline:
+                        break
+                if tally.round >= stop or self._stopping or time.perf_counter() >= deadline:
                     break
         elapsed = time.perf_counter() - started
         tally.seconds += elapsed
@@ -230,22 +273,13 @@ class Trainer:
 
     # Evaluation -------------------------------------------------------------------------------
 
-    def _models(self) -> list[dict[str, Array]]:
-        """The values of z; without averaging, of every replica's model."""
-        learners = self.engine.learners
-        if self.config.sync != "none":
-            return [self.engine.central_values(self._tally.round)]
-        slots = {op.name for op in learners.layout.variables if op.attrs["role"] == "slots"}
-        every = [learners.replica_values(index) for index in range(learners.count)]
-        return [{n: v for n, v in values.items() if n not in slots} for values in every]
-
     def _evaluate_and_record(self) -> None:
         """Evaluates, and writes a line of metrics; neither when a stop is requested meanwhile."""
         assert self._evaluator is not None
         tally, config = self._tally, self.config
         self._progress.evaluating(len(self._test_set))
         results: list[Evaluation] = []
-        for values in self._models():
+        for values in models_of(self.engine, tally.round):
             result = self._evaluator.evaluate(values, lambda: self._stopping)
             if result is None:
                 return
@@ -267,28 +301,13 @@ class Trainer:
         self._record(loss)
 
     def _record(self, test_loss: float) -> None:
-        tally, config = self._tally, self.config
-        epoch = tally.round / self._batches.rounds_per_epoch
-        record: dict[str, Any] = {
-            "round": tally.round,
-            "epoch": int(epoch) if epoch == int(epoch) else round(epoch, 4),
-            "seconds": tally.seconds,
-            "images": tally.images,
-            "images_per_second": tally.epoch_images_per_second,
-            "loss": tally.loss,
-            "accuracy": tally.accuracy,
-            "test_loss": test_loss,
-            "test_accuracy": tally.test_accuracy,
-            "learning_rate": self.schedule(max(0, tally.round - 1)),
-            "alpha": self.engine.learners.alpha,
-            "skipped_updates": tally.skipped_updates,
-        }
-        if tally.test_accuracies is not None:
-            record["test_accuracies"] = tally.test_accuracies
+        tally, epoch = self._tally, self._epoch
+        rate = self.schedule(max(0, tally.round - 1))
+        record = metrics_record(self.engine, tally, epoch, test_loss, rate)
         if self._monitor is not None and (figures := self._monitor.take()):
             record["devices"] = figures
         self.folder.record(record)
-        self._progress.line(epoch_line(config, tally, epoch, test_loss))
+        self._progress.line(epoch_line(self.config, tally, epoch, test_loss))
         if self._progress.failure is not None:
             self.request_stop()
 
@@ -297,43 +316,14 @@ class Trainer:
     def _checkpoint(self) -> None:
         if self.folder.path is not None:
             metadata = {**asdict(self._tally), "data": self._data_facts()}
+            if self._tuning is not None:
+                metadata["tuning"] = self._tuning.checkpoint()
             self.folder.save_checkpoint(self.engine.learners.state_arrays(), metadata)
 
-    def _save_model(self) -> None:
-        """Writes z; without averaging every replica's model. The same run gives the same bytes."""
-        data, tally = self._train_set, self._tally
-        metadata = {
-            "model": self.config.model,
-            "dataset": self.config.dataset,
-            "classes": data.classes,
-            "image_shape": list(data.image_shape),
-            "mean": data.mean,
-            "std": data.std,
-            "round": tally.round,
-        }
-        accuracies: Sequence[float | None] = tally.test_accuracies or [tally.test_accuracy]
-        for index, (values, accuracy) in enumerate(zip(self._models(), accuracies, strict=True)):
-            metadata["test_accuracy"] = accuracy
-            self.folder.save_model(values, metadata, suffix=f"-replica{index}" if index else "")
-
     def _result(self) -> TrainingResult:
-        config, tally = self.config, self._tally
-        return TrainingResult(
-            model=config.model,
-            dataset=config.dataset,
-            devices=list(config.devices),
-            replicas=config.replicas,
-            batch_size=config.batch_size,
-            sync=config.sync,
-            epochs=round(tally.round / self._batches.rounds_per_epoch, 3),
-            steps=tally.round,
-            images_per_second=round(tally.images_per_second, 1),
-            seconds=round(tally.seconds, 3),
-            test_accuracy=tally.test_accuracy,
-            seconds_to_target=None if tally.seconds_to_target is None else round(tally.seconds_to_target, 3),
-            interrupted=self._stopping and not self._complete(),
-            skipped_updates=tally.skipped_updates,
-        )
+        tally, interrupted = self._tally, self._stopping and not self._complete()
+        tuning = None if self._tuning is None else self._tuning.result(tally.seconds, interrupted)
+        return result_of(self.config, tally, self._batches.replicas, self._epoch, interrupted, tuning)
 
     def close(self) -> None:
         """Closes streams, gives memory back and lets go of the folder; idempotent."""

@@ -125,6 +125,11 @@ class ReplicaTuner:
         windows.append(float(images_per_second))
         return Measurement(replicas, tuple(windows))
 
+    def limit(self, most: int, why_no_more: str) -> None:
+        """Lowers the greatest count that may be tried; what was measured beyond still counts."""
+        self.most = max(most, *self._told, 1)
+        self.why_no_more = why_no_more
+
     def end(self, reason: str) -> None:
         """Has the tuner decide by what it knows now; reason: why there is no more to come, in words."""
         self._ended = reason

@@ -11,7 +11,7 @@ WARM_ROUNDS = 3  # discarded at least: the first steps touch new memory and fill
 LONGEST_PERIOD = 256  # rounds; averaging that is less frequent than that costs nothing measurable
 
 
-class Windows:
+class ThroughputWindows:
     """Cuts the results of an engine into windows, by the times at which its devices ended the tasks.
 
     A round has ended when its last task has. A window is of whole rounds, and of whole periods of averaging.

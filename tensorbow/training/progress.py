@@ -56,6 +56,12 @@ class TrainingProgress:
         self._bar.start()
         self._task = self._bar.add_task("round", total=self._total, completed=first_round, figures="")
 
+    def expect(self, rounds: int) -> None:
+        """The run will take so many rounds in all."""
+        self._total = rounds
+        if self._bar is not None:
+            self._bar.update(self._task, total=rounds)
+
     def resume_clock(self) -> None:
         """Training goes on after a pause (an evaluation, a checkpoint): restarts the rate."""
         self._images = 0

@@ -406,3 +406,22 @@ def test_bad_arguments_are_named(arguments, words):
         pytest.raises(InvalidArgumentError, match=r"0\.\.1; got 2"),
     ):
         prefetcher.take(2)
+
+
+def test_batches_at_the_start_can_be_left_out() -> None:
+    """The rest of an epoch in rounds of another size: the last batch of it makes no round."""
+    per_epoch = ORDER.batches_per_epoch
+    skipped = per_epoch - 3
+    with Prefetcher(DATA, ORDER, 2, start=(4, 0), skipped=skipped, epochs=6) as prefetcher:
+        taken = []
+        for _ in range(1 + per_epoch // 2):
+            for replica in range(2):
+                batch = prefetcher.take(replica, timeout=30)
+                taken.append((batch.epoch, batch.number))
+                prefetcher.release(batch)
+        with pytest.raises(OutOfRangeError):
+            prefetcher.take(0, timeout=30)
+    whole = per_epoch // 2 * 2
+    assert taken == [(4, skipped), (4, skipped + 1), *((5, number) for number in range(whole))]
+    with pytest.raises(InvalidArgumentError, match="skipped must be in"):
+        Prefetcher(DATA, ORDER, 2, skipped=per_epoch + 1)

@@ -16,7 +16,7 @@ import numpy as np
 from tensorbow.devices import get_device
 from tensorbow.graph import Kernel, KernelCall, OpDef
 from tensorbow.kernels import Executable, backend_for, register_backend
-from tensorbow.kernels.gpu.averaged_updates import KEYS, AveragedUpdate, merge_averaging
+from tensorbow.kernels.averaged_updates import KEYS, AveragedUpdate, merge_averaging
 from tensorbow.kernels.merging import merge_updates
 from tensorbow.kernels.program import Node, Unit
 from tensorbow.kernels.reference import ReferenceBackend, ReferencePlan
@@ -73,6 +73,11 @@ def run_averaged(averaged: AveragedUpdate) -> Callable[[KernelCall], Callable[[]
     return prepare
 
 
+def averaged_kernel(averaged: AveragedUpdate) -> Kernel:
+    """The kernel of an update and the averaging around it."""
+    return Kernel(prepare=run_averaged(averaged), pointwise=True)
+
+
 class NumpyRulesBackend(ReferenceBackend):
     """`fuses` and `merges` switch the two."""
 
@@ -95,7 +100,7 @@ class NumpyRulesBackend(ReferenceBackend):
         if self.merges:
             segments = []
             for segment in executable.segments:
-                merged = merge_averaging(merge_updates(segment.groups), run_averaged)
+                merged = merge_averaging(merge_updates(segment.groups), averaged_kernel)
                 segments.append(replace(segment, groups=tuple(merged)))
             executable = replace(executable, segments=tuple(segments))
         self.bound.append(executable)

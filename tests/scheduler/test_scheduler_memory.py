@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import scheduler.learners
+import scheduler.plans
 import tensorbow as tb
 from scheduler import LearningEngine, Synchronisation
 from scheduler.central import CentralModel
@@ -139,11 +140,11 @@ def test_the_dry_run_is_what_is_allocated(monkeypatch: pytest.MonkeyPatch) -> No
     asked: list[list[int]] = []
     original = require_room
 
-    def spy(device: Any, replicas: int, blocks: Any, central: Any) -> None:
+    def spy(device: Any, replicas: int, blocks: Any, central: Any, regained: int = 0) -> None:
         asked.append([*central(replicas), *(list(blocks) * replicas)])
-        original(device, replicas, blocks, central)
+        original(device, replicas, blocks, central, regained)
 
-    monkeypatch.setattr(scheduler.learners, "require_room", spy)
+    monkeypatch.setattr(scheduler.plans, "require_room", spy)
     for options in ({"staleness": 1}, {"sync": "none"}):
         (device,) = cpu_devices(1)
         with build([device], 3, **options) as engine:

@@ -136,7 +136,10 @@ def test_counts_of_a_training_config() -> None:
     for given, words in (
         ([3, 0], "replicas_per_device: expected at least 1, got 0"),
         ("3,1,2", "replicas_per_device: expected one number, or one for each of 2 devices, got 3,1,2"),
-        ("3,x", "replicas_per_device: expected an integer, or one for each device, as 3,1, got '3,x'"),
+        (
+            "3,x",
+            "expected an integer, or one for each device, as 3,1, or auto, got '3,x'",
+        ),
         ([], "one for each of 2 devices, got none"),
         (2.5, "replicas_per_device: expected an integer, or one for each"),
     ):

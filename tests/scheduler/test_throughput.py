@@ -18,7 +18,7 @@ from scheduler import (
     TuningOptions,
 )
 from scheduler.classifier import build_engine
-from scheduler.windows import Windows
+from scheduler.windows import ThroughputWindows
 from tensorbow.data import load
 from tensorbow.devices import CpuDevice
 from tensorbow.errors import AbortedError, CancelledError, InvalidArgumentError, ResourceExhaustedError
@@ -32,7 +32,7 @@ def config(**options: Any) -> TrainingConfig:
     return TrainingConfig(model="logreg", dataset="synthetic", **options)
 
 
-def rates(windows: Windows, ends: list[tuple[float, ...]]) -> list[float | None]:
+def rates(windows: ThroughputWindows, ends: list[tuple[float, ...]]) -> list[float | None]:
     """What each round tells; ends: by round, when each replica's task ended."""
     told = []
     for round, times in enumerate(ends):
@@ -45,7 +45,7 @@ def rates(windows: Windows, ends: list[tuple[float, ...]]) -> list[float | None]
 
 def test_a_window_begins_where_the_warming_up_ends() -> None:
     """One round a second, of 2 tasks of 8; the first rounds, slow, are discarded."""
-    windows = Windows(2, 8, 1, seconds=3.5)
+    windows = ThroughputWindows(2, 8, 1, seconds=3.5)
     ends = [
         (0.0, 9.0),
         (19.0, 18.0),
@@ -57,11 +57,26 @@ def test_a_window_begins_where_the_warming_up_ends() -> None:
 
 
 def test_a_window_is_of_whole_periods_of_averaging() -> None:
-    windows = Windows(1, 10, 6, seconds=0.1)
+    windows = ThroughputWindows(1, 10, 6, seconds=0.1)
     told = rates(windows, [(float(n),) for n in range(20)])
     assert [round for round, rate in enumerate(told) if rate is not None] == [12, 18]
-    rare = Windows(1, 10, 1 << 40, seconds=0.1)
+    rare = ThroughputWindows(1, 10, 1 << 40, seconds=0.1)
     assert any(rate is not None for rate in rates(rare, [(float(n),) for n in range(20)]))
+
+
+def test_pauses_are_not_timed() -> None:
+    """Three rounds of one second between two pauses, of which the first of each three counts for nothing."""
+    windows = ThroughputWindows(1, 10, 1, seconds=4.0)
+    rates_told, now = [], 0.0
+    for _ in range(6):
+        for _ in range(3):
+            now += 1.0
+            rates_told.append(windows.add(TaskResult(0, 0, 0.0, (), now)))
+        windows.pause()
+        windows.pause()
+        now += 100.0
+    assert [index for index, rate in enumerate(rates_told) if rate is not None] == [11, 17]
+    assert rates_told[11] == rates_told[17] == pytest.approx(10.0)
 
 
 @pytest.mark.parametrize("sync", ["sma", "ssgd", "none"])

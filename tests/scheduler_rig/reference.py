@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -85,6 +85,20 @@ class Sma:
         else:
             self.z, self.before = self.z + total + self.m * (self.z - self.before), self.z
         self.past = [*self.past[1:], self.z]
+
+    def resize(self, origins: Sequence[int | None]) -> None:
+        """Another number of replicas: by replica its number before, or None for one that starts from z."""
+        if self.k == 1:
+            self.z, self.before, self.u = self.w[0], self.w[0], np.zeros_like(self.start)
+            self.past = [self.z] * (self.staleness + 1)
+        fresh = np.zeros_like(self.start)
+        self.w = [self.z if origin is None else self.w[origin] for origin in origins]
+        self.v = [fresh if origin is None else self.v[origin] for origin in origins]
+        self.k = len(origins)
+        if self.k == 1:
+            self.w = [self.z]
+        default = Synchronisation(mu=float(self.m), staleness=self.staleness).alpha_for(self.k)
+        self.a = self.start.dtype.type(default)
 
     def restart(self) -> None:
         self.w = [self.z.copy() for _ in range(self.k)]

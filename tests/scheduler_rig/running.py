@@ -13,7 +13,8 @@ import numpy as np
 
 import tensorbow as tb
 from scheduler import LearningEngine, ReadyBatch, Synchronisation
-from tensorbow.devices import CpuDevice, Device, LaunchLog, NullDevice
+from tensorbow.devices import CpuDevice, Device, GpuDevice, LaunchLog, NullDevice
+from tensorbow.devices.cuda_runtime import CudaRuntime
 from tests.scheduler_rig.programs import Model
 
 PATIENCE_S = 30.0
@@ -90,6 +91,12 @@ def cpu_devices(count: int, delays: int | None = None) -> list[Device]:
 
         devices.append(CpuDevice(f"/cpu:{index}", delay=None if delays is None else delay))
     return devices
+
+
+def gpu_devices(runtime: CudaRuntime, count: int) -> list[Device]:
+    """Devices that share one GPU."""
+    limit = runtime.properties.memory_nbytes // 8
+    return [GpuDevice(f"/gpu:{index}", runtime, limit_nbytes=limit) for index in range(count)]
 
 
 def null_devices(count: int, log: LaunchLog | None, hold: bool = False) -> list[Any]:

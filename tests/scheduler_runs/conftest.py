@@ -9,11 +9,13 @@ from typing import Any
 
 import pytest
 
+import scheduler.auto
 import tensorbow.data.registry as registry
 from scheduler import Trainer, TrainingConfig, TrainingResult
 from tensorbow.data import make_synthetic
 from tensorbow.specs import Array
 from tensorbow.training import load_arrays
+from tests.scheduler_rig.auto_runs import CURVE, MadeUp
 
 
 @pytest.fixture(autouse=True)
@@ -55,3 +57,15 @@ def metrics() -> Callable[[Path], list[dict[str, Any]]]:
 @pytest.fixture
 def model() -> Callable[[Path], dict[str, Array]]:
     return lambda folder: load_arrays(folder / "model.safetensors")[0]
+
+
+@pytest.fixture
+def made_up(monkeypatch: pytest.MonkeyPatch) -> type[MadeUp]:
+    """960 examples: 60 batches of 16. The measurement is made up, all else is real."""
+    data = make_synthetic(train_examples=960, test_examples=60)
+    monkeypatch.setitem(registry.DATASETS, "synthetic", lambda data_dir: data)
+    monkeypatch.setattr(MadeUp, "seen", [])
+    monkeypatch.setattr(MadeUp, "pauses", 0)
+    monkeypatch.setattr(MadeUp, "curve", CURVE)
+    monkeypatch.setattr(scheduler.auto, "ThroughputWindows", MadeUp)
+    return MadeUp

@@ -73,11 +73,11 @@ def test_the_line_of_an_epoch_has_its_own_rate(options: Options) -> None:
     ids=["not yet", "just", "far beyond", "seconds", "target"],
 )
 def test_when_nothing_is_left(options: Options, tally: Tally, said: str | None) -> None:
-    assert nothing_left(options(max_seconds=5, target_accuracy=0.9), tally, 7) == said
+    assert nothing_left(options(max_seconds=5, target_accuracy=0.9), tally, tally.round / 7) == said
 
 
 def test_hopeless_losses_are_told_once_an_epoch() -> None:
-    watch = LossWatch(classes=10, rounds_per_epoch=7)
+    watch = LossWatch(classes=10, epoch_of=lambda round: round // 7)
     limit = 1e6 * math.log(10)
     assert watch.warning(limit * 0.99, 0, 0) is None
     assert watch.warning(math.inf, 0, 0) is None

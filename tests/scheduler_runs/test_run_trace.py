@@ -127,8 +127,8 @@ def test_a_stopped_run_writes_what_there_is(tmp_path: Path, options: Options) ->
     with Trainer(options(trace=tmp_path / "t.json")) as trainer:
         original = trainer._trace.on_result
 
-        def stop_in_round_three(result: Any) -> None:
-            original(result)
+        def stop_in_round_three(result: Any, replicas: int) -> None:
+            original(result, replicas)
             if result.round == 3:
                 trainer.request_stop()
 
@@ -226,7 +226,7 @@ def test_rounds_need_a_trace(options: Options) -> None:
 def test_rounds_are_cut_where_tracing_begins_and_ends(
     tmp_path: Path, start: int, stop: int, expected: list[tuple[int, bool]]
 ) -> None:
-    trace = RunTrace(str(tmp_path / "t.json"), (5, 9), replicas=2, batch_size=16)
+    trace = RunTrace(str(tmp_path / "t.json"), (5, 9), batch_size=16)
     trace.begin(0)
     found = []
     for end, recording in trace.pieces(start, stop):

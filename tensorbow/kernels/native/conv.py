@@ -17,7 +17,7 @@ from llvmlite import ir
 from tensorbow.graph import Attrs, NodeSpec
 from tensorbow.kernels.native.contraction import contraction
 from tensorbow.kernels.native.contraction_fusion import WriteContraction, lower_contraction
-from tensorbow.kernels.native.convolution import Convolution
+from tensorbow.kernels.native.convolution import ConvolutionShape
 from tensorbow.kernels.native.emitter import POINTER, Emitter, index, type_of
 from tensorbow.kernels.native.epilogue import Epilogue, Spread
 from tensorbow.kernels.native.microkernel import shared_function
@@ -29,7 +29,7 @@ from tensorbow.specs import FLOATING, TensorSpec
 
 Places = Sequence[ir.Value]
 Shapes = tuple[Sequence[int], Sequence[int]]
-Write = Callable[[Emitter, Convolution, Places, "Epilogue | None", Places], None]
+Write = Callable[[Emitter, ConvolutionShape, Places, "Epilogue | None", Places], None]
 
 
 def _writer(write: Write, shapes: Callable[[Sequence[Ref], Ref], Shapes]) -> WriteContraction:
@@ -47,7 +47,7 @@ def _writer(write: Write, shapes: Callable[[Sequence[Ref], Ref], Shapes]) -> Wri
         epilogue: Epilogue | None = None,
         operands: Sequence[Ref] = (),
     ) -> None:
-        what = Convolution.of(*shapes(inputs, output), attrs, output.dtype)
+        what = ConvolutionShape.of(*shapes(inputs, output), attrs, output.dtype)
         own = [*(ref for ref in inputs if ref.dtype == output.dtype), output, *scratch]
         places = [e.address(ref) for ref in (*own, *operands)]
         function = shared_function(
@@ -61,12 +61,12 @@ def _writer(write: Write, shapes: Callable[[Sequence[Ref], Ref], Shapes]) -> Wri
     return written
 
 
-def _image(e: Emitter, what: Convolution, base: ir.Value, number: ir.Value, size: int) -> ir.Value:
+def _image(e: Emitter, what: ConvolutionShape, base: ir.Value, number: ir.Value, size: int) -> ir.Value:
     return e.offset(base, type_of(what.dtype), e.builder.mul(number, index(size)))
 
 
 def _bands(
-    e: Emitter, what: Convolution, images: ir.Value, frame: ir.Value
+    e: Emitter, what: ConvolutionShape, images: ir.Value, frame: ir.Value
 ) -> Iterator[tuple[ir.Value, ir.Value, ir.Value]]:
     """What the windows of each band lie on, the number of the image, and that of the band, in their loops."""
     bands = what.rows.count // what.band
@@ -79,7 +79,7 @@ def _bands(
         yield (frame if what.is_framed else image), i, band
 
 
-def _copy_band(e: Emitter, what: Convolution, image: ir.Value, frame: ir.Value, band: ir.Value) -> None:
+def _copy_band(e: Emitter, what: ConvolutionShape, image: ir.Value, frame: ir.Value, band: ir.Value) -> None:
     """The rows of an image that the windows of a band reach, zeros for those beyond it."""
     builder, element = e.builder, type_of(what.dtype)
     down, across = what.steps(what.channels)
@@ -99,7 +99,11 @@ def _copy_band(e: Emitter, what: Convolution, image: ir.Value, frame: ir.Value, 
 
 
 def _correlate(
-    e: Emitter, what: Convolution, places: Places, epilogue: Epilogue | None = None, operands: Places = ()
+    e: Emitter,
+    what: ConvolutionShape,
+    places: Places,
+    epilogue: Epilogue | None = None,
+    operands: Places = (),
 ) -> None:
     """Images, filter, result, and a frame."""
     images, filters, result, frame = places
@@ -119,7 +123,7 @@ def _correlate(
 
 
 def _backprop_filter(
-    e: Emitter, what: Convolution, places: Places, epilogue: Epilogue | None, operands: Places
+    e: Emitter, what: ConvolutionShape, places: Places, epilogue: Epilogue | None, operands: Places
 ) -> None:
     """Images, gradient of the output, gradient of the filter, and a frame."""
     images, gradient, result, frame = places
@@ -131,7 +135,7 @@ def _backprop_filter(
 
 
 def _backprop_input(
-    e: Emitter, what: Convolution, places: Places, epilogue: Epilogue | None, operands: Places
+    e: Emitter, what: ConvolutionShape, places: Places, epilogue: Epilogue | None, operands: Places
 ) -> None:
     """Filter, gradient of the output, gradient of the images, the transposed filter, and a frame."""
     filters, gradient, result, turned, frame = places
@@ -151,7 +155,7 @@ def _backprop_input(
             _copy_image(e, what, image, frame)
 
 
-def _copy_image(e: Emitter, what: Convolution, image: ir.Value, frame: ir.Value) -> None:
+def _copy_image(e: Emitter, what: ConvolutionShape, image: ir.Value, frame: ir.Value) -> None:
     """The image in the middle of a frame."""
     down, across = what.steps(what.channels)
     first = what.rows.before * down + what.columns.before * across
@@ -160,7 +164,7 @@ def _copy_image(e: Emitter, what: Convolution, image: ir.Value, frame: ir.Value)
     copy_rows(e, image, middle, what.rows.extent, size, (size, down), what.dtype)
 
 
-def _turn(e: Emitter, what: Convolution, filters: ir.Value, turned: ir.Value) -> None:
+def _turn(e: Emitter, what: ConvolutionShape, filters: ir.Value, turned: ir.Value) -> None:
     """[taps, channels, outputs] to [taps, outputs, channels]; the last tap first for a correlation."""
     size = what.channels * what.outputs
     with e.loop(what.taps) as tap:
@@ -183,17 +187,17 @@ def _takes(node: NodeSpec, target: Target) -> bool:
 
 def _conv2d_scratch(node: NodeSpec, target: Target) -> list[TensorSpec]:
     images, filters = node.inputs
-    return [Convolution.of(images.extents, filters.extents, node.attrs, images.dtype).band_spec()]
+    return [ConvolutionShape.of(images.extents, filters.extents, node.attrs, images.dtype).band_spec()]
 
 
 def _backprop_filter_scratch(node: NodeSpec, target: Target) -> list[TensorSpec]:
     images, filters = node.inputs[0], node.outputs[0]
-    return [Convolution.of(images.extents, filters.extents, node.attrs, images.dtype).band_spec()]
+    return [ConvolutionShape.of(images.extents, filters.extents, node.attrs, images.dtype).band_spec()]
 
 
 def _backprop_input_scratch(node: NodeSpec, target: Target) -> list[TensorSpec]:
     filters = node.inputs[1]
-    what = Convolution.of(node.outputs[0].extents, filters.extents, node.attrs, filters.dtype)
+    what = ConvolutionShape.of(node.outputs[0].extents, filters.extents, node.attrs, filters.dtype)
     frame = what.image_spec() if what.adds_taps else what.reversed().band_spec()
     return [TensorSpec((what.taps, what.outputs, what.channels), what.dtype), frame]
 
@@ -201,7 +205,7 @@ def _backprop_input_scratch(node: NodeSpec, target: Target) -> list[TensorSpec]:
 def _makes_images_at_once(node: NodeSpec) -> bool:
     """Whether each element of the images' gradient is the result of one sum."""
     shapes = node.outputs[0].extents, node.inputs[1].extents
-    return not Convolution.of(*shapes, node.attrs, node.outputs[0].dtype).adds_taps
+    return not ConvolutionShape.of(*shapes, node.attrs, node.outputs[0].dtype).adds_taps
 
 
 lower_contraction(

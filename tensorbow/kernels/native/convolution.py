@@ -16,7 +16,7 @@ TAP_COST = 6  # steps of the sum that reading and writing a tile of the images' 
 
 
 @dataclass(frozen=True)
-class Convolution:
+class ConvolutionShape:
     """One convolution. filters: [height, width, channels, outputs]; its images [batch, ..., channels]."""
 
     batch: int
@@ -27,7 +27,9 @@ class Convolution:
     dtype: DType
 
     @classmethod
-    def of(cls, images: Sequence[int], filters: Sequence[int], attrs: Attrs, dtype: DType) -> Convolution:
+    def of(
+        cls, images: Sequence[int], filters: Sequence[int], attrs: Attrs, dtype: DType
+    ) -> ConvolutionShape:
         """By the shapes of images and filters."""
         windows = Windows.of(images, filters, attrs["strides"], attrs["padding"], attrs["dilations"])
         return cls(images[0], windows.rows, windows.columns, filters[2], filters[3], dtype)
@@ -97,9 +99,9 @@ class Convolution:
         """Elements from one row to the next of the image or frame, and from one column."""
         return self.width * channels, channels
 
-    def reversed(self) -> Convolution:
+    def reversed(self) -> ConvolutionShape:
         """The convolution with the turned filter that gives the gradient of the images (stride 1)."""
-        return Convolution(
+        return ConvolutionShape(
             self.batch, self.rows.reversed(), self.columns.reversed(), self.outputs, self.channels, self.dtype
         )
 
