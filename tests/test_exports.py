@@ -113,7 +113,7 @@ def test_training_in_a_session_loads_nothing_heavy():
         "import tensorbow as tb\n"
         "with tb.Session() as session: session.run(tb.constant(1.0) + tb.random_uniform([2]))"
     )
-    assert not loaded & {"cupy", "llvmlite", "sklearn", "scipy", "matplotlib"}
+    assert not loaded & {"cupy", "sklearn", "scipy", "matplotlib"}
 
 
 def test_allocators_stand_alone():

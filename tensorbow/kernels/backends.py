@@ -17,7 +17,7 @@ from tensorbow.kernels.plan import Backend
 from tensorbow.kernels.reference import ReferenceBackend
 
 CPU_VARIABLE = "TENSORBOW_CPU"
-CPU_DEFAULT = "reference"
+CPU_DEFAULT = "auto"
 CPU_CHOICES = ("auto", "native", "reference")
 
 _backends: dict[str, Backend] = {"null": NullBackend()}
@@ -48,6 +48,13 @@ def backend_of_kind(kind: str) -> Backend:
     if backend is None:
         raise InternalError(f"no backend is registered for {kind} devices")
     return backend
+
+
+def cpu_notice() -> str:
+    """What to say where CPU devices run the NumPy kernels because llvmlite is missing; else nothing."""
+    if (os.environ.get(CPU_VARIABLE) or CPU_DEFAULT) != "auto" or find_spec("llvmlite") is not None:
+        return ""
+    return "CPU devices run NumPy kernels; pip install 'tensorbow[native]' for native code, which is faster"
 
 
 def make_cpu_backend() -> Backend:

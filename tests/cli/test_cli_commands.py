@@ -234,6 +234,7 @@ def test_explain_begins_with_what_it_takes(call: Call) -> None:
     assert told == nbytes
 
 
+@pytest.mark.usefixtures("reference_kernels")
 def test_explain_follows_its_options(call: Call) -> None:
     ssgd = call("explain", "logreg", "--sync", "ssgd").out
     for part in ("segment update, mean gradient", "segment sum gradients", "'update, mean gradient'"):

@@ -39,6 +39,7 @@ def test_prune_keeps_what_is_needed_in_the_programs_order():
     assert unused.op not in prune([c.op], {})
 
 
+@pytest.mark.usefixtures("reference_kernels")
 def test_equal_ops_are_computed_once():
     x = tb.placeholder(tb.float32, [2, 3])
     y = tb.tanh(x + 1.0) * tb.tanh(x + 1.0) + tb.reduce_sum(x, 0) + tb.reduce_sum(x, 1, keepdims=True)

@@ -141,6 +141,7 @@ def test_feeds_and_copies_land_in_the_bound_memory():
         np.testing.assert_array_equal(out, np.full((2, 3), 8.0))
 
 
+@pytest.mark.usefixtures("reference_kernels")
 def test_the_first_result_that_is_not_finite_is_named():
     x = tb.placeholder(tb.float32, [2])
     bad = tb.log(x - 1.0, name="bad")

@@ -232,6 +232,7 @@ def trained(model, shape, steps):
     return losses, values, calls
 
 
+@pytest.mark.usefixtures("reference_kernels")
 @pytest.mark.parametrize(
     ("model", "shape"), [(LeNet(), (28, 28, 1)), (ResNet(1), (32, 32, 3))], ids=["lenet", "resnet8"]
 )

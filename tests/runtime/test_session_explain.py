@@ -14,6 +14,7 @@ def session():
         yield session
 
 
+@pytest.mark.usefixtures("reference_kernels")
 def test_the_text(session):
     x = tb.placeholder(tb.float32, [None, 3], name="x")
     w = tb.Variable(np.ones((3, 2), np.float32), name="w")

@@ -23,6 +23,7 @@ from tensorbow.kernels.plan import Group, Ref
 ALIGNMENT = 64  # bytes: what code may know of where its arrays lie
 SIGNATURE = ir.FunctionType(INT, [POINTER])
 ACCEPTED = index(-1)
+FLUSH = ir.Constant(ir.IntType(32), 0x8000)  # of x86's MXCSR: results, not operands
 
 
 def compile_groups(
@@ -57,11 +58,37 @@ class _Functions:
         calls = [self._call(f"call{place}_{number}", group) for number, group in enumerate(groups)]
         run = ir.Function(self.module, SIGNATURE, f"run{place}")
         builder = ir.IRBuilder(run.append_basic_block("entry"))
+        before = self._flush_denormals(builder)
         for number, call in enumerate(calls):
             refused = builder.icmp_signed("!=", builder.call(call, [run.args[0]]), ACCEPTED)
             with builder.if_then(refused, likely=False):
+                self._restore(builder, before)
                 builder.ret(index(number))
+        self._restore(builder, before)
         builder.ret(ACCEPTED)
+
+    def _flush_denormals(self, builder: ir.IRBuilder) -> ir.Value | None:
+        """Results below 1.2e-38 are 0 from here on; gives what `_restore` needs.
+
+        The velocities of a model that has learned its data decay into these numbers, and a processor takes
+        over a hundred cycles for each of them: LeNet's step took twice as long. x86-64 only.
+        """
+        if not self._target.triple.startswith("x86_64"):
+            return None
+        before, after = (builder.alloca(ir.IntType(32)) for _ in range(2))
+        builder.call(self._control_register("st"), [before])
+        builder.store(builder.or_(builder.load(before, typ=ir.IntType(32)), FLUSH), after)
+        builder.call(self._control_register("ld"), [after])
+        return before
+
+    def _restore(self, builder: ir.IRBuilder, before: ir.Value | None) -> None:
+        if before is not None:
+            builder.call(self._control_register("ld"), [before])
+
+    def _control_register(self, way: str) -> ir.Function:
+        name = f"llvm.x86.sse.{way}mxcsr"
+        known = self.module.globals.get(name)
+        return known or ir.Function(self.module, ir.FunctionType(ir.VoidType(), [POINTER]), name)
 
     def _call(self, name: str, group: Group) -> ir.Function:
         """Makes the addresses of a call's places, and calls its code."""

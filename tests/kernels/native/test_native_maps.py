@@ -73,7 +73,14 @@ def test_native_map_samples(sample, target):
     actual = native_step(sample, TARGETS[target]())[:-1]
     for ours, theirs in zip(actual, expected, strict=True):
         assert ours.dtype == theirs.dtype
-        assert_close(ours, theirs, sample, sample.id)
+        assert_close(flushed(ours), flushed(theirs), sample, sample.id)
+
+
+def flushed(x):
+    """Native code gives 0 for what would be a denormal number."""
+    if x.dtype.kind != "f":
+        return x
+    return np.where(np.abs(x) < np.finfo(x.dtype).tiny, np.copysign(x.dtype.type(0), x), x)
 
 
 def test_every_rule_has_native_code():
@@ -184,7 +191,8 @@ def test_native_functions_keep_their_bounds(name, target):
     special = ~np.isfinite(rounded)
     np.testing.assert_array_equal(y[special], rounded[special])
     distance = np.abs(y[~special].astype(np.float64) - exact[~special])
-    assert (distance <= UNITS[name] * np.spacing(np.abs(rounded[~special]))).all()
+    denormal = 4 * np.finfo(np.float32).tiny  # below 1.2e-38 results are 0, intermediate ones too
+    assert (distance <= np.maximum(UNITS[name] * np.spacing(np.abs(rounded[~special])), denormal)).all()
 
 
 @each_target

@@ -1,6 +1,6 @@
-"""Images per second of the reference backend beside PyTorch eager, on the same number of threads.
+"""Images per second of the CPU backend beside PyTorch eager, on the same number of threads.
 
-    python benchmarks/reference_backend.py [--seconds 4] [--windows 5] [--json FILE]
+    TENSORBOW_CPU=native|reference python benchmarks/cpu_backend.py [--seconds 4] [--windows 5] [--json FILE]
 
 Both sides train: forward, softmax cross-entropy, backward, momentum SGD, batches gathered from memory.
 Windows of the contestants alternate, so that a slow spell of the machine hits all of them; the table
@@ -22,6 +22,7 @@ import numpy as np
 import tensorbow as tb
 from scheduler import DatasetBatches, LearningEngine, Synchronisation, build_program
 from tensorbow.data import Dataset, make_synthetic
+from tensorbow.kernels.backends import backend_of_kind
 from tensorbow.models import get_model
 
 CASES = (("lenet", 4), ("lenet", 16), ("lenet", 32), ("logreg", 16))
@@ -115,6 +116,8 @@ def main() -> None:
     parser.add_argument("--windows", type=int, default=5, help="windows per contestant")
     parser.add_argument("--json", type=Path, help="where to write the figures")
     options = parser.parse_args()
+    backend = type(backend_of_kind("cpu")).__name__
+    print(backend)
     data, _ = make_synthetic()
     rows = []
     for model, batch_size in CASES:
@@ -134,7 +137,8 @@ def main() -> None:
             figures = "  ".join(f"{name} {rate:9,.0f}" for name, rate in rates.items())
             print(f"{model:7} b={batch_size:<3} threads={replicas}  {figures}", flush=True)
     if options.json is not None:
-        described = {"machine": f"{platform.machine()} {platform.processor()}".strip(), "rows": rows}
+        machine = f"{platform.machine()} {platform.processor()}".strip()
+        described = {"backend": backend, "machine": machine, "rows": rows}
         described |= {"python": platform.python_version(), "numpy": np.__version__}
         options.json.write_text(json.dumps(described, indent=1) + "\n")
 
