@@ -61,6 +61,7 @@ class Learners(ReplicaValues):
             raise InvalidArgumentError("devices: expected at least one, got none")
         require_different(devices)
         self.devices = list(devices)
+        self.launch_ahead = launch_ahead
         self.options = options
         self.per_device = replica_counts(replicas_per_device, len(devices))
         self.count = sum(self.per_device)
@@ -86,7 +87,7 @@ class Learners(ReplicaValues):
                 DevicePlans(program, shapes, device, options, self.count, launch_ahead, self.layout, known)
                 for device in self.devices
             ]
-            self._build(ring=launch_ahead + 1)
+            self._build(ring=self.launch_ahead + 1)
         except BaseException:
             self.close()
             raise

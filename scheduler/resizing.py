@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from scheduler.learners import Learners
 from scheduler.options import Synchronisation
+from scheduler.plans import Compiled
 from scheduler.spread import replica_counts
+from scheduler.step import StepProgram
 from tensorbow.graph import Operation
-from tensorbow.specs import Array
+from tensorbow.specs import Array, TensorSpec
 
 
 class Resizing:
@@ -42,6 +44,38 @@ class Resizing:
         self.origins = origins(old.per_device, self.per_device)
         self.values_before = old.state_arrays()
         self.values = _values_after(old, self.origins, options, round)
+
+
+def made_again(
+    old: Learners,
+    steps: Sequence[tuple[StepProgram, Sequence[TensorSpec]]],
+    selected: int,
+    compiled: Compiled,
+    per_device: Sequence[int],
+    options: Synchronisation,
+    values: Mapping[str, Array],
+) -> Learners:
+    """Learners as those that are closed, in another number, with these values of everything."""
+    (program, specs), *others = steps
+    learners = Learners(
+        program,
+        specs,
+        old.devices,
+        per_device,
+        options,
+        launch_ahead=old.launch_ahead,
+        layout=old.layout,
+        compiled=compiled,
+    )
+    try:
+        for further, shapes in others:
+            learners.add_program(further, shapes)
+        learners.select(selected)
+        learners.load_state_arrays(values)
+    except BaseException:
+        learners.close()
+        raise
+    return learners
 
 
 def origins(before: Sequence[int], after: Sequence[int]) -> list[int | None]:

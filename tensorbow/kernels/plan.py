@@ -14,9 +14,11 @@ from enum import IntEnum
 from typing import Any
 
 from tensorbow.devices import Access, Device, StreamGroup
-from tensorbow.graph import Attrs, Kernel, OpDef, UserLine
+from tensorbow.errors import UnimplementedError
+from tensorbow.graph import Attrs, Kernel, OpDef, UserLine, blame
 from tensorbow.kernels.examples import ExampleArrays, KeptExamples
 from tensorbow.kernels.program import Node, Unit
+from tensorbow.ops.definition import kernel_for
 from tensorbow.specs import Array, DType
 
 
@@ -154,10 +156,6 @@ class BoundPlan(ABC):
         """What a segment's calls are launched as, for `explain`; nothing where each is called by itself."""
         return ()
 
-    def not_captured(self, segment: int) -> Sequence[str]:
-        """Why parts of a segment cost a launch per op where others cost one in all."""
-        return [launch.reason for launch in self.launches(segment) if launch.reason]
-
     def close(self) -> None:  # noqa: B027 - most plans hold nothing
         """Gives back what the plan holds beside its regions; nothing of it may be running. Idempotent."""
 
@@ -172,6 +170,13 @@ class Backend(ABC):
     kernel_kind: str  # whose kernels, scratch sizes and in-place rules it uses
     title = ""  # for tables and `explain`
     keeps_examples = False  # whether batches are made faster of data in the device's memory
+
+    def _kernel(self, node: Node) -> Kernel:
+        """The kernel of a node. Raises UnimplementedError naming op, line and the kinds that have one."""
+        try:
+            return kernel_for(node.definition, self.kernel_kind)
+        except UnimplementedError as error:
+            raise UnimplementedError(blame(node.definition.name, node.name, error, node.source)) from None
 
     @abstractmethod
     def fuse(self, nodes: Sequence[Node]) -> list[Unit]:

@@ -11,12 +11,11 @@ from typing import Any
 import numpy as np
 
 from tensorbow.devices import Access, Device, StreamGroup
-from tensorbow.errors import InvalidArgumentError, ResourceExhaustedError, TensorBowError, UnimplementedError
-from tensorbow.graph import Kernel, KernelCall, blame
+from tensorbow.errors import InvalidArgumentError, ResourceExhaustedError, TensorBowError
+from tensorbow.graph import KernelCall, blame
 from tensorbow.graph.definition import read_only
 from tensorbow.kernels.plan import Backend, BoundPlan, Executable, Group, Ref, Region
 from tensorbow.kernels.program import Node, Unit
-from tensorbow.ops.definition import kernel_for
 from tensorbow.specs import Array
 
 
@@ -36,12 +35,6 @@ class ReferenceBackend(Backend):
             for node in nodes
             if not node.definition.is_view
         ]
-
-    def _kernel(self, node: Node) -> Kernel:
-        try:
-            return kernel_for(node.definition, self.kernel_kind)
-        except UnimplementedError as error:
-            raise UnimplementedError(blame(node.definition.name, node.name, error, node.source)) from None
 
     def bind(
         self, executable: Executable, bases: Mapping[Region, int], group: StreamGroup, ring: int

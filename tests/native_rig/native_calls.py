@@ -25,8 +25,9 @@ from tensorbow.kernels.native.backend import NativeBackend
 from tensorbow.kernels.native.functions import compile_groups
 from tensorbow.kernels.native.kernel import NativeKernel
 from tensorbow.kernels.native.lowering import LOWERINGS
-from tensorbow.kernels.native.target import Target, host_target, narrow_target
+from tensorbow.kernels.native.target import Target, host_target
 from tensorbow.kernels.plan import Group, Ref, Region
+from tests.native_rig.targets import narrow_target
 
 TARGETS = {"host": host_target, "narrow": narrow_target}
 GAP = 64  # bytes of garbage around every array, which a call must leave as they are

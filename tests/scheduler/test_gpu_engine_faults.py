@@ -85,7 +85,8 @@ def test_a_segment_whose_capture_fails_is_launched_call_by_call() -> None:
             runtime.fail_next("end_capture", "cudaErrorStreamCaptureInvalidated")
             within(lambda: engine.run(Prepared(model.batch, 2).open, 0, 4))  # then it runs call by call
             plans = [replica.binding.plan for replica in engine.learners.replicas]
-            reasons = [why for plan in plans for number in range(2) for why in plan.not_captured(number)]
+            launches = [launch for plan in plans for number in range(2) for launch in plan.launches(number)]
+            reasons = [launch.reason for launch in launches if launch.reason]
             assert len(reasons) == 1
             assert "cudaErrorStreamCaptureInvalidated" in reasons[0]
     finally:

@@ -9,8 +9,7 @@ from collections.abc import Mapping, Sequence
 from tensorbow.devices import Device, GpuDevice, StreamGroup
 from tensorbow.devices.cuda_runtime import CudaRuntime
 from tensorbow.devices.gpu_stream import GpuStream
-from tensorbow.errors import InternalError, UnimplementedError
-from tensorbow.graph import Kernel, blame
+from tensorbow.errors import InternalError
 from tensorbow.kernels.binary_cache import cache_folder
 from tensorbow.kernels.examples import ExampleArrays, KeptExamples
 from tensorbow.kernels.gpu import kernels  # noqa: F401 - registers the kernels
@@ -23,7 +22,6 @@ from tensorbow.kernels.gpu.plan import GpuPlan
 from tensorbow.kernels.gpu.program import ProgramCache
 from tensorbow.kernels.plan import Backend, BoundPlan, Executable, PlannedLaunch, Region, Segment
 from tensorbow.kernels.program import Node, Unit
-from tensorbow.ops.definition import kernel_for
 from tensorbow.specs import uint8
 
 HOPPER = 90
@@ -50,12 +48,6 @@ class GpuBackend(Backend):
         Raises UnimplementedError for an op without a GPU kernel.
         """
         return fuse(nodes, self._kernel)
-
-    def _kernel(self, node: Node) -> Kernel:
-        try:
-            return kernel_for(node.definition, self.kernel_kind)
-        except UnimplementedError as error:
-            raise UnimplementedError(blame(node.definition.name, node.name, error, node.source)) from None
 
     def bind(
         self, executable: Executable, bases: Mapping[Region, int], group: StreamGroup, ring: int

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -33,14 +32,13 @@ class NativeSegments:
     """An executable as it is run: updates merged, runs of native calls compiled.
 
     Shared by all bindings. executable: with the merged calls. runs: by segment, the first call and the end of
-    each run. compile_seconds: what the code took, 0 until it is there.
+    each run.
     """
 
     def __init__(self, executable: Executable, target: Target, folder: Path | None):
         merged = (replace(s, groups=tuple(_merged(s.groups))) for s in executable.segments)
         self.executable = replace(executable, segments=tuple(merged))
         self.runs = [_runs(segment.groups) for segment in self.executable.segments]
-        self.compile_seconds = 0.0
         self._target = target
         self._folder = folder
         self._lock = threading.Lock()  # owns the code; held while compiling, so that nobody compiles twice
@@ -50,7 +48,6 @@ class NativeSegments:
         """The functions `run0`, `run1`, ... of all runs in order, compiled by who comes first."""
         with self._lock:
             if self._code is None:
-                start = time.perf_counter()
                 step = self.executable
                 runs = [
                     segment.groups[first:end]
@@ -58,7 +55,6 @@ class NativeSegments:
                     for first, end in places
                 ]
                 self._code = compile_groups(runs, step.state["status"], self._target, self._folder)
-                self.compile_seconds = time.perf_counter() - start
             return self._code
 
 

@@ -9,7 +9,6 @@ import llvmlite.binding as llvm
 
 _WIDTHS = (("avx512f", 64, 32), ("avx2", 32, 16), ("neon", 16, 32))  # feature, bytes of a vector, registers
 _BASE_WIDTH = (16, 16)  # SSE2, which every x86-64 has
-_WIDE = ("avx512", "avx10", "amx", "evex512")  # begins the names of what `narrow` leaves out
 
 
 @dataclass(frozen=True)
@@ -33,16 +32,11 @@ class Target:
 @cache
 def host_target() -> Target:
     """This machine."""
-    return _target(dict(llvm.get_host_cpu_features()))
+    return target_of(dict(llvm.get_host_cpu_features()))
 
 
-def narrow_target() -> Target:
-    """This machine without 64-byte vectors, to test what others get."""
-    features = dict(llvm.get_host_cpu_features())
-    return _target({name: on and not name.startswith(_WIDE) for name, on in features.items()})
-
-
-def _target(features: dict[str, bool]) -> Target:
+def target_of(features: dict[str, bool]) -> Target:
+    """This machine's processor with these features, by LLVM's names, on or off."""
     text = ",".join(("+" if on else "-") + name for name, on in sorted(features.items()))
     width = next(((nbytes, count) for name, nbytes, count in _WIDTHS if features.get(name)), _BASE_WIDTH)
     return Target(llvm.get_process_triple(), llvm.get_host_cpu_name(), text, *width)

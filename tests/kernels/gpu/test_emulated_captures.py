@@ -8,23 +8,10 @@ import numpy as np
 import pytest
 
 from tensorbow.devices.cuda_runtime import CudaError
-from tests.gpu_rig.gpu_kernels import GpuBench
 from tests.gpu_rig.rig_kernels import KERNELS, array, broken
-from tests.gpu_rig.runtimes import emulated_runtime, needs_compiler
+from tests.gpu_rig.runtimes import needs_compiler
 
 pytestmark = needs_compiler
-
-
-@pytest.fixture
-def runtime():
-    with emulated_runtime() as made:
-        yield made
-
-
-@pytest.fixture
-def bench(runtime):
-    with GpuBench(runtime) as made:
-        yield made
 
 
 def captured(bench, name, *arguments, times=1):

@@ -21,18 +21,6 @@ from tests.gpu_rig.runtimes import emulated_runtime, needs_compiler
 pytestmark = needs_compiler
 
 
-@pytest.fixture
-def runtime():
-    with emulated_runtime() as made:
-        yield made
-
-
-@pytest.fixture
-def bench(runtime):
-    with GpuBench(runtime) as made:
-        yield made
-
-
 # Memory and copies --------------------------------------------------------------------------------------
 
 

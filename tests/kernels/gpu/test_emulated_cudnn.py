@@ -17,18 +17,6 @@ pytestmark = needs_compiler
 ONE, ZERO = c_float(1), c_float(0)
 
 
-@pytest.fixture
-def runtime():
-    with emulated_runtime() as made:
-        yield made
-
-
-@pytest.fixture
-def bench(runtime):
-    with GpuBench(runtime) as made:
-        yield made
-
-
 def put(bench, values):
     values = np.ascontiguousarray(values)
     made = bench.memory(TensorSpec(values.shape, as_dtype(values.dtype)))

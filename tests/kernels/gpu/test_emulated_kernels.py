@@ -15,21 +15,9 @@ from tensorbow.kernels.gpu.program import CudaSource
 from tests.gpu_rig import cuda_compiler
 from tests.gpu_rig.gpu_kernels import GpuBench
 from tests.gpu_rig.rig_kernels import KERNELS, array, broken, launch
-from tests.gpu_rig.runtimes import emulated_runtime, needs_compiler
+from tests.gpu_rig.runtimes import needs_compiler
 
 pytestmark = needs_compiler
-
-
-@pytest.fixture
-def runtime():
-    with emulated_runtime() as made:
-        yield made
-
-
-@pytest.fixture
-def bench(runtime):
-    with GpuBench(runtime) as made:
-        yield made
 
 
 def test_arguments_are_read_before_launch_returns(runtime):

@@ -18,22 +18,10 @@ from tests.gpu_rig.emulated_cuda import EmulatedCuda
 from tests.gpu_rig.emulated_cudnn import EmulatedCudnn
 from tests.gpu_rig.emulated_libraries import rounded
 from tests.gpu_rig.gpu_kernels import GpuBench
-from tests.gpu_rig.runtimes import emulated_runtime, needs_compiler
+from tests.gpu_rig.runtimes import needs_compiler
 
 pytestmark = needs_compiler
 ONE, ZERO = c_float(1), c_float(0)
-
-
-@pytest.fixture
-def runtime():
-    with emulated_runtime() as made:
-        yield made
-
-
-@pytest.fixture
-def bench(runtime):
-    with GpuBench(runtime) as made:
-        yield made
 
 
 def put(bench, values):

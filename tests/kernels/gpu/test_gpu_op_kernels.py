@@ -25,11 +25,8 @@ TOLERANCE = {"float32": (1e-5, 1e-6), "float64": (1e-12, 1e-13)}
 LOOSER = {"Prod": 10.0}  # factors: errors of long products add up, in another order here than there
 
 _LINALG = "LAPACK on the host, for initial values and small matrices; soft placement moves it"
-_COLD = "not on the path of a training step; soft placement moves it"
 WITHOUT_KERNEL = {
     "MatrixDeterminant": _LINALG,
-    "MatrixDiag": _COLD,
-    "MatrixDiagPart": _COLD,
     "MatrixInverse": _LINALG,
     "Orthonormal": _LINALG,
 }

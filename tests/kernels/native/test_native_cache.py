@@ -26,13 +26,14 @@ from tensorbow.kernels.native.functions import compile_groups
 from tensorbow.kernels.native.kernel import NativeKernel
 from tensorbow.kernels.native.lowering import LOWERINGS
 from tensorbow.kernels.native.plan_key import plan_key
-from tensorbow.kernels.native.target import host_target, narrow_target
+from tensorbow.kernels.native.target import host_target
 from tensorbow.kernels.plan import Group, Ref, Region
 from tensorbow.kernels.scalars import symbols
 from tensorbow.kernels.scalars.expression import structure
 from tensorbow.ops.control import Copy
 from tensorbow.ops.elementwise_table import Neg
 from tensorbow.specs import float32, int64
+from tests.native_rig.targets import narrow_target
 
 
 def module_that_gives(number):

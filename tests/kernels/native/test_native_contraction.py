@@ -18,8 +18,9 @@ from tensorbow.kernels.native.compiler import compile_module
 from tensorbow.kernels.native.contraction import Contraction, blocking_of, contraction, cut
 from tensorbow.kernels.native.emitter import INT, POINTER, Emitter, index
 from tensorbow.kernels.native.microkernel import Walk, merged
-from tensorbow.kernels.native.target import host_target, narrow_target
+from tensorbow.kernels.native.target import host_target
 from tensorbow.specs import float32, float64
+from tests.native_rig.targets import narrow_target
 
 TARGETS = {"host": host_target, "narrow": narrow_target}
 counts = st.integers(1, 7)

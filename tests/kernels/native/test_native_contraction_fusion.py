@@ -10,10 +10,10 @@ pytest.importorskip("llvmlite", reason="the native backend needs llvmlite")
 import tensorbow as tb
 from tensorbow.kernels import register_backend
 from tensorbow.kernels.native.backend import NativeBackend
-from tensorbow.kernels.native.target import narrow_target
 from tensorbow.kernels.reference import ReferenceBackend
 from tensorbow.models import get_model
 from tests.native_rig.native_calls import native_cpu
+from tests.native_rig.targets import narrow_target
 from tests.ops_contract.sample import normal
 
 

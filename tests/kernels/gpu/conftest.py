@@ -1,0 +1,23 @@
+"""An emulated GPU, and a bench on it, for the tests that make none of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.gpu_rig.emulated_cuda import EmulatedCuda
+from tests.gpu_rig.gpu_kernels import GpuBench
+from tests.gpu_rig.runtimes import emulated_runtime
+
+
+@pytest.fixture
+def runtime() -> Iterator[EmulatedCuda]:
+    with emulated_runtime() as made:
+        yield made
+
+
+@pytest.fixture
+def bench(runtime: EmulatedCuda) -> Iterator[GpuBench]:
+    with GpuBench(runtime) as made:
+        yield made
