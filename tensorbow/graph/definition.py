@@ -70,7 +70,7 @@ class Kernel:
     `pointwise` is for ops that write variables: the kernel reads an element of every input before it
     writes that element of the variable, so that an input of the same shape may be the variable itself.
     A GPU kernel that is not `capturable` is launched by itself, between CUDA graphs; `why_alone` is the
-    reason, for `explain`.
+    reason, for `explain`. One that `waits` does its work on other streams: who waits for it may run it.
     """
 
     run: Callable[[KernelCall], object] | None = None
@@ -81,6 +81,7 @@ class Kernel:
     capturable: bool = True
     dynamic: bool = False
     why_alone: str = ""
+    waits: bool = False
 
     def __post_init__(self) -> None:
         if (self.run is None) == (self.prepare is None):

@@ -1,6 +1,7 @@
 """Backends: what a plan becomes on a kind of device, and the border they share with the compiler."""
 
 from tensorbow.kernels.backends import backend_for, register_backend
+from tensorbow.kernels.joint import JointAveraging, JointInputs, JointLaunch, JointSteps
 from tensorbow.kernels.null import NullBackend
 from tensorbow.kernels.plan import (
     Backend,
@@ -19,6 +20,10 @@ __all__ = [
     "BoundPlan",
     "Executable",
     "Group",
+    "JointAveraging",
+    "JointInputs",
+    "JointLaunch",
+    "JointSteps",
     "NullBackend",
     "PlannedLaunch",
     "Ref",

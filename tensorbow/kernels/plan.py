@@ -17,6 +17,7 @@ from tensorbow.devices import Access, Device, StreamGroup
 from tensorbow.errors import UnimplementedError
 from tensorbow.graph import Attrs, Kernel, OpDef, UserLine, blame
 from tensorbow.kernels.examples import ExampleArrays, KeptExamples
+from tensorbow.kernels.joint import JointAveraging, JointSteps
 from tensorbow.kernels.program import Node, Unit
 from tensorbow.ops.definition import kernel_for
 from tensorbow.specs import Array, DType
@@ -118,6 +119,9 @@ class Executable:
     peak_nbytes: int = 0  # of the slab, scratch counted
     lower_bound_nbytes: int = 0
     notes: tuple[str, ...] = field(default=())
+    read_elsewhere: frozenset[Region] = (
+        frozenset()
+    )  # by plans of other streams: what lies there must be whole
 
 
 class BoundPlan(ABC):
@@ -192,6 +196,18 @@ class Backend(ABC):
         Raises ResourceExhaustedError.
         """
         return None
+
+    def join(self, plans: Sequence[BoundPlan], averaging: JointAveraging | None) -> JointSteps | None:
+        """Whole steps of one device's replicas as single launches; None where that cannot be.
+
+        plans: of one executable, a segment for the gradient and one for the update first. averaging: None
+        where nothing keeps the replicas together.
+        """
+        return None
+
+    def examples_nbytes(self, arrays: ExampleArrays) -> Sequence[int]:
+        """Bytes of each block that `keep_examples` allocates."""
+        return arrays.blocks
 
     def launches(self, segment: Segment) -> Sequence[PlannedLaunch]:
         """As `BoundPlan.launches`, before there is a plan."""

@@ -60,6 +60,7 @@ class ReferencePlan(BoundPlan):
                 self._calls.append([self._prepare(group) for group in segment.groups])
         self._inputs = {name: self._array(ref) for name, ref in executable.inputs.items()}
         self._state = {key: self._array(ref) for key, ref in executable.state.items()}
+        self._rings: list[Array] | None = None  # by fetch, once asked for
         self._fetch_sources = [self._array(ref) for ref in executable.fetch_sources]
         self._fetched = [
             tuple(self._array(ref, slot * executable.ring_nbytes) for ref in executable.fetches)
@@ -161,6 +162,23 @@ class ReferencePlan(BoundPlan):
     def fetch_arrays(self, step: int) -> tuple[Array, ...]:
         """Views of what a step fetched."""
         return self._fetched[step % self._ring]
+
+    def fetch_runs(self, first: int, count: int) -> list[Array]:
+        """Copies of what several steps fetched; at most as many as there are RING slots."""
+        if self._rings is None:
+            self._rings = [self._ring_of(ref) for ref in self.executable.fetches]
+        slots = np.arange(first, first + count) % self._ring
+        return [ring[slots] for ring in self._rings]
+
+    def _ring_of(self, ref: Ref) -> Array:
+        """A fetch in all slots of RING."""
+        dtype = np.dtype(ref.dtype.as_numpy_dtype)
+        inner = [dtype.itemsize]
+        for extent in ref.shape[:0:-1]:
+            inner.insert(0, inner[0] * extent)
+        strides = (self.executable.ring_nbytes, *(inner if ref.shape else ()))
+        address = self._bases[ref.region] + ref.offset
+        return self._device.view(address, (self._ring, *ref.shape), dtype, strides)
 
     def accesses(self, segment: int) -> tuple[Sequence[Access], Sequence[Access]]:
         """A CPU stream has no use for them."""

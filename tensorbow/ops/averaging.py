@@ -14,7 +14,7 @@ import numpy as np
 from tensorbow.errors import InternalError, InvalidArgumentError
 from tensorbow.graph import NOT_DIFFERENTIABLE, Attrs, Kernel, KernelCall
 from tensorbow.ops.definition import define_op, require_dtype, require_same_dtype
-from tensorbow.specs import FLOATING, Array, TensorSpec
+from tensorbow.specs import FLOATING, Array, DType, TensorSpec
 
 CHUNK = 1 << 15  # elements, so that each pass finds what the one before left in the cache
 
@@ -32,6 +32,11 @@ def _flat_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
 
 def _nothing(inputs: Sequence[TensorSpec], attrs: Attrs) -> Sequence[TensorSpec]:
     _flat_spec(inputs, attrs)
+    return ()
+
+
+def _no_dtypes(inputs: Sequence[TensorSpec], attrs: Attrs) -> Sequence[DType]:
+    """Of ops without outputs."""
     return ()
 
 
@@ -132,6 +137,7 @@ GradientMean = define_op(
 GradientCheck = define_op(
     "GradientCheck",
     spec=_nothing,
+    unknown_dtypes=_no_dtypes,
     gradient=NOT_DIFFERENTIABLE,
     inputs=("gradient",),
     kernel=Kernel(run=_check_gradient),
@@ -142,6 +148,7 @@ GradientCheck = define_op(
 SmaClear = define_op(
     "SmaClear",
     spec=_nothing,
+    unknown_dtypes=_no_dtypes,
     gradient=NOT_DIFFERENTIABLE,
     inputs=("velocity",),
     attrs={"value": 0.0},
@@ -162,6 +169,7 @@ SmaDifference = define_op(
 SmaCorrect = define_op(
     "SmaCorrect",
     spec=_nothing,
+    unknown_dtypes=_no_dtypes,
     gradient=NOT_DIFFERENTIABLE,
     inputs=("weights", "correction"),
     kernel=Kernel(prepare=_prepare_correct),

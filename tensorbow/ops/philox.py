@@ -13,10 +13,10 @@ from tensorbow.specs import Array
 
 WORD = (1 << 32) - 1
 ROUNDS = 10
-_MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
-_WEYL = (0x9E3779B9, 0xBB67AE85)  # added to the key after each round
+MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
+WEYL = (0x9E3779B9, 0xBB67AE85)  # added to the key after each round
 
-_MULTIPLIER_COLUMN = np.array(_MULTIPLIERS, np.uint64).reshape(2, 1)
+_MULTIPLIER_COLUMN = np.array(MULTIPLIERS, np.uint64).reshape(2, 1)
 _MULTIPLIER_COLUMN.flags.writeable = False
 _LOW = np.uint64(WORD)
 _HALF = np.uint64(32)
@@ -26,7 +26,7 @@ def philox(counter: tuple[int, int, int, int], key: tuple[int, int]) -> tuple[in
     """One block in plain integers: the definition."""
     first, second, third, fourth = counter
     for round_key in key_schedule(key):
-        left, right = _MULTIPLIERS[0] * first, _MULTIPLIERS[1] * third
+        left, right = MULTIPLIERS[0] * first, MULTIPLIERS[1] * third
         first, second = (right >> 32) ^ second ^ round_key[0], right & WORD
         third, fourth = (left >> 32) ^ fourth ^ round_key[1], left & WORD
     return first, second, third, fourth
@@ -34,7 +34,7 @@ def philox(counter: tuple[int, int, int, int], key: tuple[int, int]) -> tuple[in
 
 def key_schedule(key: tuple[int, int]) -> list[tuple[int, int]]:
     """The key of each round."""
-    return [((key[0] + i * _WEYL[0]) & WORD, (key[1] + i * _WEYL[1]) & WORD) for i in range(ROUNDS)]
+    return [((key[0] + i * WEYL[0]) & WORD, (key[1] + i * WEYL[1]) & WORD) for i in range(ROUNDS)]
 
 
 def stream_key(seed: int, op_seed: int, replica: int) -> tuple[int, int]:

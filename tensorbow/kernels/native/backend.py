@@ -10,14 +10,22 @@ from pathlib import Path
 
 import llvmlite.binding as llvm
 
-from tensorbow.devices import StreamGroup
+from tensorbow.devices import Device, StreamGroup
 from tensorbow.graph import Kernel, NodeSpec
+from tensorbow.kernels.examples import ExampleArrays, KeptExamples
+from tensorbow.kernels.joint import JointAveraging, JointSteps
 from tensorbow.kernels.native import lowerings  # noqa: F401 - registers the templates
+from tensorbow.kernels.native.backward_fusion import fuse_gradients
+from tensorbow.kernels.native.batch_norm_fusion import fuse_batch_norms
 from tensorbow.kernels.native.contraction_fusion import fuse_epilogues
+from tensorbow.kernels.native.examples import NativeExamples
+from tensorbow.kernels.native.joint import JointCodes, NativeJoint
 from tensorbow.kernels.native.kernel import NativeKernel
 from tensorbow.kernels.native.lowering import LOWERINGS, Lowering
 from tensorbow.kernels.native.maps import fused_kernel
 from tensorbow.kernels.native.plan import NativePlan, NativeSegments, launches_of
+from tensorbow.kernels.native.pooling_fusion import fuse_pool_gradients
+from tensorbow.kernels.native.random import with_seeds
 from tensorbow.kernels.native.target import Target, host_target
 from tensorbow.kernels.plan import BoundPlan, Executable, PlannedLaunch, Region, Segment
 from tensorbow.kernels.program import Node, Unit
@@ -29,10 +37,13 @@ from tensorbow.specs import TensorSpec
 class NativeBackend(ReferenceBackend):
     """Compiles each executable once; all its bindings share the code."""
 
+    keeps_examples = True
+
     def __init__(self, target: Target | None = None, folder: Path | None = None, *, fuses: bool = True):
         """target: by default this machine. folder: for object code; None keeps none.
 
-        fuses: whether element-wise nodes become one pass; without, each op is a call of its own.
+        fuses: whether element-wise nodes become one pass, and gradients of dense layers a part of their
+            updates; without, each op is a call of its own.
         """
         self.target = target or host_target()
         self.title = (
@@ -41,10 +52,12 @@ class NativeBackend(ReferenceBackend):
         self.fuses = fuses
         self._folder = folder
         self._lock = threading.Lock()  # owns the table
+        self._joint = JointCodes()
         self._segments: weakref.WeakKeyDictionary[Executable, NativeSegments] = weakref.WeakKeyDictionary()
 
     def fuse(self, nodes: Sequence[Node]) -> list[Unit]:
-        """Element-wise nodes of one shape become one pass (`scalars.fuse_maps`), or the end of a contraction.
+        """Element-wise nodes of one shape become one pass (`scalars.fuse_maps`), or the end of a contraction
+        or of a normalisation; contractions sum for normalisations.
 
         Raises UnimplementedError for an op without any CPU kernel.
         """
@@ -55,8 +68,11 @@ class NativeBackend(ReferenceBackend):
             maps[kernel.form] = fused
             return kernel
 
-        units = fuse_maps(nodes, self._kernel, kernel_of, self._joins)
-        return fuse_epilogues(units, maps, self.target) if self.fuses else units
+        units = with_seeds(fuse_maps(nodes, self._kernel, kernel_of, self._joins))
+        if not self.fuses:
+            return units
+        units = fuse_batch_norms(fuse_epilogues(units, maps, self.target), maps, self.target)
+        return fuse_pool_gradients(fuse_gradients(units, self.target))
 
     def _joins(self, node: Node) -> bool:
         return self.fuses and self._lowering(node) is not None
@@ -92,13 +108,30 @@ class NativeBackend(ReferenceBackend):
         with self._lock:
             segments = self._segments.get(executable)
             if segments is None:
-                segments = NativeSegments(executable, self.target, self._folder)
+                segments = NativeSegments(executable, self.target, self._folder, self.fuses)
                 self._segments[executable] = segments
             return segments
 
+    def keep_examples(self, device: Device, arrays: ExampleArrays) -> KeptExamples:
+        """See Backend.keep_examples; on a CPU the data set stays where it is."""
+        return NativeExamples(arrays, self.target, self._folder)
+
+    def examples_nbytes(self, arrays: ExampleArrays) -> Sequence[int]:
+        """See Backend.examples_nbytes: none."""
+        return ()
+
+    def join(self, plans: Sequence[BoundPlan], averaging: JointAveraging | None) -> JointSteps | None:
+        """See Backend.join; where the segments are native as a whole, and averaging is a pass of its own."""
+        native = [plan for plan in plans if isinstance(plan, NativePlan)]
+        if len(native) < len(plans):
+            return None
+        with self._lock:
+            code = self._joint.find(native[0].segments, averaging)
+        return NativeJoint(native, code, averaging) if code.is_possible else None
+
     def launches(self, segment: Segment) -> Sequence[PlannedLaunch]:
         """Which calls are one native function, and which run their reference kernels."""
-        return launches_of(segment.groups)
+        return launches_of(segment.groups, self.target)
 
 
 def _scratch(lowering: Lowering, target: Target, node: NodeSpec) -> Sequence[TensorSpec]:

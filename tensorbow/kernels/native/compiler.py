@@ -44,9 +44,14 @@ class NativeCode:
     def __init__(self, engine: Any):
         self._engine = engine  # owns the code
 
+    def address(self, name: str) -> int:
+        """Where a function is, for other code; it must not be called after this object is gone."""
+        address: int = self._engine.get_function_address(name)
+        return address
+
     def function(self, name: str) -> Callable[[int], int]:
         """A function by name; it must not be called after this object is gone."""
-        call: Callable[[int], int] = Call(self._engine.get_function_address(name))
+        call: Callable[[int], int] = Call(self.address(name))
         return call
 
 

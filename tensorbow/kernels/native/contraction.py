@@ -22,9 +22,11 @@ from tensorbow.kernels.native.microkernel import (
     Tile,
     Walk,
     arguments_of,
+    broadcasts,
     merged,
     micro_kernel,
     shared_function,
+    shared_steps,
 )
 from tensorbow.kernels.native.target import Target
 from tensorbow.specs import DType
@@ -36,6 +38,7 @@ SMALL_TILE = 8  # accumulators; no more than that many multiply-adds are under w
 FEW_ROWS = 64  # of A, which read a B that is in no cache
 STREAMS = 32  # rows of such a B that are read side by side: as many as processors fetch ahead
 TILE_COST = 12  # cycles of a call of the micro-kernel that are not its sum
+SHARING_COST = 1.03  # of steps that share elements of A: more registers in use, vectors of B further apart
 KERNEL_COST = 0.01  # of all cycles, that one more kernel to compile has to save
 
 
@@ -59,10 +62,12 @@ class Contraction:
 class Blocking:
     """How a contraction is cut.
 
-    height, width: rows of a tile along the last two loops over rows; vectors: its columns. passes: loops
-    over sums, outside the tiles. columns_outside: whether the loop over columns is outside that over rows.
+    rows: the loops over them, two at least. height, width: rows of a tile along the last two; vectors: its
+    columns. passes: loops over sums, outside the tiles. columns_outside: whether the loop over columns is
+    outside that over rows.
     """
 
+    rows: tuple[Walk, ...]
     passes: tuple[Walk, ...]
     sums: tuple[Walk, ...]
     height: int
@@ -75,27 +80,45 @@ class Blocking:
 def blocking_of(what: Contraction, target: Target) -> Blocking:
     """The cheapest way to cut a contraction, by its count of cycles."""
     lanes = target.lanes(what.dtype.size)
-    rows = _padded(what.rows)
     vectors = -(-what.columns // lanes)
-    height, width = rows[-2].count, rows[-1].count
-    best = min(
+    _, _, loops, height, width, vectors = min(
         (
-            _cost(what, target, h, w, v)
+            (*_cost(loops, what.columns, target, h, w, v), loops, h, w, v)
+            for loops in _orders(what)
             for v in range(1, min(vectors, target.vector_registers // 3) + 1)
-            for w in range(1, width + 1)
+            for w in range(1, loops.rows[-1].count + 1)
             if w * v <= target.vector_registers
-            for h in range(1, height + 1)
+            for h in range(1, loops.rows[-2].count + 1)
             if h * w * v + v + 1 <= target.vector_registers
         ),
-        key=lambda found: found[0],
+        key=lambda found: found[:2],
     )
-    _, height, width, vectors = best
-    count, steps = (math.prod(loop.count for loop in loops) for loops in (rows, what.sums))
+    count, steps = (math.prod(loop.count for loop in walks) for walks in (loops.rows, loops.sums))
     is_far = steps * what.columns * what.dtype.size > FAR
     limit = STREAMS if is_far and count <= FEW_ROWS else NEAR // (vectors * lanes * what.dtype.size)
-    passes, sums = cut(what.sums, limit)
+    passes, sums = cut(loops.sums, limit)
     outside = is_far or count <= steps or what.columns <= vectors * lanes
-    return Blocking((*what.passes, *passes), sums, height, width, vectors, outside)
+    return Blocking(loops.rows, (*what.passes, *passes), sums, height, width, vectors, outside)
+
+
+@dataclass(frozen=True)
+class _Loops:
+    """Around the micro-kernel, and in it."""
+
+    dtype: DType
+    rows: tuple[Walk, ...]
+    sums: tuple[Walk, ...]
+
+
+def _orders(what: Contraction) -> list[_Loops]:
+    """In as few loops as can be, and with one innermost along which neighbouring rows share elements of A."""
+    orders = [_Loops(what.dtype, _padded(merged(what.rows)), merged(what.sums))]
+    rows = _padded([loop for loop in what.rows if loop.count > 1])
+    for number, loop in enumerate(what.sums):
+        if loop.count > 1 and any(row.count > 1 and loop.a and row.a % loop.a == 0 for row in rows[-2:]):
+            others = merged([*what.sums[:number], *what.sums[number + 1 :]])
+            orders.append(_Loops(what.dtype, rows, (*others, loop)))
+    return orders
 
 
 def cut(sums: Sequence[Walk], limit: int) -> tuple[tuple[Walk, ...], tuple[Walk, ...]]:
@@ -126,24 +149,39 @@ def _parts(count: int, size: int) -> list[tuple[int, int]]:
 
 
 def _cost(
-    what: Contraction, target: Target, height: int, width: int, vectors: int
-) -> tuple[float, int, int, int]:
-    """Cycles, and the tile."""
-    lanes = target.lanes(what.dtype.size)
-    rows = _padded(what.rows)
-    steps = math.prod(loop.count for loop in what.sums)
-    in_pass = min(steps, NEAR // (vectors * lanes * what.dtype.size))
+    loops: _Loops, columns: int, target: Target, height: int, width: int, vectors: int
+) -> tuple[float, int]:
+    """Cycles, and kinds of tiles."""
+    lanes = target.lanes(loops.dtype.size)
+    high, wide = loops.rows[-2:]
+    steps = math.prod(loop.count for loop in loops.sums)
+    inner = loops.sums[-1] if loops.sums else Walk(1)
+    in_pass = min(steps, NEAR // (vectors * lanes * loops.dtype.size))
     cycles, kinds = 0.0, 0
-    for h, high in _parts(rows[-2].count, height):
-        for w, wide in _parts(rows[-1].count, width):
-            for v, many in _parts(-(-what.columns // lanes), vectors):
+    for h, times in _parts(high.count, height):
+        for w, more in _parts(wide.count, width):
+            for v, many in _parts(-(-columns // lanes), vectors):
                 kinds += 1
                 size = h * w * v
                 slower = 1.04 if size > LARGE_TILE else 1.1 if size <= SMALL_TILE else 1
-                step = max(size / 2, (h * w + v) / 2, 2.0) * slower
+                loads = _broadcasts(high.a, wide.a, h, w, inner, v, target) + v
+                if loads < h * w + v:
+                    slower *= SHARING_COST
+                step = max(size / 2, loads / 2, 2.0) * slower
                 moves = (TILE_COST + 1.5 * size) * -(-steps // max(in_pass, 1))
-                cycles += high * wide * many * (step * steps + moves)
-    return cycles * (1 + KERNEL_COST * kinds), height, width, vectors
+                cycles += times * more * many * (step * steps + moves)
+    cycles *= math.prod(loop.count for loop in loops.rows[:-2])
+    return cycles * (1 + KERNEL_COST * kinds), kinds
+
+
+@cache
+def _broadcasts(
+    down: int, across: int, height: int, width: int, inner: Walk, vectors: int, target: Target
+) -> float:
+    """Elements of A that a tile loads for one step of its sum."""
+    rows = [i * down + j * across for i in range(height) for j in range(width)]
+    steps = shared_steps(rows, inner, vectors, target)
+    return broadcasts(rows, inner.a, steps) / steps
 
 
 def contraction(e: Emitter, what: Contraction) -> ir.Function:
@@ -151,7 +189,6 @@ def contraction(e: Emitter, what: Contraction) -> ir.Function:
 
     It adds to C where `accumulate` is not 0, and does what the epilogue says where `finish` is not.
     """
-    what = replace(what, rows=merged(what.rows), sums=merged(what.sums))
     blocking = blocking_of(what, e.target)
 
     def write(inner: Emitter, arguments: Sequence[ir.Value]) -> None:
@@ -180,7 +217,7 @@ class _Nest:
         self.what = what
         self.blocking = blocking
         self.element = type_of(what.dtype)
-        self.rows = _padded(what.rows)
+        self.rows = blocking.rows
         self.wide = blocking.vectors * e.target.lanes(what.dtype.size)
         self.spreads = () if what.epilogue is None else what.epilogue.spreads
 

@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from tensorbow.graph import Attrs, NodeSpec, OpDef
+from tensorbow.kernels.native.channels import ChannelSums
 from tensorbow.kernels.native.emitter import Emitter
+from tensorbow.kernels.native.ending import Ending
 from tensorbow.kernels.native.epilogue import Epilogue, Spread
 from tensorbow.kernels.native.kernel import NativeKernel
 from tensorbow.kernels.native.lowering import Lowering, lower
@@ -22,9 +24,11 @@ from tensorbow.kernels.scalars import FusedMap, Scalar, results_of
 from tensorbow.kernels.scalars.fusion import is_fusable
 from tensorbow.specs import TensorSpec
 
+NO_ENDING: Ending[Ref] = Ending()
+
 
 class WriteContraction(Protocol):
-    """Writes an op's code: operands are the places of what the epilogue reads."""
+    """Writes an op's code. ending: has no more than the op was registered for."""
 
     def __call__(
         self,
@@ -33,8 +37,7 @@ class WriteContraction(Protocol):
         inputs: Sequence[Ref],
         output: Ref,
         scratch: Sequence[Ref],
-        epilogue: Epilogue | None = None,
-        operands: Sequence[Ref] = (),
+        ending: Ending[Ref] = NO_ENDING,
     ) -> None:
         """At the end of the function."""
 
@@ -44,6 +47,49 @@ class _Contractor:
     write: WriteContraction
     scratch: Callable[[NodeSpec, Target], Sequence[TensorSpec]]
     finishes: Callable[[NodeSpec], bool]
+    rows_at_once: Callable[[NodeSpec], int]
+
+
+@dataclass(frozen=True)
+class FinishedContraction:
+    """A contraction and the epilogue that is its end, as the code of a call."""
+
+    contractor: _Contractor
+    node: Node
+    epilogue: Epilogue | None = None
+
+    def __call__(self, e: Emitter, group: Group) -> None:
+        """Writes the code of a call that is nothing else."""
+        self.write(e, group.inputs, group.outputs[0], group.scratch)
+
+    def write(
+        self,
+        e: Emitter,
+        inputs: Sequence[Ref],
+        output: Ref,
+        scratch: Sequence[Ref],
+        sums: ChannelSums | None = None,
+        summed: Sequence[Ref] = (),
+    ) -> None:
+        """inputs: of the contraction and of the epilogue. sums, summed: see `Ending`."""
+        count = len(self.node.inputs)
+        ending = Ending(self.epilogue, inputs[count:], sums, summed)
+        self.contractor.write(e, self.node.attrs, inputs[:count], output, scratch, ending)
+
+    def scratch(self, target: Target) -> Sequence[TensorSpec]:
+        """What it wants."""
+        return self.contractor.scratch(_spec(self.node), target)
+
+    @property
+    def rows_at_once(self) -> int:
+        """Neighbouring rows of the result that are made one after the other; 0 where it cannot sum."""
+        return self.contractor.rows_at_once(_spec(self.node))
+
+    @property
+    def form(self) -> Hashable:
+        """Equal for equal code."""
+        attrs = tuple(sorted((key, repr(value)) for key, value in self.node.attrs.items()))
+        return ("contraction", self.node.definition, attrs, self.epilogue)
 
 
 _CONTRACTORS: dict[OpDef, _Contractor] = {}
@@ -55,14 +101,19 @@ def lower_contraction(
     takes: Callable[[NodeSpec, Target], bool],
     scratch: Callable[[NodeSpec, Target], Sequence[TensorSpec]],
     finishes: Callable[[NodeSpec], bool] = lambda node: False,
+    rows_at_once: Callable[[NodeSpec], int] = lambda node: 0,
 ) -> None:
-    """Registers an op's native code. finishes: whether `write` can do an epilogue for this node."""
+    """Registers an op's native code.
+
+    finishes: whether `write` can do an epilogue for this node. rows_at_once: how many neighbouring rows of
+    the result it makes before it sums over them; 0 where it cannot.
+    """
 
     def emit(e: Emitter, group: Group) -> None:
         write(e, group.attrs, group.inputs, group.outputs[0], group.scratch)
 
     lower(definition, Lowering(emit, takes, scratch))
-    _CONTRACTORS[definition] = _Contractor(write, scratch, finishes)
+    _CONTRACTORS[definition] = _Contractor(write, scratch, finishes, rows_at_once)
 
 
 def fuse_epilogues(units: Sequence[Unit], maps: Mapping[Hashable, FusedMap], target: Target) -> list[Unit]:
@@ -73,15 +124,15 @@ def fuse_epilogues(units: Sequence[Unit], maps: Mapping[Hashable, FusedMap], tar
     homes = {unit.nodes[0]: place for place, unit in enumerate(units) if _contractor(unit) is not None}
     result: list[Unit | None] = list(units)
     for place, unit in enumerate(units):
-        expression = _expression(unit, maps)
+        expression = expression_of(unit, maps)
         if expression is None:
             continue
         for value in unit.inputs:
             home = None if value.node is None else homes.get(value.node)
             if home is None or home > place:
                 continue
-            epilogue = _epilogue(expression, value, unit)
-            if epilogue is not None and not _is_written(units[home], units[home + 1 : place]):
+            epilogue = epilogue_of(expression, value, unit)
+            if epilogue is not None and not is_written(units[home], units[home + 1 : place]):
                 result[home] = None
                 result[place] = _joined(units[home], unit, epilogue, target)
                 break
@@ -99,7 +150,7 @@ def _spec(node: Node) -> NodeSpec:
     return NodeSpec(node.attrs, tuple(v.spec for v in node.inputs), tuple(v.spec for v in node.outputs))
 
 
-def _expression(unit: Unit, maps: Mapping[Hashable, FusedMap]) -> Scalar | None:
+def expression_of(unit: Unit, maps: Mapping[Hashable, FusedMap]) -> Scalar | None:
     """What an element-wise unit computes."""
     kernel, head = unit.kernel, unit.head
     if not isinstance(kernel, NativeKernel):
@@ -111,7 +162,7 @@ def _expression(unit: Unit, maps: Mapping[Hashable, FusedMap]) -> Scalar | None:
     return None if fused is None or fused.assigns else fused.result
 
 
-def _epilogue(expression: Scalar, own: Value, unit: Unit) -> Epilogue | None:
+def epilogue_of(expression: Scalar, own: Value, unit: Unit) -> Epilogue | None:
     """The unit as the epilogue of what makes `own`, if it can be one."""
     result = unit.outputs[0].spec
     extents, dtype = own.spec.extents, own.spec.dtype
@@ -141,7 +192,7 @@ def _spread(spec: TensorSpec, extents: tuple[int, ...]) -> Spread | None:
     return None
 
 
-def _is_written(unit: Unit, between: Sequence[Unit]) -> bool:
+def is_written(unit: Unit, between: Sequence[Unit]) -> bool:
     """Whether a variable that the unit reads is written before its later place."""
     reads = {storage_of(value) for value in unit.inputs}
     nodes = (node for other in between for node in other.nodes)
@@ -150,18 +201,17 @@ def _is_written(unit: Unit, between: Sequence[Unit]) -> bool:
 
 def _joined(contraction: Unit, unit: Unit, epilogue: Epilogue, target: Target) -> Unit:
     node = contraction.head
-    contractor = _CONTRACTORS[node.definition]
-    count = len(contraction.inputs)
-
-    def emit(e: Emitter, group: Group) -> None:
-        inputs, operands = group.inputs[:count], group.inputs[count:]
-        contractor.write(e, node.attrs, inputs, group.outputs[0], group.scratch, epilogue, operands)
-
-    attrs = tuple(sorted((key, repr(value)) for key, value in node.attrs.items()))
-    kernel = NativeKernel(
-        emit=emit,
-        scratch=lambda _: contractor.scratch(_spec(node), target),
-        form=("contraction", node.definition, attrs, epilogue),
-    )
+    emit = FinishedContraction(_CONTRACTORS[node.definition], node, epilogue)
+    kernel = NativeKernel(emit=emit, scratch=lambda _: emit.scratch(target), form=emit.form)
     others = [unit.inputs[number] for number, _ in epilogue.operands]
     return Unit((node, *unit.nodes), kernel, [*contraction.inputs, *others], unit.outputs)
+
+
+def finished_contraction(unit: Unit) -> FinishedContraction | None:
+    """The contraction that a unit is, with its epilogue or without."""
+    kernel, found = unit.kernel, _CONTRACTORS.get(unit.head.definition)
+    if not isinstance(kernel, NativeKernel):
+        return None
+    if isinstance(kernel.emit, FinishedContraction):
+        return kernel.emit
+    return FinishedContraction(found, unit.head) if found is not None and len(unit.nodes) == 1 else None

@@ -47,9 +47,13 @@ class _Writer:
         self.tile = (6, min(4, self.kind.count)) if e.target.vector_registers >= 32 else (6, 2)
 
     def write(self, a: ir.Value, b: ir.Value, c: ir.Value) -> None:
-        """Rows of B outside: a few of them stay in the first cache, while A passes by."""
+        """Rows of B outside: a few of them stay in the first cache, while A passes by.
+
+        The last ones first: of a matrix that has just been read from its first row to its last, as by the
+        forward pass of a layer, these are the ones that a cache still holds.
+        """
         what = self.what
-        for columns, j in self._walk(what.columns, self.tile[1]):
+        for columns, j in self._walk_back(what.columns, self.tile[1]):
             for rows, i in self._walk(what.rows, self.tile[0]):
                 self._tile(
                     rows,
@@ -66,6 +70,14 @@ class _Writer:
                 yield size, i
         if rest:
             yield rest, index(many * size)
+
+    def _walk_back(self, count: int, size: int) -> Iterator[tuple[int, ir.Value]]:
+        many, rest = divmod(count, size)
+        if rest:
+            yield rest, index(many * size)
+        if many:
+            with self.e.loop(many * size, step=size) as i:
+                yield size, self.e.builder.sub(index((many - 1) * size), i, flags=["nsw"])
 
     def _on(self, pointer: ir.Value, position: ir.Value, step: int) -> ir.Value:
         return self.e.offset(pointer, self.element, self.e.builder.mul(position, index(step)))

@@ -18,6 +18,7 @@ from tensorbow.kernels.plan import Ref
 from tensorbow.specs import DType
 
 Slots: TypeAlias = "Mapping[tuple[int, int], int]"  # by region and offset
+Bounds: TypeAlias = "tuple[ir.Value, ir.Value]"  # the first element of a part of flat arrays, and its end
 
 INT = ir.IntType(64)  # of all indices
 POINTER = ir.PointerType()

@@ -37,13 +37,13 @@ def compile_groups(
     kept = kept_code(key, target, folder) if key is not None else None
     if kept is not None:
         return kept
-    functions = _Functions(status, target)
+    functions = Functions(status, target)
     for place, groups in enumerate(runs):
         functions.add_run(place, groups)
     return compile_module(functions.module, target, folder, key)
 
 
-class _Functions:
+class Functions:
     """The module in the making."""
 
     def __init__(self, status: Ref, target: Target):
@@ -58,17 +58,17 @@ class _Functions:
         calls = [self._call(f"call{place}_{number}", group) for number, group in enumerate(groups)]
         run = ir.Function(self.module, SIGNATURE, f"run{place}")
         builder = ir.IRBuilder(run.append_basic_block("entry"))
-        before = self._flush_denormals(builder)
+        before = self.flush_denormals(builder)
         for number, call in enumerate(calls):
             refused = builder.icmp_signed("!=", builder.call(call, [run.args[0]]), ACCEPTED)
             with builder.if_then(refused, likely=False):
-                self._restore(builder, before)
+                self.restore(builder, before)
                 builder.ret(index(number))
-        self._restore(builder, before)
+        self.restore(builder, before)
         builder.ret(ACCEPTED)
 
-    def _flush_denormals(self, builder: ir.IRBuilder) -> ir.Value | None:
-        """Results below 1.2e-38 are 0 from here on; gives what `_restore` needs.
+    def flush_denormals(self, builder: ir.IRBuilder) -> ir.Value | None:
+        """Results below 1.2e-38 are 0 from here on; gives what `restore` needs.
 
         The velocities of a model that has learned its data decay into these numbers, and a processor takes
         over a hundred cycles for each of them: LeNet's step took twice as long. x86-64 only.
@@ -81,7 +81,8 @@ class _Functions:
         builder.call(self._control_register("ld"), [after])
         return before
 
-    def _restore(self, builder: ir.IRBuilder, before: ir.Value | None) -> None:
+    def restore(self, builder: ir.IRBuilder, before: ir.Value | None) -> None:
+        """Ends what `flush_denormals` began."""
         if before is not None:
             builder.call(self._control_register("ld"), [before])
 
@@ -103,6 +104,31 @@ class _Functions:
             builder.store(start, builder.gep(addresses, [index(slot)], source_etype=POINTER))
         builder.ret(builder.call(self._body(group, slots), [addresses]))
         return function
+
+    def part(self, group: Group) -> tuple[ir.Function, Slots]:
+        """The code of a part of a call, by `NativeKernel.emit_part`, and where its places are.
+
+        Behind the addresses of the places it finds the bounds.
+        """
+        slots = _slots(group, self._status)
+        function = ir.Function(self.module, SIGNATURE, f"part{len(self.module.globals)}")
+        function.linkage = "internal"
+        function.attributes.add("noinline")
+        entry, body = (function.append_basic_block(name) for name in ("entry", "start"))
+        builder = ir.IRBuilder(body)
+        emitter = Emitter(self._target, builder, function.args[0], slots)
+        places = (index(len(slots) + number) for number in range(2))
+        first, end = (
+            builder.load(builder.gep(function.args[0], [place], source_etype=INT), typ=INT)
+            for place in places
+        )
+        kernel = group.kernel
+        if not isinstance(kernel, NativeKernel) or kernel.emit_part is None:
+            raise InternalError(f"{group.definition.name} {group.name} has no native code for a part of it")
+        kernel.emit_part(emitter, group, (first, end))
+        builder.ret(ACCEPTED)
+        ir.IRBuilder(entry).branch(body)
+        return function, slots
 
     def _body(self, group: Group, slots: Slots) -> ir.Function:
         """The code of a call: that of an earlier one where it is the same."""
@@ -160,7 +186,9 @@ def _key(group: Group, slots: Slots) -> Hashable:
     form = kernel.form or kernel.emit if isinstance(kernel, NativeKernel) else None
     counts = len(group.inputs), len(group.outputs), len(group.scratch)
     keys = tuple(key for key, _ in group.state)
-    attrs = tuple((name, type(value), value) for name, value in sorted(group.attrs.items()))
+    unread = kernel.unread if isinstance(kernel, NativeKernel) else ()
+    items = (item for item in sorted(group.attrs.items()) if item[0] not in unread)
+    attrs = tuple((name, type(value), value) for name, value in items)
     key = (group.definition, form, attrs, counts, keys, places, group.predicated)
     try:
         hash(key)

@@ -11,6 +11,7 @@ from tensorbow.kernels.native import (
     losses,
     matmul,
     pooling,
+    random,
     reductions,
 )
 
@@ -25,5 +26,6 @@ __all__ = [
     "losses",
     "matmul",
     "pooling",
+    "random",
     "reductions",
 ]

@@ -17,7 +17,7 @@ from llvmlite import ir
 from tensorbow.errors import InternalError
 from tensorbow.graph import NodeSpec, OpDef
 from tensorbow.kernels.averaged_updates import KEYS, AveragedUpdate
-from tensorbow.kernels.native.emitter import INT, Emitter, constant, index, type_of
+from tensorbow.kernels.native.emitter import INT, Bounds, Emitter, constant, index, type_of
 from tensorbow.kernels.native.kernel import NativeKernel
 from tensorbow.kernels.native.llvm_form import INTEGERS_RAISE, register_type, to_llvm
 from tensorbow.kernels.native.lowering import Lowering, lower
@@ -30,11 +30,18 @@ from tensorbow.specs import DType, bool_
 
 
 def emit_map(
-    emitter: Emitter, name: str, results: Sequence[Scalar], inputs: Sequence[Ref], targets: Sequence[Ref]
+    emitter: Emitter,
+    name: str,
+    results: Sequence[Scalar],
+    inputs: Sequence[Ref],
+    targets: Sequence[Ref],
+    bounds: Bounds | None = None,
 ) -> None:
     """Writes each result to its target.
 
-    inputs: by the numbers of the expressions' symbols; they broadcast to the targets' one shape.
+    inputs: by the numbers of the expressions' symbols; they broadcast to the targets' one shape. bounds:
+    where targets are flat, the part to write; it begins at a multiple of a vector's lanes, and so it ends, or
+    where they do.
     Raises InternalError for places that do not fit the expressions.
     """
     shape = targets[0].shape
@@ -48,7 +55,9 @@ def emit_map(
         used = inputs_of(results)
         extents, masks = collapse(shape, [inputs[number].shape for number in used])
         places = {number: (inputs[number], mask) for number, mask in zip(used, masks, strict=True)}
-        _Map(emitter, results, places, targets, extents).emit()
+        if bounds is not None and len(extents) != 1:
+            raise InternalError(f"map {name}: a part of {list(extents)}; only flat arrays have parts")
+        _Map(emitter, results, places, targets, extents).emit(bounds)
 
 
 class _Map:
@@ -79,7 +88,7 @@ class _Map:
         sizes = [node.dtype.size for node in (*self._varying, *results)]
         self._lanes = emitter.target.lanes(max(sizes))
 
-    def emit(self) -> None:
+    def emit(self, bounds: Bounds | None = None) -> None:
         """Emits the loops."""
         single = self._once()
         with ExitStack() as stack:
@@ -88,7 +97,27 @@ class _Map:
             starts = {number: self._place(strides, coordinates) for number, strides in self._strides.items()}
             target = self._place(_strides((True,) * len(self._extents), self._extents), coordinates)
             rows = single | self._row(starts)
-            self._walk(rows, starts, target)
+            if bounds is None:
+                self._walk(rows, starts, target)
+            else:
+                self._walk_part(rows, starts, target, bounds)
+
+    def _walk_part(
+        self,
+        rows: dict[Scalar, ir.Value],
+        starts: dict[int, ir.Value],
+        target: ir.Value,
+        bounds: Bounds,
+    ) -> None:
+        """The same from one element to another; what is left of the vectors belongs to the last part."""
+        builder, (first, end) = self._emitter.builder, bounds
+        full = self._extents[-1] // self._lanes * self._lanes
+        in_part = builder.icmp_signed("<", end, index(full))
+        with self._emitter.loop(builder.select(in_part, end, index(full)), first, self._lanes) as position:
+            self._piece(rows, starts, target, position, self._lanes)
+        if full < self._extents[-1]:
+            with builder.if_then(builder.icmp_signed(">", end, index(full))):
+                self._piece(rows, starts, target, index(full), self._extents[-1] - full)
 
     def _walk(self, rows: dict[Scalar, ir.Value], starts: dict[int, ir.Value], target: ir.Value) -> None:
         """One row: vectors, then what is left of them, which is narrower."""
@@ -178,7 +207,7 @@ def _strides(mask: Mask, extents: Sequence[int]) -> tuple[int, ...]:
     return tuple(strides)
 
 
-def emit_rule(emitter: Emitter, group: Group) -> None:
+def emit_rule(emitter: Emitter, group: Group, bounds: Bounds | None = None) -> None:
     """The code of an op by its row in the table of scalar expressions."""
     definition = group.definition
     scalars = dict(group.state)
@@ -189,7 +218,7 @@ def emit_rule(emitter: Emitter, group: Group) -> None:
     aliased = {output for output, _ in definition.alias}
     targets = [ref for number, ref in enumerate(group.outputs) if number not in aliased]
     targets += [group.inputs[number] for number in definition.writes]
-    emit_map(emitter, group.name, results, refs, targets)
+    emit_map(emitter, group.name, results, refs, targets, bounds)
 
 
 def lower_rule(
@@ -226,11 +255,11 @@ def fused_kernel(fused: FusedMap) -> NativeKernel:
 def averaged_kernel(averaged: AveragedUpdate) -> NativeKernel:
     """The kernel of an update and the averaging around it."""
 
-    def emit(emitter: Emitter, group: Group) -> None:
+    def emit(emitter: Emitter, group: Group, bounds: Bounds | None = None) -> None:
         scalars = dict(group.state)
         refs = (*group.inputs, *(scalars[key] for key in KEYS))
         targets = (*group.outputs, *(group.inputs[number] for number in averaged.written))
-        emit_map(emitter, averaged.name, averaged.results, refs, targets)
+        emit_map(emitter, averaged.name, averaged.results, refs, targets, bounds)
 
     form = ("averaged", structure(averaged.results), averaged.written)
-    return NativeKernel(emit=emit, form=form, pointwise=True)
+    return NativeKernel(emit=emit, form=form, pointwise=True, emit_part=emit)

@@ -14,9 +14,10 @@ from llvmlite import ir
 
 from tensorbow.graph import Attrs, NodeSpec
 from tensorbow.kernels.native.contraction import Contraction, contraction
-from tensorbow.kernels.native.contraction_fusion import lower_contraction
+from tensorbow.kernels.native.contraction_fusion import NO_ENDING, lower_contraction
 from tensorbow.kernels.native.dot_products import DotProducts, dot_products
 from tensorbow.kernels.native.emitter import POINTER, Emitter, index, type_of
+from tensorbow.kernels.native.ending import Ending
 from tensorbow.kernels.native.epilogue import Epilogue
 from tensorbow.kernels.native.lowering import Lowering, lower
 from tensorbow.kernels.native.microkernel import Walk, shared_function
@@ -115,11 +116,11 @@ def _write_matmul(
     inputs: Sequence[Ref],
     output: Ref,
     scratch: Sequence[Ref],
-    epilogue: Epilogue | None = None,
-    operands: Sequence[Ref] = (),
+    ending: Ending[Ref] = NO_ENDING,
 ) -> None:
     product = _product(attrs, MATMUL_KEYS, inputs[0].shape, inputs[1].shape, output.dtype)
-    _call(e, product, [e.address(ref) for ref in (*inputs, output, *scratch, *operands)], epilogue)
+    places = [e.address(ref) for ref in (*inputs, output, *scratch, *ending.operands)]
+    _call(e, product, places, ending.epilogue)
 
 
 def _product_of(node: NodeSpec, keys: tuple[str, str]) -> Product:

@@ -17,10 +17,12 @@ from llvmlite import ir
 
 from tensorbow.kernels.native.emitter import INT, POINTER, Emitter, index, type_of
 from tensorbow.kernels.native.epilogue import Epilogue, Spread
+from tensorbow.kernels.native.target import Target
 from tensorbow.specs import DType
 
 UNROLLED = 96  # multiply-adds in the body of the innermost loop
 LATENCY = 8  # independent multiply-adds that keep the units of today's cores busy
+SHARING = 8  # steps that share elements of A, at most
 LANE = ir.IntType(32)
 
 
@@ -150,8 +152,10 @@ class _TileWriter:
             min(self.kind.count, tile.columns - first) for first in range(0, tile.columns, self.kind.count)
         ]
         self.size = len(tile.a) * len(self.lanes)
-        inner = tile.sums[-1].count if tile.sums else 1
-        self.unrolled = _unrolled(inner, self.size)
+        inner = tile.sums[-1] if tile.sums else Walk(1)
+        shared = shared_steps(tile.a, inner, len(self.lanes), e.target)
+        self.shares = shared > 1
+        self.unrolled = _unrolled(inner.count, shared if self.shares else min(UNROLLED // self.size, 16))
         self.copies = min(self.unrolled, -(-LATENCY // self.size))
 
     def write(self, a: ir.Value, b: ir.Value, c: ir.Value, accumulate: ir.Value, *more: ir.Value) -> None:
@@ -262,32 +266,47 @@ class _TileWriter:
     def _steps(
         self, count: int, loop: Walk, a: ir.Value, b: ir.Value, total: list[ir.Value]
     ) -> list[ir.Value]:
-        """So many values of k, written one after the other."""
-        e, size = self.e, self.tile.dtype.size
+        """So many values of k; an element of A that several of them need is broadcast once for all."""
+        e, size, width = self.e, self.tile.dtype.size, self.kind.count
         total = list(total)
+        uses: dict[tuple[int, int], list[tuple[int, int]]] = {}
         for step in range(count):
-            vectors = [
-                load_vector(
-                    e,
-                    e.offset(b, self.element, step * loop.b + number * self.kind.count),
-                    self.kind,
-                    size,
-                    lanes,
-                )
-                for number, lanes in enumerate(self.lanes)
-            ]
-            place = (step % self.copies) * self.size
-            for row in self.tile.a:
-                single = e.load(e.offset(a, self.element, step * loop.a + row), self.element, size)
-                factor = e.splat(single, self.kind.count)
-                for vector in vectors:
+            for number, row in enumerate(self.tile.a):
+                place = step * loop.a + row
+                uses.setdefault((place, 0 if self.shares else step), []).append((step, number))
+        vectors: dict[int, list[ir.Value]] = {}
+        for offset, _ in sorted(uses) if self.shares else uses:
+            single = e.load(e.offset(a, self.element, offset), self.element, size)
+            factor = e.splat(single, width)
+            for step, row in uses[offset, _]:
+                if step not in vectors:
+                    places = (step * loop.b + number * width for number in range(len(self.lanes)))
+                    vectors[step] = [
+                        load_vector(e, e.offset(b, self.element, place), self.kind, size, lanes)
+                        for place, lanes in zip(places, self.lanes, strict=True)
+                    ]
+                first = (step % self.copies) * self.size + row * len(self.lanes)
+                for place, vector in enumerate(vectors[step], start=first):
                     total[place] = e.intrinsic("fmuladd", self.kind, factor, vector, total[place])
-                    place += 1
         return total
 
 
-def _unrolled(count: int, size: int) -> int:
-    """Steps in the body of a loop of `count` steps, each of `size` multiply-adds."""
-    most = max(1, min(count, UNROLLED // size, 16))
+def shared_steps(rows: Sequence[int], inner: Walk, vectors: int, target: Target) -> int:
+    """Neighbouring steps of the innermost loop that have registers enough to share elements of A; else 1.
+
+    rows: where they begin in A. vectors: of B, for each step.
+    """
+    steps = min(inner.count, (target.vector_registers - 1) // vectors - len(rows), SHARING)
+    return steps if steps > 1 and broadcasts(rows, inner.a, steps) < steps * len(rows) else 1
+
+
+def broadcasts(rows: Sequence[int], step: int, count: int) -> int:
+    """Elements of A that so many steps need, `step` apart."""
+    return len({place * step + row for place in range(count) for row in rows})
+
+
+def _unrolled(count: int, most: int) -> int:
+    """Steps in the body of a loop of `count` steps, at most so many."""
+    most = max(1, min(count, most))
     even = [n for n in range(most, most // 2, -1) if count % n == 0]
     return even[0] if even else most

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tensorbow.devices import Device
 from tensorbow.errors import InternalError, TensorBowError
 from tensorbow.graph import KernelCall, NodeSpec, blame
-from tensorbow.kernels.averaged_updates import merge_averaging
+from tensorbow.kernels.averaged_updates import AveragedUpdate, merge_averaging
 from tensorbow.kernels.merging import merge_updates
 from tensorbow.kernels.native.compiler import NativeCode
+from tensorbow.kernels.native.factored_gradients import factor_gradients, overflowing
 from tensorbow.kernels.native.functions import compile_groups
 from tensorbow.kernels.native.kernel import NativeKernel
+from tensorbow.kernels.native.lowering import LOWERINGS
 from tensorbow.kernels.native.maps import averaged_kernel
 from tensorbow.kernels.native.target import Target
 from tensorbow.kernels.plan import Executable, Group, PlannedLaunch, Region
@@ -35,12 +38,15 @@ class NativeSegments:
     each run.
     """
 
-    def __init__(self, executable: Executable, target: Target, folder: Path | None):
-        merged = (replace(s, groups=tuple(_merged(s.groups))) for s in executable.segments)
-        self.executable = replace(executable, segments=tuple(merged))
+    def __init__(self, executable: Executable, target: Target, folder: Path | None, fuses: bool = True):
+        """fuses: whether updates multiply the factors of their gradients, where they can."""
+        averaged: dict[Hashable, AveragedUpdate] = {}
+        merged = (replace(s, groups=tuple(_merged(s.groups, target, averaged))) for s in executable.segments)
+        whole = replace(executable, segments=tuple(merged))
+        self.executable = factor_gradients(whole, averaged) if fuses else whole
         self.runs = [_runs(segment.groups) for segment in self.executable.segments]
-        self._target = target
-        self._folder = folder
+        self.target = target
+        self.folder = folder
         self._lock = threading.Lock()  # owns the code; held while compiling, so that nobody compiles twice
         self._code: NativeCode | None = None
 
@@ -54,13 +60,19 @@ class NativeSegments:
                     for segment, places in zip(step.segments, self.runs, strict=True)
                     for first, end in places
                 ]
-                self._code = compile_groups(runs, step.state["status"], self._target, self._folder)
+                self._code = compile_groups(runs, step.state["status"], self.target, self.folder)
             return self._code
 
+    def run_of(self, segment: int) -> str | None:
+        """The function that is a whole segment; None where reference kernels have a part in it."""
+        if self.runs[segment] != [(0, len(self.executable.segments[segment].groups))]:
+            return None
+        return f"run{sum(map(len, self.runs[:segment]))}"
 
-def launches_of(groups: Sequence[Group]) -> list[PlannedLaunch]:
+
+def launches_of(groups: Sequence[Group], target: Target) -> list[PlannedLaunch]:
     """A segment's calls, updates merged: runs of native ones, and each other one by itself."""
-    merged = _merged(groups)
+    merged = _merged(groups, target)
     launches: list[PlannedLaunch] = []
     place = 0
     for first, end in [*_runs(merged), (len(merged), len(merged))]:
@@ -73,9 +85,39 @@ def launches_of(groups: Sequence[Group]) -> list[PlannedLaunch]:
     return launches
 
 
-def _merged(groups: Sequence[Group]) -> list[Group]:
-    """Neighbouring updates, and the averaging around them, as single passes."""
-    return merge_averaging(merge_updates(groups), averaged_kernel)
+def _merged(
+    groups: Sequence[Group], target: Target, averaged: dict[Hashable, AveragedUpdate] | None = None
+) -> list[Group]:
+    """Neighbouring updates, and the averaging around them, as single passes; native code for planned calls.
+
+    averaged: gets what the passes compute, by the form of their kernels.
+    """
+
+    def kernel_of(update: AveragedUpdate) -> NativeKernel:
+        kernel = averaged_kernel(update)
+        if averaged is not None:
+            averaged[kernel.form] = update
+        return kernel
+
+    return [_native(group, target) for group in merge_averaging(merge_updates(groups), kernel_of)]
+
+
+def _native(group: Group, target: Target) -> Group:
+    """A call that was put into the plan with its reference kernel, with native code where there is some."""
+    lowering = LOWERINGS.get(group.definition)
+    if lowering is None or isinstance(group.kernel, NativeKernel) or group.scratch:
+        return group
+    node = _node(group)
+    if not lowering.takes(node, target) or lowering.scratch(node, target):
+        return group
+    return replace(group, kernel=NativeKernel(emit=lowering.emit, pointwise=lowering.pointwise))
+
+
+def _node(group: Group) -> NodeSpec:
+    inputs, outputs = (
+        tuple(TensorSpec(ref.shape, ref.dtype) for ref in refs) for refs in (group.inputs, group.outputs)
+    )
+    return NodeSpec(group.attrs, inputs, outputs)
 
 
 def _runs(groups: Sequence[Group]) -> list[tuple[int, int]]:
@@ -95,6 +137,7 @@ class NativePlan(ReferencePlan):
 
     def __init__(self, segments: NativeSegments, bases: Mapping[Region, int], device: Device, ring: int):
         super().__init__(segments.executable, bases, device, ring)
+        self._target = segments.target
         self._code = segments.code()  # owns the functions
         self._array_of_bases = (ctypes.c_void_p * len(Region))()
         for region, base in bases.items():
@@ -103,10 +146,8 @@ class NativePlan(ReferencePlan):
         self._refused: Group | None = None  # whose input the error is about that is on its way
         self._single: list[list[Callable[[], None]]] = [list(calls) for calls in self._calls]
         self._places = [list(range(len(calls))) for calls in self._calls]  # the first group of each call
-        self._is_native = [
-            runs == [(0, len(segment.groups))]
-            for runs, segment in zip(segments.runs, self.executable.segments, strict=True)
-        ]
+        self.segments = segments
+        self._is_native = [segments.run_of(place) is not None for place in range(len(segments.runs))]
         number = sum(map(len, segments.runs))
         for segment in range(len(segments.runs) - 1, -1, -1):
             calls, single, places = self._calls[segment], self._single[segment], self._places[segment]
@@ -132,6 +173,31 @@ class NativePlan(ReferencePlan):
             raise type(error)(self._blame(segment, 0, error)) from error
         self._fetch(segment, step)
 
+    @property
+    def bases_address(self) -> int:
+        """Where native code finds the base addresses of the regions."""
+        return ctypes.addressof(self._array_of_bases)
+
+    @property
+    def ring(self) -> int:
+        """RING slots."""
+        return self._ring
+
+    def state_bytes(self) -> NDArray[np.uint8]:
+        """A copy of STATE, with a status that is not set."""
+        nbytes = self.executable.region_nbytes.get(Region.STATE, 0)
+        copied = np.array(self._device.view(self._bases[Region.STATE], (nbytes,), np.uint8))
+        status = self.executable.state["status"]
+        copied[status.offset : status.offset + status.nbytes] = 0
+        return copied
+
+    def refuse(self, group: Group) -> None:
+        """Raises what a call has against its input, with the op's name and the user's line."""
+        try:
+            self._raise_of(group)
+        except TensorBowError as error:
+            raise type(error)(blame(group.definition.name, group.name, error, group.source)) from error
+
     def _step(self, name: str, address: int, groups: Sequence[Group]) -> Callable[[], None]:
         """A native call of groups, and the error of the one that refuses its input."""
         function = self._code.function(name)
@@ -146,18 +212,14 @@ class NativePlan(ReferencePlan):
 
     def _raise_of(self, group: Group) -> None:
         """Runs the reference kernel of a call that was refused, which raises."""
-        node = NodeSpec(
-            group.attrs,
-            *(
-                tuple(TensorSpec(ref.shape, ref.dtype) for ref in refs)
-                for refs in (group.inputs, group.outputs)
-            ),
-        )
+        node = _node(group)
         kernel = kernel_for(group.definition, "cpu")
         scratch = [np.empty(s.extents, s.dtype.as_numpy_dtype) for s in kernel.scratch_specs(node)]
-        inputs, outputs = (tuple(map(self._shared_array, refs)) for refs in (group.inputs, group.outputs))
+        own = group.inputs[:-1] if group.definition.random else group.inputs  # without the seeds
+        inputs, outputs = (tuple(map(self._shared_array, refs)) for refs in (own, group.outputs))
+        state = {key: self._shared_array(ref) for key, ref in group.state}
         with np.errstate(all="ignore"):
-            kernel.bind(KernelCall(group.attrs, inputs, outputs, tuple(scratch)))()
+            kernel.bind(KernelCall(group.attrs, inputs, outputs, tuple(scratch), state))()
         raise InternalError(f"native {group.definition.name} refused what its reference kernel takes")
 
     def _blame(self, segment: int, place: int, error: Exception) -> str:
@@ -168,7 +230,12 @@ class NativePlan(ReferencePlan):
 
     def launches(self, segment: int) -> list[PlannedLaunch]:
         """Which calls are one native function, and which run their reference kernels."""
-        return launches_of(self.executable.segments[segment].groups)
+        return launches_of(self.executable.segments[segment].groups, self._target)
+
+    def find_nonfinite(self, segment: int) -> str | None:
+        """See ReferencePlan.find_nonfinite; products that stand as their factors are looked at last."""
+        found = super().find_nonfinite(segment)
+        return found or overflowing(self.executable.segments[segment].groups, self._shared_array)
 
     def _one_by_one(self, segment: int) -> Sequence[Callable[[], None]]:
         return self._single[segment]

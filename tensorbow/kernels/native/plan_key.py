@@ -7,7 +7,7 @@ write the code. A plan with anything in it whose text is not known to be the sam
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from functools import cache
@@ -43,21 +43,37 @@ def _call(group: Group) -> str:
     ):
         raise _NoTextError
     places = group.inputs, group.outputs, group.scratch, group.state
-    return _text((group.definition, kernel.form, group.attrs, *places, group.predicated))
+    attrs = {name: value for name, value in group.attrs.items() if name not in kernel.unread}
+    return _text((group.definition, kernel.form, attrs, *places, group.predicated))
 
 
 def _text(value: Any) -> str:
     """The same text in every process for equal values. Raises _NoTextError for what is not known here."""
-    if value is None or (isinstance(value, (str, bool, int, float)) and not isinstance(value, Enum)):
-        return repr(value)
-    if isinstance(value, (OpDef, DType, Enum)):
-        return f"{type(value).__name__} {value.name}"
-    if isinstance(value, (tuple, list)):
-        return f"({','.join(map(_text, value))})"
-    if isinstance(value, dict):
-        return f"{{{','.join(f'{_text(k)}:{_text(v)}' for k, v in sorted(value.items()))}}}"
-    if is_dataclass(value) and not isinstance(value, type):
-        return f"{type(value).__name__}({','.join(_text(getattr(value, f.name)) for f in fields(value))})"
+    writer: Callable[[Any], str] = _WRITERS.get(type(value)) or _writer(type(value))
+    return writer(value)
+
+
+_WRITERS: dict[type, Callable[[Any], str]] = {}  # by type of value: a plan has tens of thousands of values
+
+
+def _writer(kind: type) -> Callable[[Any], str]:
+    """What gives the text of values of a type; kept in `_WRITERS`."""
+    return _WRITERS.setdefault(kind, _new_writer(kind))
+
+
+def _new_writer(kind: type) -> Callable[[Any], str]:
+    name = kind.__name__
+    if issubclass(kind, (str, bool, int, float, type(None))) and not issubclass(kind, Enum):
+        return repr
+    if issubclass(kind, (OpDef, DType, Enum)):
+        return lambda value: f"{name} {value.name}"
+    if issubclass(kind, (tuple, list)):
+        return lambda value: f"({','.join(map(_text, value))})"
+    if issubclass(kind, dict):
+        return lambda value: f"{{{','.join(f'{_text(k)}:{_text(v)}' for k, v in sorted(value.items()))}}}"
+    if is_dataclass(kind):
+        names = [field.name for field in fields(kind)]
+        return lambda value: f"{name}({','.join([_text(getattr(value, field)) for field in names])})"
     raise _NoTextError
 
 

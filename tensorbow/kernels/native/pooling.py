@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 from llvmlite import ir
 
+from tensorbow.graph import Attrs
 from tensorbow.kernels.native.arithmetic import Arithmetic
 from tensorbow.kernels.native.emitter import Emitter, constant
 from tensorbow.kernels.native.lowering import Lowering, lower
@@ -18,13 +19,12 @@ from tensorbow.ops.pooling import MaxPool, MaxPoolGrad, MaxPoolGradGrad
 from tensorbow.ops.windows import Windows
 
 
-def _windows(images: Ref, group: Group) -> Windows:
-    attrs = group.attrs
+def _windows(images: Ref, attrs: Attrs) -> Windows:
     return Windows.of(images.shape, attrs["ksize"][1:3], attrs["strides"], attrs["padding"])
 
 
 def _for_windows(emitter: Emitter, images: Ref, group: Group, body: Callable[[Window], None]) -> None:
-    windows = _windows(images, group)
+    windows = _windows(images, group.attrs)
     for_windows(emitter, windows, images.shape[0], images.shape[3], images.dtype, body)
 
 
@@ -69,12 +69,11 @@ def _emit_max_pool(emitter: Emitter, group: Group) -> None:
 
 def _for_maxima(
     emitter: Emitter,
-    group: Group,
     window: Window,
     places: Sequence[Places],
-    visit: Callable[[int, ir.Value, ir.Value], None],
+    visit: Callable[[int, ir.Value, ir.Value, ir.Value], None],
 ) -> None:
-    """Emits visit(place, position, chosen) for each element: whether it is its window's first maximum.
+    """Emits visit(place, position, value, chosen) for each element: whether it is its window's first maximum.
 
     "Not less than the maximum" rather than "equal to it": a window with NaN has one such element, too.
     """
@@ -85,35 +84,48 @@ def _for_maxima(
 
     def element(position: ir.Value) -> None:
         for place, (at, width) in enumerate(window.vectors(position)):
-            less = arithmetic.less(images.load(at, width), greatest[place])
+            value = images.load(at, width)
+            less = arithmetic.less(value, greatest[place])
             chosen = builder.and_(waiting[place].get(), builder.not_(less))
             waiting[place].set(builder.and_(waiting[place].get(), less))
-            visit(place, at, chosen)
+            visit(place, at, value, chosen)
 
     window.elements(element)
 
 
 def _emit_max_pool_grad(emitter: Emitter, group: Group) -> None:
-    images, (result,) = group.inputs[0], group.outputs
+    emit_max_pool_grad(emitter, group.attrs, group.inputs, group.outputs[0])
+
+
+def emit_max_pool_grad(
+    emitter: Emitter, attrs: Attrs, inputs: Sequence[Ref], result: Ref, *, rectified: bool = False
+) -> None:
+    """The gradient of the images, of images, maxima and the maxima's gradient.
+
+    rectified: times ReLU's own, the images being what it gave.
+    """
+    images = inputs[0]
     builder, arithmetic = emitter.builder, Arithmetic(emitter, images.dtype)
-    source, pooled, flow, target = places_of(emitter, *group.inputs, result)
-    windows = _windows(images, group)
+    source, pooled, flow, target = places_of(emitter, *inputs, result)
+    windows = _windows(images, attrs)
     if windows.overlap or not covers(windows):
         _clear(emitter, target, result)
 
     def body(window: Window) -> None:
         flows = [flow.load(at, width) for at, width in window.vectors(window.pooled)]
 
-        def visit(place: int, at: ir.Value, chosen: ir.Value) -> None:
-            value = flows[place]
-            value = builder.select(chosen, value, constant(value.type, 0.0))
+        def visit(place: int, at: ir.Value, image: ir.Value, chosen: ir.Value) -> None:
+            value, none = flows[place], constant(flows[place].type, 0.0)
+            if rectified:
+                chosen = builder.and_(chosen, arithmetic.less(none, image))
+            value = builder.select(chosen, value, none)
             if windows.overlap:
                 value = arithmetic.add(target.load(at, window.widths[place]), value)
             target.store(value, at)
 
-        _for_maxima(emitter, group, window, (source, pooled), visit)
+        _for_maxima(emitter, window, (source, pooled), visit)
 
-    _for_windows(emitter, images, group, body)
+    for_windows(emitter, windows, images.shape[0], images.shape[3], images.dtype, body)
 
 
 def _emit_max_pool_grad_grad(emitter: Emitter, group: Group) -> None:
@@ -123,11 +135,11 @@ def _emit_max_pool_grad_grad(emitter: Emitter, group: Group) -> None:
     def body(window: Window) -> None:
         found = _filled(emitter, target, window.widths, 0.0)
 
-        def visit(place: int, at: ir.Value, chosen: ir.Value) -> None:
+        def visit(place: int, at: ir.Value, image: ir.Value, chosen: ir.Value) -> None:
             value = flow.load(at, window.widths[place])
             found[place].set(emitter.builder.select(chosen, value, found[place].get()))
 
-        _for_maxima(emitter, group, window, (source, pooled), visit)
+        _for_maxima(emitter, window, (source, pooled), visit)
         _store(found, target, window)
 
     _for_windows(emitter, images, group, body)
@@ -172,7 +184,7 @@ def _emit_average_pool(emitter: Emitter, group: Group) -> None:
 def _emit_average_pool_grad(emitter: Emitter, group: Group) -> None:
     (_, gradient), (result,) = group.inputs, group.outputs
     flow, target = places_of(emitter, gradient, result)
-    windows = _windows(result, group)
+    windows = _windows(result, group.attrs)
     if windows.overlap or not covers(windows):
         _clear(emitter, target, result)
 

@@ -45,6 +45,10 @@ _LOG1P = _interpolation(
 )
 _ERF = _interpolation(lambda s: math.erf(math.sqrt(s)) / math.sqrt(s), 7, 0, 1)  # of the square
 _LOG_ERFC = _interpolation(lambda u: math.log(math.erfc(1 + u)), 9, 0, 3)  # from 1 on
+_EIGHTH = math.pi / 4  # of a turn; squares below
+_SIN = _interpolation(lambda s: (math.sin(math.sqrt(s)) - math.sqrt(s)) / s**1.5, 3, 0, _EIGHTH**2)
+_COS = _interpolation(lambda s: (math.cos(math.sqrt(s)) - 1 + s / 2) / s**2, 3, 0, _EIGHTH**2)
+_QUARTER = (1.5703125, 4.837512969970703e-4, 7.54978995489188e-8)  # of a turn: their sum; few bits in each
 
 
 def exp(emitter: Emitter, x: ir.Value) -> ir.Value:
@@ -143,6 +147,32 @@ def sin(emitter: Emitter, x: ir.Value) -> ir.Value:
 def cos(emitter: Emitter, x: ir.Value) -> ir.Value:
     """The cosine, in radians."""
     return library(emitter, "cos", x)
+
+
+def sine_and_cosine(emitter: Emitter, x: ir.Value) -> tuple[ir.Value, ir.Value]:
+    """Of float32 angles within two turns of 0, to 2 units of the last place or 1e-7; of float64 ones, any."""
+    if not _is_float(x):
+        return sin(emitter, x), cos(emitter, x)
+    b, kind = emitter.builder, x.type
+    word = _word(kind)
+    rounder = constant(kind, ROUNDER)
+    shifted = b.fadd(b.fmul(x, constant(kind, 2 / math.pi)), rounder)
+    quarters = b.sub(b.bitcast(shifted, word), constant(word, int(np.float32(ROUNDER).view(np.int32))))
+    whole, rest = b.fsub(shifted, rounder), x
+    for part in _QUARTER:
+        rest = _fma(emitter, whole, constant(kind, -part), rest)
+    square = b.fmul(rest, rest)
+    sine = _fma(emitter, b.fmul(square, rest), _polynomial(emitter, _SIN, square), rest)
+    cosine = _fma(emitter, b.fmul(square, square), _polynomial(emitter, _COS, square), constant(kind, 1.0))
+    cosine = _fma(emitter, square, constant(kind, -0.5), cosine)
+    one, two = constant(word, 1), constant(word, 2)
+    odd = b.icmp_signed("!=", b.and_(quarters, one), constant(word, 0))
+    values = []
+    for first, second, turned in ((sine, cosine, quarters), (cosine, sine, b.add(quarters, one))):
+        sign = b.shl(b.and_(turned, two), constant(word, 30))
+        bits = b.bitcast(b.select(odd, second, first), word)
+        values.append(b.bitcast(b.xor(bits, sign), kind))
+    return values[0], values[1]
 
 
 def power(emitter: Emitter, x: ir.Value, y: ir.Value) -> ir.Value:

@@ -179,7 +179,7 @@ def call_of(definition=Neg, size=20, start=0, attrs=None, emit=None, form=None):
 
 def test_a_plan_that_is_kept_is_not_written_anew(tmp_path, compilations, monkeypatch):
     compile_groups([[call_of()]], STATUS, host_target(), tmp_path)
-    monkeypatch.setattr(functions, "_Functions", None)
+    monkeypatch.setattr(functions, "Functions", None)
     compile_groups([[call_of()]], STATUS, host_target(), tmp_path)
     assert len(compilations) == 1
     for path in tmp_path.iterdir():

@@ -16,8 +16,9 @@ from llvmlite import ir
 
 from tensorbow.kernels.native.compiler import compile_module
 from tensorbow.kernels.native.contraction import Contraction, blocking_of, contraction, cut
+from tensorbow.kernels.native.convolution import ConvolutionShape
 from tensorbow.kernels.native.emitter import INT, POINTER, Emitter, index
-from tensorbow.kernels.native.microkernel import Walk, merged
+from tensorbow.kernels.native.microkernel import Walk, broadcasts, merged, shared_steps
 from tensorbow.kernels.native.target import host_target
 from tensorbow.specs import float32, float64
 from tests.native_rig.targets import narrow_target
@@ -104,6 +105,30 @@ def test_contraction_whose_sum_is_cut_into_passes(target_name):
     assert math.prod(w.count for w in blocking_of(what, TARGETS[target_name]()).passes) > 1
     for accumulate in (0, 1):
         check(what, accumulate, target_name)
+
+
+@pytest.mark.parametrize("target_name", sorted(TARGETS))
+@pytest.mark.parametrize(("stride", "depth"), [(1, (16, 16)), (2, (3, 16)), (1, (1, 5))])
+def test_rows_that_share_elements_with_their_neighbours(stride, depth, target_name):
+    """Both passes of a convolution of few channels, whose windows overlap."""
+    attrs = {"strides": (1, stride, stride, 1), "padding": "SAME", "dilations": (1, 1, 1, 1)}
+    shape = ConvolutionShape.of((1, 14, 19, depth[0]), (3, 3, *depth), attrs, float32)
+    for what in (shape.forward(), shape.filter_gradient()):
+        check(what, 0, target_name)
+        check(what, 1, target_name)
+
+
+@pytest.mark.parametrize("target_name", sorted(TARGETS))
+def test_few_columns_are_summed_along_what_rows_share(target_name):
+    attrs = {"strides": (1, 1, 1, 1), "padding": "SAME", "dilations": (1, 1, 1, 1)}
+    target = TARGETS[target_name]()
+    shape = ConvolutionShape.of((1, 32, 32, 16), (3, 3, 16, target.lanes(4)), attrs, float32)
+    blocking = blocking_of(shape.forward(), target)
+    inner, (high, wide) = blocking.sums[-1], blocking.rows[-2:]
+    rows = [i * high.a + j * wide.a for i in range(blocking.height) for j in range(blocking.width)]
+    steps = shared_steps(rows, inner, blocking.vectors, target)
+    assert steps > 1
+    assert broadcasts(rows, inner.a, steps) < steps * len(rows)
 
 
 @pytest.mark.parametrize("target_name", sorted(TARGETS))

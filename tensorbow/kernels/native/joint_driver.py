@@ -1,0 +1,238 @@
+"""Several steps of one replica in one call: batches made, gradients, updates, averaging with the others.
+
+The code is the same for all models; it calls the functions of a step by their addresses. Replicas that
+average meet before and after the pass over their weights, each on its own thread. Who waits spins for a
+moment, then lets others run.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import llvmlite.binding as llvm
+from llvmlite import ir
+
+from tensorbow.kernels.native.emitter import INT, POINTER, Emitter, index
+from tensorbow.kernels.native.functions import ACCEPTED, SIGNATURE
+from tensorbow.kernels.native.joint_words import (
+    DONE,
+    REFUSED,
+    STOPPED,
+    LaunchWord,
+    RowWord,
+    SharedWord,
+    bytes_on,
+    load_pointer,
+    load_word,
+    word_at,
+)
+from tensorbow.kernels.native.target import Target
+from tensorbow.kernels.plan import Region
+
+STEPS = "steps"
+YIELD = "tensorbow_let_others_run"  # the C function that gives the processor to another thread
+SPINS = 100  # looks before a thread that waits lets others run
+
+
+def add_yield() -> bool:
+    """Tells LLVM where the operating system's function is; False where there is none."""
+    on_windows = os.name == "nt"
+    library = ctypes.CDLL("kernel32" if on_windows else None)
+    name = "SwitchToThread" if on_windows else "sched_yield"
+    function = getattr(library, name, None)
+    if function is not None:
+        llvm.add_symbol(YIELD, ctypes.cast(function, ctypes.c_void_p).value)
+    return function is not None
+
+
+def driver_module(target: Target) -> ir.Module:
+    """The function STEPS of a launch's words. Returns DONE, REFUSED or STOPPED."""
+    module = ir.Module("joint")
+    module.triple = target.triple
+    _Driver(module, target).write()
+    return module
+
+
+class _Driver:
+    """The function in the making."""
+
+    def __init__(self, module: ir.Module, target: Target):
+        self._module = module
+        self._meet = self._write_meet(target)
+        function = ir.Function(module, SIGNATURE, STEPS)
+        self._entry, start = (function.append_basic_block(name) for name in ("entry", "start"))
+        self._start = start
+        self._b = ir.IRBuilder(start)
+        self._e = Emitter(target, self._b, function.args[0])
+        self._launch = function.args[0]
+        self._shared = load_pointer(self._b, self._launch, LaunchWord.SHARED)
+        self._bases = load_pointer(self._b, self._launch, LaunchWord.BASES)
+
+    def write(self) -> None:
+        """The steps, one after the other."""
+        b, launch, shared = self._b, self._launch, self._shared
+        self._return_if(self._is_set(SharedWord.STOPPED), STOPPED)
+        rows = load_pointer(b, launch, LaunchWord.ROWS)
+        row_words = load_word(b, launch, LaunchWord.ROW_WORDS)
+        count = load_word(b, shared, SharedWord.COUNT)
+        entry = ir.IRBuilder(self._entry)
+        meetings = entry.alloca(INT)  # that this thread is through with
+        ends = entry.alloca(ir.IntType(1))  # whether this step is the last, whatever was asked for
+        b.store(load_word(b, launch, LaunchWord.MEETINGS), meetings)
+        with self._e.loop(load_word(b, launch, LaunchWord.STEPS)) as step:
+            row = word_at(b, rows, b.mul(step, row_words))
+            self._copy(
+                bytes_on(b, load_pointer(b, self._bases, Region.STATE), 0),
+                load_pointer(b, row, RowWord.STATE),
+                load_word(b, shared, SharedWord.STATE_NBYTES),
+            )
+            self._make_batch(row)
+            self._call(SharedWord.GRADIENT)
+            averages = b.icmp_signed("!=", load_word(b, row, RowWord.AVERAGES), index(0))
+            with b.if_else(averages) as (together, alone):
+                with together:
+                    self._call(SharedWord.BEFORE)
+                    with self._unlikely(self._is_bad()):  # all replicas end with this step
+                        self._set(SharedWord.BAD)
+                    self._wait_for_all(meetings, count)
+                    b.store(self._is_set(SharedWord.BAD), ends)  # nobody sets it before the next meeting
+                    b.call(_function(b, load_word(b, shared, SharedWord.PASS)), [launch])
+                    self._wait_for_all(meetings, count)
+                    self._call(SharedWord.AFTER)
+                with alone:
+                    self._call(SharedWord.UPDATE)
+                    b.store(self._is_bad(), ends)
+            self._fetch(load_word(b, row, RowWord.RING))
+            b.store(b.add(step, index(1)), word_at(b, launch, LaunchWord.DONE))
+            with self._unlikely(b.load(ends, typ=ir.IntType(1))):
+                self._set(SharedWord.STOPPED)
+                b.ret(index(DONE))
+        b.ret(index(DONE))
+        ir.IRBuilder(self._entry).branch(self._start)
+
+    def _is_bad(self) -> ir.Value:
+        """Whether this replica's status is set, and that ends the rounds."""
+        b = self._b
+        state = load_pointer(b, self._bases, Region.STATE)
+        status = b.load(bytes_on(b, state, load_word(b, self._shared, SharedWord.STATUS)), typ=INT, align=8)
+        stops = load_word(b, self._launch, LaunchWord.STOPS)
+        return b.icmp_signed("!=", b.and_(status, stops), index(0))
+
+    def _make_batch(self, row: ir.Value) -> None:
+        """From picks, where there are some, or copies of what is fed."""
+        b, launch = self._b, self._launch
+        picks = load_word(b, row, RowWord.PICKS)
+        with b.if_else(b.icmp_signed("!=", picks, index(0))) as (made, copied):
+            with made:
+                examples = load_pointer(b, launch, LaunchWord.EXAMPLES)
+                b.store(picks, examples)
+                b.call(_function(b, load_word(b, launch, LaunchWord.MAKE)), [examples])
+            with copied:
+                table = load_pointer(b, self._shared, SharedWord.INPUT_TABLE)
+                inputs = load_pointer(b, self._bases, Region.INPUT)
+                with self._e.loop(load_word(b, self._shared, SharedWord.INPUTS)) as number:
+                    entry = word_at(b, table, b.mul(number, index(2)))
+                    source = load_pointer(b, row, b.add(number, index(RowWord.SOURCES)))
+                    self._copy(bytes_on(b, inputs, load_word(b, entry, 0)), source, load_word(b, entry, 1))
+
+    def _fetch(self, ring: ir.Value) -> None:
+        b = self._b
+        table = load_pointer(b, self._shared, SharedWord.FETCH_TABLE)
+        target = bytes_on(b, load_pointer(b, self._bases, Region.RING), ring)
+        with self._e.loop(load_word(b, self._shared, SharedWord.FETCHES)) as number:
+            entry = word_at(b, table, b.mul(number, index(4)))
+            source = bytes_on(b, load_pointer(b, self._bases, load_word(b, entry, 0)), load_word(b, entry, 1))
+            self._copy(bytes_on(b, target, load_word(b, entry, 2)), source, load_word(b, entry, 3))
+
+    def _copy(self, target: ir.Value, source: ir.Value, nbytes: ir.Value) -> None:
+        bit = ir.IntType(1)
+        kind = ir.FunctionType(ir.VoidType(), [POINTER, POINTER, INT, bit])
+        name = "llvm.memcpy.p0.p0.i64"
+        function = self._module.globals.get(name) or ir.Function(self._module, kind, name)
+        self._b.call(function, [target, source, nbytes, ir.Constant(bit, 0)])
+
+    def _call(self, which: SharedWord) -> None:
+        """A function of base addresses; nobody goes on when one of its calls refuses its input."""
+        b, launch = self._b, self._launch
+        refused = b.call(_function(b, load_word(b, self._shared, which)), [self._bases])
+        with self._unlikely(b.icmp_signed("!=", refused, ACCEPTED)):
+            b.store(refused, word_at(b, launch, LaunchWord.REFUSED))
+            b.store(index(which), word_at(b, launch, LaunchWord.REFUSED_BY))
+            self._set(SharedWord.STOPPED)
+            b.ret(index(REFUSED))
+
+    def _is_set(self, which: SharedWord) -> ir.Value:
+        place = word_at(self._b, self._shared, which)
+        return self._b.icmp_signed("!=", self._b.load_atomic(place, "acquire", 8, typ=INT), index(0))
+
+    def _set(self, which: SharedWord) -> None:
+        self._b.atomic_rmw("or", word_at(self._b, self._shared, which), index(1), "release")
+
+    def _return_if(self, condition: ir.Value, code: int) -> None:
+        with self._unlikely(condition):
+            self._b.ret(index(code))
+
+    @contextmanager
+    def _unlikely(self, condition: ir.Value) -> Iterator[None]:
+        with self._b.if_then(condition, likely=False):
+            yield
+
+    def _wait_for_all(self, meetings: ir.Value, count: ir.Value) -> None:
+        b = self._b
+        now = b.add(b.load(meetings, typ=INT), index(1))
+        b.store(now, meetings)
+        stopped = b.call(self._meet, [self._shared, b.mul(now, count)])
+        self._return_if(b.icmp_signed("!=", stopped, index(0)), STOPPED)
+
+    def _write_meet(self, target: Target) -> ir.Function:
+        """The function (shared words, arrivals to wait for): 0 when all have come, 1 when they never will."""
+        function = ir.Function(self._module, ir.FunctionType(INT, [POINTER, INT]), "meet")
+        function.linkage = "internal"
+        shared, wanted = function.args
+        names = ("entry", "look", "late", "again", "rest", "let", "come", "never")
+        entry, look, late, again, rest, let, come, never = map(function.append_basic_block, names)
+        b = ir.IRBuilder(entry)
+        arrived = word_at(b, shared, SharedWord.ARRIVED)
+        stopped = word_at(b, shared, SharedWord.STOPPED)
+        b.atomic_rmw("add", arrived, index(1), "acq_rel")
+        b.branch(look)
+        b.position_at_end(look)
+        spins = b.phi(INT)
+        spins.add_incoming(index(0), entry)
+        b.cbranch(b.icmp_signed(">=", b.load_atomic(arrived, "acquire", 8, typ=INT), wanted), come, late)
+        b.position_at_end(late)
+        gave_up = b.icmp_signed("!=", b.load_atomic(stopped, "acquire", 8, typ=INT), index(0))
+        b.cbranch(gave_up, again, rest)
+        b.position_at_end(again)  # the last may have come, and left, between the two looks
+        b.cbranch(b.icmp_signed(">=", b.load_atomic(arrived, "acquire", 8, typ=INT), wanted), come, never)
+        b.position_at_end(rest)
+        following = b.add(spins, index(1))
+        self._pause(b, target)
+        spins.add_incoming(following, rest)
+        b.cbranch(b.icmp_signed("<", following, index(SPINS)), look, let)
+        b.position_at_end(let)
+        kind = ir.FunctionType(ir.IntType(32), [])
+        b.call(ir.Function(self._module, kind, YIELD), [])
+        spins.add_incoming(following, let)
+        b.branch(look)
+        for block, code in ((come, 0), (never, 1)):
+            ir.IRBuilder(block).ret(index(code))
+        return function
+
+    def _pause(self, b: ir.IRBuilder, target: Target) -> None:
+        """Tells the processor that this is a loop that waits."""
+        nothing = ir.VoidType()
+        if target.triple.startswith("x86_64"):
+            pause = ir.Function(self._module, ir.FunctionType(nothing, []), "llvm.x86.sse2.pause")
+            b.call(pause, [])
+        elif target.triple.startswith("aarch64"):
+            hint = ir.Function(self._module, ir.FunctionType(nothing, [ir.IntType(32)]), "llvm.aarch64.hint")
+            b.call(hint, [ir.Constant(ir.IntType(32), 1)])
+
+
+def _function(builder: ir.IRBuilder, address: ir.Value) -> ir.Value:
+    """The function at an address."""
+    return builder.inttoptr(address, ir.PointerType(SIGNATURE))

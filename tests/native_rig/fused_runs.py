@@ -1,0 +1,25 @@
+"""Runs of a graph on the native backend, with fusing or without."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import tensorbow as tb
+from tensorbow.kernels import register_backend
+from tests.native_rig.native_calls import native_cpu
+
+# After what skips where llvmlite is missing.
+from tensorbow.kernels.native.backend import NativeBackend  # isort: skip
+from tensorbow.kernels.native.target import Target  # isort: skip
+
+
+def values(
+    fetches: Any, feeds: Mapping[tb.Tensor, Any], fuses: bool = True, target: Target | None = None
+) -> tuple[Any, str]:
+    """The fetched values, of variables as they begin, and what `explain` says."""
+    with native_cpu():
+        register_backend("cpu", NativeBackend(target, fuses=fuses))
+        with tb.Session() as session:
+            session.run(tb.global_variables_initializer())
+            return session.run(fetches, feeds), str(session.explain(fetches, feeds))
