@@ -21,7 +21,7 @@ from replicator.wrapped_optimizer import WrappedOptimizer
 from scheduler import LearningEngine, Stepper, Synchronisation
 from scheduler.growing import grown, new_variables
 from scheduler.looking import look, only_looks
-from scheduler.options import check_on_nan
+from scheduler.options import check_on_nan, require_round_robin
 from scheduler.spread import device_list, replica_counts, require_different
 from tensorbow.devices import Device, get_device
 from tensorbow.errors import FailedPreconditionError, InvalidArgumentError, OutOfRangeError
@@ -53,6 +53,7 @@ class Replicator:
         self.replicas_per_device = replica_counts(replicas_per_device, len(self.devices))
         self.synchronisation = synchronisation
         synchronisation.alpha_for(self.num_replicas)  # raises for what is not stable
+        require_round_robin(synchronisation, "Replicator")
         self._on_nan = check_on_nan(on_nan)
         self._outer: Graph | None = None  # around the innermost context
         self._step_graph: Graph | None = None  # of the ReplicatedSteps

@@ -12,9 +12,10 @@ from tensorbow.devices import Device, available_devices
 class MultiGpuReplicator(Replicator):
     """Replicas on several GPUs, or virtual CPU devices, kept together after every step.
 
-    By `sma` each replica takes its own step and is pulled towards their central average z; by `ssgd` all
-    take the same step, on the mean of their gradients, as TF-Replicator does; by `none` they are
-    independent. The further options of keeping them together are those of `Synchronisation`.
+    By `sma` each replica takes its own step and is pulled towards their central average z; by `easgd`
+    likewise, as elastic averaging SGD has it; by `ssgd` all take the same step, on the mean of their
+    gradients, as TF-Replicator does; by `none` they are independent. The further options of keeping them
+    together are those of `Synchronisation`.
     """
 
     def __init__(

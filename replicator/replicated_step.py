@@ -55,7 +55,7 @@ ReplicatedStep: OpDef = define_op(
     "ReplicatedStep",
     spec=_declared,
     gradient=NOT_DIFFERENTIABLE,
-    kernel=Kernel(run=_run, capturable=False),
+    kernel=Kernel(run=_run, capturable=False, waits=True),
     attrs={"runner": REQUIRED, "replicas": REQUIRED, "results": REQUIRED},
     stateful=True,
     doc="One round of all replicas; each result is [replicas, ...].",

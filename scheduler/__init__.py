@@ -3,7 +3,7 @@
 `LearningEngine` trains replicas of a `StepProgram`; `Trainer` adds data, evaluation and checkpoints.
 """
 
-from scheduler.batches import BatchSource, DatasetBatches, ReadyBatch
+from scheduler.batches import BatchSource, DatasetBatches, ReadyBatch, gathered
 from scheduler.classifier import build_program
 from scheduler.config import TrainingConfig
 from scheduler.engine import LearningEngine
@@ -47,4 +47,5 @@ __all__ = [
     "TuningOptions",
     "TuningResult",
     "build_program",
+    "gathered",
 ]

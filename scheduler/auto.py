@@ -138,7 +138,7 @@ class OnlineTuning:
             self.tuner.limit(fit, why)
 
     def on_result(self, result: TaskResult) -> bool:
-        """Takes a result, in the order of rounds and replicas; whether another count is wanted by now."""
+        """Takes a result, in the order of rounds and batches; whether another count is wanted by now."""
         if self.decision is None and self.wanted == self.current:
             rate = self._windows.add(result)
             if rate is not None:
@@ -165,7 +165,7 @@ class OnlineTuning:
         self._say(f"{_per_device(refused)} have no room: {reason}")
         if any(known.replicas == refused for known in self.tuner.measurements):
             here = next(known for known in self.tuner.measurements if known.replicas == self.current)
-            why = f"there is no room any more for {refused}, which were chosen"
+            why = f"there is no room any more for {refused}"
             self._settle(Decision(self.current, here.images_per_second, why, complete=False))
         else:
             self.tuner.limit(refused - 1, f"{refused} did not fit into memory beside all else")

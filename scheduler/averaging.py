@@ -31,9 +31,17 @@ def restart_segment(slot: int) -> int:
 
 
 def with_averaging(
-    executable: Executable, layout: VariableLayout, backend: Backend, slots: int, clear_velocity: bool
+    executable: Executable,
+    layout: VariableLayout,
+    backend: Backend,
+    slots: int,
+    clear_velocity: bool,
+    apart: bool = False,
 ) -> Executable:
-    """Adds to a step, per slot, an update segment with averaging and a restart segment."""
+    """Adds to a step, per slot, an update segment with averaging and a restart segment.
+
+    apart: the averaging comes without the update, as a segment of its own after it.
+    """
     if not slots:
         return executable
     gradient, update = executable.segments
@@ -55,14 +63,17 @@ def with_averaging(
                     (weights, central),
                     outputs=(correction,),
                     state=scalars,
-                    note="c = alpha * (w - z), with w from before the update",
+                    note=f"c = alpha * (w - z){'' if apart else ', with w from before the update'}",
                 )
             )
             after.append(group(SmaCorrect, backend, (weights, correction), writes=(weights,), note="w -= c"))
             again.append(assign(backend, weights, central, "w = z"))
         if clear_velocity:
             again.extend(clear_slots(layout, backend))
-        segments.append(Segment(f"update, averaging {slot}", (*before, *update.groups, *after)))
+        if apart:
+            segments.append(Segment(f"averaging {slot}", (*before, *after), fetches=False))
+        else:
+            segments.append(Segment(f"update, averaging {slot}", (*before, *update.groups, *after)))
         segments.append(Segment(f"restart {slot}", tuple(again), fetches=False))
     nbytes = {
         **executable.region_nbytes,
@@ -82,9 +93,12 @@ def central_segment(slot: int, kind: int) -> int:
     return 3 * slot + kind
 
 
-def central_executable(layout: VariableLayout, backend: Backend, replicas: int, slots: int) -> Executable:
+def central_executable(
+    layout: VariableLayout, backend: Backend, replicas: int, slots: int, has_momentum: bool
+) -> Executable:
     """The work of one device's sync stream: a = sum of c_i; z' = z + (u = mu u + G); u = 0.
 
+    has_momentum: whether mu is not 0; without, z' = z + G, and u is not touched.
     CORRECTIONS is [replicas, slots, size]; the device's sum and then the sum over devices stand in
     SLAB; u stands in SLOTS.
     """
@@ -103,8 +117,8 @@ def central_executable(layout: VariableLayout, backend: Backend, replicas: int, 
                 for replica in range(replicas)
             )
             reduce.append(group(SmaSum, backend, corrections, outputs=(total,), note="in replica order"))
-            move.append(
-                group(
+            if has_momentum:
+                moved_z = group(
                     SmaMove,
                     backend,
                     (before, total, velocity),
@@ -112,7 +126,9 @@ def central_executable(layout: VariableLayout, backend: Backend, replicas: int, 
                     writes=(velocity,),
                     state=(("mu", mu),),
                 )
-            )
+            else:
+                moved_z = group(SmaSum, backend, (before, total), outputs=(after,), note="mu is 0")
+            move.append(moved_z)
             again.append(group(SmaClear, backend, (velocity,), writes=(velocity,), note="u = 0"))
             for other in range(slots):
                 if other != slot:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -17,9 +18,11 @@ from tensorbow.data import (
     BatchKey,
     BatchOrder,
     BatchRecipe,
+    BatchRun,
     Dataset,
     PinnedArrays,
     Prefetcher,
+    RecipeRun,
 )
 from tensorbow.data.prefetch import HostSlot
 from tensorbow.devices import Device
@@ -27,11 +30,14 @@ from tensorbow.devices import Device
 
 @dataclass(frozen=True, slots=True)
 class ReadyBatch:
-    """The inputs of one task, or what they are made of. They stay unchanged until `release` is called."""
+    """The inputs of one task, or what they are made of. They stay unchanged until `release` is called.
+
+    replica: whose batch it is; with `fcfs` its place in the round, and whoever is free takes it.
+    """
 
     replica: int
     round: int
-    inputs: BatchInputs
+    inputs: BatchInputs | BatchRun
     release: Callable[[], None]
 
 
@@ -49,6 +55,8 @@ OpenSource = Callable[[int, int, Callable[[ReadyBatch], None], Callable[[BaseExc
 class DatasetBatches:
     """Batches of a data set: number r * replicas + i of an epoch goes to replica i in round r of it.
 
+    With `fcfs` (see `Synchronisation`) that is batch i of the round, for whichever replica is free.
+
     Where the number of replicas changes, see `RoundPositions`.
     """
 
@@ -60,13 +68,17 @@ class DatasetBatches:
         seed: int,
         depth: int = 3,
         changes: Sequence[tuple[int, int]] = (),
+        *,
+        steps_per_launch: int = 1,
     ):
-        """depth: batches held ready per replica. changes: (round, replicas), from which on there are so many.
+        """depth: batches held ready per replica, or runs of `steps_per_launch` batches, where it is more than
+        one. changes: (round, replicas), from which on there are so many.
 
         Raises InvalidArgumentError for too little data.
         """
         self.dataset = dataset
         self.depth = depth
+        self.steps_per_launch = steps_per_launch
         self.order = BatchOrder(len(dataset), batch_size, seed)
         self.positions = RoundPositions(self.order, replicas, changes)
         self.on_devices = False  # whether the replicas make the batches, of recipes
@@ -89,19 +101,20 @@ class DatasetBatches:
         """
         self.positions = self.positions.resized(round, learners.count)
         if self._slots is not None:
-            self._slots = self._slots_on([replica.device for replica in learners.replicas])
+            self._slots = self._slots_on(_hosts(learners))
 
     def keep_on_devices(self, learners: Learners, when: str = "auto") -> str:
         """Has replicas make their batches themselves, of data kept on their devices; the bits stay the same.
 
-        when: `auto` on GPUs where there is room, `always` on CPU devices too, or `never`. Says in a line why
+        when: `auto` on GPUs where there is room, and on CPU devices with native code, which keep nothing but
+        read the data where it is; `always` on all CPU devices; or `never`. Says in a line why
         it is not done where it could have been expected. The learners own the data, until they close.
         Where it is not done, batches are filled in memory that the devices copy from; one source at a time is
         to be open then.
         Raises ResourceExhaustedError, or InvalidArgumentError, where it is to be `always` and cannot be.
         """
         self.on_devices, notice = keep_on_devices(learners, self.dataset, when)
-        self._slots = None if self.on_devices else self._slots_on([r.device for r in learners.replicas])
+        self._slots = None if self.on_devices else self._slots_on(_hosts(learners))
         return notice
 
     def _slots_on(self, devices: Sequence[Device]) -> list[list[HostSlot]]:
@@ -110,10 +123,34 @@ class DatasetBatches:
         return [
             [
                 (device.host_array(images, np.float32), device.host_array(labels, np.int64))
-                for _ in range(self.depth)
+                for _ in range(self.depth * self.steps_per_launch)
             ]
             for device in devices
         ]
+
+    def recipe(self, replica: int, round: int) -> BatchRecipe:
+        """What a replica's batch of a round is made of."""
+        epoch, first = self.positions.place(round)
+        number = first + replica
+        key = BatchKey(self.order.seed, epoch, number)
+        return BatchRecipe(self.dataset, self.order.indices(epoch, number), key)
+
+    def recipes(self, replica: int, rounds: range) -> RecipeRun:
+        """What a replica's batches of some rounds are made of."""
+        parts, round, stride = [], rounds.start, self.replicas
+        while round < rounds.stop:
+            epoch, number = self.positions.place(round)
+            left = (self.order.batches_per_epoch - number) // stride
+            count = min(left, rounds.stop - round)
+            parts.append(self.order.run(epoch, number + replica, stride, count))
+            round += count
+        indices = parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+        def key_of(place: int) -> BatchKey:
+            epoch, number = self.positions.place(rounds.start + place)
+            return BatchKey(self.order.seed, epoch, number + replica)
+
+        return RecipeRun(self.dataset, indices, key_of)
 
     def open(
         self,
@@ -125,6 +162,18 @@ class DatasetBatches:
         """Starts filling rounds `start` to `stop` - 1, counted over all epochs."""
         if self.on_devices:
             return _Recipes(self, start, stop, on_ready)
+        if self.steps_per_launch > 1:
+            return gathered(self._open_filled, self.steps_per_launch)(start, stop, on_ready, on_error)
+        return self._open_filled(start, stop, on_ready, on_error)
+
+    def _open_filled(
+        self,
+        start: int,
+        stop: int,
+        on_ready: Callable[[ReadyBatch], None],
+        on_error: Callable[[BaseException], None],
+    ) -> BatchSource:
+        """Batches in arrays, one by one."""
         holder: list[Prefetcher] = []
         place = self.positions.place(start)
 
@@ -138,7 +187,7 @@ class DatasetBatches:
             self.dataset,
             self.order,
             self.replicas,
-            self.depth,
+            self.depth * self.steps_per_launch,
             start=(place.epoch, 0),
             on_ready=ready,
             on_error=on_error,
@@ -150,8 +199,20 @@ class DatasetBatches:
         return prefetcher
 
 
+def _hosts(learners: Learners) -> list[Device]:
+    """By place in a round, the device whose host memory its batches are filled in.
+
+    Where any replica may take them, that is one that all devices can copy from.
+    """
+    devices = [replica.device for replica in learners.replicas]
+    if not learners.options.first_come:
+        return devices
+    pinning = next((device for device in devices if device.kind != "cpu"), devices[0])
+    return [pinning] * len(devices)
+
+
 class _Recipes:
-    """Hands out the recipes of `depth` rounds, and for each that is released the replica's next one.
+    """Hands out the recipes of `depth` launches, and for each that is released the replica's next one.
 
     They are so little work that they are written in the caller's thread.
     """
@@ -159,23 +220,63 @@ class _Recipes:
     def __init__(
         self, batches: DatasetBatches, start: int, stop: int, on_ready: Callable[[ReadyBatch], None]
     ):
-        self._batches, self._stop, self._on_ready = batches, stop, on_ready
+        self._batches, self._start, self._stop, self._on_ready = batches, start, stop, on_ready
+        self._steps = batches.steps_per_launch
         self._closed = False
-        for round in range(start, min(stop, start + batches.depth)):
+        for launch in range(start, start + batches.depth):
             for replica in range(batches.replicas):
-                self._hand_out(replica, round)
+                self._hand_out(replica, launch)
 
-    def _hand_out(self, replica: int, round: int) -> None:
-        if round >= self._stop or self._closed:
+    def _hand_out(self, replica: int, launch: int) -> None:
+        first = self._start + (launch - self._start) * self._steps
+        if first >= self._stop or self._closed:
             return
-        batches = self._batches
-        epoch, first = batches.positions.place(round)
-        number = first + replica
-        key = BatchKey(batches.order.seed, epoch, number)
-        recipe = BatchRecipe(batches.dataset, batches.order.indices(epoch, number), key)
-        next_round = round + batches.depth
-        self._on_ready(ReadyBatch(replica, round, recipe, lambda: self._hand_out(replica, next_round)))
+        batches, following = self._batches, launch + self._batches.depth
+        inputs = (
+            batches.recipe(replica, first)
+            if self._steps == 1
+            else batches.recipes(replica, range(first, min(first + self._steps, self._stop)))
+        )
+        self._on_ready(ReadyBatch(replica, launch, inputs, lambda: self._hand_out(replica, following)))
 
     def close(self) -> None:
         """Hands out no more."""
         self._closed = True
+
+
+def gathered(open_source: OpenSource, steps_per_launch: int) -> OpenSource:
+    """A source of batches as one of `BatchRun`s, for an engine with so many steps in a launch.
+
+    The source must hold that many batches ready for each replica, before any is released.
+    """
+
+    def open_runs(
+        start: int,
+        stop: int,
+        on_ready: Callable[[ReadyBatch], None],
+        on_error: Callable[[BaseException], None],
+    ) -> BatchSource:
+        waiting: dict[int, dict[int, ReadyBatch]] = {}  # by replica and round
+        lock = threading.Lock()  # owns `waiting`
+
+        def ready(batch: ReadyBatch) -> None:
+            launch = (batch.round - start) // steps_per_launch
+            first = start + launch * steps_per_launch
+            rounds = range(first, min(first + steps_per_launch, stop))
+            with lock:
+                found = waiting.setdefault(batch.replica, {})
+                found[batch.round] = batch
+                if any(round not in found for round in rounds):
+                    return
+                run = [found.pop(round) for round in rounds]
+
+            def release() -> None:
+                for each in run:
+                    each.release()
+
+            batches = [each.inputs for each in run if not isinstance(each.inputs, BatchRun)]
+            on_ready(ReadyBatch(batch.replica, start + launch, BatchRun(batches), release))
+
+        return open_source(start, stop, ready, on_error)
+
+    return open_runs

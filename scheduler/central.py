@@ -64,6 +64,11 @@ class CentralModel:
         owned = [executable.region_nbytes.get(region, 0) for region in OWNED]
         return [*owned, *own, executable.ring_nbytes]
 
+    @property
+    def bases(self) -> dict[Region, int]:
+        """The base addresses that z's own work is bound to."""
+        return self._binding.bases
+
     def bases_for(self, replica: int) -> dict[Region, int]:
         """Base addresses that the replica of that number on this device is bound to."""
         bases = self._memory.bases
@@ -108,11 +113,10 @@ class CentralModel:
             self.group.compute.wait(reduced)
         return self._enqueue(central_segment(self.slots, 0) + 1)
 
-    def restart(self, slot: int) -> Event:
-        """Enqueues u = 0, and z in all slots.
-
-        Who has read z has handed in corrections, so it is before the last averaging on this stream.
-        """
+    def restart(self, slot: int, finished: Sequence[Event]) -> Event:
+        """Enqueues u = 0, and z in all slots, after tasks that touch z themselves."""
+        for event in finished:
+            self.group.compute.wait(event)
         return self._enqueue(central_segment(slot, RESTART))
 
     def _enqueue(self, segment: int) -> Event:

@@ -10,6 +10,7 @@ from typing import Any, Literal
 from scheduler.device_data import ON_DEVICE
 from scheduler.option_values import AUTO, shortened, typed
 from scheduler.options import ON_NAN, Synchronisation
+from scheduler.plans import most_steps
 from scheduler.run_trace import check_traced_rounds
 from scheduler.spread import replica_counts
 from tensorbow.data import DATASETS
@@ -38,6 +39,7 @@ INTEGERS = (
     ("replicas_per_device", 1, 1 << 40),
     ("epochs", 1, 1_000_000),
     ("launch_ahead", 1, 64),
+    ("steps_per_launch", 1, 4096),
     ("staleness", 0, 64),
     ("tau", 1, 1 << 40),
     ("seed", 0, (1 << 64) - 1),
@@ -65,16 +67,21 @@ class TrainingConfig:
         fastest (`scheduler.auto`). Timing decides then: two runs, or two machines, do not give the same bits.
     learning_rate: None takes the model's, for this number of replicas.
     learning_rate_drops: (epoch, factor) pairs: from that epoch on the rate is `factor` times the first.
-    alpha: None is 1 / replicas, less with staleness.
+    alpha: None is 1 / replicas, with sync easgd 0.9 / replicas, less with staleness.
     clear_velocity: whether a restart of averaging, as at a drop, also clears the optimiser's slots.
     ssgd_epoch: after that many epochs averaging gives way to synchronous SGD; None is never.
+    steps_per_launch: rounds that a replica does in one launch, averaging included; see LearningEngine. The
+        bits stay the same. None finds as many as take about 20 ms, where that can be: on one CPU device with
+        native code; elsewhere it is 1, and with `auto` replicas.
+    dispatch: `round_robin`, or `fcfs`: a batch goes to the replica that is free first, and two runs do not
+        give the same bits; `Synchronisation` has the rules. A run may be gone on with by the other.
     decay_all: weight decay for biases too.
     compute: in what GPUs compute products and convolutions of float32: fp32, or on tensor cores tf32 or bf16;
         None is the devices' own, fp32 unless `tb.configure_gpus` said otherwise.
     trace: a file for a Chrome trace of `trace_rounds`, (first, stop); None is the run's first hundred.
     data_on_device: whether devices keep the data set and make the batches, with the same bits: `auto` on
-        GPUs, where it takes at most half of what the replicas leave free, `always` on CPU devices too, or
-        `never`.
+        GPUs, where it takes at most half of what the replicas leave free, and on CPU devices with native
+        code, where it takes nothing; `always` on all CPU devices; or `never`.
     """
 
     model: str = "lenet"
@@ -97,6 +104,7 @@ class TrainingConfig:
     target_accuracy: float | None = None
     seed: int = 0
     launch_ahead: int = 2
+    steps_per_launch: int | None = None
     on_nan: str = "stop"
     output: str | None = None
     resume: str | None = None
@@ -109,6 +117,7 @@ class TrainingConfig:
     trace_rounds: tuple[int, int] | None = None
     data_on_device: str = "auto"
     compute: str | None = None
+    dispatch: str = "round_robin"
 
     def __post_init__(self) -> None:
         by_name = {field.name: field for field in fields(self)}
@@ -138,6 +147,11 @@ class TrainingConfig:
         if self.ssgd_epoch is not None and self.sync != "sma":
             raise InvalidArgumentError(
                 f"ssgd_epoch: expected sync sma, which ssgd follows, got sync {self.sync}; leave it out"
+            )
+        if self.ssgd_epoch is not None and self.dispatch == "fcfs":
+            raise InvalidArgumentError(
+                "ssgd_epoch: expected dispatch round_robin, since ssgd steps all replicas together; "
+                "got fcfs; leave one of them out"
             )
         for name in ("output", "resume", "trace"):
             if getattr(self, name) == "":
@@ -170,6 +184,11 @@ class TrainingConfig:
     def _check_counts(self) -> None:
         """One count for each device; where all are equal, one number says so."""
         counts = self.replicas_per_device
+        if self.tunes and self.steps_per_launch not in (None, 1):
+            raise InvalidArgumentError(
+                "steps_per_launch: expected 1 with replicas_per_device auto, which times single rounds; got "
+                f"{self.steps_per_launch}"
+            )
         if self.tunes and self.checkpoint_rounds == 1:
             raise InvalidArgumentError(
                 "checkpoint_rounds: expected at least 2 with replicas_per_device auto, since a round between "
@@ -205,8 +224,24 @@ class TrainingConfig:
     def synchronisation(self) -> Synchronisation:
         """The options of averaging, but for the round of `ssgd_epoch`, which depends on the data."""
         return Synchronisation(
-            self.sync, self.tau, self.alpha, self.mu, self.staleness, clear_velocity=self.clear_velocity
+            self.sync,
+            self.tau,
+            self.alpha,
+            self.mu,
+            self.staleness,
+            clear_velocity=self.clear_velocity,
+            dispatch=self.dispatch,
         )
+
+    @property
+    def batches_ahead(self) -> int:
+        """Batches held ready for each replica; with `fcfs` some of them may be with a slow one."""
+        return self.launch_ahead * (2 if self.dispatch == "fcfs" else 1) + 1
+
+    @property
+    def results_kept(self) -> int:
+        """Of each replica, in memory."""
+        return (self.launch_ahead + 1) * (1 if self.tunes else most_steps(self.steps_per_launch))
 
     def synchronisation_for(self, first_round: Callable[[int], int]) -> Synchronisation:
         """All options of averaging, on data of which that is the round that an epoch begins with."""

@@ -49,7 +49,7 @@ def _kept(devices: Sequence[Device], dataset: Dataset, share: float) -> list[Kep
         for device in devices:
             backend = backend_for(device)
             if backend.keeps_examples:
-                _require_room(device, arrays, share)
+                _require_room(device, arrays, share, backend.examples_nbytes(arrays))
             kept.append(backend.keep_examples(device, arrays))
     except BaseException:
         for examples in kept:
@@ -59,8 +59,8 @@ def _kept(devices: Sequence[Device], dataset: Dataset, share: float) -> list[Kep
     return kept
 
 
-def _require_room(device: Device, arrays: ExampleArrays, share: float) -> None:
-    needed, free = planned_nbytes(arrays.blocks), free_nbytes(device)
+def _require_room(device: Device, arrays: ExampleArrays, share: float, blocks: Sequence[int]) -> None:
+    needed, free = planned_nbytes(blocks), free_nbytes(device)
     if needed > free * share:
         most = "the" if share == 1.0 else f"{share:.0%} of the"
         raise ResourceExhaustedError(

@@ -18,21 +18,15 @@ from scheduler.batches import BatchSource, OpenSource
 from scheduler.collectives import AllReduce
 from scheduler.dispatch import Dispatch
 from scheduler.learners import Learners
-from scheduler.messages import (
-    StopRequested,
-)
+from scheduler.messages import StopRequested
 from scheduler.options import Synchronisation, check_on_nan
-from scheduler.plans import Compiled
+from scheduler.plans import Compiled, most_steps
 from scheduler.resizing import Resizing, made_again
-from scheduler.state import SchedulerState
 from scheduler.step import StepProgram
 from scheduler.task_result import EngineRun, TaskResult
 from tensorbow.devices import Device, get_device
 from tensorbow.devices.cuda_runtime import CudaError
-from tensorbow.errors import (
-    FailedPreconditionError,
-    InvalidArgumentError,
-)
+from tensorbow.errors import FailedPreconditionError, InvalidArgumentError
 from tensorbow.kernels import Executable
 from tensorbow.optimizers import Schedule
 from tensorbow.specs import Array, TensorSpec
@@ -42,7 +36,8 @@ class LearningEngine(Dispatch):
     """Trains k replicas of a step on one or several devices, kept together by averaging.
 
     The same seeds, replicas and devices give the same bits, run after run: batch n of a round goes to
-    replica n, sums run in a fixed order, and each task reads exactly the z its round prescribes.
+    replica n, sums run in a fixed order, and each task reads exactly the z its round prescribes. With
+    `Synchronisation(dispatch="fcfs")` a batch goes to the replica that is free first, and they do not.
     """
 
     def __init__(
@@ -55,6 +50,7 @@ class LearningEngine(Dispatch):
         schedule: Schedule | None = None,
         *,
         launch_ahead: int = 2,
+        steps_per_launch: int | None = 1,
         on_nan: str = "stop",
         all_reduce: AllReduce | None = None,
     ):
@@ -65,15 +61,22 @@ class LearningEngine(Dispatch):
 
         schedule: the learning rate by round; None leaves it at what the optimiser was made with.
         on_nan: `stop`, or `skip` the update and go on.
+        steps_per_launch: rounds that a replica does in one launch, averaging included, where steps are so
+        short that launches are what they cost. The bits stay the same. The source then gives a `BatchRun` for
+        each launch (`DatasetBatches(steps_per_launch=...)`, or `gathered`), and a run stops between launches.
+        None begins with 1, and leaves it to `set_steps_per_launch`.
         Raises InvalidArgumentError for options out of range, ResourceExhaustedError for memory.
         """
-        if launch_ahead < 1:
-            raise InvalidArgumentError(f"launch_ahead: expected at least 1, got {launch_ahead}")
+        for name, number in (("launch_ahead", launch_ahead), ("steps_per_launch", steps_per_launch)):
+            if number is not None and number < 1:
+                raise InvalidArgumentError(f"{name}: expected at least 1, got {number}")
         self.schedule = schedule
         self.options = synchronisation or Synchronisation()
         self.round = 0  # rounds trained so far, by the count of `run`
         self.host_copy: tuple[int, dict[str, Array]] | None = None  # the last `central_values`, and its round
         self.launch_ahead = launch_ahead
+        self.steps_per_launch = steps_per_launch or 1
+        self.most_steps_per_launch = most_steps(steps_per_launch)
         self.on_nan = check_on_nan(on_nan)
         self.skipped_updates = 0
         self._inbox: SimpleQueue[Any] | None = None  # of the run that is going on
@@ -88,7 +91,7 @@ class LearningEngine(Dispatch):
             [device if isinstance(device, Device) else get_device(device) for device in devices],
             replicas_per_device,
             self.options,
-            launch_ahead=launch_ahead,
+            results=(launch_ahead + 1) * self.most_steps_per_launch,
             all_reduce=all_reduce,
             compiled=self._compiled,
         )
@@ -138,6 +141,15 @@ class LearningEngine(Dispatch):
         """Chooses the step that is trained from now on; between runs, or by `Stepper.select`."""
         self.selected = number
         self.learners.select(number)
+        if self.learners.joint is None:
+            self.most_steps_per_launch = 1
+        if self.steps_per_launch > 1 and self.learners.joint is None:
+            self.learners.close()
+            raise InvalidArgumentError(
+                f"steps_per_launch={self.steps_per_launch}: several steps in one launch need native code for "
+                "all of the step, on one CPU device, with sma, easgd or none, round_robin and staleness 0; "
+                "give 1, or see `tensorbow explain`"
+            )
         executable = self.learners.executable
         self._has_loss = self._steps[number][0].loss is not None
         self._counters = [f"counter:{name}" for name in executable.counters]
@@ -203,16 +215,32 @@ class LearningEngine(Dispatch):
         open_source: OpenSource,
         start: int,
         stop: int,
-        on_result: Callable[[TaskResult], None] = lambda result: None,
+        on_result: Callable[[TaskResult], None] | None = None,
     ) -> int:
         """Trains rounds `start` to `stop` - 1; returns the round it ended before.
 
-        on_result is called in this thread, in the order of rounds and replicas. When `run` returns nothing
+        on_result is called in this thread, in the order of rounds and batches. When `run` returns nothing
         is in flight. It returns early after `request_stop`, with all replicas at the same round.
         Raises NumericsError for a loss that is not finite (unless `on_nan` is `skip`), the error of
         a failed op, of the batch source or of `on_result`. Replicas may then be some rounds apart, each as
         whole as its last finished task left it: go on from a checkpoint.
         """
+        restarts: list[int] = []  # where the machine does not see to it: within launches, or behind the last
+        if self.steps_per_launch > 1 and self.schedule is not None and self.learners.averages:
+            restarts = [round for round in range(start + 1, stop + 1) if self._restarts_before(round)]
+        ended = start
+        for end in [*restarts, stop]:
+            ended, stopping = self._run_stretch(open_source, ended, end, on_result)
+            if end in restarts and ended == end:
+                self.restart(end)
+            if stopping or ended == stop:
+                break
+        return ended
+
+    def _run_stretch(
+        self, open_source: OpenSource, start: int, stop: int, on_result: Callable[[TaskResult], None] | None
+    ) -> tuple[int, bool]:
+        """Trains rounds; the round before which it ended, and whether it was asked to."""
         run = self.begin(start, stop, on_result)
         if self._stopping:
             run.inbox.put(None)
@@ -236,12 +264,12 @@ class LearningEngine(Dispatch):
             finally:
                 self.end(run)
         self.raise_error(run)
-        self.round = run.finished_at
-        return run.finished_at
+        self.round = run.first_round(run.finished_at)
+        return self.round, run.stopping
 
     # The pieces of a run, for `run` and for `Stepper` ---------------------------------------------
 
-    def begin(self, start: int, stop: int, on_result: Callable[[TaskResult], None]) -> EngineRun:
+    def begin(self, start: int, stop: int, on_result: Callable[[TaskResult], None] | None) -> EngineRun:
         """Starts rounds `start` to `stop` - 1; nothing is launched yet. `end` must follow.
 
         Raises FailedPreconditionError while another is going on, or for variables without a value.
@@ -279,24 +307,6 @@ class LearningEngine(Dispatch):
             raise self._with_host_copy(run.error) from run.error
         if run.error is not None:
             raise run.error
-
-    def _new_run(self, start: int, stop: int, on_result: Callable[[TaskResult], None]) -> EngineRun:
-        state = SchedulerState(
-            self.learners.count,
-            start,
-            stop,
-            tau=self.options.tau,
-            staleness=self.options.staleness,
-            launch_ahead=self.launch_ahead,
-            synchronised=self.learners.exchanges,
-            gang_from=self.learners.gang_from,
-            restarts_before=self._restarts_before,
-        )
-        return EngineRun(state, SimpleQueue(), on_result, awaited=start * self.learners.count)
-
-    def _restarts_before(self, round: int) -> bool:
-        jumps = self.schedule is not None and self.schedule.restarts(round)
-        return self.learners.restarts_before(round, jumps)
 
     def request_stop(self) -> None:
         """Ends `run` at the next round that all replicas reach; callable from any thread or handler.

@@ -56,7 +56,8 @@ def with_gradient_mean(
     )
     stride = layout.region_nbytes[Region.WEIGHTS]
     nbytes = {**executable.region_nbytes, Region.CENTRAL: shift + stride}
-    return replace(executable, segments=segments, region_nbytes=nbytes)
+    read = executable.read_elsewhere | {Region.GRADIENTS}
+    return replace(executable, segments=segments, region_nbytes=nbytes, read_elsewhere=read)
 
 
 def _on_mean(entry: Group, shift: int) -> Group:

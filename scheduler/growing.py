@@ -44,6 +44,7 @@ def grown(
         old.options,
         old.schedule,
         launch_ahead=old.launch_ahead,
+        steps_per_launch=old.steps_per_launch,
         on_nan=old.on_nan,
     )
     try:

@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-from scheduler.averaging import (
-    SEGMENT_UPDATE,
-    averaging_segment,
-    restart_segment,
-)
 from scheduler.central import CentralModel
 from scheduler.collectives import AllReduce, all_reduce_between
-from scheduler.gradient_mean import clear_segment, update_segment
+from scheduler.joint import JointTasks, joint_tasks
+from scheduler.learning_tasks import LearningTasks
 from scheduler.options import Synchronisation
 from scheduler.plans import Compiled, DevicePlans
-from scheduler.replica import DeviceData, Replica
+from scheduler.replica import Replica
 from scheduler.spread import replica_counts, require_different
 from scheduler.step import StepProgram
-from scheduler.values import ReplicaValues, check_combination
+from scheduler.values import check_combination
 from tensorbow.compiler import VariableLayout
-from tensorbow.data import BatchInputs, Dataset
 from tensorbow.devices import Device, Event, Stream
 from tensorbow.errors import FailedPreconditionError, InvalidArgumentError
 from tensorbow.kernels.examples import KeptExamples
@@ -30,7 +24,7 @@ from tensorbow.specs import TensorSpec
 _numbers = itertools.count()
 
 
-class Learners(ReplicaValues):
+class Learners(LearningTasks):
     """k replicas on one or several devices, and z on each device.
 
     Everything here enqueues and returns; `scheduler.engine` decides what and when. Reading and
@@ -45,12 +39,12 @@ class Learners(ReplicaValues):
         replicas_per_device: int | Sequence[int],
         options: Synchronisation,
         *,
-        launch_ahead: int,
+        results: int,
         all_reduce: AllReduce | None = None,
         layout: VariableLayout | None = None,
         compiled: Compiled | None = None,
     ):
-        """shapes: specs of the program's inputs. launch_ahead: results of a replica that are kept, but one.
+        """shapes: specs of the program's inputs. results: so many of a replica are kept.
 
         replicas_per_device: one count for all devices, or one for each; replicas go by device. layout,
         compiled: as for DevicePlans.
@@ -61,7 +55,7 @@ class Learners(ReplicaValues):
             raise InvalidArgumentError("devices: expected at least one, got none")
         require_different(devices)
         self.devices = list(devices)
-        self.launch_ahead = launch_ahead
+        self.results = results
         self.options = options
         self.per_device = replica_counts(replicas_per_device, len(devices))
         self.count = sum(self.per_device)
@@ -80,14 +74,17 @@ class Learners(ReplicaValues):
         self._last: list[Event | None] = [None] * self.count  # the last enqueued task of each replica
         self._all_reduce = all_reduce
         self._kept: list[KeptExamples] = []  # the data set on the devices that have it
+        self._here = False  # see run_here
+        self._joint: dict[int, JointTasks | None] = {}  # by program
+        self.joint: JointTasks | None = None  # what launches whole steps, where that can be
         self._closed = False
         try:
             known: Compiled = {} if compiled is None else compiled
             self._plans = [
-                DevicePlans(program, shapes, device, options, self.count, launch_ahead, self.layout, known)
+                DevicePlans(program, shapes, device, options, self.count, results, self.layout, known)
                 for device in self.devices
             ]
-            self._build(ring=self.launch_ahead + 1)
+            self._build(ring=results)
         except BaseException:
             self.close()
             raise
@@ -154,116 +151,14 @@ class Learners(ReplicaValues):
             replica.select(number)
             replica.set_state({"status": 0})
         self.executable = self.replicas[0].executable
-
-    def keep_data(self, dataset: Dataset, kept: Sequence[KeptExamples | None]) -> None:
-        """Has replicas make batches of a data set that devices keep, while nothing is in flight.
-
-        kept: by device, and owned by the learners from now on; none at all lets go of what they had.
-        """
-        for index, replica in enumerate(self.replicas):
-            examples = kept[self.places[index]] if kept else None
-            replica.keep_data(None if examples is None else DeviceData(dataset, examples))
-        previous, self._kept = self._kept, [examples for examples in kept if examples is not None]
-        for examples in previous:
-            examples.close()
-
-    def release_data(self) -> tuple[Dataset | None, list[KeptExamples | None]]:
-        """Lets go of the data set that devices keep, without closing it: it and what each device has."""
-        kept: list[KeptExamples | None] = [None] * len(self.devices)
-        dataset = None
-        for replica, place in zip(self.replicas, self.places, strict=True):
-            if (data := replica.data) is not None:
-                dataset, kept[place] = data
-            replica.keep_data(None)
-        self._kept = []
-        return dataset, kept
-
-    @property
-    def exchanges(self) -> bool:
-        """Whether replicas are kept together at all."""
-        return self.averages or self.aggregates
-
-    def restarts_before(self, round: int, jumps: bool) -> bool:
-        """Whether averaging restarts before a round: where the rate `jumps`, and to go over to ssgd."""
-        if not self.averages or self._is_gang(round - 1):
-            return False
-        return jumps or round == self.gang_from
-
-    # Enqueueing ---------------------------------------------------------------------------------
-
-    def launch(self, index: int, round: int, inputs: BatchInputs, state: Mapping[str, Any]) -> Event | None:
-        """Enqueues a learning task; the inputs must stay unchanged until the event is done.
-
-        None when the task ends with the round's synchronisation, which gives its event.
-        """
-        if self._is_gang(round):
-            self._last[index] = self.replicas[index].compute(round, inputs, state)
-            return None
-        segment, after = SEGMENT_UPDATE, None
-        if self.averages and (round + 1) % self.options.tau == 0:
-            number = self._averagings(round) - 1
-            segment = averaging_segment(number % self.slots)
-            events = self._z_events.get(number - self.slots)
-            after = events[self.places[index]] if events else None
-        done = self.replicas[index].launch(round, inputs, state, segment, after)
-        self._last[index] = done
-        return done
-
-    def _averagings(self, round: int) -> int:
-        """Averagings up to and including the one of this round."""
-        return (round + 1) // self.options.tau
-
-    def _is_gang(self, round: int) -> bool:
-        """Whether all replicas step on the mean gradient in this round."""
-        return self.gang_from is not None and round >= self.gang_from
-
-    def synchronise(self, round: int) -> tuple[list[Event], list[Event]]:
-        """Enqueues the synchronisation of a round, all of whose tasks are enqueued.
-
-        Gives an event per device, and of a round on the mean gradient the tasks' events.
-        """
-        return self._step_on_mean(round) if self._is_gang(round) else (self._average(round), [])
-
-    def _step_on_mean(self, round: int) -> tuple[list[Event], list[Event]]:
-        summed = [model.sum_gradients(self._tasks_of(place)) for place, model in enumerate(self.central)]
-        total = self._all_reduce.post(summed) if self._all_reduce is not None else None
-        means = [model.mean_gradient(total) for model in self.central]
-        segment = update_segment(self.executable)
-        done = [
-            replica.update(segment, round, means[self.places[index]])
-            for index, replica in enumerate(self.replicas)
-        ]
-        self._last = [*done]
-        return means, done
-
-    def _average(self, round: int) -> list[Event]:
-        number = self._averagings(round) - 1
-        slot = number % self.slots
-        reduced = [model.reduce(slot, self._tasks_of(place)) for place, model in enumerate(self.central)]
-        total = self._all_reduce.post(reduced) if self._all_reduce is not None else None
-        moved = [model.move(slot, total) for model in self.central]
-        self._z_events[number] = moved
-        self._z_events.pop(number - self.slots, None)
-        return moved
-
-    def restart(self, round: int) -> None:
-        """Enqueues w_i = z, u = 0 after a round and its averaging; no older z is read afterwards.
-
-        Before the first averaging z is what it started from.
-        """
-        slot = (self._averagings(round) - 1) % self.slots
-        cleared = [model.restart(slot) for model in self.central]
-        for index, replica in enumerate(self.replicas):
-            after = cleared[self.places[index]]
-            self._last[index] = replica.restart(restart_segment(slot), after)
-            if round + 1 == self.gang_from:
-                self._last[index] = replica.restart(clear_segment(self.executable), after)
-        for number in self._z_events:
-            self._z_events[number] = cleared
-
-    def _tasks_of(self, place: int) -> list[Event]:
-        first = sum(self.per_device[:place])
-        return [event for event in self._last[first : first + self.per_device[place]] if event is not None]
+        if number not in self._joint:
+            made = joint_tasks(self.replicas, self.central, self.options, self._averages_after)
+            if made is not None:
+                made.runs_here = self._here
+            self._joint[number] = made
+        self.joint = self._joint[number]
+        if self.joint is not None:
+            self.joint.reset()
 
     def prepare(self) -> None:
         """Before a run: the sticky status of a run that failed is cleared.
@@ -275,6 +170,8 @@ class Learners(ReplicaValues):
         for replica in self.replicas:
             replica.container.require_initialized(self.executable.reads_first)
             replica.set_state({"status": 0})
+        if self.joint is not None:
+            self.joint.reset()
 
     def drain(self) -> BaseException | None:
         """Waits until nothing is in flight; makes failed streams usable again. The first error, or None."""
@@ -290,6 +187,8 @@ class Learners(ReplicaValues):
                 stream.reset()
         self._z_events.clear()
         self._last = [None] * self.count
+        if self.joint is not None:
+            self.joint.reset()
         return first
 
     def plans_for(self, options: Synchronisation, replicas: int) -> list[DevicePlans]:

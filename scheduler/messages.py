@@ -1,7 +1,8 @@
 """What the state machine is told (events) and what it says (instructions).
 
-Rounds count from 0. A task is one step of one replica; a synchronisation follows the last of every
-`tau` rounds.
+Rounds count from 0. A task is one step of one replica on one batch; a synchronisation follows the last of
+every `tau` rounds. A task's name is its batch's: the round, and the place in it, from 0 to the number of
+replicas - 1. Which replica has it, the machine's `taker` says: with `round_robin` that of the place.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import TypeAlias
 class BatchReady:
     """The batch of a task lies in a slot."""
 
-    replica: int
+    place: int
     round: int
 
 
@@ -24,7 +25,7 @@ class BatchReady:
 class TaskFinished:
     """A task has ended on its stream."""
 
-    replica: int
+    place: int
     round: int
 
 
@@ -32,7 +33,7 @@ class TaskFinished:
 class TaskFailed:
     """A task ended with an error."""
 
-    replica: int
+    place: int
     round: int
     reason: str
 
@@ -73,9 +74,9 @@ SchedulerEvent: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """Enqueue a task on its replica's stream."""
+    """Enqueue a task on the stream of the replica that has it."""
 
-    replica: int
+    place: int
     round: int
 
 

@@ -46,18 +46,32 @@ def _ignored_by_synchronisation(config: TrainingConfig) -> list[tuple[str, str]]
         ignored = []
         if config.ssgd_epoch is not None and config.ssgd_epoch >= config.epochs:
             ignored.append(("--ssgd-epoch", f"the run ends with epoch {config.epochs}"))
-        if config.clear_velocity and not config.learning_rate_drops and config.ssgd_epoch is None:
+        if config.clear_velocity and not config.synchronisation.restarts:
+            ignored.append(("--clear-velocity", f"averaging never restarts with --sync {config.sync}"))
+        elif config.clear_velocity and not config.learning_rate_drops and config.ssgd_epoch is None:
             ignored.append(("--clear-velocity", "averaging never restarts without --learning-rate-drops"))
         return ignored
     alone = config.replicas == 1 and not config.tunes
     reason = "there is one replica" if alone else f"--sync {config.sync} averages nothing"
     plain = TrainingConfig()
-    names = ("alpha", "mu", "tau", "staleness", "clear_velocity", "ssgd_epoch")
+    names = ["alpha", "mu", "tau", "staleness", "clear_velocity", "ssgd_epoch"]
+    if alone:
+        names.append("dispatch")
     return [
         (f"--{name.replace('_', '-')}", reason)
         for name in names
         if getattr(config, name) != getattr(plain, name)
     ]
+
+
+def dispatch_notice(config: TrainingConfig) -> str:
+    """A line that a run with `fcfs` begins with, or nothing."""
+    if not config.synchronisation.first_come or (config.replicas == 1 and not config.tunes):
+        return ""
+    return (
+        "dispatch fcfs: each batch goes to the replica that is free first; timing decides which, so that two "
+        "runs do not give the same bits"
+    )
 
 
 def epoch_text(epoch: float) -> str:

@@ -10,8 +10,12 @@ import numpy as np
 
 from tensorbow.errors import InvalidArgumentError
 
-SYNCS = ("sma", "ssgd", "none")
+SYNCS = ("sma", "ssgd", "easgd", "none")
+DISPATCHES = ("round_robin", "fcfs")
 ON_NAN = ("stop", "skip")
+
+EASGD_BETA = 0.9
+"""beta = alpha * replicas of `easgd`, by default: that of its paper's experiments (2015, section 5)."""
 
 
 @dataclass(frozen=True)
@@ -19,15 +23,34 @@ class Synchronisation:
     """Options of the averaging.
 
     sync: `sma` (synchronous model averaging), `ssgd` (synchronous SGD: all replicas step on the mean of
-        their gradients) or `none` (independent replicas).
+        their gradients), `easgd` (elastic averaging SGD: Zhang, Choromanska, LeCun 2015, section 3) or `none`
+        (independent replicas).
     ssgd_from: the round from which `sma` gives way to `ssgd`; replicas then start from z, slots at zero.
     tau: rounds between two averagings.
-    alpha: pull of z on a replica; None is 1 / replicas, less with staleness.
-    mu: momentum of z.
+    alpha: pull of z on a replica, and of a replica on z; None is 1 / replicas, for `easgd` 0.9 / replicas,
+        less with staleness.
+    mu: momentum of z; `easgd` has none.
     staleness: averagings that z may lag.
     clear_velocity: whether a restart also sets the optimiser's slots to zero.
     priority: of z's streams, on devices that have priorities: a lower number goes first, 0 is that of the
         replicas. CUDA has -5 to 0, and takes the nearest.
+    dispatch: which replica takes a batch. `round_robin`: batch n of a round goes to replica n. `fcfs` (first
+        come, first served: Crossbow, section 4): batches go, in their order, each to the replica that is free
+        first. See below.
+
+    `easgd` is SMA without momentum of z, and without restarts where the learning rate jumps: every tau
+    rounds w_i <- w_i - learning_rate * g_i - alpha (w_i - z) and z <- z + alpha * sum of (w_i - z), with w_i
+    from before the step on the right; the step may be any optimiser's.
+
+    With `fcfs` a round is still as many batches as there are replicas, but a fast replica takes more of them
+    and a slow one fewer, or none. A replica is free while fewer than `launch_ahead` of its tasks are on its
+    stream; of several that are free the one with the fewest takes the batch, of equals the one that has
+    waited longest. With averaging, tau rounds are a window of replicas * tau tasks; when the last of them is
+    taken, every replica is averaged behind its own last one, by its weights of then: w_i <- w_i - c_i and
+    z <- z + sum of c_i, with c_i = alpha (w_i - z) and w_i from after its last step of the window. Tasks of
+    the next window follow at once. With `none` there is no window. Random ops draw by batch, not by replica,
+    so that a batch has the same draws whoever takes it. Timing decides who does: two runs do not give the
+    same bits, and what decides who takes what is not kept. `ssgd` cannot be had with it.
     """
 
     sync: str = "sma"
@@ -38,10 +61,12 @@ class Synchronisation:
     clear_velocity: bool = False
     ssgd_from: int | None = None
     priority: int = -1  # everybody waits for z
+    dispatch: str = "round_robin"
 
     def __post_init__(self) -> None:
-        if self.sync not in SYNCS:
-            raise InvalidArgumentError(f"sync: expected one of {', '.join(SYNCS)}, got {self.sync!r}")
+        for name, choice, known in (("sync", self.sync, SYNCS), ("dispatch", self.dispatch, DISPATCHES)):
+            if choice not in known:
+                raise InvalidArgumentError(f"{name}: expected one of {', '.join(known)}, got {choice!r:.60}")
         for name, value, least in (("tau", self.tau, 1), ("staleness", self.staleness, 0)):
             if isinstance(value, bool) or not isinstance(value, int) or value < least:
                 raise InvalidArgumentError(f"{name}: expected an integer of at least {least}, got {value!r}")
@@ -61,10 +86,35 @@ class Synchronisation:
             )
         if not 0 <= self.mu < 1:
             raise InvalidArgumentError(f"mu: expected a momentum in [0, 1), got {self.mu}")
+        if self.mu and self.sync == "easgd":
+            raise InvalidArgumentError(
+                f"mu: expected 0 with sync 'easgd', whose z has no momentum, got {self.mu:g}; leave it out, "
+                "or choose sync 'sma'"
+            )
+        if self.first_come and (self.sync == "ssgd" or self.ssgd_from is not None):
+            raise InvalidArgumentError(
+                "dispatch: expected round_robin with ssgd, which steps all replicas together on one batch "
+                "each; got 'fcfs'; leave it out, or choose sync sma, easgd or none"
+            )
+
+    @property
+    def first_come(self) -> bool:
+        """Whether a batch goes to the replica that is free first."""
+        return self.dispatch == "fcfs"
+
+    @property
+    def has_velocity(self) -> bool:
+        """Whether z moves with a momentum u, be it 0; it is part of a checkpoint then."""
+        return self.sync == "sma"
+
+    @property
+    def restarts(self) -> bool:
+        """Whether averaging restarts where the learning rate jumps."""
+        return self.sync == "sma"
 
     def averages(self, replicas: int) -> bool:
         """Whether there is anything to average: one replica is plain training, z is w."""
-        return self.sync == "sma" and replicas > 1
+        return self.sync in ("sma", "easgd") and replicas > 1
 
     def aggregates(self, replicas: int) -> bool:
         """Whether some round steps on the mean of gradients."""
@@ -77,8 +127,8 @@ class Synchronisation:
         return 0 if self.ssgd_from is None else self.ssgd_from
 
     def alpha_for(self, replicas: int) -> float:
-        """alpha: 0 where nothing is averaged, else as given, or by default the smaller of 1 / replicas and
-        half its bound.
+        """alpha: 0 where nothing is averaged, else as given, or by default 1 / replicas (`easgd`:
+        0.9 / replicas), with staleness half its bound at most.
 
         Raises InvalidArgumentError beyond `alpha_bound`. The bound is necessary, not sufficient: the
         optimiser's steps ask for less.
@@ -86,7 +136,9 @@ class Synchronisation:
         if not self.averages(replicas):
             return 0.0
         bound = alpha_bound(replicas, self.mu, self.staleness)
-        default = 1 / replicas if self.staleness == 0 else min(1 / replicas, bound / 2)
+        default = (EASGD_BETA if self.sync == "easgd" else 1) / replicas
+        if self.staleness:
+            default = min(default, bound / 2)
         alpha = default if self.alpha is None else self.alpha
         if not 0 < alpha < bound:
             raise InvalidArgumentError(
@@ -106,6 +158,15 @@ def synchronisation_of(given: Synchronisation | None) -> Synchronisation:
             f"synchronisation: expected tb.Synchronisation(sync, ...) or None, got {given!r:.60}"
         )
     return given
+
+
+def require_round_robin(options: Synchronisation, user: str) -> None:
+    """Raises InvalidArgumentError for `fcfs` where each replica is brought a batch of its own."""
+    if options.first_come:
+        raise InvalidArgumentError(
+            f"dispatch: expected round_robin for a {user}, which brings every replica its batch of each step "
+            "and waits for all; got 'fcfs'; leave it out, or train by tb.LearningEngine.run or the Trainer"
+        )
 
 
 def check_on_nan(on_nan: str) -> str:

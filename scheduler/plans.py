@@ -20,6 +20,14 @@ Compiled = dict[tuple[Hashable, ...], tuple[StepProgram, Executable]]
 """Steps that are compiled already, by program, inputs, kind of device and way of being kept together."""
 
 
+MOST_STEPS = 64  # of a launch, where their number is found while training
+
+
+def most_steps(steps_per_launch: int | None) -> int:
+    """For how many steps of a launch there is to be room; None: their number is found while training."""
+    return MOST_STEPS if steps_per_launch is None else steps_per_launch
+
+
 class DevicePlans:
     """The plans of a device that is one of several."""
 
@@ -30,7 +38,7 @@ class DevicePlans:
         device: Device,
         options: Synchronisation,
         replicas: int,
-        launch_ahead: int,
+        results: int,
         layout: VariableLayout | None = None,
         compiled: Compiled | None = None,
     ):
@@ -40,12 +48,14 @@ class DevicePlans:
         steps are looked for, and put.
         """
         self.device = device
-        self._program, self._specs, self._launch_ahead = program, specs, launch_ahead
+        self._program, self._specs, self._results = program, specs, results
         self._averages, self._aggregates = options.averages(replicas), options.aggregates(replicas)
         self._slots = options.staleness + 1 if self._averages else 0
         self._backend = backend_for(device)
         self._layout = layout or VariableLayout.of_graph(program.graph)
+        self._has_momentum = bool(options.mu)
         self._clear_velocity = options.clear_velocity
+        self._apart = options.first_come
         self._compiled = {} if compiled is None else compiled
         self.step = self.compile(program, specs)
 
@@ -57,19 +67,17 @@ class DevicePlans:
             self.device,
             options,
             replicas,
-            self._launch_ahead,
+            self._results,
             self._layout,
             self._compiled,
         )
 
     def compile(self, program: StepProgram, specs: Sequence[TensorSpec]) -> Executable:
         """A step over these variables, compiled or found among those that are."""
-        how = self.device.kind, self._slots, self._clear_velocity, self._aggregates
-        key = (id(program), *specs, *how)
+        how = self._slots, self._clear_velocity, self._aggregates, self._apart
+        key = (id(program), *specs, self.device.kind, *how)
         if key not in self._compiled:
-            executable = program.compile(
-                specs, self._layout, self._backend, self._slots, self._clear_velocity, self._aggregates
-            )
+            executable = program.compile(specs, self._layout, self._backend, *how)
             self._compiled[key] = program, executable  # alive, so that its id is not another's
         return self._compiled[key][1]
 
@@ -77,7 +85,9 @@ class DevicePlans:
         """z's work for so many replicas on this device and on all; None where there is no z."""
         if not (self._averages or self._aggregates):
             return None
-        executable = central_executable(self._layout, self._backend, on_device, self._slots)
+        executable = central_executable(
+            self._layout, self._backend, on_device, self._slots, self._has_momentum
+        )
         if self._aggregates:
             executable = with_gradient_sum(executable, self._layout, self._backend, on_device, replicas)
         return executable
@@ -90,7 +100,7 @@ class DevicePlans:
             shared = (Region.CENTRAL, Region.CORRECTIONS)
         if self._aggregates:
             shared = (*shared, Region.GRADIENTS)
-        blocks = Replica.blocks(self.step, self._layout, shared, self._launch_ahead + 1)
+        blocks = Replica.blocks(self.step, self._layout, shared, self._results)
         return [*blocks, *self._backend.workspaces(self.device)]
 
     def central_blocks(self, on_device: int, replicas: int) -> Blocks:

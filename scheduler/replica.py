@@ -9,10 +9,10 @@ from scheduler.averaging import SEGMENT_GRADIENT
 from scheduler.memory import planned_nbytes
 from tensorbow.compiler import Binding, VariableLayout
 from tensorbow.compiler.bind import OWN as BINDING_REGIONS
-from tensorbow.data import BatchInputs, BatchRecipe, Dataset, PinnedArrays
+from tensorbow.data import BatchInputs, BatchRecipe, BatchRun, Dataset, PinnedArrays
 from tensorbow.devices import Access, Device, Event
 from tensorbow.errors import InvalidArgumentError, TensorBowError
-from tensorbow.kernels import Executable, Region, backend_for
+from tensorbow.kernels import Executable, JointInputs, Region, backend_for
 from tensorbow.kernels.examples import KeptExamples, MakeBatch
 from tensorbow.runtime import Container
 from tensorbow.specs import Array, render_dims
@@ -129,34 +129,52 @@ class Replica:
         state: Mapping[str, Any],
         update_segment: int,
         after: Event | None,
+        step: int | None = None,
+        here: bool = False,
     ) -> Event:
         """Enqueues one learning task: batch and scalars in, gradient, (z of `after`), update.
 
+        here: whether the calling thread may do it, if nothing is to be done before it.
+        step: under which `results` gives what it fetched, by default the round; those of one replica follow
+        on each other.
         inputs: a batch, which must stay unchanged until the returned event is done; or its recipe, of which
         it is made on the device, where that keeps the data set. Raises InvalidArgumentError for inputs of
         another number, shape or dtype than the step was compiled for.
         """
-        self._enqueue_gradient(round, inputs, state)
-        return self.update(update_segment, round, after)
+        if here and after is None:
+            write = self._writer(inputs, state)
+
+            def work() -> None:
+                write()
+                self._run(SEGMENT_GRADIENT, round, step)
+                self._run(update_segment, round, step)
+
+            done = self.group.compute.run_here(work, label=f"replica {self.index} step")
+            if done is not None:
+                return done
+        self._enqueue_gradient(round, inputs, state, step)
+        return self.update(update_segment, round, after, step)
 
     def compute(self, round: int, inputs: BatchInputs, state: Mapping[str, Any]) -> Event:
         """Enqueues the gradient alone; `update` follows when the gradients of all replicas are summed."""
         self._enqueue_gradient(round, inputs, state)
         return self.group.compute.record()
 
-    def update(self, segment: int, round: int, after: Event | None) -> Event:
+    def update(self, segment: int, round: int, after: Event | None, step: int | None = None) -> Event:
         """Enqueues an update segment, after an event."""
         if after is not None:
             self.group.compute.wait(after)
-        self._enqueue(segment, lambda: self._run(segment, round))
+        self._enqueue(segment, lambda: self._run(segment, round, step))
         return self.group.compute.record()
 
-    def _enqueue_gradient(self, round: int, inputs: BatchInputs, state: Mapping[str, Any]) -> None:
+    def _enqueue_gradient(
+        self, round: int, inputs: BatchInputs, state: Mapping[str, Any], step: int | None = None
+    ) -> None:
         write = self._writer(inputs, state)
 
         def gradient() -> None:
             write()
-            self._run(SEGMENT_GRADIENT, round)
+            self._run(SEGMENT_GRADIENT, round, step)
 
         reads, writes = self._now.accesses[SEGMENT_GRADIENT]
         self.group.compute.enqueue(
@@ -218,16 +236,27 @@ class Replica:
             feeds[name] = value
         return feeds
 
+    def joint_inputs(self, inputs: Sequence[BatchInputs]) -> JointInputs:
+        """The batches of some steps, for a joint launch; see `launch` for what they may be."""
+        run = inputs if isinstance(inputs, BatchRun) else BatchRun(inputs)
+        first, data = run.recipe, self._data
+        if first is None or data is None or data.dataset is not first.dataset:
+            arrays = (one.arrays() if isinstance(one, BatchRecipe) else one for one in run)
+            return JointInputs([self._feeds(one) for one in arrays])
+        self._feeds(first.placeholders())
+        images, labels = (self.binding.bases[ref.region] + ref.offset for _, ref in self._now.inputs)
+        return JointInputs((), run.picks(), data.examples, (images, labels))
+
     def restart(self, segment: int, after: Event) -> Event:
         """Enqueues w = z, or another segment outside a task."""
         self.group.compute.wait(after)
         self._enqueue(segment, lambda: self.binding.plan.launch(segment))
         return self.group.compute.record()
 
-    def _run(self, segment: int, round: int) -> None:
+    def _run(self, segment: int, round: int, step: int | None = None) -> None:
         """Runs a segment of a task; an error says which task it was."""
         try:
-            self.binding.plan.launch(segment, round)
+            self.binding.plan.launch(segment, round if step is None else step)
         except TensorBowError as error:
             raise type(error)(f"replica {self.index}, step {round}: {error}") from error
 
@@ -235,9 +264,9 @@ class Replica:
         reads, writes = self._now.accesses[segment]
         self.group.compute.enqueue(work, label=self._now.labels[segment], reads=reads, writes=writes)
 
-    def results(self, round: int) -> tuple[Array, ...]:
+    def results(self, step: int) -> tuple[Array, ...]:
         """Views of what a finished task fetched."""
-        return self.binding.plan.fetch_arrays(round)
+        return self.binding.plan.fetch_arrays(step)
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Sets step scalars for all tasks from now on; while nothing runs."""

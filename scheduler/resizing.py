@@ -63,7 +63,7 @@ def made_again(
         old.devices,
         per_device,
         options,
-        launch_ahead=old.launch_ahead,
+        results=old.results,
         layout=old.layout,
         compiled=compiled,
     )
@@ -127,12 +127,14 @@ def _values_after(
         for name in weights:
             for slot in range(options.staleness + 1):
                 result[f"central{slot}/{name}"] = z[name]
-            result[f"velocity/{name}"] = np.zeros_like(z[name])
+            if options.has_velocity:
+                result[f"velocity/{name}"] = np.zeros_like(z[name])
         if old.averages:
             for slot in range(old.slots):
                 for name, value in old.central[0].weights(slot).items():
                     result[f"central{slot}/{name}"] = value
-            for name, value in old.central[0].velocity().items():
+            velocity = old.central[0].velocity() if options.has_velocity else {}
+            for name, value in velocity.items():
                 result[f"velocity/{name}"] = value
     return result
 

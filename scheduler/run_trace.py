@@ -87,7 +87,7 @@ class RunTrace:
 
     def on_result(self, result: TaskResult, replicas: int) -> None:
         """Counts images per second, round by round."""
-        if result.replica == replicas - 1 and result.round in self.rounds:
+        if result.place == replicas - 1 and result.round in self.rounds:
             if self._ended_s is not None and result.time_s > self._ended_s:
                 rate = replicas * self._batch_size / (result.time_s - self._ended_s)
                 self._tracer.count("images/s", result.time_s, round(rate, 1))

@@ -1,25 +1,21 @@
 """The scheduler's decisions as a pure state machine: events in, instructions out.
 
 No threads, streams, clocks or arrays here: `LearningEngine` carries the instructions out and reports
-what happened (`scheduler.messages`).
+what happened (`scheduler.messages`). Here replica i takes batch i of every round; `scheduler.first_come`
+decides for `fcfs`.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any
 
+from scheduler.machine import Machine
 from scheduler.messages import (
     BatchReady,
-    Finish,
-    GiveUp,
     Instruction,
     Launch,
     Restart,
-    SchedulerEvent,
-    SourceFailed,
     StopRequested,
     SyncFailed,
     SyncFinished,
@@ -27,47 +23,11 @@ from scheduler.messages import (
     TaskFailed,
     TaskFinished,
 )
-from tensorbow.errors import InternalError, InvalidArgumentError
-
-# States ---------------------------------------------------------------------------------------
-
-REMEMBERED = 64  # finished tasks whose stories are kept
-
-READY, EXECUTING, FINISHED, FAILED = "ready", "executing", "finished", "failed"
+from scheduler.tasks import EXECUTING, FAILED, FINISHED, READY, REMEMBERED, Task, require_least
+from tensorbow.errors import InternalError
 
 
-@dataclass(slots=True)
-class Task:
-    """One step of one replica, or (replica None) one synchronisation, with its story."""
-
-    replica: int | None
-    round: int
-    state: str = "waiting"
-    story: list[str] = field(default_factory=lambda: ["waiting"])
-
-    def move(self, state: str) -> None:
-        """Takes a transition of the table. Raises InternalError with the story."""
-        if (self.state, state) not in TRANSITIONS:
-            who = "synchronisation" if self.replica is None else f"task of replica {self.replica}"
-            raise InternalError(
-                f"{who} in round {self.round}: no transition {self.state} -> {state}; "
-                f"its story: {' -> '.join(self.story)}"
-            )
-        self.state = state
-        self.story.append(state)
-
-
-TRANSITIONS = frozenset(
-    {
-        ("waiting", READY),  # the batch is in a slot; for a synchronisation: all its tasks are enqueued
-        (READY, EXECUTING),  # enqueued
-        (EXECUTING, FINISHED),
-        (EXECUTING, FAILED),
-    }
-)
-
-
-class SchedulerState:
+class SchedulerState(Machine[range]):
     """Who may run next. `handle` takes an event and returns instructions, in order."""
 
     def __init__(
@@ -81,6 +41,7 @@ class SchedulerState:
         launch_ahead: int = 2,
         synchronised: bool = True,
         gang_from: int | None = None,
+        joint: bool = False,
         restarts_before: Callable[[int], bool] = lambda round: False,
     ):
         """Rounds `start` to `stop` - 1. `restarts_before(r)`: averaging restarts before round r.
@@ -89,52 +50,21 @@ class SchedulerState:
         staleness: synchronisations that z may lag; 0 is Crossbow's algorithm (VLDB 2019, section 3).
         gang_from: from this round on a task ends with its round's synchronisation (a mean of gradients
             that every update waits for), whatever tau and staleness are.
+        joint: a task whose round is averaged after it waits within itself for the others, and ends with that.
         A replica leads the slowest one by `launch_ahead + staleness` rounds at most, whatever tau is,
         so that a stop is never far. Raises InvalidArgumentError for numbers out of range.
         """
-        for name, value, least in (
-            ("replicas", replicas, 1),
-            ("tau", tau, 1),
-            ("staleness", staleness, 0),
-            ("launch_ahead", launch_ahead, 1),
-            ("start", start, 0),
-            ("stop", stop, start),
-        ):
-            if value < least:
-                raise InvalidArgumentError(f"{name} must be at least {least}, got {value}")
-        self.replicas = replicas
-        self.start = start
-        self.stop = stop
-        self.tau = tau
+        super().__init__(replicas, start, stop, tau, launch_ahead, synchronised, restarts_before)
+        require_least(staleness=(staleness, 0))
         self.staleness = staleness
-        self.launch_ahead = launch_ahead
-        self.synchronised = synchronised
         self._gang_from = gang_from
-        self._restarts_before = restarts_before
+        self._joint = joint
         self._lead = launch_ahead + (staleness if synchronised else 0)
         self._tasks: dict[tuple[int | None, int], Task] = {}
         self._finished: deque[tuple[int | None, int]] = deque()
         self._next = [start] * replicas  # the round each replica launches next
-        self._in_flight = [0] * replicas
         self._posted = start  # rounds before this one are wholly enqueued, synchronisation included
         self._syncs_in_flight = 0
-        self._failure: str | None = None
-        self._ended = False
-        self._handlers: dict[type[SchedulerEvent], Callable[[Any], range]] = {
-            BatchReady: self._on_batch_ready,
-            TaskFinished: self._on_task_finished,
-            TaskFailed: self._on_task_failed,
-            SyncFinished: self._on_sync_finished,
-            SyncFailed: self._on_sync_failed,
-            SourceFailed: self._on_source_failed,
-            StopRequested: self._on_stop_requested,
-        }
-
-    def handle(self, event: SchedulerEvent) -> list[Instruction]:
-        """Takes note of an event; says what to do now. Raises InternalError for an impossible one."""
-        if self._ended:
-            raise InternalError(f"{event} came after the end of the run")
-        return self._advance(self._handlers[type(event)](event))
 
     def begin(self) -> list[Instruction]:
         """The instructions before any event (only `Finish`, when there is nothing to do)."""
@@ -145,20 +75,20 @@ class SchedulerState:
     def _on_batch_ready(self, event: BatchReady) -> range:
         if not self.start <= event.round:
             raise InternalError(f"{event}: the run started at round {self.start}")
-        if 0 <= event.replica < self.replicas and event.round < self._next[event.replica]:
+        if 0 <= event.place < self.replicas and event.round < self._next[event.place]:
             raise InternalError(f"{event}: that round is launched; its story: {self._story(event)}")
-        self._task(event.replica, event.round).move(READY)
-        return range(event.replica, event.replica + 1)
+        self._task(event.place, event.round).move(READY)
+        return range(event.place, event.place + 1)
 
     def _on_task_finished(self, event: TaskFinished) -> range:
-        self._task(event.replica, event.round).move(FINISHED)
-        self._in_flight[event.replica] -= 1
-        self._forget(event.replica, event.round)
-        return range(event.replica, event.replica + 1)
+        self._task(event.place, event.round).move(FINISHED)
+        self._in_flight[event.place] -= 1
+        self._forget(event.place, event.round)
+        return range(event.place, event.place + 1)
 
     def _on_task_failed(self, event: TaskFailed) -> range:
-        self._task(event.replica, event.round).move(FAILED)
-        self._in_flight[event.replica] -= 1
+        self._task(event.place, event.round).move(FAILED)
+        self._in_flight[event.place] -= 1
         return self._fail(event.reason)
 
     def _on_sync_finished(self, event: SyncFinished) -> range:
@@ -170,9 +100,6 @@ class SchedulerState:
     def _on_sync_failed(self, event: SyncFailed) -> range:
         self._task(None, event.round).move(FAILED)
         self._syncs_in_flight -= 1
-        return self._fail(event.reason)
-
-    def _on_source_failed(self, event: SourceFailed) -> range:
         return self._fail(event.reason)
 
     def _on_stop_requested(self, event: StopRequested) -> range:
@@ -190,7 +117,7 @@ class SchedulerState:
         for replica in range(self.replicas):
             for round in range(self._posted, self._next[replica]):
                 task = self._tasks[replica, round]
-                if self._is_gang(round) and task.state == EXECUTING:
+                if self.ends_together(round) and task.state == EXECUTING:
                     task.move(FAILED)
                     self._in_flight[replica] -= 1
 
@@ -203,13 +130,7 @@ class SchedulerState:
             self._launch_what_can(candidates, instructions)
             while self._post_what_can(instructions):
                 self._launch_what_can(everyone, instructions)
-        if not self._syncs_in_flight and not any(self._in_flight):
-            if self._failure is not None:
-                self._ended = True
-                instructions.append(GiveUp(self._failure))
-            elif self._posted >= self.stop:
-                self._ended = True
-                instructions.append(Finish(self._posted))
+        self._end(instructions, self._posted if self._posted >= self.stop else None)
         return instructions
 
     def _launch_what_can(self, candidates: range, instructions: list[Instruction]) -> None:
@@ -236,6 +157,8 @@ class SchedulerState:
         """Whether the synchronisation whose z the task reads is enqueued: `staleness` before the last."""
         if self._is_gang(round):
             return self._posted >= round
+        if self._joint and self.synchronised:  # nothing is enqueued before what ends together
+            return self._posted >= round // self.tau * self.tau
         if not self.synchronises(round):
             return True
         syncs_before = (round + 1) // self.tau - 1
@@ -250,6 +173,10 @@ class SchedulerState:
     def synchronises(self, round: int) -> bool:
         """Whether averaging follows a round."""
         return self.synchronised and (self._is_gang(round) or (round + 1) % self.tau == 0)
+
+    def ends_together(self, round: int) -> bool:
+        """Whether the tasks of a round end with its synchronisation."""
+        return self._is_gang(round) or (self._joint and self.synchronises(round))
 
     def _is_gang(self, round: int) -> bool:
         return self._gang_from is not None and round >= self._gang_from
@@ -281,8 +208,12 @@ class SchedulerState:
             task = self._tasks[key] = Task(replica, round)
         return task
 
+    def taker(self, place: int, round: int) -> tuple[int, int]:
+        """The replica that has a task, and which of its tasks that is."""
+        return place, round
+
     def _story(self, event: BatchReady) -> str:
-        task = self._tasks.get((event.replica, event.round))
+        task = self._tasks.get((event.place, event.round))
         return "long finished" if task is None else " -> ".join(task.story)
 
     def _forget(self, replica: int | None, round: int) -> None:
@@ -295,15 +226,6 @@ class SchedulerState:
     def in_flight(self) -> int:
         """Tasks and synchronisations enqueued and not finished."""
         return sum(self._in_flight) + self._syncs_in_flight
-
-    @property
-    def ended(self) -> bool:
-        """Whether `Finish` or `GiveUp` was said."""
-        return self._ended
-
-    def launched(self) -> tuple[int, ...]:
-        """The round each replica launches next."""
-        return tuple(self._next)
 
     def check_invariants(self) -> None:
         """Raises InternalError when the books do not balance."""
@@ -341,7 +263,3 @@ class SchedulerState:
             self._require(not self.in_flight, f"ended with {self.in_flight} in flight")
             aligned = set(self._next) == {self.stop}
             self._require(aligned or self._failure is not None, f"ended before {self.stop} at {self._next}")
-
-    def _require(self, holds: bool, broken: str) -> None:
-        if not holds:
-            raise InternalError(f"the scheduler's books do not balance: {broken}")

@@ -94,7 +94,8 @@ class StepProgram:
         with self.graph.as_default(), Session(graph=self.graph) as session:
             variables = [*global_variables(), *local_variables()]
             session.run(variables_initializer(variables))
-            return {v.op.name: session.run(v) for v in variables}
+            values = session.run(variables)
+        return {v.op.name: value for v, value in zip(variables, values, strict=True)}
 
     def compile(
         self,
@@ -104,11 +105,13 @@ class StepProgram:
         averaging_slots: int,
         clear_velocity: bool = False,
         aggregates: bool = False,
+        averages_apart: bool = False,
     ) -> Executable:
         """Segments `gradient`, `update`, and for averaging one `update` per slot of z and corrections.
 
         averaging_slots: staleness + 1, or 0 without averaging. See `scheduler.averaging`.
         aggregates: adds an update on the mean gradient. See `scheduler.gradient_mean`.
+        averages_apart: averaging is a segment of its own, since no task knows whether it is the last before.
         Raises InvalidArgumentError for shapes that do not fit, and for a step that cannot be planned.
         """
         self._check(shapes)
@@ -123,10 +126,14 @@ class StepProgram:
         if self.loss is not None and executable.fetches[0].shape:
             shape = list(executable.fetches[0].shape)
             raise InvalidArgumentError(f"the loss {self.loss.name} must be a scalar, its shape is {shape}")
-        executable = with_averaging(executable, layout, backend, averaging_slots, clear_velocity)
+        executable = with_averaging(
+            executable, layout, backend, averaging_slots, clear_velocity, averages_apart
+        )
         if aggregates:
             executable = with_gradient_mean(executable, layout, backend, averaging_slots)
-        updates = [SEGMENT_UPDATE, *(averaging_segment(slot) for slot in range(averaging_slots))]
+        updates = [SEGMENT_UPDATE]
+        if not averages_apart:
+            updates += [averaging_segment(slot) for slot in range(averaging_slots)]
         return with_checks(executable, backend, updates)
 
     def _check(self, shapes: Sequence[TensorSpec]) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from scheduler.batches import ReadyBatch
 from scheduler.engine import LearningEngine
+from scheduler.options import require_round_robin
 from scheduler.task_result import EngineRun, TaskResult
 from tensorbow.errors import FailedPreconditionError, InvalidArgumentError
 from tensorbow.specs import Array
@@ -22,7 +23,12 @@ class Stepper:
     """
 
     def __init__(self, engine: LearningEngine, start: int = 0):
-        """start: the first round. The engine is this stepper's until `close`."""
+        """start: the first round. The engine is this stepper's until `close`.
+
+        Raises InvalidArgumentError for an engine whose batches go to whoever is free.
+        """
+        require_round_robin(engine.options, "stepper")
+        engine.learners.run_here(True)
         self.engine = engine
         self.round = start  # the next one
         self._results: list[TaskResult] = []
@@ -94,6 +100,7 @@ class Stepper:
             self.settle()
         finally:
             self._end()
+            self.engine.learners.run_here(False)
 
     def _begun(self) -> EngineRun:
         if self._closed:

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from queue import SimpleQueue
-from typing import Any
+from typing import Any, NamedTuple
 
 from scheduler.batches import ReadyBatch
-from scheduler.state import SchedulerState
+from scheduler.machine import Machine
 
 
-@dataclass(frozen=True)
-class TaskResult:
+class TaskResult(NamedTuple):
     """What one finished task reports: the loss (NaN if the step has none), and the metrics.
 
-    Metrics of rank 0 are numbers, others arrays of their own.
+    Metrics of rank 0 are numbers, others arrays of their own. place: of its batch in the round; with
+    `round_robin` the replica's number.
     """
 
     replica: int
@@ -23,6 +23,7 @@ class TaskResult:
     loss: float
     metrics: tuple[Any, ...]
     time_s: float  # `time.perf_counter` at completion
+    place: int
 
 
 @dataclass
@@ -32,13 +33,37 @@ class EngineRun:
     `LearningEngine.run` and `Stepper` both make one by `begin` and feed it by `take`.
     """
 
-    state: SchedulerState
+    state: Machine[Any]  # where it counts rounds, these are launches
+    start: int
+    stop: int
+    steps: int  # rounds of a launch; with one of each, launches have the rounds' numbers
     inbox: SimpleQueue[Any]
-    on_result: Callable[[TaskResult], None]
-    batches: dict[tuple[int, int], ReadyBatch] = field(default_factory=dict)
-    results: dict[int, TaskResult] = field(default_factory=dict)  # by round * replicas + replica
+    on_result: Callable[[TaskResult], None] | None
+    batches: dict[tuple[int, int], ReadyBatch] = field(default_factory=dict)  # by place and round
+    results: dict[int, TaskResult] = field(default_factory=dict)  # by round * replicas + place
     awaited: int = 0  # the result to hand out next
-    bad: list[tuple[int, bool, int]] = field(default_factory=list)  # (round, loss is finite, replica)
+    bad: list[tuple[int, bool, int]] = field(default_factory=list)  # (round, loss is finite, place)
     error: BaseException | None = None
     stopping: bool = False  # the machine knows of the request to stop
     finished_at: int | None = None
+
+    def hand_out(self) -> None:
+        """Gives results on, in the order of rounds and batches."""
+        if self.on_result is None:
+            self.results.clear()
+            return
+        while (result := self.results.pop(self.awaited, None)) is not None:
+            self.awaited += 1
+            self.on_result(result)
+
+    def first_round(self, launch: int) -> int:
+        """The first round of a launch, or where the last one ended."""
+        return min(self.start + (launch - self.start) * self.steps, self.stop)
+
+    def rounds(self, launch: int) -> range:
+        """The rounds of a launch."""
+        return range(self.first_round(launch), self.first_round(launch + 1))
+
+    def launch_of(self, round: int) -> int:
+        """The launch that a round is in."""
+        return self.start + (round - self.start) // self.steps

@@ -11,7 +11,7 @@ import numpy as np
 
 from scheduler.engine import LearningEngine
 from scheduler.growing import grown, new_variables
-from scheduler.options import Synchronisation, check_on_nan, synchronisation_of
+from scheduler.options import Synchronisation, check_on_nan, require_round_robin, synchronisation_of
 from scheduler.spread import device_list, replica_counts
 from scheduler.step import StepProgram
 from scheduler.stepping import Stepper
@@ -76,6 +76,7 @@ class TensorBowSession(Session):
         self._learner_devices = device_list(devices)
         self._per_device = replica_counts(replicas_per_device, len(self._learner_devices))
         self._synchronisation = synchronisation_of(synchronisation)
+        require_round_robin(self._synchronisation, "TensorBowSession")
         self._on_nan = check_on_nan(on_nan)
         self._engine: LearningEngine | None = None  # made by the first run that learns
         self._stepper: Stepper | None = None

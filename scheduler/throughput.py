@@ -66,7 +66,7 @@ def limit_before_memory(
     devices = len(config.devices)
     filled = f"the data set fills {batches} batch{'' if batches == 1 else 'es'}"
     limits = [(max_replicas, "max_replicas"), (max(1, batches // (devices * least_rounds)), filled)]
-    if config.sync == "sma" and config.alpha is not None:
+    if config.synchronisation.averages(2) and config.alpha is not None:
         by_alpha = _limit_by_alpha(config, config.alpha, max_replicas)
         limits.append((by_alpha, f"alpha is {config.alpha:g}"))
     return min(limits, key=lambda limit: limit[0])
@@ -111,8 +111,14 @@ class ThroughputTuning:
     def _batches(self, replicas_per_device: int) -> DatasetBatches:
         config = self.config
         replicas = replicas_per_device * len(config.devices)
-        depth = config.launch_ahead + 1
-        return DatasetBatches(self._dataset, config.batch_size, replicas, config.seed, depth)
+        return DatasetBatches(
+            self._dataset,
+            config.batch_size,
+            replicas,
+            config.seed,
+            config.batches_ahead,
+            steps_per_launch=config.steps_per_launch or 1,
+        )
 
     @property
     def _rate(self) -> float:
@@ -135,7 +141,14 @@ class ThroughputTuning:
         config, devices = self.config, len(self.config.devices)
         program, specs = build_step(config, self._dataset, self._rate)
         options = config.synchronisation
-        plans = DevicePlans(program, specs, get_device(name), options, most * devices, config.launch_ahead)
+        plans = DevicePlans(
+            program,
+            specs,
+            get_device(name),
+            options,
+            most * devices,
+            config.results_kept,
+        )
         return plans.most_that_fit(most, devices), name
 
     # Measuring ----------------------------------------------------------------------------------

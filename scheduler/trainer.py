@@ -15,8 +15,9 @@ from scheduler.computing import Computing
 from scheduler.config import DEFAULT_REPLICAS, TrainingConfig
 from scheduler.engine import LearningEngine
 from scheduler.evaluation import Evaluation, Evaluator
-from scheduler.notices import LossWatch, epoch_line, nothing_left, with_last_checkpoint
+from scheduler.notices import LossWatch, dispatch_notice, epoch_line, nothing_left, with_last_checkpoint
 from scheduler.outcome import metrics_record, models_of, result_of, save_models
+from scheduler.pace import LaunchPace
 from scheduler.resizing import most_that_fit
 from scheduler.run_folder import RunFolder
 from scheduler.run_trace import RunTrace
@@ -68,16 +69,21 @@ class Trainer:
         )
         (_, replicas), *changes = [(0, config.replicas)] if tuning is None else tuning.replica_counts
         self._batches = DatasetBatches(
-            self._train_set, config.batch_size, replicas, config.seed, config.launch_ahead + 1, changes
+            self._train_set,
+            config.batch_size,
+            replicas,
+            config.seed,
+            config.batches_ahead,
+            changes,
+            steps_per_launch=config.steps_per_launch or 1,
         )
         positions = self._batches.positions
         self.schedule = build_schedule(config, positions.replicas, positions)
-        self._engine = build_engine(
-            config if tuning is None else replace(config, replicas_per_device=tuning.current),
-            self._train_set,
-            self.schedule,
-            config.synchronisation_for(positions.first_round),
-        )
+        averaging, begun = config.synchronisation_for(positions.first_round), config
+        if tuning is not None:
+            begun = replace(config, replicas_per_device=tuning.current, steps_per_launch=1)
+        self._engine = build_engine(begun, self._train_set, self.schedule, averaging)
+        self._pace = LaunchPace(self._engine, self._batches, config.steps_per_launch is None)
         threads = len(devices) * DEFAULT_REPLICAS if config.tunes else config.replicas
         self._evaluator = Evaluator(self.model, self._test_set, devices[0], threads=threads)
         notice = self._batches.keep_on_devices(self.engine.learners, config.data_on_device)
@@ -105,6 +111,8 @@ class Trainer:
             self._progress.line(f"resumed from {checkpoint.path} at round {tally.round}")
         if done is not None:
             self._progress.line(done)
+        elif notice := dispatch_notice(self.config):
+            self._progress.line(notice)
 
     @property
     def engine(self) -> LearningEngine:
@@ -246,7 +254,7 @@ class Trainer:
             progress.task(result.loss, result.metrics[0] / config.batch_size, config.batch_size)
             if tuning is not None and tuning.on_result(result):
                 self.engine.request_stop()
-            if result.replica == replicas - 1:
+            if result.place == replicas - 1:
                 progress.round(result.round + 1)
                 if self._stopping or time.perf_counter() >= deadline:
                     self.engine.request_stop()
@@ -259,7 +267,7 @@ class Trainer:
                     break
                 for end, recording in self._trace.pieces(tally.round, stop := self._due(since)):
                     with recording:
-                        tally.round = self.engine.run(self._batches.open, tally.round, end, on_result)
+                        tally.round = self._pace.run(tally.round, end, on_result)
                     if tuning is not None:
                         tuning.pause()
                     if tally.round < end or self._stopping or time.perf_counter() >= deadline:

@@ -69,8 +69,9 @@ class ReplicaTuner:
     The count grows by one while throughput does. Where two more replicas have not brought the threshold,
     twice as many are looked at once: steps and slow rises show there, and growth goes on if they do. Each
     count gets several windows and is known by their median; counts that cannot be told apart for noise, and
-    on which the decision hangs, get more. Every decision follows from all windows so far, so that late
-    windows correct early mistakes.
+    on which the decision hangs, get more. A machine's speed drifts, as its other work comes and goes: before
+    the decision its choice and the best other count are looked at again. Every decision follows from all
+    windows so far, so that late windows correct early mistakes.
     """
 
     def __init__(
@@ -104,6 +105,7 @@ class ReplicaTuner:
         self.most = most
         self.why_no_more = why_no_more
         self._told: dict[int, list[float]] = {}
+        self._again: dict[int, list[float]] = {}  # those that came after another count's in between
         self._last = 0  # the count told last
         self._ended: str | None = None
 
@@ -120,8 +122,10 @@ class ReplicaTuner:
             raise InvalidArgumentError(
                 f"images_per_second: expected a positive, finite rate, got {images_per_second}"
             )
-        self._last = replicas
         windows = self._told.setdefault(replicas, [])
+        if windows and (replicas != self._last or replicas in self._again):
+            self._again.setdefault(replicas, []).append(float(images_per_second))
+        self._last = replicas
         windows.append(float(images_per_second))
         return Measurement(replicas, tuple(windows))
 
@@ -155,6 +159,9 @@ class ReplicaTuner:
         doubtful = self._doubtful(medians, chosen)
         if doubtful is not None:
             return Measure(doubtful, f"{self._count(doubtful)} windows do not tell it from others")
+        unconfirmed = self._unconfirmed(medians, chosen)
+        if unconfirmed is not None:
+            return Measure(unconfirmed, "a second look, at another time, is to say the same")
         return Decision(chosen, medians[chosen], self._why(medians, chosen), complete=True)
 
     def _choice_at_the_end(self, ended: str) -> Decision:
@@ -249,6 +256,24 @@ class ReplicaTuner:
         if self._last in wanting and self._count(self._last) % self.windows:
             return self._last  # to change the count costs more than a window
         return min(wanting, key=lambda count: (self._count(count), count), default=None)
+
+    def _unconfirmed(self, medians: dict[int, float], chosen: int) -> int | None:
+        """The choice or the best other count, until it was looked at again and seen to be what it was."""
+        others = [count for count in medians if count != chosen]
+        if not others:
+            return None
+        pair = [max(others, key=medians.__getitem__), chosen]
+        open_to_more = [count for count in pair if self._count(count) < self.most_windows]
+        wanting = [count for count in open_to_more if not self._confirmed(count, medians[count])]
+        if not wanting:
+            return None
+        if self._last in wanting and self._last in self._again:
+            return self._last  # to change the count costs more than a window
+        return next((count for count in (*wanting, *open_to_more) if count != self._last), None)
+
+    def _confirmed(self, count: int, known: float) -> bool:
+        again = self._again.get(count, [])
+        return len(again) >= self.windows and abs(median(again) / known - 1) <= self.threshold
 
     def _error(self, one: int, other: int, noise: float) -> float:
         """How far the relation of two medians may be off, for noise."""

@@ -1,4 +1,4 @@
-"""The values of replicas and z, read and set while nothing runs: starts, checkpoints, the central model."""
+"""The values of replicas and z, and the data they keep, read and set while nothing runs."""
 
 from __future__ import annotations
 
@@ -9,15 +9,18 @@ import numpy as np
 
 from scheduler.central import CentralModel
 from scheduler.options import Synchronisation
-from scheduler.replica import Replica
+from scheduler.replica import DeviceData, Replica
 from tensorbow.compiler import VariableLayout
+from tensorbow.data import Dataset
+from tensorbow.devices import Device
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.kernels import Ref
+from tensorbow.kernels.examples import KeptExamples
 from tensorbow.specs import Array
 
 
 class ReplicaValues:
-    """What `Learners` knows of its variables."""
+    """What `Learners` knows of its variables, and of the data set on its devices."""
 
     layout: VariableLayout
     options: Synchronisation
@@ -28,6 +31,9 @@ class ReplicaValues:
     aggregates: bool
     gang_from: int | None
     slots: int
+    devices: list[Device]
+    places: list[int]
+    _kept: list[KeptExamples]
 
     def initialize(self, values: Mapping[str, Array]) -> None:
         """Starts from these values of the variables: z_d = z, w_i = z, u = 0.
@@ -112,7 +118,8 @@ class ReplicaValues:
             for slot in range(self.slots):
                 for name, value in self.central[0].weights(slot).items():
                     arrays[f"central{slot}/{name}"] = value
-            for name, value in self.central[0].velocity().items():
+            velocity = self.central[0].velocity() if self.options.has_velocity else {}
+            for name, value in velocity.items():
                 arrays[f"velocity/{name}"] = value
         return arrays
 
@@ -151,7 +158,8 @@ class ReplicaValues:
             for name in self.central[0].names:
                 for slot in range(self.slots):
                     targets[f"central{slot}/{name}"] = refs[name], partial(self._write_central, name, slot)
-                targets[f"velocity/{name}"] = refs[name], partial(self._write_velocity, name)
+                if self.options.has_velocity:
+                    targets[f"velocity/{name}"] = refs[name], partial(self._write_velocity, name)
         return targets
 
     def _write_central(self, name: str, slot: int, value: Array) -> None:
@@ -161,6 +169,29 @@ class ReplicaValues:
     def _write_velocity(self, name: str, value: Array) -> None:
         for model in self.central:
             model.write_velocity({name: value})
+
+    def keep_data(self, dataset: Dataset, kept: Sequence[KeptExamples | None]) -> None:
+        """Has replicas make batches of a data set that devices keep, while nothing is in flight.
+
+        kept: by device, and owned by the learners from now on; none at all lets go of what they had.
+        """
+        for index, replica in enumerate(self.replicas):
+            examples = kept[self.places[index]] if kept else None
+            replica.keep_data(None if examples is None else DeviceData(dataset, examples))
+        previous, self._kept = self._kept, [examples for examples in kept if examples is not None]
+        for examples in previous:
+            examples.close()
+
+    def release_data(self) -> tuple[Dataset | None, list[KeptExamples | None]]:
+        """Lets go of the data set that devices keep, without closing it: it and what each device has."""
+        kept: list[KeptExamples | None] = [None] * len(self.devices)
+        dataset = None
+        for replica, place in zip(self.replicas, self.places, strict=True):
+            if (data := replica.data) is not None:
+                dataset, kept[place] = data
+            replica.keep_data(None)
+        self._kept = []
+        return dataset, kept
 
 
 def _some(names: Sequence[str]) -> str:

@@ -30,9 +30,9 @@ class ThroughputWindows:
         self._warm = False
 
     def add(self, result: TaskResult) -> float | None:
-        """Takes a result, in the order of rounds and replicas; images per second when it ends a window."""
+        """Takes a result, in the order of rounds and batches; images per second when it ends a window."""
         self._ended = max(self._ended, result.time_s)
-        if result.replica != self._replicas - 1:
+        if result.place != self._replicas - 1:
             return None
         if self._since is None:
             self._since = self._ended

@@ -276,6 +276,7 @@ def test_a_session_and_an_engine_are_traced(tmp_path):
     assert work["/cpu:1", "z"] == ["reduce 0", "move 0"] * 4
 
 
+@pytest.mark.usefixtures("reference_kernels")  # whose tasks are several launches
 def test_a_replicator_is_traced(tmp_path):
     def input_fn(replica_id):
         while True:

@@ -10,6 +10,7 @@ import click
 from allocators import format_nbytes
 from scheduler import SYNCS, TrainingConfig, build_program
 from scheduler.memory import planned_nbytes
+from scheduler.options import DISPATCHES
 from scheduler.plans import DevicePlans
 from tensorbow.cli.options import checked
 from tensorbow.cli.train import Choice
@@ -68,6 +69,13 @@ class Plans:
     help="How replicas are kept together.",
 )
 @click.option("--tau", default=DEFAULTS.tau, show_default=True, help="Rounds between two averagings.")
+@click.option(
+    "--dispatch",
+    type=Choice(DISPATCHES),
+    default=DEFAULTS.dispatch,
+    show_default=True,
+    help="Which replica takes a batch: each its own, or the one that is free first.",
+)
 @click.option("--staleness", default=DEFAULTS.staleness, show_default=True, help="Averagings that z may lag.")
 def explain(**given: Any) -> None:
     """Show what a training step of MODEL is compiled to: memory, segments, order, addresses, reasons."""
@@ -93,7 +101,8 @@ def _compiled(config: TrainingConfig, device: Device) -> Plans:
         program = build_program(get_model(config.model), data, config.momentum, 0.01, config.weight_decay)
     batch = config.batch_size
     shapes = [TensorSpec((batch, *data.image_shape), float32), TensorSpec((batch,), int64)]
-    plans = DevicePlans(program, shapes, device, config.synchronisation, config.replicas, config.launch_ahead)
+    kept = config.results_kept
+    plans = DevicePlans(program, shapes, device, config.synchronisation, config.replicas, kept)
     return Plans(
         replicas,
         plans.step,
@@ -133,6 +142,9 @@ def _rhythm(config: TrainingConfig, plans: Plans) -> str:
         return "nothing is averaged"
     if config.sync == "ssgd":
         return "every step ends with 'update, mean gradient'"
+    if config.synchronisation.first_come:
+        window = config.tau * config.replicas
+        return f"every step ends with 'update', and after {window} steps 'averaging' follows on every replica"
     if config.tau == 1:
         return "every step ends with an 'update, averaging'"
     return f"one step in {config.tau} ends with an 'update, averaging', the others with 'update'"

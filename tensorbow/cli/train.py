@@ -14,7 +14,7 @@ from rich.console import Console
 from scheduler import SYNCS, Trainer, TrainingConfig, TrainingResult
 from scheduler.device_data import ON_DEVICE
 from scheduler.notices import epoch_text, ignored_options
-from scheduler.options import ON_NAN
+from scheduler.options import DISPATCHES, ON_NAN
 from tensorbow.cli.options import names_as_typed, resolve_options
 from tensorbow.cli.program import INTERRUPTED, say
 from tensorbow.cli.signals import StopSignals
@@ -102,18 +102,26 @@ def _option(
     "--sync",
     default=DEFAULTS.sync,
     type=Choice(SYNCS),
-    help="How replicas are kept together: model averaging, synchronous SGD, or not at all; with none "
-    "each is saved, the others as model-replicaN.safetensors.",
+    help="How replicas are kept together: model averaging, synchronous SGD, elastic averaging SGD, or not "
+    "at all; with none each is saved, the others as model-replicaN.safetensors.",
 )
 @_option("--tau", default=DEFAULTS.tau, help="Rounds between two averagings.")
 @_option(
     "--alpha",
     type=float,
-    shown="1 / replicas, less with staleness",
+    shown="1 / replicas, with easgd 0.9 / replicas, less with staleness",
     help="Pull of the central model on a replica.",
 )
-@_option("--mu", default=DEFAULTS.mu, help="Momentum of the central model.")
+@_option("--mu", default=DEFAULTS.mu, help="Momentum of the central model; easgd has none.")
 @_option("--staleness", default=DEFAULTS.staleness, help="Averagings that the central model may lag.")
+@_option(
+    "--dispatch",
+    default=DEFAULTS.dispatch,
+    type=Choice(DISPATCHES),
+    help="Which replica takes a batch: each its own of every round, or (fcfs: first come, first served) the "
+    "one that is free first, so that fast ones take more. Timing decides then, so that two runs do not give "
+    "the same bits.",
+)
 @_option("--ssgd-epoch", type=int, shown="never", help="After this epoch --sync sma gives way to ssgd.")
 @_option(
     "--clear-velocity",
@@ -157,6 +165,12 @@ def _option(
     "--launch-ahead",
     default=DEFAULTS.launch_ahead,
     help="Tasks enqueued on a stream before the first has ended.",
+)
+@_option(
+    "--steps-per-launch",
+    type=int,
+    shown="as many as take 20 ms",
+    help="Rounds in one launch, on one CPU device with native code; the bits stay the same.",
 )
 @_option(
     "--on-nan",

@@ -18,6 +18,7 @@ from rich.console import Console
 from rich.table import Table
 
 from scheduler import SYNCS, Measurement, ThroughputTuning, TrainingConfig, TuningOptions, TuningResult
+from scheduler.options import DISPATCHES
 from tensorbow.cli.options import checked, names_as_typed
 from tensorbow.cli.program import INTERRUPTED, OptionValueError
 from tensorbow.cli.signals import StopSignals
@@ -56,6 +57,13 @@ _NAMES = re.compile(rf"\b({'|'.join(name for name in _OF_TUNING if '_' in name)}
     default=DEFAULTS.sync,
     show_default=True,
     help="How replicas are kept together.",
+)
+@click.option(
+    "--dispatch",
+    type=Choice(DISPATCHES),
+    default=DEFAULTS.dispatch,
+    show_default=True,
+    help="Which replica takes a batch: each its own, or the one that is free first.",
 )
 @click.option("--compute", type=Choice(COMPUTE), show_default="fp32", help="In what GPUs compute products.")
 @click.option("--tau", default=DEFAULTS.tau, show_default=True, help="Rounds between two averagings.")
@@ -243,6 +251,7 @@ def _facts(
         "devices": list(config.devices),
         "batch_size": config.batch_size,
         "sync": config.sync,
+        "dispatch": config.dispatch,
         "tau": config.tau,
         "threshold": options.threshold,
         "replicas_per_device": decision.replicas,

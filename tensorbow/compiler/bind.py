@@ -78,6 +78,8 @@ class Binding:
                 device.write(bases[Region.CONSTANT], np.frombuffer(executable.constants, np.uint8))
             self.bases: dict[Region, int] = bases
             device.clear(bases[Region.STATE], executable.region_nbytes.get(Region.STATE, 0))
+            groups = (group for segment in executable.segments for group in segment.groups)
+            self.waits = any(group.kernel.waits for group in groups)  # see Kernel
             self.plan: BoundPlan = backend_for(device).bind(executable, bases, group, ring)
             self.scalars: dict[str, Any] = {}  # the step scalars as last written, defaults included
             self.write({}, executable.scalars)

@@ -18,7 +18,15 @@ from tensorbow.data.mnist import load_mnist
 from tensorbow.data.order import BatchOrder
 from tensorbow.data.pictures import read_pictures
 from tensorbow.data.prefetch import Batch, Prefetcher
-from tensorbow.data.recipe import BatchInputs, BatchRecipe, PinnedArrays, example_arrays, why_host_only
+from tensorbow.data.recipe import (
+    BatchInputs,
+    BatchRecipe,
+    BatchRun,
+    PinnedArrays,
+    RecipeRun,
+    example_arrays,
+    why_host_only,
+)
 from tensorbow.data.registry import DATASETS, DEFAULT_DATASET, WITHOUT_FILES, load, register_dataset
 from tensorbow.data.resize import resize_bilinear
 from tensorbow.data.slots import Claim, SlotRing
@@ -35,11 +43,13 @@ __all__ = [
     "BatchKey",
     "BatchOrder",
     "BatchRecipe",
+    "BatchRun",
     "Claim",
     "CropAndFlip",
     "Dataset",
     "PinnedArrays",
     "Prefetcher",
+    "RecipeRun",
     "SlotRing",
     "example_arrays",
     "load",

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from tensorbow.data.philox import Purpose, permutation
 from tensorbow.errors import InvalidArgumentError, OutOfRangeError
 
-_CACHED_EPOCHS = 2  # at the border of two epochs the replicas ask for both
+_CACHED_EPOCHS = 4  # at the border of two epochs the replicas ask for both; runs of batches reach far
 _WORD = 1 << 64
 
 
@@ -91,6 +91,15 @@ class BatchOrder:
             )
         begin = number * self.batch_size
         return self._permutation(epoch)[begin : begin + self.batch_size]
+
+    def run(self, epoch: int, first: int, stride: int, count: int) -> NDArray[np.int64]:
+        """The examples of the batches first, first + stride, ...: int64 [count, batch_size].
+
+        OutOfRangeError when the epoch has not all of them.
+        """
+        self.indices(epoch, first), self.indices(epoch, first + stride * (count - 1))
+        batches = self._permutation(epoch)[: self.batches_per_epoch * self.batch_size]
+        return batches.reshape(-1, self.batch_size)[first : first + stride * count : stride]
 
     def _permutation(self, epoch: int) -> NDArray[np.int64]:
         with self._lock:  # held while drawing: a second thread waits for the same result

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,6 +44,73 @@ class BatchRecipe:
         if isinstance(augmentation, CropAndFlip):
             moves, picks["mirrored"] = augmentation.draw(self.indices.size, self.key)
             picks["down"], picks["right"] = moves.T
+        return picks
+
+
+class BatchRun(Sequence["BatchInputs"]):
+    """What a replica trains on in some rounds, one after the other."""
+
+    def __init__(self, batches: Sequence[BatchInputs]):
+        self._batches = tuple(batches)
+
+    def __len__(self) -> int:
+        return len(self._batches)
+
+    @overload
+    def __getitem__(self, place: int) -> BatchInputs: ...
+    @overload
+    def __getitem__(self, place: slice) -> Sequence[BatchInputs]: ...
+    def __getitem__(self, place: int | slice) -> BatchInputs | Sequence[BatchInputs]:
+        return self._batches[place]
+
+    @property
+    def recipe(self) -> BatchRecipe | None:
+        """The first batch's recipe, where all are recipes of one data set."""
+        first = self._batches[0]
+        if not isinstance(first, BatchRecipe):
+            return None
+        same = (isinstance(each, BatchRecipe) and each.dataset is first.dataset for each in self._batches)
+        return first if all(same) else None
+
+    def picks(self) -> NDArray[Any]:
+        """The picks of all batches, which are recipes: `PICK` [batches, batch_size]."""
+        return np.stack([each.picks() for each in self._batches if isinstance(each, BatchRecipe)])
+
+
+class RecipeRun(BatchRun):
+    """Recipes by their indices alone; each is made when it is asked for."""
+
+    def __init__(self, dataset: Dataset, indices: NDArray[np.int64], key_of: Callable[[int], BatchKey]):
+        """indices: int64 [batches, batch_size]. key_of: the key of a batch, by its place in the run."""
+        self._dataset, self._indices, self._key_of = dataset, indices, key_of
+
+    def __len__(self) -> int:
+        return len(self._indices)
+
+    @overload
+    def __getitem__(self, place: int) -> BatchInputs: ...
+    @overload
+    def __getitem__(self, place: slice) -> Sequence[BatchInputs]: ...
+    def __getitem__(self, place: int | slice) -> BatchInputs | Sequence[BatchInputs]:
+        if isinstance(place, slice):
+            return [self[n] for n in range(len(self))[place]]
+        place = range(len(self))[place]
+        return BatchRecipe(self._dataset, self._indices[place], self._key_of(place))
+
+    @property
+    def recipe(self) -> BatchRecipe:
+        """The first batch's."""
+        return BatchRecipe(self._dataset, self._indices[0], self._key_of(0))
+
+    def picks(self) -> NDArray[Any]:
+        """See BatchRun.picks; all at once where nothing is drawn."""
+        if self._dataset.augmentation is not None:
+            recipes = (
+                BatchRecipe(self._dataset, row, self._key_of(n)) for n, row in enumerate(self._indices)
+            )
+            return np.stack([recipe.picks() for recipe in recipes])
+        picks = np.zeros(self._indices.shape, PICK)
+        picks["row"] = self._indices
         return picks
 
 

@@ -37,8 +37,8 @@ class _StreamThread(threading.Thread):
 class _Worker:
     """What the thread of one stream owns.
 
-    `error` and `processed` are written by the thread alone; `lock` owns `enqueued`, `closing`, `cancelled`
-    and the wait that the thread is blocked in.
+    `error` and `processed` are written by who has the `turn`, this thread or one that works in its place;
+    `lock` owns `enqueued`, `closing`, `cancelled` and the wait that the thread is blocked in.
     """
 
     __slots__ = (
@@ -53,6 +53,7 @@ class _Worker:
         "queue",
         "title",
         "track",
+        "turn",
         "waiter",
     )
 
@@ -62,6 +63,7 @@ class _Worker:
         self.delay = delay
         self.queue: SimpleQueue[tuple[int, Any, str] | None] = SimpleQueue()
         self.lock = threading.Lock()
+        self.turn = threading.Lock()
         self.error: BaseException | None = None
         self.enqueued = 0
         self.processed = 0
@@ -94,15 +96,30 @@ class _Worker:
                     self.processed += 1  # before the event: who saw it done finds the stream drained
                     payload.complete(self.error)
                 else:
-                    if self.error is None:
-                        if kind == _WORK:
-                            self._execute(payload, label)
-                        else:
-                            self._wait(payload)
+                    if kind == _WORK:
+                        with self.turn:
+                            if self.error is None:
+                                self._execute(payload, label)
+                    elif self.error is None:
+                        self._wait(payload)
                     self.processed += 1
                 del item, payload  # an idle stream holds no one's memory
         finally:
             restore_blas_threads()
+
+    def run_here(self, work: Callable[[], object], label: str) -> bool:
+        """Does work in the calling thread if there is nothing to do before it; False if there is."""
+        if not self.turn.acquire(blocking=False):
+            return False
+        try:
+            with self.lock:
+                if self.closing or self.enqueued != self.processed:
+                    return False
+            if self.error is None:
+                self._execute(work, label)
+            return True
+        finally:
+            self.turn.release()
 
     def _execute(self, work: Callable[[], object], label: str) -> None:
         try:
@@ -193,6 +210,14 @@ class CpuStream(Stream):
     ) -> None:
         """Run `work()` on the stream's thread, in turn. `reads` and `writes` are not looked at."""
         self._put(_WORK, work, label)
+
+    def run_here(self, work: Callable[[], object], *, label: str) -> HostEvent | None:
+        """See Stream.run_here."""
+        if not self._worker.run_here(work, label):
+            return None
+        event = HostEvent(self._title)
+        event.complete(self._worker.error)
+        return event
 
     def record(self) -> HostEvent:
         """A new event, done when all that was enqueued before is done."""

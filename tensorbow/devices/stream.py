@@ -94,6 +94,15 @@ class Stream(ABC):
         `label` names it in errors and logs; `reads` and `writes` are for the race checker.
         """
 
+    def run_here(self, work: Callable[[], object], *, label: str) -> Event | None:
+        """Runs `work()` in the calling thread, in its turn on the stream, if that is now; else does nothing.
+
+        Gives an event that is done, with the stream's error if it has one; None where the stream has work
+        to do before it, or works on a device. For who would wait anyway: it saves the ways to the stream's
+        thread and back.
+        """
+        return None
+
     @abstractmethod
     def record(self) -> Event:
         """A new event, done when all that was enqueued before is done."""

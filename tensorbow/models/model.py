@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tensorbow.errors import InvalidArgumentError
@@ -82,11 +81,3 @@ def image_extents(images: Tensor) -> tuple[int, int, int]:
         raise InvalidArgumentError(f"images must be [batch, height, width, channels], got {images.spec}")
     height, width, channels = (d for d in dims[1:] if d is not None)
     return height, width, channels
-
-
-def fan_in(shape: Sequence[int]) -> int:
-    """Inputs per output of a filter [height, width, in, out] or matrix [in, out]."""
-    total = 1
-    for extent in shape[:-1]:
-        total *= extent
-    return total

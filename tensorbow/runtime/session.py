@@ -211,14 +211,18 @@ class Session:
             for segment in segments:
                 plan.launch(segment)
 
-        touched = [plan.accesses(segment) for segment in segments]
-        binding.group.compute.enqueue(
-            work,
-            label=self._name,
-            reads=[access for reads, _ in touched for access in reads],
-            writes=[access for _, writes in touched for access in writes],
-        )
-        _finish(binding.group)
+        stream = binding.group.compute
+        done = stream.run_here(work, label=self._name) if binding.waits else None
+        if done is None:
+            touched = [plan.accesses(segment) for segment in segments]
+            stream.enqueue(
+                work,
+                label=self._name,
+                reads=[access for reads, _ in touched for access in reads],
+                writes=[access for _, writes in touched for access in writes],
+            )
+        if done is None or done.error is not None:
+            _finish(binding.group)
         return [view.copy() if view.shape else view[()] for view in plan.fetch_arrays(0)]
 
     def _draw(self, names: Sequence[str]) -> dict[str, int]:

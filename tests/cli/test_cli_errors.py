@@ -32,7 +32,7 @@ BAD = [
     ((*QUICK, "--alpha", "0.7"), "--alpha: expected 0 < alpha < "),
     ((*QUICK, "--staleness", "1000000"), "--staleness: expected at most 64"),
     ((*QUICK, "--weight-decay", "nan"), "--weight-decay: expected a number"),
-    ((*QUICK, "--sync", "easgd"), "--sync: expected one of sma, ssgd, none, got 'easgd'"),
+    ((*QUICK, "--sync", "pair"), "--sync: expected one of sma, ssgd, easgd, none, got 'pair'"),
     ((*QUICK, "--on-nan", "pray"), "--on-nan: expected one of stop, skip, got 'pray'"),
     ((*QUICK, "--sync", "none", "--ssgd-epoch", "1"), "--ssgd-epoch: expected sync sma"),
     ((*QUICK, "--devices", "gpu:0"), f"{NAMES} got 'gpu:0': "),

@@ -20,12 +20,12 @@ from tensorbow.cli.tune_picture import ThroughputPicture
 Call = Callable[..., Any]
 QUICK = ("tune", "logreg", "--max-replicas", 2, "--windows", 1, "--window-seconds", 0.02)
 KEYS = (
-    "model dataset devices batch_size sync tau threshold replicas_per_device images_per_second reason "
-    "complete interrupted max_replicas max_replicas_reason seconds command measurements"
+    "model dataset devices batch_size sync dispatch tau threshold replicas_per_device images_per_second "
+    "reason complete interrupted max_replicas max_replicas_reason seconds command measurements"
 )
 OPTIONS = (
-    "--dataset --data-dir --batch-size --devices --sync --tau --seed --config --max-replicas --threshold "
-    "--windows --window-seconds --max-seconds --picture --json --debug"
+    "--dataset --data-dir --batch-size --devices --sync --dispatch --tau --seed --config --max-replicas "
+    "--threshold --windows --window-seconds --max-seconds --picture --json --debug"
 )
 
 

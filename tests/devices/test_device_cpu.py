@@ -213,3 +213,63 @@ def test_blas_has_one_thread_while_a_stream_is_open() -> None:
 def test_only_cpu_names(name: str) -> None:
     with pytest.raises(InvalidArgumentError, match=r"expected a name such as '/cpu:0'"):
         CpuDevice(name)
+
+
+def test_work_may_run_in_the_calling_thread_in_its_turn() -> None:
+    with CpuDevice("/cpu:0") as device:
+        stream = device.new_stream("s")
+        seen: list[tuple[str, int]] = []
+
+        def note(name: str) -> None:
+            seen.append((name, threading.get_ident()))
+
+        gate = threading.Event()
+        stream.enqueue(gate.wait, label="gate")
+        assert stream.run_here(lambda: note("early"), label="early") is None
+        stream.enqueue(lambda: note("thread"), label="thread")
+        gate.set()
+        stream.synchronize()
+        done = stream.run_here(lambda: note("here"), label="here")
+        assert done is not None
+        assert done.done()
+        assert done.error is None
+        assert [name for name, _ in seen] == ["thread", "here"]
+        assert seen[1][1] == threading.get_ident() != seen[0][1]
+        failed = stream.run_here(lambda: 1 // 0, label="division")
+        assert failed is not None
+        assert isinstance(failed.error, ZeroDivisionError)
+        again = stream.run_here(lambda: note("skipped"), label="skipped")
+        assert again is not None
+        assert again.error is failed.error
+        with pytest.raises(ZeroDivisionError):
+            stream.synchronize()
+        stream.reset()
+        stream.close()
+        assert stream.run_here(lambda: note("late"), label="late") is None
+        assert len(seen) == 2
+
+
+def test_work_in_two_threads_at_once_goes_in_turns() -> None:
+    with CpuDevice("/cpu:0") as device:
+        stream = device.new_stream("s")
+        count, busy = [0], [0]
+
+        def step() -> None:
+            assert not busy[0]
+            busy[0] = 1
+            value = count[0]
+            time.sleep(0)
+            count[0] = value + 1
+            busy[0] = 0
+
+        here = 0
+        for _ in range(2000):
+            if stream.run_here(step, label="here") is not None:
+                here += 1
+            else:
+                stream.enqueue(step, label="there")
+            stream.enqueue(step, label="there")
+        stream.synchronize()
+        assert count[0] == 4000
+        assert here
+        stream.close()

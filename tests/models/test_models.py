@@ -86,7 +86,7 @@ def test_training_learns_a_batch_by_heart(name):
     with tb.Session() as session:
         session.run(tb.global_variables_initializer())
         first = session.run(heads.loss, feeds)
-        for _ in range(40):
+        for _ in range(80):
             session.run(update, feeds)
         assert session.run(heads.loss, feeds) < 0.2 * first
         assert session.run(heads.correct, feeds) == 8
@@ -114,9 +114,9 @@ def test_initial_values_follow_the_seed_and_the_layers_width():
     assert all(np.array_equal(values[0][n], values[1][n]) for n in values[0])
     assert not np.array_equal(values[0]["fc1/weights"], values[2]["fc1/weights"])
     assert not values[0]["fc1/biases"].any()
-    for name, fan_in in (("conv2/weights", 800), ("fc1/weights", 1024)):
-        truncated = 0.8796  # the standard deviation of a normal cut at two of its own
-        assert values[0][name].std() == pytest.approx(truncated * math.sqrt(2 / fan_in), rel=0.02)
+    for name, inputs_and_outputs in (("conv2/weights", 25 * (32 + 64)), ("fc1/weights", 1024 + 1024)):
+        deviation = math.sqrt(2 / inputs_and_outputs)  # Glorot and Bengio, 2010
+        assert values[0][name].std() == pytest.approx(deviation, rel=0.02)
 
 
 def test_other_pictures_and_classes():

@@ -283,8 +283,10 @@ def test_results_of_unknown_shape(repl):
 
 
 def test_options():
-    with pytest.raises(InvalidArgumentError, match="sync: expected one of sma, ssgd, none, got 'easgd'"):
-        tb.MultiGpuReplicator(["/cpu:0"], 2, sync="easgd")
+    with pytest.raises(
+        InvalidArgumentError, match="sync: expected one of sma, ssgd, easgd, none, got 'pair'"
+    ):
+        tb.MultiGpuReplicator(["/cpu:0"], 2, sync="pair")
     with pytest.raises(InvalidArgumentError, match="replicas per device: expected at least 1, got 0"):
         tb.MultiGpuReplicator(["/cpu:0"], 0)
     with pytest.raises(InvalidArgumentError, match="expected at least one, got none"):

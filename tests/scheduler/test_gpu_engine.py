@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 import tensorbow as tb
+from scheduler import TaskResult
 from scheduler.averaging import averaging_segment
 from tensorbow.devices import Device, GpuDevice
 from tensorbow.errors import InvalidArgumentError, NumericsError, ResourceExhaustedError
@@ -22,6 +23,7 @@ from tensorbow.kernels import backend_for
 from tests.gpu_rig.counted import OpenedGpu
 from tests.gpu_rig.runtimes import emulated_runtime, needs_compiler
 from tests.scheduler_rig.programs import Model, convolutional, logistic, well
+from tests.scheduler_rig.reference import WindowAveraging
 from tests.scheduler_rig.running import (
     Hesitant,
     Prepared,
@@ -69,6 +71,7 @@ def trained(
         {"sync": "ssgd"},
         {"sync": "none"},
         {"ssgd_from": 4},
+        {"sync": "easgd", "tau": 2},
         {"launch_ahead": 1},
         {"launch_ahead": 3},
     ],
@@ -87,6 +90,22 @@ def test_it_agrees_with_the_cpu(
     assert left.keys() == state.keys()
     for name, value in state.items():
         np.testing.assert_allclose(left[name], value, rtol=1e-4, atol=2e-6, err_msg=name)
+
+
+@pytest.mark.parametrize("options", [{"tau": 3}, {"staleness": 1}, {"sync": "none"}], ids=str)
+def test_first_come_first_served(opened: OpenedGpu, options: dict[str, Any]) -> None:
+    model, results = well(), list[TaskResult]()
+    with opened(delay=delays(2)) as runtime:
+        devices = gpu_devices(runtime, 2)
+        with engine_of(model, devices, 2, dispatch="fcfs", **options) as engine:
+            poison(engine)
+            source = Hesitant(model.batch, 4)
+            assert within(lambda: engine.run(source.open, 0, ROUNDS, results.append)) == ROUNDS
+            left = [engine.learners.replica_values(index)["w"] for index in range(4)]
+            reference = WindowAveraging(model.initial["w"], 4, engine.options, devices=2)
+    assert [(r.round, r.place) for r in results] == [(t, i) for t in range(ROUNDS) for i in range(4)]
+    reference.run(model.batch, [result.replica for result in results], 0)
+    np.testing.assert_allclose(left, reference.w, rtol=1e-5, atol=1e-6)
 
 
 def test_doubles_agree_with_the_cpu_to_rounding(opened: OpenedGpu) -> None:

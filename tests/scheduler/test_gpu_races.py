@@ -65,7 +65,9 @@ def races_of_a_run(
     return labels, races
 
 
-@pytest.mark.parametrize("options", [{}, {"tau": 2}, {"staleness": 1}, {"sync": "ssgd"}], ids=str)
+@pytest.mark.parametrize(
+    "options", [{}, {"tau": 2}, {"staleness": 1}, {"sync": "ssgd"}, {"dispatch": "fcfs"}], ids=str
+)
 @pytest.mark.parametrize(("devices", "per_device"), [(1, 3), (2, 2)])
 def test_no_races(log: LaunchLog, devices: int, per_device: int, options: dict[str, Any]) -> None:
     labels, races = races_of_a_run(log, devices, per_device, launch_ahead=3, **options)

@@ -25,6 +25,7 @@ SYNCS: list[dict[str, Any]] = [
     {"sync": "ssgd"},
     {"sync": "none"},
     {"ssgd_from": 4},
+    {"sync": "easgd", "tau": 2},
 ]
 
 
@@ -199,7 +200,7 @@ def compare(engine: LearningEngine, reference: Sma, names: list[str], round: int
         close(flat(values, [f"{name}/Momentum" for name in names]), reference.v[index])
     close(flat(engine.central_values(round), names), reference.z if reference.k > 1 else reference.w[0])
     for model in engine.learners.central:
-        close(flat(model.velocity(), names), reference.u)
+        close(flat(model.velocity(), names), reference.u if engine.options.mu else np.zeros_like(reference.u))
 
 
 LOGISTIC = logistic()

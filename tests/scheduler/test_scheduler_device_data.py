@@ -19,6 +19,7 @@ from scheduler.classifier import build_program
 from tensorbow.data import CropAndFlip, Dataset
 from tensorbow.devices import Device, GpuDevice
 from tensorbow.errors import InvalidArgumentError, ResourceExhaustedError
+from tensorbow.kernels.backends import backend_of_kind
 from tensorbow.models import get_model
 from tests.gpu_rig.emulated_cuda import EmulatedCuda
 from tests.gpu_rig.runtimes import emulated_runtime, needs_compiler
@@ -258,10 +259,13 @@ def test_what_only_the_host_can_do(runtime: EmulatedCuda) -> None:
 
 def test_cpu_devices_make_their_batches_where_it_is_asked_for() -> None:
     devices = cpu_devices(2, delays=4)
-    host = Training(devices, 2, "auto")
+    host = Training(devices, 2, "never")
     kept = Training(devices, 2, "always")
-    assert (host.on_devices, host.notice, kept.on_devices) == (False, "", True)
+    by_default = Training(devices, 2, "auto")
+    assert (host.on_devices, kept.on_devices) == (False, True)
+    assert (by_default.on_devices, by_default.notice) == (backend_of_kind("cpu").keeps_examples, "")
     assert kept.same_as(host)
+    assert by_default.same_as(host)
     for device in devices:
         device.close()
 

@@ -61,6 +61,7 @@ def test_a_failing_op_is_named_with_the_users_line(devices: int, per_device: int
 
 @pytest.mark.parametrize("staleness", [0, 2])
 @pytest.mark.parametrize("devices", [1, 2])
+@pytest.mark.usefixtures("reference_kernels")  # with averaging on a stream of its own
 def test_a_failing_averaging(devices: int, staleness: int) -> None:
     model, k = well(), 2 * devices
     with engine_of(model, cpu_devices(devices), 2, staleness=staleness) as engine:

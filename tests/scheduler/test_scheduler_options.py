@@ -101,7 +101,7 @@ def test_one_replica_has_nothing_to_bound(sync: str, alpha: float | None) -> Non
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"sync": "easgd"}, "sync: expected one of sma, ssgd, none, got 'easgd'"),
+        ({"sync": "pair"}, "sync: expected one of sma, ssgd, easgd, none, got 'pair'"),
         ({"tau": 0}, "tau: expected an integer of at least 1, got 0"),
         ({"tau": 1.5}, "tau: expected an integer"),
         ({"staleness": -1}, "staleness: expected an integer of at least 0, got -1"),

@@ -34,8 +34,12 @@ def log_of_a_run(devices: int, per_device: int, seed: int = 0, **options: Any) -
 @pytest.mark.parametrize("tau", [1, 3])
 @pytest.mark.parametrize("staleness", [0, 1, 2])
 @pytest.mark.parametrize("launch_ahead", [1, 3])
-def test_no_races(devices: int, per_device: int, tau: int, staleness: int, launch_ahead: int) -> None:
-    log = log_of_a_run(devices, per_device, tau=tau, staleness=staleness, launch_ahead=launch_ahead)
+@pytest.mark.parametrize("dispatch", ["round_robin", "fcfs"])
+def test_no_races(
+    devices: int, per_device: int, tau: int, staleness: int, launch_ahead: int, dispatch: str
+) -> None:
+    options = {"tau": tau, "staleness": staleness, "launch_ahead": launch_ahead, "dispatch": dispatch}
+    log = log_of_a_run(devices, per_device, **options)
     assert len(log.launches()) >= 9 * devices * per_device * 2
     assert find_races(log) == []
 
@@ -63,10 +67,14 @@ def test_the_gradient_of_the_next_task_is_enqueued_before_anything_waits_for_z()
 
 @pytest.mark.parametrize(("devices", "tau", "staleness"), [(1, 1, 0), (1, 2, 1), (2, 1, 1), (2, 1, 0)])
 @pytest.mark.parametrize("seed", [0, 1])
-def test_held_events_completed_in_any_order(devices: int, tau: int, staleness: int, seed: int) -> None:
+@pytest.mark.parametrize("dispatch", ["round_robin", "fcfs"])
+def test_held_events_completed_in_any_order(
+    devices: int, tau: int, staleness: int, seed: int, dispatch: str
+) -> None:
     log = LaunchLog()
     held = null_devices(devices, log, hold=True)
-    with engine_of(MODEL, held, 2, RESTARTS, tau=tau, staleness=staleness, launch_ahead=3) as engine:
+    options = {"tau": tau, "staleness": staleness, "launch_ahead": 3, "dispatch": dispatch}
+    with engine_of(MODEL, held, 2, RESTARTS, **options) as engine:
         source = Hesitant(MODEL.batch, 2 * devices, seed=seed, pause_s=0)
         assert complete_while(lambda: engine.run(source.open, 0, 12), held, seed) == 12
     assert find_races(log) == []
@@ -153,13 +161,23 @@ def test_a_missing_wait_is_found(
     assert any(all(any(word in label for label in labels) for word in pair) for labels in found), found[:5]
 
 
+def test_a_missing_wait_of_averaging_apart_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of `fcfs`: z is read while it moves."""
+    without_waits(monkeypatch, Replica, "update")
+    races = find_races(log_of_a_run(2, 2, dispatch="fcfs"))
+    found = [{race.earlier.label, race.later.label} for race in races]
+    assert any({"move 0"} < pair and any("averaging 0" in label for label in pair) for pair in found), found
+
+
 def test_a_wait_for_the_z_before_last_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     launch = Replica.launch
 
-    def late(self: Replica, round: int, inputs: Any, state: Any, segment: int, after: Event | None) -> Event:
+    def late(
+        self: Replica, round: int, inputs: Any, state: Any, segment: int, after: Event | None, *rest: Any
+    ) -> Event:
         stale = getattr(self, "_stale", None)
         self._stale = after  # type: ignore[attr-defined]
-        return launch(self, round, inputs, state, segment, stale)
+        return launch(self, round, inputs, state, segment, stale, *rest)
 
     monkeypatch.setattr(Replica, "launch", late)
     log = LaunchLog()

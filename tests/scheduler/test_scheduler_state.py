@@ -202,7 +202,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         for instruction in instructions:
             assert self.end is None, "nothing comes after the end"
             if isinstance(instruction, Launch):
-                self.check_launch(instruction.replica, instruction.round)
+                self.check_launch(instruction.place, instruction.round)
             elif isinstance(instruction, Synchronise):
                 self.check_synchronise(instruction.round)
             elif isinstance(instruction, Restart):

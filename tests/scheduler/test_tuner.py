@@ -26,10 +26,10 @@ def tuned(tuner: ReplicaTuner, rate: Callable[[int], float]) -> tuple[list[int],
 def test_it_grows_while_throughput_does_looks_past_the_first_non_gain_and_steps_back() -> None:
     tuner = ReplicaTuner(16)
     asked, decision = tuned(tuner, lambda count: 100.0 * min(count, 3))
-    assert asked == [1, 2, 3, 4, 5, 10]
+    assert asked == [1, 2, 3, 4, 5, 10, 4, 3]  # the choice and the best other once more
     assert (decision.replicas, decision.images_per_second, decision.complete) == (3, 300.0, True)
     assert decision.reason == "no other count up to 10 is faster"
-    assert [len(m.windows) for m in tuner.measurements] == [3] * 6
+    assert [len(m.windows) for m in tuner.measurements] == [3, 3, 6, 6, 3, 3]
 
 
 def test_a_gain_that_comes_late_is_found() -> None:
@@ -42,7 +42,7 @@ def test_a_gain_that_comes_late_is_found() -> None:
 def test_the_limit_is_the_choice_where_throughput_still_grows() -> None:
     tuner = ReplicaTuner(6, why_no_more="memory")
     asked, decision = tuned(tuner, float)
-    assert asked == [1, 2, 3, 4, 5, 6]
+    assert asked == [1, 2, 3, 4, 5, 6, 5, 6]
     assert decision.replicas == 6
     assert decision.reason == "images/s grow up to it; 6 is the most that may be tried (memory)"
     assert tuned(ReplicaTuner(1), float)[1].reason == (
@@ -69,7 +69,30 @@ def test_counts_within_noise_of_each_other_get_more_windows_in_runs() -> None:
     assert decision.complete
     quiet = ReplicaTuner(2)
     tuned(quiet, lambda count: 100.0 if count == 1 else 150.0)
-    assert [len(measurement.windows) for measurement in quiet.measurements] == [3, 3]
+    assert [len(measurement.windows) for measurement in quiet.measurements] == [6, 6]
+
+
+def test_a_spell_in_which_the_machine_is_fast_does_not_decide() -> None:
+    """While 2 and 4 are looked at for the first time the machine is twice as fast as ever after."""
+    told: dict[int, int] = {}
+
+    def rate(count: int) -> float:
+        told[count] = told.get(count, 0) + 1
+        spell = count in (2, 4) and told[count] <= 3
+        return (100.0 if count < 3 else 98.0) * (2.0 if spell else 1.0)
+
+    tuner = ReplicaTuner(4)
+    asked, decision = tuned(tuner, rate)
+    assert asked.count(2) > 1
+    assert asked.count(4) > 1
+    assert decision.complete
+    assert decision.replicas == 1
+
+
+def test_one_window_each_is_confirmed_by_one_more() -> None:
+    tuner = ReplicaTuner(2, windows=1)
+    assert tuned(tuner, lambda count: 100.0 * count)[0] == [1, 2, 1, 2]
+    assert [len(m.windows) for m in tuner.measurements] == [2, 2]
 
 
 def test_an_early_mistake_is_corrected_by_later_windows() -> None:

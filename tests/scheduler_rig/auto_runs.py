@@ -24,9 +24,10 @@ class MadeUp:
         self.replicas, self.rounds = replicas, 0
 
     def add(self, result: TaskResult) -> float | None:
+        assert 0 <= result.place < self.replicas
         assert 0 <= result.replica < self.replicas
-        self.rounds += result.replica == self.replicas - 1
-        if result.replica < self.replicas - 1 or self.rounds % 3:
+        self.rounds += result.place == self.replicas - 1
+        if result.place < self.replicas - 1 or self.rounds % 3:
             return None
         self.seen.append(self.replicas)
         return self.curve.get(self.replicas, FLAT)

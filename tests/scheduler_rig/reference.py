@@ -108,6 +108,46 @@ class Sma:
         self.past = [self.z] * (self.staleness + 1)
 
 
+class WindowAveraging:
+    """What `Synchronisation` says of `fcfs`, for tasks of `programs.well` that were taken as they were."""
+
+    def __init__(self, start: Any, k: int, options: Synchronisation, devices: int = 1):
+        self.k, self.options, self.devices = k, options, devices
+        self.alpha, self.mu = np.float32(options.alpha_for(k)), np.float32(options.mu)
+        self.w, self.v = [start] * k, [np.zeros_like(start)] * k
+        self.z, self.u = start, np.zeros_like(start)
+        self.past = [start] * (options.staleness + 1)
+
+    def run(
+        self,
+        batch: Callable[[int, int], tuple[Any, ...]],
+        takers: Sequence[int],
+        start: int,
+        restarts_before: Sequence[int] = (),
+    ) -> None:
+        """takers: the replica of each batch, in order, from the first of round `start` on."""
+        for number, replica in enumerate(takers, start * self.k):
+            round, place = divmod(number, self.k)
+            gradient = well_gradient(self.w[replica], batch(round, place))
+            self.v[replica] = np.float32(0.9) * self.v[replica] - np.float32(0.1) * gradient
+            self.w[replica] = self.w[replica] + self.v[replica]
+            if place == self.k - 1 and self.options.averages(self.k):
+                if (round + 1) % self.options.tau == 0:
+                    self.average()
+                if round + 1 in restarts_before:
+                    self.w, self.u = [self.z] * self.k, np.zeros_like(self.z)
+                    self.past = [self.z] * len(self.past)
+
+    def average(self) -> None:
+        corrections = [self.alpha * (w - self.past[0]) for w in self.w]
+        self.w = [w - c for w, c in zip(self.w, corrections, strict=True)]
+        each = self.k // self.devices
+        sums = [_in_order(corrections[d * each : (d + 1) * each]) for d in range(self.devices)]
+        self.u = self.mu * self.u + _in_order(sums)
+        self.z = self.z + self.u
+        self.past = [*self.past[1:], self.z]
+
+
 def _in_order(vectors: list[Vector]) -> Vector:
     total = vectors[0]
     for vector in vectors[1:]:

@@ -14,6 +14,7 @@ import tensorbow.data.registry as registry
 from scheduler import DatasetBatches, TaskResult, Trainer, TrainingConfig
 from scheduler.auto import OnlineTuning
 from scheduler.classifier import build_engine, build_schedule
+from tensorbow.data import BatchRecipe
 from tensorbow.training import load_arrays
 from tests.scheduler_rig.auto_runs import Lines, MadeUp, auto, trained
 
@@ -30,13 +31,13 @@ def test_it_tries_more_and_steps_back(tmp_path: Path, options: Options, metrics:
     progress = Lines()
     result = trained(auto(options, output=tmp_path, epochs=8), progress)
     facts = json.loads((tmp_path / "tuning.json").read_text())
-    assert counts_in(facts["changes"]) == [1, 2, 3, 4, 8, 2]
+    assert counts_in(facts["changes"]) == [1, 2, 3, 4, 8, 4, 2]
     assert MadeUp.pauses >= 8, "after each epoch"
     assert facts["decided"]
     assert facts["complete"]
     assert facts["replicas_per_device"] == 2
     assert {m["replicas_per_device"]: len(m["windows"]) for m in facts["measurements"]} == {
-        1: 3, 2: 3, 3: 3, 4: 3, 8: 3,
+        1: 3, 2: 6, 3: 3, 4: 6, 8: 3,
     }  # fmt: skip
     assert result.replicas == 2
     assert result.tuning is not None
@@ -64,7 +65,8 @@ class Recording(DatasetBatches):
         def ready(batch: Any) -> None:
             epoch, first = self.positions.place(batch.round)
             indices = self.order.indices(epoch, first + batch.replica)
-            images = batch.inputs[0]
+            recipe = isinstance(batch.inputs, BatchRecipe)
+            images = (batch.inputs.arrays() if recipe else batch.inputs)[0]
             expected, labels = np.empty_like(images), np.empty(len(images), np.int64)
             self.dataset.fill(indices, expected, labels)
             assert np.array_equal(images, expected)
@@ -147,6 +149,7 @@ def replayed(config: TrainingConfig, changes: list[list[int]], rounds: int) -> d
         {"learning_rate_drops": ((1, 0.5), (2, 0.1)), "clear_velocity": True},
         {"sync": "none"},
         {"sync": "ssgd"},
+        {"sync": "easgd", "tau": 2, "learning_rate_drops": ((1, 0.5), (2, 0.1))},
         {"ssgd_epoch": 2, "learning_rate_drops": ((3, 0.5),)},
         {"checkpoint_rounds": 5},
         {"data_on_device": "always"},

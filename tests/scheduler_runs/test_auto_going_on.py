@@ -112,7 +112,7 @@ def test_a_choice_that_has_no_room_any_more(options: Options, monkeypatch: pytes
     result = trained(auto(options, epochs=6))
     assert result.tuning is not None
     assert result.replicas == result.tuning.decision.replicas == 8
-    assert result.tuning.decision.reason == "there is no room any more for 2, which were chosen"
+    assert result.tuning.decision.reason == "there is no room any more for 4"
 
 
 def test_a_given_alpha_limits_the_number(options: Options, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,6 +25,9 @@ Options = Callable[..., TrainingConfig]
 Run = Callable[..., TrainingResult]
 ROUNDS = 7  # of an epoch
 
+# Where tasks are single launches, averaging included, there are no spans to look at.
+pytestmark = pytest.mark.usefixtures("reference_kernels")
+
 
 class SaidLines(TrainingProgress):
     """Keeps the lines of a run."""

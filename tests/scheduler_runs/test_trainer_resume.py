@@ -27,6 +27,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "to ssgd": {"ssgd_epoch": 2, "clear_velocity": True, "learning_rate_drops": ((1, 0.5),)},
     "decay": {"weight_decay": 0.01, "decay_all": True},
     "far ahead": {"launch_ahead": 5, "staleness": 3},
+    "easgd": {"sync": "easgd", "tau": 3, "learning_rate_drops": ((1, 0.5), (2, 0.1))},
 }
 
 

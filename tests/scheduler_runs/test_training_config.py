@@ -72,7 +72,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"devices": ["cpu:0", "/device:CPU:0"]}, "devices: expected different ones"),
     ({"devices": [0]}, "devices: expected names of devices"),
     ({"devices": 3}, "devices: expected names of devices"),
-    ({"sync": "easgd"}, "sync: expected one of sma, ssgd, none"),
+    ({"sync": "pair"}, "sync: expected one of sma, ssgd, easgd, none"),
     ({"on_nan": "pray"}, "on_nan: expected one of stop, skip"),
     ({"learning_rate_drops": [[2, 0.1], [1, 0.01]]}, "epochs must rise"),
     ({"learning_rate_drops": [[0, 0.1]]}, "epochs must rise from 1"),

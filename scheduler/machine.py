@@ -1,0 +1,138 @@
+"""What the two state machines of a run have in common: events in, instructions out, one end."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+from scheduler.messages import (
+    BatchReady,
+    Finish,
+    GiveUp,
+    Instruction,
+    SchedulerEvent,
+    SourceFailed,
+    StopRequested,
+    SyncFailed,
+    SyncFinished,
+    TaskFailed,
+    TaskFinished,
+)
+from scheduler.tasks import require_least
+from tensorbow.errors import InternalError
+
+Hint = TypeVar("Hint")
+
+
+class Machine(ABC, Generic[Hint]):
+    """Who may run next. `handle` takes an event and returns instructions, in order.
+
+    Of each event a handler takes note; the hint that it gives says where to look for what can be done now.
+    """
+
+    def __init__(
+        self,
+        replicas: int,
+        start: int,
+        stop: int,
+        tau: int,
+        launch_ahead: int,
+        synchronised: bool,
+        restarts_before: Callable[[int], bool],
+    ):
+        """Rounds `start` to `stop` - 1. `restarts_before(r)`: averaging restarts before round r.
+
+        launch_ahead: tasks enqueued on a stream and not finished, at most.
+        Raises InvalidArgumentError for numbers out of range.
+        """
+        require_least(
+            replicas=(replicas, 1),
+            tau=(tau, 1),
+            launch_ahead=(launch_ahead, 1),
+            start=(start, 0),
+            stop=(stop, start),
+        )
+        self.replicas = replicas
+        self.start = start
+        self.stop = stop
+        self.tau = tau
+        self.launch_ahead = launch_ahead
+        self.synchronised = synchronised
+        self._restarts_before = restarts_before
+        self._in_flight = [0] * replicas
+        self._failure: str | None = None
+        self._ended = False
+        self._handlers: dict[type[SchedulerEvent], Callable[[Any], Hint]] = {
+            BatchReady: self._on_batch_ready,
+            TaskFinished: self._on_task_finished,
+            TaskFailed: self._on_task_failed,
+            SyncFinished: self._on_sync_finished,
+            SyncFailed: self._on_sync_failed,
+            SourceFailed: lambda event: self._fail(event.reason),
+            StopRequested: self._on_stop_requested,
+        }
+
+    def handle(self, event: SchedulerEvent) -> list[Instruction]:
+        """Takes note of an event; says what to do now. Raises InternalError for an impossible one."""
+        if self._ended:
+            raise InternalError(f"{event} came after the end of the run")
+        return self._advance(self._handlers[type(event)](event))
+
+    @abstractmethod
+    def begin(self) -> list[Instruction]:
+        """The instructions before any event (only `Finish`, when there is nothing to do)."""
+
+    @abstractmethod
+    def taker(self, place: int, round: int) -> tuple[int, int]:
+        """The replica that has a task, and which of its tasks in the run that is."""
+
+    @property
+    @abstractmethod
+    def in_flight(self) -> int:
+        """Tasks and synchronisations enqueued and not finished."""
+
+    @property
+    def ended(self) -> bool:
+        """Whether `Finish` or `GiveUp` was said."""
+        return self._ended
+
+    @abstractmethod
+    def _on_batch_ready(self, event: BatchReady) -> Hint: ...
+
+    @abstractmethod
+    def _on_task_finished(self, event: TaskFinished) -> Hint: ...
+
+    @abstractmethod
+    def _on_task_failed(self, event: TaskFailed) -> Hint: ...
+
+    @abstractmethod
+    def _on_sync_finished(self, event: SyncFinished) -> Hint: ...
+
+    @abstractmethod
+    def _on_sync_failed(self, event: SyncFailed) -> Hint: ...
+
+    @abstractmethod
+    def _on_stop_requested(self, event: StopRequested) -> Hint: ...
+
+    @abstractmethod
+    def _fail(self, reason: str) -> Hint: ...
+
+    @abstractmethod
+    def _advance(self, hint: Hint) -> list[Instruction]:
+        """What can be done now."""
+
+    def _end(self, instructions: list[Instruction], finished_at: int | None) -> None:
+        """Ends the run where nothing is in flight and it has failed, or is finished."""
+        if self.in_flight:
+            return
+        if self._failure is not None:
+            self._ended = True
+            instructions.append(GiveUp(self._failure))
+        elif finished_at is not None:
+            self._ended = True
+            instructions.append(Finish(finished_at))
+
+    def _require(self, holds: bool, broken: str) -> None:
+        if not holds:
+            raise InternalError(f"the scheduler's books do not balance: {broken}")

@@ -1,0 +1,307 @@
+"""Whole steps in one launch, averaging included: the bits of the tasks that are several launches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+
+import scheduler.learners
+import tensorbow as tb
+from scheduler import (
+    DatasetBatches,
+    LearningEngine,
+    Stepper,
+    StepProgram,
+    Synchronisation,
+    TaskResult,
+    build_program,
+    gathered,
+)
+from tensorbow.data import Dataset, make_synthetic
+from tensorbow.errors import InvalidArgumentError, NumericsError
+from tensorbow.kernels import backends
+from tensorbow.models import get_model
+from tests.scheduler_rig.programs import Model, convolutional, logistic, well
+from tests.scheduler_rig.running import Hesitant, Prepared, cpu_devices, within
+
+pytest.importorskip("llvmlite")
+
+from tensorbow.kernels.native.backend import NativeBackend
+from tensorbow.kernels.native.joint_pass import CHUNK
+
+WAYS: list[dict[str, Any]] = [
+    {},
+    {"mu": 0.7},
+    {"tau": 3, "mu": 0.5},
+    {"sync": "easgd", "tau": 2},
+    {"sync": "none"},
+]
+
+
+@pytest.fixture(autouse=True)
+def native(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(backends._backends, "cpu", NativeBackend())
+
+
+@pytest.fixture
+def apart(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Has tasks be several launches from now on."""
+    return lambda: monkeypatch.setattr(scheduler.learners, "joint_tasks", lambda *given: None)
+
+
+def engine_of(model: Model, replicas: int, steps: int = 1, **options: Any) -> LearningEngine:
+    own = {key: options.pop(key) for key in ("launch_ahead", "on_nan", "schedule") if key in options}
+    engine = LearningEngine(
+        model.program,
+        model.shapes,
+        cpu_devices(1),
+        replicas,
+        Synchronisation(**options),
+        steps_per_launch=steps,
+        **own,
+    )
+    engine.learners.initialize(model.initial)
+    return engine
+
+
+def trained(
+    model: Model, replicas: int, steps: int, rounds: int, joint: bool, **options: Any
+) -> tuple[list[tuple[int, int, float]], dict[str, bytes]]:
+    results: list[tuple[int, int, float]] = []
+    with engine_of(model, replicas, steps, **options) as engine:
+        assert (engine.learners.joint is not None) is joint
+        source = Hesitant(model.batch, replicas, seed=steps, pause_s=5e-5)
+        opened = source.open if steps == 1 else gathered(source.open, steps)
+        within(lambda: engine.run(opened, 0, rounds, lambda r: results.append((r.round, r.replica, r.loss))))
+        assert source.released == rounds * replicas
+        return results, {name: a.tobytes() for name, a in engine.learners.state_arrays().items()}
+
+
+@pytest.mark.parametrize("options", WAYS, ids=str)
+@pytest.mark.parametrize(("replicas", "size"), [(1, CHUNK + 1), (2, 3 * CHUNK + 21), (5, CHUNK - 1), (3, 7)])
+def test_the_bits_of_tasks_apart(
+    apart: Callable[[], None], options: dict[str, Any], replicas: int, size: int
+) -> None:
+    model = well(size)
+    joint = [trained(model, replicas, steps, 11, True, **options) for steps in (1, 4, 16)]
+    apart()
+    expected = trained(model, replicas, 1, 11, False, **options)
+    assert all(each == expected for each in joint)
+
+
+@pytest.mark.parametrize("dtype", [tb.float32, tb.float64])
+def test_other_programs(apart: Callable[[], None], dtype: Any) -> None:
+    models = [logistic(dtype), convolutional(dropout=True), convolutional(dropout=False)]
+    joint = [trained(model, 3, steps, 7, True, mu=0.3) for model in models for steps in (1, 3)]
+    apart()
+    expected = [trained(model, 3, 1, 7, False, mu=0.3) for model in models]
+    assert joint == [each for each in expected for _ in range(2)]
+
+
+def test_many_times_the_same_bits() -> None:
+    model = well(CHUNK + 5)
+    first = trained(model, 4, 3, 20, True)
+    for launch_ahead in (1, 2, 5) * 4:
+        assert trained(model, 4, 3, 20, True, launch_ahead=launch_ahead) == first
+
+
+def lenet(data: Dataset, replicas: int, steps: int, data_on_device: str) -> dict[str, bytes]:
+    with tb.Graph().as_default():
+        tb.set_random_seed(1)
+        program = build_program(get_model("lenet"), data, 0.9, 0.01, 1e-4)
+    engine = LearningEngine(program, 4, cpu_devices(1), replicas, steps_per_launch=steps)
+    with engine:
+        engine.initialize()
+        batches = DatasetBatches(data, 4, replicas, seed=1, steps_per_launch=steps)
+        batches.keep_on_devices(engine.learners, data_on_device)
+        within(lambda: engine.run(batches.open, 0, 9))
+        return {name: a.tobytes() for name, a in engine.learners.state_arrays().items()}
+
+
+def test_lenet_on_a_data_set_over_the_end_of_epochs(apart: Callable[[], None]) -> None:
+    """Its dense layer's gradient stands as factors, and its batches are made by native code."""
+    data, _ = make_synthetic(37, 8)
+    joint = [lenet(data, 2, steps, kept) for steps in (1, 4) for kept in ("never", "auto")]
+    apart()
+    expected = lenet(data, 2, 1, "never")
+    assert all(each == expected for each in joint)
+
+
+@pytest.mark.parametrize("steps", [1, 4])
+def test_restarts_come_between_launches(apart: Callable[[], None], steps: int) -> None:
+    model, schedule = well(), tb.train.PiecewiseConstant([5, 6, 13], [0.1, 0.05, 0.02, 0.01])
+    joint = trained(model, 2, steps, 17, True, schedule=schedule, mu=0.9)
+    apart()
+    assert joint == trained(model, 2, 1, 17, False, schedule=schedule, mu=0.9)
+
+
+def spoilt(model: Model, *places: tuple[int, int]) -> Callable[[int, int], tuple[Any, ...]]:
+    def batch(round: int, replica: int) -> tuple[Any, ...]:
+        arrays = model.batch(round, replica)
+        if (round, replica) in places:
+            arrays[0][-1] = np.nan
+        return arrays
+
+    return batch
+
+
+@pytest.mark.parametrize("places", [[(6, 1)], [(6, 0), (6, 1), (6, 2)], [(7, 2), (8, 0)]])
+@pytest.mark.parametrize("sync", ["sma", "none"])
+def test_a_nan_ends_the_launch_with_its_step(sync: str, places: list[tuple[int, int]]) -> None:
+    model = well()
+    # Without averaging a replica may come to its bad step before the others to theirs.
+    first = places if sync == "none" else [min(places)]
+    bad = "|".join(f"{replica} is not finite at step {round}" for round, replica in first)
+    in_order = [(round, replica) for round in range(40) for replica in range(3)]
+    source = gathered(Prepared(spoilt(model, *places), 3).open, 4)
+    whole = gathered(Prepared(model.batch, 3).open, 4)
+    for _ in range(4):
+        told: list[tuple[int, int]] = []
+        on_result = partial(_tell, told)
+        with engine_of(model, 3, 4, sync=sync) as engine:
+            with pytest.raises(NumericsError, match=rf"replica ({bad})"):
+                within(partial(engine.run, source, 0, 40, on_result))
+            assert told == in_order[: len(told)]
+            assert len(told) <= max(places)[0] * 3 + max(places)[1]
+            assert all(np.isfinite(a).all() for a in engine.learners.state_arrays().values())
+            engine.learners.initialize(model.initial)
+            assert within(partial(engine.run, whole, 0, 6)) == 6
+
+
+def _tell(told: list[tuple[int, int]], result: TaskResult) -> None:
+    told.append((result.round, result.replica))
+
+
+def test_a_nan_can_be_skipped(apart: Callable[[], None]) -> None:
+    model = well()
+
+    def run(steps: int) -> dict[str, bytes]:
+        with engine_of(model, 3, steps, on_nan="skip") as engine:
+            prepared = Prepared(spoilt(model, (3, 1), (4, 1), (5, 2)), 3).open
+            within(lambda: engine.run(prepared if steps == 1 else gathered(prepared, steps), 0, 10))
+            assert engine.skipped_updates == 3
+            return {name: a.tobytes() for name, a in engine.learners.state_arrays().items()}
+
+    joint = [run(steps) for steps in (1, 4)]
+    apart()
+    assert joint == [run(1)] * 2
+
+
+def labelled() -> Model:
+    """Its loss refuses a label that is no class, as one batch has."""
+    initial = {"w": np.ones((5, 4), np.float32)}
+    with tb.Graph().as_default():
+        x = tb.placeholder(tb.float32, [2, 5], name="x")
+        labels = tb.placeholder(tb.int64, [2], name="labels")
+        logits = tb.matmul(x, tb.Variable(initial["w"], name="w"))
+        loss = tb.reduce_mean(tb.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits))
+        update = tb.train.GradientDescentOptimizer(0.1).minimize(loss)
+
+    def batch(round: int, replica: int) -> tuple[Any, ...]:
+        x = np.random.default_rng((round, replica)).normal(size=(2, 5)).astype(np.float32)
+        return x, np.array([round % 4, 9 if (round, replica) == (6, 1) else 2])
+
+    shapes = [tb.TensorSpec((2, 5), tb.float32), tb.TensorSpec((2,), tb.int64)]
+    return Model(StepProgram((x, labels), loss, update, {}), shapes, initial, batch)
+
+
+@pytest.mark.parametrize("steps", [1, 4])
+@pytest.mark.parametrize("sync", ["sma", "none"])
+def test_input_that_an_op_refuses(steps: int, sync: str) -> None:
+    model = labelled()
+    with engine_of(model, 3, steps, sync=sync) as engine:
+        assert engine.learners.joint is not None
+        prepared = Prepared(model.batch, 3).open
+        message = r"replica 1, step 6: SparseSoftmax.* 9.*test_joint_tasks"
+        with pytest.raises(InvalidArgumentError, match=message):
+            within(lambda: engine.run(prepared if steps == 1 else gathered(prepared, steps), 0, 20))
+
+
+def test_a_replica_that_does_not_come_lets_the_others_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The work of one stream fails before its launch begins."""
+    model = well()
+    for launch_ahead in (1, 3):
+        with engine_of(model, 3, launch_ahead=launch_ahead) as engine:
+            stream = engine.learners.replicas[2].group.compute
+            enqueue, count = stream.enqueue, iter(range(10**6))
+
+            def broken(work: Any, **given: Any) -> None:
+                def fails() -> None:
+                    if next(count) == 5:  # noqa: B023
+                        raise OSError("the thread is ill")
+                    work()
+
+                enqueue(fails, **given)  # noqa: B023
+
+            monkeypatch.setattr(stream, "enqueue", broken)
+            with pytest.raises(OSError, match="the thread is ill"):
+                within(lambda: engine.run(Prepared(model.batch, 3).open, 0, 30))
+            monkeypatch.undo()
+            monkeypatch.setitem(backends._backends, "cpu", NativeBackend())
+            engine.learners.initialize(model.initial)
+            assert within(lambda: engine.run(Prepared(model.batch, 3).open, 0, 6)) == 6
+
+
+def test_an_interrupt_between_two_replicas_leaves_nobody_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = well()
+    with engine_of(model, 3) as engine:
+        stream = engine.learners.replicas[1].group.compute
+        monkeypatch.setattr(stream, "enqueue", lambda *given, **more: _interrupt())
+        with pytest.raises(KeyboardInterrupt):
+            within(lambda: engine.run(Prepared(model.batch, 3).open, 0, 30))
+        monkeypatch.undo()
+        engine.learners.initialize(model.initial)
+
+
+def _interrupt() -> None:
+    raise KeyboardInterrupt
+
+
+def test_a_stop_comes_between_launches() -> None:
+    model = well()
+    with engine_of(model, 2, 4) as engine:
+
+        def stop(result: Any) -> None:
+            if result.round == 5:
+                engine.request_stop()
+
+        ended = within(lambda: engine.run(gathered(Prepared(model.batch, 2).open, 4), 2, 40, stop))
+        assert (ended - 2) % 4 == 0
+        assert 6 <= ended < 40
+        assert within(lambda: engine.run(gathered(Prepared(model.batch, 2).open, 4), ended, 41)) == 41
+
+
+def test_a_stepper_and_a_changing_number_of_replicas() -> None:
+    model = well()
+    with engine_of(model, 2) as engine:
+        with Stepper(engine) as stepper:
+            for round in range(4):
+                stepper.step([model.batch(round, i) for i in range(2)])
+        engine.resize(3)
+        assert engine.learners.joint is not None
+        assert within(lambda: engine.run(Prepared(model.batch, 3).open, 4, 9)) == 9
+
+
+@pytest.mark.parametrize(
+    ("options", "devices"),
+    [({"sync": "ssgd"}, 1), ({"staleness": 1}, 1), ({"dispatch": "fcfs"}, 1), ({}, 2)],
+)
+def test_where_launches_have_one_step(options: dict[str, Any], devices: int) -> None:
+    model, kept_by = well(), Synchronisation(**options)
+    with pytest.raises(InvalidArgumentError, match="steps_per_launch=4: several steps in one launch need"):
+        LearningEngine(model.program, model.shapes, cpu_devices(devices), 2, kept_by, steps_per_launch=4)
+
+
+def test_batches_that_do_not_fit_the_launches() -> None:
+    model = well()
+    single = Prepared(model.batch, 2).open
+    with engine_of(model, 2, 4) as engine, pytest.raises(InvalidArgumentError, match="a BatchRun of 4"):
+        within(lambda: engine.run(single, 0, 8))
+    with engine_of(model, 2) as engine, pytest.raises(InvalidArgumentError, match="got a BatchRun of 4"):
+        within(lambda: engine.run(gathered(single, 4), 0, 8))
+    with pytest.raises(InvalidArgumentError, match="steps_per_launch: expected at least 1, got 0"):
+        engine_of(model, 2, 0)

@@ -1,0 +1,56 @@
+"""Training runs whose launches have several steps: the bits, checkpoints and epochs of others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from scheduler import Trainer, TrainingConfig
+from tensorbow.errors import InvalidArgumentError
+from tensorbow.specs import Array
+
+pytest.importorskip("llvmlite")
+
+from tensorbow.kernels import backends
+from tensorbow.kernels.native.backend import NativeBackend
+
+Options = Callable[..., TrainingConfig]
+
+
+@pytest.fixture(autouse=True)
+def native(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(backends._backends, "cpu", NativeBackend())
+
+
+def test_a_run_and_its_resumption_have_the_same_bits(
+    tmp_path: Path, options: Options, model: Callable[[Path], dict[str, Array]], metrics: Any
+) -> None:
+    given: dict[str, Any] = {"epochs": 4, "learning_rate_drops": [(2, 0.5)]}
+    for steps in (1, 3, 16):
+        folder = tmp_path / str(steps)
+        with Trainer(options(output=folder, steps_per_launch=steps, **given)) as trainer:
+            trainer.train()
+    with Trainer(options(output=tmp_path / "cut", steps_per_launch=5, **{**given, "epochs": 2})) as trainer:
+        trainer.train()
+    more = options(output=tmp_path / "cut", steps_per_launch=4, resume="auto", **given)
+    with Trainer(more) as trainer:
+        trainer.train()
+    expected = model(tmp_path / "1")
+    for folder in ("3", "16", "cut"):
+        found = model(tmp_path / folder)
+        assert all(np.array_equal(found[name], expected[name]) for name in expected)
+        losses = [record["loss"] for record in metrics(tmp_path / folder)]
+        assert losses == [record["loss"] for record in metrics(tmp_path / "1")]
+
+
+def test_what_it_does_not_go_with(options: Options) -> None:
+    with pytest.raises(InvalidArgumentError, match="expected 1 with replicas_per_device auto"):
+        options(steps_per_launch=2, replicas_per_device="auto")
+    with pytest.raises(InvalidArgumentError, match="steps_per_launch: expected at least 1, got 0"):
+        options(steps_per_launch=0)
+    with pytest.raises(InvalidArgumentError, match=r"steps_per_launch=2: .* native code"):
+        Trainer(options(steps_per_launch=2, sync="ssgd"))
