@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tensorbow.data import Dataset, make_synthetic
-from tensorbow.devices.cuda_runtime import CudaRuntime
+from ours import made_up_data
 
-EXAMPLES = 4096  # of made-up pictures, kept on the GPU by every contestant
-RATE, MOMENTUM, CLASSES = 0.001, 0.9, 10
-LEAST_STEPS = 4  # of a window
+from tensorbow.data import Dataset
+from tensorbow.devices.cuda_runtime import CudaRuntime
 
 
 @dataclass(frozen=True)
@@ -24,17 +21,8 @@ class Case:
     model: str
     batch_size: int
 
-    @property
-    def shape(self) -> tuple[int, int, int]:
-        """Height, width and channels of a picture."""
-        return (32, 32, 3) if self.model.startswith("resnet") else (28, 28, 1)
-
     def data(self) -> Dataset:
-        height, width, channels = self.shape
-        train, _ = make_synthetic(
-            EXAMPLES, 16, height=height, width=width, channels=channels, classes=CLASSES
-        )
-        return train
+        return made_up_data(self.model)
 
 
 CASES = (
@@ -71,25 +59,6 @@ class Contestant:
 
 
 Opening = Iterator[tuple[str, Callable[[], Contestant]]]  # of contestants by name, one after the other
-
-
-def paced(run_steps: Callable[[int], object], images: int) -> Callable[[float], float]:
-    """A window of as many steps as its time allows by the rate of the one before.
-
-    run_steps(n) makes n steps and waits for them; images: of one step.
-    """
-    per_second = 20.0
-
-    def window(seconds: float) -> float:
-        nonlocal per_second
-        steps = max(LEAST_STEPS, int(per_second * seconds))
-        started = time.perf_counter()
-        run_steps(steps)
-        elapsed = time.perf_counter() - started
-        per_second = steps / elapsed
-        return steps * images / elapsed
-
-    return window
 
 
 def emulated_gpu() -> CudaRuntime:

@@ -9,7 +9,9 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-from gpu_replicas_contestant import MOMENTUM, RATE, Case, Contestant, Opening, Settings, paced
+from gpu_replicas_contestant import Case, Contestant, Opening, Settings
+from harness import paced
+from ours import LEARNING_RATE, MOMENTUM
 
 import tensorbow as tb
 from scheduler.averaging import SEGMENT_GRADIENT, SEGMENT_UPDATE
@@ -33,7 +35,7 @@ def _ours(case: Case, settings: Settings, data: Dataset, replicas: int, sync: st
     graph = tb.Graph()
     with graph.as_default():
         tb.set_random_seed(1)
-        program = build_program(get_model(case.model), data, MOMENTUM, RATE, 0.0)
+        program = build_program(get_model(case.model), data, MOMENTUM, LEARNING_RATE, 0.0)
     device = GpuDevice("/gpu:0", settings.runtime, compute=settings.compute)
     try:
         engine = tb.LearningEngine(

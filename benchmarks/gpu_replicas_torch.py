@@ -12,7 +12,9 @@ from functools import partial
 from importlib.util import find_spec
 from typing import Any
 
-from gpu_replicas_contestant import CLASSES, MOMENTUM, RATE, Case, Contestant, Opening, Settings, paced
+from gpu_replicas_contestant import Case, Contestant, Opening, Settings
+from harness import paced
+from ours import LEARNING_RATE, MOMENTUM
 
 WARM_STEPS = 3  # before a capture
 
@@ -54,44 +56,14 @@ def channels_last(images: Any) -> Any:
     return images.movedim(-1, -3)
 
 
-def _network(torch: Any, model: str) -> Any:
-    nn = torch.nn
-    if model == "logreg":
-        return nn.Sequential(nn.Flatten(), nn.Linear(784, CLASSES))
-    if model == "lenet":
-        return nn.Sequential(
-            *(nn.Conv2d(1, 32, 5), nn.ReLU(), nn.MaxPool2d(2)),
-            *(nn.Conv2d(32, 64, 5), nn.ReLU(), nn.MaxPool2d(2)),
-            *(nn.Flatten(), nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, CLASSES)),
-        )
-
-    def normalized(inputs: int, outputs: int, size: int, stride: int) -> Any:
-        convolution = nn.Conv2d(inputs, outputs, size, stride, padding=size // 2, bias=False)
-        return nn.Sequential(convolution, nn.BatchNorm2d(outputs))
-
-    class Block(nn.Module):
-        def __init__(self, inputs: int, outputs: int, stride: int):
-            super().__init__()
-            self.first = normalized(inputs, outputs, 3, stride)
-            self.second = normalized(outputs, outputs, 3, 1)
-            self.shortcut = nn.Identity() if inputs == outputs else normalized(inputs, outputs, 1, stride)
-
-        def forward(self, x: Any) -> Any:
-            return torch.relu(self.second(torch.relu(self.first(x))) + self.shortcut(x))
-
-    layers, inputs = [normalized(3, 16, 3, 1), nn.ReLU()], 16
-    for outputs in (16, 32, 64):
-        for number in range((int(model[6:]) - 2) // 6):
-            layers.append(Block(inputs, outputs, 2 if outputs > 16 and number == 0 else 1))
-            inputs = outputs
-    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, CLASSES))
-
-
 def _one(case: Case, settings: Settings, captured: bool) -> Contestant:
     torch, images, labels = _prepared(case, settings)
-    network = _network(torch, case.model).to(images.device, memory_format=torch.channels_last)
+    from models_torch import torch_network
+
+    network: Any = torch_network(case.model)
+    network = network.to(images.device, memory_format=torch.channels_last)
     options = {} if settings.emulated else {"fused": True}
-    optimizer = torch.optim.SGD(network.parameters(), lr=RATE, momentum=MOMENTUM, **options)
+    optimizer = torch.optim.SGD(network.parameters(), lr=LEARNING_RATE, momentum=MOMENTUM, **options)
 
     def step() -> None:
         chosen = torch.randint(len(labels), (case.batch_size,), device=images.device)
@@ -105,7 +77,9 @@ def _one(case: Case, settings: Settings, captured: bool) -> Contestant:
 
 def _many(case: Case, settings: Settings, replicas: int) -> Contestant:
     torch, images, labels = _prepared(case, settings)
-    networks = [_network(torch, case.model).to(images.device) for _ in range(replicas)]
+    from models_torch import torch_network
+
+    networks = [torch_network(case.model).to(images.device) for _ in range(replicas)]
     base = networks[0]
     if case.model.startswith("resnet"):
         for network in networks:
@@ -126,7 +100,7 @@ def _many(case: Case, settings: Settings, replicas: int) -> Contestant:
         moved = list(velocity.values())
         torch._foreach_mul_(moved, MOMENTUM)
         torch._foreach_add_(moved, [found[name] for name in velocity])
-        torch._foreach_add_(list(weights.values()), moved, alpha=-RATE)
+        torch._foreach_add_(list(weights.values()), moved, alpha=-LEARNING_RATE)
 
     run = step if settings.emulated else _captured(torch, step)
     return _contestant(torch, "PyTorch vmap", replicas, case, settings, run)

@@ -1,0 +1,94 @@
+"""Results of single runs, one for each setting and seed, kept in an experiment's JSON file as they come.
+
+An experiment that is interrupted goes on where it was: what its file holds is not measured again, unless
+`--fresh` says so, or the file is of another goal, or of another machine or other versions where time counts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shlex
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import harness
+
+Cell = dict[str, Any]
+
+
+class Cells:
+    """The runs of an experiment. A cell is what a run gave, with its `setting` and `seed`."""
+
+    def __init__(self, options: argparse.Namespace, goal: dict[str, Any], timed: bool = True):
+        """goal: what the runs have in common, as JSON can hold it. timed: whether the machine matters.
+
+        Reads what is there.
+        """
+        self._path = harness.output_path(options, f"{options.experiment}.json")
+        self._options = options
+        self._goal, self._machine, self._timed = goal, harness.machine(), timed
+        self._found: dict[str, Any] = {} if options.fresh else self._kept()
+        self.all: list[Cell] = self._found.get("cells", [])
+
+    def _kept(self) -> dict[str, Any]:
+        """What the file holds, if it is of use."""
+        try:
+            found = json.loads(self._path.read_text())
+        except FileNotFoundError:
+            return {}
+        except ValueError:
+            print(f"{self._path} is damaged: all is measured again")
+            return {}
+        here = {**self._machine, "date": None}
+        elsewhere = self._timed and {**found.get("machine", {}), "date": None} != here
+        if elsewhere or found.get("goal") != self._goal:
+            print(f"{self._path} is of another machine, versions or goal: all is measured again")
+            return {}
+        return dict(found)
+
+    def get(self, setting: dict[str, Any], seed: int, measure: Callable[[], Cell]) -> Cell:
+        """The cell of a setting and seed: what was kept, or else what `measure` gives, which is kept then."""
+        for cell in self.all:
+            if cell["setting"] == setting and cell["seed"] == seed:
+                return cell
+        cell = {"setting": setting, "seed": seed, **measure()}
+        self.all.append(cell)
+        written = {
+            **self._found,
+            "experiment": self._options.experiment,
+            "unfinished": True,
+            "machine": self._machine,
+            **self.result(),
+        }
+        partial = self._path.with_suffix(".partial")
+        partial.write_text(json.dumps(written, indent=1) + "\n")
+        os.replace(partial, self._path)
+        return cell
+
+    def of(self, setting: dict[str, Any]) -> list[Cell]:
+        """All there are of a setting."""
+        return [cell for cell in self.all if cell["setting"] == setting]
+
+    def result(self) -> dict[str, Any]:
+        """Goal and cells, for `harness.save`; with the command as it reads on any machine."""
+        words = ["python", f"benchmarks/{Path(sys.argv[0]).name}", *map(self._without_folders, sys.argv[1:])]
+        settings = harness.settings_of(self._options)
+        if settings.get("data") is not None:
+            settings["data"] = "DATA"
+        return {
+            "command": shlex.join(words),
+            "settings": settings,
+            "goal": self._goal,
+            "cells": self.all,
+        }
+
+    def _without_folders(self, word: str) -> str:
+        for name in ("data", "output"):
+            folder = getattr(self._options, name)
+            if folder is not None:
+                word = word.replace(str(folder), name.upper())
+        return word

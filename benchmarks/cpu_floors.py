@@ -1,0 +1,267 @@
+"""Training rates on this machine's cores beside PyTorch and JAX, in one run, against the project's floors.
+
+    python benchmarks/cpu_floors.py [--only lenet:16 ...] [--seconds 2] [--windows 7] [--replicas N]
+
+Everybody trains: forward, softmax cross-entropy, backward, momentum SGD; batch norms by the batch, moving
+statistics kept; batches gathered from memory at every step. TensorBow runs one replica a core through its
+scheduler, makes float32 batches of uint8 pictures and fetches the loss of every step; the peers' pictures are
+float32 already, and their losses stay where they are. The floors hold for two cores.
+
+A peer takes the cores as one process with all of them or as one pinned process each, with rates summed;
+PyTorch eager, channels-last and compiled, with the quicker of its two quick SGDs; JAX jitted with donated
+buffers, for the shortest steps also with 64 of them in a call (lax.scan). A row of 64 steps a call is held
+against all of the peers' settings, every other row against those of one step a call. Windows of all
+alternate; figures are medians.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from harness import (
+    Measured,
+    Window,
+    cores,
+    interleave,
+    parser,
+    positive_float,
+    positive_int,
+    print_table,
+    save,
+)
+from peers import SCANNED_STEPS, PeerError, PeerProcesses, PeerSetting, peer_settings
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+NAME = "cpu_floors"
+LAUNCHED = f", {SCANNED_STEPS} steps a call"
+
+
+@dataclass(frozen=True)
+class Target:
+    """How many times the best peer `ours` is to be. floor: what must be reached, else a stretch."""
+
+    ours: str
+    times: float
+    floor: bool
+
+
+@dataclass(frozen=True)
+class Case:
+    """batch_size: of one replica."""
+
+    model: str
+    batch_size: int
+    targets: tuple[Target, ...]
+
+    @property
+    def launched(self) -> bool:
+        """Whether many steps a call are measured too."""
+        return any(target.ours.endswith(LAUNCHED) for target in self.targets)
+
+    @property
+    def name(self) -> str:
+        """As `--only` has it."""
+        return f"{self.model}:{self.batch_size}"
+
+
+def _usual(model: str, batch_size: int, floor: float, stretch: float) -> Case:
+    return Case(
+        model, batch_size, (Target("TensorBow sma", floor, True), Target("TensorBow none", stretch, False))
+    )
+
+
+def _short(model: str, batch_size: int, floor: float, stretch: float) -> Case:
+    """Steps so short that what a launch costs shows."""
+    usual = _usual(model, batch_size, floor, stretch).targets
+    launched = (Target(f"{target.ours}{LAUNCHED}", target.times, target.floor) for target in usual)
+    return Case(model, batch_size, (*usual, *launched))
+
+
+CASES = (
+    _short("lenet", 4, 2.0, 2.8),
+    _short("lenet", 16, 1.9, 2.2),
+    _short("lenet", 32, 1.8, 2.0),
+    _usual("resnet32", 4, 1.4, 1.6),
+    _usual("resnet32", 32, 1.1, 1.25),
+    _usual("resnet32", 64, 1.1, 1.25),
+    Case(
+        "logreg",
+        16,
+        (
+            Target("TensorBow sma", 1.0, True),
+            Target(f"TensorBow sma{LAUNCHED}", 2.5, True),
+            Target(f"TensorBow none{LAUNCHED}", 3.5, False),
+        ),
+    ),
+)
+SMALL = ("lenet:16", "logreg:16")
+
+
+@contextmanager
+def contestants_of(
+    case: Case, options: argparse.Namespace
+) -> Iterator[tuple[dict[str, Window], dict[str, PeerProcesses], dict[str, str]]]:
+    """All windows by name, the peers among them, and why others are not there."""
+    from ours import made_up_data, training_window  # here, so that the peers' processes load nothing of it
+
+    windows: dict[str, Window] = {}
+    peers: dict[str, PeerProcesses] = {}
+    missing: dict[str, str] = {}
+    data = made_up_data(case.model)
+    with ExitStack() as opened:
+        for sync in ("sma", "none"):
+            for steps in (1, SCANNED_STEPS) if case.launched else (1,):
+                training = training_window(
+                    case.model,
+                    case.batch_size,
+                    options.replicas,
+                    sync=sync,
+                    data=data,
+                    steps_per_launch=steps,
+                )
+                opened.callback(training.close)
+                windows[f"TensorBow {sync}{LAUNCHED if steps > 1 else ''}"] = training
+        for setting in peer_settings(case.model, options.replicas, case.launched):
+            if options.small and ("compile" in setting.variant or setting.processes < options.replicas):
+                continue
+            try:
+                peer = PeerProcesses(setting, case.model, case.batch_size, data.batch())
+            except PeerError as error:
+                missing[setting.name] = str(error)
+                print(f"left out: {error}", flush=True)
+                continue
+            opened.callback(peer.close)
+            windows[setting.name] = peers[setting.name] = peer
+        yield windows, peers, missing
+
+
+def measure(case: Case, options: argparse.Namespace) -> dict[str, Any]:
+    """A row of the result."""
+    with contestants_of(case, options) as (windows, peers, missing):
+        measured = interleave(windows, options.seconds, options.windows)
+    return {
+        "model": case.model,
+        "batch_size": case.batch_size,
+        "replicas": options.replicas,
+        "images_per_second": {name: rates.as_json() for name, rates in measured.items()},
+        "targets": [judged(target, measured, [p.setting for p in peers.values()]) for target in case.targets],
+        "chosen": {name: peer.chosen for name, peer in peers.items()},
+        "left_out": missing,
+    }
+
+
+def judged(target: Target, measured: dict[str, Measured], settings: list[PeerSetting]) -> dict[str, Any]:
+    """The ratio to the best peer, None where one side is not there, and whether it is reached."""
+    many = target.ours.endswith(LAUNCHED)
+    against = [setting.name for setting in settings if many or setting.steps_per_call == 1]
+    best = max(against, key=lambda name: measured[name].median, default=None)
+    ratio = None
+    if best is not None and target.ours in measured:
+        ratio = round(measured[target.ours].median / measured[best].median, 3)
+    return {
+        "ours": target.ours,
+        "best_peer": best,
+        "ratio": ratio,
+        "floor" if target.floor else "stretch": target.times,
+        "reached": ratio is not None and ratio >= target.times,
+    }
+
+
+def table(rows: list[dict[str, Any]]) -> list[list[str]]:
+    """A line for each target, under HEADER."""
+    cells = []
+    for row in rows:
+        rates = {name: f"{rate['median']:,.0f}" for name, rate in row["images_per_second"].items()}
+        for target in row["targets"]:
+            kind = "floor" if "floor" in target else "stretch"
+            ratio = "-" if target["ratio"] is None else f"{target['ratio']:.2f}"
+            reached = "yes" if target["reached"] else "no"
+            ours, best = target["ours"], target["best_peer"] or "-"
+            cells.append([f"{row['model']} b={row['batch_size']}", ours, rates.get(ours, "-"), best])
+            cells[-1] += [rates.get(best, "-"), ratio, f"{kind} {target[kind]}", reached]
+    return cells
+
+
+HEADER = ["model", "ours", "images/s", "best peer", "images/s", "ratio", "to reach", "reached"]
+COLOURS = {"TensorBow": "C0", "PyTorch": "C1", "JAX": "C2"}
+
+
+def draw(figure: Figure, rows: list[dict[str, Any]]) -> None:
+    """A panel for each case, a bar for each contestant, the fastest above."""
+    columns = min(3, len(rows))
+    lines = -(-len(rows) // columns)
+    figure.set_size_inches(6 * columns, 1.0 + 3.2 * lines)
+    panels = figure.subplots(lines, columns, squeeze=False).flatten()
+    for panel, row in zip(panels, rows, strict=False):
+        draw_case(panel, row)
+    for unused in panels[len(rows) :]:
+        unused.set_visible(False)
+    replicas = rows[0]["replicas"]
+    figure.suptitle(
+        f"Images per second on {replicas} cores, {replicas} replicas: medians, slowest and fastest window"
+    )
+
+
+def draw_case(panel: Axes, row: dict[str, Any]) -> None:
+    """The bars of one case."""
+    rates = sorted(row["images_per_second"].items(), key=lambda item: item[1]["median"])
+    names = [name for name, _ in rates]
+    medians = [rate["median"] for _, rate in rates]
+    whiskers = [
+        [rate["median"] - min(rate["samples"]) for _, rate in rates],
+        [max(rate["samples"]) - rate["median"] for _, rate in rates],
+    ]
+    colours = [COLOURS[name.split()[0]] for name in names]
+    panel.barh(names, medians, color=colours, xerr=whiskers, error_kw={"linewidth": 0.8, "ecolor": "0.3"})
+    panel.set_title(f"{row['model']}, batch size {row['batch_size']}", fontsize=10)
+    panel.tick_params(labelsize=7)
+    panel.set_xlabel("images/s", fontsize=8)
+    panel.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+    panel.margins(x=0.08)
+
+
+def main() -> int:
+    options = parse()
+    rows, failed = [], {}
+    for case in CASES:
+        if case.name not in options.only:
+            continue
+        print(f"{case.name} ...", flush=True)
+        try:
+            rows.append(measure(case, options))
+        except PeerError as error:
+            failed[case.name] = str(error)
+            print(f"{case.name}: {error}", flush=True)
+        else:
+            print_table(HEADER, table(rows[-1:]))
+    print()
+    print_table(HEADER, table(rows))
+    if rows:
+        save(options, NAME, {"rows": rows, "failed": failed}, lambda figure: draw(figure, rows))
+    return 1 if failed else 0
+
+
+def parse() -> argparse.Namespace:
+    """The options, with defaults by size."""
+    made = parser(__doc__, NAME)
+    names = [case.name for case in CASES]
+    made.add_argument("--only", nargs="+", choices=names, metavar="MODEL:BATCH", help=", ".join(names))
+    made.add_argument("--seconds", type=positive_float, help="length of a window; default 2, small 0.4")
+    made.add_argument("--windows", type=positive_int, help="windows of each contestant; default 7, small 2")
+    made.add_argument("--replicas", type=positive_int, default=cores(), help="default: one for each core")
+    options = made.parse_args()
+    options.only = options.only or (list(SMALL) if options.small else names)
+    options.seconds = options.seconds or (0.4 if options.small else 2.0)
+    options.windows = options.windows or (2 if options.small else 7)
+    return options
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

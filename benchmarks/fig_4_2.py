@@ -1,0 +1,288 @@
+"""Best fit with coalescing against one driver call per tensor (TensorBow thesis, figure 4.2: a factor of 4).
+
+    python benchmarks/fig_4_2.py [--small] [--output FOLDER]
+
+The trace is that of real training steps of LeNet and ResNet-32: every tensor that an op of the compiled,
+unfused step gives is allocated before the op and freed after its last use, except where the op works in the
+memory of an input. Every eighth step has a smaller batch, as the last one of an epoch. (A planned step of the
+product makes none of these calls, since it works in one slab: this is what op by op execution would make.)
+
+Without a GPU the driver is simulated: it hands out addresses and counts its calls, each of which is said to
+take 10 microseconds to 1 millisecond. A cudaFree waits until the device has nothing left to do, so nothing
+overlaps, and a step takes: computing + bookkeeping of the allocator, both measured here, + calls x cost. For
+computing stands the native step of one replica on this CPU; the quicker the device, the larger the factor.
+
+Where there is a GPU, the same traces run on it as well, with cudaMalloc and cudaFree and with best fit.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from harness import Window, interleave, paced, parser, print_table, save
+from ours import LEARNING_RATE, MOMENTUM, made_up_data, training_window
+
+import tensorbow as tb
+from allocators import Allocation, Allocator, BestFitAllocator, DriverAllocator, VirtualSource
+from scheduler.classifier import build_program
+from tensorbow.compiler import VariableLayout
+from tensorbow.devices import GpuDevice, gpu_status
+from tensorbow.devices.cuda_runtime import CudaRuntime
+from tensorbow.kernels import Executable, Ref, Region
+from tensorbow.kernels.reference import ReferenceBackend
+from tensorbow.models import get_model
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+NAME = "fig_4_2"
+CASES = (("lenet", 16, 5), ("resnet32", 4, 3))  # model, batch size, that of every eighth step
+PERIOD = 8  # steps
+DRIVER_US = (10, 20, 50, 100, 200, 500, 1000)  # per call
+IN_THE_THESIS = 4.0
+TENSORS = (Region.SLAB, Region.GRADIENTS)
+ALLOCATORS: dict[str, type[Allocator]] = {"best fit": BestFitAllocator, "driver calls": DriverAllocator}
+ON_GPU = {"best fit": "bfc", "driver calls": "cuda_malloc"}
+
+
+@dataclass(frozen=True)
+class Event:
+    """A tensor is allocated, or freed where nbytes is None."""
+
+    tensor: int
+    nbytes: int | None
+
+
+Trace = list[Event]
+
+
+def trace_of(model: str, batch_size: int) -> Trace:
+    """Allocations and frees of one training step, in order."""
+    with tb.Graph().as_default():
+        tb.set_random_seed(1)
+        program = build_program(get_model(model), made_up_data(model), MOMENTUM, LEARNING_RATE, 0.0)
+    layout = VariableLayout.of_graph(program.graph)
+    return events_of(program.compile(program.specs(batch_size), layout, ReferenceBackend(), 0))
+
+
+def events_of(step: Executable) -> Trace:
+    """See `trace_of`. A tensor is known by its place between the op that gives it and its last use."""
+    groups = [group for segment in step.segments for group in segment.groups]
+    at: dict[tuple[Region, int], int] = {}  # the tensor that lies at a place now
+    nbytes: list[int] = []
+    first: list[int] = []
+    last: list[int] = []
+
+    def key(ref: Ref) -> tuple[Region, int]:
+        return ref.region, ref.offset
+
+    for place, group in enumerate(groups):
+        used = {at[key(ref)] for ref in group.inputs if key(ref) in at}
+        for ref in group.outputs:
+            if ref.region not in TENSORS or not ref.nbytes or at.get(key(ref)) in used:
+                continue  # a variable, nothing, or in the memory of an input
+            at[key(ref)] = len(nbytes)
+            nbytes.append(ref.nbytes)
+            first.append(place)
+            last.append(place)
+        for tensor in used:
+            last[tensor] = place
+    for ref in step.fetch_sources:
+        if key(ref) in at:
+            last[at[key(ref)]] = len(groups) - 1
+    events: Trace = []
+    for place in range(len(groups)):
+        events += [Event(tensor, nbytes[tensor]) for tensor in range(len(nbytes)) if first[tensor] == place]
+        events += [Event(tensor, None) for tensor in range(len(nbytes)) if last[tensor] == place]
+    return events
+
+
+def follow(allocator: Allocator, trace: Trace, on_event: Callable[[], None] | None = None) -> None:
+    """Does what a trace says; on_event is called after each event."""
+    held: dict[int, Allocation | None] = {}
+    for event in trace:
+        if event.nbytes is None:
+            allocator.free(held.pop(event.tensor))
+        else:
+            held[event.tensor] = allocator.allocate(event.nbytes, owner="step")
+        if on_event is not None:
+            on_event()
+
+
+def steps_of(full: Trace, smaller: Trace) -> list[Trace]:
+    """A period: one step of it with the smaller batch."""
+    return [full] * (PERIOD - 1) + [smaller]
+
+
+class Contestant:
+    """An allocator over a simulated driver, on steps of a trace; a `Window` of steps per second."""
+
+    def __init__(self, kind: type[Allocator], steps: Sequence[Trace]):
+        self.source = VirtualSource()
+        self.allocator = kind(self.source, name="trace")
+        self._steps = steps
+        self.periods = 0
+        self.window: Window = paced(self._run, len(steps), 1.0)
+        self._run(1)
+        self.first_calls = self._calls()  # of the first period, when best fit grows
+        self.periods = 0
+
+    def _calls(self) -> int:
+        return self.source.num_allocate_calls + self.source.num_free_calls
+
+    def _run(self, periods: int) -> None:
+        for _ in range(periods):
+            for trace in self._steps:
+                follow(self.allocator, trace)
+        self.periods += periods
+
+    def facts(self) -> dict[str, Any]:
+        """Driver calls of a step once warm, what the pool has come to, and how scattered it gets."""
+        figures = self.allocator.statistics()
+        calls_per_step = (self._calls() - self.first_calls) / (self.periods * len(self._steps))
+        seen: list[float] = []
+        for trace in self._steps[-2:]:
+            follow(self.allocator, trace, lambda: seen.append(self.allocator.statistics().fragmentation))
+        return {
+            "driver_calls_of_first_steps": self.first_calls,
+            "driver_calls_per_step": calls_per_step,
+            "largest_fragmentation": round(max(seen), 3),
+            "pool_nbytes": max(figures.pool_nbytes, figures.peak_nbytes),
+        }
+
+
+def simulated(
+    model: str, batch_size: int, steps: Sequence[Trace], seconds: float, windows: int
+) -> dict[str, Any]:
+    """What was measured of both allocators on a model's steps, and what follows for each driver cost."""
+    contestants = {name: Contestant(kind, steps) for name, kind in ALLOCATORS.items()}
+    with training_window(model, batch_size, 1, sync="none") as training:
+        parties: dict[str, Window] = {name: one.window for name, one in contestants.items()}
+        rates = interleave({**parties, "computing": training}, seconds, windows)
+    computing_us = 1e6 * batch_size / rates["computing"].median
+    memory = {
+        name: {"bookkeeping_us_per_step": 1e6 / rates[name].median, **one.facts()}
+        for name, one in contestants.items()
+    }
+    by_cost = []
+    for cost in DRIVER_US:
+        takes = {
+            name: facts["bookkeeping_us_per_step"] + cost * facts["driver_calls_per_step"]
+            for name, facts in memory.items()
+        }
+        by_cost.append(
+            {
+                "driver_us": cost,
+                "memory_us_per_step": {name: round(spent, 2) for name, spent in takes.items()},
+                "step_factor": (computing_us + takes["driver calls"]) / (computing_us + takes["best fit"]),
+            }
+        )
+    for one in contestants.values():
+        one.allocator.close()
+    tensors = sum(event.nbytes is not None for event in steps[0])
+    return {
+        "model": model,
+        "batch_size": batch_size,
+        "tensors_per_step": tensors,
+        "computing_us_per_step": round(computing_us, 1),
+        "memory": memory,
+        "by_driver_cost": by_cost,
+    }
+
+
+def on_gpu(
+    runtime: CudaRuntime, model: str, steps: Sequence[Trace], seconds: float, windows: int
+) -> dict[str, Any]:
+    """Microseconds per step of memory alone on a real GPU that has nothing else to do, by allocator."""
+    spent: dict[str, float] = {}
+    for name, allocator in ON_GPU.items():
+        with GpuDevice("/gpu:0", runtime, allocator=allocator) as device:
+            group = device.stream_group(f"{NAME} {model}")
+
+            def run(periods: int, pool: Allocator) -> None:
+                for _ in range(periods):
+                    for trace in steps:
+                        follow(pool, trace)
+
+            window = paced(partial(run, pool=group.allocator), len(steps), 1.0)
+            window(seconds)
+            spent[name] = 1e6 / statistics.median(window(seconds) for _ in range(windows))
+            group.close()
+    return {"model": model, "gpu": runtime.properties.name, "memory_us_per_step": spent}
+
+
+def draw(figure: Figure, rows: list[dict[str, Any]]) -> None:
+    from sweep import COLOURS, TITLES, finish_axes
+
+    figure.set_size_inches(10.5, 4.4)
+    memory, factors = figure.subplots(1, 2)
+    for row, colour in zip(rows, COLOURS, strict=False):
+        title = f"{TITLES[row['model']]} b={row['batch_size']}"
+        costs = [point["driver_us"] for point in row["by_driver_cost"]]
+        for name, style in zip(ALLOCATORS, ("-", "--"), strict=True):
+            spent = [point["memory_us_per_step"][name] / 1e3 for point in row["by_driver_cost"]]
+            memory.plot(costs, spent, style, color=colour, marker="o", markersize=4, label=f"{title}, {name}")
+        ratios = [point["step_factor"] for point in row["by_driver_cost"]]
+        computing = f"{row['computing_us_per_step'] / 1e3:.2g} ms of computing"
+        factors.plot(costs, ratios, color=colour, marker="o", markersize=4, label=f"{title}, {computing}")
+    factors.axhline(IN_THE_THESIS, color="#b03030", linestyle=":", label="the thesis, on a GPU: 4")
+    for axes in (memory, factors):
+        axes.set_xscale("log")
+        axes.set_yscale("log")
+    cost = "microseconds per driver call, simulated"
+    finish_axes(memory, "Time for memory in a step", cost, "milliseconds per step", DRIVER_US)
+    finish_axes(factors, "A step with driver calls against best fit", cost, "times as long", DRIVER_US)
+    factors.set_ylim(bottom=0.9)
+    memory.legend(frameon=False, fontsize=8)
+    factors.legend(frameon=False, fontsize=8)
+
+
+def main() -> None:
+    options = parser(__doc__, NAME).parse_args()
+    seconds, windows = (0.1, 3) if options.small else (1.0, 7)
+    traces = {
+        (model, size): steps_of(trace_of(model, size), trace_of(model, less)) for model, size, less in CASES
+    }
+    rows = [simulated(model, size, steps, seconds, windows) for (model, size), steps in traces.items()]
+    for row in rows:
+        print(
+            f"\n{row['model']} b={row['batch_size']}: {row['tensors_per_step']} tensors a step, "
+            f"{row['computing_us_per_step'] / 1e3:.2f} ms of computing"
+        )
+        for name, facts in row["memory"].items():
+            print(
+                f"  {name}: {facts['bookkeeping_us_per_step']:.0f} us of bookkeeping and "
+                f"{facts['driver_calls_per_step']:g} driver calls a step (first {PERIOD} steps: "
+                f"{facts['driver_calls_of_first_steps']}), pool {facts['pool_nbytes'] / 2**20:.1f} MiB, "
+                f"fragmentation up to {facts['largest_fragmentation']:.2f}"
+            )
+        table = [
+            [
+                f"{p['driver_us']}",
+                *(f"{us:,.0f}" for us in p["memory_us_per_step"].values()),
+                f"{p['step_factor']:.2f}",
+            ]
+            for p in row["by_driver_cost"]
+        ]
+        print_table(["driver us", *(f"{name}, us a step" for name in ALLOCATORS), "step, times"], table)
+    result: dict[str, Any] = {"thesis_factor": IN_THE_THESIS, "rows": rows}
+    gpus = gpu_status()
+    if gpus.runtimes:
+        runtime = gpus.runtimes[0]
+        result["on_gpu"] = [
+            on_gpu(runtime, model, steps, seconds, windows) for (model, _), steps in traces.items()
+        ]
+        for row in result["on_gpu"]:
+            pooled, called = (row["memory_us_per_step"][name] for name in ON_GPU)
+            print(f"on {row['gpu']}, {row['model']}: {called:,.0f} against {pooled:,.0f} us a step")
+    else:
+        print(f"\nnot on a GPU: {gpus.problem}")
+    save(options, NAME, result, lambda figure: draw(figure, rows))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,111 @@
+"""Batch size against time and epochs to 99 % on the test split: LeNet on MNIST, one replica.
+
+    python benchmarks/fig_5_1_to_5_3.py --data FOLDER [--small] [--target 0.99] [--fresh]
+
+Figures 5.1 to 5.3 of TensorBow (Budea, 2019) ask what a large batch costs: it trains more examples a second,
+but needs more epochs. One replica is plain momentum SGD (0.9), without augmentation. The learning rate is
+that chosen for batches of 16 (`learning_rates.py`) times the square root of batch size / 16, for all; what
+the grid has as the best for single batch sizes is in that script's results. Runs that do not get there
+within `--epochs` (4) count as not reached. Evaluated every eighth of an epoch.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import harness
+from cells import Cells
+from learning_rates import chosen_rate
+from medians import shown, summary
+from time_to_accuracy import Goal, Replicas, RunSetting, add_goal_options, course, described, goal_of
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+NAME = "fig_5_1_to_5_3"
+BATCH_SIZES = (4, 8, 16, 32, 64, 128, 256)
+BASE = 16  # the batch size that the rule begins with
+EXPONENT = 0.5
+PANELS = (
+    ("seconds", "training time [s]"),
+    ("epochs", "epochs"),
+    ("rate", "examples per second"),
+)
+
+
+def scaled_rate(batch_size: int) -> float:
+    """The rule above."""
+    return float(f"{chosen_rate(1, BASE) * (batch_size / BASE) ** EXPONENT:.4g}")
+
+
+def run(setting: RunSetting, goal: Goal, seed: int) -> dict[str, Any]:
+    """One run of a setting."""
+    return course(Replicas(setting, goal, seed), goal)
+
+
+def draw(figure: Figure, rows: list[dict[str, Any]], goal: Goal, seeds: int) -> None:
+    """Median and range over the seeds against the batch size: seconds, epochs, examples per second."""
+    figure.set_size_inches(11, 4)
+    for axes, (key, unit) in zip(figure.subplots(1, len(PANELS)), PANELS, strict=True):
+        known = [row for row in rows if math.isfinite(row[key].median)]
+        middle = [row[key].median for row in known]
+        below = [row[key].median - row[key].least for row in known]
+        above = [row[key].greatest - row[key].median for row in known]
+        above = [value if math.isfinite(value) else 0.0 for value in above]
+        sizes = [row["setting"].batch_size for row in known]
+        axes.errorbar(sizes, middle, (below, above), marker="o", capsize=3)
+        for row in rows:
+            if not math.isfinite(row[key].median):
+                at = (row["setting"].batch_size, 0.02)
+                axes.annotate("not\nreached", at, xycoords=("data", "axes fraction"), ha="center", fontsize=8)
+        axes.set_xscale("log", base=2)
+        every = [row["setting"].batch_size for row in rows]
+        axes.set_xticks(every, [str(size) for size in every])
+        axes.set_xlim(every[0] / 1.4, every[-1] * 1.4)
+        axes.set_ylim(bottom=0)
+        axes.set(xlabel="batch size", ylabel=unit)
+    figure.axes[0].set_title(f"time to {goal.target:.4g}")
+    figure.axes[1].set_title(f"epochs to {goal.target:.4g}")
+    figure.axes[2].set_title("throughput")
+    name = goal.train.name.partition("/")[0]
+    figure.suptitle(f"LeNet on {name}, one replica: median and range, seeds: {seeds}")
+
+
+def main() -> None:
+    parser = harness.parser(__doc__, NAME)
+    add_goal_options(parser)
+    options = parser.parse_args()
+    goal = goal_of(options)
+    sizes = (4, 16, 64) if options.small else BATCH_SIZES
+    seeds = options.seeds or (1 if options.small else 3)
+    settings = [RunSetting(size, scaled_rate(size)) for size in sizes]
+    cells = Cells(options, goal.facts())
+    for seed in range(seeds):
+        for setting in settings:
+            cell = cells.get(described(setting), seed, partial(run, setting, goal, seed))
+            found = f"{cell['seconds_to_target']} s, {cell['epochs_to_target']} epochs"
+            print(f"seed {seed}  b={setting.batch_size:<4} {found}", flush=True)
+    rows: list[dict[str, Any]] = [
+        {"setting": setting, **summary(cells.of(described(setting)))} for setting in settings
+    ]
+    table = []
+    for row in rows:
+        rate = row["setting"].learning_rate
+        table.append([f"{row['setting'].batch_size}", f"{rate:g}", str(row["seconds"]), str(row["epochs"])])
+        table[-1].append(shown(row["rate"].median))
+    header = ["batch size", "learning rate", "seconds (range)", "epochs (range)", "examples/s"]
+    harness.print_table(header, table)
+    summed = [
+        {"batch_size": row["setting"].batch_size, "learning_rate": row["setting"].learning_rate}
+        | {key: row[key].as_json() for key, _ in PANELS}
+        for row in rows
+    ]
+    rule = f"rate({BASE}) * (batch_size / {BASE}) ** {EXPONENT}"
+    result = {**cells.result(), "learning_rate_rule": rule, "summary": summed}
+    harness.save(options, NAME, result, lambda figure: draw(figure, rows, goal, seeds))
+
+
+if __name__ == "__main__":
+    main()

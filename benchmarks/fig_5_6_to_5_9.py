@@ -1,0 +1,94 @@
+"""Throughput against the number of replicas (TensorBow thesis, figures 5.6 to 5.9).
+
+    python benchmarks/fig_5_6_to_5_9.py [--small] [--output FOLDER]
+
+LeNet and ResNet-32 with small batches on one device with 1, 2, 3 and 4 replicas, averaged every round and
+independent; then the same over two virtual CPU devices (figure 5.9). A replica is one thread, and a virtual
+device is nothing but a name for some of the threads: with as many replicas as there are cores, throughput
+has to stop growing. On a GPU, for which the thesis has these figures, it stops where the device is full.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from harness import cores, parser, print_table, save
+from sweep import TITLES, VIRTUAL, Row, Setting, draw_lines, finish_axes, finish_figure, measure
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+NAME = "fig_5_6_to_5_9"
+ONE_DEVICE = (("lenet", 4), ("lenet", 16), ("resnet32", 4), ("resnet32", 32))
+TWO_DEVICES = (("lenet", 4), ("resnet32", 4))
+SYNCS = ("sma", "none")
+
+
+def settings_of_panel(model: str, batch_size: int, devices: int, counts: Sequence[int]) -> list[Setting]:
+    settings = []
+    for count in counts:
+        for sync in SYNCS if count * devices > 1 else SYNCS[:1]:
+            settings.append(Setting(model, batch_size, count, sync, devices=devices))
+    return settings
+
+
+def title_of(row: Row) -> str:
+    where = "one device" if row["devices"] == 1 else f"{row['devices']} virtual devices (fig. 5.9)"
+    return f"{TITLES[row['model']]}, batch size {row['batch_size']}, {where}"
+
+
+def series_of(row: Row) -> str:
+    return "independent" if row["sync"] == "none" else "averaged every round (sma)"
+
+
+def with_one_replica_in_both(panel: list[Row]) -> list[Row]:
+    """One replica alone is the first point of both lines: there is nothing to average."""
+    alone = [row for row in panel if row["replicas"] * row["devices"] == 1]
+    return [*panel[: len(alone)], *({**row, "sync": "none"} for row in alone), *panel[len(alone) :]]
+
+
+def draw(figure: Figure, panels: list[list[Row]]) -> None:
+    columns = min(3, len(panels))
+    lines = -(-len(panels) // columns)
+    for place, panel in enumerate(panels, start=1):
+        axes = figure.add_subplot(lines, columns, place)
+        draw_lines(axes, with_one_replica_in_both(panel), "replicas", series_of)
+        counts = sorted({row["replicas"] for row in panel})
+        per_device = "replicas" if panel[0]["devices"] == 1 else "replicas on each virtual device"
+        finish_axes(axes, title_of(panel[0]), per_device, "images per second", counts)
+    title = f"Throughput against replicas, one thread each, on {cores()} cores"
+    finish_figure(figure, title, 4.2 * columns, 3.4 * lines + 0.4)
+
+
+def main() -> None:
+    options = parser(__doc__, NAME).parse_args()
+    seconds, windows = (0.25, 3) if options.small else (2.0, 7)
+    counts = (1, 2, 4) if options.small else (1, 2, 3, 4)
+    one = ONE_DEVICE[:3:2] if options.small else ONE_DEVICE
+    two = TWO_DEVICES[:1] if options.small else TWO_DEVICES
+    panels = [
+        measure(settings_of_panel(model, batch_size, devices, counts), seconds, windows)
+        for cases, devices in ((one, 1), (two, 2))
+        for model, batch_size in cases
+    ]
+    table = []
+    for panel in panels:
+        alone = panel[0]["images_per_second"]["median"]
+        for row in panel:
+            rate = row["images_per_second"]["median"]
+            cells = [row["devices"], row["replicas"], row["method"], f"{rate:,.0f}", f"{rate / alone:.2f}"]
+            table.append([f"{TITLES[row['model']]} b={row['batch_size']}", *map(str, cells)])
+    header = ["model", "virtual devices", "replicas on each", "method", "images/s", "times the first"]
+    print_table(header, table)
+    result = {
+        "note": VIRTUAL,
+        "seconds_per_window": seconds,
+        "windows": windows,
+        "rows": [row for panel in panels for row in panel],
+    }
+    save(options, NAME, result, lambda figure: draw(figure, panels))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,259 @@
+"""What the experiments of this folder share: options, the machine, windows in turn, results and pictures.
+
+Scripts run from the root of the repository as `python benchmarks/<name>.py [--small] [--output FOLDER]` and
+leave `<name>.json` and `<name>.png` behind.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import platform
+import shlex
+import statistics
+import sys
+import time
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+RESULTS = Path(__file__).resolve().parent / "results"
+PACKAGES = ("numpy", "llvmlite", "torch", "jax")
+THREAD_VARIABLES = (
+    "OMP_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "XLA_FLAGS",
+    "TENSORBOW_CPU",
+)
+LEARNING_RATE, MOMENTUM = 0.001, 0.9  # of everybody, where only rates are measured
+LEAST_STEPS = 4  # of a window
+DOTS_PER_INCH = 120
+
+Name = TypeVar("Name", bound=Hashable)  # of a contestant
+Window = Callable[[float], float]
+"""Trains for about so many seconds; returns units per second."""
+
+
+def parser(doc: str | None, name: str) -> argparse.ArgumentParser:
+    """The options that every experiment has, `--small` and `--output`; `name` is that of its files.
+
+    What is parsed has `experiment`, that name, for `settings_of` and messages.
+    """
+    made = argparse.ArgumentParser(
+        prog=f"benchmarks/{name}.py", description=doc, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    made.add_argument("--small", action="store_true", help="fewer points and shorter windows, the same code")
+    made.add_argument(
+        "--output",
+        type=Path,
+        help="folder of the results; default: benchmarks/results, with --small its folder `small`",
+    )
+    made.set_defaults(experiment=name)
+    return made
+
+
+def positive_int(text: str) -> int:
+    """For `type=` of an option. Raises ArgumentTypeError."""
+    number = int(text) if text.isdecimal() else 0
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"expected a whole number of at least 1, got {text!r}")
+    return number
+
+
+def positive_float(text: str) -> float:
+    """For `type=` of an option. Raises ArgumentTypeError."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not 0 < number < math.inf:
+        raise argparse.ArgumentTypeError(f"expected a number above 0, got {text!r}")
+    return number
+
+
+def output_path(options: argparse.Namespace, file_name: str) -> Path:
+    """Where a file of results lies; makes its folder."""
+    folder: Path = options.output or (RESULTS / "small" if options.small else RESULTS)
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder / file_name
+
+
+def machine() -> dict[str, Any]:
+    """The machine and the versions, for a result: what is not installed is None."""
+    return {
+        "processor": _processor(),
+        "cores": cores(),
+        "thread_variables": {name: os.environ[name] for name in THREAD_VARIABLES if name in os.environ},
+        "system": f"{platform.system()} {platform.machine()}",
+        "python": platform.python_version(),
+        **{name: _version(name) for name in PACKAGES},
+        "cpu_backend": _cpu_backend(),
+        "date": datetime.now(timezone.utc).date().isoformat(),
+    }
+
+
+def cores() -> int:
+    """How many this process may run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _processor() -> str:
+    """The processor's own name, and its vector instructions where the system tells."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    facts: dict[str, str] = {}
+    for line in lines:
+        key, _, value = line.partition(":")
+        facts.setdefault(key.strip(), value.strip())
+    flags = facts.get("flags", facts.get("Features", "")).split()
+    widest = next((name for name in ("avx512f", "avx2", "sve", "asimd") if name in flags), "")
+    described = facts.get("model name", platform.processor() or platform.machine())
+    return f"{described} ({widest})" if widest else described
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _cpu_backend() -> str:
+    from tensorbow.kernels.backends import backend_of_kind
+
+    return type(backend_of_kind("cpu")).__name__
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The windows of one contestant, in units per second."""
+
+    samples: list[float]
+
+    @property
+    def median(self) -> float:
+        """Of the windows."""
+        return statistics.median(self.samples)
+
+    @property
+    def spread(self) -> float:
+        """From the slowest to the fastest window, as a share of the median."""
+        return (max(self.samples) - min(self.samples)) / self.median
+
+    def as_json(self) -> dict[str, Any]:
+        """For a result."""
+        samples = [float(f"{sample:.5g}") for sample in self.samples]
+        return {"median": float(f"{self.median:.5g}"), "spread": round(self.spread, 3), "samples": samples}
+
+
+def interleave(contestants: Mapping[Name, Window], seconds: float, windows: int) -> dict[Name, Measured]:
+    """Lets contestants run in turn, after a window of warm-up each: slow spells of the machine hit them all.
+
+    Every turn begins with the next of them, so that none always follows the same other one.
+    """
+    names = list(contestants)
+    for window in contestants.values():
+        window(min(seconds, 1.0))
+    samples: dict[Name, list[float]] = {name: [] for name in names}
+    for turn in range(windows):
+        first = turn % len(names) if names else 0
+        for name in names[first:] + names[:first]:
+            samples[name].append(contestants[name](seconds))
+    return {name: Measured(taken) for name, taken in samples.items()}
+
+
+def paced(run_steps: Callable[[int], object], units: int, per_second: float = 20.0) -> Window:
+    """A window of as many steps as its time allows by the rate of the one before.
+
+    run_steps(n) makes n steps and waits for them; units: of one step. per_second: steps, as a first guess.
+    """
+
+    def window(seconds: float) -> float:
+        nonlocal per_second
+        steps = max(LEAST_STEPS, int(per_second * seconds))
+        started = time.perf_counter()
+        run_steps(steps)
+        elapsed = time.perf_counter() - started
+        per_second = steps / elapsed
+        return steps * units / elapsed
+
+    return window
+
+
+def save(
+    options: argparse.Namespace, name: str, result: Mapping[str, Any], draw: Callable[[Figure], None]
+) -> None:
+    """Writes `<name>.json` (the result with machine, settings and command) and, by `draw`, `<name>.png`.
+
+    draw: fills an empty figure, whose layout is constrained. Without matplotlib there is no picture, and a
+    line says so.
+    """
+    written = output_path(options, f"{name}.json")
+    described = {
+        "experiment": name,
+        "command": command_line(),
+        "settings": settings_of(options),
+        "machine": machine(),
+        **result,
+    }
+    written.write_text(json.dumps(described, indent=1) + "\n")
+    print(f"{name}: wrote {written}")
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError:
+        print(f"{name}: no picture, matplotlib is not installed; pip install 'tensorbow[plot]'")
+        return
+    figure = Figure(figsize=(8, 4.5), layout="constrained")
+    FigureCanvasAgg(figure)
+    draw(figure)
+    picture = output_path(options, f"{name}.png")
+    figure.savefig(picture, dpi=DOTS_PER_INCH)
+    print(f"{name}: wrote {picture}")
+
+
+def command_line() -> str:
+    """What was called; of absolute paths only the last part, for the rest belongs to this machine."""
+    arguments = [f"{key}{sign}{_portable(value)}" for key, sign, value in map(_parts, sys.argv[1:])]
+    return shlex.join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *arguments])
+
+
+def _parts(argument: str) -> tuple[str, str, str]:
+    """`--key=value` in three; anything else is all value."""
+    return argument.partition("=") if argument.startswith("--") and "=" in argument else ("", "", argument)
+
+
+def _portable(value: str) -> str:
+    return Path(value).name if Path(value).is_absolute() else value
+
+
+def settings_of(options: argparse.Namespace) -> dict[str, Any]:
+    """The options as JSON can hold them, without where results go; paths as in `command_line`."""
+    kept = {name: value for name, value in vars(options).items() if name not in ("output", "experiment")}
+    plain = (bool, int, float, list, type(None))
+    return {
+        name: value if isinstance(value, plain) else _portable(str(value)) for name, value in kept.items()
+    }
+
+
+def print_table(header: list[str], rows: list[list[str]]) -> None:
+    """Columns as wide as their longest cell; those of figures, and `-` for none, to the right."""
+    widths = [max(len(row[column]) for row in (header, *rows)) for column in range(len(header))]
+    right = [all(row[column][:1] in "-0123456789" for row in rows) for column in range(len(header))]
+    for row in (header, *rows):
+        cells = zip(row, widths, right, strict=True)
+        print("  ".join(c.rjust(w) if at_right else c.ljust(w) for c, w, at_right in cells).rstrip())
+    sys.stdout.flush()

@@ -1,0 +1,181 @@
+"""Chooses the learning rate of every setting of the experiments on accuracy, all from one grid, by one rule.
+
+    python benchmarks/learning_rates.py [--data FOLDER] [--small] [--only 4x16,1x64] [--seeds 2] [--fresh]
+
+The grid is 0.00125 * 2^n, n = 0..6. The rule, for each number of replicas and batch size: train with the
+rate of the grid next to a first guess and with its neighbours, over seeds that the experiments do not use;
+go to the best as long as it is not in the middle. Best is the least mean of the epochs to the target
+accuracy, a run that does not get there counting as the most epochs; of equal ones that with the best accuracy
+on the way, then the smaller.
+
+One replica is plain momentum SGD. PyTorch computes the same from the same initial values and batches, so its
+rates for a batch size are those found here for one replica: epochs do not depend on who computes them.
+The experiments read the choice from this script's file of results; for a setting that it has not, they take
+the first guess and say so.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import statistics
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import harness
+from cells import Cells
+from time_to_accuracy import CHECK, Goal, Replicas, RunSetting, add_goal_options, course, described, goal_of
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+NAME = "learning_rates"
+GRID = tuple(0.00125 * 2.0**n for n in range(7))
+FIRST_SEED = 1000  # the experiments count from 0
+GUESSES = {  # (replicas, batch_size): where the search begins; in the order of the search
+    (4, 16): 0.01,
+    (1, 16): 0.005,
+    (2, 16): 0.02,
+    (1, 64): 0.01,
+    (1, 128): 0.04,
+    (4, 4): 0.01,
+    (2, 4): 0.005,
+    (1, 4): 0.0025,
+    (3, 16): 0.01,
+    (3, 4): 0.005,
+}
+
+
+Score = tuple[float, float]
+"""Of a rate, the less the better: mean epochs to the target, and minus the best accuracy."""
+
+
+def climb(guess: float, score: Callable[[float], Score]) -> float:
+    """The rate of the grid that the rule above ends at."""
+    at = min(range(len(GRID)), key=lambda n: abs(math.log(GRID[n] / guess)))
+    scores: dict[int, Score] = {}
+    while True:
+        around = [n for n in (at - 1, at, at + 1) if 0 <= n < len(GRID)]
+        for n in around:
+            if n not in scores:
+                scores[n] = score(GRID[n])
+        best: int = min(around, key=lambda n: (scores[n], n))
+        if best == at:
+            return GRID[at]
+        at = best
+
+
+def rows_of_file(path: Path) -> list[dict[str, Any]]:
+    """The choices in a file of results; none where there is no such file."""
+    try:
+        rows: list[dict[str, Any]] = json.loads(path.read_text()).get("chosen", [])
+    except FileNotFoundError:
+        return []
+    return rows
+
+
+def chosen_rate(replicas: int, batch_size: int) -> float:
+    """The learning rate chosen for a setting, as the repository's results have it, or the first guess."""
+    for row in rows_of_file(harness.RESULTS / f"{NAME}.json"):
+        if (row["replicas"], row["batch_size"]) == (replicas, batch_size):
+            return float(row["learning_rate"])
+    rate = GUESSES[replicas, batch_size]
+    print(f"learning rate of {replicas} x b={batch_size}: {rate:g}, the first guess; none was searched for")
+    return rate
+
+
+def epochs_of(course: dict[str, Any]) -> dict[str, Any]:
+    """What counts here of a course of training, by epochs alone: [epochs, test accuracy] of its checks."""
+    at = CHECK.index("epochs"), CHECK.index("test_accuracy")
+    kept = {key: course[key] for key in ("epochs_to_target", "best_accuracy")}
+    return {**kept, "accuracies": [[check[n] for n in at] for check in course["checks"]]}
+
+
+def trained(cells: Cells, goal: Goal, setting: RunSetting, seeds: int) -> Score:
+    """The score of a setting over its seeds."""
+    runs = []
+    for seed in range(FIRST_SEED, FIRST_SEED + seeds):
+        measure = partial(lambda seed: epochs_of(course(Replicas(setting, goal, seed), goal)), seed)
+        runs.append(cells.get(described(setting), seed, measure))
+    epochs = statistics.fmean(run["epochs_to_target"] or goal.epochs for run in runs)
+    accuracy = statistics.fmean(run["best_accuracy"] for run in runs)
+    named = f"{setting.replicas} x b={setting.batch_size:<3} learning rate {setting.learning_rate:<7g}"
+    print(f"{named} {epochs:.2f} epochs, at best {accuracy:.2%}", flush=True)
+    return epochs, -accuracy
+
+
+def search(goal: Goal, cells: Cells, seeds: int, settings: list[tuple[int, int]]) -> list[dict[str, Any]]:
+    """The rate chosen for each (replicas, batch_size), with the score of every rate tried."""
+    rows = []
+    for replicas, batch_size in settings:
+        setting = RunSetting(batch_size, 0.0, replicas)
+        tried: dict[float, float] = {}
+
+        def score(rate: float, setting: RunSetting = setting, tried: dict[float, float] = tried) -> Score:
+            found = trained(cells, goal, replace(setting, learning_rate=rate), seeds)
+            tried[rate] = round(found[0], 4)
+            return found
+
+        rate = climb(GUESSES[replicas, batch_size], score)
+        row = {"replicas": replicas, "batch_size": batch_size, "learning_rate": rate}
+        rows.append(
+            {**row, "seeds": seeds, "mean_epochs": {f"{rate:g}": tried[rate] for rate in sorted(tried)}}
+        )
+    return rows
+
+
+def draw(figure: Figure, rows: list[dict[str, Any]], goal: Goal) -> None:
+    """Mean epochs to the target against the learning rate, a curve for each setting."""
+    axes = figure.subplots()
+    colours = {size: f"C{n}" for n, size in enumerate(sorted({row["batch_size"] for row in rows}))}
+    styles = {1: "-", 2: "--", 3: "-.", 4: ":"}
+    for row in sorted(rows, key=lambda row: (row["replicas"], row["batch_size"])):
+        rates = [float(rate) for rate in row["mean_epochs"]]
+        axes.plot(
+            rates, row["mean_epochs"].values(), styles[row["replicas"]], marker="o", markersize=4,
+            color=colours[row["batch_size"]], label=f"{row['replicas']} x {row['batch_size']}",
+        )  # fmt: skip
+    axes.set_xscale("log")
+    axes.set_xticks(GRID, [f"{rate:g}" for rate in GRID])
+    axes.minorticks_off()
+    axes.set(
+        xlabel="learning rate",
+        ylabel=f"epochs to {goal.target:.0%} (mean over seeds)",
+        title=f"LeNet on {goal.facts()['dataset']}, at most {goal.epochs:g} epochs",
+    )
+    axes.legend(title="replicas x b", fontsize="small", loc="center left", bbox_to_anchor=(1.0, 0.5))
+
+
+def settings_named(names: str) -> list[tuple[int, int]]:
+    """Replicas and batch sizes of the table, by names as 4x16,1x64."""
+    known = {f"{replicas}x{batch_size}": (replicas, batch_size) for replicas, batch_size in GUESSES}
+    unknown = [name for name in names.split(",") if name not in known]
+    if unknown:
+        raise argparse.ArgumentTypeError(f"unknown {', '.join(unknown)}; choose of {', '.join(known)}")
+    return [known[name] for name in names.split(",")]
+
+
+def main() -> None:
+    parser = harness.parser(__doc__, NAME)
+    add_goal_options(parser)
+    only = "replicas x batch sizes to search, as 4x16,1x64; others are left as they are"
+    parser.add_argument("--only", type=settings_named, help=only)
+    options: argparse.Namespace = parser.parse_args()
+    goal = goal_of(options, epochs=3.5)
+    seeds = options.seeds or (1 if options.small else 2)
+    settings = [(4, 16), (1, 16)] if options.small else list(GUESSES)
+    settings = options.only or settings
+    cells = Cells(options, goal.facts(), timed=False)
+    before = [] if options.fresh else rows_of_file(harness.output_path(options, f"{NAME}.json"))
+    kept = [row for row in before if (row["replicas"], row["batch_size"]) not in settings]
+    rows = kept + search(goal, cells, seeds, settings)
+    result = {**cells.result(), "grid": GRID, "first_seed": FIRST_SEED, "chosen": rows}
+    harness.save(options, NAME, result, lambda figure: draw(figure, rows, goal))
+
+
+if __name__ == "__main__":
+    main()

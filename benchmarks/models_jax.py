@@ -1,0 +1,80 @@
+"""The models in JAX, layer for layer those of `tensorbow.models`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import numpy as np
+
+CLASSES, EPSILON = 10, 1e-5
+Weights = dict[str, Any]
+
+
+class Network:
+    """Makes weights by the names under which it is asked for them; then computes with given ones.
+
+    statistics: of the batch that went through last, by batch norm: mean and variance [channels].
+    """
+
+    def __init__(self, weights: Weights, rng: np.random.Generator | None = None):
+        """rng: what weights are drawn from where they are made."""
+        self.weights, self._rng = weights, rng
+        self.statistics: dict[str, tuple[Any, Any]] = {}
+
+    def logits(self, model: str, x: Any) -> Any:
+        """[batch, 10] from images [batch, height, width, channels]: `logreg`, `lenet` or `resnet<6n+2>`."""
+        if model == "logreg":
+            return self._dense("fc", x.reshape(x.shape[0], -1), CLASSES)
+        return self._lenet(x) if model == "lenet" else self._resnet(model, x)
+
+    def _weight(self, name: str, shape: tuple[int, ...], fill: float | None = None) -> Any:
+        if self._rng is not None:
+            deviation = (2.0 / np.prod(shape[:-1])) ** 0.5
+            made = self._rng.normal(size=shape) * deviation if fill is None else np.full(shape, fill)
+            self.weights[name] = made.astype(np.float32)
+        return self.weights[name]
+
+    def _dense(self, name: str, x: Any, units: int) -> Any:
+        return x @ self._weight(f"{name}/w", (x.shape[-1], units)) + self._weight(f"{name}/b", (units,), 0.0)
+
+    def _convolved(self, name: str, x: Any, filters: int, size: int, stride: int, padding: str) -> Any:
+        kernel = self._weight(f"{name}/w", (size, size, x.shape[-1], filters))
+        layout = ("NHWC", "HWIO", "NHWC")
+        return jax.lax.conv_general_dilated(x, kernel, (stride, stride), padding, dimension_numbers=layout)
+
+    def _normalized(self, name: str, x: Any, filters: int, size: int, stride: int) -> Any:
+        y = self._convolved(name, x, filters, size, stride, "SAME")
+        mean, variance = y.mean((0, 1, 2)), y.var((0, 1, 2))
+        self.statistics[name] = mean, variance
+        gamma = self._weight(f"{name}/gamma", (filters,), 1.0)
+        beta = self._weight(f"{name}/beta", (filters,), 0.0)
+        return (y - mean) * (gamma * jax.lax.rsqrt(variance + EPSILON)) + beta
+
+    def _lenet(self, x: Any) -> Any:
+        for name, filters in (("conv1", 32), ("conv2", 64)):
+            x = self._convolved(name, x, filters, 5, 1, "VALID") + self._weight(f"{name}/b", (filters,), 0.0)
+            x = jax.nn.relu(x)
+            x = jax.lax.reduce_window(x, -np.inf, jax.lax.max, (1, 2, 2, 1), (1, 2, 2, 1), "VALID")
+        x = jax.nn.relu(self._dense("fc1", x.reshape(x.shape[0], -1), 1024))
+        return self._dense("fc2", x, CLASSES)
+
+    def _resnet(self, model: str, x: Any) -> Any:
+        x = jax.nn.relu(self._normalized("conv1", x, 16, 3, 1))
+        for stage, filters in enumerate((16, 32, 64)):
+            for block in range((int(model.removeprefix("resnet")) - 2) // 6):
+                name, stride = f"{stage}/{block}", 2 if stage and not block else 1
+                y = jax.nn.relu(self._normalized(f"{name}/1", x, filters, 3, stride))
+                y = self._normalized(f"{name}/2", y, filters, 3, 1)
+                if x.shape[-1] != filters:
+                    x = self._normalized(f"{name}/shortcut", x, filters, 1, stride)
+                x = jax.nn.relu(x + y)
+        return self._dense("fc", x.mean((1, 2)), CLASSES)
+
+
+def initial_weights(model: str, images: Any) -> Weights:
+    """Float32 arrays by name, for images of this shape: He normal, biases 0, gammas 1."""
+    weights: Weights = {}
+    first = Network(weights, np.random.default_rng(1))
+    jax.eval_shape(lambda x: first.logits(model, x), images)
+    return weights

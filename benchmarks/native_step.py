@@ -1,0 +1,214 @@
+"""Where the time of a native training step goes: every call of a real plan, by itself, in the step's order.
+
+    python benchmarks/native_step.py [--model resnet32] [--batch-size 32] [--rounds 30] [--json FILE] [--all]
+        [--fastest] [--folder FOLDER]
+
+A call is timed in its place, so that it finds in the caches what the calls before it left there. The peak is
+the loop of `native_kernels.py`, run in turn with the steps. Contractions are given in GFLOP/s of what their
+definition takes and as a part of the peak, the others in GB/s of what they read and write. Calls of one op
+and one shape are one row. Needs llvmlite.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from native_kernels import Timed, peak
+
+import tensorbow as tb
+from tensorbow.devices import StreamGroup
+from tensorbow.graph import OpDef
+from tensorbow.kernels import register_backend
+from tensorbow.kernels.native.backend import NativeBackend
+from tensorbow.kernels.native.plan import NativePlan
+from tensorbow.kernels.native.target import host_target
+from tensorbow.kernels.plan import BoundPlan, Executable, Group, Ref, Region
+from tensorbow.models import get_model
+from tensorbow.ops.conv import Conv2D, Conv2DBackpropFilter, Conv2DBackpropInput
+from tensorbow.ops.matmul import MatMul
+
+SHORT = {
+    "FusedBatchNormGrad": "NormGrad",
+    "FusedBatchNorm": "Norm",
+    "Conv2DBackpropFilter": "FilterGrad",
+    "Conv2DBackpropInput": "InputGrad",
+}
+PICTURES = {"resnet": (32, 32, 3), "lenet": (28, 28, 1), "logreg": (28, 28, 1)}
+
+
+class RecordingBackend(NativeBackend):
+    """Remembers its plans."""
+
+    def __init__(self, folder: Path | None):
+        super().__init__(folder=folder)
+        self.plans: list[NativePlan] = []
+
+    def bind(
+        self, executable: Executable, bases: Mapping[Region, int], group: StreamGroup, ring: int
+    ) -> BoundPlan:
+        started = time.perf_counter()
+        plan = super().bind(executable, bases, group, ring)
+        assert isinstance(plan, NativePlan)
+        self.plans.append(plan)
+        if len(executable.segments[0].groups) > 10:
+            print(f"compiled and bound in {time.perf_counter() - started:.3f} s")
+        return plan
+
+
+@dataclass
+class TimedCalls:
+    """Calls of one kind: the durations of each, in seconds, round by round."""
+
+    name: str
+    operations: float  # floating-point, of a contraction
+    nbytes: int
+    calls: list[list[float]] = field(default_factory=list)
+    duration_us: float = 0.0  # of all calls of a step together
+
+
+def multiply_adds(group: Group) -> int:
+    """Of a contraction, by its definition; 0 for anything else, and for what adds taps only."""
+    inputs, output = group.inputs, group.outputs[0]
+    if contracts(group, Conv2DBackpropFilter) and contracts(group, Conv2DBackpropInput):
+        return 2 * math.prod(inputs[0].shape[:-1]) * math.prod(output.shape)  # of the flow, of the filter
+    if contracts(group, Conv2D):
+        return math.prod(output.shape[:-1]) * math.prod(inputs[1].shape)
+    if contracts(group, Conv2DBackpropFilter):
+        return math.prod(inputs[2].shape[:-1]) * math.prod(output.shape)
+    if contracts(group, Conv2DBackpropInput):
+        return math.prod(inputs[2].shape[:-1]) * math.prod(inputs[1].shape)
+    if contracts(group, MatMul):
+        rows = inputs[0].shape[-1 if group.attrs.get("transpose_a") else 0]
+        return rows * math.prod(inputs[1].shape)
+    return 0
+
+
+def contracts(group: Group, op: OpDef) -> bool:
+    """Whether a call is a contraction of this kind, itself or fused with others."""
+    return group.definition is op or op.name in fused(group)
+
+
+def fused(group: Group) -> list[str]:
+    """The names of the ops that a call does beside its own."""
+    return [part.split()[0] for part in group.note.partition("fused with ")[2].split(", ") if part]
+
+
+def title(group: Group) -> str:
+    """Op, what is fused with it, shapes."""
+    ops = "+".join(SHORT.get(name, name) for name in [*fused(group), group.definition.name])
+    shapes = [ref.shape for ref in (*group.inputs, *group.outputs) if ref.shape]
+    largest = sorted(shapes, key=math.prod, reverse=True)[:2]
+    return f"{ops} {' '.join('x'.join(map(str, shape)) for shape in largest)}"
+
+
+def touched(group: Group) -> int:
+    """Bytes of the operands."""
+    refs: set[Ref] = {*group.inputs, *group.outputs}
+    return sum(ref.nbytes for ref in refs)
+
+
+def plan_of_step(model: str, batch_size: int, folder: Path | None) -> tuple[tb.Session, NativePlan]:
+    """The step of a session that trains, run some times."""
+    backend = RecordingBackend(folder)
+    register_backend("cpu", backend)
+    shape = next(shape for name, shape in PICTURES.items() if model.startswith(name))
+    images = tb.placeholder(tb.float32, [batch_size, *shape])
+    labels = tb.placeholder(tb.int64, [batch_size])
+    heads = get_model(model).heads(images, labels, 10, True)
+    train = tb.train.MomentumOptimizer(0.01, 0.9).minimize(heads.loss)
+    session = tb.Session()
+    session.run(tb.global_variables_initializer())
+    generator = np.random.default_rng(0)
+    feeds = {
+        images: generator.standard_normal((batch_size, *shape)).astype(np.float32),
+        labels: generator.integers(0, 10, batch_size),
+    }
+    for _ in range(3):
+        session.run([heads.loss, train], feeds)
+    return session, backend.plans[-1]
+
+
+def measure(
+    plan: NativePlan, best: Timed, rounds: int, typical: Callable[[list[float]], float]
+) -> tuple[list[TimedCalls], float, float]:
+    """The rows, the peak in operations per second, and the duration of a whole step in seconds."""
+    rows: dict[str, TimedCalls] = {}
+    calls = []
+    for number, segment in enumerate(plan.executable.segments):
+        for group, call in zip(segment.groups, plan._one_by_one(number), strict=True):
+            row = rows.setdefault(title(group), TimedCalls(title(group), 0, 0))
+            row.operations += 2.0 * multiply_adds(group)
+            row.nbytes += touched(group)
+            durations: list[float] = []
+            row.calls.append(durations)
+            calls.append((call, durations))
+    peaks, steps = [], []
+    for _ in range(rounds):
+        peaks.append(best.rate())
+        for call, durations in calls:
+            started = time.perf_counter()
+            call()
+            durations.append(time.perf_counter() - started)
+        started = time.perf_counter()
+        for number in range(len(plan.executable.segments)):
+            plan.launch(number)
+        steps.append(time.perf_counter() - started)
+    for row in rows.values():
+        row.duration_us = 1e6 * sum(map(typical, row.calls))
+    return list(rows.values()), 1 / typical([1 / rate for rate in peaks]), typical(steps)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--model", default="resnet32", help="a model's name")
+    parser.add_argument("--batch-size", type=int, default=32)
+    parser.add_argument("--rounds", type=int, default=30, help="steps")
+    parser.add_argument("--folder", type=Path, help="for compiled code; by default it is compiled anew")
+    parser.add_argument("--fastest", action="store_true", help="minima, not medians: the machine is busy")
+    parser.add_argument("--json", type=Path, help="where to write the figures")
+    parser.add_argument("--all", action="store_true", help="rows of less than 1 % of the step, too")
+    options = parser.parse_args()
+    session, plan = plan_of_step(options.model, options.batch_size, options.folder)
+    with session:
+        typical = min if options.fastest else statistics.median
+        rows, rate, step = measure(plan, peak(host_target()), options.rounds, typical)
+    total = sum(row.duration_us for row in rows)
+    print(f"{'call':75} {'times':>5} {'us':>9}  {'rate':>24} {'share':>6}")
+    for row in sorted(rows, key=lambda row: -row.duration_us):
+        share = row.duration_us / total
+        if share < 0.01 and not options.all:
+            continue
+        if row.operations:
+            speed = row.operations / row.duration_us * 1e6
+            text = f"{speed / 1e9:7.1f} GFLOP/s = {speed / rate:4.2f}"
+        else:
+            text = f"{row.nbytes / row.duration_us / 1e3:7.1f} GB/s"
+        print(f"{row.name[:75]:75} {len(row.calls):5} {row.duration_us:9.1f}  {text:>24} {share:6.1%}")
+    operations = sum(row.operations for row in rows)
+    contracting = sum(row.duration_us for row in rows if row.operations)
+    print(
+        f"{options.model} b={options.batch_size}: calls {total / 1e3:.2f} ms, step {step * 1e3:.2f} ms, "
+        f"{options.batch_size / step:.0f} images/s; peak {rate / 1e9:.1f} GFLOP/s, the step's limit "
+        f"{1e3 * operations / rate:.2f} ms; {contracting / total:.1%} of it in calls with contractions"
+    )
+    if options.json:
+        table = [
+            {"call": row.name, "times": len(row.calls), "us": row.duration_us, "gflop": row.operations / 1e9}
+            | {"mbytes": row.nbytes / 1e6}
+            for row in rows
+        ]
+        described = {"model": options.model, "batch_size": options.batch_size, "peak_gflops": rate / 1e9}
+        described |= {"step_ms": step * 1e3, "rows": table}
+        options.json.write_text(json.dumps(described, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,226 @@
+"""What a step costs that computes nothing: sessions, and the scheduler (TensorFlow, OSDI 2016, section 6.2).
+
+    python benchmarks/null_steps.py [--small] [--output FOLDER]
+
+Sessions: `session.run` of an operation that does nothing, and of 1 to 100 scalar variables, on a CPU device;
+from call to result, the way to the stream's thread and back with it. `make_callable` saves looking names up.
+
+The scheduler: the whole engine on null devices, which take every launch, record and wait and compute
+nothing, so that the host's share is left: state machine, inbox, enqueueing, events, results. All of it runs
+in one thread, whose processor time is counted, per learning task (what a round's synchronisation task costs
+is shared among its learning tasks), and per task of any kind. The yardstick, in turn with it, is a bare
+stream that is given the same two launches and one event. The floor is 20 microseconds per task.
+
+The paper's null steps fetch from parameter servers over a network, which there is not here.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from harness import Measured, Window, interleave, paced, parser, print_table, save
+
+import tensorbow as tb
+from scheduler import BatchSource, LearningEngine, ReadyBatch, StepProgram, Synchronisation
+from tensorbow.devices import LaunchLog, NullDevice
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+NAME = "null_steps"
+FETCHES = (0, 1, 2, 5, 10, 20, 50, 100)
+REPLICAS = (1, 2, 4, 8, 16)
+SYNCS = ("sma", "ssgd", "none")
+FLOOR_US = 20.0  # per learning task
+BATCH, FEATURES, UNITS = 16, 8, 4  # of the step whose kernels are never run
+
+
+class InstantBatches:
+    """A source whose batches are all there at once."""
+
+    def __init__(self, arrays: tuple[Any, ...], replicas: int) -> None:
+        self.arrays, self.replicas = arrays, replicas
+
+    def open(self, start: int, stop: int, on_ready: Any, on_error: Any) -> BatchSource:
+        for round in range(start, stop):
+            for replica in range(self.replicas):
+                on_ready(ReadyBatch(replica, round, self.arrays, self._release))
+        return self
+
+    def _release(self) -> None:
+        """Nothing to give back."""
+
+    def close(self) -> None:
+        """Nothing to end."""
+
+
+def session_windows(counts: tuple[int, ...]) -> dict[tuple[str, int], Window]:
+    """Steps per second, by way of calling and number of fetches; 0 fetches an operation that does nothing."""
+    with tb.Graph().as_default():
+        nothing = tb.group()
+        scalars = [tb.Variable(np.float32(index), name=f"scalar{index}") for index in range(max(counts))]
+        session = tb.Session()
+        session.run(tb.global_variables_initializer())
+        windows: dict[tuple[str, int], Window] = {}
+        for count in counts:
+            fetches = scalars[:count] if count else nothing
+            call = session.make_callable(fetches)
+            windows["session.run", count] = paced(_times(session.run, fetches), 1, 1000.0)
+            windows["make_callable", count] = paced(_times(call), 1, 1000.0)
+    return windows
+
+
+def _times(call: Callable[..., object], *arguments: object) -> Callable[[int], None]:
+    def run_steps(steps: int) -> None:
+        for _ in range(steps):
+            call(*arguments)
+
+    return run_steps
+
+
+def engine_window(devices: int, per_device: int, sync: str) -> Window:
+    """Learning tasks per second of processor time, of the thread that drives the engine."""
+    with tb.Graph().as_default():
+        images = tb.placeholder(tb.float32, [BATCH, FEATURES], name="images")
+        weights = tb.Variable(np.zeros((FEATURES, UNITS), np.float32), name="weights")
+        loss = tb.reduce_mean(tb.square(tb.matmul(images, weights)))
+        update = tb.train.MomentumOptimizer(0.1, 0.9).minimize(loss)
+    log = LaunchLog(0)
+    engine = LearningEngine(
+        StepProgram((images,), loss, update, {}),
+        [tb.TensorSpec((BATCH, FEATURES), tb.float32)],
+        [NullDevice(f"/null:{index}", log=log) for index in range(devices)],
+        per_device,
+        Synchronisation(sync),
+        tb.train.Constant(0.1),
+    )
+    engine.initialize({"weights": np.zeros((FEATURES, UNITS), np.float32)})
+    replicas = devices * per_device
+    batches = InstantBatches((np.zeros((BATCH, FEATURES), np.float32),), replicas)
+
+    def run_rounds(rounds: int) -> None:
+        engine.run(batches.open, engine.round, engine.round + rounds)
+
+    return on_the_processor(run_rounds, replicas)
+
+
+def bare_window() -> Window:
+    stream = NullDevice("/null:0", log=LaunchLog(0)).new_stream("bare")
+
+    def nothing() -> None:
+        pass
+
+    def run_tasks(tasks: int) -> None:
+        for _ in range(tasks):
+            stream.enqueue(nothing, label="gradient")
+            stream.enqueue(nothing, label="update")
+            stream.record()
+
+    return on_the_processor(run_tasks, 1)
+
+
+def on_the_processor(run_steps: Callable[[int], None], units: int) -> Window:
+    """A window like `harness.paced`, in units per second of this thread's processor time."""
+    per_second = 1000.0 / units
+
+    def window(seconds: float) -> float:
+        nonlocal per_second
+        steps = max(10, int(per_second * seconds))
+        started = time.thread_time()
+        run_steps(steps)
+        elapsed = time.thread_time() - started
+        per_second = steps / elapsed
+        return steps * units / elapsed
+
+    return window
+
+
+def microseconds(rates: Measured) -> dict[str, Any]:
+    """Per step, of rates per second: median and all windows."""
+    samples = [round(1e6 / rate, 3) for rate in rates.samples]
+    return {"us": round(1e6 / rates.median, 3), "samples_us": samples}
+
+
+def tasks_per_learning_task(devices: int, per_device: int, sync: str) -> float:
+    """Of all kinds: a round of averaging or of mean gradients has one synchronisation task on each device."""
+    replicas = devices * per_device
+    return 1.0 if sync == "none" or replicas == 1 else (replicas + devices) / replicas
+
+
+def draw(figure: Figure, steps: list[dict[str, Any]], tasks: list[dict[str, Any]]) -> None:
+    from sweep import COLOURS, finish_axes
+
+    figure.set_size_inches(10.5, 4.2)
+    left, right = figure.subplots(1, 2)
+    for call, colour in zip(dict.fromkeys(row["call"] for row in steps), COLOURS, strict=False):
+        line = [row for row in steps if row["call"] == call]
+        places = [row["fetches"] for row in line]
+        left.plot(places, [row["us"] for row in line], color=colour, marker="o", markersize=4, label=call)
+    finish_axes(left, "A session's null step on a CPU device", "scalars fetched", "microseconds per step")
+    one_device = [row for row in tasks if row["devices"] == 1]
+    for sync, colour in zip(SYNCS, COLOURS, strict=False):
+        line = [row for row in one_device if row["sync"] == sync]
+        places = [row["replicas_per_device"] for row in line]
+        right.plot(places, [row["us"] for row in line], color=colour, marker="o", markersize=4, label=sync)
+    right.axhline(FLOOR_US, color="#b03030", linestyle="--", linewidth=1.2, label=f"floor, {FLOOR_US:g} us")
+    right.set_xscale("log", base=2)
+    ticks = sorted({row["replicas_per_device"] for row in one_device})
+    finish_axes(right, "The scheduler on a null device", "replicas", "processor us per learning task", ticks)
+    right.set_ylim(top=1.25 * max(FLOOR_US, *(row["us"] for row in one_device)))
+    left.legend(frameon=False, fontsize=9)
+    right.legend(frameon=False, fontsize=9, ncols=2, loc="lower right")
+
+
+def main() -> None:
+    options = parser(__doc__, NAME).parse_args()
+    seconds, windows = (0.05, 3) if options.small else (0.5, 9)
+    measured = interleave(session_windows((0, 1, 10, 100) if options.small else FETCHES), seconds, windows)
+    steps = [{"call": call, "fetches": count, **microseconds(m)} for (call, count), m in measured.items()]
+    cases = [(1, count, sync) for count in REPLICAS for sync in SYNCS if count > 1 or sync == "sma"]
+    cases += [(2, 4, "sma"), (4, 4, "sma")]
+    contestants = {"bare": bare_window(), **{case: engine_window(*case) for case in cases}}
+    costs = {case: microseconds(m) for case, m in interleave(contestants, seconds, windows).items()}
+    bare = costs.pop("bare")
+    tasks = [
+        {
+            "devices": devices,
+            "replicas_per_device": count,
+            "sync": sync,
+            **cost,
+            "us_with_synchronisation_tasks": round(cost["us"] / tasks_per_learning_task(*case), 3),
+        }
+        for case, cost in costs.items()
+        for devices, count, sync in (case,)
+    ]
+    table = [[row["call"], str(row["fetches"]), f"{row['us']:.1f}"] for row in steps]
+    print_table(["session", "fetches", "us per step"], table)
+    print(f"\nbare stream: two launches and an event {bare['us']:.2f} us")
+    table = [
+        [
+            f"{row['devices']} x {row['replicas_per_device']} replicas",
+            "alone" if row["devices"] * row["replicas_per_device"] == 1 else row["sync"],
+            f"{row['us']:.2f}",
+            f"{row['us_with_synchronisation_tasks']:.2f}",
+            f"{row['us'] / bare['us']:.1f}",
+            "met" if row["us"] <= FLOOR_US else "MISSED",
+        ]
+        for row in tasks
+    ]
+    header = ["null devices", "method", "us per learning task", "per task of any kind", "times bare", "floor"]
+    print_table(header, table)
+    result = {
+        "seconds_per_window": seconds,
+        "windows": windows,
+        "sessions": steps,
+        "bare_stream": bare,
+        "floor_us": FLOOR_US,
+        "tasks": tasks,
+    }
+    save(options, NAME, result, lambda figure: draw(figure, steps, tasks))
+
+
+if __name__ == "__main__":
+    main()

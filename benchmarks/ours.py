@@ -1,0 +1,96 @@
+"""TensorBow's side of the experiments: replicas of a model, trained through the product's own scheduler."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from harness import LEARNING_RATE, MOMENTUM, paced
+
+import tensorbow as tb
+from scheduler.classifier import build_program
+from tensorbow.data import Dataset, make_synthetic
+from tensorbow.models import get_model
+
+EXAMPLES, CLASSES = 4096, 10
+
+
+def image_shape(model: str) -> tuple[int, int, int]:
+    """Height, width and channels of the pictures a model is measured on: MNIST's, for ResNets CIFAR's."""
+    return (32, 32, 3) if model.startswith("resnet") else (28, 28, 1)
+
+
+def made_up_data(model: str) -> Dataset:
+    """Pictures uint8 [4096, height, width, channels] of a model's shape; what they show costs nothing."""
+    height, width, channels = image_shape(model)
+    train, _ = make_synthetic(EXAMPLES, 16, height=height, width=width, channels=channels, classes=CLASSES)
+    return train
+
+
+class Training:
+    """An engine and its batches: a `Window`, which trains for so many seconds and gives images per second.
+
+    engine: the `LearningEngine`, with initial values. run_rounds(n): trains n further rounds.
+    """
+
+    def __init__(self, engine: tb.LearningEngine, batches: tb.DatasetBatches, batch_size: int):
+        self.engine, self.batches = engine, batches
+        self._window = paced(self.run_rounds, engine.learners.count * batch_size)
+
+    def __call__(self, seconds: float) -> float:
+        return self._window(seconds)
+
+    def run_rounds(self, rounds: int) -> None:
+        """One step of every replica and one synchronisation, so many times."""
+        self.engine.run(self.batches.open, self.engine.round, self.engine.round + rounds)
+
+    def close(self) -> None:
+        """Ends the engine's threads and gives its memory back."""
+        self.engine.close()
+
+    def __enter__(self) -> Training:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+
+def training_window(
+    model: str,
+    batch_size: int,
+    replicas: int,
+    *,
+    sync: str = "sma",
+    tau: int = 1,
+    devices: tuple[str, ...] = ("/cpu:0",),
+    data: Dataset | None = None,
+    depth: int = 4,
+    steps_per_launch: int = 1,
+    synchronisation: dict[str, Any] | None = None,
+    engine_options: dict[str, Any] | None = None,
+) -> Training:
+    """Replicas of a model, ready to train.
+
+    replicas: on each device. data: by default made up, of the model's shape. depth: batches held ready for
+    each replica, or runs of as many as `steps_per_launch`. synchronisation: further arguments of
+    `tb.Synchronisation`; engine_options: of `tb.LearningEngine`.
+    """
+    data = made_up_data(model) if data is None else data
+    graph = tb.Graph()
+    with graph.as_default():
+        tb.set_random_seed(1)
+        program = build_program(get_model(model), data, MOMENTUM, LEARNING_RATE, 0.0)
+    engine = tb.LearningEngine(
+        program,
+        batch_size,
+        devices,
+        replicas,
+        synchronisation=tb.Synchronisation(sync, tau=tau, **(synchronisation or {})),
+        steps_per_launch=steps_per_launch,
+        **(engine_options or {}),
+    )
+    batches = tb.DatasetBatches(
+        data, batch_size, engine.learners.count, seed=1, depth=depth, steps_per_launch=steps_per_launch
+    )
+    batches.keep_on_devices(engine.learners)
+    engine.initialize()
+    return Training(engine, batches, batch_size)

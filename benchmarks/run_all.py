@@ -1,0 +1,104 @@
+"""Runs the experiments one after another, each in a process of its own, and sums up how that went.
+
+    python benchmarks/run_all.py --small              # all of them with fewer points: under 10 minutes
+    python benchmarks/run_all.py --data FOLDER        # in full; FOLDER has MNIST's IDX files
+    python benchmarks/run_all.py --only tau fig_4_2
+    python benchmarks/run_all.py --list
+
+An experiment that fails does not keep the others from running. At the end stands what failed, in
+`summary.json` too, and the exit status is 1. `report.py` then writes the figures into README.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from experiments import EXPERIMENTS, FOLDER, Experiment
+from harness import output_path, parser, positive_float, print_table
+
+SMALL_LIMIT, FULL_LIMIT = 300.0, 7200.0  # seconds
+
+
+def run(experiment: Experiment, options: argparse.Namespace) -> dict[str, Any]:
+    """Runs one; its name, exit status (None: it ran past the limit) and seconds."""
+    command = [sys.executable, str(experiment.script)]
+    command += ["--small"] if options.small else []
+    command += ["--output", str(options.output)] if options.output else []
+    command += ["--data", str(options.data)] if options.data and experiment.data else []
+    paths = [str(FOLDER.parent), os.environ.get("PYTHONPATH", "")]  # the checkout need not be installed
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
+    if options.data:
+        environment.setdefault("TENSORBOW_DATA", str(options.data))
+    print(f"\n== {experiment.name}: {experiment.shows}", flush=True)
+    started = time.perf_counter()
+    status: int | None = None
+    try:
+        status = subprocess.run(command, env=environment, timeout=options.limit).returncode
+    except subprocess.TimeoutExpired:
+        print(f"{experiment.name}: stopped after {options.limit:g} s; --limit gives it more", flush=True)
+    return {
+        "experiment": experiment.name,
+        "status": status,
+        "seconds": round(time.perf_counter() - started, 1),
+    }
+
+
+def outcome(row: dict[str, Any]) -> str:
+    """Of a run, in words."""
+    if row["status"] is None:
+        return "ran past the limit"
+    return "done" if row["status"] == 0 else f"failed with status {row['status']}"
+
+
+def run_all(chosen: Sequence[Experiment], options: argparse.Namespace) -> int:
+    """The exit status: 0 when every one of them succeeded."""
+    rows = [run(experiment, options) for experiment in chosen]
+    print()
+    print_table(
+        ["experiment", "seconds", ""], [[r["experiment"], f"{r['seconds']:.0f}", outcome(r)] for r in rows]
+    )
+    summary = {"small": options.small, "runs": rows}
+    path = output_path(options, "summary.json")
+    path.write_text(json.dumps(summary, indent=1) + "\n")
+    failed = [row["experiment"] for row in rows if row["status"] != 0]
+    total = sum(row["seconds"] for row in rows)
+    print(f"{len(rows) - len(failed)} of {len(rows)} experiments done in {total:.0f} s; {path}")
+    if failed:
+        print(f"failed: {', '.join(failed)}", file=sys.stderr)
+    return 1 if failed else 0
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    made = parser(__doc__, "run_all")
+    names = [experiment.name for experiment in EXPERIMENTS]
+    made.add_argument("--only", nargs="+", choices=names, metavar="NAME", help="these, see --list")
+    made.add_argument("--list", action="store_true", help="say what there is, and run nothing")
+    made.add_argument(
+        "--data", type=Path, help="folder of MNIST's IDX files, for those that train to an accuracy"
+    )
+    made.add_argument(
+        "--limit",
+        type=positive_float,
+        help=f"seconds for an experiment; default {FULL_LIMIT:g}, small {SMALL_LIMIT:g}",
+    )
+    options = made.parse_args(arguments)
+    if options.data is not None and not options.data.is_dir():
+        made.error(f"--data: expected a folder with MNIST's IDX files, got {options.data}, which is none")
+    options.limit = options.limit or (SMALL_LIMIT if options.small else FULL_LIMIT)
+    chosen = [e for e in EXPERIMENTS if options.only is None or e.name in options.only]
+    if options.list:
+        print_table(["name", "shows", "from"], [[e.name, e.shows, e.paper] for e in chosen])
+        return 0
+    return run_all(chosen, options)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

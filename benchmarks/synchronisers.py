@@ -1,0 +1,146 @@
+"""Loss and accuracy against epochs and time: SMA, EASGD, synchronous SGD, and replicas on their own.
+
+    python benchmarks/synchronisers.py --data FOLDER [--small] [--seeds 3] [--epochs 2] [--fresh]
+
+LeNet on MNIST, four replicas of b=16, momentum 0.9, no augmentation, as in Crossbow's comparison of SMA with
+S-SGD and EASGD (VLDB 2019, section 5.5). SMA: tau 1, mu 0, alpha 1 / 4. EASGD: tau 1, moving rate as by
+default. Learning rates are all from the grid (`learning_rates.py`): SMA and EASGD at that chosen for four
+averaged replicas of b=16, S-SGD, whose step is one on 64 examples, at that for one replica of b=64, and
+replicas on their own at that for one of b=16. What is evaluated is the central model; of replicas on their
+own the mean of their figures counts. All train to the end, and are evaluated every eighth of an epoch.
+"""
+
+from __future__ import annotations
+
+import statistics
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import harness
+from cells import Cell, Cells
+from learning_rates import chosen_rate
+from medians import MedianRange, median_range
+from time_to_accuracy import CHECK, Goal, Replicas, RunSetting, add_goal_options, course, described, goal_of
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+NAME = "synchronisers"
+REPLICAS, BATCH_SIZE = 4, 16
+LABELS = {"sma": "SMA", "easgd": "EASGD", "ssgd": "S-SGD", "none": "none (mean)"}
+STYLES = {"sma": "-", "easgd": "--", "ssgd": "-", "none": "-"}
+FIGURES = (("test_accuracy", "test accuracy"), ("test_loss", "test loss"), ("training_loss", "training loss"))
+AXES = (("epochs", "epochs"), ("seconds", "training time [s]"))
+
+
+def settings_to_run() -> list[RunSetting]:
+    """One for each synchroniser, with its learning rate."""
+    averaged = chosen_rate(REPLICAS, BATCH_SIZE)
+    rates = {
+        "sma": averaged,
+        "easgd": averaged,
+        "ssgd": chosen_rate(1, REPLICAS * BATCH_SIZE),
+        "none": chosen_rate(1, BATCH_SIZE),
+    }
+    return [RunSetting(BATCH_SIZE, rate, REPLICAS, sync) for sync, rate in rates.items()]
+
+
+def run(setting: RunSetting, goal: Goal, seed: int) -> Cell:
+    """One run of a setting."""
+    return course(Replicas(setting, goal, seed), goal)
+
+
+def column(cells: list[Cell], name: str) -> list[list[float]]:
+    """A figure of the checks: for each check, of all seeds."""
+    at = CHECK.index(name)
+    return [[check[at] for check in checks] for checks in zip(*(c["checks"] for c in cells), strict=True)]
+
+
+def reached(cells: list[Cell], accuracy: float, figure: str) -> MedianRange:
+    """Where the test accuracy was reached first: the epochs or seconds."""
+    at, by = CHECK.index(figure), CHECK.index("test_accuracy")
+    firsts = [[check[at] for check in cell["checks"] if check[by] >= accuracy] for cell in cells]
+    return median_range([first[0] if first else None for first in firsts])
+
+
+def draw(figure: Figure, runs: dict[str, list[Cell]], goal: Goal, target: float) -> None:
+    """The median over the seeds, with the range as a band."""
+    figure.set_size_inches(10, 9)
+    grid = figure.subplots(len(FIGURES), len(AXES), sharey="row", sharex="col")
+    for row, (key, name) in zip(grid, FIGURES, strict=True):
+        for axes, (across, _) in zip(row, AXES, strict=True):
+            for colour, (sync, cells) in enumerate(runs.items()):
+                x = [statistics.median(values) for values in column(cells, across)]
+                values = column(cells, key)
+                middle = [statistics.median(found) for found in values]
+                axes.plot(x, middle, STYLES[sync], color=f"C{colour}", label=LABELS[sync])
+                axes.fill_between(
+                    x, list(map(min, values)), list(map(max, values)), color=f"C{colour}", alpha=0.15
+                )
+            if key == "test_accuracy":
+                axes.axhline(target, color="grey", linewidth=0.8, linestyle="--")
+                axes.set_ylim(top=1.0, bottom=1 - 8 * (1 - target))
+            else:
+                axes.set_yscale("log")
+        row[0].set_ylabel(name)
+    for axes, (_, unit) in zip(grid[-1], AXES, strict=True):
+        axes.set_xlabel(unit)
+    grid[0][0].legend()
+    seeds = max(len(cells) for cells in runs.values())
+    figure.suptitle(
+        f"LeNet on {goal.train.name.partition('/')[0]}, {REPLICAS} replicas of b={BATCH_SIZE}: "
+        f"median and range, seeds: {seeds}; dashed: {target:.4g}"
+    )
+
+
+def main() -> None:
+    parser = harness.parser(__doc__, NAME)
+    add_goal_options(parser)
+    options = parser.parse_args()
+    wanted = goal_of(options, epochs=2)
+    assert wanted.target is not None
+    goal = wanted.to_the_end()
+    settings = settings_to_run()
+    seeds = options.seeds or (1 if options.small else 3)
+    cells = Cells(options, goal.facts())
+    for seed in range(seeds):
+        for setting in settings:
+            cell = cells.get(described(setting), seed, partial(run, setting, goal, seed))
+            print(f"seed {seed}  {setting.sync:6} best accuracy {cell['best_accuracy']:.2%}", flush=True)
+    runs = {setting.sync: cells.of(described(setting)) for setting in settings}
+    summed = []
+    for setting in settings:
+        mine = runs[setting.sync]
+        last = [cell["checks"][-1][CHECK.index("test_accuracy")] for cell in mine]
+        figures: dict[str, MedianRange] = {
+            "last_accuracy": median_range(last),
+            "epochs": reached(mine, wanted.target, "epochs"),
+            "seconds": reached(mine, wanted.target, "seconds"),
+            "rate": median_range([cell["examples_per_second"] for cell in mine]),
+        }
+        row: dict[str, Any] = {"sync": setting.sync, "learning_rate": setting.learning_rate}
+        summed.append({**row, **figures})
+    table = []
+    for row in summed:
+        reaches = [f"{row['learning_rate']:g}", str(row["epochs"]), str(row["seconds"])]
+        ends = [f"{row['last_accuracy'].median:.2%}", f"{row['rate'].median:,.0f}"]
+        table.append([LABELS[row["sync"]], *reaches, *ends])
+    header = [
+        "synchroniser",
+        "learning rate",
+        f"epochs to {wanted.target:g}",
+        "seconds",
+        "at the end",
+        "examples/s",
+    ]
+    harness.print_table(header, table)
+    written = [
+        {key: value.as_json() if isinstance(value, MedianRange) else value for key, value in row.items()}
+        for row in summed
+    ]
+    result = {**cells.result(), "target": wanted.target, "summary": written}
+    harness.save(options, NAME, result, lambda figure: draw(figure, runs, goal, wanted.target or 0.0))
+
+
+if __name__ == "__main__":
+    main()

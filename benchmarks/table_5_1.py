@@ -1,0 +1,215 @@
+"""The models and what a replica of them takes (TensorBow thesis, table 5.1).
+
+    python benchmarks/table_5_1.py [--small] [--data-dir DIR] [--output FOLDER]
+
+For every model of the library, from its compiled training step: parameters, size of the model (weights and
+moving averages), operations of the step as the graph has them, kernel calls after fusion and what they are
+launched as, memory of a replica, and how the plan of its intermediate tensors compares with the lower bound,
+the largest sum of live bytes. `allocated` is the largest growth that tracemalloc sees in 20 launches of a
+bound step once it is warm: what NumPy and Python allocate; a tensor-sized figure there would be a fault.
+
+MNIST and CIFAR-10 are counted where their files are in `--data-dir` or TENSORBOW_DATA. The thesis gives LeNet
+and ResNet-32 in units of 2^20 bytes, logistic regression in units of 10^6; both are shown.
+"""
+
+from __future__ import annotations
+
+import math
+import tracemalloc
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from harness import parser, print_table, save
+from ours import LEARNING_RATE, MOMENTUM, image_shape, made_up_data
+
+import tensorbow as tb
+from scheduler import Synchronisation
+from scheduler.averaging import SEGMENT_GRADIENT, averaging_segment
+from scheduler.classifier import build_program
+from scheduler.plans import DevicePlans
+from scheduler.step import StepProgram
+from tensorbow.compiler import Binding, VariableLayout
+from tensorbow.compiler.prune import prune
+from tensorbow.devices import get_device
+from tensorbow.errors import NotFoundError
+from tensorbow.kernels import Region, backend_for
+from tensorbow.models import MODELS, get_model
+from tensorbow.runtime import Container
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+NAME = "table_5_1"
+IN_THE_THESIS = {"lenet": 4.24, "resnet32": 1.79, "logreg": 0.0314}  # MB
+SMALL = ("logreg", "lenet", "resnet8", "resnet32")
+WARM_LAUNCHES, COUNTED_LAUNCHES = 3, 20
+REPLICAS, RESULTS = 2, 3  # on the device; kept of each replica, with two tasks launched ahead
+PARTS = {  # of a replica's memory, by region
+    "weights": Region.WEIGHTS,
+    "gradients": Region.GRADIENTS,
+    "optimiser": Region.SLOTS,
+    "statistics": Region.STATISTICS,
+    "intermediate tensors": Region.SLAB,
+}
+
+
+def described(model: str) -> dict[str, Any]:
+    """What the compiled step of a model, at its default batch size, says of itself."""
+    data, network = made_up_data(model), get_model(model)
+    batch_size = network.defaults.batch_size
+    with tb.Graph().as_default():
+        tb.set_random_seed(1)
+        program = build_program(network, data, MOMENTUM, LEARNING_RATE, 0.0)
+    device = get_device("/cpu:0")
+    plans = DevicePlans(program, program.specs(batch_size), device, Synchronisation(), REPLICAS, RESULTS)
+    step = plans.step
+    layout = VariableLayout.of_graph(program.graph)
+    refs = layout.refs().values()
+    elements = {
+        region: sum(math.prod(ref.shape) for ref in refs if ref.region is region)
+        for region in (Region.WEIGHTS, Region.STATISTICS)
+    }
+    nbytes = sum(ref.nbytes for ref in refs if ref.region in elements)
+    segments = [step.segments[place] for place in (SEGMENT_GRADIENT, averaging_segment(0))]
+    launches = [launch for segment in segments for launch in backend_for(device).launches(segment)]
+    operations = prune([program.update, *(tensor.op for tensor in program.fetches)], program.inputs)
+    parts = {name: step.region_nbytes.get(region, 0) for name, region in PARTS.items()}
+    replica_nbytes = sum(plans.replica_blocks)
+    return {
+        "model": model,
+        "batch_size": batch_size,
+        "parameters": elements[Region.WEIGHTS],
+        "statistics": elements[Region.STATISTICS],
+        "model_nbytes": nbytes,
+        "thesis_mb": IN_THE_THESIS.get(model),
+        "operations": len(operations),
+        "kernel_calls": sum(len(launch.groups) for launch in launches)
+        or sum(len(s.groups) for s in segments),
+        "launches": len(launches) or None,
+        "replica_nbytes": replica_nbytes,
+        "replica_parts_nbytes": {**parts, "input, output, other": replica_nbytes - sum(parts.values())},
+        "central_nbytes": sum(plans.central_blocks(REPLICAS, REPLICAS)),
+        "slab_nbytes": step.peak_nbytes,
+        "slab_lower_bound_nbytes": step.lower_bound_nbytes,
+        "allocated_nbytes": allocated_nbytes(program, layout, batch_size, data),
+    }
+
+
+def allocated_nbytes(
+    program: StepProgram, layout: VariableLayout, batch_size: int, data: tb.data.Dataset
+) -> int:
+    """The largest growth of the Python process's memory while a bound step is launched, in bytes."""
+    device = get_device("/cpu:0")
+    executable = program.compile(program.specs(batch_size), layout, backend_for(device), 0)
+    group = device.stream_group(f"{NAME} {batch_size}")
+    container = Container(group)
+    container.grow(layout.variables)
+    container.load(program.initial_values())
+    binding = Binding(executable, group, container.bases)
+    batch = data.batch(np.arange(batch_size))
+    binding.write(dict(zip(executable.inputs, batch, strict=True)), {})
+
+    def launch(times: int) -> None:
+        for _ in range(times):
+            for segment in range(len(executable.segments)):
+                binding.plan.launch(segment)
+
+    launch(WARM_LAUNCHES)
+    tracemalloc.start()
+    before, _ = tracemalloc.get_traced_memory()
+    tracemalloc.reset_peak()
+    launch(COUNTED_LAUNCHES)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    binding.close()
+    container.close()
+    group.close()
+    return peak - before
+
+
+def counted_examples(model: str, data_dir: str | None) -> dict[str, Any]:
+    """The data set of a model's experiments, and its examples where its files are there."""
+    name = "cifar10" if image_shape(model)[0] == 32 else "mnist"
+    try:
+        splits = tb.data.load(name, data_dir)
+    except NotFoundError:
+        return {"dataset": name, "training_examples": None, "test_examples": None, "input_nbytes": None}
+    train, test = (len(split) for split in splits)
+    picture_nbytes = math.prod(image_shape(model)) * np.dtype(np.float32).itemsize
+    return {
+        "dataset": name,
+        "training_examples": train,
+        "test_examples": test,
+        "input_nbytes": train * picture_nbytes,
+    }
+
+
+def draw(figure: Figure, rows: list[dict[str, Any]]) -> None:
+    from sweep import COLOURS, finish_axes
+
+    figure.set_size_inches(11, 0.42 * len(rows) + 2.4)
+    sizes, memory = figure.subplots(1, 2, sharey=True)
+    names = [f"{row['model']}, b={row['batch_size']}" for row in rows]
+    in_mb = [row["model_nbytes"] / 1e6 for row in rows]
+    sizes.barh(names, in_mb, color=COLOURS[0])
+    for place, megabytes in enumerate(in_mb):
+        text = f"{megabytes:.3g} MB"
+        sizes.annotate(text, (megabytes, place), (4, 0), textcoords="offset points", va="center", fontsize=8)
+    sizes.set_xscale("log")
+    left = [0.0] * len(rows)
+    for label, colour in zip(rows[0]["replica_parts_nbytes"], (*COLOURS, "#c9b458"), strict=True):
+        widths = [row["replica_parts_nbytes"][label] / 2**20 for row in rows]
+        memory.barh(names, widths, left=left, color=colour, label=label)
+        left = [a + b for a, b in zip(left, widths, strict=True)]
+    for place, mebibytes in enumerate(left):
+        text = f"{mebibytes:.3g} MiB"
+        memory.annotate(text, (mebibytes, place), (4, 0), textcoords="offset points", va="center", fontsize=8)
+    finish_axes(sizes, "Weights and moving averages", "MB (10^6 bytes), logarithmic", "")
+    finish_axes(memory, "Planned memory of a replica", "MiB", "")
+    sizes.set_xlim(0.4 * min(in_mb), 8 * max(in_mb))
+    sizes.xaxis.set_major_formatter(lambda number, _: f"{number:g}")
+    memory.set_xlim(right=1.15 * max(left))
+    for axes in (sizes, memory):
+        axes.grid(visible=False, axis="y")
+        axes.set_yticks(range(len(rows)), names)
+        axes.set_ylim(len(rows) - 0.4, -0.6)
+    figure.legend(
+        *memory.get_legend_handles_labels(), loc="outside lower center", ncols=6, frameon=False, fontsize=8
+    )
+
+
+def main() -> None:
+    arguments = parser(__doc__, NAME)
+    arguments.add_argument("--data-dir", help="where the files of MNIST and CIFAR-10 lie")
+    options = arguments.parse_args()
+    rows = []
+    for model in SMALL if options.small else MODELS:
+        rows.append({**described(model), **counted_examples(model, options.data_dir)})
+        print(f"{model}: compiled", flush=True)
+    del options.data_dir  # a place of this machine, of no interest in a result
+    header = ["model", "parameters", "MB", "MiB", "thesis MB", "examples", "ops", "kernels", "launches"]
+    header += ["replica MiB", "slab MiB", "over the bound", "allocated B"]
+    table = [
+        [
+            f"{row['model']} b={row['batch_size']}",
+            f"{row['parameters']:,}",
+            f"{row['model_nbytes'] / 1e6:.3g}",
+            f"{row['model_nbytes'] / 2**20:.3g}",
+            "-" if row["thesis_mb"] is None else f"{row['thesis_mb']:g}",
+            "no files" if row["training_examples"] is None else f"{row['training_examples']:,}",
+            str(row["operations"]),
+            str(row["kernel_calls"]),
+            "-" if row["launches"] is None else str(row["launches"]),
+            f"{row['replica_nbytes'] / 2**20:.1f}",
+            f"{row['slab_nbytes'] / 2**20:.2f}",
+            f"{row['slab_nbytes'] / row['slab_lower_bound_nbytes'] - 1:.1%}",
+            f"{row['allocated_nbytes']:,}",
+        ]
+        for row in rows
+    ]
+    print_table(header, table)
+    save(options, NAME, {"rows": rows}, lambda figure: draw(figure, rows))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,95 @@
+"""Rounds between two averagings (tau) against epochs to 99 % and throughput: LeNet on MNIST, four replicas.
+
+    python benchmarks/tau.py --data FOLDER [--small] [--seeds 3] [--fresh]
+
+Crossbow (VLDB 2019) averages in every round, tau = 1; with larger tau replicas drift further apart, and the
+passes over their weights cost less. Batches of 16, the learning rate chosen for tau = 1 from the grid
+(`learning_rates.py`) for all, momentum 0.9, mu 0, alpha 1 / 4, no augmentation. Runs that do not get to the
+target within `--epochs` (4) count as not reached. Evaluated every eighth of an epoch.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import harness
+from cells import Cells
+from learning_rates import chosen_rate
+from medians import MedianRange, summary
+from time_to_accuracy import Goal, Replicas, RunSetting, add_goal_options, course, described, goal_of
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+NAME = "tau"
+TAUS = (1, 2, 4, 8, 16)
+REPLICAS, BATCH_SIZE = 4, 16
+PANELS = (("epochs", "epochs"), ("rate", "examples per second"), ("seconds", "training time [s]"))
+
+
+def run(setting: RunSetting, goal: Goal, seed: int) -> dict[str, Any]:
+    """One run of a setting."""
+    return course(Replicas(setting, goal, seed), goal)
+
+
+def draw(figure: Figure, rows: list[dict[str, Any]], goal: Goal, seeds: int) -> None:
+    """Bars at the median against tau, with the range over the seeds."""
+    figure.set_size_inches(10, 3.8)
+    ticks = range(len(rows))
+    for axes, (key, unit) in zip(figure.subplots(1, len(PANELS)), PANELS, strict=True):
+        for x, row in enumerate(rows):
+            values: MedianRange = row[key]
+            if not math.isfinite(values.median):
+                axes.annotate("not\nreached", (x, 0), (0, 3), textcoords="offset points", ha="center")
+                continue
+            axes.bar(x, values.median, color="C0", alpha=0.6)
+            top = values.greatest if math.isfinite(values.greatest) else values.median
+            axes.plot([x, x], [values.least, top], color="black", marker="_")
+        axes.set_xticks(ticks, [str(row["setting"].tau) for row in rows])
+        axes.set_ylim(bottom=0)
+        axes.set(xlabel="tau [rounds]", ylabel=unit)
+    for axes, title in zip(figure.axes, ("epochs to {}", "throughput", "time to {}"), strict=True):
+        axes.set_title(title.format(f"{goal.target:.4g}"))
+    name = goal.train.name.partition("/")[0]
+    figure.suptitle(
+        f"LeNet on {name}, {REPLICAS} replicas of b={BATCH_SIZE}: median and range, seeds: {seeds}"
+    )
+
+
+def main() -> None:
+    parser = harness.parser(__doc__, NAME)
+    add_goal_options(parser)
+    options = parser.parse_args()
+    goal = goal_of(options)
+    seeds = options.seeds or (1 if options.small else 3)
+    rate = chosen_rate(REPLICAS, BATCH_SIZE)
+    taus = TAUS[::2] if options.small else TAUS
+    settings = [RunSetting(BATCH_SIZE, rate, REPLICAS, tau=tau) for tau in taus]
+    cells = Cells(options, goal.facts())
+    for seed in range(seeds):
+        for setting in settings:
+            cell = cells.get(described(setting), seed, partial(run, setting, goal, seed))
+            found = f"{cell['seconds_to_target']} s, {cell['epochs_to_target']} epochs"
+            print(f"seed {seed}  tau={setting.tau:<3} {found}", flush=True)
+    rows: list[dict[str, Any]] = [
+        {"setting": setting, **summary(cells.of(described(setting)))} for setting in settings
+    ]
+    harness.print_table(
+        ["tau", "epochs (range)", "seconds (range)", "examples/s (range)"],
+        [
+            [f"{row['setting'].tau}", str(row["epochs"]), str(row["seconds"]), str(row["rate"])]
+            for row in rows
+        ],
+    )
+    summed = [
+        {"tau": row["setting"].tau, "learning_rate": rate} | {key: row[key].as_json() for key, _ in PANELS}
+        for row in rows
+    ]
+    result = {**cells.result(), "summary": summed}
+    harness.save(options, NAME, result, lambda figure: draw(figure, rows, goal, seeds))
+
+
+if __name__ == "__main__":
+    main()

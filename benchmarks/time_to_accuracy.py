@@ -1,0 +1,217 @@
+"""Courses of training: test accuracy against epochs and training time, until a target is reached.
+
+What trains is a `Learner`: TensorBow's replicas (below) or a peer. All of them start a seed from the same
+initial values, take the batches of the same shuffled epochs in the same order (`BatchOrder`), without
+augmentation, and are stopped at the same numbers of examples to be looked at. The same `Evaluator` judges
+them all. Time is that of training: neither that of evaluation nor of setting up, which is told apart.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+import harness
+
+import tensorbow as tb
+from scheduler import DatasetBatches, LearningEngine, Synchronisation
+from scheduler.classifier import build_program
+from scheduler.evaluation import Evaluator
+from scheduler.outcome import models_of
+from scheduler.step import StepProgram
+from tensorbow.data import Dataset
+from tensorbow.devices import get_device
+from tensorbow.errors import TensorBowError
+from tensorbow.models import get_model
+from tensorbow.specs import Array
+
+MODEL = "lenet"
+MOMENTUM = 0.9
+DEPTH = 4  # batches held ready per replica
+CHECK = ("epochs", "seconds", "training_loss", "test_loss", "test_accuracy")
+
+
+@dataclass(frozen=True)
+class RunSetting:
+    """What trains. `batch_size` is per replica, or of a peer's step."""
+
+    batch_size: int
+    learning_rate: float
+    replicas: int = 1
+    sync: str = "sma"
+    tau: int = 1
+    side: str = "TensorBow"
+
+
+@dataclass(frozen=True)
+class Goal:
+    """What is to be learnt, and for how long: to `target` (None: to the end), for `epochs` at most.
+
+    checks: evaluations per epoch, at equal numbers of examples.
+    """
+
+    train: Dataset
+    test: Dataset
+    target: float | None
+    epochs: float
+    checks: int
+
+    def to_the_end(self) -> Goal:
+        """The same without a target."""
+        return replace(self, target=None)
+
+    def facts(self) -> dict[str, Any]:
+        """What tells one goal from another, for a result."""
+        return {
+            "model": MODEL,
+            "dataset": self.train.name.partition("/")[0],
+            "examples": [len(self.train), len(self.test)],
+            "augmentation": "none",
+            "momentum": MOMENTUM,
+            "target": self.target,
+            "most_epochs": self.epochs,
+            "checks_per_epoch": self.checks,
+            "check": list(CHECK),
+        }
+
+
+def add_goal_options(parser: argparse.ArgumentParser) -> None:
+    """What `goal_of` and `Cells` read."""
+    parser.add_argument("--data", type=Path, help="folder of MNIST's files; default: scikit-learn's digits")
+    parser.add_argument(
+        "--target", type=_fraction, help="accuracy on the test split; default: 0.99, digits 0.97"
+    )
+    parser.add_argument(
+        "--epochs", type=harness.positive_float, help="most epochs of a run that does not get there"
+    )
+    parser.add_argument("--seeds", type=harness.positive_int, help="runs of each setting")
+    parser.add_argument("--fresh", action="store_true", help="measure all again, keep no results of before")
+
+
+def _fraction(text: str) -> float:
+    if not 0 < float(text) <= 1:
+        raise argparse.ArgumentTypeError(f"expected a fraction in (0, 1], as 0.99, got {text}")
+    return float(text)
+
+
+def goal_of(options: argparse.Namespace, epochs: float = 4) -> Goal:
+    """The goal of a command line; epochs: of MNIST at most, where the command line does not say."""
+    checks = 8
+    if options.data is None:  # 1437 pictures: an epoch is little work
+        target, epochs, checks, name = 0.97, 6 * epochs, 1, "digits"
+        if options.small:
+            target, epochs = 0.9, 8
+    else:
+        target, name = 0.99, "mnist"
+        if options.small:
+            target, epochs = 0.95, 0.5
+    try:
+        train, test = tb.data.load(name, options.data)
+    except TensorBowError as error:
+        raise SystemExit(f"--data: {error}") from error
+    target = target if options.target is None else options.target
+    epochs = epochs if options.epochs is None else options.epochs
+    return Goal(replace(train, augmentation=None), test, target, epochs, checks)
+
+
+class Learner(Protocol):
+    """A model in training."""
+
+    setup_seconds: float
+
+    def train_until(self, epochs: float) -> tuple[float, float]:
+        """Trains until so many epochs of the whole run are done; returns those really done, whole rounds or
+        steps, and the mean loss of the batches since the last call."""
+        ...
+
+    def models(self) -> Sequence[Mapping[str, Array]]:
+        """The values of what it has learnt, by our names; one model, or several that are independent."""
+        ...
+
+    def close(self) -> None:
+        """Ends it."""
+        ...
+
+
+def seeded_program(data: Dataset, learning_rate: float, seed: int) -> StepProgram:
+    """The training step in a graph of its own; its initial values are those of every learner of that seed."""
+    graph = tb.Graph()
+    with graph.as_default():
+        tb.set_random_seed(seed)
+        return build_program(get_model(MODEL), data, MOMENTUM, learning_rate, 0.0)
+
+
+class Replicas:
+    """TensorBow: replicas on one CPU device, a thread for each, trained by the product's scheduler."""
+
+    def __init__(self, setting: RunSetting, goal: Goal, seed: int):
+        started = time.perf_counter()
+        program = seeded_program(goal.train, setting.learning_rate, seed)
+        self.engine = LearningEngine(
+            program,
+            setting.batch_size,
+            replicas_per_device=setting.replicas,
+            synchronisation=Synchronisation(setting.sync, tau=setting.tau),
+        )
+        self.engine.initialize()
+        self.batches = DatasetBatches(goal.train, setting.batch_size, setting.replicas, seed, depth=DEPTH)
+        self.batches.keep_on_devices(self.engine.learners)
+        self.setup_seconds = time.perf_counter() - started
+
+    def train_until(self, epochs: float) -> tuple[float, float]:
+        losses: list[float] = []
+        rounds = self.batches.rounds_per_epoch
+        stop = max(round(epochs * rounds), self.engine.round + 1)
+        self.engine.run(self.batches.open, self.engine.round, stop, lambda result: losses.append(result.loss))
+        return stop / rounds, sum(losses) / len(losses)
+
+    def models(self) -> Sequence[Mapping[str, Array]]:
+        return models_of(self.engine, self.engine.round)
+
+    def close(self) -> None:
+        self.engine.close()
+
+
+def course(learner: Learner, goal: Goal) -> dict[str, Any]:
+    """Trains a learner to the target or the end; closes it. Its checks, and where the target was reached.
+
+    Each check is what `CHECK` says; the training loss is the mean since the check before.
+    Of several independent models the mean counts.
+    """
+    judge = Evaluator(get_model(MODEL), goal.test, get_device("/cpu:0"), threads=harness.cores())
+    checks: list[list[float]] = []
+    reached: list[float] | None = None
+    epochs = seconds = 0.0
+    try:
+        for number in range(1, max(1, round(goal.epochs * goal.checks)) + 1):
+            started = time.perf_counter()
+            epochs, loss = learner.train_until(number / goal.checks)
+            seconds += time.perf_counter() - started
+            judged = [judge.evaluate(values) for values in learner.models()]
+            test_loss = sum(one.loss for one in judged if one is not None) / len(judged)
+            accuracy = sum(one.accuracy for one in judged if one is not None) / len(judged)
+            figures = round(epochs, 4), round(seconds, 3), round(loss, 5), round(test_loss, 5)
+            checks.append([*figures, accuracy])
+            if goal.target is not None and accuracy >= goal.target:
+                reached = checks[-1]
+                break
+    finally:
+        learner.close()
+        judge.close()
+    return {
+        "epochs_to_target": None if reached is None else reached[0],
+        "seconds_to_target": None if reached is None else reached[1],
+        "best_accuracy": max(check[-1] for check in checks),
+        "examples_per_second": round(epochs * len(goal.train) / seconds, 1),
+        "setup_seconds": round(learner.setup_seconds, 3),
+        "checks": checks,
+    }
+
+
+def described(setting: RunSetting) -> dict[str, Any]:
+    """A setting for a result."""
+    return asdict(setting)

@@ -1,0 +1,110 @@
+"""The peers' processes and how they are judged, without a peer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+FOLDER = Path(__file__).resolve().parents[2] / "benchmarks"
+
+
+@pytest.fixture(autouse=True)
+def siblings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Scripts import one another by plain name."""
+    monkeypatch.syspath_prepend(str(FOLDER))
+
+
+def clocked(monkeypatch: pytest.MonkeyPatch, loss: float) -> tuple[Callable[[int], float], list[int]]:
+    """A trainer of 100 steps a second by a clock of its own, and how many steps it was asked for."""
+    import peers
+
+    clock = 0.0
+    asked: list[int] = []
+
+    def run(steps: int) -> float:
+        nonlocal clock
+        asked.append(steps)
+        clock += steps / 100
+        return loss
+
+    monkeypatch.setattr(peers.time, "perf_counter", lambda: clock)
+    return run, asked
+
+
+def test_a_window_ends_by_the_clock_and_looks_at_it_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    from peers import timed
+
+    run, asked = clocked(monkeypatch, loss=0.5)
+    window = timed(run, batch_size=4)
+    assert window(1.0) == pytest.approx(400.0)
+    assert 100 <= sum(asked) <= 105
+    assert asked[0] == 1
+    assert set(asked[1:]) == {5}
+
+
+def test_a_rate_of_a_loss_that_is_not_finite_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    from peers import timed
+
+    run, _ = clocked(monkeypatch, loss=float("nan"))
+    with pytest.raises(FloatingPointError, match="the loss is nan"):
+        timed(run, batch_size=4)(0.1)
+
+
+def test_the_settings_take_all_cores_in_one_process_or_in_several(monkeypatch: pytest.MonkeyPatch) -> None:
+    import peers
+
+    monkeypatch.setattr(peers, "find_spec", lambda name: name == "jax" or None)
+    names = [setting.name for setting in peers.peer_settings("logreg", 2, True)]
+    assert names == [
+        "JAX jit, 2 threads",
+        "JAX jit, 2 processes",
+        "JAX jit, 64 steps a call, 2 threads",
+        "JAX jit, 64 steps a call, 2 processes",
+    ]
+    assert [setting.name for setting in peers.peer_settings("lenet", 1, False)] == ["JAX jit, 1 thread"]
+    monkeypatch.setattr(peers, "find_spec", lambda name: None)
+    assert peers.peer_settings("lenet", 2, False) == []
+
+
+@pytest.mark.skipif(find_spec("torch") is not None, reason="PyTorch is installed")
+def test_a_peer_that_does_not_start_says_why() -> None:
+    from peers import PeerError, PeerProcesses, PeerSetting
+
+    examples = np.zeros((4, 28, 28, 1), np.float32), np.zeros(4, np.int64)
+    with pytest.raises(PeerError, match=r"PyTorch eager, 2 processes: ModuleNotFoundError: .*torch"):
+        PeerProcesses(PeerSetting("torch", "eager", 2, 1), "lenet", 2, examples)
+
+
+def test_a_target_is_held_against_the_best_peer_of_its_kind() -> None:
+    from cpu_floors import LAUNCHED, Target, judged
+    from harness import Measured
+    from peers import PeerSetting
+
+    def rates(**values: float) -> dict[str, Any]:
+        return {name: Measured([value]) for name, value in values.items()}
+
+    settings = [
+        PeerSetting("jax", "jit", 2, 1),
+        PeerSetting("jax", "jit", 2, 1, 16),
+        PeerSetting("torch", "eager", 1, 2),
+    ]
+    one, many, eager = (setting.name for setting in settings)
+    ours, launched = "TensorBow sma", f"TensorBow sma{LAUNCHED}"
+    measured = rates(**{one: 100.0, many: 300.0, eager: 20.0, ours: 150.0, launched: 450.0})
+    assert judged(Target(ours, 1.5, True), measured, settings) == {
+        "ours": ours,
+        "best_peer": one,
+        "ratio": 1.5,
+        "floor": 1.5,
+        "reached": True,
+    }
+    stretch = judged(Target(launched, 1.6, False), measured, settings)
+    assert (stretch["best_peer"], stretch["ratio"], stretch["stretch"]) == (many, 1.5, 1.6)
+    assert not stretch["reached"]
+    alone = judged(Target(ours, 1.0, True), measured, [])
+    assert (alone["best_peer"], alone["ratio"], alone["reached"]) == (None, None, False)

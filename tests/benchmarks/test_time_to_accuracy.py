@@ -1,0 +1,143 @@
+"""Runs to an accuracy: kept cells, medians with runs that did not get there, the search, PyTorch's side."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+FOLDER = Path(__file__).resolve().parents[2] / "benchmarks"
+
+
+@pytest.fixture(autouse=True)
+def siblings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Scripts import one another by plain name."""
+    monkeypatch.syspath_prepend(str(FOLDER))
+
+
+def options(folder: Path, *words: str) -> argparse.Namespace:
+    import harness
+    from time_to_accuracy import add_goal_options
+
+    parser = harness.parser(None, "tried")
+    add_goal_options(parser)
+    return parser.parse_args(["--output", str(folder), *words])
+
+
+def small_goal(target: float | None) -> Any:
+    from time_to_accuracy import Goal
+
+    from tensorbow.data import make_synthetic
+
+    train, test = make_synthetic(96, 32, height=28, width=28, channels=1, classes=10)
+    return Goal(train, test, target, epochs=1, checks=3)
+
+
+def test_kept_cells_are_not_measured_again(tmp_path: Path) -> None:
+    from cells import Cells
+
+    goal, measured = {"target": 0.9}, []
+
+    def measure() -> dict[str, float]:
+        measured.append(1)
+        return {"seconds_to_target": 2.0}
+
+    cells = Cells(options(tmp_path), goal)
+    cells.get({"batch_size": 4}, 0, measure)
+    assert json.loads((tmp_path / "tried.json").read_text())["unfinished"]
+    again = Cells(options(tmp_path), goal)
+    assert again.get({"batch_size": 4}, 0, measure)["seconds_to_target"] == 2.0
+    assert len(measured) == 1
+    again.get({"batch_size": 4}, 1, measure)
+    again.get({"batch_size": 8}, 0, measure)
+    assert len(measured) == 3
+    assert [cell["seed"] for cell in again.of({"batch_size": 4})] == [0, 1]
+
+
+@pytest.mark.parametrize("why", ["--fresh", "goal", "machine", "damaged"])
+def test_cells_that_no_longer_hold_are_measured_again(tmp_path: Path, why: str) -> None:
+    from cells import Cells
+
+    Cells(options(tmp_path), {"target": 0.9}).get({}, 0, dict)
+    path = tmp_path / "tried.json"
+    if why == "machine":
+        found = json.loads(path.read_text())
+        found["machine"]["processor"] = "another"
+        path.write_text(json.dumps(found))
+        assert Cells(options(tmp_path), {"target": 0.9}, timed=False).all
+    elif why == "damaged":
+        path.write_text("{")
+    words = ["--fresh"] if why == "--fresh" else []
+    assert not Cells(options(tmp_path, *words), {"target": 0.8 if why == "goal" else 0.9}).all
+
+
+def test_results_name_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from cells import Cells
+
+    words = ["--data", str(tmp_path / "pictures")]
+    monkeypatch.setattr(sys, "argv", ["tried.py", "--output", str(tmp_path), *words])
+    result = Cells(options(tmp_path, *words), {}).result()
+    assert str(tmp_path) not in json.dumps(result)
+    assert result["command"] == "python benchmarks/tried.py --output OUTPUT --data DATA"
+
+
+def test_medians_with_runs_that_did_not_get_there() -> None:
+    from medians import median_range
+
+    found = median_range([3.0, None, 1.0])
+    assert (found.median, found.least, found.greatest) == (3.0, 1.0, math.inf)
+    assert found.as_json() == {"median": 3.0, "least": 1.0, "greatest": None}
+    assert str(median_range([None, None, 250.0])) == "- (250--)"
+
+
+def test_the_search_ends_at_the_best_rate_between_worse_ones() -> None:
+    from learning_rates import GRID, climb
+
+    for best in range(len(GRID)):
+        tried: list[float] = []
+
+        def score(rate: float, best: int = best, tried: list[float] = tried) -> tuple[float, float]:
+            tried.append(rate)
+            return float(abs(GRID.index(rate) - best)), 0.0
+
+        assert climb(GRID[3], score) == GRID[best]
+        assert len(tried) == len(set(tried))
+
+
+def test_a_course_stops_at_the_target() -> None:
+    from time_to_accuracy import CHECK, Replicas, RunSetting, course
+
+    setting = RunSetting(batch_size=8, learning_rate=0.01, replicas=2)
+    easy, hard = small_goal(target=0.0), small_goal(target=1.01)
+    first = course(Replicas(setting, easy, seed=0), easy)
+    assert len(first["checks"]) == 1
+    assert first["epochs_to_target"] == pytest.approx(1 / 3, abs=0.01)
+    assert first["seconds_to_target"] == first["checks"][0][CHECK.index("seconds")]
+    whole = course(Replicas(setting, hard, seed=0), hard)
+    assert [check[0] for check in whole["checks"]] == pytest.approx([1 / 3, 2 / 3, 1], abs=1e-3)
+    assert (whole["epochs_to_target"], whole["seconds_to_target"]) == (None, None)
+
+
+@pytest.mark.parametrize("variant", ["eager", "channels-last"])
+def test_pytorch_trains_the_same_model_on_the_same_batches(variant: str) -> None:
+    pytest.importorskip("torch")
+    from time_to_accuracy import Replicas, RunSetting
+    from time_to_accuracy_torch import TorchLearner
+
+    goal, setting = small_goal(target=None), RunSetting(batch_size=8, learning_rate=0.01)
+    ours = Replicas(setting, goal, seed=3)
+    theirs = TorchLearner(setting, goal, 3, {"variant": variant, "optimizer": "foreach", "threads": 1})
+    for epochs in (0.5, 1.5):  # into the second epoch's order
+        mine, other = ours.train_until(epochs), theirs.train_until(epochs)
+        assert mine[0] == other[0]
+        assert mine[1] == pytest.approx(other[1], rel=1e-4)
+    (values,) = ours.models()
+    for name, value in theirs.model().items():
+        np.testing.assert_allclose(values[name], value, atol=1e-4)
+    ours.close()
