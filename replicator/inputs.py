@@ -96,6 +96,7 @@ class ReplicaInputs:
         # Nests with tensors, if input_fn makes such: one for all replicas, or one for each.
         self.tensors: list[Any] | None = None
         self.structure: Any = None  # the first batch's nest, its leaves replaced by their specs
+        self._plain: list[tuple[Any, Any]] | None = None  # shape and dtype by leaf, of a tuple of arrays
         self._streams: list[Iterator[Any]] = []
         if input_fn is None:
             return
@@ -160,6 +161,12 @@ class ReplicaInputs:
     def _arrays(self, nest: Any, replica: int) -> tuple[Array, ...]:
         if self.structure is None:
             self.structure = map_leaves(_spec_of, nest, "inputs")
+            if type(nest) is tuple and all(isinstance(spec, TensorSpec) for spec in self.structure):
+                self._plain = [(s.extents, np.dtype(s.dtype.as_numpy_dtype)) for s in self.structure]
+        if type(nest) is tuple and self._plain is not None and len(nest) == len(self._plain):
+            kinds = zip(nest, self._plain, strict=True)
+            if all(type(a) is np.ndarray and (a.shape, a.dtype) == kind for a, kind in kinds):
+                return nest  # most often, and then there is nothing else to say of it
         arrays = []
         for spec, (name, leaf) in zip(self.specs, leaves_like(self.structure, nest, "inputs"), strict=True):
             array = leaf if isinstance(leaf, np.ndarray) else to_array(leaf, None)
