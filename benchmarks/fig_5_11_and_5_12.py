@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from harness import parser, print_table, save
-from sweep import TITLES, Row, Setting, finish_axes, finish_figure, measure
+from harness import parser, print_table
+from sweep import TITLES, Row, Setting, finish_axes, finish_figure, measure, save_panels
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -76,13 +76,8 @@ def main() -> None:
         for row in panel
     ]
     print_table(["model", "method", "images/s", "ms per round", "of it synchronisation", "share"], table)
-    result = {
-        "note": "share: of the round; below 0 where noise hides the cost",
-        "seconds_per_window": seconds,
-        "windows": windows,
-        "rows": [row for panel in panels for row in panel],
-    }
-    save(options, NAME, result, lambda figure: draw(figure, panels))
+    note = "share: of the round; below 0 where noise hides the cost"
+    save_panels(options, NAME, note, panels, (seconds, windows), lambda figure: draw(figure, panels))
 
 
 if __name__ == "__main__":

@@ -11,8 +11,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from harness import cores, parser, print_table, save
-from sweep import TITLES, VIRTUAL, Row, Setting, draw_lines, finish_axes, finish_figure, measure
+from harness import cores, parser, print_table
+from sweep import (
+    TITLES,
+    VIRTUAL,
+    Row,
+    Setting,
+    draw_lines,
+    finish_axes,
+    finish_figure,
+    measure,
+    save_panels,
+)
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -68,13 +78,7 @@ def main() -> None:
         for row in panel
     ]
     print_table(["model", "virtual devices", "replicas on each", "in all", "images/s"], table)
-    result = {
-        "note": VIRTUAL,
-        "seconds_per_window": seconds,
-        "windows": windows,
-        "rows": [row for panel in panels for row in panel],
-    }
-    save(options, NAME, result, lambda figure: draw(figure, panels))
+    save_panels(options, NAME, VIRTUAL, panels, (seconds, windows), lambda figure: draw(figure, panels))
 
 
 if __name__ == "__main__":

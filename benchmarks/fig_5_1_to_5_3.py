@@ -12,14 +12,14 @@ within `--epochs` (4) count as not reached. Evaluated every eighth of an epoch.
 from __future__ import annotations
 
 import math
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import harness
 from cells import Cells
 from learning_rates import chosen_rate
-from medians import shown, summary
-from time_to_accuracy import Goal, Replicas, RunSetting, add_goal_options, course, described, goal_of
+from medians import shown
+from seeds import over_seeds
+from time_to_accuracy import Goal, RunSetting, add_goal_options, goal_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -38,11 +38,6 @@ PANELS = (
 def scaled_rate(batch_size: int) -> float:
     """The rule above."""
     return float(f"{chosen_rate(1, BASE) * (batch_size / BASE) ** EXPONENT:.4g}")
-
-
-def run(setting: RunSetting, goal: Goal, seed: int) -> dict[str, Any]:
-    """One run of a setting."""
-    return course(Replicas(setting, goal, seed), goal)
 
 
 def draw(figure: Figure, rows: list[dict[str, Any]], goal: Goal, seeds: int) -> None:
@@ -82,14 +77,7 @@ def main() -> None:
     seeds = options.seeds or (1 if options.small else 3)
     settings = [RunSetting(size, scaled_rate(size)) for size in sizes]
     cells = Cells(options, goal.facts())
-    for seed in range(seeds):
-        for setting in settings:
-            cell = cells.get(described(setting), seed, partial(run, setting, goal, seed))
-            found = f"{cell['seconds_to_target']} s, {cell['epochs_to_target']} epochs"
-            print(f"seed {seed}  b={setting.batch_size:<4} {found}", flush=True)
-    rows: list[dict[str, Any]] = [
-        {"setting": setting, **summary(cells.of(described(setting)))} for setting in settings
-    ]
+    rows = over_seeds(cells, goal, settings, seeds, lambda setting: f"b={setting.batch_size:<4}")
     table = []
     for row in rows:
         rate = row["setting"].learning_rate

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import argparse
 import statistics
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from harness import interleave
+from harness import interleave, save
 from ours import training_window
 
 if TYPE_CHECKING:
@@ -147,3 +148,17 @@ def finish_figure(figure: Figure, title: str, width: float, height: float) -> No
         frameon=False,
         fontsize=9,
     )
+
+
+def save_panels(
+    options: argparse.Namespace,
+    name: str,
+    note: str,
+    panels: Sequence[Sequence[Row]],
+    windows: tuple[float, int],
+    draw: Callable[[Figure], None],
+) -> None:
+    """Writes the result of an experiment of several panels. windows: their seconds, and how many."""
+    seconds, count = windows
+    rows = [row for panel in panels for row in panel]
+    save(options, name, {"note": note, "seconds_per_window": seconds, "windows": count, "rows": rows}, draw)

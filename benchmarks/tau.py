@@ -11,14 +11,14 @@ target within `--epochs` (4) count as not reached. Evaluated every eighth of an 
 from __future__ import annotations
 
 import math
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import harness
 from cells import Cells
 from learning_rates import chosen_rate
-from medians import MedianRange, summary
-from time_to_accuracy import Goal, Replicas, RunSetting, add_goal_options, course, described, goal_of
+from medians import MedianRange
+from seeds import over_seeds
+from time_to_accuracy import Goal, RunSetting, add_goal_options, goal_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -27,11 +27,6 @@ NAME = "tau"
 TAUS = (1, 2, 4, 8, 16)
 REPLICAS, BATCH_SIZE = 4, 16
 PANELS = (("epochs", "epochs"), ("rate", "examples per second"), ("seconds", "training time [s]"))
-
-
-def run(setting: RunSetting, goal: Goal, seed: int) -> dict[str, Any]:
-    """One run of a setting."""
-    return course(Replicas(setting, goal, seed), goal)
 
 
 def draw(figure: Figure, rows: list[dict[str, Any]], goal: Goal, seeds: int) -> None:
@@ -68,14 +63,7 @@ def main() -> None:
     taus = TAUS[::2] if options.small else TAUS
     settings = [RunSetting(BATCH_SIZE, rate, REPLICAS, tau=tau) for tau in taus]
     cells = Cells(options, goal.facts())
-    for seed in range(seeds):
-        for setting in settings:
-            cell = cells.get(described(setting), seed, partial(run, setting, goal, seed))
-            found = f"{cell['seconds_to_target']} s, {cell['epochs_to_target']} epochs"
-            print(f"seed {seed}  tau={setting.tau:<3} {found}", flush=True)
-    rows: list[dict[str, Any]] = [
-        {"setting": setting, **summary(cells.of(described(setting)))} for setting in settings
-    ]
+    rows = over_seeds(cells, goal, settings, seeds, lambda setting: f"tau={setting.tau:<3}")
     harness.print_table(
         ["tau", "epochs (range)", "seconds (range)", "examples/s (range)"],
         [

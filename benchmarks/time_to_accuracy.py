@@ -22,6 +22,7 @@ from scheduler import DatasetBatches, LearningEngine, Synchronisation
 from scheduler.classifier import build_program
 from scheduler.evaluation import Evaluator
 from scheduler.outcome import models_of
+from scheduler.pace import LaunchPace
 from scheduler.step import StepProgram
 from tensorbow.data import Dataset
 from tensorbow.devices import get_device
@@ -156,17 +157,19 @@ class Replicas:
             setting.batch_size,
             replicas_per_device=setting.replicas,
             synchronisation=Synchronisation(setting.sync, tau=setting.tau),
+            steps_per_launch=None,
         )
         self.engine.initialize()
         self.batches = DatasetBatches(goal.train, setting.batch_size, setting.replicas, seed, depth=DEPTH)
         self.batches.keep_on_devices(self.engine.learners)
+        self._pace = LaunchPace(self.engine, self.batches, True)  # as the trainer does
         self.setup_seconds = time.perf_counter() - started
 
     def train_until(self, epochs: float) -> tuple[float, float]:
         losses: list[float] = []
         rounds = self.batches.rounds_per_epoch
         stop = max(round(epochs * rounds), self.engine.round + 1)
-        self.engine.run(self.batches.open, self.engine.round, stop, lambda result: losses.append(result.loss))
+        self._pace.run(self.engine.round, stop, lambda result: losses.append(result.loss))
         return stop / rounds, sum(losses) / len(losses)
 
     def models(self) -> Sequence[Mapping[str, Array]]:

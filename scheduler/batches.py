@@ -82,7 +82,8 @@ class DatasetBatches:
         self.order = BatchOrder(len(dataset), batch_size, seed)
         self.positions = RoundPositions(self.order, replicas, changes)
         self.on_devices = False  # whether the replicas make the batches, of recipes
-        self._slots: list[list[HostSlot]] | None = None  # in memory that the devices copy from, once known
+        self._hosts: list[Device] | None = None  # in whose memory batches are filled, once that is known
+        self._slots: list[list[HostSlot]] = []  # there, by replica
 
     @property
     def replicas(self) -> int:
@@ -100,8 +101,8 @@ class DatasetBatches:
         Raises InvalidArgumentError when an epoch does not fill one round; nothing has changed then.
         """
         self.positions = self.positions.resized(round, learners.count)
-        if self._slots is not None:
-            self._slots = self._slots_on(_hosts(learners))
+        if self._hosts is not None:
+            self._hosts, self._slots = _hosts(learners), []
 
     def keep_on_devices(self, learners: Learners, when: str = "auto") -> str:
         """Has replicas make their batches themselves, of data kept on their devices; the bits stay the same.
@@ -114,19 +115,24 @@ class DatasetBatches:
         Raises ResourceExhaustedError, or InvalidArgumentError, where it is to be `always` and cannot be.
         """
         self.on_devices, notice = keep_on_devices(learners, self.dataset, when)
-        self._slots = None if self.on_devices else self._slots_on(_hosts(learners))
+        self._hosts, self._slots = None if self.on_devices else _hosts(learners), []
         return notice
 
-    def _slots_on(self, devices: Sequence[Device]) -> list[list[HostSlot]]:
-        """Slots for the batches of replicas, each in host memory that its device reaches."""
-        images, labels = (self.order.batch_size, *self.dataset.image_shape), (self.order.batch_size,)
-        return [
-            [
-                (device.host_array(images, np.float32), device.host_array(labels, np.int64))
-                for _ in range(self.depth * self.steps_per_launch)
+    def _host_slots(self) -> list[list[HostSlot]] | None:
+        """Slots for the batches of replicas, in host memory that the devices reach, if these are known."""
+        count = self.depth * self.steps_per_launch
+        if self._hosts is None:
+            return None
+        if not self._slots or len(self._slots[0]) != count:
+            images, labels = (self.order.batch_size, *self.dataset.image_shape), (self.order.batch_size,)
+            self._slots = [
+                [
+                    (device.host_array(images, np.float32), device.host_array(labels, np.int64))
+                    for _ in range(count)
+                ]
+                for device in self._hosts
             ]
-            for device in devices
-        ]
+        return self._slots
 
     def recipe(self, replica: int, round: int) -> BatchRecipe:
         """What a replica's batch of a round is made of."""
@@ -175,12 +181,13 @@ class DatasetBatches:
     ) -> BatchSource:
         """Batches in arrays, one by one."""
         holder: list[Prefetcher] = []
+        slots = self._host_slots()
         place = self.positions.place(start)
 
         def ready(replica: int, batch: Batch) -> None:
             round = start + batch.claim.step
             arrays = batch.images, batch.labels
-            inputs = arrays if self._slots is None else PinnedArrays(arrays)
+            inputs = arrays if slots is None else PinnedArrays(arrays)
             on_ready(ReadyBatch(replica, round, inputs, lambda: holder[0].release(batch)))
 
         prefetcher = Prefetcher(
@@ -192,7 +199,7 @@ class DatasetBatches:
             on_ready=ready,
             on_error=on_error,
             max_rounds=stop - start,
-            slots=self._slots,
+            slots=slots,
             skipped=place.number,
         )
         holder.append(prefetcher)

@@ -26,23 +26,24 @@ class LaunchPace:
         """chooses: whether the number is to be found."""
         self._engine, self._batches = engine, batches
         self._chooses = chooses and engine.most_steps_per_launch > 1
-        self._rounds = 0  # of the first ones
+        self._rounds, self._seconds = 0, 0.0  # run so far, of the first ones; of those after the warm-up
 
     def run(self, start: int, stop: int, on_result: Callable[[TaskResult], None]) -> int:
         """As LearningEngine.run, of the batches."""
-        round = start
-        while self._chooses and round < stop:
-            part = WARM_UP if self._rounds < WARM_UP else MEASURED
-            end, started = min(stop, round + part), time.perf_counter()
-            reached = self._engine.run(self._batches.open, round, end, on_result)
-            seconds, rounds = time.perf_counter() - started, reached - round
-            self._rounds += rounds
-            round = reached
-            if rounds == MEASURED and part == MEASURED:
-                self._choose(seconds / rounds)
+        at = start
+        while self._chooses and at < stop:
+            warm = self._rounds >= WARM_UP
+            end = min(stop, at + (WARM_UP + MEASURED if warm else WARM_UP) - self._rounds)
+            started = time.perf_counter()
+            reached = self._engine.run(self._batches.open, at, end, on_result)
+            self._seconds += time.perf_counter() - started if warm else 0.0
+            self._rounds += reached - at
+            at = reached
+            if self._rounds == WARM_UP + MEASURED:
+                self._choose(self._seconds / MEASURED)
             if reached < end:
                 return reached
-        return self._engine.run(self._batches.open, round, stop, on_result) if round < stop else round
+        return self._engine.run(self._batches.open, at, stop, on_result) if at < stop else at
 
     def _choose(self, round_seconds: float) -> None:
         steps = min(self._engine.most_steps_per_launch, max(1, round(LAUNCH_SECONDS / round_seconds)))

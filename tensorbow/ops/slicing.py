@@ -12,7 +12,7 @@ from tensorbow.errors import InvalidArgumentError, UnimplementedError
 from tensorbow.graph import REQUIRED, Attrs, Kernel, KernelCall, OpDef, Operation, Tensor
 from tensorbow.ops.broadcasting import INDEX, as_shape_vector, dims_of_vector, shape
 from tensorbow.ops.definition import define_op, require_dtype
-from tensorbow.specs import Array, TensorSpec, render_dims
+from tensorbow.specs import Array, TensorSpec, compatible, render_dims
 
 __all__ = ["pad", "slice", "strided_slice"]
 
@@ -63,8 +63,24 @@ def _slice_gradient(op: Operation, g: Tensor) -> list[Tensor | None]:
 
 
 def _slice_grad_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
-    require_dtype("SliceGrad", inputs[1], INDEX, "begin")
-    return TensorSpec(dims_of_vector("SliceGrad", inputs[2]), inputs[0].dtype)
+    gradients, begin, target = inputs
+    require_dtype("SliceGrad", begin, INDEX, "begin")
+    whole = TensorSpec(dims_of_vector("SliceGrad", target), gradients.dtype)
+    if begin.value is None or gradients.shape is None or whole.shape is None:
+        return whole
+    if not begin.value.shape == (len(whole.shape),) == (len(gradients.shape),):
+        raise InvalidArgumentError(
+            f"SliceGrad: begin is {begin}, the gradients are {gradients}, the shape is {whole}: "
+            "give one entry per axis of the shape"
+        )
+    for axis, start in enumerate(begin.value.tolist()):
+        extent, most = gradients.shape[axis] or 0, whole.shape[axis]
+        if start < 0 or (most is not None and start + extent > most):
+            raise InvalidArgumentError(
+                f"SliceGrad: axis {axis} of {whole} has no elements {start} to {start + extent}, where the "
+                "gradients belong; begin and begin + their shape must lie in the axis"
+            )
+    return whole
 
 
 def _slice_grad_kernel(call: KernelCall) -> None:
@@ -203,11 +219,28 @@ def numpy_index(index: Index) -> tuple[Any, ...]:
 
 
 def _strided_slice_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
-    (x,) = inputs
-    index, dims = attrs["index"], x.dims
+    return _sliced("StridedSlice", inputs[0], attrs["index"])
+
+
+def _strided_slice_grad_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
+    gradients, target = inputs
+    whole = TensorSpec(dims_of_vector("StridedSliceGrad", target), gradients.dtype)
+    if whole.shape is not None:
+        part = _sliced("StridedSliceGrad", whole, attrs["index"])
+        if not compatible(part.shape, gradients.shape):
+            raise InvalidArgumentError(
+                f"StridedSliceGrad: the gradients are {gradients}, the slice of {whole} is {part}; "
+                "give the gradients of that slice"
+            )
+    return whole
+
+
+def _sliced(op: str, x: TensorSpec, index: Index) -> TensorSpec:
+    """What `x[index]` is. Raises InvalidArgumentError where the index does not fit the shape."""
+    dims = x.dims
     used = sum(i not in ("...", "new") for i in index)
     if used > len(dims):
-        raise InvalidArgumentError(f"StridedSlice: an index of {used} axes for {x}")
+        raise InvalidArgumentError(f"{op}: an index of {used} axes for {x}")
     items = list(index) if "..." in index else [*index, "..."]
     place = items.index("...")
     items[place : place + 1] = [(None, None, None)] * (len(dims) - used)
@@ -221,10 +254,10 @@ def _strided_slice_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpe
         if isinstance(item, tuple):
             step = builtins.slice(*item)
             if step.step == 0:
-                raise InvalidArgumentError("StridedSlice: the step of a slice must not be 0")
+                raise InvalidArgumentError(f"{op}: the step of a slice must not be 0")
             result.append(None if extent is None else len(range(*step.indices(extent))))
         elif extent is not None and not -extent <= item < extent:
-            raise InvalidArgumentError(f"StridedSlice: index {item} is out of range for {render_dims(dims)}")
+            raise InvalidArgumentError(f"{op}: index {item} is out of range for {render_dims(dims)}")
     return TensorSpec(tuple(result), x.dtype)
 
 
@@ -254,7 +287,7 @@ StridedSlice = define_op(
 )
 StridedSliceGrad: OpDef = define_op(
     "StridedSliceGrad",
-    spec=lambda inputs, attrs: TensorSpec(dims_of_vector("StridedSliceGrad", inputs[1]), inputs[0].dtype),
+    spec=_strided_slice_grad_spec,
     gradient=lambda op, g: [StridedSlice(g, index=op.attrs["index"]), None],
     kernel=Kernel(prepare=_strided_slice_grad_kernel),
     inputs=("gradients", "shape"),

@@ -161,7 +161,7 @@ def test_host_batches_are_copied_from_where_they_are_filled(
 
             monkeypatch.setattr(plan, "copy_in", noted)
         engine.run(batches.open, 0, 8)
-    assert batches._slots is not None
+    assert batches._slots
     slots = {array.ctypes.data for lane in batches._slots for slot in lane for array in slot}
     assert len(copied) == 2 * 2 * 8
     assert set(copied) <= slots

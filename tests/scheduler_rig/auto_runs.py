@@ -54,23 +54,3 @@ def auto(options: Callable[..., TrainingConfig], **given: Any) -> TrainingConfig
 def trained(config: TrainingConfig, progress: TrainingProgress | None = None) -> TrainingResult:
     with Trainer(config, progress) as trainer:
         return trainer.train()
-
-
-class StopsAt(Lines):
-    """Asks its trainer to stop when a round has ended."""
-
-    def __init__(self, round: int):
-        super().__init__()
-        self.at = round
-        self.trainer: Trainer | None = None
-
-    def round(self, finished: int) -> None:
-        if finished >= self.at and self.trainer is not None:
-            self.trainer.request_stop()
-
-
-def train_until(config: TrainingConfig, round: int) -> TrainingResult:
-    progress = StopsAt(round)
-    with Trainer(config, progress) as trainer:
-        progress.trainer = trainer
-        return trainer.train()

@@ -18,7 +18,8 @@ from scheduler.engine import LearningEngine
 from tensorbow.data import make_synthetic
 from tensorbow.errors import DataLossError, InvalidArgumentError, ResourceExhaustedError
 from tensorbow.training import load_arrays, save_arrays
-from tests.scheduler_rig.auto_runs import Lines, MadeUp, auto, train_until, trained
+from tests.scheduler_rig.auto_runs import Lines, MadeUp, auto, trained
+from tests.scheduler_rig.interrupted import train_until
 
 Options = Callable[..., TrainingConfig]
 Model = Callable[[Path], dict[str, Any]]

@@ -12,6 +12,7 @@ import pytest
 from scheduler import Trainer, TrainingConfig
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.specs import Array
+from tests.scheduler_rig.running import same_bits, within
 
 pytest.importorskip("llvmlite")
 
@@ -45,6 +46,20 @@ def test_a_run_and_its_resumption_have_the_same_bits(
         assert all(np.array_equal(found[name], expected[name]) for name in expected)
         losses = [record["loss"] for record in metrics(tmp_path / folder)]
         assert losses == [record["loss"] for record in metrics(tmp_path / "1")]
+
+
+@pytest.mark.parametrize("kept", ["auto", "never"])
+def test_the_number_is_found_while_training(
+    tmp_path: Path, options: Options, model: Callable[[Path], dict[str, Array]], kept: str
+) -> None:
+    """Also where batches are filled in memory of the host, which then needs more slots."""
+    for steps in (1, None):
+        folder = tmp_path / str(steps)
+        given = options(output=folder, epochs=9, steps_per_launch=steps, data_on_device=kept)
+        with Trainer(given) as trainer:
+            within(trainer.train)
+            assert (trainer.engine.steps_per_launch > 1) is (steps is None)
+    assert same_bits(model(tmp_path / "1"), model(tmp_path / "None"))
 
 
 def test_what_it_does_not_go_with(options: Options) -> None:

@@ -10,7 +10,8 @@ import pytest
 
 from scheduler import TaskResult, Trainer, TrainingConfig
 from tensorbow.errors import InvalidArgumentError
-from tests.scheduler_rig.auto_runs import Lines, MadeUp, auto, train_until, trained
+from tests.scheduler_rig.auto_runs import Lines, MadeUp, auto, trained
+from tests.scheduler_rig.interrupted import train_until
 
 Options = Callable[..., TrainingConfig]
 

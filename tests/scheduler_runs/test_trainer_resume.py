@@ -11,6 +11,7 @@ from scheduler import Trainer, TrainingConfig, TrainingResult
 from tensorbow.data import make_synthetic
 from tensorbow.errors import FailedPreconditionError, InvalidArgumentError
 from tensorbow.training import TrainingProgress, load_arrays, save_arrays
+from tests.scheduler_rig.interrupted import train_until
 
 Options = Callable[..., TrainingConfig]
 Run = Callable[..., TrainingResult]
@@ -29,26 +30,6 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "far ahead": {"launch_ahead": 5, "staleness": 3},
     "easgd": {"sync": "easgd", "tau": 3, "learning_rate_drops": ((1, 0.5), (2, 0.1))},
 }
-
-
-class StopsAt(TrainingProgress):
-    """Asks its trainer to stop when a round has ended."""
-
-    def __init__(self, round: int):
-        super().__init__()
-        self.at = round
-        self.trainer: Trainer | None = None
-
-    def round(self, finished: int) -> None:
-        if finished >= self.at and self.trainer is not None:
-            self.trainer.request_stop()
-
-
-def train_until(config: TrainingConfig, round: int) -> TrainingResult:
-    progress = StopsAt(round)
-    with Trainer(config, progress) as trainer:
-        progress.trainer = trainer
-        return trainer.train()
 
 
 @pytest.mark.parametrize("name", VARIANTS)

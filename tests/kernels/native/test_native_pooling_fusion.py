@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
-from hypothesis import strategies as st
 
 pytest.importorskip("llvmlite", reason="the native backend needs llvmlite")
 
@@ -13,6 +12,7 @@ import tensorbow as tb
 from tensorbow.kernels.native.backend import NativeBackend
 from tensorbow.kernels.reference import ReferenceBackend
 from tests.native_rig.native_calls import TARGETS
+from tests.native_rig.pools import ANY_POOL
 from tests.ops_contract.sample import integers, normal
 from tests.program_rig.poisoned import PoisonedStep
 from tests.scalar_rig.numpy_backend import used
@@ -59,15 +59,7 @@ def test_pools_of_a_network(shape, dtype):
 
 
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(
-    st.tuples(
-        st.integers(1, 2), st.integers(1, 7), st.integers(1, 7), st.sampled_from([1, 8, 9, 15, 16, 33, 70])
-    ),
-    st.tuples(st.integers(1, 4), st.integers(1, 4)),
-    st.tuples(st.integers(1, 3), st.integers(1, 3)),
-    st.sampled_from(["VALID", "SAME"]),
-    st.sampled_from(list(TARGETS)),
-)
+@given(*ANY_POOL)
 def test_any_windows(shape, window, stride, padding, target):
     assume(padding == "SAME" or (window[0] <= shape[1] and window[1] <= shape[2]))
     images = integers(*shape, high=4, dtype=np.float32) - 2  # with ties, and zeros that ReLU leaves
