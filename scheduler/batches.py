@@ -4,32 +4,34 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from scheduler.device_data import keep_on_devices
 from scheduler.learners import Learners
-from scheduler.positions import RoundPositions
+from scheduler.positions import EpochPlace, RoundPositions
 from tensorbow.data import (
     Batch,
     BatchInputs,
     BatchKey,
     BatchOrder,
-    BatchRecipe,
     BatchRun,
     Dataset,
     PinnedArrays,
     Prefetcher,
     RecipeRun,
+    plain_picks,
 )
 from tensorbow.data.prefetch import HostSlot
 from tensorbow.devices import Device
 
+PREPARED = 32  # recipes of a replica that are written at once, where launches are of one
+EPOCHS = 2  # whose picks are kept: at the border replicas ask for both
 
-@dataclass(frozen=True, slots=True)
-class ReadyBatch:
+
+class ReadyBatch(NamedTuple):
     """The inputs of one task, or what they are made of. They stay unchanged until `release` is called.
 
     replica: whose batch it is; with `fcfs` its place in the round, and whoever is free takes it.
@@ -84,6 +86,7 @@ class DatasetBatches:
         self.on_devices = False  # whether the replicas make the batches, of recipes
         self._hosts: list[Device] | None = None  # in whose memory batches are filled, once that is known
         self._slots: list[list[HostSlot]] = []  # there, by replica
+        self._epochs: dict[int, NDArray[Any]] = {}  # picks of whole epochs
 
     @property
     def replicas(self) -> int:
@@ -134,29 +137,40 @@ class DatasetBatches:
             ]
         return self._slots
 
-    def recipe(self, replica: int, round: int) -> BatchRecipe:
-        """What a replica's batch of a round is made of."""
-        epoch, first = self.positions.place(round)
-        number = first + replica
-        key = BatchKey(self.order.seed, epoch, number)
-        return BatchRecipe(self.dataset, self.order.indices(epoch, number), key)
-
     def recipes(self, replica: int, rounds: range) -> RecipeRun:
         """What a replica's batches of some rounds are made of."""
-        parts, round, stride = [], rounds.start, self.replicas
+        parts: list[NDArray[np.int64]] = []
+        picks: list[NDArray[Any]] = []
+        begins: list[tuple[int, EpochPlace]] = []  # of parts, by their first place in the run
+        round, stride = rounds.start, self.replicas
         while round < rounds.stop:
-            epoch, number = self.positions.place(round)
-            left = (self.order.batches_per_epoch - number) // stride
+            place = self.positions.place(round)
+            left = (self.order.batches_per_epoch - place.number) // stride
             count = min(left, rounds.stop - round)
-            parts.append(self.order.run(epoch, number + replica, stride, count))
+            begins.append((round - rounds.start, place))
+            first = place.number + replica
+            parts.append(self.order.run(place.epoch, first, stride, count))
+            if self.dataset.augmentation is None:
+                picks.append(self._picks_of(place.epoch)[first : first + stride * count : stride])
             round += count
-        indices = parts[0] if len(parts) == 1 else np.concatenate(parts)
 
         def key_of(place: int) -> BatchKey:
-            epoch, number = self.positions.place(rounds.start + place)
-            return BatchKey(self.order.seed, epoch, number + replica)
+            part = len(begins) - 1
+            while begins[part][0] > place:
+                part -= 1
+            first, (epoch, number) = begins[part]
+            return BatchKey(self.order.seed, epoch, number + (place - first) * stride + replica)
 
-        return RecipeRun(self.dataset, indices, key_of)
+        return RecipeRun(self.dataset, _joined(parts), key_of, _joined(picks) if picks else None)
+
+    def _picks_of(self, epoch: int) -> NDArray[Any]:
+        """The picks of all batches of an epoch, where nothing is drawn for them: `PICK` [batches, batch]."""
+        picks = self._epochs.get(epoch)
+        if picks is None:
+            while len(self._epochs) >= EPOCHS:
+                del self._epochs[min(self._epochs)]
+            picks = self._epochs[epoch] = plain_picks(self.order.batches(epoch))
+        return picks
 
     def open(
         self,
@@ -206,6 +220,10 @@ class DatasetBatches:
         return prefetcher
 
 
+def _joined(parts: list[NDArray[Any]]) -> NDArray[Any]:
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+
 def _hosts(learners: Learners) -> list[Device]:
     """By place in a round, the device whose host memory its batches are filled in.
 
@@ -230,6 +248,7 @@ class _Recipes:
         self._batches, self._start, self._stop, self._on_ready = batches, start, stop, on_ready
         self._steps = batches.steps_per_launch
         self._closed = False
+        self._prepared: dict[int, tuple[int, RecipeRun]] = {}  # by replica, with the first round
         for launch in range(start, start + batches.depth):
             for replica in range(batches.replicas):
                 self._hand_out(replica, launch)
@@ -240,11 +259,19 @@ class _Recipes:
             return
         batches, following = self._batches, launch + self._batches.depth
         inputs = (
-            batches.recipe(replica, first)
+            self._recipe(replica, first)
             if self._steps == 1
             else batches.recipes(replica, range(first, min(first + self._steps, self._stop)))
         )
         self._on_ready(ReadyBatch(replica, launch, inputs, lambda: self._hand_out(replica, following)))
+
+    def _recipe(self, replica: int, round: int) -> BatchInputs:
+        begin, run = self._prepared.get(replica, (round, ()))
+        if round - begin >= len(run):
+            run = self._batches.recipes(replica, range(round, min(round + PREPARED, self._stop)))
+            begin = round
+            self._prepared[replica] = begin, run
+        return run[round - begin]
 
     def close(self) -> None:
         """Hands out no more."""

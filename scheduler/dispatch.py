@@ -26,6 +26,7 @@ from scheduler.messages import (
     Restart,
     SchedulerEvent,
     SourceFailed,
+    StopRequested,
     SyncFailed,
     SyncFinished,
     Synchronise,
@@ -61,6 +62,7 @@ class Dispatch:
     schedule: Schedule | None
     on_nan: str
     skipped_updates: int
+    _stopping: bool
     _skipped_in_a_row: list[int]
     _has_loss: bool
     _counters: list[str]
@@ -111,27 +113,42 @@ class Dispatch:
         return self.learners.restarts_before(round, jumps)
 
     def take(self, run: EngineRun, message: Any) -> None:
-        """Turns one message of the inbox into an event of the machine, and does what it says."""
-        event: SchedulerEvent
-        if isinstance(message, _Together):
-            self._end_together(run, message)
-            return
+        """Turns one message of the inbox into events of the machine, and does what it says."""
+        self._obey(run, run.state.handle(*self._events(run, message)))
+
+    def take_all(self, run: EngineRun, message: Any) -> None:
+        """Takes a message together with those behind it, and a request to stop. None says nothing."""
+        events: list[SchedulerEvent] = []
+        while True:
+            if message is not None:
+                events += self._events(run, message)
+            if self._stopping or run.inbox.empty():
+                break
+            message = run.inbox.get()
+        if self._stopping and not run.stopping:
+            run.stopping = True
+            events.append(StopRequested())
+        if events:
+            self._obey(run, run.state.handle(*events))
+
+    def _events(self, run: EngineRun, message: Any) -> list[SchedulerEvent]:
+        """What one message is to the machine."""
         if type(message) is tuple:
-            event = self._ended(run, *message)
-        elif isinstance(message, ReadyBatch):
+            return [self._ended(run, *message)]
+        if isinstance(message, _Together):
+            return self._ended_together(run, message)
+        if isinstance(message, ReadyBatch):
             if not 0 <= message.replica < self.learners.count:
                 raise InvalidArgumentError(
                     f"a batch came for replica {message.replica}, but the engine has {self.learners.count} "
                     f"replicas, 0 to {self.learners.count - 1}; give the source the same number"
                 )
             run.batches[message.replica, message.round] = message
-            event = BatchReady(message.replica, message.round)
-        elif isinstance(message, BaseException):
+            return [BatchReady(message.replica, message.round)]
+        if isinstance(message, BaseException):
             run.error = run.error or message
-            event = SourceFailed(str(message))
-        else:
-            raise InternalError(f"the scheduler was told {message!r}, which it does not know")
-        self._obey(run, run.state.handle(event))
+            return [SourceFailed(str(message))]
+        raise InternalError(f"the scheduler was told {message!r}, which it does not know")
 
     def _ended(self, run: EngineRun, place: int | None, launch: int, done: Event) -> SchedulerEvent:
         """Takes note of the end of a task, or of a synchronisation (place None)."""
@@ -166,13 +183,19 @@ class Dispatch:
         """The rounds of a launch, and what its tasks have fetched, as far as they were done."""
         if run.steps == 1:
             views = self.learners.replicas[replica].results(step)
+            if run.on_result is None and not views[-1].item():
+                return self._nothing_fetched(replica)
             return (launch,), [[view.copy() if view.ndim else view.item() for view in views]]
         rounds = run.rounds(launch)
         columns = self.learners.fetched(replica, rounds)
         if run.on_result is None and not columns[-1].any():
-            self._skipped_in_a_row[replica] = 0
-            return (), ()  # nobody asks, and nothing is wrong
+            return self._nothing_fetched(replica)
         return rounds, list(zip(*(c.tolist() if c.ndim == 1 else c for c in columns), strict=True))
+
+    def _nothing_fetched(self, replica: int) -> tuple[Sequence[int], Sequence[Sequence[Any]]]:
+        """What `_fetched` gives where nobody asks, and nothing is wrong."""
+        self._skipped_in_a_row[replica] = 0
+        return (), ()
 
     def _skips_too_often(self, replica: int) -> bool:
         """Counts a skipped update; True when the replica has not got out of it by itself."""
@@ -248,13 +271,12 @@ class Dispatch:
         for task in tasks:
             task.on_done(one_done)
 
-    def _end_together(self, run: EngineRun, message: _Together) -> None:
+    def _ended_together(self, run: EngineRun, message: _Together) -> list[SchedulerEvent]:
         """The tasks of a launch have ended, and their synchronisation."""
         launch, tasks = message
-        for place, done in enumerate(tasks):
-            self._obey(run, run.state.handle(self._ended(run, place, launch, done)))
         failed = next((done for done in tasks if done.error is not None), tasks[0])
-        self._obey(run, run.state.handle(self._ended(run, None, launch, failed)))
+        ended = [self._ended(run, place, launch, done) for place, done in enumerate(tasks)]
+        return [*ended, self._ended(run, None, launch, failed)]
 
     def _state_of(self, round: int, place: int) -> dict[str, Any]:
         """The step scalars that change from task to task."""

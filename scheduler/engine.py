@@ -18,7 +18,6 @@ from scheduler.batches import BatchSource, OpenSource
 from scheduler.collectives import AllReduce
 from scheduler.dispatch import Dispatch
 from scheduler.learners import Learners
-from scheduler.messages import StopRequested
 from scheduler.options import Synchronisation, check_on_nan
 from scheduler.plans import Compiled, most_steps
 from scheduler.resizing import Resizing, made_again
@@ -250,12 +249,7 @@ class LearningEngine(Dispatch):
             if run.finished_at is None:
                 source = open_source(start, stop, run.inbox.put, run.inbox.put)
             while run.finished_at is None:
-                message = run.inbox.get()
-                if self._stopping and not run.stopping:
-                    run.stopping = True
-                    self._obey(run, run.state.handle(StopRequested()))
-                if message is not None and run.finished_at is None:
-                    self.take(run, message)
+                self.take_all(run, run.inbox.get())
         finally:
             self._stopping = False
             try:

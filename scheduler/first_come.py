@@ -7,7 +7,7 @@ Events and instructions are those of `SchedulerState`; what decides is in the do
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from scheduler.machine import Machine
 from scheduler.messages import (
@@ -61,7 +61,7 @@ class FirstComeState(Machine[None]):
 
     def begin(self) -> list[Instruction]:
         """The instructions before any event (only `Finish`, when there is nothing to do)."""
-        return self._advance(None)
+        return self._advance(())
 
     # Events
 
@@ -114,7 +114,7 @@ class FirstComeState(Machine[None]):
 
     # Decisions
 
-    def _advance(self, hint: None) -> list[Instruction]:
+    def _advance(self, hints: Sequence[None]) -> list[Instruction]:
         instructions: list[Instruction] = []
         while self._failure is None and self._is_ready() and (replica := self._first_free()) is not None:
             self._take(replica, instructions)

@@ -152,7 +152,7 @@ class Learners(LearningTasks):
             replica.set_state({"status": 0})
         self.executable = self.replicas[0].executable
         if number not in self._joint:
-            made = joint_tasks(self.replicas, self.central, self.options, self._averages_after)
+            made = joint_tasks(self.replicas, self.central, self.options, self._averages_in)
             if made is not None:
                 made.runs_here = self._here
             self._joint[number] = made

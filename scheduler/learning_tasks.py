@@ -99,6 +99,12 @@ class LearningTasks(ReplicaValues):
     def _averages_after(self, round: int) -> bool:
         return self.averages and (round + 1) % self.options.tau == 0
 
+    def _averages_in(self, rounds: range) -> Sequence[bool]:
+        """Of each of these rounds, whether averaging follows it."""
+        if not self.averages or self.options.tau == 1:
+            return [self.averages] * len(rounds)
+        return [self._averages_after(round) for round in rounds]
+
     def _averagings(self, round: int) -> int:
         """Averagings up to and including the one of this round."""
         return (round + 1) // self.options.tau
@@ -158,7 +164,9 @@ class LearningTasks(ReplicaValues):
         ]
         for index, replica in enumerate(self.replicas):
             after = cleared[self.places[index]]
-            self._last[index] = replica.restart(restart_segment(slot), after)
+            restarted = self._last[index] = replica.restart(restart_segment(slot), after)
+            if self.joint is not None:
+                self.joint.enqueued(index, restarted)
             if round + 1 == self.gang_from:
                 self._last[index] = replica.restart(clear_segment(self.executable), after)
         for number in self._z_events:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
 
 from scheduler.messages import (
@@ -26,7 +26,7 @@ Hint = TypeVar("Hint")
 
 
 class Machine(ABC, Generic[Hint]):
-    """Who may run next. `handle` takes an event and returns instructions, in order.
+    """Who may run next. `handle` takes events and returns instructions, in order.
 
     Of each event a handler takes note; the hint that it gives says where to look for what can be done now.
     """
@@ -73,11 +73,11 @@ class Machine(ABC, Generic[Hint]):
             StopRequested: self._on_stop_requested,
         }
 
-    def handle(self, event: SchedulerEvent) -> list[Instruction]:
-        """Takes note of an event; says what to do now. Raises InternalError for an impossible one."""
+    def handle(self, *events: SchedulerEvent) -> list[Instruction]:
+        """Takes note of events, in order; says what to do now. Raises InternalError for an impossible one."""
         if self._ended:
-            raise InternalError(f"{event} came after the end of the run")
-        return self._advance(self._handlers[type(event)](event))
+            raise InternalError(f"{', '.join(map(str, events))} came after the end of the run")
+        return self._advance([self._handlers[type(event)](event) for event in events])
 
     @abstractmethod
     def begin(self) -> list[Instruction]:
@@ -119,7 +119,7 @@ class Machine(ABC, Generic[Hint]):
     def _fail(self, reason: str) -> Hint: ...
 
     @abstractmethod
-    def _advance(self, hint: Hint) -> list[Instruction]:
+    def _advance(self, hints: Sequence[Hint]) -> list[Instruction]:
         """What can be done now."""
 
     def _end(self, instructions: list[Instruction], finished_at: int | None) -> None:

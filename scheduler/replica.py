@@ -164,8 +164,7 @@ class Replica:
         """Enqueues an update segment, after an event."""
         if after is not None:
             self.group.compute.wait(after)
-        self._enqueue(segment, lambda: self._run(segment, round, step))
-        return self.group.compute.record()
+        return self._submit(segment, lambda: self._run(segment, round, step))
 
     def _enqueue_gradient(
         self, round: int, inputs: BatchInputs, state: Mapping[str, Any], step: int | None = None
@@ -192,7 +191,7 @@ class Replica:
         recipe = inputs
         if self._data is None or self._data.dataset is not recipe.dataset:
             return lambda: binding.write(self._feeds(recipe.arrays()), state)
-        make_batch, picks = self._batch_maker(recipe, self._data.examples), recipe.picks()
+        make_batch, picks = self._batch_maker(recipe, self._data), recipe.picks()
 
         def make() -> None:
             make_batch(picks)
@@ -206,13 +205,11 @@ class Replica:
             self.binding.plan.copy_in(name, array)
         self.binding.write({}, state)
 
-    def _batch_maker(self, recipe: BatchRecipe, examples: KeptExamples) -> MakeBatch:
+    def _batch_maker(self, recipe: BatchRecipe, data: DeviceData) -> MakeBatch:
         batch_size, made = recipe.indices.size, self._now.make_batch
         if batch_size not in made:
-            self._feeds(recipe.placeholders())
-            refs, bases = (ref for _, ref in self._now.inputs), self.binding.bases
-            images, labels = (bases[ref.region] + ref.offset for ref in refs)
-            made[batch_size] = examples.batches(self.group, batch_size, images, labels)
+            images, labels = self._targets(recipe, data)
+            made[batch_size] = data.examples.batches(self.group, batch_size, images, labels)
         return made[batch_size]
 
     def check(self, inputs: Sequence[Array]) -> None:
@@ -243,15 +240,21 @@ class Replica:
         if first is None or data is None or data.dataset is not first.dataset:
             arrays = (one.arrays() if isinstance(one, BatchRecipe) else one for one in run)
             return JointInputs([self._feeds(one) for one in arrays])
-        self._feeds(first.placeholders())
-        images, labels = (self.binding.bases[ref.region] + ref.offset for _, ref in self._now.inputs)
-        return JointInputs((), run.picks(), data.examples, (images, labels))
+        return JointInputs((), run.picks(), data.examples, self._targets(first, data))
+
+    def _targets(self, recipe: BatchRecipe, data: DeviceData) -> tuple[int, int]:
+        """Where the pictures and labels of a recipe are made; it is checked once for each batch size."""
+        known = self._now.targets
+        if known is None or known[0] is not data or known[1] != recipe.indices.size:
+            self._feeds(recipe.placeholders())
+            images, labels = (self.binding.bases[ref.region] + ref.offset for _, ref in self._now.inputs)
+            known = self._now.targets = data, recipe.indices.size, (images, labels)
+        return known[2]
 
     def restart(self, segment: int, after: Event) -> Event:
         """Enqueues w = z, or another segment outside a task."""
         self.group.compute.wait(after)
-        self._enqueue(segment, lambda: self.binding.plan.launch(segment))
-        return self.group.compute.record()
+        return self._submit(segment, lambda: self.binding.plan.launch(segment))
 
     def _run(self, segment: int, round: int, step: int | None = None) -> None:
         """Runs a segment of a task; an error says which task it was."""
@@ -260,9 +263,9 @@ class Replica:
         except TensorBowError as error:
             raise type(error)(f"replica {self.index}, step {round}: {error}") from error
 
-    def _enqueue(self, segment: int, work: Callable[[], None]) -> None:
+    def _submit(self, segment: int, work: Callable[[], None]) -> Event:
         reads, writes = self._now.accesses[segment]
-        self.group.compute.enqueue(work, label=self._now.labels[segment], reads=reads, writes=writes)
+        return self.group.compute.submit(work, label=self._now.labels[segment], reads=reads, writes=writes)
 
     def results(self, step: int) -> tuple[Array, ...]:
         """Views of what a finished task fetched."""
@@ -294,6 +297,7 @@ class _BoundStep:
         self.binding = binding
         self.inputs = tuple(executable.inputs.items())
         self.make_batch: dict[int, MakeBatch] = {}  # on the device, by batch size
+        self.targets: tuple[DeviceData, int, tuple[int, int]] | None = None  # of batches made on the device
         self.labels = [f"replica {index} {segment.name}" for segment in executable.segments]
         plan, bases = binding.plan, binding.bases
         self.accesses = [plan.accesses(segment) for segment in range(len(executable.segments))]

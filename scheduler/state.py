@@ -8,7 +8,7 @@ decides for `fcfs`.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from scheduler.machine import Machine
 from scheduler.messages import (
@@ -28,7 +28,7 @@ from tensorbow.errors import InternalError
 
 
 class SchedulerState(Machine[range]):
-    """Who may run next. `handle` takes an event and returns instructions, in order."""
+    """Who may run next. `handle` takes events and returns instructions, in order."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class SchedulerState(Machine[range]):
 
     def begin(self) -> list[Instruction]:
         """The instructions before any event (only `Finish`, when there is nothing to do)."""
-        return self._advance(range(0))
+        return self._advance(())
 
     # Events: each handler gives the replicas that may now be able to launch.
 
@@ -123,11 +123,12 @@ class SchedulerState(Machine[range]):
 
     # Decisions
 
-    def _advance(self, candidates: range) -> list[Instruction]:
+    def _advance(self, hints: Sequence[range]) -> list[Instruction]:
         instructions: list[Instruction] = []
         if self._failure is None:
             everyone = range(self.replicas)
-            self._launch_what_can(candidates, instructions)
+            for candidates in hints:
+                self._launch_what_can(candidates, instructions)
             while self._post_what_can(instructions):
                 self._launch_what_can(everyone, instructions)
         self._end(instructions, self._posted if self._posted >= self.stop else None)

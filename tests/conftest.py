@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import gc
+import os
+import time
 from collections.abc import Iterator
+from importlib.util import find_spec
 
 import pytest
 
 from tensorbow.devices.blas_threads import streams_limiting_blas
 from tensorbow.kernels import ReferenceBackend, backends
+
+
+def pytest_collection_finish() -> None:
+    """Garbage is looked for among what tests make, not among the many thousands of tests themselves."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture
@@ -23,4 +32,23 @@ def every_stream_is_closed() -> Iterator[None]:
     yield
     if streams_limiting_blas() > before:
         gc.collect()
+    until = time.monotonic() + 5
+    while streams_limiting_blas() > before and time.monotonic() < until:
+        time.sleep(0.001)  # the thread of a stream that nobody holds any more ends by itself
     assert streams_limiting_blas() <= before, "a CPU stream is left open: close the session or engine"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def modules_are_compiled_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """In one run of the tests, whose processes share the code: much of the time of tests is LLVM's."""
+    if find_spec("llvmlite") is None:
+        yield
+        return
+    from tensorbow.kernels.native import compiler
+    from tests.native_rig.object_code import compiled_once
+
+    own = tmp_path_factory.getbasetemp()
+    of_run = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(compiler, "_compiled", compiled_once(compiler._compiled, of_run / "object-code"))
+        yield

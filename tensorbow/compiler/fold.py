@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
 from tensorbow.errors import InvalidArgumentError, TensorBowError
 from tensorbow.graph import Operation, Tensor, blame
-from tensorbow.kernels.program import Node, Program, Value
+from tensorbow.kernels.program import Node, Program, Value, storage_of
 from tensorbow.ops.arrays import Reshape
 from tensorbow.ops.broadcasting import BroadcastTo, SumTo
 from tensorbow.ops.constant import Const
@@ -18,6 +19,7 @@ from tensorbow.ops.selection import Cast
 from tensorbow.ops.state import VariableReference
 from tensorbow.specs import Array, TensorSpec, as_dtype
 
+LARGEST_EXTENTS = 1 << 60  # their product, a 0 not counted: bytes then fit 64 bits with a sign
 LARGEST_FOLDED = 1 << 20  # bytes: larger results are cheaper to compute than to keep
 DROPPED = (SumTo, BroadcastTo, Cast, Reshape, Identity, StopGradient)  # where they change nothing
 
@@ -134,7 +136,24 @@ def _infer(op: Operation, inputs: Sequence[Value]) -> tuple[TensorSpec, ...]:
                 f"{op.type} {op.name}: the shape of {tensor.name} is {spec} even with all feeds known; "
                 f"shapes that depend on data are not supported (made at {op.source})"
             )
+        if math.prod(max(1, extent) for extent in spec.extents) > LARGEST_EXTENTS:  # also beside a 0
+            raise InvalidArgumentError(
+                f"{op.type} {op.name}: {tensor.name} would be {spec}, whose elements cannot be numbered by "
+                f"64 bits; use smaller extents (made at {op.source})"
+            )
+    _check_writes(op, inputs)
     return specs
+
+
+def _check_writes(op: Operation, inputs: Sequence[Value]) -> None:
+    """Raises InvalidArgumentError where an op is to write one variable in two roles."""
+    written = [storage_of(inputs[index]).variable for index in op.definition.writes]
+    for place, variable in enumerate(written):
+        if variable is not None and variable in written[:place]:
+            raise InvalidArgumentError(
+                f"{op.type} {op.name}: writes the variable {variable.name} twice; expected a variable of its "
+                f"own for each of the inputs {list(op.definition.writes)} (made at {op.source})"
+            )
 
 
 def _try_fold(

@@ -25,6 +25,7 @@ from tensorbow.data.recipe import (
     PinnedArrays,
     RecipeRun,
     example_arrays,
+    plain_picks,
     why_host_only,
 )
 from tensorbow.data.registry import DATASETS, DEFAULT_DATASET, WITHOUT_FILES, load, register_dataset
@@ -59,6 +60,7 @@ __all__ = [
     "load_synthetic",
     "make_synthetic",
     "pixel_statistics",
+    "plain_picks",
     "read_idx",
     "read_pictures",
     "register_dataset",

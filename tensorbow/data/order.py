@@ -98,8 +98,12 @@ class BatchOrder:
         OutOfRangeError when the epoch has not all of them.
         """
         self.indices(epoch, first), self.indices(epoch, first + stride * (count - 1))
-        batches = self._permutation(epoch)[: self.batches_per_epoch * self.batch_size]
-        return batches.reshape(-1, self.batch_size)[first : first + stride * count : stride]
+        return self.batches(epoch)[first : first + stride * count : stride]
+
+    def batches(self, epoch: int) -> NDArray[np.int64]:
+        """The examples of all batches of an epoch: int64 [batches_per_epoch, batch_size], read-only."""
+        whole = self._permutation(epoch)[: self.batches_per_epoch * self.batch_size]
+        return whole.reshape(-1, self.batch_size)
 
     def _permutation(self, epoch: int) -> NDArray[np.int64]:
         with self._lock:  # held while drawing: a second thread waits for the same result

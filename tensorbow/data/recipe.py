@@ -22,6 +22,7 @@ class BatchRecipe:
     dataset: Dataset
     indices: NDArray[np.int64]
     key: BatchKey
+    drawn: NDArray[Any] | None = None  # its picks, where they were drawn together with those of others
 
     def arrays(self) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
         """The batch, made here: float32 [batch_size, height, width, channels] and int64 [batch_size]."""
@@ -38,8 +39,9 @@ class BatchRecipe:
 
     def picks(self) -> NDArray[Any]:
         """The same for a device that keeps the data set: `PICK` [batch_size]."""
-        picks = np.zeros(self.indices.size, PICK)
-        picks["row"] = self.indices
+        if self.drawn is not None:
+            return self.drawn
+        picks = plain_picks(self.indices)
         augmentation = self.dataset.augmentation
         if isinstance(augmentation, CropAndFlip):
             moves, picks["mirrored"] = augmentation.draw(self.indices.size, self.key)
@@ -69,20 +71,33 @@ class BatchRun(Sequence["BatchInputs"]):
         first = self._batches[0]
         if not isinstance(first, BatchRecipe):
             return None
+        if len(self._batches) == 1:
+            return first
         same = (isinstance(each, BatchRecipe) and each.dataset is first.dataset for each in self._batches)
         return first if all(same) else None
 
     def picks(self) -> NDArray[Any]:
         """The picks of all batches, which are recipes: `PICK` [batches, batch_size]."""
-        return np.stack([each.picks() for each in self._batches if isinstance(each, BatchRecipe)])
+        picks = [each.picks() for each in self._batches if isinstance(each, BatchRecipe)]
+        return picks[0][None] if len(picks) == 1 else np.stack(picks)
 
 
 class RecipeRun(BatchRun):
     """Recipes by their indices alone; each is made when it is asked for."""
 
-    def __init__(self, dataset: Dataset, indices: NDArray[np.int64], key_of: Callable[[int], BatchKey]):
-        """indices: int64 [batches, batch_size]. key_of: the key of a batch, by its place in the run."""
+    def __init__(
+        self,
+        dataset: Dataset,
+        indices: NDArray[np.int64],
+        key_of: Callable[[int], BatchKey],
+        picks: NDArray[Any] | None = None,
+    ):
+        """indices: int64 [batches, batch_size]. key_of: the key of a batch, by its place in the run.
+
+        picks: `PICK` [batches, batch_size], where they are known.
+        """
         self._dataset, self._indices, self._key_of = dataset, indices, key_of
+        self._picks = picks
 
     def __len__(self) -> int:
         return len(self._indices)
@@ -95,7 +110,8 @@ class RecipeRun(BatchRun):
         if isinstance(place, slice):
             return [self[n] for n in range(len(self))[place]]
         place = range(len(self))[place]
-        return BatchRecipe(self._dataset, self._indices[place], self._key_of(place))
+        drawn = None if self._picks is None else self._picks[place]
+        return BatchRecipe(self._dataset, self._indices[place], self._key_of(place), drawn)
 
     @property
     def recipe(self) -> BatchRecipe:
@@ -103,15 +119,20 @@ class RecipeRun(BatchRun):
         return BatchRecipe(self._dataset, self._indices[0], self._key_of(0))
 
     def picks(self) -> NDArray[Any]:
-        """See BatchRun.picks; all at once where nothing is drawn."""
-        if self._dataset.augmentation is not None:
+        """See BatchRun.picks."""
+        if self._picks is None:
             recipes = (
                 BatchRecipe(self._dataset, row, self._key_of(n)) for n, row in enumerate(self._indices)
             )
-            return np.stack([recipe.picks() for recipe in recipes])
-        picks = np.zeros(self._indices.shape, PICK)
-        picks["row"] = self._indices
-        return picks
+            self._picks = np.stack([recipe.picks() for recipe in recipes])
+        return self._picks
+
+
+def plain_picks(indices: NDArray[np.int64]) -> NDArray[Any]:
+    """The picks of examples that nothing is drawn for: `PICK`, of the shape of the indices."""
+    picks = np.zeros(indices.shape, PICK)
+    picks["row"] = indices
+    return picks
 
 
 class PinnedArrays(tuple[Array, ...]):

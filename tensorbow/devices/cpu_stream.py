@@ -27,7 +27,7 @@ from tensorbow.tracing import CURRENT, WAIT, WORK, StreamTrack
 
 __all__ = ["CpuStream"]
 
-_WORK, _RECORD, _WAIT = range(3)
+_WORK, _RECORD, _WAIT, _TASK = range(4)  # what items are; a task is work with its event
 
 
 class _StreamThread(threading.Thread):
@@ -92,20 +92,28 @@ class _Worker:
                 kind, payload, label = item
                 if self.cancelled and self.error is None:
                     self.error = self._cancellation("it closed without draining")
-                if kind == _RECORD:
-                    self.processed += 1  # before the event: who saw it done finds the stream drained
-                    payload.complete(self.error)
-                else:
-                    if kind == _WORK:
-                        with self.turn:
-                            if self.error is None:
-                                self._execute(payload, label)
-                    elif self.error is None:
-                        self._wait(payload)
-                    self.processed += 1
-                del item, payload  # an idle stream holds no one's memory
+                event: HostEvent | None = None
+                if kind == _WORK:
+                    self._work(payload, label)
+                elif kind == _TASK:
+                    work, event = payload
+                    self._work(work, label)
+                    del work
+                elif kind == _RECORD:
+                    event = payload
+                elif self.error is None:
+                    self._wait(payload)
+                self.processed += 1  # before the event: who saw it done finds the stream drained
+                if event is not None:
+                    event.complete(self.error)
+                del item, payload, event  # an idle stream holds no one's memory
         finally:
             restore_blas_threads()
+
+    def _work(self, work: Callable[[], object], label: str) -> None:
+        with self.turn:
+            if self.error is None:
+                self._execute(work, label)
 
     def run_here(self, work: Callable[[], object], label: str) -> bool:
         """Does work in the calling thread if there is nothing to do before it; False if there is."""
@@ -210,6 +218,19 @@ class CpuStream(Stream):
     ) -> None:
         """Run `work()` on the stream's thread, in turn. `reads` and `writes` are not looked at."""
         self._put(_WORK, work, label)
+
+    def submit(
+        self,
+        work: Callable[[], object],
+        *,
+        label: str,
+        reads: Sequence[Access] = (),
+        writes: Sequence[Access] = (),
+    ) -> HostEvent:
+        """See Stream.submit; one item of the queue."""
+        event = HostEvent(self._title)
+        self._put(_TASK, (work, event), label)
+        return event
 
     def run_here(self, work: Callable[[], object], *, label: str) -> HostEvent | None:
         """See Stream.run_here."""

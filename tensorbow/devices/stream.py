@@ -94,6 +94,18 @@ class Stream(ABC):
         `label` names it in errors and logs; `reads` and `writes` are for the race checker.
         """
 
+    def submit(
+        self,
+        work: Callable[[], object],
+        *,
+        label: str,
+        reads: Sequence[Access] = (),
+        writes: Sequence[Access] = (),
+    ) -> Event:
+        """As `enqueue` and `record`: the event of this work."""
+        self.enqueue(work, label=label, reads=reads, writes=writes)
+        return self.record()
+
     def run_here(self, work: Callable[[], object], *, label: str) -> Event | None:
         """Runs `work()` in the calling thread, in its turn on the stream, if that is now; else does nothing.
 

@@ -56,6 +56,19 @@ class JointLaunch(ABC):
         """Steps done: fewer than asked for after an error, or a status that is set."""
 
 
+class JointRounds(ABC):
+    """Launches of all replicas, one of each, as one call: one thread does their steps in turn."""
+
+    @abstractmethod
+    def __call__(self) -> None:
+        """Runs them. Raises the error of an op, of the replica `at`."""
+
+    @property
+    @abstractmethod
+    def at(self) -> int:
+        """The replica that it has got to."""
+
+
 class JointSteps(ABC):
     """The bound steps of all replicas of a device. One thread at a time asks for launches."""
 
@@ -75,6 +88,10 @@ class JointSteps(ABC):
         scalars, one value or one for each step; with a status, which each step then begins with, steps go on
         whatever it becomes, else they end with one that sets it.
         """
+
+    @abstractmethod
+    def rounds(self, launches: Sequence[JointLaunch]) -> JointRounds:
+        """The launches of all replicas, by number, as one call in their place; all of their steps average."""
 
     @abstractmethod
     def fetched(self, replica: int, first: int, count: int) -> list[Array]:

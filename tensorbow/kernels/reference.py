@@ -167,7 +167,10 @@ class ReferencePlan(BoundPlan):
         """Copies of what several steps fetched; at most as many as there are RING slots."""
         if self._rings is None:
             self._rings = [self._ring_of(ref) for ref in self.executable.fetches]
-        slots = np.arange(first, first + count) % self._ring
+        begin = first % self._ring
+        if begin + count <= self._ring:
+            return [ring[begin : begin + count].copy() for ring in self._rings]
+        slots = np.arange(begin, begin + count) % self._ring
         return [ring[slots] for ring in self._rings]
 
     def _ring_of(self, ref: Ref) -> Array:

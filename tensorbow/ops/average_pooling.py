@@ -12,11 +12,19 @@ import numpy as np
 
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import Attrs, Kernel, KernelCall, NodeSpec, Operation, Tensor
-from tensorbow.ops.broadcasting import INDEX, shape
+from tensorbow.ops.broadcasting import shape
 from tensorbow.ops.data_format import with_channels_last
 from tensorbow.ops.definition import define_op, require_dtype
-from tensorbow.ops.windows import Axis, Windows, check_padding, count_windows, image_dims, spatial_pair
-from tensorbow.specs import FLOATING, Array, Dims, TensorSpec, as_dims, compatible, render_dims
+from tensorbow.ops.windows import (
+    Axis,
+    Windows,
+    check_padding,
+    count_windows,
+    image_dims,
+    sizes_of,
+    spatial_pair,
+)
+from tensorbow.specs import FLOATING, Array, Dims, TensorSpec, compatible, render_dims
 
 __all__ = ["avg_pool", "avg_pool2d"]
 
@@ -70,11 +78,8 @@ def _spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
 
 def _grad_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
     sizes, gradient = inputs
-    require_dtype("avg_pool gradient", sizes, INDEX, "the images' shape")
     require_dtype("avg_pool gradient", gradient, FLOATING, "the gradient")
-    if not compatible(sizes.shape, (4,)):
-        raise InvalidArgumentError(f"avg_pool gradient: the images' shape is {sizes}, expected a vector of 4")
-    dims = (None,) * 4 if sizes.value is None else as_dims(sizes.value) or ()
+    dims = sizes_of("avg_pool gradient", sizes, "the images' shape")
     expected = _pooled_dims(dims, attrs)
     if not compatible(expected, gradient.shape):
         raise InvalidArgumentError(f"avg_pool gradient: expected {render_dims(expected)}, got {gradient}")

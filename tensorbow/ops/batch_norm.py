@@ -24,7 +24,7 @@ from tensorbow.ops.definition import define_op, require_dtype, require_rank, req
 from tensorbow.ops.elementwise import add, multiply, subtract
 from tensorbow.ops.layouts import Copy, after, as_matrix, packed
 from tensorbow.ops.reductions import reduce_mean, reduce_sum
-from tensorbow.specs import FLOATING, Array, TensorSpec
+from tensorbow.specs import FLOATING, Array, TensorSpec, compatible
 
 CHUNK = 1 << 15  # elements worked on at a time
 NORM_ATTRS = {"epsilon": 0.001, "is_training": True}
@@ -64,6 +64,11 @@ def _grad_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> list[TensorSpec]:
     gradient, x, *vectors = inputs
     channels = _channels("FusedBatchNormGrad", x, vectors)
     _channels("FusedBatchNormGrad", gradient, vectors)
+    if not compatible(x.shape, gradient.shape):
+        raise InvalidArgumentError(
+            f"FusedBatchNormGrad: the gradient is {gradient}, x is {x}; they must have one shape: "
+            "give the gradient of y"
+        )
     return [TensorSpec(x.shape, x.dtype), TensorSpec((channels,), x.dtype), TensorSpec((channels,), x.dtype)]
 
 

@@ -26,12 +26,14 @@ from tensorbow.ops.windows import (
     check_padding,
     count_windows,
     image_dims,
+    sizes_of,
     spatial_pair,
 )
-from tensorbow.specs import FLOATING, Dims, TensorSpec, compatible, int32, int64, render_dims
+from tensorbow.specs import FLOATING, Dims, TensorSpec, compatible, render_dims
 
 __all__ = ["conv2d", "conv2d_backprop_filter", "conv2d_backprop_input", "conv2d_transpose"]
 
+SIZES = "the vector of sizes"
 WINDOW_ATTRS = {"strides": (1, 1, 1, 1), "padding": "VALID", "dilations": (1, 1, 1, 1)}
 
 
@@ -164,7 +166,7 @@ def _known_sizes(op: str, sizes: Any) -> tuple[Tensor, Dims]:
     tensor = convert_to_tensor(sizes)
     if isinstance(sizes, list) and len(sizes) == 4:
         return tensor, tuple(None if hasattr(size, "graph") else int(size) for size in sizes)
-    return tensor, _sizes(op, tensor.spec)
+    return tensor, sizes_of(op, tensor.spec, SIZES)
 
 
 def _with_last(sizes: Tensor, other: Tensor, axis: int) -> Tensor:
@@ -212,13 +214,6 @@ def _conv2d_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
     return TensorSpec(_output_dims("conv2d", *dims, attrs), dtype)
 
 
-def _sizes(op: str, spec: TensorSpec) -> Dims:
-    require_dtype(op, spec, (int32, int64), "the sizes")
-    if not compatible(spec.shape, (4,)):
-        raise InvalidArgumentError(f"{op}: the sizes are {spec}, expected a vector of 4")
-    return (None,) * 4 if spec.value is None else tuple(int(size) for size in spec.value)
-
-
 def _check_output(op: str, expected: Dims, given: Sequence[int | None]) -> None:
     if not compatible(expected, tuple(given)):
         raise InvalidArgumentError(
@@ -232,7 +227,7 @@ def _backprop_input_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSp
     sizes, filters, gradient = inputs
     require_dtype(op, filters, FLOATING, "the filter")
     dtype = require_same_dtype(op, inputs[1:])
-    images = _sizes(op, sizes)
+    images = sizes_of(op, sizes, SIZES)
     expected = _output_dims(op, images, image_dims(op, filters, "the filter"), attrs)
     _check_output(op, expected, image_dims(op, gradient, "out_backprop"))
     return TensorSpec(images, dtype)
@@ -243,7 +238,7 @@ def _backprop_filter_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorS
     images, sizes, gradient = inputs
     require_dtype(op, images, FLOATING, "the images")
     dtype = require_same_dtype(op, (images, gradient))
-    filters = _sizes(op, sizes)
+    filters = sizes_of(op, sizes, SIZES)
     expected = _output_dims(op, image_dims(op, images, "the images"), filters, attrs)
     _check_output(op, expected, image_dims(op, gradient, "out_backprop"))
     return TensorSpec(filters, dtype)

@@ -14,12 +14,12 @@ import numpy as np
 
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import Attrs, Kernel, KernelCall, NodeSpec, Operation, Tensor
-from tensorbow.ops.broadcasting import INDEX, shape
+from tensorbow.ops.broadcasting import shape
 from tensorbow.ops.data_format import with_channels_last
 from tensorbow.ops.definition import define_op, require_dtype, require_same_dtype
 from tensorbow.ops.elementwise import pair
-from tensorbow.ops.windows import Windows, check_padding, count_windows, image_dims, spatial_pair
-from tensorbow.specs import FLOATING, Array, Dims, TensorSpec, as_dims, compatible, render_dims
+from tensorbow.ops.windows import Windows, check_padding, count_windows, image_dims, sizes_of, spatial_pair
+from tensorbow.specs import FLOATING, Array, Dims, TensorSpec, compatible, render_dims
 
 __all__ = ["depthwise_conv2d"]
 
@@ -94,13 +94,6 @@ def _spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
     return TensorSpec(_output_dims(op, *dims, attrs), dtype)
 
 
-def _sizes(op: str, spec: TensorSpec) -> Dims:
-    require_dtype(op, spec, INDEX, "the sizes")
-    if not compatible(spec.shape, (4,)):
-        raise InvalidArgumentError(f"{op}: the sizes are {spec}, expected a vector of 4")
-    return (None,) * 4 if spec.value is None else as_dims(spec.value) or ()
-
-
 def _check_gradient(op: str, expected: Dims, given: TensorSpec) -> None:
     if not compatible(expected, given.shape):
         raise InvalidArgumentError(f"{op}: out_backprop is {given}, expected {render_dims(expected)}")
@@ -111,7 +104,7 @@ def _input_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
     sizes, filters, gradient = inputs
     require_dtype(op, filters, FLOATING, "the filter")
     dtype = require_same_dtype(op, inputs[1:])
-    images = _sizes(op, sizes)
+    images = sizes_of(op, sizes, "the vector of sizes")
     _check_gradient(op, _output_dims(op, images, image_dims(op, filters, "the filter"), attrs), gradient)
     return TensorSpec(images, dtype)
 
@@ -121,7 +114,7 @@ def _filter_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
     images, sizes, gradient = inputs
     require_dtype(op, images, FLOATING, "the images")
     dtype = require_same_dtype(op, (images, gradient))
-    filters = _sizes(op, sizes)
+    filters = sizes_of(op, sizes, "the vector of sizes")
     _check_gradient(op, _output_dims(op, image_dims(op, images, "the images"), filters, attrs), gradient)
     return TensorSpec(filters, dtype)
 

@@ -25,7 +25,19 @@ from tensorbow.ops.definition import define_op, require_dtype
 from tensorbow.ops.indexed_slices import IndexedSlices
 from tensorbow.ops.slicing import strided_slice
 from tensorbow.ops.state import ReadVariable
-from tensorbow.specs import Array, DType, TensorSpec, as_dtype, bool_, float32, int32, int64, uint8
+from tensorbow.specs import (
+    Array,
+    DType,
+    TensorSpec,
+    as_dtype,
+    bool_,
+    compatible,
+    float32,
+    int32,
+    int64,
+    render_dims,
+    uint8,
+)
 
 __all__ = ["gather", "one_hot"]
 
@@ -101,8 +113,20 @@ def gather(params: Any, indices: Any, axis: int = 0, name: str | None = None) ->
 
 
 def _gather_grad_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
-    require_dtype("GatherGrad", inputs[1], POSITIONS, "indices")
-    return TensorSpec(dims_of_vector("GatherGrad", inputs[2]), inputs[0].dtype)
+    gradients, indices, target = inputs
+    require_dtype("GatherGrad", indices, POSITIONS, "indices")
+    whole = TensorSpec(dims_of_vector("GatherGrad", target), gradients.dtype)
+    if whole.shape is None:
+        return whole
+    axis = checked_axis("GatherGrad", attrs["axis"], len(whole.shape))
+    if indices.shape is not None:
+        expected = (*whole.shape[:axis], *indices.shape, *whole.shape[axis + 1 :])
+        if not compatible(expected, gradients.shape):
+            raise InvalidArgumentError(
+                f"GatherGrad: the gradients are {gradients}, expected {render_dims(expected)}: one slice of "
+                f"{whole} for each of indices {indices} along axis {axis}"
+            )
+    return whole
 
 
 def _gather_grad_kernel(call: KernelCall) -> None:

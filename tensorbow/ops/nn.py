@@ -83,8 +83,14 @@ def _bias_add_gradient(op: Operation, gradient: Tensor) -> list[Tensor | None]:
 
 
 def _bias_add_grad_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
-    require_dtype("bias_add gradient", inputs[0], NUMERIC)
-    return TensorSpec((None if inputs[0].shape is None else inputs[0].dims[-1],), inputs[0].dtype)
+    (gradient,) = inputs
+    require_dtype("bias_add gradient", gradient, NUMERIC)
+    if gradient.shape == ():
+        raise InvalidArgumentError(
+            f"bias_add gradient: the gradient is {gradient}, a scalar, expected [..., channels]; "
+            "give the gradient of bias_add's result"
+        )
+    return TensorSpec((None if gradient.shape is None else gradient.dims[-1],), gradient.dtype)
 
 
 def _bias_add_grad_scratch(node: NodeSpec) -> list[TensorSpec]:

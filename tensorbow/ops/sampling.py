@@ -116,14 +116,19 @@ def _prepare_integers(call: KernelCall) -> Callable[[], None]:
     blocks, numbers = _blocks(call), call.scratch[3]
 
     def draw(first: int, count: int, step: int) -> Array:
-        require_range(int(low), int(high))
         offset, extent = np.uint64(int(low) % 2**64), np.uint64(int(high) - int(low))
         for wide, lane in zip(_join(blocks.fill(first, count, 0, step)), numbers, strict=True):
             np.remainder(wide, extent, out=wide)
             np.add(wide, offset, out=lane[:count].view(np.uint64))  # modulo 2**64: also for a negative minval
         return numbers[:, :count]
 
-    return _sampler(call, blocks, len(numbers), draw)
+    sample = _sampler(call, blocks, len(numbers), draw)
+
+    def step() -> None:
+        require_range(int(low), int(high))  # also where no number is drawn
+        sample()
+
+    return step
 
 
 def _prepare_permutation(call: KernelCall) -> Callable[[], None]:

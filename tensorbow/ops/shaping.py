@@ -174,7 +174,8 @@ def _tile_kernel(call: KernelCall) -> Callable[[], None]:
     (x, multiples), (out,) = call.inputs, call.outputs
     shape = [extent for pair in zip(multiples.tolist(), x.shape, strict=True) for extent in pair]
     spread = out.reshape(shape)
-    source = x[tuple(item for _ in x.shape for item in (None, np.s_[:]))]
+    index = (*(item for _ in x.shape for item in (None, np.s_[:])), ...)
+    source = x[index]  # a view also of a scalar, by the ellipsis
     return lambda: np.copyto(spread, source)
 
 

@@ -247,7 +247,7 @@ def _sliced(op: str, x: TensorSpec, index: Index) -> TensorSpec:
     result: list[int | None] = []
     rest = list(dims)
     for item in items:
-        if item == "new":
+        if isinstance(item, str):  # "new"; the ... is replaced
             result.append(1)
             continue
         extent = rest.pop(0)

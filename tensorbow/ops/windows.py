@@ -14,7 +14,9 @@ import numpy as np
 
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import user_line
-from tensorbow.specs import Dims, TensorSpec
+from tensorbow.ops.broadcasting import INDEX
+from tensorbow.ops.definition import require_dtype
+from tensorbow.specs import Dims, TensorSpec, compatible
 
 Extents4 = tuple[int, int, int, int]
 
@@ -196,3 +198,19 @@ def image_dims(op: str, spec: TensorSpec, what: str) -> Sequence[int | None]:
     if len(dims) != 4:
         raise InvalidArgumentError(f"{op}: {what} is {spec}, expected rank 4")
     return dims
+
+
+def sizes_of(op: str, vector: TensorSpec, what: str) -> Dims:
+    """The four extents that a vector of sizes speaks of, None where its value is not known yet.
+
+    Raises InvalidArgumentError unless it is an integer vector of 4, none of them negative.
+    """
+    require_dtype(op, vector, INDEX, what)
+    if not compatible(vector.shape, (4,)):
+        raise InvalidArgumentError(f"{op}: {what} is {vector}, expected a vector of 4")
+    if vector.value is None:
+        return (None,) * 4
+    sizes = tuple(int(size) for size in vector.value)
+    if min(sizes) < 0:
+        raise InvalidArgumentError(f"{op}: {what} is {list(sizes)}, expected 4 extents of at least 0")
+    return sizes

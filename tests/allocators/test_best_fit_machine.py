@@ -265,7 +265,15 @@ class BestFitAgainstIntervals(RuleBasedStateMachine):
             assert self.partition.held_nbytes == 0
 
 
-TestBestFitAgainstIntervals = BestFitAgainstIntervals.TestCase
-TestBestFitAgainstIntervals.settings = settings(
-    max_examples=250, stateful_step_count=60, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+FEW = settings(
+    max_examples=80, stateful_step_count=60, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
+
+
+class TestBestFitAgainstIntervals(BestFitAgainstIntervals.TestCase):
+    settings = FEW
+
+
+@pytest.mark.slow
+class TestBestFitAgainstIntervalsLonger(BestFitAgainstIntervals.TestCase):
+    settings = settings(FEW, max_examples=1000)

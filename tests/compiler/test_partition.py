@@ -5,12 +5,12 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import tensorbow as tb
 from tensorbow.compiler.partition import Send
 from tensorbow.devices import CpuDevice, NullDevice
+from tests.program_rig.examples import given_few
 from tests.program_rig.interpreter import programs
 
 
@@ -249,8 +249,7 @@ def test_values_that_go_to_and_fro(session):
 NAMES = ("", "/cpu:0", "/cpu:1", "/cpu:2")
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(programs(30), st.randoms(use_true_random=False))
+@given_few(100, 300, programs(30), st.randoms(use_true_random=False))
 def test_invariants_of_random_cuts(program, generator):
     devices = [NullDevice(f"/cpu:{i}") for i in range(3)]
     with tb.Graph().as_default() as graph:

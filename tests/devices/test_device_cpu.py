@@ -273,3 +273,35 @@ def test_work_in_two_threads_at_once_goes_in_turns() -> None:
         assert count[0] == 4000
         assert here
         stream.close()
+
+
+def test_submitted_work_has_an_event(device: CpuDevice) -> None:
+    stream = device.new_stream("compute")
+    done: list[str] = []
+    stream.enqueue(lambda: done.append("before"), label="work")
+    event = stream.submit(lambda: done.append("submitted"), label="work")
+    stream.enqueue(lambda: done.append("after"), label="work")
+    event.synchronize(5)
+    assert done[:2] == ["before", "submitted"]
+    assert event.done()
+    stream.synchronize(5)
+    assert done == ["before", "submitted", "after"]
+
+
+def test_submitted_work_that_fails_is_the_error_of_its_event_and_of_those_after(device: CpuDevice) -> None:
+    stream = device.new_stream("compute")
+
+    def fails() -> None:
+        raise OSError("ill")
+
+    events = [stream.submit(work, label="work") for work in (lambda: None, fails, lambda: None)]
+    with pytest.raises(OSError, match="ill"):
+        events[-1].synchronize(5)
+    assert events[0].error is None
+    assert [type(event.error) for event in events[1:]] == [OSError, OSError]
+    with pytest.raises(OSError, match="ill"):
+        stream.synchronize(5)
+    stream.reset()
+    stream.close()
+    with pytest.raises(FailedPreconditionError, match="closed"):
+        stream.submit(lambda: None, label="work")

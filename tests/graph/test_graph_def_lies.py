@@ -258,6 +258,17 @@ def test_a_tensor_of_that_name_is_looked_up_with_care():
                 graph.get_tensor_by_name(name)
 
 
+@pytest.mark.parametrize("extents", [[2**31 - 1, 2**31 - 1, 0], [0, 2**31 - 1, 2**31 - 1], [2**31 - 1] * 5])
+def test_extents_beyond_every_memory(extents):
+    one = NodeDef("one", "Placeholder", attr={"dtype": tb.float32, "shape": ()})
+    target = NodeDef("shape", "Const", attr={"value": np.array(extents, np.int32)})
+    graph_def = tb.GraphDef([one, target, NodeDef("large", "BroadcastTo", ["one", "shape"])])
+    with tb.Graph().as_default(), tb.Session() as session:
+        tb.import_graph_def(graph_def, name="")
+        with pytest.raises(InvalidArgumentError, match=r"large: .* by 64 bits; use smaller extents"):
+            session.run("large:0", {"one:0": 1.0})
+
+
 def test_what_is_no_graph_def():
     with pytest.raises(InvalidArgumentError, match="expected a GraphDef, got str"):
         tb.import_graph_def("{}")

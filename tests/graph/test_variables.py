@@ -6,6 +6,7 @@ import pytest
 import tensorbow as tb
 from tensorbow.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
 from tensorbow.graph import NOT_DIFFERENTIABLE, Kernel
+from tensorbow.ops.updates import ApplyMomentum
 
 
 @pytest.fixture(autouse=True)
@@ -161,6 +162,20 @@ def test_writing_what_is_no_variable(session):
     bad = writer(tb.placeholder(tb.float32, [2], name="x"), name="bad")
     with pytest.raises(InvalidArgumentError, match=r"bad \(TestWriter\) writes x:0, which is no variable"):
         session.run(bad, {"x:0": [1.0, 2.0]})
+
+
+def test_a_variable_is_no_slot_of_its_own(session):
+    v = tb.Variable(np.ones(3, np.float32), name="v")
+    slot = tb.Variable(np.ones(3, np.float32), name="slot")
+    rate = tb.constant(np.float32(0.5))
+    good = ApplyMomentum(v, slot, v, rate, rate)
+    bad = ApplyMomentum(v, v, slot, rate, rate, name="bad")
+    session.run(tb.global_variables_initializer())
+    assert session.run(good).tolist() == [1, 1, 1]
+    with pytest.raises(
+        InvalidArgumentError, match=r"ApplyMomentum bad: writes the variable v twice.*\[0, 1\]"
+    ):
+        session.run(bad)
 
 
 def test_assignments_must_fit():

@@ -27,9 +27,11 @@ from tensorbow.ops.constant import constant
 from tensorbow.ops.control import placeholder
 from tensorbow.ops.definition import evaluate
 from tensorbow.ops.elementwise import add
-from tensorbow.ops.indexing import GatherV2, gather, one_hot
+from tensorbow.ops.indexing import GatherGrad, GatherV2, gather, one_hot
 from tensorbow.ops.matmul import matmul
 from tensorbow.ops.reductions import argmax, reduce_max, reduce_mean, reduce_min, reduce_sum
+from tensorbow.ops.slicing import SliceGrad, StridedSliceGrad
+from tensorbow.runtime import Session
 from tensorbow.specs import float32, float64, int32, int64
 from tests.ops_contract.interpreter import run_graph
 
@@ -131,6 +133,81 @@ def test_an_index_out_of_range_is_named():
         evaluate(GatherV2, [X, np.array([[0, 1], [4, 9]], np.int32)], {"axis": 1})
     with pytest.raises(InvalidArgumentError, match=r"= -1 is not in \[0, 3\)"):
         evaluate(GatherV2, [X, np.array([-1])])
+
+
+TARGET = np.array([3, 4], np.int32)
+
+
+@pytest.mark.parametrize(
+    ("gradients", "index", "message"),
+    [
+        (X[0], (3,), r"StridedSliceGrad: index 3 is out of range for \[3, 4\]"),
+        (X[0], (-4,), r"StridedSliceGrad: index -4 is out of range for \[3, 4\]"),
+        (X[0], (0, 0, 0), r"StridedSliceGrad: an index of 3 axes for float32\[3, 4\]"),
+        (X[0], ((None, None, 0),), "StridedSliceGrad: the step of a slice must not be 0"),
+        (
+            X[0],
+            ((0, 2, None),),
+            r"gradients are float32\[4\], the slice of .* is float32\[2, 4\]; give",
+        ),
+        (X[:1], ((0, 2, None),), r"float32\[1, 4\], the slice of .* is float32\[2, 4\]; give"),
+        (X, (1,), r"float32\[3, 4\], the slice of .* is float32\[4\]; give"),
+    ],
+)
+def test_gradients_that_a_slice_by_index_cannot_have(gradients, index, message):
+    with pytest.raises(InvalidArgumentError, match=message):
+        evaluate(StridedSliceGrad, [gradients, TARGET], {"index": index})
+
+
+@pytest.mark.parametrize(
+    ("gradients", "begin", "target", "message"),
+    [
+        (X, [1, 0], [3, 4], r"SliceGrad: axis 0 of .*\[3, 4\] has no elements 1 to 4.*begin \+ their shape"),
+        (X[:, :2], [0, 3], [3, 4], "axis 1 of .* has no elements 3 to 5"),
+        (X[:1], [-1, 0], [3, 4], "axis 0 of .* has no elements -1 to 0"),
+        (X[0], [0, 0], [3, 4], r"the gradients are float32\[4\].*one entry per axis"),
+        (X, [0], [3, 4], r"begin is int32\[1\].*one entry per axis"),
+        (X, [0, 0], [3], r"the shape is float32\[3\]: give one entry per axis"),
+    ],
+)
+def test_gradients_that_a_box_cannot_have(gradients, begin, target, message):
+    with pytest.raises(InvalidArgumentError, match=message):
+        evaluate(SliceGrad, [gradients, np.array(begin, np.int32), np.array(target, np.int32)])
+
+
+@pytest.mark.parametrize(
+    ("gradients", "indices", "target", "axis", "message"),
+    [
+        (
+            X[:1],
+            [0, 2],
+            [3, 4],
+            0,
+            r"float32\[1, 4\], expected \[2, 4\]: one slice of .*\[3, 4\]",
+        ),
+        (X[0], [0, 2], [3, 4], 0, r"float32\[4\], expected \[2, 4\]"),
+        (X[0, 0], [0], [3, 4], 0, r"float32\[\], expected \[1, 4\]"),
+        (X[:2], [0, 2], [3, 4], 1, r"expected \[3, 2\]: .* for each of indices int32\[2\] along axis 1"),
+        (X[:2], [0, 2], [3, 4], 2, r"GatherGrad: axis 2 is not in \[-2, 2\)"),
+        (X[:2], [0, 2], [], 0, r"GatherGrad: axis 0 .* a scalar has no axes"),
+        (X[:2], [0, 3], [3, 4], 0, r"GatherGrad: indices\[1\] = 3 is not in \[0, 3\)"),
+    ],
+)
+def test_gradients_that_gathered_slices_cannot_have(gradients, indices, target, axis, message):
+    arrays = [gradients, np.array(indices, np.int32), np.array(target, np.int32)]
+    with pytest.raises(InvalidArgumentError, match=message):
+        evaluate(GatherGrad, arrays, {"axis": axis})
+
+
+@pytest.mark.parametrize("rank", [2, None])
+def test_gradients_of_gathered_slices_are_checked_when_shapes_become_known(rank):
+    g = placeholder(float32, None if rank is None else [None] * rank)
+    dense = GatherGrad(g, constant([0, 2]), constant(TARGET))
+    assert dims(dense) == [3, 4]
+    with Session() as session:
+        assert session.run(dense, {g: X[1:]})[2].tolist() == X[2].tolist()
+        with pytest.raises(InvalidArgumentError, match=r"\[1, 4\], expected \[2, 4\]"):
+            session.run(dense, {g: X[:1]})
 
 
 def test_gradients_of_equal_indices_add_up():

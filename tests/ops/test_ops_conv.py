@@ -14,6 +14,10 @@ from tensorbow.graph import Graph
 from tensorbow.ops.control import placeholder
 from tensorbow.ops.conv import Conv2D, Conv2DBackpropFilter, Conv2DBackpropInput, conv2d
 from tensorbow.ops.definition import evaluate
+from tensorbow.ops.depthwise import (
+    DepthwiseConv2dNativeBackpropFilter,
+    DepthwiseConv2dNativeBackpropInput,
+)
 from tensorbow.ops.unrolling import Unrolling
 from tensorbow.ops.windows import make_axis
 from tensorbow.specs import Array, float32
@@ -165,3 +169,31 @@ def test_backprop_of_another_shape() -> None:
         evaluate(
             Conv2DBackpropInput, [np.array([2, 28, 28, 3], np.int32), np.zeros((5, 5, 3, 8), np.float32), dy]
         )
+
+
+SIZED = {
+    "input": (Conv2DBackpropInput, 0),
+    "filter": (Conv2DBackpropFilter, 1),
+    "depthwise input": (DepthwiseConv2dNativeBackpropInput, 0),
+    "depthwise filter": (DepthwiseConv2dNativeBackpropFilter, 1),
+}
+
+
+@pytest.mark.parametrize("name", SIZED)
+@pytest.mark.parametrize("place", range(4))
+def test_sizes_that_no_tensor_has(name: str, place: int) -> None:
+    op, sized = SIZED[name]
+    outputs = 6 if "depthwise" in name else 8  # a depthwise filter makes 2 channels of each
+    arrays = [np.zeros((2, 9, 8, 3), np.float32), np.zeros((5, 4, 3, outputs), np.float32)]
+    if "depthwise" in name:
+        arrays[1] = np.zeros((5, 4, 3, 2), np.float32)
+    inputs = [*arrays, np.zeros((2, 9, 8, outputs), np.float32)]
+    inputs[sized] = np.array(arrays[sized].shape, np.int32)
+    (result,) = evaluate(op, inputs, {"padding": "SAME"})
+    assert result.shape == arrays[sized].shape
+    inputs[sized][place] = -1
+    with pytest.raises(InvalidArgumentError, match=r"sizes is \[.*-1.*\], expected 4 extents of at least 0"):
+        evaluate(op, inputs, {"padding": "SAME"})
+    inputs[sized] = inputs[sized][:3]
+    with pytest.raises(InvalidArgumentError, match=r"sizes is int32\[3\], expected a vector of 4"):
+        evaluate(op, inputs, {"padding": "SAME"})

@@ -9,6 +9,9 @@ import pytest
 
 import tensorbow as tb
 from tensorbow.errors import InvalidArgumentError
+from tensorbow.ops.batch_norm import FusedBatchNormGrad
+from tensorbow.ops.definition import evaluate
+from tensorbow.ops.nn import BiasAddGrad
 from tests.ops_contract.gradient_check import check_gradients
 from tests.ops_contract.interpreter import run_graph
 from tests.ops_contract.sample import apart, normal, uniform
@@ -72,6 +75,26 @@ def test_batch_norm_refusals():
         tb.nn.fused_batch_norm(X, np.ones(5), np.zeros(5), np.zeros(5), np.ones(5))
     with pytest.raises(InvalidArgumentError, match="5 channels, but a vector is"):
         tb.nn.fused_batch_norm(X, np.ones(4), np.zeros(5))
+
+
+@pytest.mark.parametrize("gradient", [X[:3], X[:1], X[0], normal(4, 3, 1, 5), normal(12, 5)])
+def test_a_gradient_of_another_shape_than_the_normalised_is_refused(gradient):
+    vectors = [np.ones(5, np.float32)] * 3
+    with pytest.raises(InvalidArgumentError, match=r"gradient is .*, x is .*\[4, 3, 5\]; .* one shape: give"):
+        evaluate(FusedBatchNormGrad, [gradient, X, *vectors])
+    fed = tb.placeholder(tb.float32)
+    dx, *_ = FusedBatchNormGrad(fed, tb.constant(X), *map(tb.constant, vectors))
+    with tb.Session() as session, pytest.raises(InvalidArgumentError, match="must have one shape"):
+        session.run(dx, {fed: gradient})
+
+
+def test_the_gradient_of_a_bias_has_channels():
+    (total,) = evaluate(BiasAddGrad, [X])
+    np.testing.assert_allclose(total, X.sum((0, 1)), rtol=1e-5)
+    with pytest.raises(
+        InvalidArgumentError, match=r"bias_add gradient: .* scalar, expected \[..., channels\]"
+    ):
+        evaluate(BiasAddGrad, [X[0, 0, 0]])
 
 
 @pytest.mark.parametrize("axis", [-1, 1])

@@ -206,6 +206,14 @@ def test_reverse_of_a_scalar_follows_its_input():
         assert [session.run(y, {x: value}) for value in (1.0, 2.0)] == [1.0, 2.0]
 
 
+@pytest.mark.usefixtures("reference_kernels")
+def test_tile_of_a_scalar_follows_its_input():
+    x = tb.placeholder(tb.float32, [])
+    y = tb.tile(x, np.zeros(0, np.int32))
+    with tb.Session() as session:
+        assert [session.run(y, {x: value}) for value in (3.0, 5.0)] == [3.0, 5.0]
+
+
 def test_one_hot_of_booleans():
     with tb.Session() as session:
         hot = session.run(tb.one_hot([2, 0, 5], 3, dtype=tb.bool))

@@ -173,8 +173,9 @@ def test_integers():
     wide = draw(RandomUniformInt, [1000], more=extremes)
     assert kolmogorov(wide, lambda x: (x + 2.0**63) / 2.0**64) < LIMIT
     assert (draw(RandomUniformInt, [10], more=(np.int32(5), np.int32(6))) == 5).all()
-    with pytest.raises(InvalidArgumentError, match=r"minval 5 must be less than maxval 5"):
-        draw(RandomUniformInt, [10], more=(np.int32(5), np.int32(5)))
+    for extent in (10, 0):
+        with pytest.raises(InvalidArgumentError, match=r"minval 5 must be less than maxval 5"):
+            draw(RandomUniformInt, [extent], more=(np.int32(5), np.int32(5)))
 
 
 # The functions ------------------------------------------------------------------------------------------

@@ -6,7 +6,6 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import tensorbow as tb
@@ -20,9 +19,9 @@ from tensorbow.errors import (
 from tensorbow.kernels import register_backend
 from tensorbow.kernels.reference import ReferenceBackend
 from tensorbow.runtime.explain import SpreadExplanation
+from tests.program_rig.examples import given_few
 from tests.program_rig.interpreter import VARIABLES, programs
 
-EXAMPLES = settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 NAMES = ("", "/cpu:0", "/cpu:1", "/cpu:1", "/cpu:2", "/cpu:2", "/cpu:*")
 
 
@@ -59,8 +58,7 @@ def graph():
 # Random programs ------------------------------------------------------------------------------
 
 
-@EXAMPLES
-@given(programs(30), st.integers(0, 10**9))
+@given_few(50, 120, programs(30), st.integers(0, 10**9))
 def test_random_programs_equal_the_interpreter_anywhere(cpus, program, seed):
     with tb.Graph().as_default() as graph:
         with graph.device(scattered(seed)):
@@ -76,8 +74,7 @@ def test_random_programs_equal_the_interpreter_anywhere(cpus, program, seed):
                 np.testing.assert_array_equal(session.run(variable), value)
 
 
-@EXAMPLES
-@given(programs(30), st.integers(0, 10**9))
+@given_few(50, 120, programs(30), st.integers(0, 10**9))
 def test_random_programs_have_no_races_on_null_devices(program, seed):
     log = LaunchLog()
     devices = [NullDevice(f"/cpu:{i}", log=log) for i in range(3)]

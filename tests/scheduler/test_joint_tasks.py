@@ -15,18 +15,19 @@ from scheduler import (
     DatasetBatches,
     LearningEngine,
     Stepper,
-    StepProgram,
     Synchronisation,
     TaskResult,
     build_program,
     gathered,
 )
 from tensorbow.data import Dataset, make_synthetic
+from tensorbow.devices import Event
 from tensorbow.errors import InvalidArgumentError, NumericsError
 from tensorbow.kernels import backends
 from tensorbow.models import get_model
-from tests.scheduler_rig.programs import Model, convolutional, logistic, well
-from tests.scheduler_rig.running import Hesitant, Prepared, cpu_devices, within
+from tests.scheduler_rig.joint_engines import engine_of, labelled, spoilt, trained
+from tests.scheduler_rig.programs import convolutional, logistic, well
+from tests.scheduler_rig.running import Prepared, cpu_devices, within
 
 pytest.importorskip("llvmlite")
 
@@ -51,34 +52,6 @@ def native(monkeypatch: pytest.MonkeyPatch) -> None:
 def apart(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """Has tasks be several launches from now on."""
     return lambda: monkeypatch.setattr(scheduler.learners, "joint_tasks", lambda *given: None)
-
-
-def engine_of(model: Model, replicas: int, steps: int = 1, **options: Any) -> LearningEngine:
-    own = {key: options.pop(key) for key in ("launch_ahead", "on_nan", "schedule") if key in options}
-    engine = LearningEngine(
-        model.program,
-        model.shapes,
-        cpu_devices(1),
-        replicas,
-        Synchronisation(**options),
-        steps_per_launch=steps,
-        **own,
-    )
-    engine.learners.initialize(model.initial)
-    return engine
-
-
-def trained(
-    model: Model, replicas: int, steps: int, rounds: int, joint: bool, **options: Any
-) -> tuple[list[tuple[int, int, float]], dict[str, bytes]]:
-    results: list[tuple[int, int, float]] = []
-    with engine_of(model, replicas, steps, **options) as engine:
-        assert (engine.learners.joint is not None) is joint
-        source = Hesitant(model.batch, replicas, seed=steps, pause_s=5e-5)
-        opened = source.open if steps == 1 else gathered(source.open, steps)
-        within(lambda: engine.run(opened, 0, rounds, lambda r: results.append((r.round, r.replica, r.loss))))
-        assert source.released == rounds * replicas
-        return results, {name: a.tobytes() for name, a in engine.learners.state_arrays().items()}
 
 
 @pytest.mark.parametrize("options", WAYS, ids=str)
@@ -139,16 +112,6 @@ def test_restarts_come_between_launches(apart: Callable[[], None], steps: int) -
     assert joint == trained(model, 2, 1, 17, False, schedule=schedule, mu=0.9)
 
 
-def spoilt(model: Model, *places: tuple[int, int]) -> Callable[[int, int], tuple[Any, ...]]:
-    def batch(round: int, replica: int) -> tuple[Any, ...]:
-        arrays = model.batch(round, replica)
-        if (round, replica) in places:
-            arrays[0][-1] = np.nan
-        return arrays
-
-    return batch
-
-
 @pytest.mark.parametrize("places", [[(6, 1)], [(6, 0), (6, 1), (6, 2)], [(7, 2), (8, 0)]])
 @pytest.mark.parametrize("sync", ["sma", "none"])
 def test_a_nan_ends_the_launch_with_its_step(sync: str, places: list[tuple[int, int]]) -> None:
@@ -191,24 +154,6 @@ def test_a_nan_can_be_skipped(apart: Callable[[], None]) -> None:
     assert joint == [run(1)] * 2
 
 
-def labelled() -> Model:
-    """Its loss refuses a label that is no class, as one batch has."""
-    initial = {"w": np.ones((5, 4), np.float32)}
-    with tb.Graph().as_default():
-        x = tb.placeholder(tb.float32, [2, 5], name="x")
-        labels = tb.placeholder(tb.int64, [2], name="labels")
-        logits = tb.matmul(x, tb.Variable(initial["w"], name="w"))
-        loss = tb.reduce_mean(tb.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits))
-        update = tb.train.GradientDescentOptimizer(0.1).minimize(loss)
-
-    def batch(round: int, replica: int) -> tuple[Any, ...]:
-        x = np.random.default_rng((round, replica)).normal(size=(2, 5)).astype(np.float32)
-        return x, np.array([round % 4, 9 if (round, replica) == (6, 1) else 2])
-
-    shapes = [tb.TensorSpec((2, 5), tb.float32), tb.TensorSpec((2,), tb.int64)]
-    return Model(StepProgram((x, labels), loss, update, {}), shapes, initial, batch)
-
-
 @pytest.mark.parametrize("steps", [1, 4])
 @pytest.mark.parametrize("sync", ["sma", "none"])
 def test_input_that_an_op_refuses(steps: int, sync: str) -> None:
@@ -216,7 +161,7 @@ def test_input_that_an_op_refuses(steps: int, sync: str) -> None:
     with engine_of(model, 3, steps, sync=sync) as engine:
         assert engine.learners.joint is not None
         prepared = Prepared(model.batch, 3).open
-        message = r"replica 1, step 6: SparseSoftmax.* 9.*test_joint_tasks"
+        message = r"replica 1, step 6: SparseSoftmax.* 9.*joint_engines"
         with pytest.raises(InvalidArgumentError, match=message):
             within(lambda: engine.run(prepared if steps == 1 else gathered(prepared, steps), 0, 20))
 
@@ -227,17 +172,17 @@ def test_a_replica_that_does_not_come_lets_the_others_go(monkeypatch: pytest.Mon
     for launch_ahead in (1, 3):
         with engine_of(model, 3, launch_ahead=launch_ahead) as engine:
             stream = engine.learners.replicas[2].group.compute
-            enqueue, count = stream.enqueue, iter(range(10**6))
+            submit, count = stream.submit, iter(range(10**6))
 
-            def broken(work: Any, **given: Any) -> None:
+            def broken(work: Any, **given: Any) -> Event:
                 def fails() -> None:
                     if next(count) == 5:  # noqa: B023
                         raise OSError("the thread is ill")
                     work()
 
-                enqueue(fails, **given)  # noqa: B023
+                return submit(fails, **given)  # noqa: B023
 
-            monkeypatch.setattr(stream, "enqueue", broken)
+            monkeypatch.setattr(stream, "submit", broken)
             with pytest.raises(OSError, match="the thread is ill"):
                 within(lambda: engine.run(Prepared(model.batch, 3).open, 0, 30))
             monkeypatch.undo()
@@ -250,7 +195,7 @@ def test_an_interrupt_between_two_replicas_leaves_nobody_waiting(monkeypatch: py
     model = well()
     with engine_of(model, 3) as engine:
         stream = engine.learners.replicas[1].group.compute
-        monkeypatch.setattr(stream, "enqueue", lambda *given, **more: _interrupt())
+        monkeypatch.setattr(stream, "submit", lambda *given, **more: _interrupt())
         with pytest.raises(KeyboardInterrupt):
             within(lambda: engine.run(Prepared(model.batch, 3).open, 0, 30))
         monkeypatch.undo()

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tensorbow as tb
 from scheduler import LearningEngine, StepProgram
 from scheduler.resizing import origins
+from tests.program_rig.examples import given_few
 from tests.scheduler_rig.programs import CLASSES, FEATURES, Model, convolutional, logistic, well
 from tests.scheduler_rig.reference import Sma, logistic_gradient, well_gradient
 from tests.scheduler_rig.running import Hesitant, Prepared, cpu_devices, engine_of, flat, poison, same_bits
@@ -207,8 +207,9 @@ LOGISTIC = logistic()
 DECAY = np.concatenate([np.full(FEATURES * CLASSES, 0.05), np.zeros(CLASSES)])
 
 
-@settings(max_examples=40, deadline=None)
-@given(
+@given_few(
+    15,
+    40,
     changes=st.lists(st.tuples(st.integers(1, 4), st.integers(0, 5)), min_size=1, max_size=6),
     first=st.integers(1, 4),
     devices=st.integers(1, 2),

@@ -47,7 +47,7 @@ def compare(engine: LearningEngine, reference: Sma, round: int) -> None:
 
 @pytest.mark.parametrize("mu", [0.0, 0.9])
 @pytest.mark.parametrize("staleness", [0, 1, 2])
-@pytest.mark.parametrize("tau", [1, 3, 4])
+@pytest.mark.parametrize("tau", [1, 3, pytest.param(4, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(("devices", "per_device"), LAYOUTS)
 def test_the_engine_is_the_reference(
     devices: int, per_device: int, tau: int, staleness: int, mu: float

@@ -45,7 +45,7 @@ def test_the_bound_is_where_averaging_without_gradients_diverges(k: int, mu: flo
     assert distance(k, mu, edge * 1.01, 4000) > 1e3
 
 
-@pytest.mark.parametrize("staleness", [1, 2, 3, 5])
+@pytest.mark.parametrize("staleness", [1, 3, *(pytest.param(n, marks=pytest.mark.slow) for n in (2, 5))])
 @pytest.mark.parametrize("mu", [0.0, 0.5, 0.9])
 @pytest.mark.parametrize("k", [2, 4])
 def test_staleness_lowers_the_bound(k: int, mu: float, staleness: int) -> None:

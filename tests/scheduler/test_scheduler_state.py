@@ -156,6 +156,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         launch_ahead=st.integers(1, 3),
         synchronised=st.booleans(),
         restarts=st.sets(st.integers(1, 14), max_size=3),
+        together=st.integers(1, 3),
     )
     def open(
         self,
@@ -167,7 +168,9 @@ class SchedulerMachine(RuleBasedStateMachine):
         launch_ahead: int,
         synchronised: bool,
         restarts: set[int],
+        together: int,
     ) -> None:
+        self.together, self.held = together, []  # events that the machine is told at once
         self.restarts = restarts
         self.tau, self.staleness, self.launch_ahead = tau, staleness, launch_ahead
         self.synchronised = synchronised
@@ -196,7 +199,15 @@ class SchedulerMachine(RuleBasedStateMachine):
 
     def tell(self, event: Any) -> None:
         self.events += 1
-        self.obey(self.state.handle(event))
+        self.held.append(event)
+        if len(self.held) == self.together:
+            self.hand_over()
+
+    @precondition(lambda self: self.end is None and self.held)
+    @rule()
+    def hand_over(self) -> None:
+        events, self.held = self.held, []
+        self.obey(self.state.handle(*events))
 
     def obey(self, instructions: list[Instruction]) -> None:
         for instruction in instructions:
@@ -322,6 +333,9 @@ class SchedulerMachine(RuleBasedStateMachine):
                     self.tell(TaskFinished(replica, rounds.pop(0)))
             if self.end is None and self.syncs and self.may_end(self.syncs[0]):
                 self.tell(SyncFinished(self.syncs.pop(0)))
+            if self.end is None and self.held:
+                self.events += 1
+                self.hand_over()
             assert self.events, "nothing moves any more"
         self.state.check_invariants()
 

@@ -75,7 +75,10 @@ def test_with_the_noise_of_a_quiet_machine(shape: str) -> None:
     assert share("quiet", shape, (0.005, 0.03)) >= 0.97
 
 
-@pytest.mark.parametrize("seed", ["first", "second", "third"])
+@pytest.mark.parametrize(
+    "seed",
+    ["first", *(pytest.param(seed, marks=pytest.mark.slow) for seed in ("second", "third"))],
+)
 def test_with_the_noise_of_a_busy_machine(seed: str) -> None:
     """5 to 10 % a window, and now and then a window of half the rate, on all shapes alike."""
     assert share(seed, None, (0.05, 0.10)) >= 0.95
@@ -104,7 +107,7 @@ def test_on_a_machine_whose_speed_drifts(spell_windows: float) -> None:
     assert good_choices_on_a_drifting_machine(0.8, spell_windows) >= 0.94
 
 
-@pytest.mark.parametrize("threshold", [0.02, 0.1, 0.2])
+@pytest.mark.parametrize("threshold", [0.02, pytest.param(0.1, marks=pytest.mark.slow), 0.2])
 def test_other_thresholds(threshold: float) -> None:
     """With noise up to half of the threshold; the 95 of 100 are promised for the default."""
     assert share("threshold", None, (0.0, threshold / 2), threshold) >= 0.92

@@ -19,7 +19,8 @@ from tensorbow.kernels.native.backward_fusion import fuse_gradients
 from tensorbow.kernels.native.batch_norm_fusion import fuse_batch_norms
 from tensorbow.kernels.native.contraction_fusion import fuse_epilogues
 from tensorbow.kernels.native.examples import NativeExamples
-from tensorbow.kernels.native.joint import JointCodes, NativeJoint
+from tensorbow.kernels.native.joint import NativeJoint
+from tensorbow.kernels.native.joint_code import JointCodes
 from tensorbow.kernels.native.kernel import NativeKernel
 from tensorbow.kernels.native.lowering import LOWERINGS, Lowering
 from tensorbow.kernels.native.maps import fused_kernel

@@ -3,127 +3,33 @@
 from __future__ import annotations
 
 import ctypes
-import weakref
 from collections import deque
-from collections.abc import Mapping, Sequence
-from functools import cache, partial
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tensorbow.errors import AbortedError
-from tensorbow.kernels.joint import JointAveraging, JointInputs, JointLaunch, JointSteps
-from tensorbow.kernels.merging import touch
-from tensorbow.kernels.native.compiler import NativeCode, compile_module
+from tensorbow.kernels.joint import JointAveraging, JointInputs, JointLaunch, JointRounds, JointSteps
 from tensorbow.kernels.native.examples import NativeExamples
-from tensorbow.kernels.native.functions import compile_groups
-from tensorbow.kernels.native.joint_driver import STEPS, add_yield, driver_module
-from tensorbow.kernels.native.joint_pass import PASS, has_parts, is_averaged, pass_module
-from tensorbow.kernels.native.joint_words import LINE, REFUSED, STOPPED, LaunchWord, RowWord, SharedWord
-from tensorbow.kernels.native.kernel import NativeKernel
-from tensorbow.kernels.native.plan import NativePlan, NativeSegments
-from tensorbow.kernels.native.target import Target
-from tensorbow.kernels.plan import Group, Region
+from tensorbow.kernels.native.joint_code import JointCode
+from tensorbow.kernels.native.joint_words import (
+    DONE,
+    LINE,
+    REFUSED,
+    STOPPED,
+    LaunchWord,
+    RoundsWord,
+    RowWord,
+    SharedWord,
+)
+from tensorbow.kernels.native.plan import NativePlan
+from tensorbow.kernels.plan import Region
 from tensorbow.specs import Array
 
 Words: TypeAlias = "ctypes.Array[ctypes.c_int64]"
-GRADIENT, UPDATE = 0, 1  # segments of every step
-
-
-class JointCode:
-    """The functions of a step's joint launches, shared by all bindings of it."""
-
-    def __init__(self, segments: NativeSegments, averaging: int | None, has_momentum: bool):
-        """averaging: the segment of the update with averaging."""
-        target, folder, step = segments.target, segments.folder, segments.executable
-        plain = segments.code()
-        self._alive: list[NativeCode] = [plain]
-        runs = segments.run_of(GRADIENT), segments.run_of(UPDATE)
-        self.is_possible = None not in runs and add_yield()
-        if not self.is_possible:
-            return
-        # The calls of each function, by the word that holds its address: one of them may refuse its input.
-        self.calls: dict[SharedWord, Sequence[Group]] = {}
-        self.functions: dict[SharedWord, int] = {}
-        for which, segment, name in zip(
-            (SharedWord.GRADIENT, SharedWord.UPDATE), (GRADIENT, UPDATE), runs, strict=True
-        ):
-            self.functions[which] = plain.address(str(name))
-            self.calls[which] = step.segments[segment].groups
-        self.driver = self._add(_driver_of(target, folder)).function(STEPS)
-        if averaging is not None:
-            self._add_averaging(segments, averaging, has_momentum, target, folder)
-
-    def _add(self, code: NativeCode) -> NativeCode:
-        self._alive.append(code)
-        return code
-
-    def _add_averaging(
-        self,
-        segments: NativeSegments,
-        averaging: int,
-        has_momentum: bool,
-        target: Target,
-        folder: Path | None,
-    ) -> None:
-        step = segments.executable
-        groups = step.segments[averaging].groups
-        averaged = [group for group in groups if is_averaged(group)]
-        self.is_possible = _may_be_joint(groups)
-        if not self.is_possible:
-            return
-        first = groups.index(averaged[0])
-        before = groups[:first]
-        after = [group for group in groups[first:] if not is_averaged(group)]
-        status = step.state["status"]
-        around = self._add(compile_groups([before, after], status, target, folder))
-        module = pass_module(averaged, status, has_momentum, target)
-        self.functions[SharedWord.PASS] = self._add(compile_module(module, target, folder)).address(PASS)
-        for which, name, calls in ((SharedWord.BEFORE, "run0", before), (SharedWord.AFTER, "run1", after)):
-            self.functions[which], self.calls[which] = around.address(name), calls
-
-
-@cache
-def _driver_of(target: Target, folder: Path | None) -> NativeCode:
-    """The driver is the same for all steps."""
-    return compile_module(driver_module(target), target, folder)
-
-
-def _may_be_joint(groups: Sequence[Group]) -> bool:
-    """Whether updates with averaging can be a pass of their own, and the other calls come before or after."""
-    averaged = [group for group in groups if is_averaged(group)]
-    if not averaged or not all(map(has_parts, averaged)):
-        return False
-    first = groups.index(averaged[0])
-    for place, group in enumerate(groups):
-        if not isinstance(group.kernel, NativeKernel):
-            return False
-        if place < first or is_averaged(group):
-            continue
-        for later in groups[place + 1 :]:
-            if is_averaged(later) and (
-                touch(group.writes, (*later.reads, *later.writes)) or touch(group.reads, later.writes)
-            ):
-                return False
-    return True
-
-
-class JointCodes:
-    """The codes of a backend, by executable and the way of averaging; each is compiled once."""
-
-    def __init__(self) -> None:
-        self._codes: weakref.WeakKeyDictionary[NativeSegments, dict[tuple[int | None, bool], JointCode]]
-        self._codes = weakref.WeakKeyDictionary()
-
-    def find(self, segments: NativeSegments, averaging: JointAveraging | None) -> JointCode:
-        """The code of a step."""
-        codes = self._codes.setdefault(segments, {})
-        how = (None, False) if averaging is None else (averaging.segment, averaging.has_momentum)
-        if how not in codes:
-            codes[how] = JointCode(segments, *how)
-        return codes[how]
 
 
 class NativeJoint(JointSteps):
@@ -152,6 +58,7 @@ class NativeJoint(JointSteps):
         shared[SharedWord.STATE_NBYTES] = executable.region_nbytes.get(Region.STATE, 0)
         shared[SharedWord.STATUS] = executable.state["status"].offset
         self._meetings = [0] * len(plans)
+        self._rounds: dict[tuple[int, ...], _NativeRounds] = {}  # by the addresses of the launches
         self._launches: list[dict[int, _Slots]] = [{} for _ in plans]  # by replica and number of steps
 
     def _table(self, numbers: Sequence[int]) -> int:
@@ -165,6 +72,7 @@ class NativeJoint(JointSteps):
         for word in (SharedWord.ARRIVED, SharedWord.STOPPED, SharedWord.BAD):
             self._shared[word] = 0
         self._meetings = [0] * len(self._plans)
+        self._rounds.clear()
         for launches in self._launches:
             launches.clear()
 
@@ -191,6 +99,15 @@ class NativeJoint(JointSteps):
         self._meetings[replica] += 2 * sum(averages)
         return launch
 
+    def rounds(self, launches: Sequence[JointLaunch]) -> JointRounds:
+        """See JointSteps.rounds."""
+        natives = [launch for launch in launches if isinstance(launch, _NativeLaunch)]
+        addresses = tuple(launch.address for launch in natives)
+        rounds = self._rounds.get(addresses)
+        if rounds is None:
+            rounds = self._rounds[addresses] = _NativeRounds(self._code.rounds_driver, natives)
+        return rounds
+
     def fetched(self, replica: int, first: int, count: int) -> list[Array]:
         """See JointSteps.fetched."""
         return self._plans[replica].fetch_runs(first, count)
@@ -200,9 +117,13 @@ class NativeJoint(JointSteps):
         """Where the words of all replicas are."""
         return self._shared.ctypes.data
 
-    def run(self, plan: NativePlan, words: Words) -> None:
-        """Runs the launch of these words; see JointLaunch."""
-        code = self._code.driver(ctypes.addressof(words))
+    @property
+    def driver(self) -> Callable[[int], int]:
+        """Runs the launch whose words are at an address; see `raise_for` for what it gives."""
+        return self._code.driver
+
+    def raise_for(self, code: int, plan: NativePlan, words: Words) -> None:
+        """Raises the error that ended the launch of these words, if one did."""
         if code == STOPPED:
             raise AbortedError("the task of another replica in the same rounds has failed")
         if code == REFUSED:
@@ -240,13 +161,14 @@ class _NativeLaunch(JointLaunch):
             for key, ref in executable.state.items()
         }
         self._width = RowWord.SOURCES + len(self._inputs)
-        self._rows = (ctypes.c_int64 * (steps * self._width))()
-        for step in range(steps):
-            self._rows[step * self._width + RowWord.STATE] = states.ctypes.data + step * states.shape[1]
+        self._rows = np.zeros((steps, self._width), np.int64)
+        self._steps = np.arange(steps)
+        self._rows[:, RowWord.STATE] = states.ctypes.data + self._steps * states.shape[1]
         words = self._words = (ctypes.c_int64 * LaunchWord.WORDS)()
         words[LaunchWord.SHARED], words[LaunchWord.BASES] = joint.shared_address, plan.bases_address
         words[LaunchWord.INDEX], words[LaunchWord.STEPS] = replica, steps
-        words[LaunchWord.ROWS], words[LaunchWord.ROW_WORDS] = ctypes.addressof(self._rows), self._width
+        words[LaunchWord.ROWS], words[LaunchWord.ROW_WORDS] = self._rows.ctypes.data, self._width
+        self._driver, self.address = joint.driver, ctypes.addressof(words)
         self._alive: Any = None  # what the rows point to
         self._examples: tuple[NativeExamples, int, tuple[int, int], Any] | None = None
 
@@ -259,27 +181,28 @@ class _NativeLaunch(JointLaunch):
         state: Mapping[str, Any],
     ) -> None:
         """Makes it the launch of other steps; see JointSteps.launch."""
-        words, rows, width = self._words, self._rows, self._width
+        words, rows = self._words, self._rows
         words[LaunchWord.DONE] = 0
         words[LaunchWord.STOPS] = 0 if "status" in state else -1
         words[LaunchWord.MEETINGS] = meetings
         for key, value in state.items():
             self._scalars[key][:] = value
         ring, nbytes = self._plan.ring, self._plan.executable.ring_nbytes
-        for step, average in enumerate(averages):
-            rows[step * width + RowWord.AVERAGES] = average
-            rows[step * width + RowWord.RING] = (first + step) % ring * nbytes
+        if len(rows) == 1:  # NumPy takes longer for one number than Python does
+            rows[0, RowWord.AVERAGES], rows[0, RowWord.RING] = averages[0], first % ring * nbytes
+        else:
+            rows[:, RowWord.AVERAGES] = averages
+            rows[:, RowWord.RING] = (first % ring + self._steps) % ring * nbytes
         if inputs.picks is not None and isinstance(inputs.examples, NativeExamples):
             self._make_batches(inputs.picks, inputs.examples, inputs.targets)
             return
         self._alive = kept = []
-        for step, feeds in enumerate(inputs.feeds):
-            place = step * width
-            rows[place + RowWord.PICKS] = 0
+        rows[:, RowWord.PICKS] = 0
+        for row, feeds in zip(rows, inputs.feeds, strict=True):
             for number, name in enumerate(self._inputs):
                 array = np.ascontiguousarray(feeds[name])
                 kept.append(array)
-                rows[place + RowWord.SOURCES + number] = array.ctypes.data
+                row[RowWord.SOURCES + number] = array.ctypes.data
 
     def _make_batches(self, picks: NDArray[Any], examples: NativeExamples, targets: tuple[int, int]) -> None:
         known = self._examples
@@ -291,18 +214,46 @@ class _NativeLaunch(JointLaunch):
                 ctypes.addressof(known[3]),
             )
         self._alive = picks
-        start, stride = picks.ctypes.data, picks.strides[0]
-        for step in range(len(picks)):
-            self._rows[step * self._width + RowWord.PICKS] = start + step * stride
+        rows, begin = self._rows, picks.ctypes.data
+        if len(rows) == 1:
+            rows[0, RowWord.PICKS] = begin
+        else:
+            rows[:, RowWord.PICKS] = begin + self._steps * picks.strides[0]
 
     def __call__(self) -> None:
         """See JointLaunch."""
-        self._joint.run(self._plan, self._words)
+        self.raise_for(self._driver(self.address))
+
+    def raise_for(self, code: int) -> None:
+        """Raises the error that a driver has ended with, if any."""
+        if code != DONE:
+            self._joint.raise_for(code, self._plan, self._words)
 
     @property
     def done(self) -> int:
         """See JointLaunch."""
         return self._words[LaunchWord.DONE]
+
+
+class _NativeRounds(JointRounds):
+    """One call of the driver for all replicas. It is used again for the same launches, filled anew."""
+
+    def __init__(self, driver: Callable[[int], int], launches: Sequence[_NativeLaunch]):
+        self._driver, self._launches = driver, launches
+        self._table = (ctypes.c_int64 * len(launches))(*(launch.address for launch in launches))
+        words = self._words = (ctypes.c_int64 * RoundsWord.WORDS)()
+        words[RoundsWord.COUNT], words[RoundsWord.LAUNCHES] = len(launches), ctypes.addressof(self._table)
+        self._address = ctypes.addressof(words)
+
+    def __call__(self) -> None:
+        """See JointRounds."""
+        code = self._driver(self._address)
+        self._launches[self.at].raise_for(code)
+
+    @property
+    def at(self) -> int:
+        """See JointRounds."""
+        return self._words[RoundsWord.AT]
 
 
 def _aligned(words: int) -> NDArray[np.int64]:

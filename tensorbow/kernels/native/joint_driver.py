@@ -2,7 +2,9 @@
 
 The code is the same for all models; it calls the functions of a step by their addresses. Replicas that
 average meet before and after the pass over their weights, each on its own thread. Who waits spins for a
-moment, then lets others run.
+moment, then lets others run. Or one thread does the steps of all, in turn, and nobody waits: what replicas
+hand each other then stays in one core's caches, which for the smallest models is more than a second core
+gives.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from tensorbow.kernels.native.joint_words import (
     REFUSED,
     STOPPED,
     LaunchWord,
+    RoundsWord,
     RowWord,
     SharedWord,
     bytes_on,
@@ -32,7 +35,7 @@ from tensorbow.kernels.native.joint_words import (
 from tensorbow.kernels.native.target import Target
 from tensorbow.kernels.plan import Region
 
-STEPS = "steps"
+STEPS, ROUNDS = "steps", "rounds"
 YIELD = "tensorbow_let_others_run"  # the C function that gives the processor to another thread
 SPINS = 100  # looks before a thread that waits lets others run
 
@@ -49,69 +52,74 @@ def add_yield() -> bool:
 
 
 def driver_module(target: Target) -> ir.Module:
-    """The function STEPS of a launch's words. Returns DONE, REFUSED or STOPPED."""
+    """The functions STEPS of `LaunchWord`s, ROUNDS of `RoundsWord`s; they give DONE, REFUSED or STOPPED."""
     module = ir.Module("joint")
     module.triple = target.triple
-    _Driver(module, target).write()
+    _Steps(module, target).write()
+    _Rounds(module, target).write()
     return module
 
 
 class _Driver:
-    """The function in the making."""
+    """A function in the making, and the replica's launch that it is at."""
 
-    def __init__(self, module: ir.Module, target: Target):
+    def __init__(self, module: ir.Module, target: Target, name: str):
         self._module = module
-        self._meet = self._write_meet(target)
-        function = ir.Function(module, SIGNATURE, STEPS)
-        self._entry, start = (function.append_basic_block(name) for name in ("entry", "start"))
-        self._start = start
-        self._b = ir.IRBuilder(start)
-        self._e = Emitter(target, self._b, function.args[0])
-        self._launch = function.args[0]
-        self._shared = load_pointer(self._b, self._launch, LaunchWord.SHARED)
-        self._bases = load_pointer(self._b, self._launch, LaunchWord.BASES)
+        function = ir.Function(module, SIGNATURE, name)
+        self._entry, self._start = (function.append_basic_block(name) for name in ("entry", "start"))
+        self._b = ir.IRBuilder(self._start)
+        self._words = function.args[0]
+        self._e = Emitter(target, self._b, self._words)
+        self._ends = ir.IRBuilder(self._entry).alloca(ir.IntType(1))  # after this step, before all are done
 
-    def write(self) -> None:
-        """The steps, one after the other."""
-        b, launch, shared = self._b, self._launch, self._shared
-        self._return_if(self._is_set(SharedWord.STOPPED), STOPPED)
-        rows = load_pointer(b, launch, LaunchWord.ROWS)
-        row_words = load_word(b, launch, LaunchWord.ROW_WORDS)
-        count = load_word(b, shared, SharedWord.COUNT)
-        entry = ir.IRBuilder(self._entry)
-        meetings = entry.alloca(INT)  # that this thread is through with
-        ends = entry.alloca(ir.IntType(1))  # whether this step is the last, whatever was asked for
-        b.store(load_word(b, launch, LaunchWord.MEETINGS), meetings)
-        with self._e.loop(load_word(b, launch, LaunchWord.STEPS)) as step:
-            row = word_at(b, rows, b.mul(step, row_words))
-            self._copy(
-                bytes_on(b, load_pointer(b, self._bases, Region.STATE), 0),
-                load_pointer(b, row, RowWord.STATE),
-                load_word(b, shared, SharedWord.STATE_NBYTES),
-            )
-            self._make_batch(row)
-            self._call(SharedWord.GRADIENT)
-            averages = b.icmp_signed("!=", load_word(b, row, RowWord.AVERAGES), index(0))
-            with b.if_else(averages) as (together, alone):
-                with together:
-                    self._call(SharedWord.BEFORE)
-                    with self._unlikely(self._is_bad()):  # all replicas end with this step
-                        self._set(SharedWord.BAD)
-                    self._wait_for_all(meetings, count)
-                    b.store(self._is_set(SharedWord.BAD), ends)  # nobody sets it before the next meeting
-                    b.call(_function(b, load_word(b, shared, SharedWord.PASS)), [launch])
-                    self._wait_for_all(meetings, count)
-                    self._call(SharedWord.AFTER)
-                with alone:
-                    self._call(SharedWord.UPDATE)
-                    b.store(self._is_bad(), ends)
-            self._fetch(load_word(b, row, RowWord.RING))
-            b.store(b.add(step, index(1)), word_at(b, launch, LaunchWord.DONE))
-            with self._unlikely(b.load(ends, typ=ir.IntType(1))):
-                self._set(SharedWord.STOPPED)
-                b.ret(index(DONE))
-        b.ret(index(DONE))
+    def _be_at(self, launch: ir.Value) -> None:
+        self._launch = launch
+        self._shared = load_pointer(self._b, launch, LaunchWord.SHARED)
+        self._bases = load_pointer(self._b, launch, LaunchWord.BASES)
+
+    def _end(self) -> None:
+        self._b.ret(index(DONE))
         ir.IRBuilder(self._entry).branch(self._start)
+
+    def _row(self, step: ir.Value) -> ir.Value:
+        b, launch = self._b, self._launch
+        row_words = load_word(b, launch, LaunchWord.ROW_WORDS)
+        return word_at(b, load_pointer(b, launch, LaunchWord.ROWS), b.mul(step, row_words))
+
+    def _averages(self, row: ir.Value) -> ir.Value:
+        return self._b.icmp_signed("!=", load_word(self._b, row, RowWord.AVERAGES), index(0))
+
+    def _find_gradient(self, row: ir.Value) -> None:
+        """Step scalars, batch, gradient."""
+        b = self._b
+        self._copy(
+            bytes_on(b, load_pointer(b, self._bases, Region.STATE), 0),
+            load_pointer(b, row, RowWord.STATE),
+            load_word(b, self._shared, SharedWord.STATE_NBYTES),
+        )
+        self._make_batch(row)
+        self._call(SharedWord.GRADIENT)
+
+    def _begin_update(self) -> None:
+        """What comes before the pass over the weights, and whether all replicas end with this step."""
+        self._call(SharedWord.BEFORE)
+        with self._unlikely(self._is_bad()):
+            self._set(SharedWord.BAD)
+
+    def _do_pass(self) -> None:
+        """This replica's part of it."""
+        self._b.call(_function(self._b, load_word(self._b, self._shared, SharedWord.PASS)), [self._launch])
+
+    def _note(self, row: ir.Value, step: ir.Value) -> None:
+        """What the step fetches, and that it is done."""
+        b = self._b
+        self._fetch(load_word(b, row, RowWord.RING))
+        b.store(b.add(step, index(1)), word_at(b, self._launch, LaunchWord.DONE))
+
+    def _return_if_it_ends(self) -> None:
+        with self._unlikely(self._b.load(self._ends, typ=ir.IntType(1))):
+            self._set(SharedWord.STOPPED)
+            self._b.ret(index(DONE))
 
     def _is_bad(self) -> ir.Value:
         """Whether this replica's status is set, and that ends the rounds."""
@@ -180,10 +188,44 @@ class _Driver:
         with self._b.if_then(condition, likely=False):
             yield
 
-    def _wait_for_all(self, meetings: ir.Value, count: ir.Value) -> None:
+
+class _Steps(_Driver):
+    """STEPS: those of one replica, which meets the others."""
+
+    def __init__(self, module: ir.Module, target: Target):
+        super().__init__(module, target, STEPS)
+        self._meet = self._write_meet(target)
+        self._meetings = ir.IRBuilder(self._entry).alloca(INT)  # that this thread is through with
+
+    def write(self) -> None:
+        """The steps, one after the other."""
         b = self._b
-        now = b.add(b.load(meetings, typ=INT), index(1))
-        b.store(now, meetings)
+        self._be_at(self._words)
+        self._return_if(self._is_set(SharedWord.STOPPED), STOPPED)
+        b.store(load_word(b, self._launch, LaunchWord.MEETINGS), self._meetings)
+        with self._e.loop(load_word(b, self._launch, LaunchWord.STEPS)) as step:
+            row = self._row(step)
+            self._find_gradient(row)
+            with b.if_else(self._averages(row)) as (together, alone):
+                with together:
+                    self._begin_update()
+                    self._wait_for_all()
+                    b.store(self._is_set(SharedWord.BAD), self._ends)  # set by nobody till the next meeting
+                    self._do_pass()
+                    self._wait_for_all()
+                    self._call(SharedWord.AFTER)
+                with alone:
+                    self._call(SharedWord.UPDATE)
+                    b.store(self._is_bad(), self._ends)
+            self._note(row, step)
+            self._return_if_it_ends()
+        self._end()
+
+    def _wait_for_all(self) -> None:
+        b = self._b
+        now = b.add(b.load(self._meetings, typ=INT), index(1))
+        b.store(now, self._meetings)
+        count = load_word(b, self._shared, SharedWord.COUNT)
         stopped = b.call(self._meet, [self._shared, b.mul(now, count)])
         self._return_if(b.icmp_signed("!=", stopped, index(0)), STOPPED)
 
@@ -231,6 +273,45 @@ class _Driver:
         elif target.triple.startswith("aarch64"):
             hint = ir.Function(self._module, ir.FunctionType(nothing, [ir.IntType(32)]), "llvm.aarch64.hint")
             b.call(hint, [ir.Constant(ir.IntType(32), 1)])
+
+
+class _Rounds(_Driver):
+    """ROUNDS: the steps of all replicas, each of which averages."""
+
+    def __init__(self, module: ir.Module, target: Target):
+        super().__init__(module, target, ROUNDS)
+
+    def write(self) -> None:
+        """The rounds, one after the other."""
+        b = self._b
+        first = load_pointer(b, load_pointer(b, self._words, RoundsWord.LAUNCHES), 0)
+        self._be_at(first)
+        shared = self._shared
+        self._return_if(self._is_set(SharedWord.STOPPED), STOPPED)
+        with self._e.loop(load_word(b, first, LaunchWord.STEPS)) as step:
+            with self._each_replica():
+                self._find_gradient(self._row(step))
+                self._begin_update()
+            with self._each_replica():
+                self._do_pass()
+            with self._each_replica():
+                self._call(SharedWord.AFTER)
+                self._note(self._row(step), step)
+            self._be_at(first)
+            met = b.mul(load_word(b, shared, SharedWord.COUNT), index(2))
+            b.atomic_rmw("add", word_at(b, shared, SharedWord.ARRIVED), met, "release")
+            b.store(self._is_set(SharedWord.BAD), self._ends)
+            self._return_if_it_ends()
+        self._end()
+
+    @contextmanager
+    def _each_replica(self) -> Iterator[None]:
+        b = self._b
+        launches = load_pointer(b, self._words, RoundsWord.LAUNCHES)
+        with self._e.loop(load_word(b, self._words, RoundsWord.COUNT)) as replica:
+            b.store(replica, word_at(b, self._words, RoundsWord.AT))
+            self._be_at(load_pointer(b, launches, replica))
+            yield
 
 
 def _function(builder: ir.IRBuilder, address: ir.Value) -> ir.Value:

@@ -56,6 +56,15 @@ class LaunchWord(IntEnum):
     WORDS = 13
 
 
+class RoundsWord(IntEnum):
+    """Of one call that does the launches of all replicas."""
+
+    COUNT = 0  # replicas
+    LAUNCHES = 1  # array of their launches' words
+    AT = 2  # the replica whose call refused its input, by the code
+    WORDS = 3
+
+
 class RowWord(IntEnum):
     """Of one step."""
 

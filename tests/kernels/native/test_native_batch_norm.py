@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tensorbow.ops.batch_norm import FusedBatchNorm, FusedBatchNormGrad
 from tests.native_rig.native_calls import assert_as_reference, assert_sample, run_native, run_reference
 from tests.ops_contract.collection import all_samples
 from tests.ops_contract.sample import normal, uniform
+from tests.program_rig.examples import given_few
 
 OPS = {"FusedBatchNorm", "FusedBatchNormGrad"}
 
@@ -26,8 +26,9 @@ def _inputs(shape, dtype):
     return normal(*shape, dtype=dtype), *vectors
 
 
-@settings(max_examples=25, deadline=None)
-@given(
+@given_few(
+    10,
+    25,
     st.sampled_from([(1,), (2,), (3,), (5, 1), (4, 9, 7), (2, 16, 16), (263,)]),
     st.sampled_from([1, 3, 7, 8, 9, 16, 17, 31, 64, 65, 150]),
     st.sampled_from([np.float32, np.float64]),

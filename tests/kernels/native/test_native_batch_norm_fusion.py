@@ -6,7 +6,6 @@ import re
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
 from hypothesis import strategies as st
 
 pytest.importorskip("llvmlite", reason="the native backend needs llvmlite")
@@ -21,6 +20,7 @@ from tensorbow.specs import float32, float64
 from tests.native_rig.fused_runs import values
 from tests.native_rig.targets import narrow_target
 from tests.ops_contract.sample import normal, uniform
+from tests.program_rig.examples import given_few
 from tests.scalar_rig.numpy_backend import used
 from tests.scheduler_rig.programs import Model
 from tests.scheduler_rig.running import Prepared, cpu_devices, engine_of, same_bits
@@ -65,9 +65,16 @@ def normalized(x, dtype=np.float32):
 JOINED = "fused with Conv2D conv2d, FusedBatchNorm"
 
 
-@pytest.mark.parametrize("dtype", [tb.float32, tb.float64])
+CASES = [(3, 16, (5, 16)), (2, 16, (16, 32)), (1, 8, (32, 64)), (2, 32, (3, 5))]
+
+
 @pytest.mark.parametrize(
-    ("batch", "extent", "depth"), [(3, 16, (5, 16)), (2, 16, (16, 32)), (1, 8, (32, 64)), (2, 32, (3, 5))]
+    ("batch", "extent", "depth", "dtype"),
+    [
+        *((*case, tb.float32) for case in CASES),
+        (*CASES[0], tb.float64),  # what is not joined
+        *(pytest.param(*case, tb.float64, marks=pytest.mark.slow) for case in CASES[1:]),
+    ],
 )
 def test_convolution_normalisation_and_relu(batch, extent, depth, dtype):
     kind = dtype.as_numpy_dtype
@@ -162,8 +169,9 @@ def test_a_variable_is_read_as_it_was_before_a_later_write():
     np.testing.assert_array_equal(ours, after)
 
 
-@settings(max_examples=10, deadline=None)
-@given(
+@given_few(
+    4,
+    10,
     st.integers(1, 4),
     st.sampled_from([(8, 8), (16, 16), (8, 32), (4, 16), (5, 7)]),
     st.sampled_from([1, 7, 8, 9, 15, 16, 17, 31, 32, 33, 64, 65]),

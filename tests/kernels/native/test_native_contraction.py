@@ -22,6 +22,7 @@ from tensorbow.kernels.native.microkernel import Walk, broadcasts, merged, share
 from tensorbow.kernels.native.target import host_target
 from tensorbow.specs import float32, float64
 from tests.native_rig.targets import narrow_target
+from tests.program_rig.examples import given_few
 
 TARGETS = {"host": host_target, "narrow": narrow_target}
 counts = st.integers(1, 7)
@@ -91,8 +92,7 @@ def contractions(draw):
     return Contraction(dtype, tuple(rows), columns, tuple(sums))
 
 
-@settings(max_examples=60, deadline=None)
-@given(contractions(), st.booleans(), st.sampled_from(sorted(TARGETS)))
+@given_few(25, 60, contractions(), st.booleans(), st.sampled_from(sorted(TARGETS)))
 def test_contraction_of_any_walk(what, accumulate, target_name):
     check(what, int(accumulate), target_name)
 

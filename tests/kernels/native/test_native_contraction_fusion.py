@@ -123,7 +123,9 @@ def losses(model, shape, backend):
             return [session.run(step, feed)[0] for feed in feeds]
 
 
-@pytest.mark.parametrize(("model", "shape"), [("lenet", (28, 28, 1)), ("resnet8", (32, 32, 3))])
+@pytest.mark.parametrize(
+    ("model", "shape"), [("lenet", (28, 28, 1)), pytest.param("resnet8", (32, 32, 3), marks=pytest.mark.slow)]
+)
 def test_native_training_follows_the_reference(model, shape):
     reference, fused = (losses(model, shape, backend) for backend in (ReferenceBackend(), NativeBackend()))
     np.testing.assert_allclose(fused, reference, rtol=1e-5)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume
 from hypothesis import strategies as st
 
 from tensorbow.ops.conv import Conv2D, Conv2DBackpropFilter, Conv2DBackpropInput
@@ -12,6 +12,7 @@ from tensorbow.ops.windows import Windows
 from tests.native_rig.native_calls import assert_as_reference, assert_sample
 from tests.ops_contract.collection import all_samples
 from tests.ops_contract.sample import normal, vector
+from tests.program_rig.examples import given_few
 
 OPS = {"Conv2D", "Conv2DBackpropInput", "Conv2DBackpropFilter"}
 channels = st.sampled_from([1, 2, 3, 5, 7, 8, 9, 15, 16, 17, 32, 33, 48])
@@ -38,8 +39,9 @@ def check(images, filters, steps, padding, rates, dtype, targets, batch_toleranc
     assert_as_reference(Conv2DBackpropFilter, (x, vector(*filters), dy), attrs, **options)
 
 
-@settings(max_examples=50, deadline=None)
-@given(
+@given_few(
+    18,
+    50,
     st.integers(1, 3),
     st.tuples(extents, extents),
     st.tuples(windows, windows),

@@ -6,7 +6,6 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tensorbow as tb
@@ -26,6 +25,7 @@ from tests.native_rig.native_calls import (
     native_cpu,
 )
 from tests.ops_contract.collection import all_samples
+from tests.program_rig.examples import given_few
 
 OPS = {
     d.name
@@ -52,8 +52,9 @@ def test_native_copy_samples(sample):
     assert_sample(sample)
 
 
-@settings(max_examples=40, deadline=None)
-@given(st.lists(extents, min_size=1, max_size=4), dtypes, targets, st.randoms(use_true_random=False))
+@given_few(
+    20, 40, st.lists(extents, min_size=1, max_size=4), dtypes, targets, st.randoms(use_true_random=False)
+)
 def test_native_transpose(shape, dtype, target, random):
     perm = list(range(len(shape)))
     random.shuffle(perm)
@@ -66,8 +67,9 @@ def test_native_transpose_of_three_axes(shape, perm):
     assert_moved(Transpose, (numbered(shape, np.float32),), {"perm": perm})
 
 
-@settings(max_examples=30, deadline=None)
-@given(
+@given_few(
+    15,
+    30,
     st.lists(extents, min_size=1, max_size=3),
     st.lists(st.sampled_from([0, 1, 4, 16, 19]), min_size=1, max_size=4),
     st.integers(0, 2),
@@ -82,8 +84,9 @@ def test_native_concat_and_split(shape, sizes, axis, dtype, target):
     assert_moved(Split, (whole,), {"size_splits": tuple(sizes), "axis": axis}, target)
 
 
-@settings(max_examples=40, deadline=None)
-@given(
+@given_few(
+    15,
+    40,
     st.lists(st.tuples(st.integers(0, 9), st.integers(0, 3), st.integers(0, 20)), max_size=4),
     dtypes,
     targets,
@@ -124,8 +127,13 @@ def test_native_strided_slice_and_its_gradient(index, shape):
     assert_moved(StridedSliceGrad, gradient, {"index": index}, "narrow")
 
 
-@settings(max_examples=40, deadline=None)
-@given(st.lists(st.tuples(extents, st.booleans(), st.sampled_from([1, 2, 3])), max_size=4), dtypes, targets)
+@given_few(
+    20,
+    40,
+    st.lists(st.tuples(extents, st.booleans(), st.sampled_from([1, 2, 3])), max_size=4),
+    dtypes,
+    targets,
+)
 def test_native_broadcast_tile_and_reverse(axes, dtype, target):
     wide = [extent for extent, *_ in axes]
     x = numbered([extent if kept else 1 for extent, kept, _ in axes], dtype)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 pytest.importorskip("llvmlite", reason="the native backend needs llvmlite")
@@ -17,6 +16,7 @@ from tensorbow.kernels.native.backend import NativeBackend
 from tensorbow.kernels.native.factored_gradients import FACTORS_FORM
 from tensorbow.kernels.reference import ReferenceBackend
 from tests.native_rig.native_calls import TARGETS
+from tests.program_rig.examples import given_few
 from tests.scalar_rig.numpy_backend import used
 from tests.scheduler_rig.programs import Model
 from tests.scheduler_rig.running import Prepared, cpu_devices, engine_of, same_bits
@@ -28,6 +28,9 @@ OPTIMIZERS = {
     "adam": lambda: tb.train.AdamOptimizer(0.01),
     "rmsprop": lambda: tb.train.RMSPropOptimizer(0.01, momentum=0.5),
 }
+
+
+WAYS = [{}, {"sync": "none"}, {"staleness": 1, "tau": 2}]
 
 
 @pytest.fixture(autouse=True)
@@ -85,8 +88,9 @@ def assert_close(ours, theirs, rtol=1e-4, atol=1e-5):
 
 
 @pytest.mark.parametrize("target", TARGETS)
-@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(
+@given_few(
+    3,
+    8,
     st.sampled_from([1, 2, 3, 4, 7, 8, 9, 16, 21]),
     st.sampled_from([5, 15, 16, 17, 31, 32, 33, 66]),
     st.sampled_from([9, 15, 16, 17, 31, 33, 48, 65]),
@@ -99,8 +103,15 @@ def test_updates_equal_the_reference(target, batch, features, units, optimizer):
     assert_close(ours, trained(model, ReferenceBackend()), rtol=2e-3 if optimizer == "adam" else 1e-4)
 
 
-@pytest.mark.parametrize(("batch", "dtype"), [(4, tb.float32), (16, tb.float64)])
-@pytest.mark.parametrize("options", [{}, {"sync": "none"}, {"staleness": 1, "tau": 2}], ids=str)
+@pytest.mark.parametrize(
+    ("batch", "dtype", "options"),
+    [
+        *((4, tb.float32, options) for options in WAYS),
+        (16, tb.float64, WAYS[0]),
+        *(pytest.param(16, tb.float64, options, marks=pytest.mark.slow) for options in WAYS[1:]),
+    ],
+    ids=str,
+)
 def test_replicas_are_averaged_as_before(batch, options, dtype):
     """The same bits as with the gradient in memory, alone and with others, run after run."""
     model, _ = dense(batch, 40, 33, dtype=dtype)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tensorbow as tb
@@ -20,6 +19,7 @@ from tests.native_rig.native_calls import (
 )
 from tests.ops_contract.collection import all_samples
 from tests.ops_contract.sample import integers, normal, uniform
+from tests.program_rig.examples import given_few
 
 OPS = {
     d.name for d in (Softmax, LogSoftmax, SparseSoftmaxCrossEntropyWithLogits, SoftmaxCrossEntropyWithLogits)
@@ -34,8 +34,9 @@ def test_native_loss_samples(sample):
     assert_sample(sample)
 
 
-@settings(max_examples=30, deadline=None)
-@given(st.integers(1, 5), classes_around_vectors, floats, st.sampled_from([0.1, 1, 30]), st.booleans())
+@given_few(
+    12, 30, st.integers(1, 5), classes_around_vectors, floats, st.sampled_from([0.1, 1, 30]), st.booleans()
+)
 def test_native_sparse_loss(batch, classes, dtype, spread, narrow):
     logits = normal(batch, classes, dtype=dtype) * dtype(spread)
     labels = integers(batch, high=classes, dtype=np.int64)
@@ -44,8 +45,7 @@ def test_native_sparse_loss(batch, classes, dtype, spread, narrow):
     assert_as_reference(SPARSE, (logits, labels.astype(np.int32)), inplace=[(1, 0)], **options)
 
 
-@settings(max_examples=30, deadline=None)
-@given(st.integers(1, 5), classes_around_vectors, floats, st.booleans())
+@given_few(10, 30, st.integers(1, 5), classes_around_vectors, floats, st.booleans())
 def test_native_dense_loss_and_softmax(batch, classes, dtype, narrow):
     logits, labels = normal(batch, classes, dtype=dtype) * 5, uniform(batch, classes, dtype=dtype)
     options = {"targets": ["narrow" if narrow else "host"], "rtol": 2e-5, "atol": 2e-6}

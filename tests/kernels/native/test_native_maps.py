@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
 from hypothesis import strategies as st
 
 pytest.importorskip("llvmlite", reason="the native backend needs llvmlite")
@@ -33,6 +32,7 @@ from tests.native_rig.native_steps import native_step, reference_step, taken
 from tests.ops_contract.collection import all_samples, product_ops
 from tests.ops_contract.harness import assert_close, same_bits
 from tests.ops_contract.sample import Sample, integers, normal
+from tests.program_rig.examples import given_few
 
 CHECKS = (CheckFinite, GradientCheck)
 SAMPLES = [s for s in all_samples() if s.op in RULES or s.op in CHECKS]
@@ -117,9 +117,14 @@ def test_native_elementwise_of_every_dtype(name, kind, target):
 
 
 @each_target
-@settings(max_examples=25, deadline=None)
-@given(
-    rows=extents, columns=extents, depth=st.integers(1, 3), case=st.integers(0, 7), shift=st.integers(0, 3)
+@given_few(
+    10,
+    25,
+    rows=extents,
+    columns=extents,
+    depth=st.integers(1, 3),
+    case=st.integers(0, 7),
+    shift=st.integers(0, 3),
 )
 def test_native_broadcasting_has_the_reference_bits(rows, columns, depth, case, shift, target):
     shapes = [
@@ -140,8 +145,7 @@ def test_native_broadcasting_has_the_reference_bits(rows, columns, depth, case, 
 
 
 @each_target
-@settings(max_examples=15, deadline=None)
-@given(size=extents, seed=st.integers(0, 9))
+@given_few(5, 15, size=extents, seed=st.integers(0, 9))
 def test_native_functions_around_the_width_of_vectors(size, seed, target):
     x = 3 * normal(size, seed=seed)
     for name in FUNCTIONS:
@@ -221,8 +225,7 @@ def test_native_maps_in_place(size, target):
 
 
 @each_target
-@settings(max_examples=15, deadline=None)
-@given(size=extents, shift=st.integers(0, 3))
+@given_few(6, 15, size=extents, shift=st.integers(0, 3))
 def test_native_updates_have_the_reference_bits(size, shift, target):
     scalars = (np.float32(0.1), np.float32(0.9))
     arrays = (normal(size), normal(size, seed=1), normal(size, seed=2))

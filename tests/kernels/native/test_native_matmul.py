@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tensorbow.ops.matmul import BatchMatMulV2, MatMul
 from tests.native_rig.native_calls import assert_as_reference, assert_sample
 from tests.ops_contract.collection import all_samples
 from tests.ops_contract.sample import normal
+from tests.program_rig.examples import given_few
 
 OPS = {"MatMul", "BatchMatMulV2"}
 extents = st.sampled_from([1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 33, 47, 48, 49, 64, 65])
@@ -24,8 +24,7 @@ def test_native_product_samples(sample):
     assert_sample(sample)
 
 
-@settings(max_examples=60, deadline=None)
-@given(extents, sums, extents, st.booleans(), st.booleans(), floats, st.booleans())
+@given_few(25, 60, extents, sums, extents, st.booleans(), st.booleans(), floats, st.booleans())
 def test_native_matmul(rows, inner, columns, turn_a, turn_b, dtype, narrow):
     a = normal(*((inner, rows) if turn_a else (rows, inner)), dtype=dtype)
     b = normal(*((columns, inner) if turn_b else (inner, columns)), dtype=dtype, seed=1)
@@ -33,8 +32,9 @@ def test_native_matmul(rows, inner, columns, turn_a, turn_b, dtype, narrow):
     assert_as_reference(MatMul, (a, b), attrs, targets=["narrow" if narrow else "host"], **TOLERANCES)
 
 
-@settings(max_examples=25, deadline=None)
-@given(
+@given_few(
+    10,
+    25,
     st.sampled_from(
         [((), (2,)), ((3,), ()), ((2, 3), (3,)), ((4, 1), (1, 3)), ((5,), (5,)), ((1, 2, 1), (3, 1, 2))]
     ),

@@ -165,8 +165,14 @@ def trained(model, backend, steps, replicas=0):
             return np.array(losses), session.run(tb.global_variables())
 
 
-@pytest.mark.parametrize("target", ["host", "narrow"])
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize(
+    ("model", "target"),
+    [
+        *((model, "host") for model in MODELS),
+        ("lenet", "narrow"),
+        *(pytest.param(model, "narrow", marks=pytest.mark.slow) for model in ("resnet8", "logreg")),
+    ],
+)
 def test_twenty_steps_lie_close_to_the_reference(model, target):
     expected, _ = trained(model, ReferenceBackend(), 20)
     losses, _ = trained(model, NativeBackend(narrow_target() if target == "narrow" else None), 20)

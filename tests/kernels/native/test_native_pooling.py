@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume
 
 from tensorbow.ops.average_pooling import AvgPool, AvgPoolGrad
 from tensorbow.ops.pooling import MaxPool, MaxPoolGrad, MaxPoolGradGrad
@@ -12,6 +12,7 @@ from tests.native_rig.native_calls import TARGETS, assert_as_reference, assert_s
 from tests.native_rig.pools import ANY_POOL
 from tests.ops_contract.collection import all_samples
 from tests.ops_contract.sample import integers, normal
+from tests.program_rig.examples import given_few
 
 OPS = {d.name for d in (MaxPool, MaxPoolGrad, MaxPoolGradGrad, AvgPool, AvgPoolGrad)}
 CASES = [  # images, window, stride, padding
@@ -77,8 +78,7 @@ def test_native_max_pooling_with_nan_and_infinities(target, padding):
     assert_as_reference(MaxPoolGrad, (images, pooled, flow), attrs, rtol=0, targets=[target])
 
 
-@settings(max_examples=25, deadline=None)
-@given(*ANY_POOL)
+@given_few(10, 25, *ANY_POOL)
 def test_native_pooling_of_any_windows(shape, window, stride, padding, target):
     assume(padding == "SAME" or (window[0] <= shape[1] and window[1] <= shape[2]))
     images = integers(*shape, high=4, dtype=np.float32)

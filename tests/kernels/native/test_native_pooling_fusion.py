@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import assume
 
 pytest.importorskip("llvmlite", reason="the native backend needs llvmlite")
 
@@ -14,6 +14,7 @@ from tensorbow.kernels.reference import ReferenceBackend
 from tests.native_rig.native_calls import TARGETS
 from tests.native_rig.pools import ANY_POOL
 from tests.ops_contract.sample import integers, normal
+from tests.program_rig.examples import given_few
 from tests.program_rig.poisoned import PoisonedStep
 from tests.scalar_rig.numpy_backend import used
 
@@ -58,8 +59,7 @@ def test_pools_of_a_network(shape, dtype):
     assert_joined(images, bias, (2, 2), (2, 2), "VALID", dtype=dtype)
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(*ANY_POOL)
+@given_few(6, 15, *ANY_POOL)
 def test_any_windows(shape, window, stride, padding, target):
     assume(padding == "SAME" or (window[0] <= shape[1] and window[1] <= shape[2]))
     images = integers(*shape, high=4, dtype=np.float32) - 2  # with ties, and zeros that ReLU leaves

@@ -6,7 +6,6 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
 from hypothesis import strategies as st
 
 pytest.importorskip("llvmlite", reason="the native backend needs llvmlite")
@@ -20,6 +19,7 @@ from tensorbow.kernels.native.plan_key import plan_key
 from tensorbow.kernels.reference import ReferenceBackend
 from tensorbow.ops.random import dropout_mask
 from tests.native_rig.native_calls import TARGETS
+from tests.program_rig.examples import given_few
 from tests.program_rig.poisoned import PoisonedStep
 from tests.scalar_rig.numpy_backend import used
 
@@ -59,8 +59,7 @@ def drawn(backend, make, replica=3, step=11):
 
 
 @pytest.mark.parametrize("target", TARGETS)
-@settings(max_examples=15, deadline=None)
-@given(size=SIZES, seed=SEEDS, step=STEPS, replica=REPLICAS)
+@given_few(5, 15, size=SIZES, seed=SEEDS, step=STEPS, replica=REPLICAS)
 def test_integers_uniforms_and_masks_have_the_same_bits(target, size, seed, step, replica):
     ours, theirs = (
         drawn(backend, lambda: exact(size, seed), replica, step)

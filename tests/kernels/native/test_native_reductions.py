@@ -6,7 +6,6 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tensorbow.ops.broadcasting import SumTo
@@ -15,6 +14,7 @@ from tensorbow.ops.reductions import All, Any_, ArgMax, Max, Mean, Min, Prod, Su
 from tests.native_rig.native_calls import TARGETS, assert_as_reference, assert_sample, run_native
 from tests.ops_contract.collection import all_samples
 from tests.ops_contract.sample import integers, normal
+from tests.program_rig.examples import given_few
 
 OPS = {
     definition.name
@@ -111,8 +111,9 @@ def test_native_any_and_all(place):
             assert_as_reference(op, (array,), {"axis": (axis,)}, targets=["host"])
 
 
-@settings(max_examples=40, deadline=None)
-@given(
+@given_few(
+    20,
+    40,
     st.lists(st.sampled_from([1, 2, 3, 7, 8, 9, 15, 16, 17, 33]), max_size=4),
     st.integers(0, 15),
     st.sampled_from([Sum, Max, Mean, Min]),

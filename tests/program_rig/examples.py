@@ -1,0 +1,34 @@
+"""Hypothesis tests whose every example takes long: a few examples by default, many with `-m slow`."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+
+def given_few(few: int, many: int, *strategies: Any, **named: Any) -> Callable[[Callable[..., None]], Any]:
+    """As `given` with as many examples as `few`, and once more, marked slow, with as many as `many`."""
+
+    def decorate(test: Callable[..., None]) -> Any:
+        runs = {
+            count: settings(max_examples=count, deadline=None, suppress_health_check=[HealthCheck.too_slow])(
+                given(*strategies, **named)(test)
+            )
+            for count in (few, many)
+        }
+
+        @functools.wraps(test)
+        def run(examples: int, **arguments: Any) -> None:
+            runs[examples](**arguments)
+
+        count = inspect.Parameter("examples", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+        left = inspect.signature(runs[few])
+        run.__signature__ = left.replace(parameters=[count, *left.parameters.values()])  # type: ignore[attr-defined]
+        return pytest.mark.parametrize("examples", [few, pytest.param(many, marks=pytest.mark.slow)])(run)
+
+    return decorate

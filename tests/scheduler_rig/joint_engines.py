@@ -1,0 +1,69 @@
+"""Engines whose tasks are joint launches, and models that spoil them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+import tensorbow as tb
+from scheduler import LearningEngine, StepProgram, Synchronisation, gathered
+from tests.scheduler_rig.programs import Model
+from tests.scheduler_rig.running import Hesitant, cpu_devices, within
+
+
+def engine_of(model: Model, replicas: int, steps: int = 1, **options: Any) -> LearningEngine:
+    own = {key: options.pop(key) for key in ("launch_ahead", "on_nan", "schedule") if key in options}
+    engine = LearningEngine(
+        model.program,
+        model.shapes,
+        cpu_devices(1),
+        replicas,
+        Synchronisation(**options),
+        steps_per_launch=steps,
+        **own,
+    )
+    engine.learners.initialize(model.initial)
+    return engine
+
+
+def trained(
+    model: Model, replicas: int, steps: int, rounds: int, joint: bool, **options: Any
+) -> tuple[list[tuple[int, int, float]], dict[str, bytes]]:
+    results: list[tuple[int, int, float]] = []
+    with engine_of(model, replicas, steps, **options) as engine:
+        assert (engine.learners.joint is not None) is joint
+        source = Hesitant(model.batch, replicas, seed=steps, pause_s=5e-5)
+        opened = source.open if steps == 1 else gathered(source.open, steps)
+        within(lambda: engine.run(opened, 0, rounds, lambda r: results.append((r.round, r.replica, r.loss))))
+        assert source.released == rounds * replicas
+        return results, {name: a.tobytes() for name, a in engine.learners.state_arrays().items()}
+
+
+def spoilt(model: Model, *places: tuple[int, int]) -> Callable[[int, int], tuple[Any, ...]]:
+    def batch(round: int, replica: int) -> tuple[Any, ...]:
+        arrays = model.batch(round, replica)
+        if (round, replica) in places:
+            arrays[0][-1] = np.nan
+        return arrays
+
+    return batch
+
+
+def labelled() -> Model:
+    """Its loss refuses a label that is no class, as one batch has."""
+    initial = {"w": np.ones((5, 4), np.float32)}
+    with tb.Graph().as_default():
+        x = tb.placeholder(tb.float32, [2, 5], name="x")
+        labels = tb.placeholder(tb.int64, [2], name="labels")
+        logits = tb.matmul(x, tb.Variable(initial["w"], name="w"))
+        loss = tb.reduce_mean(tb.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits))
+        update = tb.train.GradientDescentOptimizer(0.1).minimize(loss)
+
+    def batch(round: int, replica: int) -> tuple[Any, ...]:
+        x = np.random.default_rng((round, replica)).normal(size=(2, 5)).astype(np.float32)
+        return x, np.array([round % 4, 9 if (round, replica) == (6, 1) else 2])
+
+    shapes = [tb.TensorSpec((2, 5), tb.float32), tb.TensorSpec((2,), tb.int64)]
+    return Model(StepProgram((x, labels), loss, update, {}), shapes, initial, batch)
