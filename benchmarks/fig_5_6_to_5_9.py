@@ -44,7 +44,7 @@ def settings_of_panel(model: str, batch_size: int, devices: int, counts: Sequenc
 
 
 def title_of(row: Row) -> str:
-    where = "one device" if row["devices"] == 1 else f"{row['devices']} virtual devices (fig. 5.9)"
+    where = "one device" if row["devices"] == 1 else f"{row['devices']} virtual devices"
     return f"{TITLES[row['model']]}, batch size {row['batch_size']}, {where}"
 
 
