@@ -64,11 +64,17 @@ def fig_4_2(result: Result) -> Cells:
     return lines(parts), NO_PEER
 
 
+def seeds(result: Result) -> str:
+    """How many runs of a setting the figures are the median of."""
+    count = len({cell["seed"] for cell in result["cells"]})
+    return "one seed" if count == 1 else f"medians of {count} seeds"
+
+
 def learning_rates(result: Result) -> Cells:
     """The range of what was chosen."""
     rates = [row["learning_rate"] for row in result["chosen"]]
     return (
-        f"{min(rates):g} to {max(rates):g} for {len(rates)} settings",
+        f"{min(rates):g} to {max(rates):g} for {len(rates)} settings; {seeds(result)}",
         "those of one replica, at the same batch size",
     )
 
@@ -82,7 +88,8 @@ def reached(row: Result) -> str:
 
 def fig_5_1_to_5_3(result: Result) -> Cells:
     """Time and epochs by batch size."""
-    return lines(f"b={row['batch_size']}: {reached(row)}" for row in result["summary"]), NO_PEER
+    rows = (f"b={row['batch_size']}: {reached(row)}" for row in result["summary"])
+    return lines([*rows, seeds(result)]), NO_PEER
 
 
 def synchronisers(result: Result) -> Cells:
@@ -92,15 +99,16 @@ def synchronisers(result: Result) -> Cells:
     for row in result["summary"]:
         last = f"{row['last_accuracy']['median']:.2%} at the end"
         parts.append(f"{names[row['sync']]}: {reached(row)} to {result['target']:.0%}; {last}")
-    return lines(parts), NO_PEER
+    return lines([*parts, seeds(result)]), NO_PEER
 
 
 def tau(result: Result) -> Cells:
     """Time and epochs by tau."""
-    return lines(
+    rows = (
         f"tau {row['tau']}: {reached(row)}, {row['rate']['median']:,.0f} images/s"
         for row in result["summary"]
-    ), NO_PEER
+    )
+    return lines([*rows, seeds(result)]), NO_PEER
 
 
 def fig_5_4_and_5_5(result: Result) -> Cells:
@@ -112,7 +120,7 @@ def fig_5_4_and_5_5(result: Result) -> Cells:
         found.append(NO_PEER if best is None else f"{reached(best)} ({best['label']})")
     ratio = result["times_as_fast"]["best_peer"]
     ours = found[0] if ratio is None else f"{found[0]}: {ratio:.2f} times as fast, floor {result['floor']}"
-    return ours, found[1]
+    return lines([ours, seeds(result)]), found[1]
 
 
 def fig_5_6_to_5_9(result: Result) -> Cells:
