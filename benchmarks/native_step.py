@@ -174,7 +174,7 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, help="for compiled code; by default it is compiled anew")
     parser.add_argument("--fastest", action="store_true", help="minima, not medians: the machine is busy")
     parser.add_argument("--json", type=Path, help="where to write the figures")
-    parser.add_argument("--all", action="store_true", help="rows of less than 1 % of the step, too")
+    parser.add_argument("--all", action="store_true", help="rows of less than 1 %% of the step, too")
     options = parser.parse_args()
     session, plan = plan_of_step(options.model, options.batch_size, options.folder)
     with session:

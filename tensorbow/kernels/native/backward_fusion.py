@@ -22,7 +22,7 @@ from tensorbow.kernels.native.contraction_fusion import (
     finished_contraction,
     is_written,
 )
-from tensorbow.kernels.native.conv import ConvolutionGradients
+from tensorbow.kernels.native.convolution_passes import ConvolutionGradients
 from tensorbow.kernels.native.emitter import Emitter, index, type_of
 from tensorbow.kernels.native.ending import Ending
 from tensorbow.kernels.native.kernel import NativeKernel
