@@ -20,10 +20,8 @@ from tensorbow.cli.program import INTERRUPTED, say
 from tensorbow.cli.signals import StopSignals
 from tensorbow.cli.tune_picture import ThroughputPicture
 from tensorbow.data import DATASETS
-from tensorbow.devices import DeviceName
 from tensorbow.devices.gpu import COMPUTE
 from tensorbow.errors import AbortedError, FailedPreconditionError
-from tensorbow.kernels.backends import cpu_notice
 from tensorbow.models import MODELS
 from tensorbow.training import TrainingProgress
 
@@ -257,8 +255,6 @@ def train(context: click.Context, /, config: Path | None, as_json: bool, **given
     resolved = resolve_options(said, config)
     for warning in ignored_options(resolved):
         say(warning)
-    if any(DeviceName.parse(name).kind == "CPU" for name in resolved.devices) and (notice := cpu_notice()):
-        say(notice)
     signals = context.find_object(StopSignals) or StopSignals()
     console = Console()
     progress = TrainingProgress(console)

@@ -6,7 +6,10 @@ llvmlite), or `auto`, native code where llvmlite is installed. It is read once, 
 
 from __future__ import annotations
 
+import logging
 import os
+import re
+from importlib import import_module
 from importlib.util import find_spec
 
 from tensorbow.devices import Device
@@ -19,6 +22,9 @@ from tensorbow.kernels.reference import ReferenceBackend
 CPU_VARIABLE = "TENSORBOW_CPU"
 CPU_DEFAULT = "auto"
 CPU_CHOICES = ("auto", "native", "reference")
+LEAST_LLVMLITE = (0, 44)  # as in the extra `native`
+
+_logger = logging.getLogger("tensorbow.kernels")
 
 _backends: dict[str, Backend] = {"null": NullBackend()}
 
@@ -50,18 +56,11 @@ def backend_of_kind(kind: str) -> Backend:
     return backend
 
 
-def cpu_notice() -> str:
-    """What to say where CPU devices run the NumPy kernels because llvmlite is missing; else nothing."""
-    if (os.environ.get(CPU_VARIABLE) or CPU_DEFAULT) != "auto" or find_spec("llvmlite") is not None:
-        return ""
-    return "CPU devices run NumPy kernels; pip install 'tensorbow[native]' for native code, which is faster"
-
-
 def make_cpu_backend() -> Backend:
-    """The backend that `TENSORBOW_CPU` asks for.
+    """The backend that `TENSORBOW_CPU` asks for. With `auto` and no native code a line in the log says why.
 
     Raises InvalidArgumentError for a choice that there is not, FailedPreconditionError for `native` without
-    llvmlite.
+    an llvmlite that will do.
     """
     choice = os.environ.get(CPU_VARIABLE) or CPU_DEFAULT
     if choice not in CPU_CHOICES:
@@ -69,14 +68,37 @@ def make_cpu_backend() -> Backend:
             f"{CPU_VARIABLE}={choice!r:.40}: expected one of {', '.join(CPU_CHOICES)}, or nothing for "
             f"{CPU_DEFAULT}"
         )
-    installed = find_spec("llvmlite") is not None
-    if choice == "native" and not installed:
+    if choice == "reference":
+        return ReferenceBackend()
+    lacks = _native_code_lacks()
+    if lacks and choice == "native":
         raise FailedPreconditionError(
-            f"{CPU_VARIABLE}=native: llvmlite is not installed; pip install 'tensorbow[native]', or set "
+            f"{CPU_VARIABLE}=native: {lacks}; pip install 'tensorbow[native]', or set "
             f"{CPU_VARIABLE}=reference for the NumPy kernels"
         )
-    if choice == "reference" or not installed:
+    if lacks:
+        _logger.warning(
+            "CPU devices run NumPy kernels, for %s; pip install 'tensorbow[native]' for native code, which "
+            "is faster (%s=reference says nothing)",
+            lacks,
+            CPU_VARIABLE,
+        )
         return ReferenceBackend()
     from tensorbow.kernels.native.backend import NativeBackend
 
     return NativeBackend(folder=cache_folder("native"))
+
+
+def _native_code_lacks() -> str:
+    """Why there is no native code here, or nothing."""
+    if find_spec("llvmlite") is None:
+        return "llvmlite is not installed"
+    needed = ".".join(map(str, LEAST_LLVMLITE))
+    try:
+        found = import_module("llvmlite").__version__
+        import_module("llvmlite.binding")  # its library
+    except Exception as error:
+        return f"llvmlite cannot be loaded ({type(error).__name__}: {error})"
+    if tuple(int(part) for part in re.findall(r"\d+", found)[:2]) < LEAST_LLVMLITE:
+        return f"llvmlite is {found}, and {needed} is needed"
+    return ""

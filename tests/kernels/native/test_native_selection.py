@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -25,9 +26,43 @@ def no_llvmlite(monkeypatch):
 
 
 @pytest.mark.parametrize("choice", ["reference", "auto"])
-def test_without_llvmlite_reference_kernels_run(choice, monkeypatch, no_llvmlite):
+def test_without_llvmlite_reference_kernels_run(choice, monkeypatch, no_llvmlite, caplog):
     monkeypatch.setenv("TENSORBOW_CPU", choice)
     assert type(make_cpu_backend()) is ReferenceBackend
+    said = [record.getMessage() for record in caplog.records]
+    if choice == "reference":
+        assert not said
+    else:
+        assert len(said) == 1
+        assert "llvmlite is not installed; pip install 'tensorbow[native]'" in said[0]
+
+
+@needs_llvmlite
+@pytest.mark.parametrize("version", ["0.43.0", "0.9"])
+def test_an_llvmlite_that_is_too_old(version, monkeypatch, caplog):
+    monkeypatch.setattr("llvmlite.__version__", version)
+    monkeypatch.setenv("TENSORBOW_CPU", "auto")
+    assert type(make_cpu_backend()) is ReferenceBackend
+    assert f"llvmlite is {version}, and 0.44 is needed" in caplog.text
+    monkeypatch.setenv("TENSORBOW_CPU", "native")
+    with pytest.raises(FailedPreconditionError, match=f"llvmlite is {version}, and 0.44 is needed; pip inst"):
+        make_cpu_backend()
+
+
+@needs_llvmlite
+def test_an_llvmlite_that_does_not_load(monkeypatch, caplog):
+    def fail(name):
+        raise OSError(f"{name}: library not found")
+
+    monkeypatch.setenv("TENSORBOW_CPU", "auto")
+    monkeypatch.setattr(backends, "import_module", fail)
+    assert type(make_cpu_backend()) is ReferenceBackend
+    assert "llvmlite cannot be loaded (OSError: llvmlite: library not found)" in caplog.text
+
+
+def test_what_is_needed_is_what_the_extra_installs():
+    text = Path(__file__).parents[3].joinpath("pyproject.toml").read_text()
+    assert f'native = ["llvmlite>={".".join(map(str, backends.LEAST_LLVMLITE))}"]' in text
 
 
 def test_native_without_llvmlite_says_what_to_do(monkeypatch, no_llvmlite):
