@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import os
 import re
-from importlib import import_module
 from importlib.util import find_spec
 
 from tensorbow.devices import Device
@@ -95,10 +94,11 @@ def _native_code_lacks() -> str:
         return "llvmlite is not installed"
     needed = ".".join(map(str, LEAST_LLVMLITE))
     try:
-        found = import_module("llvmlite").__version__
-        import_module("llvmlite.binding")  # its library
+        import llvmlite
+        import llvmlite.binding  # its library
     except Exception as error:
         return f"llvmlite cannot be loaded ({type(error).__name__}: {error})"
+    found = llvmlite.__version__
     if tuple(int(part) for part in re.findall(r"\d+", found)[:2]) < LEAST_LLVMLITE:
         return f"llvmlite is {found}, and {needed} is needed"
     return ""

@@ -10,7 +10,7 @@ from tensorbow.graph import Attrs, NodeSpec
 from tensorbow.kernels.native.contraction_fusion import NO_ENDING, WriteContraction, lower_contraction
 from tensorbow.kernels.native.convolution import ConvolutionShape
 from tensorbow.kernels.native.convolution_passes import (
-    Places,
+    Pointers,
     backprop_filter,
     backprop_input,
     convolve,
@@ -28,7 +28,7 @@ from tensorbow.specs import FLOATING, TensorSpec
 Shapes = tuple[Sequence[int], Sequence[int]]
 
 
-Write = Callable[[Emitter, ConvolutionShape, Places, Ending[ir.Value]], None]
+Write = Callable[[Emitter, ConvolutionShape, Pointers, Ending[ir.Value]], None]
 
 
 def _writer(write: Write, shapes: Callable[[Sequence[Ref], Ref], Shapes]) -> WriteContraction:

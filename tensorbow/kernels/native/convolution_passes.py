@@ -26,7 +26,7 @@ from tensorbow.kernels.native.winograd_shape import Winograd
 from tensorbow.kernels.plan import Ref
 from tensorbow.specs import DType, TensorSpec
 
-Places: TypeAlias = "Sequence[ir.Value]"
+Pointers: TypeAlias = "Sequence[ir.Value]"
 
 
 def _image(e: Emitter, what: ConvolutionShape, base: ir.Value, number: ir.Value, size: int) -> ir.Value:
@@ -78,7 +78,7 @@ def _copy_band(e: Emitter, what: ConvolutionShape, image: ir.Value, frame: ir.Va
                 fill_zero(e, to, size, what.dtype)
 
 
-def convolve(e: Emitter, what: ConvolutionShape, places: Places, ending: Ending[ir.Value]) -> None:
+def convolve(e: Emitter, what: ConvolutionShape, places: Pointers, ending: Ending[ir.Value]) -> None:
     """Images, filter, result, and a frame, or scratch of `Winograd`."""
     fast = Winograd.of(what)
     if fast is None:
@@ -87,7 +87,7 @@ def convolve(e: Emitter, what: ConvolutionShape, places: Places, ending: Ending[
         WinogradPasses(e, fast).correlate(places, ending)
 
 
-def _correlate(e: Emitter, what: ConvolutionShape, places: Places, ending: Ending[ir.Value]) -> None:
+def _correlate(e: Emitter, what: ConvolutionShape, places: Pointers, ending: Ending[ir.Value]) -> None:
     """Images, filter, result, and a frame."""
     images, filters, result, frame = places
     correlate = _correlation(e, what, ending)
@@ -125,7 +125,7 @@ def _correlation(
     return correlate
 
 
-def backprop_filter(e: Emitter, what: ConvolutionShape, places: Places, ending: Ending[ir.Value]) -> None:
+def backprop_filter(e: Emitter, what: ConvolutionShape, places: Pointers, ending: Ending[ir.Value]) -> None:
     """Images, gradient of the output, gradient of the filter, and a frame, or scratch of `Winograd`."""
     fast = fast_gradients(what)
     if fast is not None:
@@ -142,7 +142,7 @@ def _band_of_result(e: Emitter, what: ConvolutionShape, image: ir.Value, band: i
     return _image(e, what, image, band, what.band * what.columns.count * what.outputs)
 
 
-def backprop_input(e: Emitter, what: ConvolutionShape, places: Places, ending: Ending[ir.Value]) -> None:
+def backprop_input(e: Emitter, what: ConvolutionShape, places: Pointers, ending: Ending[ir.Value]) -> None:
     """Filter, gradient of the output, gradient of the images, the transposed filter, and a frame, or scratch
     of `Winograd`."""
     fast = fast_gradients(what)

@@ -33,7 +33,7 @@ def terms(matrix: Matrix) -> int:
 
 
 @dataclass(frozen=True)
-class Layout:
+class TileLayout:
     """Elements from one row of a tile to the next, from one column, from one row of tiles, from one tile."""
 
     row: int
@@ -52,8 +52,8 @@ class TileTransform:
     dtype: DType
     down: Matrix
     across: Matrix
-    source: Layout
-    target: Layout
+    source: TileLayout
+    target: TileLayout
     tiles: tuple[int, int]
     channels: int
     adds: bool = False
@@ -107,7 +107,7 @@ class _Writer:
         if count > whole:
             yield index(whole), count - whole
 
-    def _first(self, layout: Layout, i: ir.Value, j: ir.Value) -> ir.Value:
+    def _first(self, layout: TileLayout, i: ir.Value, j: ir.Value) -> ir.Value:
         b = self.e.builder
         return b.add(b.mul(i, index(layout.tile_row)), b.mul(j, index(layout.tile)))
 

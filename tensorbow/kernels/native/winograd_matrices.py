@@ -19,8 +19,10 @@ from functools import cache
 from tensorbow.kernels.native.tile_transforms import Matrix, transposed
 
 OUT = 2  # elements of the result
-POINTS = {3: (Fraction(0), Fraction(1), Fraction(-1))}  # by the extent of the window, and infinity
-POINTS[5] = (*POINTS[3], Fraction(1, 2), Fraction(-2))
+POINTS: dict[int, tuple[Fraction, ...]] = {  # by the extent of the window; and infinity
+    3: (Fraction(0), Fraction(1), Fraction(-1)),
+    5: (Fraction(0), Fraction(1), Fraction(-1), Fraction(1, 2), Fraction(-2)),
+}
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,7 @@ def matrices_of(window: int) -> Matrices:
             [Fraction(k == count - 1) for k in range(count)]
         ]
 
-    images, filters = transposed(_inverse(powers(size))), powers(window)
+    images, filters = list(zip(*_inverse(powers(size)), strict=True)), powers(window)
     factors = [math.lcm(*(value.denominator for value in row)) for row in images]
     divisors = [math.gcd(*(int(v * f) for v in row)) for row, f in zip(images, factors, strict=True)]
     scales = [Fraction(f, d) for f, d in zip(factors, divisors, strict=True)]

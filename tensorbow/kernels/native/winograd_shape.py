@@ -9,7 +9,7 @@ from tensorbow.kernels.native.contraction import Contraction
 from tensorbow.kernels.native.convolution import ConvolutionShape
 from tensorbow.kernels.native.epilogue import Epilogue
 from tensorbow.kernels.native.microkernel import Walk
-from tensorbow.kernels.native.tile_transforms import Layout, TileTransform, terms
+from tensorbow.kernels.native.tile_transforms import TileLayout, TileTransform, terms
 from tensorbow.kernels.native.winograd_matrices import OUT, POINTS, matrices_of
 from tensorbow.specs import TensorSpec
 
@@ -135,7 +135,7 @@ class Winograd:
         what, size = self.what, channels * outputs
         down, across = (matrices_of(axis.window).filters for axis in (what.rows, what.columns))
         plane = self.filter_plane
-        source, target = Layout(what.columns.window * size, size), Layout(self.tile[1] * plane, plane)
+        source, target = TileLayout(what.columns.window * size, size), TileLayout(self.tile[1] * plane, plane)
         return TileTransform(what.dtype, down, across, source, target, (1, 1), size)
 
     def filters_back(self, channels: int, outputs: int) -> TileTransform:
@@ -145,7 +145,7 @@ class Winograd:
     def images(self) -> TileTransform:
         """A strip of an image, or of its frame, to planes."""
         what, (down, across) = self.what, self.what.steps(self.what.channels)
-        source, target = Layout(down, across, OUT * down, OUT * across), self._layout(what.channels)
+        source, target = TileLayout(down, across, OUT * down, OUT * across), self._layout(what.channels)
         return self._transform("images", source, target, what.channels)
 
     def images_back(self) -> TileTransform:
@@ -155,11 +155,11 @@ class Winograd:
     def results(self, epilogue: Epilogue | None) -> TileTransform:
         """Planes to the result of a strip."""
         what, down = self.what, self.what.columns.count * self.what.outputs
-        target = Layout(down, what.outputs, OUT * down, OUT * what.outputs)
+        target = TileLayout(down, what.outputs, OUT * down, OUT * what.outputs)
         made = self._transform("result", self._layout(what.outputs), target, what.outputs)
         return replace(made, epilogue=epilogue)
 
-    def _transform(self, which: str, source: Layout, target: Layout, width: int) -> TileTransform:
+    def _transform(self, which: str, source: TileLayout, target: TileLayout, width: int) -> TileTransform:
         axes = self.what.rows, self.what.columns
         down, across = (getattr(matrices_of(axis.window), which) for axis in axes)
         return TileTransform(self.what.dtype, down, across, source, target, self.extents, width)
@@ -169,10 +169,10 @@ class Winograd:
         """Tiles of a strip."""
         return self.strip, self.tiles[1]
 
-    def _layout(self, width: int) -> Layout:
+    def _layout(self, width: int) -> TileLayout:
         """Of tiles in planes."""
         plane = self.plane(width)
-        return Layout(self.tile[1] * plane, plane, self.tiles[1] * width, width)
+        return TileLayout(self.tile[1] * plane, plane, self.tiles[1] * width, width)
 
     def product(self, inner: int, outer: int) -> Contraction:
         """[tiles, inner] @ [inner, outer]."""
