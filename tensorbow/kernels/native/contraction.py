@@ -22,24 +22,20 @@ from tensorbow.kernels.native.microkernel import (
     Tile,
     Walk,
     arguments_of,
-    broadcasts,
     merged,
     micro_kernel,
     shared_function,
-    shared_steps,
 )
+from tensorbow.kernels.native.read_ahead import LINE, ReadAhead
 from tensorbow.kernels.native.target import Target
+from tensorbow.kernels.native.tile_costs import Loops, cost_of
 from tensorbow.specs import DType
 
 NEAR = 24 << 10  # bytes of B for a tile: the larger part of a first cache of 32 KiB
 FAR = 512 << 10  # bytes that stay in a second cache, beside others
-LARGE_TILE = 20  # accumulators; more of them leave no registers to read ahead
-SMALL_TILE = 8  # accumulators; no more than that many multiply-adds are under way in a core at once
 FEW_ROWS = 64  # of A, which read a B that is in no cache
 STREAMS = 32  # rows of such a B that are read side by side: as many as processors fetch ahead
-TILE_COST = 12  # cycles of a call of the micro-kernel that are not its sum
-SHARING_COST = 1.03  # of steps that share elements of A: more registers in use, vectors of B further apart
-KERNEL_COST = 0.01  # of all cycles, that one more kernel to compile has to save
+MORE_STREAMS = 64  # where sums of wide vectors are short beside the moves of C, and several tiles use B
 
 
 @dataclass(frozen=True)
@@ -64,7 +60,8 @@ class Blocking:
 
     rows: the loops over them, two at least. height, width: rows of a tile along the last two; vectors: its
     columns. passes: loops over sums, outside the tiles. columns_outside: whether the loop over columns is
-    outside that over rows.
+    outside that over rows. reads_ahead: whether a pass brings near the part of B that the next one uses.
+    limit: steps that a pass may have.
     """
 
     rows: tuple[Walk, ...]
@@ -74,6 +71,8 @@ class Blocking:
     width: int
     vectors: int
     columns_outside: bool
+    reads_ahead: bool
+    limit: int
 
 
 @cache
@@ -81,9 +80,16 @@ def blocking_of(what: Contraction, target: Target) -> Blocking:
     """The cheapest way to cut a contraction, by its count of cycles."""
     lanes = target.lanes(what.dtype.size)
     vectors = -(-what.columns // lanes)
+    count, steps = (math.prod(loop.count for loop in walks) for walks in (what.rows, what.sums))
+    is_far = steps * what.columns * what.dtype.size > FAR
+    streams = is_far and count <= FEW_ROWS
+
+    def in_pass(vectors: int) -> int:
+        return STREAMS if streams else NEAR // (vectors * lanes * what.dtype.size)
+
     _, _, loops, height, width, vectors = min(
         (
-            (*_cost(loops, what.columns, target, h, w, v), loops, h, w, v)
+            (*cost_of(loops, what.columns, target, (h, w, v), in_pass(v), streams), loops, h, w, v)
             for loops in _orders(what)
             for v in range(1, min(vectors, target.vector_registers // 3) + 1)
             for w in range(1, loops.rows[-1].count + 1)
@@ -93,31 +99,37 @@ def blocking_of(what: Contraction, target: Target) -> Blocking:
         ),
         key=lambda found: found[:2],
     )
-    count, steps = (math.prod(loop.count for loop in walks) for walks in (loops.rows, loops.sums))
-    is_far = steps * what.columns * what.dtype.size > FAR
-    limit = STREAMS if is_far and count <= FEW_ROWS else NEAR // (vectors * lanes * what.dtype.size)
+    is_short = streams and target.vector_nbytes >= LINE and count > height * width
+    limit = MORE_STREAMS if is_short else in_pass(vectors)
     passes, sums = cut(loops.sums, limit)
     outside = is_far or count <= steps or what.columns <= vectors * lanes
-    return Blocking(loops.rows, (*what.passes, *passes), sums, height, width, vectors, outside)
+    passes = (*what.passes, *passes)
+    blocking = Blocking(loops.rows, passes, sums, height, width, vectors, outside, False, limit)
+    return replace(blocking, reads_ahead=streams and _is_to_read_ahead(what, blocking, vectors * lanes))
 
 
-@dataclass(frozen=True)
-class _Loops:
-    """Around the micro-kernel, and in it."""
+def _is_to_read_ahead(what: Contraction, blocking: Blocking, columns: int) -> bool:
+    """Whether the next pass's B lies behind this one's, and sums are short: two steps to one of its lines.
 
-    dtype: DType
-    rows: tuple[Walk, ...]
-    sums: tuple[Walk, ...]
+    columns: of a tile. Beside longer sums what processors fetch ahead by themselves comes early enough.
+    """
+    through_b = merged([Walk(loop.count, b=loop.b) for loop in (*blocking.passes, *blocking.sums)])
+    is_dense = len(through_b) == 1 and through_b[0].b == what.columns
+    *outer, high, wide = blocking.rows
+    tiles = -(-what.columns // columns) * math.prod(loop.count for loop in outer)
+    tiles *= -(-high.count // blocking.height) * -(-wide.count // blocking.width)
+    lines = what.columns * what.dtype.size // LINE  # of a row
+    return bool(blocking.passes) and is_dense and lines > 0 and tiles < 2 * lines
 
 
-def _orders(what: Contraction) -> list[_Loops]:
+def _orders(what: Contraction) -> list[Loops]:
     """In as few loops as can be, and with one innermost along which neighbouring rows share elements of A."""
-    orders = [_Loops(what.dtype, _padded(merged(what.rows)), merged(what.sums))]
+    orders = [Loops(what.dtype, _padded(merged(what.rows)), merged(what.sums))]
     rows = _padded([loop for loop in what.rows if loop.count > 1])
     for number, loop in enumerate(what.sums):
         if loop.count > 1 and any(row.count > 1 and loop.a and row.a % loop.a == 0 for row in rows[-2:]):
             others = merged([*what.sums[:number], *what.sums[number + 1 :]])
-            orders.append(_Loops(what.dtype, rows, (*others, loop)))
+            orders.append(Loops(what.dtype, rows, (*others, loop)))
     return orders
 
 
@@ -143,60 +155,41 @@ def _padded(rows: Sequence[Walk]) -> tuple[Walk, ...]:
     return (*([Walk(1)] * (2 - len(rows))), *rows)
 
 
-def _parts(count: int, size: int) -> list[tuple[int, int]]:
-    """Extents of the tiles along a loop, with how many there are of each."""
-    return [(n, times) for n, times in ((size, count // size), (count % size, 1)) if n and times]
-
-
-def _cost(
-    loops: _Loops, columns: int, target: Target, height: int, width: int, vectors: int
-) -> tuple[float, int]:
-    """Cycles, and kinds of tiles."""
-    lanes = target.lanes(loops.dtype.size)
-    high, wide = loops.rows[-2:]
-    steps = math.prod(loop.count for loop in loops.sums)
-    inner = loops.sums[-1] if loops.sums else Walk(1)
-    in_pass = min(steps, NEAR // (vectors * lanes * loops.dtype.size))
-    cycles, kinds = 0.0, 0
-    for h, times in _parts(high.count, height):
-        for w, more in _parts(wide.count, width):
-            for v, many in _parts(-(-columns // lanes), vectors):
-                kinds += 1
-                size = h * w * v
-                slower = 1.04 if size > LARGE_TILE else 1.1 if size <= SMALL_TILE else 1
-                loads = _broadcasts(high.a, wide.a, h, w, inner, v, target) + v
-                if loads < h * w + v:
-                    slower *= SHARING_COST
-                step = max(size / 2, loads / 2, 2.0) * slower
-                moves = (TILE_COST + 1.5 * size) * -(-steps // max(in_pass, 1))
-                cycles += times * more * many * (step * steps + moves)
-    cycles *= math.prod(loop.count for loop in loops.rows[:-2])
-    return cycles * (1 + KERNEL_COST * kinds), kinds
-
-
-@cache
-def _broadcasts(
-    down: int, across: int, height: int, width: int, inner: Walk, vectors: int, target: Target
-) -> float:
-    """Elements of A that a tile loads for one step of its sum."""
-    rows = [i * down + j * across for i in range(height) for j in range(width)]
-    steps = shared_steps(rows, inner, vectors, target)
-    return broadcasts(rows, inner.a, steps) / steps
-
-
 def contraction(e: Emitter, what: Contraction) -> ir.Function:
     """The function of a contraction, see `microkernel.arguments_of`.
 
     It adds to C where `accumulate` is not 0, and does what the epilogue says where `finish` is not.
     """
     blocking = blocking_of(what, e.target)
+    split = split_of(what, blocking)
 
     def write(inner: Emitter, arguments: Sequence[ir.Value]) -> None:
         a, b, c, accumulate, *more = arguments
         finish, operands = (more[0], more[1:]) if more else (index(1), [])
-        _Nest(inner, what, blocking).write(_Here(a, b, c, tuple(operands)), accumulate, finish)
+        here = _Here(a, b, c, tuple(operands))
+        if split is None:
+            _Nest(inner, what, blocking).write(here, accumulate, finish)
+            return
+        whole, rest = (_Nest(inner, part, blocking_of(part, inner.target)) for part in split)
+        whole.write(here, accumulate, index(0))
+        rest.write(whole.behind(here), index(1), finish)
 
     return shared_function(e, (what, blocking), arguments_of(what.epilogue), write)
+
+
+def split_of(what: Contraction, blocking: Blocking) -> tuple[Contraction, Contraction] | None:
+    """The sum in two, where it cannot be cut evenly into passes that are near the limit."""
+    steps = math.prod(loop.count for loop in blocking.sums)
+    if len(blocking.passes) == len(what.passes) or 2 * steps > blocking.limit:
+        return None
+    first, *others = what.sums
+    in_pass = blocking.limit // math.prod(loop.count for loop in others)
+    rest = first.count % in_pass if in_pass else 0
+    if not 0 < rest < first.count:
+        return None
+    counts = first.count - rest, rest
+    whole, last = (replace(what, sums=(replace(first, count=n), *others)) for n in counts)
+    return whole, last
 
 
 @dataclass(frozen=True)
@@ -222,23 +215,34 @@ class _Nest:
         self.spreads = () if what.epilogue is None else what.epilogue.spreads
 
     def write(self, here: _Here, accumulate: ir.Value, finish: ir.Value) -> None:
-        self._passes(self.blocking.passes, here, accumulate, finish)
+        self._passes(self.blocking.passes, here, accumulate, finish, index(1))
 
-    def _passes(self, loops: Sequence[Walk], here: _Here, accumulate: ir.Value, finish: ir.Value) -> None:
-        if not loops:
-            self._tiles(here, accumulate, finish)
-            return
+    def behind(self, here: _Here) -> _Here:
+        """Where the outermost sum goes on."""
+        first = self.what.sums[0]
+        return self._moved(here, index(1), first, first.count)
+
+    def _passes(
+        self, loops: Sequence[Walk], here: _Here, accumulate: ir.Value, finish: ir.Value, ends: ir.Value
+    ) -> None:
+        """ends: 1 where no pass follows on those of these loops."""
         builder = self.e.builder
+        if not loops:
+            ahead = self._ahead(here.b, ends)
+            self._tiles(here, accumulate, builder.and_(finish, ends), ahead)
+            return
         with self.e.loop(loops[0].count) as i:
             is_last = builder.zext(builder.icmp_signed("==", i, index(loops[0].count - 1)), INT)
             there = self._moved(here, i, loops[0])
-            self._passes(loops[1:], there, builder.or_(accumulate, i), builder.and_(finish, is_last))
+            self._passes(loops[1:], there, builder.or_(accumulate, i), finish, builder.and_(ends, is_last))
 
-    def _tiles(self, here: _Here, accumulate: ir.Value, finish: ir.Value) -> None:
+    def _tiles(self, here: _Here, accumulate: ir.Value, finish: ir.Value, ahead: ReadAhead | None) -> None:
         def tile(extents: tuple[int, int], row: _Here, columns: int, at: ir.Value) -> None:
             kernel = micro_kernel(self.e, self._tile(extents, columns))
             there = self._at_column(row, at)
             more = [finish, *there.operands] if self.what.epilogue else []
+            if ahead is not None:
+                more.append(ahead.take())
             self.e.builder.call(kernel, [there.a, there.b, there.c, accumulate, *more])
 
         if self.blocking.columns_outside:
@@ -249,6 +253,15 @@ class _Nest:
             for extents, row in self._row_loops(self.rows[:-2], here):
                 for columns, at in self._panels():
                     tile(extents, row, columns, at)
+
+    def _ahead(self, b: ir.Value, ends: ir.Value) -> ReadAhead | None:
+        """The rows of B that the next pass uses; in the last pass those of this one, which are near."""
+        if not self.blocking.reads_ahead:
+            return None
+        steps = math.prod(loop.count for loop in self.blocking.sums)
+        builder, size = self.e.builder, steps * self.what.columns
+        following = builder.mul(builder.sub(index(1), ends), index(size))
+        return ReadAhead(self.e, self._on(b, following, 1), size, steps, self.what.dtype)
 
     def _on(self, pointer: ir.Value, position: ir.Value, step: int) -> ir.Value:
         """The pointer `position` * `step` elements on."""
@@ -315,4 +328,5 @@ class _Nest:
             columns,
             self.blocking.sums,
             self.what.epilogue,
+            self.blocking.reads_ahead,
         )

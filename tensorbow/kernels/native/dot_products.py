@@ -2,7 +2,8 @@
 
     C[i, j] = sum over k of A[i, k] * B[j, k]
 
-Vectors lie along k; the lanes of the sums are added up at the end, several sums at a time.
+Vectors lie along k; the lanes of the sums are added up at the end, several sums at a time. Of a B that is in
+no cache the next rows are read ahead: such a product would else wait for memory and compute in turn.
 """
 
 from __future__ import annotations
@@ -12,9 +13,12 @@ from dataclasses import dataclass
 
 from llvmlite import ir
 
+from tensorbow.kernels.native.contraction import FAR
 from tensorbow.kernels.native.emitter import INT, POINTER, Emitter, index, type_of
 from tensorbow.kernels.native.microkernel import load_vector, shared_function
 from tensorbow.kernels.native.packing import shuffle
+from tensorbow.kernels.native.read_ahead import LINE, prefetch
+from tensorbow.kernels.native.target import Target
 from tensorbow.specs import DType
 
 
@@ -38,13 +42,33 @@ def dot_products(e: Emitter, what: DotProducts) -> ir.Function:
     )
 
 
+def tile_of(target: Target, what: DotProducts) -> tuple[int, int]:
+    """Rows of A and of B whose products are summed side by side, in registers and a vector's lanes.
+
+    So few rows of A that each row of B has to come only once are one tile; more of them are even ones.
+    """
+    many, lanes = target.vector_registers >= 32, target.lanes(what.dtype.size)
+    most = 6 if many and lanes <= 4 else 4
+    high = what.rows if what.rows <= (8 if many else 6) else -(-what.rows // -(-what.rows // most))
+    return high, min((target.vector_registers - 1) // (high + 1), lanes)
+
+
+@dataclass(frozen=True)
+class _Ahead:
+    """So many rows of B, from a place on."""
+
+    place: ir.Value
+    rows: int
+
+
 class _Writer:
     def __init__(self, e: Emitter, what: DotProducts):
         self.e = e
         self.what = what
         self.element = type_of(what.dtype)
         self.kind = e.vector_type(what.dtype)
-        self.tile = (6, min(4, self.kind.count)) if e.target.vector_registers >= 32 else (6, 2)
+        self.tile = tile_of(e.target, what)
+        self.is_far = what.columns * what.inner * what.dtype.size > FAR
 
     def write(self, a: ir.Value, b: ir.Value, c: ir.Value) -> None:
         """Rows of B outside: a few of them stay in the first cache, while A passes by.
@@ -54,22 +78,68 @@ class _Writer:
         """
         what = self.what
         for columns, j in self._walk_back(what.columns, self.tile[1]):
-            for rows, i in self._walk(what.rows, self.tile[0]):
+            for rows, i, ahead in self._row_groups(self._following(b, j, columns)):
                 self._tile(
-                    rows,
-                    columns,
+                    (rows, columns),
                     self._on(a, i, what.inner),
                     self._on(b, j, what.inner),
                     self.e.offset(self._on(c, i, what.columns), self.element, j),
+                    ahead,
                 )
 
-    def _walk(self, count: int, size: int) -> Iterator[tuple[int, ir.Value]]:
-        many, rest = divmod(count, size)
-        if many:
-            with self.e.loop(many * size, step=size) as i:
-                yield size, i
+    def _following(self, b: ir.Value, j: ir.Value, columns: int) -> ir.Value | None:
+        """The rows of B that come after a tile's from j on, if they are to be read ahead.
+
+        After the last ones these themselves, which are near.
+        """
+        if not self.is_far or self.what.rows <= self.tile[0] or columns < self.tile[1]:
+            return None
+        builder = self.e.builder
+        before = builder.sub(j, index(self.tile[1]), flags=["nsw"])
+        is_last = builder.icmp_signed("<", before, index(0))
+        return self._on(b, builder.select(is_last, j, before), self.what.inner)
+
+    def _row_groups(self, following: ir.Value | None) -> Iterator[tuple[int, ir.Value, _Ahead | None]]:
+        """Each kind of rows of A in the loop over their places: how many, the first, what to read ahead.
+
+        While the first of them are multiplied, the present rows of B come into the first cache. The other
+        times the following ones are brought near, a part of them each time.
+        """
+        size, columns = self.tile
+        many, rest = divmod(self.what.rows, size)
+        if following is None:
+            yield from ((rows, i, None) for rows, i in self._walk(0, self.what.rows))
+            return
+        each = -(-columns // (-(-self.what.rows // size) - 1))  # rows of B each time
+        parts = -(-columns // each)
+
+        def part(number: ir.Value) -> _Ahead:
+            """Never beyond the last of them."""
+            first = self.e.builder.mul(number, index(each), flags=["nsw"])
+            last = index(columns - each)
+            is_inside = self.e.builder.icmp_signed("<", first, last)
+            start = self.e.builder.select(is_inside, first, last)
+            return _Ahead(self._on(following, start, self.what.inner), each)
+
+        yield size, index(0), None
+        whole = min(many - 1, parts)
+        if whole:
+            with self.e.loop(whole) as number:
+                i = self.e.builder.mul(self.e.builder.add(number, index(1)), index(size), flags=["nsw"])
+                yield size, i, part(number)
+        yield from ((rows, i, None) for rows, i in self._walk((1 + whole) * size, many * size))
         if rest:
-            yield rest, index(many * size)
+            yield rest, index(many * size), part(index(whole)) if whole < parts else None
+
+    def _walk(self, start: int, stop: int) -> Iterator[tuple[int, ir.Value]]:
+        """From `start`, a whole tile's, on."""
+        size = self.tile[0]
+        whole = start + (stop - start) // size * size
+        if start < whole:
+            with self.e.loop(whole, start, size) as i:
+                yield size, i
+        if whole < stop:
+            yield stop - whole, index(whole)
 
     def _walk_back(self, count: int, size: int) -> Iterator[tuple[int, ir.Value]]:
         many, rest = divmod(count, size)
@@ -82,9 +152,12 @@ class _Writer:
     def _on(self, pointer: ir.Value, position: ir.Value, step: int) -> ir.Value:
         return self.e.offset(pointer, self.element, self.e.builder.mul(position, index(step)))
 
-    def _tile(self, rows: int, columns: int, a: ir.Value, b: ir.Value, c: ir.Value) -> None:
+    def _tile(
+        self, extents: tuple[int, int], a: ir.Value, b: ir.Value, c: ir.Value, ahead: _Ahead | None
+    ) -> None:
         """The sums of rows x columns pairs."""
         e, builder, lanes = self.e, self.e.builder, self.kind.count
+        rows, columns = extents
         whole, rest = divmod(self.what.inner, lanes)
         zero = ir.Constant(self.kind, None)
         total: list[ir.Value] = [zero] * (rows * columns)
@@ -94,6 +167,8 @@ class _Writer:
             builder.position_at_end(body)
             k = builder.phi(INT)
             sums = [builder.phi(self.kind) for _ in total]
+            if ahead is not None:
+                self._read_ahead(ahead, k)
             after = self._step(
                 rows, columns, e.offset(a, self.element, k), e.offset(b, self.element, k), lanes, sums
             )
@@ -109,6 +184,13 @@ class _Writer:
             on_a, on_b = (e.offset(place, self.element, whole * lanes) for place in (a, b))
             total = self._step(rows, columns, on_a, on_b, rest, total)
         self._store(rows, columns, total, c)
+
+    def _read_ahead(self, ahead: _Ahead, k: ir.Value) -> None:
+        """As much of those rows, in the order of addresses, as one vector from k on is of all of one row."""
+        line, at_once = LINE // self.what.dtype.size, self.kind.count * ahead.rows
+        place = self._on(ahead.place, k, ahead.rows)
+        for position in range(0, at_once, line):
+            prefetch(self.e, self.e.offset(place, self.element, position))
 
     def _step(
         self, rows: int, columns: int, a: ir.Value, b: ir.Value, lanes: int, total: Sequence[ir.Value]

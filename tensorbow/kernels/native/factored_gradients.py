@@ -26,6 +26,7 @@ from tensorbow.kernels.native.outer_products import (
     emit_check,
     emit_factors,
     emit_update,
+    unpacked,
 )
 from tensorbow.kernels.plan import Executable, Group, Ref, Region
 from tensorbow.kernels.scalars import RULES, results_of
@@ -69,7 +70,7 @@ def overflowing(groups: Sequence[Group], array: Callable[[Ref], Array]) -> str |
     """
     for group in groups:
         if isinstance(group.kernel, NativeKernel) and group.kernel.form == FACTORS_FORM:
-            left, right = map(array, group.outputs)
+            left, right = unpacked(*map(array, group.outputs))
             with np.errstate(all="ignore"):
                 is_finite = np.isfinite(np.matmul(left.T, right)).all()
             if not is_finite:

@@ -10,6 +10,7 @@ et al., 2016, for direct convolution.)
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -17,6 +18,7 @@ from llvmlite import ir
 
 from tensorbow.kernels.native.emitter import INT, POINTER, Emitter, index, type_of
 from tensorbow.kernels.native.epilogue import Epilogue, Spread
+from tensorbow.kernels.native.read_ahead import LINE, prefetch
 from tensorbow.kernels.native.target import Target
 from tensorbow.specs import DType
 
@@ -41,7 +43,8 @@ class Tile:
     """What one call of the micro-kernel computes.
 
     a, c: where each row begins in A and in C, in elements. sums: the loops over k, outermost first.
-    epilogue: what is done to the result before it is stored.
+    epilogue: what is done to the result before it is stored. reads_ahead: whether each step also asks for a
+    cache line of what is read later.
     """
 
     dtype: DType
@@ -50,6 +53,7 @@ class Tile:
     columns: int
     sums: tuple[Walk, ...]
     epilogue: Epilogue | None = None
+    reads_ahead: bool = False
 
 
 def merged(loops: Sequence[Walk]) -> tuple[Walk, ...]:
@@ -131,13 +135,17 @@ def arguments_of(epilogue: Epilogue | None) -> list[ir.Type]:
 
 
 def micro_kernel(e: Emitter, tile: Tile) -> ir.Function:
-    """The function of a tile, see `arguments_of`.
+    """The function of a tile, see `arguments_of`; one that reads ahead takes as last argument from where on.
 
     It adds to C where `accumulate` is not 0, and does what the epilogue says where `finish` is not.
     """
-    return shared_function(
-        e, tile, arguments_of(tile.epilogue), lambda inner, given: _TileWriter(inner, tile).write(*given)
-    )
+
+    def write(inner: Emitter, given: Sequence[ir.Value]) -> None:
+        count = len(given) - tile.reads_ahead
+        _TileWriter(inner, tile).write(*given[:count], ahead=given[count:])
+
+    arguments = [*arguments_of(tile.epilogue), *[POINTER] * tile.reads_ahead]
+    return shared_function(e, tile, arguments, write)
 
 
 class _TileWriter:
@@ -152,17 +160,26 @@ class _TileWriter:
             min(self.kind.count, tile.columns - first) for first in range(0, tile.columns, self.kind.count)
         ]
         self.size = len(tile.a) * len(self.lanes)
+        self.line = LINE // tile.dtype.size
         inner = tile.sums[-1] if tile.sums else Walk(1)
         shared = shared_steps(tile.a, inner, len(self.lanes), e.target)
         self.shares = shared > 1
         self.unrolled = _unrolled(inner.count, shared if self.shares else min(UNROLLED // self.size, 16))
         self.copies = min(self.unrolled, -(-LATENCY // self.size))
 
-    def write(self, a: ir.Value, b: ir.Value, c: ir.Value, accumulate: ir.Value, *more: ir.Value) -> None:
+    def write(
+        self,
+        a: ir.Value,
+        b: ir.Value,
+        c: ir.Value,
+        accumulate: ir.Value,
+        *more: ir.Value,
+        ahead: Sequence[ir.Value],
+    ) -> None:
         total = self._started(c, accumulate)
         zero = ir.Constant(self.kind, None)
         total += [zero] * (self.size * (self.copies - 1))
-        total = self._summed(self.tile.sums, a, b, total)
+        total = self._summed(self.tile.sums, (a, b, *ahead), total)
         for copy in range(1, self.copies):
             for i in range(self.size):
                 total[i] = self.e.builder.fadd(total[i], total[copy * self.size + i])
@@ -233,10 +250,11 @@ class _TileWriter:
         return total
 
     def _summed(
-        self, loops: Sequence[Walk], a: ir.Value, b: ir.Value, total: list[ir.Value]
+        self, loops: Sequence[Walk], places: Sequence[ir.Value], total: list[ir.Value]
     ) -> list[ir.Value]:
+        """places: in A, in B, and of the line that is read ahead."""
         if not loops:
-            return self._steps(1, Walk(1), a, b, total)
+            return self._steps(1, Walk(1), places, total)
         loop, inner = loops[0], loops[1:]
         unrolled = 1 if inner else self.unrolled
         rounds, rest = divmod(loop.count, unrolled)
@@ -244,29 +262,32 @@ class _TileWriter:
         before, body = builder.block, builder.append_basic_block("sum")
         builder.branch(body)
         builder.position_at_end(body)
-        names = [builder.phi(INT), builder.phi(POINTER), builder.phi(POINTER)]
+        count, here = builder.phi(INT), [builder.phi(POINTER) for _ in places]
         sums = [builder.phi(self.kind) for _ in total]
-        for phi, first in zip([*names, *sums], [index(0), a, b, *total], strict=True):
+        for phi, first in zip([count, *here, *sums], [index(0), *places, *total], strict=True):
             phi.add_incoming(first, before)
-        count, here_a, here_b = names
         if inner:
-            after = self._summed(inner, here_a, here_b, list(sums))
+            after = self._summed(inner, here, list(sums))
         else:
-            after = self._steps(unrolled, loop, here_a, here_b, list(sums))
+            after = self._steps(unrolled, loop, here, list(sums))
         next_count = builder.add(count, index(1), flags=["nsw", "nuw"])
-        next_a = self.e.offset(here_a, self.element, unrolled * loop.a)
-        next_b = self.e.offset(here_b, self.element, unrolled * loop.b)
-        for phi, value in zip([*names, *sums], [next_count, next_a, next_b, *after], strict=True):
+        steps = [loop.a, loop.b, self.line * math.prod(walk.count for walk in inner)][: len(here)]
+        there = [
+            self.e.offset(place, self.element, unrolled * step)
+            for place, step in zip(here, steps, strict=True)
+        ]
+        for phi, value in zip([count, *here, *sums], [next_count, *there, *after], strict=True):
             phi.add_incoming(value, builder.block)
         end = builder.append_basic_block("summed")
         builder.cbranch(builder.icmp_signed("<", next_count, index(rounds)), body, end)
         builder.position_at_end(end)
-        return self._steps(rest, loop, next_a, next_b, after)
+        return self._steps(rest, loop, there, after)
 
     def _steps(
-        self, count: int, loop: Walk, a: ir.Value, b: ir.Value, total: list[ir.Value]
+        self, count: int, loop: Walk, places: Sequence[ir.Value], total: list[ir.Value]
     ) -> list[ir.Value]:
         """So many values of k; an element of A that several of them need is broadcast once for all."""
+        a, b, *ahead = places
         e, size, width = self.e, self.tile.dtype.size, self.kind.count
         total = list(total)
         uses: dict[tuple[int, int], list[tuple[int, int]]] = {}
@@ -280,14 +301,16 @@ class _TileWriter:
             factor = e.splat(single, width)
             for step, row in uses[offset, _]:
                 if step not in vectors:
-                    places = (step * loop.b + number * width for number in range(len(self.lanes)))
+                    starts = (step * loop.b + number * width for number in range(len(self.lanes)))
                     vectors[step] = [
-                        load_vector(e, e.offset(b, self.element, place), self.kind, size, lanes)
-                        for place, lanes in zip(places, self.lanes, strict=True)
+                        load_vector(e, e.offset(b, self.element, start), self.kind, size, lanes)
+                        for start, lanes in zip(starts, self.lanes, strict=True)
                     ]
+                    for place in ahead:
+                        prefetch(e, e.offset(place, self.element, step * self.line))
                 first = (step % self.copies) * self.size + row * len(self.lanes)
-                for place, vector in enumerate(vectors[step], start=first):
-                    total[place] = e.intrinsic("fmuladd", self.kind, factor, vector, total[place])
+                for number, vector in enumerate(vectors[step], start=first):
+                    total[number] = e.intrinsic("fmuladd", self.kind, factor, vector, total[number])
         return total
 
 

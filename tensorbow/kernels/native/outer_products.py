@@ -15,16 +15,25 @@ from llvmlite import ir
 
 from tensorbow.kernels.native.emitter import Bounds, Emitter, constant, index, type_of
 from tensorbow.kernels.native.llvm_form import to_llvm
-from tensorbow.kernels.native.packing import copy_row
-from tensorbow.kernels.native.strips import Accumulator, Places, blocks, splat, strips, sums, vector_of
+from tensorbow.kernels.native.packing import copy_rows
+from tensorbow.kernels.native.strips import (
+    Accumulator,
+    Places,
+    blocks,
+    scaled,
+    splat,
+    strips,
+    sums,
+    vector_of,
+)
 from tensorbow.kernels.plan import Group, Ref
 from tensorbow.kernels.scalars import Scalar
 from tensorbow.kernels.scalars.expression import INPUT, in_order
+from tensorbow.specs import Array
 
-WIDTH = 2  # vectors of columns in a tile of G
-FEW, MANY = 4, 8  # rows of a tile: of a product that waits for memory anyway, and of one that computes
-GRAIN_ROWS = MANY  # of a part of G
-LONG_SUM = 8  # rows of A, above which it computes
+ROWS = 4  # of a tile of G; columns of A in a panel
+GRAIN_ROWS = 2 * ROWS  # of a part of G
+PANEL = 64  # columns of B in a panel, a multiple of those of any tile
 WRITTEN_OUT = 4  # products of an element that are written one after the other
 
 Visit = Callable[[Sequence[tuple[ir.Value, int, ir.Value]]], None]
@@ -48,10 +57,31 @@ class ProductUpdate:
 
 
 def emit_factors(e: Emitter, group: Group) -> None:
-    """Copies A and B to where G would lie."""
-    for source, target in zip(group.inputs, group.outputs, strict=True):
-        count = source.nbytes // source.dtype.size
-        copy_row(e, e.address(target), e.address(source), count, source.dtype)
+    """Copies A and B to where G would lie, as panels: some columns of all rows next to each other.
+
+    Where they come from, rows a power of two apart would push each other out of the first cache.
+    """
+    for source, target, panel in zip(group.inputs, group.outputs, (ROWS, PANEL), strict=True):
+        (rows, columns), element = source.shape, type_of(source.dtype)
+        there, to = e.address(source), e.address(target)
+        whole = columns // panel * panel
+        with e.loop(whole, step=panel) as j:
+            end = e.offset(to, element, scaled(e, j, rows))
+            copy_rows(e, end, e.offset(there, element, j), rows, panel, (panel, columns), source.dtype)
+        if columns > whole:
+            end, width = e.offset(to, element, whole * rows), columns - whole
+            copy_rows(e, end, e.offset(there, element, whole), rows, width, (width, columns), source.dtype)
+
+
+def unpacked(left: Array, right: Array) -> tuple[Array, Array]:
+    """A and B of the arrays [rows, m] and [rows, n] that `emit_factors` has filled."""
+
+    def matrix(panels: Array, width: int) -> Array:
+        rows, columns = panels.shape
+        ends = [rows * end for end in range(width, columns, width)]
+        return np.hstack([panel.reshape(rows, -1) for panel in np.split(panels.ravel(), ends)])
+
+    return matrix(left, ROWS), matrix(right, PANEL)
 
 
 def emit_update(e: Emitter, group: Group, update: ProductUpdate, bounds: Bounds | None = None) -> None:
@@ -76,13 +106,11 @@ def emit_update(e: Emitter, group: Group, update: ProductUpdate, bounds: Bounds 
     ends = [Places(e, e.address(ref), ref.dtype) for ref in targets]
 
     def tile(vectors: Sequence[tuple[ir.Value, int, ir.Value]]) -> None:
-        found = []
         for position, width, value in vectors:
             known = {node: splat(e, single, width) for node, single in singles.items()}
             known |= {node: places.load(position, width) for node, places in arrays.items()}
             known |= {node: value for node in inputs if node.argument == update.gradient}
-            found.append(to_llvm(e, update.results, known, width))
-        for (position, _, _), results in zip(vectors, found, strict=True):
+            results = to_llvm(e, update.results, known, width)
             for result, end in zip(results, ends, strict=True):
                 end.store(result, position)
 
@@ -148,35 +176,35 @@ def _magnitude(e: Emitter, value: ir.Value, width: int) -> ir.Value:
     return bits if width == 1 else e.reduced("umax", bits)
 
 
-def _height(registers: int, left: Ref) -> int:
-    return MANY if left.shape[0] > LONG_SUM and registers >= 32 else FEW
+def _vectors(registers: int) -> int:
+    """Of columns in a tile. Long pieces of few rows, so that the arrays are read in few streams."""
+    return 4 if registers >= 32 else 2
 
 
 def _tiles(e: Emitter, left: Ref, right: Ref, visit: Visit, bounds: Bounds | None = None) -> None:
     """Emits visit(...) for all tiles of A^T B. The products of an element are added in the order of rows."""
     (_, m), (_, n) = left.shape, right.shape
     lanes = e.target.lanes(left.dtype.size)
-    height = _height(e.target.vector_registers, left)
-    whole = m // height * height
+    whole = m // ROWS * ROWS
 
     def row(high: int, i: ir.Value) -> None:
         def piece(j: ir.Value, widths: Sequence[int]) -> None:
             visit(_tile(e, left, right, (i, high), (j, widths)))
 
-        blocks(e, n, lanes, piece, WIDTH)
+        blocks(e, n, lanes, piece, _vectors(e.target.vector_registers))
 
     if bounds is not None:
         first, end = (e.builder.udiv(element, index(n)) for element in bounds)
         in_part = e.builder.icmp_signed("<", end, index(whole))
-        with e.loop(e.builder.select(in_part, end, index(whole)), first, height) as i:
-            row(height, i)
+        with e.loop(e.builder.select(in_part, end, index(whole)), first, ROWS) as i:
+            row(ROWS, i)
         if m > whole:
             with e.builder.if_then(e.builder.icmp_signed(">", end, index(whole))):
                 row(m - whole, index(whole))
         return
     if whole:
-        with e.loop(whole, step=height) as i:
-            row(height, i)
+        with e.loop(whole, step=ROWS) as i:
+            row(ROWS, i)
     if m > whole:
         row(m - whole, index(whole))
 
@@ -186,15 +214,23 @@ def _tile(
 ) -> list[tuple[ir.Value, int, ir.Value]]:
     """The elements of G in some rows and vectors of columns: (first, how many), (first, widths)."""
     (i, high), (j, widths) = rows, columns
-    (count, m), (_, n) = left.shape, right.shape
+    count, n = right.shape
     a, b = (Places(e, e.address(ref), ref.dtype) for ref in (left, right))
+    panel_of_a = scaled(e, i, count)
+    in_panel = e.builder.urem(j, index(PANEL))
+    before = e.builder.sub(j, in_panel, flags=["nsw"])
+    width_of_b = index(PANEL)
+    if n % PANEL:
+        is_whole = e.builder.icmp_signed("<", before, index(n // PANEL * PANEL))
+        width_of_b = e.builder.select(is_whole, width_of_b, index(n % PANEL))
+    panel_of_b = sums(e, scaled(e, before, count), in_panel)
     starts = [sum(widths[:place]) for place in range(len(widths))]
     zeros = [constant(vector_of(a.kind, width), 0.0) for width in widths]
     totals = [[Accumulator(e, zero) for zero in zeros] for _ in range(high)]
 
     def step(k: ir.Value) -> None:
-        on_a = sums(e, e.builder.mul(k, index(m), flags=["nsw"]), i)
-        on_b = sums(e, e.builder.mul(k, index(n), flags=["nsw"]), j)
+        on_a = sums(e, panel_of_a, scaled(e, k, high))
+        on_b = sums(e, panel_of_b, e.builder.mul(k, width_of_b, flags=["nsw"]))
         vectors = [b.load(sums(e, on_b, s), w) for s, w in zip(starts, widths, strict=True)]
         for r, line in enumerate(totals):
             factor = a.load(sums(e, on_a, r))
@@ -212,7 +248,7 @@ def _tile(
                 step(sums(e, k, more))
     result = []
     for r, line in enumerate(totals):
-        first = sums(e, e.builder.mul(sums(e, i, r), index(n), flags=["nsw"]), j)
+        first = sums(e, scaled(e, sums(e, i, r), n), j)
         for total, start, width in zip(line, starts, widths, strict=True):
             result.append((sums(e, first, start), width, total.get()))
     return result

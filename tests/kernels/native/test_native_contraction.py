@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import math
 
 import numpy as np
@@ -12,15 +11,13 @@ from hypothesis import strategies as st
 
 pytest.importorskip("llvmlite", reason="the native backend needs llvmlite")
 
-from llvmlite import ir
-
-from tensorbow.kernels.native.compiler import compile_module
-from tensorbow.kernels.native.contraction import Contraction, blocking_of, contraction, cut
+from tensorbow.kernels.native.contraction import Contraction, blocking_of, contraction, cut, split_of
 from tensorbow.kernels.native.convolution import ConvolutionShape
-from tensorbow.kernels.native.emitter import INT, POINTER, Emitter, index
+from tensorbow.kernels.native.emitter import index
 from tensorbow.kernels.native.microkernel import Walk, broadcasts, merged, shared_steps
 from tensorbow.kernels.native.target import host_target
 from tensorbow.specs import float32, float64
+from tests.native_rig.emitted_code import call_emitted
 from tests.native_rig.targets import narrow_target
 from tests.program_rig.examples import given_few
 
@@ -38,20 +35,11 @@ def places(walks, key):
 
 def run(what, a, b, c, accumulate, target):
     """Calls a contraction on arrays; `c` is changed."""
-    module = ir.Module("test")
-    module.triple = target.triple
-    function = ir.Function(module, ir.FunctionType(INT, [POINTER]), "run")
-    emitter = Emitter(target, ir.IRBuilder(function.append_basic_block("entry")), function.args[0])
-    builder = emitter.builder
-    addresses = [
-        builder.load(builder.gep(function.args[0], [index(i)], source_etype=POINTER), typ=POINTER)
-        for i in range(3)
-    ]
-    builder.call(contraction(emitter, what), [*addresses, index(accumulate)])
-    builder.ret(index(-1))
-    code = compile_module(module, target, None)
-    bases = (ctypes.c_void_p * 3)(*(x.ctypes.data for x in (a, b, c)))
-    code.function("run")(ctypes.addressof(bases))
+
+    def write(e, places):
+        e.builder.call(contraction(e, what), [*places, index(accumulate)])
+
+    call_emitted(write, (a, b, c), target)
 
 
 def check(what, accumulate, target_name):
@@ -103,6 +91,21 @@ def test_contraction_whose_sum_is_cut_into_passes(target_name):
     sums = (Walk(7, 5000, 96 * 50), Walk(96, 50, 50), Walk(11, 3, 7))
     what = Contraction(float32, (Walk(9, 2, c=49),), 49, sums)
     assert math.prod(w.count for w in blocking_of(what, TARGETS[target_name]()).passes) > 1
+    for accumulate in (0, 1):
+        check(what, accumulate, target_name)
+
+
+@pytest.mark.parametrize("target_name", sorted(TARGETS))
+@pytest.mark.parametrize(("rows", "steps", "columns"), [(16, 1021, 300), (16, 514, 300), (70, 1021, 40)])
+def test_a_sum_that_no_even_pass_divides(rows, steps, columns, target_name):
+    """A prime number of steps, or twice one: passes as long as they may be, and one that is shorter."""
+    what = Contraction(float32, (Walk(rows, steps, c=columns),), columns, (Walk(steps, 1, columns),))
+    target = TARGETS[target_name]()
+    parts = split_of(what, blocking_of(what, target))
+    assert parts is not None
+    blockings = [blocking_of(part, target) for part in parts]
+    passes = [math.prod(walk.count for walk in blocking.passes) for blocking in blockings]
+    assert sum(passes) <= 2 + steps // min(blocking.limit for blocking in blockings) * 2
     for accumulate in (0, 1):
         check(what, accumulate, target_name)
 

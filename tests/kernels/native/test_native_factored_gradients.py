@@ -103,6 +103,14 @@ def test_updates_equal_the_reference(target, batch, features, units, optimizer):
     assert_close(ours, trained(model, ReferenceBackend()), rtol=2e-3 if optimizer == "adam" else 1e-4)
 
 
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize(("features", "units"), [(33, 130), (18, 100), (64, 128)])
+def test_updates_of_columns_in_several_panels(features, units, target):
+    model, _ = dense(5, features, units, scale=0.1)
+    ours = trained(model, NativeBackend(TARGETS[target]()), factors=True)
+    assert_close(ours, trained(model, ReferenceBackend()))
+
+
 @pytest.mark.parametrize(
     ("batch", "dtype", "options"),
     [
