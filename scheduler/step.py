@@ -15,9 +15,8 @@ from tensorbow.graph import Graph, Operation, Tensor
 from tensorbow.kernels import Backend, Executable
 from tensorbow.ops.control import Placeholder
 from tensorbow.ops.state import VariableReference
-from tensorbow.runtime import Session
+from tensorbow.runtime import initial_values
 from tensorbow.specs import Array, TensorSpec, compatible
-from tensorbow.variables import global_variables, local_variables, variables_initializer
 
 
 @dataclass(frozen=True)
@@ -91,11 +90,7 @@ class StepProgram:
 
     def initial_values(self) -> dict[str, Array]:
         """The initial values of all variables of the graph, by name."""
-        with self.graph.as_default(), Session(graph=self.graph) as session:
-            variables = [*global_variables(), *local_variables()]
-            session.run(variables_initializer(variables))
-            values = session.run(variables)
-        return {v.op.name: value for v, value in zip(variables, values, strict=True)}
+        return initial_values(self.graph)
 
     def compile(
         self,

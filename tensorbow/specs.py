@@ -6,7 +6,7 @@ import math
 import operator
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 
@@ -19,7 +19,7 @@ Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 class DType:
     """An element type. Compares and hashes by name; `DType(x)` is never needed, `as_dtype(x)` is."""
 
-    __slots__ = ("as_numpy_dtype", "is_floating", "is_integer", "name", "size")
+    __slots__ = ("_hash", "as_numpy_dtype", "is_floating", "is_integer", "name", "size")
 
     def __init__(self, name: str):
         numpy_dtype = np.dtype(name)
@@ -28,6 +28,7 @@ class DType:
         self.size: int = numpy_dtype.itemsize  # bytes
         self.is_floating = numpy_dtype.kind == "f"
         self.is_integer = numpy_dtype.kind in "iu"
+        self._hash = hash(numpy_dtype)  # what is equal hashes alike
 
     def __repr__(self) -> str:
         return f"tb.{self.name}"
@@ -43,7 +44,7 @@ class DType:
             return NotImplemented
 
     def __hash__(self) -> int:
-        return hash(self.as_numpy_dtype)
+        return self._hash
 
     def __reduce__(self) -> tuple[Any, ...]:
         return as_dtype, (self.name,)
@@ -57,6 +58,7 @@ uint8 = DType("uint8")
 bool_ = DType("bool")
 
 DTYPES: dict[str, DType] = {d.name: d for d in (float32, float64, int32, int64, uint8, bool_)}
+_OF_NUMPY = {d.as_numpy_dtype: d for d in DTYPES.values()}
 FLOATING = (float32, float64)
 NUMERIC = (float32, float64, int32, int64, uint8)
 
@@ -68,6 +70,8 @@ def as_dtype(value: Any) -> DType:
     """
     if isinstance(value, DType):
         return value
+    if isinstance(value, np.dtype) and value in _OF_NUMPY:
+        return _OF_NUMPY[value]
     if value is int:  # Python's int is int32 here, as in TensorFlow
         return int32
     if value is float:
@@ -186,9 +190,9 @@ class TensorSpec:
 
         Raises InvalidArgumentError when one is unknown.
         """
-        if self.shape is None or any(d is None for d in self.shape):
+        if self.shape is None or None in self.shape:
             raise InvalidArgumentError(f"shape {self} is not fully known")
-        return tuple(d for d in self.shape if d is not None)
+        return cast("tuple[int, ...]", self.shape)
 
     @property
     def size(self) -> int:

@@ -117,16 +117,26 @@ def _slab_storages(program: Program, units: Sequence[Unit]) -> tuple[dict[Value,
         if storage is not None:
             storage.last = len(units)
     notes: list[str] = []
+    held = {storage: [value] for value, storage in storages.items()}
     for place, unit in enumerate(units):
         for output, source in unit.kernel.inplace:
-            _take_over(unit, output, source, place, storages, notes)
+            _take_over(unit, output, source, place, storages, held, notes)
     return storages, notes
 
 
 def _take_over(
-    unit: Unit, output: int, source: int, place: int, storages: dict[Value, _Storage], notes: list[str]
+    unit: Unit,
+    output: int,
+    source: int,
+    place: int,
+    storages: dict[Value, _Storage],
+    held: dict[_Storage, list[Value]],
+    notes: list[str],
 ) -> None:
-    """Lets an output use the memory of an input that dies here, where that is safe."""
+    """Lets an output use the memory of an input that dies here, where that is safe.
+
+    held: what lies in each storage, the reverse of `storages`.
+    """
     if output >= len(unit.outputs) or source >= len(unit.inputs):
         return
     result, operand = unit.outputs[output], unit.inputs[source]
@@ -143,9 +153,9 @@ def _take_over(
     if any((output, i) not in unit.kernel.inplace or unit.inputs[i].spec != operand.spec for i in twins):
         return
     old.last = new.last
-    for value, storage in list(storages.items()):
-        if storage is new:
-            storages[value] = old
+    for value in held[new]:
+        storages[value] = old
+    held[old] += held.pop(new)
     notes.append(f"{unit.head.name}: works in the memory of {operand.name}")
 
 
@@ -211,11 +221,12 @@ class _Placer:
 
     def place(self, value: Value) -> None:
         """Enters a value, and the root of its storage, into `places`."""
+        if value in self.places:
+            return
         root = storage_of(value)
-        if root not in self.places:
-            self.places[root] = self._root_place(root)
-        base = self.places[root]
-        self.places[value] = Ref(base.region, base.offset, value.spec.extents, value.spec.dtype)
+        base = self.places.get(root) or self._root_place(root)
+        for placed in dict.fromkeys((root, value)):
+            self.places[placed] = Ref(base.region, base.offset, placed.spec.extents, placed.spec.dtype)
 
     def _root_place(self, root: Value) -> Ref:
         spec = root.spec

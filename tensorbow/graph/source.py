@@ -7,6 +7,7 @@ import os
 import re
 import sys
 from dataclasses import dataclass
+from functools import lru_cache
 
 from tensorbow.errors import TensorBowError
 
@@ -46,13 +47,15 @@ class RecordedLine(UserLine):
 def user_line() -> UserLine:
     """The innermost frame outside this library, which is told by the files, not by module names."""
     frame = sys._getframe(1)
-    while frame.f_back is not None:
-        file = frame.f_code.co_filename
-        if not file.startswith(_LIBRARY) or file.startswith(_MODELS):
-            break
+    while frame.f_back is not None and _is_ours(frame.f_code.co_filename):
         frame = frame.f_back
     code = frame.f_code
     return UserLine(code.co_filename, frame.f_lineno, code.co_name)
+
+
+@lru_cache(maxsize=1024)
+def _is_ours(file: str) -> bool:
+    return file.startswith(_LIBRARY) and not file.startswith(_MODELS)
 
 
 def blame(kind: str, name: str, error: BaseException, source: UserLine | None) -> str:

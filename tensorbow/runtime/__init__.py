@@ -3,6 +3,7 @@
 from tensorbow.runtime.container import Container
 from tensorbow.runtime.explain import Explanation
 from tensorbow.runtime.global_step import create_global_step, get_global_step, get_or_create_global_step
+from tensorbow.runtime.initial_values import initial_values
 from tensorbow.runtime.monitored import (
     MonitoredSession,
     SessionRunContext,
@@ -23,5 +24,6 @@ __all__ = [
     "create_global_step",
     "get_global_step",
     "get_or_create_global_step",
+    "initial_values",
     "register_target",
 ]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
 from typing import TypeAlias
 
 from llvmlite import ir
@@ -47,6 +48,18 @@ def constant(kind: ir.Type, value: float) -> ir.Constant:
     if isinstance(kind, ir.VectorType):
         return ir.Constant(kind, [value] * kind.count)
     return ir.Constant(kind, value)
+
+
+@cache  # a constant writes its text once, which takes a while for many lanes
+def _first_lane(lanes: int) -> ir.Constant:
+    """The mask of a splat."""
+    return ir.Constant(ir.VectorType(ir.IntType(32), lanes), [0] * lanes)
+
+
+@cache
+def _undefined(element: ir.Type, lanes: int) -> ir.Constant:
+    """What a splat begins with."""
+    return ir.Constant(ir.VectorType(element, lanes), ir.Undefined)
 
 
 def lanes_of(kind: ir.Type) -> int:
@@ -111,11 +124,9 @@ class Emitter:
 
     def splat(self, value: ir.Value, lanes: int) -> ir.Value:
         """A vector with the same value in all lanes."""
-        kind = ir.VectorType(value.type, lanes)
-        undefined = ir.Constant(kind, ir.Undefined)
+        undefined = _undefined(value.type, lanes)
         single = self.builder.insert_element(undefined, value, ir.Constant(ir.IntType(32), 0))
-        everywhere = ir.Constant(ir.VectorType(ir.IntType(32), lanes), 0)
-        return self.builder.shuffle_vector(single, undefined, everywhere)
+        return self.builder.shuffle_vector(single, undefined, _first_lane(lanes))
 
     def intrinsic(self, name: str, kind: ir.Type, *arguments: ir.Value) -> ir.Value:
         """Calls `llvm.NAME` for a type, as `llvm.fma` for vectors, with arguments all of that type."""

@@ -1,18 +1,19 @@
 """The functions of a step: one for each run of neighbouring calls, code that is the same only once.
 
-The code of a call gets an array of addresses, one for each of its places. What makes them, of the regions'
-base addresses, is a function of a few instructions per call. So calls that differ only in where their arrays
-lie, as those of a network's equal blocks do, share their code.
+The code of a call gets an array of addresses, one for each of its places. They are made of the regions' base
+addresses by tables (`call_table`). So calls that differ only in where their arrays lie, as those of a
+network's equal blocks do, share their code.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from pathlib import Path
 
 from llvmlite import ir
 
 from tensorbow.errors import InternalError
+from tensorbow.kernels.native.call_table import ACCEPTED, SIGNATURE, CallTable
 from tensorbow.kernels.native.compiler import NativeCode, compile_module, kept_code
 from tensorbow.kernels.native.emitter import INT, POINTER, Emitter, Slots, index
 from tensorbow.kernels.native.kernel import NativeKernel
@@ -21,26 +22,35 @@ from tensorbow.kernels.native.target import Target
 from tensorbow.kernels.plan import Group, Ref
 
 ALIGNMENT = 64  # bytes: what code may know of where its arrays lie
-SIGNATURE = ir.FunctionType(INT, [POINTER])
-ACCEPTED = index(-1)
 FLUSH = ir.Constant(ir.IntType(32), 0x8000)  # of x86's MXCSR: results, not operands
 
 
 def compile_groups(
     runs: Sequence[Sequence[Group]], status: Ref, target: Target, folder: Path | None
 ) -> NativeCode:
-    """The functions `run0`, `run1`, ... and, for each call of run n by itself, `call<n>_0`, `call<n>_1`, ...
+    """The functions of all runs by number, see `Functions.add_run`.
 
     status: the sticky one, which predicated calls read. What `folder` has of this plan is not written anew.
     """
-    key = plan_key(runs, status) if folder is not None else None
+
+    def write() -> ir.Module:
+        functions = Functions(status, target)
+        for place, groups in enumerate(runs):
+            functions.add_run(place, groups)
+        return functions.module
+
+    return compile_unless_kept(plan_key(runs, status) if folder is not None else None, write, target, folder)
+
+
+def compile_unless_kept(
+    key: str | None, write: Callable[[], ir.Module], target: Target, folder: Path | None
+) -> NativeCode:
+    """The code that `folder` has under a key, or that of a module that is written now and kept there.
+
+    key: None where nothing but the module's text says what it is.
+    """
     kept = kept_code(key, target, folder) if key is not None else None
-    if kept is not None:
-        return kept
-    functions = Functions(status, target)
-    for place, groups in enumerate(runs):
-        functions.add_run(place, groups)
-    return compile_module(functions.module, target, folder, key)
+    return kept or compile_module(write(), target, folder, key)
 
 
 class Functions:
@@ -54,18 +64,25 @@ class Functions:
         self._bodies: dict[Hashable, ir.Function] = {}
 
     def add_run(self, place: int, groups: Sequence[Group]) -> None:
-        """A run's calls, and the function that does them all; it gives the number of one that refuses."""
-        calls = [self._call(f"call{place}_{number}", group) for number, group in enumerate(groups)]
-        run = ir.Function(self.module, SIGNATURE, f"run{place}")
-        builder = ir.IRBuilder(run.append_basic_block("entry"))
-        before = self.flush_denormals(builder)
-        for number, call in enumerate(calls):
-            refused = builder.icmp_signed("!=", builder.call(call, [run.args[0]]), ACCEPTED)
-            with builder.if_then(refused, likely=False):
-                self.restore(builder, before)
-                builder.ret(index(number))
-        self.restore(builder, before)
-        builder.ret(ACCEPTED)
+        """The functions `run<place>`, of all of a run's calls, and `call<place>`, of one of them.
+
+        The first gets the base addresses, and gives the number of a call that refuses. The second gets a
+        pointer to two words: the address of the base addresses, and the number of the call.
+        """
+        calls = CallTable(self.module, place, [self._call(group) for group in groups])
+        for name in (f"run{place}", f"call{place}"):
+            function = ir.Function(self.module, SIGNATURE, name)
+            builder = ir.IRBuilder(function.append_basic_block("entry"))
+            bases, first, end = function.args[0], index(0), index(len(groups))
+            if name.startswith("call"):
+                bases = builder.load(function.args[0], typ=POINTER)
+                number = builder.gep(function.args[0], [index(1)], source_etype=INT)
+                first = builder.load(number, typ=INT)
+                end = builder.add(first, index(1))
+            before = self.flush_denormals(builder)
+            refused = calls.emit(builder, bases, first, end)
+            self.restore(builder, before)
+            builder.ret(refused)
 
     def flush_denormals(self, builder: ir.IRBuilder) -> ir.Value | None:
         """Results below 1.2e-38 are 0 from here on; gives what `restore` needs.
@@ -91,19 +108,10 @@ class Functions:
         known = self.module.globals.get(name)
         return known or ir.Function(self.module, ir.FunctionType(ir.VoidType(), [POINTER]), name)
 
-    def _call(self, name: str, group: Group) -> ir.Function:
-        """Makes the addresses of a call's places, and calls its code."""
+    def _call(self, group: Group) -> tuple[ir.Function, Slots]:
+        """The code of a call, and where its places are."""
         slots = _slots(group, self._status)
-        function = ir.Function(self.module, SIGNATURE, name)
-        function.attributes.add("noinline")  # keeps compile time linear, and stack frames small
-        builder = ir.IRBuilder(function.append_basic_block("entry"))
-        addresses = builder.alloca(POINTER, size=len(slots))
-        for (region, offset), slot in slots.items():
-            base = builder.gep(function.args[0], [index(int(region))], source_etype=POINTER)
-            start = builder.gep(builder.load(base, typ=POINTER), [index(offset)], source_etype=ir.IntType(8))
-            builder.store(start, builder.gep(addresses, [index(slot)], source_etype=POINTER))
-        builder.ret(builder.call(self._body(group, slots), [addresses]))
-        return function
+        return self._body(group, slots), slots
 
     def part(self, group: Group) -> tuple[ir.Function, Slots]:
         """The code of a part of a call, by `NativeKernel.emit_part`, and where its places are.

@@ -67,7 +67,11 @@ class NativeSegments:
         """The function that is a whole segment; None where reference kernels have a part in it."""
         if self.runs[segment] != [(0, len(self.executable.segments[segment].groups))]:
             return None
-        return f"run{sum(map(len, self.runs[:segment]))}"
+        return f"run{self.first_run(segment)}"
+
+    def first_run(self, segment: int) -> int:
+        """The number of a segment's first run."""
+        return sum(map(len, self.runs[:segment]))
 
 
 def launches_of(groups: Sequence[Group], target: Target) -> list[PlannedLaunch]:
@@ -144,22 +148,19 @@ class NativePlan(ReferencePlan):
             self._array_of_bases[region] = base
         address = ctypes.addressof(self._array_of_bases)
         self._refused: Group | None = None  # whose input the error is about that is on its way
-        self._single: list[list[Callable[[], None]]] = [list(calls) for calls in self._calls]
+        self._prepared = [list(calls) for calls in self._calls]  # by group, those of reference kernels
+        self._single: dict[int, list[Callable[[], None]]] = {}  # by segment, once asked for: by group
+        self._words: dict[int, NDArray[np.int64]] = {}  # what their native functions get, see `add_run`
         self._places = [list(range(len(calls))) for calls in self._calls]  # the first group of each call
         self.segments = segments
         self._is_native = [segments.run_of(place) is not None for place in range(len(segments.runs))]
-        number = sum(map(len, segments.runs))
-        for segment in range(len(segments.runs) - 1, -1, -1):
-            calls, single, places = self._calls[segment], self._single[segment], self._places[segment]
+        self.is_one_call = self._is_native == [True]
+        for segment, runs in enumerate(segments.runs):
+            calls, places = self._calls[segment], self._places[segment]
             groups = self.executable.segments[segment].groups
-            for first, end in reversed(segments.runs[segment]):
-                number -= 1
+            for number, (first, end) in reversed([*enumerate(runs, segments.first_run(segment))]):
                 calls[first:end] = [self._step(f"run{number}", address, groups[first:end])]
                 places[first:end] = [first]
-                single[first:end] = [
-                    self._step(f"call{number}_{place}", address, (group,))
-                    for place, group in enumerate(groups[first:end])
-                ]
 
     def launch(self, segment: int, step: int = 0) -> None:
         """See ReferencePlan.launch; a segment that is native as a whole is one call, and little else."""
@@ -199,7 +200,7 @@ class NativePlan(ReferencePlan):
             raise type(error)(blame(group.definition.name, group.name, error, group.source)) from error
 
     def _step(self, name: str, address: int, groups: Sequence[Group]) -> Callable[[], None]:
-        """A native call of groups, and the error of the one that refuses its input."""
+        """A native function of a run, and the error of the group that refuses its input."""
         function = self._code.function(name)
 
         def step() -> None:
@@ -238,7 +239,18 @@ class NativePlan(ReferencePlan):
         return found or overflowing(self.executable.segments[segment].groups, self._shared_array)
 
     def _one_by_one(self, segment: int) -> Sequence[Callable[[], None]]:
-        return self._single[segment]
+        single = self._single.get(segment)
+        if single is None:
+            single = self._single[segment] = list(self._prepared[segment])
+            groups, runs = self.executable.segments[segment].groups, self.segments.runs[segment]
+            words = self._words[segment] = np.zeros((len(groups), 2), np.int64)
+            words[:, 0] = self.bases_address
+            for number, (first, end) in enumerate(runs, self.segments.first_run(segment)):
+                words[first:end, 1] = range(end - first)
+                for place in range(first, end):
+                    address = words[place].ctypes.data
+                    single[place] = self._step(f"call{number}", address, groups[first:end])
+        return single
 
     def _prepare(self, group: Group) -> Callable[[], None]:
         return _nothing if isinstance(group.kernel, NativeKernel) else super()._prepare(group)

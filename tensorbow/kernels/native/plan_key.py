@@ -36,6 +36,14 @@ def plan_key(runs: Sequence[Sequence[Group]], status: Ref) -> str | None:
         return None
 
 
+def writers_key(name: str) -> str | None:
+    """The name of code that depends on nothing but what writes it, or None where that cannot be read."""
+    try:
+        return f"{name} {_sources()}"
+    except _NoTextError:
+        return None
+
+
 def _call(group: Group) -> str:
     kernel = group.kernel
     if not isinstance(kernel, NativeKernel) or not str(getattr(kernel.emit, "__module__", "")).startswith(
@@ -65,6 +73,8 @@ def _new_writer(kind: type) -> Callable[[Any], str]:
     name = kind.__name__
     if issubclass(kind, (str, bool, int, float, type(None))) and not issubclass(kind, Enum):
         return repr
+    if kind is Ref:  # the most frequent
+        return lambda ref: f"Ref({int(ref.region)},{ref.offset},{ref.shape},{ref.dtype.name})"
     if issubclass(kind, (OpDef, DType, Enum)):
         return lambda value: f"{name} {value.name}"
     if issubclass(kind, (tuple, list)):

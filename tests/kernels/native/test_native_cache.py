@@ -16,9 +16,10 @@ pytest.importorskip("llvmlite", reason="the native backend needs llvmlite")
 
 from llvmlite import ir
 
+import tensorbow as tb
 from tensorbow.errors import InternalError
 from tensorbow.kernels.binary_cache import cache_folder, keep_binary, kept_binary
-from tensorbow.kernels.native import compiler, functions
+from tensorbow.kernels.native import compiler, functions, joint_code
 from tensorbow.kernels.native.backend import NativeBackend
 from tensorbow.kernels.native.compiler import compile_module
 from tensorbow.kernels.native.emitter import INT, POINTER, Emitter, index
@@ -28,12 +29,18 @@ from tensorbow.kernels.native.lowering import LOWERINGS
 from tensorbow.kernels.native.plan_key import plan_key
 from tensorbow.kernels.native.target import host_target
 from tensorbow.kernels.plan import Group, Ref, Region
+from tensorbow.kernels.reference import ReferenceBackend
 from tensorbow.kernels.scalars import symbols
 from tensorbow.kernels.scalars.expression import structure
+from tensorbow.models import LeNet
 from tensorbow.ops.control import Copy
 from tensorbow.ops.elementwise_table import Neg
 from tensorbow.specs import float32, int64
 from tests.native_rig.targets import narrow_target
+from tests.scalar_rig.numpy_backend import used
+from tests.scheduler_rig.joint_engines import engine_of
+from tests.scheduler_rig.programs import logistic
+from tests.scheduler_rig.running import Prepared, within
 
 
 def module_that_gives(number):
@@ -146,7 +153,6 @@ def test_where_the_cache_is(monkeypatch, tmp_path):
 
 
 def test_the_parts_of_a_step_are_compiled_once(tmp_path, compilations):
-    import tensorbow as tb
     from tensorbow.devices import get_device
     from tensorbow.kernels import backend_for, register_backend
 
@@ -241,3 +247,65 @@ def test_the_key_of_a_model_is_the_same_in_every_process(tmp_path):
     ]
     assert said[0] == said[1]
     assert len(said[0]) == 64
+
+
+# Models --------------------------------------------------------------------------------------------------
+
+
+def initial_values_by(backend):
+    """Of a model with weights of every kind: fans of several sizes, zeros, ones and a drawn constant."""
+    with used(backend), tb.Graph().as_default():
+        tb.set_random_seed(3)
+        x, y = tb.placeholder(tb.float32, [None, 28, 28, 1]), tb.placeholder(tb.int64, [None])
+        loss = LeNet().heads(x, y, 10, training=True).loss
+        for name, made in (("uniform", tb.initializers.glorot_uniform()), ("ones", tb.initializers.ones())):
+            loss = loss + tb.reduce_sum(tb.get_variable(name, [7, 5], initializer=made))
+        update = tb.train.MomentumOptimizer(0.1, 0.9).minimize(loss)
+        return tb.StepProgram((x, y), loss, update).initial_values()
+
+
+def test_initial_values_have_the_same_bits_whatever_the_cache_has(tmp_path, compilations):
+    """And the reference's, but for the rounding of normals."""
+    counts, found = [], []
+    for folder in (tmp_path, tmp_path, None):
+        found.append(initial_values_by(NativeBackend(folder=folder)))
+        counts.append(len(compilations))
+    assert 0 < counts[0] == counts[1] < counts[2]
+    cold, *others = found
+    for other in others:
+        assert {name: value.tobytes() for name, value in other.items()} == {
+            name: value.tobytes() for name, value in cold.items()
+        }
+    expected = initial_values_by(ReferenceBackend())
+    assert expected.keys() == cold.keys()
+    for name, value in expected.items():
+        np.testing.assert_allclose(cold[name], value, rtol=0, atol=2e-6, err_msg=name)
+    assert cold["uniform"].tobytes() == expected["uniform"].tobytes()
+    assert len({cold[name].std() > 0 for name in cold}) == 2
+
+
+def test_joint_code_that_is_kept_is_not_written_anew(tmp_path, compilations, monkeypatch):
+    def values_after_rounds():
+        model = logistic()
+        with used(NativeBackend(folder=tmp_path)), engine_of(model, 2, mu=0.5) as engine:
+            assert engine.learners.joint is not None
+            within(lambda: engine.run(Prepared(model.batch, 2).open, 0, 3))
+            return {name: value.tobytes() for name, value in engine.central_values().items()}
+
+    joint_code._driver_of.cache_clear()
+    first = values_after_rounds()
+    joint_code._driver_of.cache_clear()
+    compiled = len(compilations)
+    assert compiled >= 4  # the step, what is around the pass, the pass, the driver
+
+    def write(*what):
+        pytest.fail("a module is written")
+
+    for module, name in (
+        (joint_code, "driver_module"),
+        (joint_code, "pass_module"),
+        (functions, "Functions"),
+    ):
+        monkeypatch.setattr(module, name, write)
+    assert values_after_rounds() == first
+    assert len(compilations) == compiled
