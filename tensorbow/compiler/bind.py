@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -81,6 +82,8 @@ class Binding:
             groups = (group for segment in executable.segments for group in segment.groups)
             self.waits = any(group.kernel.waits for group in groups)  # see Kernel
             self.plan: BoundPlan = backend_for(device).bind(executable, bases, group, ring)
+            self.is_whole = self.plan.is_one_call or not executable.writes  # whatever an interrupt cuts off
+            self.duration_s = inf  # of the last step, if who runs it takes the time
             self.scalars: dict[str, Any] = {}  # the step scalars as last written, defaults included
             self.write({}, executable.scalars)
         except BaseException:

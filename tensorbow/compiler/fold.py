@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from tensorbow.errors import InvalidArgumentError, TensorBowError
-from tensorbow.graph import Operation, Tensor, blame
+from tensorbow.graph import Kernel, NodeSpec, Operation, Tensor, blame
 from tensorbow.kernels.program import Node, Program, Value, storage_of
 from tensorbow.ops.arrays import Reshape
 from tensorbow.ops.broadcasting import BroadcastTo, SumTo
@@ -21,6 +22,8 @@ from tensorbow.specs import Array, TensorSpec, as_dtype
 
 LARGEST_EXTENTS = 1 << 60  # their product, a 0 not counted: bytes then fit 64 bits with a sign
 LARGEST_FOLDED = 1 << 20  # bytes: larger results are cheaper to compute than to keep
+MOST_FOLDED = 64 << 20  # bytes of a program's folded results, or of one op's scratch; then only what is small
+SMALL_FOLDED = 1 << 10  # bytes: folded in any case, since shapes may hang on it
 DROPPED = (SumTo, BroadcastTo, Cast, Reshape, Identity, StopGradient)  # where they change nothing
 
 
@@ -44,10 +47,12 @@ def fold(
     nodes: list[Node] = []
     notes: list[str] = []
     ends: dict[Operation, tuple[Node, ...]] = {}
+    folded = _Folded()
     for op in ops:
         made = len(nodes)
         if not op.outputs or any(t not in values for t in op.outputs) or _has_effect(op):
-            _convert(op, values, nodes, notes)  # else it is fed, and here as a target or a control input
+            # Else it is fed, and here as a target or a control input.
+            _convert(op, values, nodes, notes, folded)
         if devices is not None:
             _set_order(op, nodes[made:], ends, devices[op])
     wanted = {op.name for op in targets}.union(c.name for op in ops for c in op.control_inputs)
@@ -74,7 +79,20 @@ def _has_effect(op: Operation) -> bool:
     return bool(op.definition.stateful and op.definition.kernels)
 
 
-def _convert(op: Operation, values: dict[Tensor, Value], nodes: list[Node], notes: list[str]) -> None:
+@dataclass
+class _Folded:
+    """The bytes of a program's folded results so far."""
+
+    nbytes: int = 0
+
+    def leaves_room(self, nbytes: int) -> bool:
+        """Whether results of this size are folded."""
+        return nbytes <= SMALL_FOLDED or (nbytes <= LARGEST_FOLDED and self.nbytes + nbytes <= MOST_FOLDED)
+
+
+def _convert(
+    op: Operation, values: dict[Tensor, Value], nodes: list[Node], notes: list[str], folded: _Folded
+) -> None:
     definition = op.definition
     if definition is NoOp:
         return
@@ -95,9 +113,10 @@ def _convert(op: Operation, values: dict[Tensor, Value], nodes: list[Node], note
         return
     inputs = [values[t] for t in op.inputs]
     specs = _infer(op, inputs)
-    folded = _try_fold(op, inputs, specs)
-    if folded is not None:
-        for tensor, result in zip(op.outputs, folded, strict=True):
+    results = _try_fold(op, inputs, specs, folded)
+    if results is not None:
+        folded.nbytes += sum(result.nbytes for result in results)
+        for tensor, result in zip(op.outputs, results, strict=True):
             values.setdefault(tensor, _constant(tensor.name, result))
         notes.append(f"{op.name}: folded to a constant")
         return
@@ -136,7 +155,7 @@ def _infer(op: Operation, inputs: Sequence[Value]) -> tuple[TensorSpec, ...]:
                 f"{op.type} {op.name}: the shape of {tensor.name} is {spec} even with all feeds known; "
                 f"shapes that depend on data are not supported (made at {op.source})"
             )
-        if math.prod(max(1, extent) for extent in spec.extents) > LARGEST_EXTENTS:  # also beside a 0
+        if math.prod(extent or 1 for extent in spec.extents) > LARGEST_EXTENTS:  # also beside a 0
             raise InvalidArgumentError(
                 f"{op.type} {op.name}: {tensor.name} would be {spec}, whose elements cannot be numbered by "
                 f"64 bits; use smaller extents (made at {op.source})"
@@ -157,7 +176,7 @@ def _check_writes(op: Operation, inputs: Sequence[Value]) -> None:
 
 
 def _try_fold(
-    op: Operation, inputs: Sequence[Value], specs: Sequence[TensorSpec]
+    op: Operation, inputs: Sequence[Value], specs: Sequence[TensorSpec], folded: _Folded
 ) -> tuple[Array, ...] | None:
     definition = op.definition
     if definition.stateful or definition.random or not specs:
@@ -165,17 +184,27 @@ def _try_fold(
     if all(spec.value is not None for spec in specs):  # known from shapes alone
         return tuple(spec.value for spec in specs if spec.value is not None)
     arrays = [value.constant for value in inputs]
-    if any(array is None for array in arrays) or sum(s.nbytes for s in specs) > LARGEST_FOLDED:
+    if any(array is None for array in arrays) or not folded.leaves_room(sum(s.nbytes for s in specs)):
         return None
-    if not definition.is_view and "cpu" not in definition.kernels:
+    kernel = definition.kernels.get("cpu")
+    if kernel is None and not definition.is_view:
         return None
     with np.errstate(all="ignore"):
         try:
+            if kernel is not None and _scratch_nbytes(kernel, op, inputs, specs) > MOST_FOLDED:
+                return None
             return evaluate(definition, arrays, op.attrs)
         except TensorBowError as error:
             raise type(error)(blame(op.type, op.name, error, op.source)) from None
         except Exception as error:  # of a user's kernel
             raise InvalidArgumentError(blame(op.type, op.name, error, op.source)) from error
+
+
+def _scratch_nbytes(
+    kernel: Kernel, op: Operation, inputs: Sequence[Value], specs: Sequence[TensorSpec]
+) -> int:
+    node = NodeSpec(op.attrs, tuple(value.spec for value in inputs), tuple(specs))
+    return sum(scratch.nbytes for scratch in kernel.scratch_specs(node))
 
 
 def _changes_nothing(op: Operation, inputs: Sequence[Value], specs: Sequence[TensorSpec]) -> bool:

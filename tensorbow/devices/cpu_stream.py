@@ -7,6 +7,10 @@ Why nobody hangs: a stream can wait only for an event that was recorded before, 
 among streams; every queued event completes, because a closing stream runs through its queue to the end; and
 a closing stream gives up waits for events that only the program could complete (`Event.held`), or, without
 draining, all waits.
+
+Work in the caller's thread (`run_here`) counts as an item: it is begun only where nothing is left of those
+before it, and the stream's thread puts off those after it. An interrupt may come between any two calls of the
+main thread's Python: what gives the stream back then are plain assignments and calls of C.
 """
 
 from __future__ import annotations
@@ -21,8 +25,10 @@ from typing import Any
 from tensorbow.devices.blas_threads import limit_blas_threads, restore_blas_threads
 from tensorbow.devices.device import Device
 from tensorbow.devices.events import HostEvent, Waiter, wait_name
+from tensorbow.devices.forks import forked, tell_of_forks
 from tensorbow.devices.stream import Access, Event, Stream
-from tensorbow.errors import CancelledError, FailedPreconditionError, ResourceExhaustedError
+from tensorbow.devices.stream_errors import closed_stream, no_thread, not_drained, own_thread
+from tensorbow.errors import CancelledError, FailedPreconditionError
 from tensorbow.tracing import CURRENT, WAIT, WORK, StreamTrack
 
 __all__ = ["CpuStream"]
@@ -34,26 +40,40 @@ class _StreamThread(threading.Thread):
     """The class tells stream threads from others: they must not join one another."""
 
 
+class _Place(threading.local):
+    """How many streams' work the present thread does in the place of their threads."""
+
+    taken = 0
+
+
+_PLACE = _Place()
+
+
 class _Worker:
     """What the thread of one stream owns.
 
-    `error` and `processed` are written by who has the `turn`, this thread or one that works in its place;
-    `lock` owns `enqueued`, `closing`, `cancelled` and the wait that the thread is blocked in.
+    `here` is the thread that works in this one's place, or None; it is set under `lock`, while no item is
+    left, and cleared by that thread. Who works owns `error` and `processed`. `lock` owns `enqueued`,
+    `closing`, `cancelled` and the wait that the thread is blocked in. `put_off`: called, it lets the stream's
+    thread go on with items that came meanwhile.
     """
 
     __slots__ = (
+        "__weakref__",
         "blocked_on",
         "cancelled",
         "closing",
         "delay",
         "enqueued",
         "error",
+        "here",
         "lock",
+        "lost",
         "processed",
+        "put_off",
         "queue",
         "title",
         "track",
-        "turn",
         "waiter",
     )
 
@@ -63,11 +83,13 @@ class _Worker:
         self.delay = delay
         self.queue: SimpleQueue[tuple[int, Any, str] | None] = SimpleQueue()
         self.lock = threading.Lock()
-        self.turn = threading.Lock()
+        self.here: int | None = None
+        self.put_off: Callable[[], None] | None = None
         self.error: BaseException | None = None
         self.enqueued = 0
         self.processed = 0
         self.closing = False
+        self.lost = False  # in a forked process
         self.cancelled = False
         self.blocked_on: Event | None = None
         self.waiter: Waiter | None = None
@@ -79,55 +101,76 @@ class _Worker:
                 self.enqueued += 1
                 self.queue.put((kind, payload, label))
                 return
-        raise FailedPreconditionError(
-            f"stream {self.title}: expected an open stream for {label or 'an event'!r}, got a closed one; "
-            "enqueue before close(), or make a new stream"
-        )
+        raise forked(f"stream {self.title}") if self.lost else closed_stream(self.title, label)
 
     def run(self) -> None:
         """The thread's life: until the None that `begin_close` puts behind the last item."""
         get = self.queue.get
         try:
             while (item := get()) is not None:
+                if self.here is not None:
+                    self._await_turn()
                 kind, payload, label = item
                 if self.cancelled and self.error is None:
                     self.error = self._cancellation("it closed without draining")
                 event: HostEvent | None = None
                 if kind == _WORK:
-                    self._work(payload, label)
+                    if self.error is None:
+                        self._execute(payload, label)
                 elif kind == _TASK:
                     work, event = payload
-                    self._work(work, label)
+                    if self.error is None:
+                        self._execute(work, label)
                     del work
                 elif kind == _RECORD:
                     event = payload
                 elif self.error is None:
                     self._wait(payload)
+                error = self.error  # now: the next item may be worked on elsewhere at once
                 self.processed += 1  # before the event: who saw it done finds the stream drained
                 if event is not None:
-                    event.complete(self.error)
-                del item, payload, event  # an idle stream holds no one's memory
+                    event.complete(error)
+                del item, payload, event, error  # an idle stream holds no one's memory
+            if self.here is not None:
+                self._await_turn()  # a closed stream is at work no more
         finally:
             restore_blas_threads()
 
-    def _work(self, work: Callable[[], object], label: str) -> None:
-        with self.turn:
-            if self.error is None:
-                self._execute(work, label)
+    def _await_turn(self) -> None:
+        """Sleeps until nobody works in this thread's place; nobody begins to while an item is left."""
+        gate = threading.Lock()
+        gate.acquire()
+        self.put_off = gate.release
+        if self.here is not None:  # else it was cleared before it could be seen that someone sleeps
+            gate.acquire()
+        self.put_off = None
 
-    def run_here(self, work: Callable[[], object], label: str) -> bool:
-        """Does work in the calling thread if there is nothing to do before it; False if there is."""
-        if not self.turn.acquire(blocking=False):
-            return False
+    def run_here(self, work: Callable[[], object], label: str) -> HostEvent | None:
+        """Does work in the calling thread if there is nothing to do before it; its event, or None."""
+        thread = threading.get_ident()
+        mine = False
         try:
             with self.lock:
-                if self.closing or self.enqueued != self.processed:
-                    return False
+                if self.closing or self.enqueued != self.processed or self.here is not None:
+                    return None
+                _PLACE.taken += 1
+                self.enqueued += 1
+                self.here = thread
+                mine = True
             if self.error is None:
                 self._execute(work, label)
-            return True
+            error = self.error
         finally:
-            self.turn.release()
+            if mine:  # assignments, then a call of C: an interrupt cannot come before it
+                _PLACE.taken -= 1
+                self.processed += 1
+                self.here = None
+                put_off = self.put_off
+                if put_off is not None:
+                    put_off()
+        event = HostEvent(self.title)
+        event.complete(error)
+        return event
 
     def _execute(self, work: Callable[[], object], label: str) -> None:
         try:
@@ -180,6 +223,14 @@ class _Worker:
             if self.waiter is not None and self.blocked_on is not None and self._gives_up(self.blocked_on):
                 self.waiter()
 
+    def lose_thread(self) -> None:
+        """In a forked process, which has none of its parent's other threads: as closed and drained."""
+        self.lock = threading.Lock()  # some thread may have held it
+        self.here = self.put_off = None
+        self.closing = self.lost = True
+        self.processed = self.enqueued
+        self.error = forked(f"stream {self.title}")
+
     def _cancellation(self, reason: str) -> CancelledError:
         return CancelledError(
             f"stream {self.title}: work was given up because {reason}; synchronize() before closing"
@@ -200,13 +251,11 @@ class CpuStream(Stream):
             self._thread.start()
         except RuntimeError as error:
             restore_blas_threads()
-            raise ResourceExhaustedError(
-                f"stream {self._title}: expected a new thread from the operating system, got {error}; "
-                "close streams that are not needed"
-            ) from error
+            raise no_thread(self._title, error) from error
         # Not begin_close: the collector may run this while the worker holds its own lock.
         self._finalizer = weakref.finalize(self, worker.queue.put, None)
         self._finalizer.atexit = False
+        tell_of_forks(worker)
 
     def enqueue(
         self,
@@ -234,11 +283,7 @@ class CpuStream(Stream):
 
     def run_here(self, work: Callable[[], object], *, label: str) -> HostEvent | None:
         """See Stream.run_here."""
-        if not self._worker.run_here(work, label):
-            return None
-        event = HostEvent(self._title)
-        event.complete(self._worker.error)
-        return event
+        return self._worker.run_here(work, label)
 
     def record(self) -> HostEvent:
         """A new event, done when all that was enqueued before is done."""
@@ -253,11 +298,8 @@ class CpuStream(Stream):
 
     def synchronize(self, timeout: float | None = None) -> None:
         """Block until the stream is drained; raise its error if it failed; see Stream.synchronize."""
-        if threading.current_thread() is self._thread:
-            raise FailedPreconditionError(
-                f"stream {self._title}: expected synchronize() from another thread, got its own, which "
-                "would wait for itself; wait where the work was enqueued"
-            )
+        if self._worker.here == threading.get_ident() or threading.current_thread() is self._thread:
+            raise own_thread(self._title)
         event = HostEvent(self._title)
         try:
             self._put(_RECORD, event, "")
@@ -283,10 +325,7 @@ class CpuStream(Stream):
             if left == 0:
                 worker.error = None
                 return
-        raise FailedPreconditionError(
-            f"stream {self._title}: expected a drained stream to reset, got {left} items to go; "
-            "call synchronize() before reset()"
-        )
+        raise not_drained(self._title, left)
 
     @property
     def closed(self) -> bool:
@@ -300,10 +339,10 @@ class CpuStream(Stream):
     def close(self, *, drain: bool = True) -> None:
         """Refuse further work, run through the queue, end the thread; idempotent; see Stream.close.
 
-        On a stream thread (in work or a callback) it does not wait for the end. A unit of work that never
-        returns keeps `close` waiting.
+        In work or a callback of any stream it does not wait for the end. A unit of work that never returns
+        keeps `close` waiting.
         """
         self._worker.begin_close(drain)
-        if not isinstance(threading.current_thread(), _StreamThread):
+        if not _PLACE.taken and not isinstance(threading.current_thread(), _StreamThread):
             self._thread.join()
             self._finalizer.detach()

@@ -101,7 +101,7 @@ def get_device(name: DeviceName | str) -> Device:
     if parsed.kind is None or parsed.index is None:
         raise InvalidArgumentError(
             f"get_device: expected a kind and an index, as in '/cpu:0', got {str(name)!r}; "
-            "complete the name, for example by DeviceName.parse('/cpu:0').merge(name)"
+            f"write '/{(parsed.kind or 'cpu').lower()}:0'"
         )
     if parsed.job is not None or parsed.task is not None:
         raise NotFoundError(

@@ -110,8 +110,9 @@ class Stream(ABC):
         """Runs `work()` in the calling thread, in its turn on the stream, if that is now; else does nothing.
 
         Gives an event that is done, with the stream's error if it has one; None where the stream has work
-        to do before it, or works on a device. For who would wait anyway: it saves the ways to the stream's
-        thread and back.
+        to do before it, is closed, or works on a device: then the caller submits it and waits. For who
+        would wait anyway: it saves the ways to the stream's thread and back. What others enqueue meanwhile
+        comes after it; an error of the work, an interrupt too, makes the stream fail.
         """
         return None
 

@@ -99,8 +99,7 @@ class Tensor:
             "use tb.where or session.run first"
         )
 
-    def __hash__(self) -> int:
-        return id(self)
+    __hash__ = object.__hash__  # by identity
 
     def __eq__(self, other: object) -> bool:
         return self is other

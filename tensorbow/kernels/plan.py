@@ -128,6 +128,7 @@ class BoundPlan(ABC):
     """An executable with addresses. Launched from the stream that owns its memory."""
 
     executable: Executable
+    is_one_call = False  # of native code, which an interrupt of Python does not cut off half-way
 
     @abstractmethod
     def launch(self, segment: int, step: int = 0) -> None:

@@ -59,20 +59,27 @@ __all__ = [
 
 def _reshape_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
     x, target = inputs
-    wanted = dims_of_vector("Reshape", target)
+    wanted = dims_of_vector("Reshape", target, open_extents="what the others leave")
     if wanted is None or target.value is None:
         return TensorSpec(wanted, x.dtype)
     known = math.prod(d for d in wanted if d is not None)
     free = wanted.count(None)
     if free > 1:
-        raise InvalidArgumentError(f"Reshape: shape {target.value.tolist()} has more than one -1")
+        raise InvalidArgumentError(
+            f"Reshape: shape {target.value.tolist()} has more than one -1; give all extents but one"
+        )
     if not x.is_static:
         return TensorSpec(wanted, x.dtype)
     if free and known == 0:
-        raise InvalidArgumentError(f"Reshape: the -1 in {target.value.tolist()} is undetermined beside a 0")
-    if x.size != known if not free else x.size % known:
         raise InvalidArgumentError(
-            f"Reshape: {x} has {x.size} elements, which do not fill shape {render_dims(wanted)}"
+            f"Reshape: shape is {target.value.tolist()}, expected no 0 beside a -1, which it leaves "
+            "undetermined; give the extent"
+        )
+    if x.size != known if not free else x.size % known:
+        expected = f"a multiple of {known}" if free else f"{known}"
+        raise InvalidArgumentError(
+            f"Reshape: {x} has {x.size} elements, expected {expected} for shape {render_dims(wanted)}; "
+            f"give a shape of {x.size} elements"
         )
     return TensorSpec(tuple(x.size // known if d is None else d for d in wanted), x.dtype)
 

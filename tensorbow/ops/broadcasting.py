@@ -29,24 +29,36 @@ from tensorbow.specs import (
 __all__ = ["broadcast_to", "ones_like", "shape", "size", "sum_to", "zeros_like"]
 
 INDEX = (int32, int64)
+MOST_AXES = 32  # of a tensor: what every NumPy can index
 
 
-def dims_of_vector(op: str, vector: TensorSpec, what: str = "shape") -> Dims | None:
+def dims_of_vector(op: str, vector: TensorSpec, what: str = "shape", open_extents: str = "") -> Dims | None:
     """The shape a shape vector speaks of: its value, or as many unknown dimensions as it is long.
 
-    An entry -1 becomes None. Raises InvalidArgumentError for what is not an integer vector.
+    open_extents: what an entry -1 stands for, which becomes None; without it -1 is refused.
+    Raises InvalidArgumentError for what is not an integer vector of at most 32 extents of at least 0.
     """
     require_dtype(op, vector, INDEX, what)
-    if vector.value is not None:
-        if vector.value.ndim != 1:
-            raise InvalidArgumentError(f"{op}: {what} is {vector}, expected a vector, as in [2, 3]")
-        return as_dims(vector.value)
     if vector.shape is None:
         return None
     if len(vector.shape) != 1:
         raise InvalidArgumentError(f"{op}: {what} is {vector}, expected a vector, as in [2, 3]")
     length = vector.shape[0]
-    return None if length is None else (None,) * length
+    if length is not None and length > MOST_AXES:
+        raise InvalidArgumentError(
+            f"{op}: {what} has {length} entries, expected at most {MOST_AXES}, one per axis; join axes"
+        )
+    if vector.value is None:
+        return None if length is None else (None,) * length
+    extents = vector.value.tolist()
+    for place, extent in enumerate(extents):
+        if extent < (-1 if open_extents else 0):
+            expected = f"0, or -1 for {open_extents}" if open_extents else "0"
+            raise InvalidArgumentError(
+                f"{op}: {what} is {extents}, expected entries of at least {expected}, got {extent} at place "
+                f"{place}; give a number, or tb.shape(x)[i] for one that comes with the feeds"
+            )
+    return as_dims(extents)
 
 
 def checked_axis(op: str, axis: int, rank: int) -> int:

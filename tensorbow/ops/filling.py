@@ -5,6 +5,7 @@ All of them fold to constants when a step is compiled, where their arguments are
 
 from __future__ import annotations
 
+import builtins
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -31,6 +32,7 @@ from tensorbow.specs import DType, TensorSpec, as_dtype, float32, float64, int32
 
 __all__ = ["fill", "ones", "range", "rank", "zeros"]
 
+CHUNK = 1 << 15  # elements worked on at a time, so that no table of all positions is needed
 RANGED = (int32, int64, float32, float64)  # in the order in which they give way to each other
 
 
@@ -57,11 +59,14 @@ def _range_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
 
 def _range_kernel(call: KernelCall) -> Callable[[], None]:
     (start, _, delta), (out,) = call.inputs, call.outputs
-    positions = np.arange(out.size, dtype=out.dtype)
+    positions = np.arange(min(out.size, CHUNK))
 
     def run() -> None:
-        np.multiply(positions, delta, out=out)
-        np.add(out, start, out=out)
+        for first in builtins.range(0, out.size, CHUNK):
+            part = out[first : first + CHUNK]
+            np.add(positions[: part.size], first, out=part, casting="unsafe")
+            np.multiply(part, delta, out=part)
+            np.add(part, start, out=part)
 
     return run
 
@@ -113,8 +118,6 @@ def _fill_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
     if value.shape not in ((), None):
         raise InvalidArgumentError(f"Fill: the value is {value}, expected a scalar; use tb.broadcast_to")
     extents = dims_of_vector("Fill", dims, "dims")
-    if dims.value is not None and extents is not None and None in extents:
-        raise InvalidArgumentError(f"Fill: dims {dims.value.tolist()} must be at least 0")
     return TensorSpec(extents, value.dtype)
 
 

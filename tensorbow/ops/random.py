@@ -22,6 +22,7 @@ from tensorbow.graph import (
     get_default_graph,
     name_scope,
 )
+from tensorbow.graph.definition import SpecRule
 from tensorbow.ops import sampling
 from tensorbow.ops.broadcasting import as_shape_vector, dims_of_vector
 from tensorbow.ops.broadcasting import shape as dims
@@ -177,9 +178,12 @@ def _require_floating(op: str, kind: DType) -> None:
 # Specs --------------------------------------------------------------------------------------------
 
 
-def _drawn_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
-    _require_floating("random op", attrs["dtype"])
-    return TensorSpec(dims_of_vector("random op", inputs[0]), attrs["dtype"])
+def _drawn_spec(op: str) -> SpecRule:
+    def spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
+        _require_floating(op, attrs["dtype"])
+        return TensorSpec(dims_of_vector(op, inputs[0]), attrs["dtype"])
+
+    return spec
 
 
 def _scalar(op: str, spec: TensorSpec, what: str) -> None:
@@ -206,7 +210,7 @@ def _mask_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
 
 RandomUniform = define_op(
     "RandomUniform",
-    spec=_drawn_spec,
+    spec=_drawn_spec("random_uniform"),
     gradient=NOT_DIFFERENTIABLE,
     kernel=sampling.UNIFORM,
     inputs=("shape",),
@@ -217,7 +221,7 @@ RandomUniform = define_op(
 )
 RandomStandardNormal = define_op(
     "RandomStandardNormal",
-    spec=_drawn_spec,
+    spec=_drawn_spec("random_normal"),
     gradient=NOT_DIFFERENTIABLE,
     kernel=sampling.NORMAL,
     inputs=("shape",),
@@ -228,7 +232,7 @@ RandomStandardNormal = define_op(
 )
 TruncatedNormal = define_op(
     "TruncatedNormal",
-    spec=_drawn_spec,
+    spec=_drawn_spec("truncated_normal"),
     gradient=NOT_DIFFERENTIABLE,
     kernel=sampling.TRUNCATED_NORMAL,
     inputs=("shape",),

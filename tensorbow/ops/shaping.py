@@ -163,8 +163,6 @@ def _tile_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
         raise InvalidArgumentError(
             f"Tile: multiples has {len(counts)} entries, the input is {x}: give one per axis"
         )
-    if multiples.value is not None and None in counts:
-        raise InvalidArgumentError(f"Tile: multiples {multiples.value.tolist()} must be at least 0")
     pairs = zip(x.shape, counts, strict=True)
     return TensorSpec(tuple(None if d is None or n is None else d * n for d, n in pairs), x.dtype)
 

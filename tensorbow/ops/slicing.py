@@ -29,7 +29,7 @@ def _box(begin: Array, extents: Sequence[int]) -> tuple[builtins.slice, ...]:
 def _slice_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
     x, begin, size = inputs
     require_dtype("Slice", begin, INDEX, "begin")
-    wanted = dims_of_vector("Slice", size, "size")
+    wanted = dims_of_vector("Slice", size, "size", open_extents="the rest of the axis")
     if x.shape is None or wanted is None or size.value is None:
         return TensorSpec(wanted if x.shape is None else (None,) * len(x.shape), x.dtype)
     if len(wanted) != len(x.shape):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from functools import lru_cache
 from typing import Any
 
 from tensorbow.specs import TensorSpec
@@ -29,19 +30,30 @@ def with_fields(record: Any, values: Mapping[str, Any]) -> Any:
     return result
 
 
+def _is_leaf_class(kind: type) -> bool:
+    """Whether instances of a class are leaves."""
+    is_nest = issubclass(kind, (Mapping, list, tuple)) or dataclasses.is_dataclass(kind)
+    return not is_nest or issubclass(kind, TensorSpec)
+
+
+_is_leaf: Callable[[type], bool] = lru_cache(maxsize=256)(_is_leaf_class)
+
+
 def flatten(structure: Any) -> list[Any]:
     """The leaves of nested lists, tuples, named tuples, mappings and data classes, in order."""
+    if _is_leaf(type(structure)):
+        return [structure]
     if isinstance(structure, Mapping):
         return [leaf for value in structure.values() for leaf in flatten(value)]
     if is_record(structure):
         return flatten(fields_of(structure))
-    if isinstance(structure, (list, tuple)):
-        return [leaf for value in structure for leaf in flatten(value)]
-    return [structure]
+    return [leaf for value in structure for leaf in flatten(value)]
 
 
 def pack(structure: Any, leaves: Iterator[Any]) -> Any:
     """A structure like `structure` with its leaves replaced, in order."""
+    if _is_leaf(type(structure)):
+        return next(leaves)
     if isinstance(structure, Mapping):
         packed = {key: pack(value, leaves) for key, value in structure.items()}
         if type(structure) is dict or not isinstance(structure, MutableMapping):
@@ -54,9 +66,7 @@ def pack(structure: Any, leaves: Iterator[Any]) -> Any:
     if isinstance(structure, tuple):
         items = [pack(value, leaves) for value in structure]
         return type(structure)(*items) if hasattr(structure, "_fields") else tuple(items)
-    if isinstance(structure, list):
-        return [pack(value, leaves) for value in structure]
-    return next(leaves)
+    return [pack(value, leaves) for value in structure]
 
 
 def map_structure(function: Callable[[Any], Any], structure: Any) -> Any:

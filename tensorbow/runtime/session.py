@@ -5,26 +5,26 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, suppress
+from contextlib import AbstractContextManager, ExitStack
 from typing import Any, TypeAlias, TypeVar
 
 from tensorbow.compiler import Binding, DeviceSet, SpreadExecutable
-from tensorbow.devices import Device, StreamGroup, get_device
+from tensorbow.devices import Device, get_device
 from tensorbow.errors import FailedPreconditionError, InvalidArgumentError
 from tensorbow.graph import Graph, Operation, Tensor, default_session, get_default_graph
-from tensorbow.kernels import Executable
 from tensorbow.ops.state import VariableReference
 from tensorbow.runtime.arguments import Arguments
 from tensorbow.runtime.container import Container
 from tensorbow.runtime.explain import Explanation, SpreadExplanation
+from tensorbow.runtime.launch import run_step
 from tensorbow.runtime.locks import SharedLock
 from tensorbow.runtime.nest import flatten, pack
 from tensorbow.runtime.parts import VariableParts
 from tensorbow.runtime.placement import compile_placed
 from tensorbow.runtime.shared import SharedVariables, reset_containers
 from tensorbow.runtime.spread import SpreadBinding
-from tensorbow.runtime.steps import Step, StepCache
-from tensorbow.runtime.targets import session_class
+from tensorbow.runtime.steps import Run, Step, StepCache
+from tensorbow.runtime.targets import require_options_of, session_class
 from tensorbow.specs import Array, TensorSpec
 
 CACHED_STEPS = 64  # compiled steps kept; the least recently used one goes first
@@ -45,6 +45,8 @@ class Session:
     def __new__(cls, target: str = "", *args: Any, **options: Any) -> Any:
         """An instance of the target's class, which is a subclass."""
         chosen = cls if not target else session_class(target)
+        if options and chosen is Session:
+            require_options_of(Session, options)
         return object.__new__(cls if issubclass(cls, chosen) else chosen)
 
     def __init__(
@@ -143,7 +145,9 @@ class Session:
         def launched(binding: Binding) -> list[Any]:
             executable = binding.executable
             self.container.require_initialized(executable.reads_first)
-            arrays = self._launch(executable, binding, feeds)
+            inputs = {tensor.name: value for tensor, value in feeds.items()}
+            state = self._draw(executable.counters) if executable.counters else {}
+            arrays = run_step(binding, inputs, state, self._name)
             self.container.initialized.update(executable.writes)
             return arrays
 
@@ -176,54 +180,44 @@ class Session:
 
         `use_spread` takes its place for a step over several devices.
         """
-        while True:
-            if self._graph_version != self.graph.version:
-                self._follow_graph()
-            step = self._step(elements, shapes)
-            executable = step.executable
-            alone, shares = bool(runs and executable.writes), bool(runs and self._shared.stores)
-            if shares and not alone:
-                alone = self._shared.touched_by(executable.reads_first, executable.writes)
-            with self._variables.exclusive if alone else self._variables.shared:
-                self._require_open()
-                if step.layout_version != self._layout_version:
-                    continue  # another thread has made room for new variables meanwhile
+        run = Run()
+        try:
+            try:
+                while True:
+                    if self._graph_version != self.graph.version:
+                        self._follow_graph()
+                    step = self._step(elements, shapes)
+                    shares = bool(runs and self._shared.stores)
+                    self._begin(run, step, runs)
+                    if step.layout_version == self._layout_version:
+                        break
+                    self._variables.release(run)  # another thread has made room for new variables meanwhile
                 if type(step.executable) is SpreadExecutable:
-                    spread = self._cache.take_spread(step, self._parts.bases)
-                    try:
-                        return self._with_shared(use_spread, spread) if shares else use_spread(spread)
-                    finally:
-                        self._cache.give_spread(step, spread)
-                binding = self._cache.take(step, self.container.bases)
-                try:
-                    return self._with_shared(use, binding) if shares else use(binding)
-                finally:
-                    self._cache.give(step, binding)
+                    spread = self._cache.take_spread(step, self._parts.bases, run)
+                    return self._with_shared(use_spread, spread) if shares else use_spread(spread)
+                binding = self._cache.take(step, self.container.bases, run)
+                return self._with_shared(use, binding) if shares else use(binding)
+            finally:
+                self._end(run)
+        except BaseException:
+            self._end(run)  # an interrupt may have come just before the one above began
+            raise
 
-    def _launch(self, executable: Executable, binding: Binding, feeds: Mapping[Tensor, Array]) -> list[Any]:
-        inputs = {tensor.name: value for tensor, value in feeds.items()}
-        state = self._draw(executable.counters) if executable.counters else {}
-        plan = binding.plan
-        segments = range(len(executable.segments))
+    def _begin(self, run: Run, step: Step, runs: bool) -> None:
+        """Waits until the step may run: alone, if it writes."""
+        executable = step.executable
+        alone = bool(runs and executable.writes)
+        if runs and self._shared.stores and not alone:
+            alone = self._shared.touched_by(executable.reads_first, executable.writes)
+        if alone:
+            self._variables.acquire_exclusive(run)
+        else:
+            self._variables.acquire_shared(run)
+        self._require_open()
 
-        def work() -> None:
-            binding.write(inputs, state)
-            for segment in segments:
-                plan.launch(segment)
-
-        stream = binding.group.compute
-        done = stream.run_here(work, label=self._name) if binding.waits else None
-        if done is None:
-            touched = [plan.accesses(segment) for segment in segments]
-            stream.enqueue(
-                work,
-                label=self._name,
-                reads=[access for reads, _ in touched for access in reads],
-                writes=[access for _, writes in touched for access in writes],
-            )
-        if done is None or done.error is not None:
-            _finish(binding.group)
-        return [view.copy() if view.shape else view[()] for view in plan.fetch_arrays(0)]
+    def _end(self, run: Run) -> None:
+        self._cache.give(run)
+        self._variables.release(run)
 
     def _draw(self, names: Sequence[str]) -> dict[str, int]:
         """The counters of random ops for one run: each run gets the next one."""
@@ -333,16 +327,3 @@ class Session:
 
     def __repr__(self) -> str:
         return f"<tb.Session {self._name} on {self.device.name.short}{' (closed)' if self._closed else ''}>"
-
-
-def _finish(group: StreamGroup) -> None:
-    """Waits for the step just enqueued; raises its error. Afterwards the stream is idle and usable."""
-    stream = group.compute
-    try:
-        stream.synchronize()
-    except BaseException:  # also of an interrupted wait: the step may still be at work in its memory
-        with suppress(Exception):
-            stream.synchronize()
-        with suppress(FailedPreconditionError):
-            stream.reset()
-        raise

@@ -30,6 +30,21 @@ class Step:
     idle_spread: list[SpreadBinding] = field(default_factory=list)  # of a step over several devices
 
 
+class Run:
+    """What one run of a session holds; `give` and the session's lock take it back, or what is left of it.
+
+    An interrupt may come between any two calls of the main thread: what is taken is noted here before anybody
+    else can see it taken.
+    """
+
+    __slots__ = ("binding", "spread", "step")
+
+    def __init__(self) -> None:
+        self.step: Step | None = None
+        self.binding: Binding | None = None
+        self.spread: SpreadBinding | None = None
+
+
 class StepCache:
     """Compiled steps by key, the least recently used going first, and a pool of stream groups.
 
@@ -67,20 +82,22 @@ class StepCache:
                 self._retire(self._steps.popitem(last=False)[1])
             return step
 
-    def take(self, step: Step, shared: Mapping[Region, int]) -> Binding:
-        """A binding of a step on one device, for the caller alone until `give`. `shared`: the variables."""
+    def take(self, step: Step, shared: Mapping[Region, int], run: Run) -> Binding:
+        """A binding of a step on one device, for the run alone until `give`. `shared`: the variables."""
         if isinstance(step.executable, SpreadExecutable):
             raise InternalError("a step over several devices is taken by take_spread")
         with self._lock:
-            for place, binding in enumerate(step.idle):
+            run.step = step
+            for binding in step.idle:
                 if binding.group not in self._busy:
-                    del step.idle[place]
+                    run.binding = binding
                     self._busy.add(binding.group)
+                    step.idle.remove(binding)
                     return binding
             group = self._free_group(self._device)
-            binding = Binding(step.executable, group, shared, ring=1, owner=f"{self._name} step")
+            run.binding = Binding(step.executable, group, shared, ring=1, owner=f"{self._name} step")
             self._busy.add(group)
-            return binding
+            return run.binding
 
     def _free_group(self, device: Device) -> StreamGroup:
         for group in self.groups:
@@ -95,38 +112,45 @@ class StepCache:
         with self._lock:
             return next((g for g in self.groups if g.device is device), None) or self._free_group(device)
 
-    def take_spread(self, step: Step, bases: Callable[[str], Mapping[Region, int] | None]) -> SpreadBinding:
+    def take_spread(
+        self, step: Step, bases: Callable[[str], Mapping[Region, int] | None], run: Run
+    ) -> SpreadBinding:
         """A binding of a step over several devices; `bases` gives those of a device's variables."""
         if isinstance(step.executable, Executable):
             raise InternalError("a step on one device is taken by take")
         with self._lock:
-            for place, binding in enumerate(step.idle_spread):
+            run.step = step
+            for binding in step.idle_spread:
                 if self._busy.isdisjoint(binding.groups):
-                    del step.idle_spread[place]
+                    run.spread = binding
                     self._busy.update(binding.groups)
+                    step.idle_spread.remove(binding)
                     return binding
             groups = {name: self._free_group(d) for name, d in step.executable.devices.items()}
-            binding = SpreadBinding(step.executable, groups, bases, f"{self._name} step")
-            self._busy.update(binding.groups)
-            return binding
+            run.spread = SpreadBinding(step.executable, groups, bases, f"{self._name} step")
+            self._busy.update(run.spread.groups)
+            return run.spread
 
-    def give_spread(self, step: Step, binding: SpreadBinding) -> None:
-        """Puts a binding of a step over several devices back."""
+    def give(self, run: Run) -> None:
+        """Puts back what a run has taken; idempotent."""
         with self._lock:
-            self._busy.difference_update(binding.groups)
-            if step.retired:
-                binding.close()
-            else:
-                step.idle_spread.append(binding)
-
-    def give(self, step: Step, binding: Binding) -> None:
-        """Puts a binding back."""
-        with self._lock:
-            self._busy.discard(binding.group)
-            if step.retired:
-                binding.close()
-            else:
-                step.idle.append(binding)
+            step, binding, spread = run.step, run.binding, run.spread
+            if step is None:
+                return
+            if binding is not None:
+                if step.retired:
+                    binding.close()
+                elif binding not in step.idle:
+                    step.idle.append(binding)
+                run.binding = None  # together with the next call, which frees it for others
+                self._busy.discard(binding.group)
+            if spread is not None:
+                if step.retired:
+                    spread.close()
+                elif spread not in step.idle_spread:
+                    step.idle_spread.append(spread)
+                run.spread = None
+                self._busy.difference_update(spread.groups)
 
     def trim(self) -> int:
         """Gives back the memory of bindings that nobody runs on, compiled steps stay; how many bytes."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import inspect
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from tensorbow.errors import InvalidArgumentError
@@ -24,3 +25,15 @@ def session_class(target: str) -> type[Any]:
             f"{''.join(f', or give {name!r}' for name in _targets)}"
         )
     return load()
+
+
+def require_options_of(session: type[Any], options: Iterable[str]) -> None:
+    """Raises InvalidArgumentError for an option of a target's class that `session` does not have."""
+    own = inspect.signature(session.__init__).parameters
+    for option in (name for name in options if name not in own):
+        for target, load in _targets.items():
+            if option in inspect.signature(load().__init__).parameters:
+                raise InvalidArgumentError(
+                    f"Session: option {option} is one of target {target!r}, got no target; "
+                    f"give target={target!r} too"
+                )

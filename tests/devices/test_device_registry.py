@@ -45,9 +45,11 @@ def test_a_closed_device_is_opened_anew() -> None:
     assert not registry._devices
 
 
-@pytest.mark.parametrize("name", ["/cpu:*", "", "/job:worker"])
-def test_a_partial_name_is_refused(name: str) -> None:
-    with pytest.raises(InvalidArgumentError, match="expected a kind and an index"):
+@pytest.mark.parametrize(
+    ("name", "remedy"), [("/cpu:*", "/cpu:0"), ("", "/cpu:0"), ("/job:worker", "/cpu:0"), ("gpu", "/gpu:0")]
+)
+def test_a_partial_name_is_refused(name: str, remedy: str) -> None:
+    with pytest.raises(InvalidArgumentError, match=f"expected a kind and an index.*; write '{remedy}'$"):
         get_device(name)
 
 

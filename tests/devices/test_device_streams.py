@@ -49,6 +49,23 @@ def test_a_callback_is_called_once_with_the_event(device: Device) -> None:
     assert calls == [event, event]
 
 
+def test_who_waits_anyway_runs_work_here_or_submits_it(device: Device) -> None:
+    """Only where the host computes can it be the caller who does."""
+    stream = device.new_stream("compute")
+    calls: list[str] = []
+    event = stream.run_here(lambda: calls.append("work"), label="work")
+    assert (event is None) == (device.kind != "cpu")
+    assert bool(calls) == (device.kind == "cpu")
+    if event is None:
+        event = stream.submit(lambda: calls.append("work"), label="work")
+    event.synchronize(5)
+    assert event.error is None
+    assert calls == ([] if device.kind == "null" else ["work"])
+    stream.synchronize(5)
+    stream.close()
+    assert stream.run_here(lambda: calls.append("late"), label="late") is None
+
+
 def test_a_closed_stream_refuses_everything_and_closes_again(device: Device) -> None:
     stream = device.new_stream("compute")
     event = stream.record()

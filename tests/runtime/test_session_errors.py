@@ -183,6 +183,17 @@ def failing(fail):
     )
 
 
+@pytest.mark.parametrize("option", ["replicas_per_device", "synchronisation", "on_nan"])
+def test_options_of_a_target_that_was_forgotten(option):
+    message = f"option {option} is one of target 'tensorbow', got no target; give target='tensorbow' too"
+    with pytest.raises(InvalidArgumentError, match=message):
+        tb.Session(**{option: 2})
+    with pytest.raises(InvalidArgumentError, match=message):
+        tb.Session("", tb.Graph(), devices=["/cpu:0"], **{option: 2})
+    with pytest.raises(TypeError, match="unexpected keyword argument 'replicas'"):
+        tb.Session(replicas=2)
+
+
 def test_a_kernel_that_fails_names_op_and_line_and_leaves_the_session_usable(session, x):
     v = tb.Variable(0.0, name="v")
     session.run(v.initializer)

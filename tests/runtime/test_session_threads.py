@@ -257,3 +257,22 @@ def test_readers_run_side_by_side():
             inside.wait(30)
 
     together(read, read, read)
+
+
+def test_a_release_of_what_is_not_held_changes_nothing():
+    lock, mine, another = SharedLock(), object(), object()
+    lock.release(mine)
+    lock.acquire_exclusive(mine)
+    lock.release(another)
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(lock.acquire_shared, another)
+        time.sleep(0.02)
+        assert not waiting.done()
+        lock.release(mine)
+        lock.release(mine)
+        waiting.result(30)
+        blocked = pool.submit(lock.acquire_exclusive, mine)
+        time.sleep(0.02)
+        assert not blocked.done()
+        lock.release(another)
+        blocked.result(30)
