@@ -12,15 +12,19 @@ from hypothesis import HealthCheck, given, settings
 
 
 def given_few(few: int, many: int, *strategies: Any, **named: Any) -> Callable[[Callable[..., None]], Any]:
-    """As `given` with as many examples as `few`, and once more, marked slow, with as many as `many`."""
+    """As `given` with as many examples as `few`, and once more, marked slow, with as many as `many`.
+
+    `test.with_examples(count)` is the same test with so many, for those who run it under other conditions.
+    """
 
     def decorate(test: Callable[..., None]) -> Any:
-        runs = {
-            count: settings(max_examples=count, deadline=None, suppress_health_check=[HealthCheck.too_slow])(
-                given(*strategies, **named)(test)
+        def with_examples(count: int) -> Any:
+            limited = settings(
+                max_examples=count, deadline=None, suppress_health_check=[HealthCheck.too_slow]
             )
-            for count in (few, many)
-        }
+            return limited(given(*strategies, **named)(test))
+
+        runs = {count: with_examples(count) for count in (few, many)}
 
         @functools.wraps(test)
         def run(examples: int, **arguments: Any) -> None:
@@ -29,6 +33,7 @@ def given_few(few: int, many: int, *strategies: Any, **named: Any) -> Callable[[
         count = inspect.Parameter("examples", inspect.Parameter.POSITIONAL_OR_KEYWORD)
         left = inspect.signature(runs[few])
         run.__signature__ = left.replace(parameters=[count, *left.parameters.values()])  # type: ignore[attr-defined]
+        run.with_examples = with_examples  # type: ignore[attr-defined]
         return pytest.mark.parametrize("examples", [few, pytest.param(many, marks=pytest.mark.slow)])(run)
 
     return decorate

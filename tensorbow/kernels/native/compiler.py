@@ -100,6 +100,12 @@ def _machine(target: Target) -> llvm.TargetMachine:
 
 
 def _compiled(text: str, target: Target) -> bytes:
+    machine, module = _optimized(text, target)
+    return bytes(machine.emit_object(module))
+
+
+def _optimized(text: str, target: Target) -> tuple[llvm.TargetMachine, llvm.ModuleRef]:
+    """What emits code, and the module that is ready for it."""
     _initialize()
     machine = _machine(target)
     try:
@@ -113,4 +119,4 @@ def _compiled(text: str, target: Target) -> bytes:
     options.loop_unrolling = False
     passes = llvm.create_pass_builder(machine, options)
     passes.getModulePassManager().run(module, passes)
-    return bytes(machine.emit_object(module))
+    return machine, module

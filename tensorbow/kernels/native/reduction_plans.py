@@ -2,9 +2,9 @@
 
 Axes of one kind that lie next to each other count as one. Where the innermost axis is kept, vectors of
 neighbouring results walk down the reduced axes; where it is reduced, four vectors walk along it and are
-folded at the end. Long walks go by parts whose results are combined, so that the error of a sum grows with
-the length of a part and the number of parts, not with the number of elements. The order depends on shape and
-vector width alone.
+folded at the end. Long walks go by parts whose results are combined, many parts by groups of them, so that
+the error of a sum grows with the length of a part and the number of parts in a group, not with the number of
+elements. The order depends on shape and vector width alone.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from llvmlite import ir
 from tensorbow.kernels.native.emitter import Emitter
 from tensorbow.kernels.native.strips import BLOCK, Accumulator, folded, nest, scaled, sums, widths_of
 
-PART = 256  # steps of a walk in one part
+PART = 64  # elements that an accumulator takes in one part
+GROUP = 256  # parts whose results are combined one after the other
 
 Combine: TypeAlias = "Callable[[ir.Value, ir.Value], ir.Value]"
 Terms: TypeAlias = "Callable[[ir.Value, int, int], Sequence[ir.Value]]"
@@ -77,7 +78,7 @@ class Reducer:
         """What the reduced axes make of neighbouring vectors: for each vector, a value for each term."""
         chains = max(1, BLOCK // len(widths))
         running = self._fresh([*widths] * chains)
-        self._walk(axes, first, running, lambda *walk: self._down(widths, *walk), PART)
+        self._walk(axes, first, running, lambda *walk: self._down(widths, *walk), PART * chains)
         number = len(widths)
         for chain in range(1, chains):
             self._join(running[:number], running[chain * number : (chain + 1) * number])
@@ -88,7 +89,7 @@ class Reducer:
         length = axes[-1].extent
         full = min(length // self.lanes, BLOCK)
         running = self._fresh([self.lanes] * full + widths_of(length % self.lanes, self.lanes))
-        self._walk(axes, first, running, self._along, PART // BLOCK * BLOCK * self.lanes)
+        self._walk(axes, first, running, self._along, PART * BLOCK * self.lanes)
         results = []
         for term in range(self.count):
             vectors = [vector.terms[term].get() for vector in running]
@@ -107,25 +108,47 @@ class Reducer:
     ) -> None:
         """All reduced axes; `visit` does the innermost one, at most `part` of its steps at a time."""
         *outer, inner = axes
-        rest = 0
-        if not outer and inner.extent > part:
-            rest = inner.extent % part
-            outer = [replace(inner, extent=inner.extent // part, stride=inner.stride * part)]
-            inner = replace(inner, extent=part)
-        if not outer:
+        if outer:
+
+            def visit_all(begin: ir.Value, parts: Sequence[Running]) -> None:
+                loops = [(axis.extent, (axis.stride,)) for axis in outer[1:]]
+                with nest(self.emitter, loops, [begin]) as (place,):
+                    visit(inner, place, parts)
+
+            self._in_parts(outer[0], first, running, visit_all)
+            return
+        whole, rest = divmod(inner.extent, part)
+        if inner.extent > part:
+            loop = replace(inner, extent=whole, stride=inner.stride * part)
+            short = replace(inner, extent=part)
+            self._in_parts(loop, first, running, lambda begin, parts: visit(short, begin, parts))
+            first = sums(self.emitter, first, loop.extent * loop.stride)
+            inner = replace(inner, extent=rest)
+        if inner.extent:
             visit(inner, first, running)
+
+    def _in_parts(
+        self,
+        loop: WalkedAxis,
+        first: ir.Value,
+        running: Sequence[Running],
+        body: Callable[[ir.Value, Sequence[Running]], None],
+    ) -> None:
+        """Does `body` for each step, on accumulators whose results are combined with the running ones."""
+        whole, rest = divmod(loop.extent, GROUP)
+        if loop.extent > GROUP:
+            groups = replace(loop, extent=whole, stride=loop.stride * GROUP)
+            group = replace(loop, extent=GROUP)
+            self._in_parts(groups, first, running, lambda at, parts: self._in_parts(group, at, parts, body))
+            first = sums(self.emitter, first, groups.extent * groups.stride)
+            loop = replace(loop, extent=rest)
+        if not loop.extent:
             return
         parts = self._fresh([vector.width for vector in running])
-        with nest(self.emitter, [(outer[0].extent, (outer[0].stride,))], [first]) as (place,):
+        with nest(self.emitter, [(loop.extent, (loop.stride,))], [first]) as (place,):
             self._clear(parts)
-            with nest(self.emitter, [(axis.extent, (axis.stride,)) for axis in outer[1:]], [place]) as (
-                begin,
-            ):
-                visit(inner, begin, parts)
+            body(place, parts)
             self._join(running, parts)
-        if rest:
-            begin = sums(self.emitter, first, outer[0].extent * outer[0].stride)
-            visit(replace(inner, extent=rest), begin, running)
 
     def _down(
         self, widths: Sequence[int], axis: WalkedAxis, first: ir.Value, running: Sequence[Running]

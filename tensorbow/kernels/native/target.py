@@ -7,8 +7,9 @@ from functools import cache
 
 import llvmlite.binding as llvm
 
-_WIDTHS = (("avx512f", 64, 32), ("avx2", 32, 16), ("neon", 16, 32))  # feature, bytes of a vector, registers
-_BASE_WIDTH = (16, 16)  # SSE2, which every x86-64 has
+_WIDTHS = (("avx512f", 64, 32), ("avx2", 32, 16))  # feature, bytes of a vector, registers
+_BASE_WIDTHS = {"x86_64": (16, 16), "aarch64": (16, 32), "arm64": (16, 32)}  # SSE2 and NEON: all of these
+_LEAST_WIDTH = (16, 16)
 
 
 @dataclass(frozen=True)
@@ -35,8 +36,10 @@ def host_target() -> Target:
     return target_of(dict(llvm.get_host_cpu_features()))
 
 
-def target_of(features: dict[str, bool]) -> Target:
-    """This machine's processor with these features, by LLVM's names, on or off."""
+def target_of(features: dict[str, bool], triple: str | None = None, processor: str | None = None) -> Target:
+    """A processor with these features, by LLVM's names, on or off; by default this machine's."""
+    triple = triple or llvm.get_process_triple()
     text = ",".join(("+" if on else "-") + name for name, on in sorted(features.items()))
-    width = next(((nbytes, count) for name, nbytes, count in _WIDTHS if features.get(name)), _BASE_WIDTH)
-    return Target(llvm.get_process_triple(), llvm.get_host_cpu_name(), text, *width)
+    base = _BASE_WIDTHS.get(triple.partition("-")[0], _LEAST_WIDTH)
+    width = next(((nbytes, count) for name, nbytes, count in _WIDTHS if features.get(name)), base)
+    return Target(triple, processor or llvm.get_host_cpu_name(), text, *width)

@@ -1,0 +1,94 @@
+"""Fusions, whole steps of models and averaged replicas on NEON, against the reference kernels."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import tensorbow as tb
+from tests.native_rig.aarch64_machine import neon_target
+
+# After what skips where the emulator is missing.
+from tensorbow.kernels.native import factored_gradients  # isort: skip
+from tensorbow.kernels.native.backend import NativeBackend  # isort: skip
+from tensorbow.kernels.reference import ReferenceBackend  # isort: skip
+from tests.kernels.native import (  # isort: skip
+    test_native_batch_norm_fusion,
+    test_native_contraction_fusion,
+    test_native_examples,
+    test_native_factored_gradients,
+    test_native_plan,
+    test_native_pooling_fusion,
+)
+from tests.scalar_rig.numpy_backend import used  # isort: skip
+from tests.scheduler_rig import joint_engines  # isort: skip
+from tests.scheduler_rig.programs import logistic  # isort: skip
+from tests.scheduler_rig.running import Prepared  # isort: skip
+
+STEPS = {"logreg": 4, "resnet8": 1, "lenet": 1}  # by default, of emulated models
+ROUNDS = 5
+
+
+@pytest.fixture(autouse=True)
+def graph():
+    with tb.Graph().as_default():
+        yield
+
+
+@pytest.fixture
+def small_gradients_count(monkeypatch):
+    monkeypatch.setattr(factored_gradients, "FAR", 0)
+
+
+test_an_epilogue_of_a_convolution = test_native_contraction_fusion.test_sum_with_another_image_and_a_factor
+test_an_epilogue_of_a_product = test_native_contraction_fusion.test_square_of_a_product
+test_normalisations = test_native_batch_norm_fusion.test_any_shape.with_examples(1)
+test_pools_with_activations = test_native_pooling_fusion.test_any_windows.with_examples(1)
+test_factored_gradients = pytest.mark.usefixtures("small_gradients_count")(
+    pytest.mark.parametrize("target", ["host"])(
+        test_native_factored_gradients.test_updates_equal_the_reference.with_examples(1)
+    )
+)
+
+
+def test_an_epilogue_after_several_passes():
+    test_native_contraction_fusion.test_end_of_a_product_whose_sum_takes_several_passes(3)
+
+
+@pytest.mark.parametrize("augmented", [False, True])
+def test_batches(augmented):
+    test_native_examples.test_batches_have_the_bits_of_the_data_set.hypothesis.inner_test(
+        neon_target, 5, 7, 3, 4, 2, augmented, 1
+    )
+
+
+@pytest.mark.parametrize(
+    ("model", "steps"),
+    [*STEPS.items(), *(pytest.param(model, 20, marks=pytest.mark.slow) for model in STEPS)],
+)
+def test_steps_of_models_lie_close_to_the_reference(model, steps):
+    expected, variables = test_native_plan.trained(model, ReferenceBackend(), steps)
+    losses, ours = test_native_plan.trained(model, NativeBackend(), steps)
+    np.testing.assert_allclose(losses, expected, rtol=1e-5)
+    for value, other in zip(ours, variables, strict=True):
+        np.testing.assert_allclose(value, other, rtol=2e-3, atol=2e-5)
+
+
+@pytest.mark.parametrize(("replicas", "options"), [(3, {"mu": 0.5}), (2, {"sync": "easgd", "tau": 2})])
+def test_averaged_replicas_of_one_launch_lie_close_to_the_reference(replicas, options):
+    """The updates with averaging, by threads that meet in emulated code."""
+    model, states = logistic(tb.float32), []
+    for backend in (ReferenceBackend(), NativeBackend()):
+        with used(backend), joint_engines.engine_of(model, replicas, **options) as engine:
+            assert (engine.learners.joint is not None) == isinstance(backend, NativeBackend)
+            engine.run(Prepared(model.batch, replicas).open, 0, ROUNDS)
+            states.append(engine.learners.state_arrays())
+    reference, ours = states
+    assert ours.keys() == reference.keys()
+    for name, value in reference.items():
+        np.testing.assert_allclose(ours[name], value, rtol=1e-5, atol=1e-6, err_msg=name)
+
+
+@pytest.mark.parametrize("dropout", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_averaging_in_the_update(dropout):
+    test_native_plan.test_the_averaging_is_taken_into_the_update(dropout)
