@@ -3,7 +3,7 @@
 `LearningEngine` trains replicas of a `StepProgram`; `Trainer` adds data, evaluation and checkpoints.
 """
 
-from scheduler.batches import BatchSource, DatasetBatches, ReadyBatch, gathered
+from scheduler.batches import BatchSource, DatasetBatches, ReadyBatch, ReadyRound, gathered
 from scheduler.classifier import build_program
 from scheduler.config import TrainingConfig
 from scheduler.engine import LearningEngine
@@ -33,6 +33,7 @@ __all__ = [
     "Measure",
     "Measurement",
     "ReadyBatch",
+    "ReadyRound",
     "ReplicaTuner",
     "SchedulerState",
     "StepProgram",

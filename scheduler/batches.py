@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol
+from functools import partial
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +14,7 @@ from scheduler.device_data import keep_on_devices
 from scheduler.learners import Learners
 from scheduler.positions import EpochPlace, RoundPositions
 from tensorbow.data import (
+    AllInputs,
     Batch,
     BatchInputs,
     BatchKey,
@@ -21,13 +23,16 @@ from tensorbow.data import (
     Dataset,
     PinnedArrays,
     Prefetcher,
-    RecipeRun,
+    RoundInputs,
+    RoundRecipes,
     plain_picks,
 )
 from tensorbow.data.prefetch import HostSlot
 from tensorbow.devices import Device
+from tensorbow.errors import InvalidArgumentError
 
-PREPARED = 32  # recipes of a replica that are written at once, where launches are of one
+PREPARED = 32  # rounds whose recipes are written at once, where launches are of one,
+KEPT = 3  # and how many such pieces are kept: replicas may be apart
 EPOCHS = 2  # whose picks are kept: at the border replicas ask for both
 
 
@@ -43,6 +48,14 @@ class ReadyBatch(NamedTuple):
     release: Callable[[], None]
 
 
+class ReadyRound(NamedTuple):
+    """The inputs of all tasks of a launch at once. They stay unchanged until `release` is called."""
+
+    round: int
+    inputs: AllInputs
+    release: Callable[[], None]
+
+
 class BatchSource(Protocol):
     """Fills batches ahead of use, on threads of its own."""
 
@@ -50,8 +63,13 @@ class BatchSource(Protocol):
         """Stops it; no callback comes afterwards."""
 
 
-OpenSource = Callable[[int, int, Callable[[ReadyBatch], None], Callable[[BaseException], None]], BatchSource]
-"""(first round, round to stop before, on_ready, on_error) -> a source. Callbacks come from any thread."""
+OnReady: TypeAlias = Callable[["ReadyBatch | ReadyRound"], None]
+
+OpenSource = Callable[[int, int, OnReady, Callable[[BaseException], None]], BatchSource]
+"""(first round, round to stop before, on_ready, on_error) -> a source. Callbacks come from any thread.
+
+It gives each replica's batches; or, where rounds are launched as a whole, whole rounds.
+"""
 
 
 class DatasetBatches:
@@ -72,9 +90,11 @@ class DatasetBatches:
         changes: Sequence[tuple[int, int]] = (),
         *,
         steps_per_launch: int = 1,
+        earlier: tuple[RoundPositions, int] | None = None,
     ):
         """depth: batches held ready per replica, or runs of `steps_per_launch` batches, where it is more than
-        one. changes: (round, replicas), from which on there are so many.
+        one. changes: (round, replicas), from which on there are so many. earlier: with another batch size,
+        see RoundPositions.
 
         Raises InvalidArgumentError for too little data.
         """
@@ -82,8 +102,9 @@ class DatasetBatches:
         self.depth = depth
         self.steps_per_launch = steps_per_launch
         self.order = BatchOrder(len(dataset), batch_size, seed)
-        self.positions = RoundPositions(self.order, replicas, changes)
+        self.positions = RoundPositions(self.order, replicas, changes, earlier)
         self.on_devices = False  # whether the replicas make the batches, of recipes
+        self._whole_rounds = False  # whether these are of whole rounds
         self._hosts: list[Device] | None = None  # in whose memory batches are filled, once that is known
         self._slots: list[list[HostSlot]] = []  # there, by replica
         self._epochs: dict[int, NDArray[Any]] = {}  # picks of whole epochs
@@ -106,6 +127,7 @@ class DatasetBatches:
         self.positions = self.positions.resized(round, learners.count)
         if self._hosts is not None:
             self._hosts, self._slots = _hosts(learners), []
+        self._whole_rounds = learners.joint is not None
 
     def keep_on_devices(self, learners: Learners, when: str = "auto") -> str:
         """Has replicas make their batches themselves, of data kept on their devices; the bits stay the same.
@@ -119,6 +141,7 @@ class DatasetBatches:
         """
         self.on_devices, notice = keep_on_devices(learners, self.dataset, when)
         self._hosts, self._slots = None if self.on_devices else _hosts(learners), []
+        self._whole_rounds = learners.joint is not None
         return notice
 
     def _host_slots(self) -> list[list[HostSlot]] | None:
@@ -137,34 +160,28 @@ class DatasetBatches:
             ]
         return self._slots
 
-    def recipes(self, replica: int, rounds: range) -> RecipeRun:
-        """What a replica's batches of some rounds are made of."""
-        parts: list[NDArray[np.int64]] = []
-        picks: list[NDArray[Any]] = []
-        begins: list[tuple[int, EpochPlace]] = []  # of parts, by their first place in the run
-        round, stride = rounds.start, self.replicas
+    def recipes(self, rounds: range) -> RoundRecipes:
+        """What the batches of some rounds are made of."""
+        parts: list[NDArray[Any]] = []
+        begins: list[tuple[int, EpochPlace]] = []  # of parts, by their first round's place here
+        round, count = rounds.start, self.replicas
         while round < rounds.stop:
             place = self.positions.place(round)
-            left = (self.order.batches_per_epoch - place.number) // stride
-            count = min(left, rounds.stop - round)
+            left = (self.order.batches_per_epoch - place.number) // count
+            taken = min(left, rounds.stop - round)
             begins.append((round - rounds.start, place))
-            first = place.number + replica
-            parts.append(self.order.run(place.epoch, first, stride, count))
-            if self.dataset.augmentation is None:
-                picks.append(self._picks_of(place.epoch)[first : first + stride * count : stride])
-            round += count
+            picks = self._picks_of(place.epoch)[place.number : place.number + count * taken]
+            parts.append(picks.reshape(taken, count, -1))
+            round += taken
 
-        def key_of(place: int) -> BatchKey:
-            part = len(begins) - 1
-            while begins[part][0] > place:
-                part -= 1
-            first, (epoch, number) = begins[part]
-            return BatchKey(self.order.seed, epoch, number + (place - first) * stride + replica)
+        def key_of(place: int, replica: int) -> BatchKey:
+            first, (epoch, number) = next(part for part in reversed(begins) if part[0] <= place)
+            return BatchKey(self.order.seed, epoch, number + (place - first) * count + replica)
 
-        return RecipeRun(self.dataset, _joined(parts), key_of, _joined(picks) if picks else None)
+        return RoundRecipes(self.dataset, parts[0] if len(parts) == 1 else np.concatenate(parts), key_of)
 
     def _picks_of(self, epoch: int) -> NDArray[Any]:
-        """The picks of all batches of an epoch, where nothing is drawn for them: `PICK` [batches, batch]."""
+        """The picks of all batches of an epoch, nothing drawn for them: `PICK` [batches, batch_size]."""
         picks = self._epochs.get(epoch)
         if picks is None:
             while len(self._epochs) >= EPOCHS:
@@ -176,12 +193,12 @@ class DatasetBatches:
         self,
         start: int,
         stop: int,
-        on_ready: Callable[[ReadyBatch], None],
+        on_ready: OnReady,
         on_error: Callable[[BaseException], None],
     ) -> BatchSource:
         """Starts filling rounds `start` to `stop` - 1, counted over all epochs."""
         if self.on_devices:
-            return _Recipes(self, start, stop, on_ready)
+            return (_WholeRounds if self._whole_rounds else _Recipes)(self, start, stop, on_ready)
         if self.steps_per_launch > 1:
             return gathered(self._open_filled, self.steps_per_launch)(start, stop, on_ready, on_error)
         return self._open_filled(start, stop, on_ready, on_error)
@@ -190,7 +207,7 @@ class DatasetBatches:
         self,
         start: int,
         stop: int,
-        on_ready: Callable[[ReadyBatch], None],
+        on_ready: OnReady,
         on_error: Callable[[BaseException], None],
     ) -> BatchSource:
         """Batches in arrays, one by one."""
@@ -220,10 +237,6 @@ class DatasetBatches:
         return prefetcher
 
 
-def _joined(parts: list[NDArray[Any]]) -> NDArray[Any]:
-    return parts[0] if len(parts) == 1 else np.concatenate(parts)
-
-
 def _hosts(learners: Learners) -> list[Device]:
     """By place in a round, the device whose host memory its batches are filled in.
 
@@ -242,40 +255,52 @@ class _Recipes:
     They are so little work that they are written in the caller's thread.
     """
 
-    def __init__(
-        self, batches: DatasetBatches, start: int, stop: int, on_ready: Callable[[ReadyBatch], None]
-    ):
+    def __init__(self, batches: DatasetBatches, start: int, stop: int, on_ready: OnReady):
         self._batches, self._start, self._stop, self._on_ready = batches, start, stop, on_ready
         self._steps = batches.steps_per_launch
         self._closed = False
-        self._prepared: dict[int, tuple[int, RecipeRun]] = {}  # by replica, with the first round
+        self._prepared: dict[int, RoundRecipes] = {}  # by number, the last ones
         for launch in range(start, start + batches.depth):
-            for replica in range(batches.replicas):
-                self._hand_out(replica, launch)
+            self._begin(launch)
+
+    def _begin(self, launch: int) -> None:
+        for replica in range(self._batches.replicas):
+            self._hand_out(replica, launch)
 
     def _hand_out(self, replica: int, launch: int) -> None:
-        first = self._start + (launch - self._start) * self._steps
-        if first >= self._stop or self._closed:
-            return
-        batches, following = self._batches, launch + self._batches.depth
-        inputs = (
-            self._recipe(replica, first)
-            if self._steps == 1
-            else batches.recipes(replica, range(first, min(first + self._steps, self._stop)))
-        )
-        self._on_ready(ReadyBatch(replica, launch, inputs, lambda: self._hand_out(replica, following)))
+        inputs = self._inputs(launch)
+        if inputs is not None:
+            following = partial(self._hand_out, replica, launch + self._batches.depth)
+            self._on_ready(ReadyBatch(replica, launch, inputs.of(replica), following))
 
-    def _recipe(self, replica: int, round: int) -> BatchInputs:
-        begin, run = self._prepared.get(replica, (round, ()))
-        if round - begin >= len(run):
-            run = self._batches.recipes(replica, range(round, min(round + PREPARED, self._stop)))
-            begin = round
-            self._prepared[replica] = begin, run
-        return run[round - begin]
+    def _inputs(self, launch: int) -> RoundInputs | None:
+        """What all replicas do in a launch; None behind the last."""
+        start, steps, batches = self._start, self._steps, self._batches
+        first = start + (launch - start) * steps
+        if first >= self._stop or self._closed:
+            return None
+        number, place = divmod(launch - start, PREPARED if steps == 1 else 1)
+        recipes = self._prepared.get(number)
+        if recipes is None:
+            rounds = range(
+                first - place, min(first - place + (PREPARED if steps == 1 else steps), self._stop)
+            )
+            recipes = self._prepared[number] = batches.recipes(rounds)
+            self._prepared.pop(number - KEPT, None)
+        return RoundInputs(recipes, place if steps == 1 else None)
 
     def close(self) -> None:
         """Hands out no more."""
         self._closed = True
+
+
+class _WholeRounds(_Recipes):
+    """The same, for all replicas at once."""
+
+    def _begin(self, launch: int) -> None:
+        inputs = self._inputs(launch)
+        if inputs is not None:
+            self._on_ready(ReadyRound(launch, inputs, partial(self._begin, launch + self._batches.depth)))
 
 
 def gathered(open_source: OpenSource, steps_per_launch: int) -> OpenSource:
@@ -287,13 +312,18 @@ def gathered(open_source: OpenSource, steps_per_launch: int) -> OpenSource:
     def open_runs(
         start: int,
         stop: int,
-        on_ready: Callable[[ReadyBatch], None],
+        on_ready: OnReady,
         on_error: Callable[[BaseException], None],
     ) -> BatchSource:
         waiting: dict[int, dict[int, ReadyBatch]] = {}  # by replica and round
         lock = threading.Lock()  # owns `waiting`
 
-        def ready(batch: ReadyBatch) -> None:
+        def ready(batch: ReadyBatch | ReadyRound) -> None:
+            if isinstance(batch, ReadyRound):
+                raise InvalidArgumentError(
+                    "gathered: expected a source of each replica's batches, got one of whole rounds; make it "
+                    "with steps_per_launch, as DatasetBatches(steps_per_launch=...)"
+                )
             launch = (batch.round - start) // steps_per_launch
             first = start + launch * steps_per_launch
             rounds = range(first, min(first + steps_per_launch, stop))

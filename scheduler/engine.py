@@ -1,37 +1,34 @@
-"""The learning engine: replicas and z on devices, driven by the pure state machine.
+"""The learning engine: replicas and z on devices, driven by a pure state machine.
 
-This is the thin shell around `SchedulerState`: it enqueues what the machine says, on streams ordered
-by events, and reports back what the events say. No host thread waits for a device while training,
-except the one that takes events from a queue. Here is its life: made, given values, run, resized, closed.
-What a message of a run leads to is in `scheduler.dispatch`.
+This is the thin shell around the machine: it enqueues what that says, on streams ordered by events, and
+reports back what the events say. No host thread waits for a device while training, except the one that
+takes events from a queue. Here is its life: made, given values, resized, closed. Its runs are in
+`scheduler.training_runs`, and what a message of a run leads to in `scheduler.dispatch`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from queue import SimpleQueue
 from typing import Any
 
-from scheduler.batches import BatchSource, OpenSource
 from scheduler.collectives import AllReduce
-from scheduler.dispatch import Dispatch
 from scheduler.learners import Learners
 from scheduler.options import Synchronisation, check_on_nan
 from scheduler.plans import Compiled, most_steps
 from scheduler.resizing import Resizing, made_again
 from scheduler.step import StepProgram
-from scheduler.task_result import EngineRun, TaskResult
+from scheduler.training_runs import TrainingRuns
 from tensorbow.devices import Device, get_device
-from tensorbow.devices.cuda_runtime import CudaError
 from tensorbow.errors import FailedPreconditionError, InvalidArgumentError
 from tensorbow.kernels import Executable
 from tensorbow.optimizers import Schedule
 from tensorbow.specs import Array, TensorSpec
 
 
-class LearningEngine(Dispatch):
+class LearningEngine(TrainingRuns):
     """Trains k replicas of a step on one or several devices, kept together by averaging.
 
     The same seeds, replicas and devices give the same bits, run after run: batch n of a round goes to
@@ -74,8 +71,8 @@ class LearningEngine(Dispatch):
         self.round = 0  # rounds trained so far, by the count of `run`
         self.host_copy: tuple[int, dict[str, Array]] | None = None  # the last `central_values`, and its round
         self.launch_ahead = launch_ahead
-        self.steps_per_launch = steps_per_launch or 1
-        self.most_steps_per_launch = most_steps(steps_per_launch)
+        self.steps_per_launch = self._own_steps_per_launch = steps_per_launch or 1
+        self.most_steps_per_launch = self._room_for_steps = most_steps(steps_per_launch)
         self.on_nan = check_on_nan(on_nan)
         self.skipped_updates = 0
         self._inbox: SimpleQueue[Any] | None = None  # of the run that is going on
@@ -95,32 +92,16 @@ class LearningEngine(Dispatch):
             compiled=self._compiled,
         )
         self._skipped_in_a_row = [0] * self.learners.count
-        self.select(0)
+        self.selected = 0
+        try:
+            self.select(0)
+        except BaseException:
+            self.learners.close()
+            raise
 
     def initialize(self, values: Mapping[str, Array] | None = None) -> None:
         """Gives every replica and z the same values, by default those of the variables' initialisers."""
         self.learners.initialize(self._steps[0][0].initial_values() if values is None else values)
-
-    def central_values(self, round: int | None = None) -> dict[str, Array]:
-        """The variables of the central model as the last run left them, by name; kept as `host_copy`.
-
-        round: the rounds trained, where not all of them were by `run`.
-        Raises CudaError when the GPU is lost, saying which round the last copy is of.
-        """
-        round = self.round if round is None else round
-        try:
-            values = self.learners.central_values(round)
-        except CudaError as error:
-            raise self._with_host_copy(error) from error
-        self.host_copy = round, values
-        return values
-
-    def _with_host_copy(self, error: CudaError) -> CudaError:
-        """The error of a lost GPU, and what is left of the central model."""
-        kept = "there is no copy of the central model on the host"
-        if self.host_copy is not None:
-            kept = f"the last copy of the central model on the host is of round {self.host_copy[0]}"
-        return CudaError(f"{error}; {kept}", error.status, error.sticky)
 
     def add_program(self, program: StepProgram, shapes: Sequence[TensorSpec]) -> int:
         """Gives the replicas a further step over the same variables; its number for `select`.
@@ -137,22 +118,33 @@ class LearningEngine(Dispatch):
         return self.learners.replicas[0].executable_of(number)
 
     def select(self, number: int) -> None:
-        """Chooses the step that is trained from now on; between runs, or by `Stepper.select`."""
-        self.selected = number
+        """Chooses the step that is trained from now on; between runs, or by `Stepper.select`.
+
+        Raises InvalidArgumentError for one that cannot do `steps_per_launch` steps in a launch, where that
+        was not left to `set_steps_per_launch`.
+        """
         self.learners.select(number)
-        if self.learners.joint is None:
-            self.most_steps_per_launch = 1
-        if self.steps_per_launch > 1 and self.learners.joint is None:
-            self.learners.close()
-            raise InvalidArgumentError(
-                f"steps_per_launch={self.steps_per_launch}: several steps in one launch need native code for "
-                "all of the step, on one CPU device, with sma, easgd or none, round_robin and staleness 0; "
-                "give 1, or see `tensorbow explain`"
-            )
+        try:
+            self._require_launches(self.learners)
+        except InvalidArgumentError:
+            self.learners.select(self.selected)
+            raise
+        self.selected = number
+        self.most_steps_per_launch = 1 if self.learners.joint is None else self._room_for_steps
+        self.steps_per_launch = min(self.steps_per_launch, self.most_steps_per_launch)
         executable = self.learners.executable
         self._has_loss = self._steps[number][0].loss is not None
         self._counters = [f"counter:{name}" for name in executable.counters]
         self._rate = self.schedule if "learning_rate" in executable.scalars else None
+
+    def _require_launches(self, learners: Learners) -> None:
+        """Raises InvalidArgumentError where several steps in a launch are asked for, and cannot be."""
+        if self._own_steps_per_launch > 1 and learners.joint is None:
+            raise InvalidArgumentError(
+                f"steps_per_launch={self._own_steps_per_launch}: several steps in one launch need native "
+                "code for all of the step, on one CPU device, with sma, easgd or none, round_robin and "
+                "staleness 0; give 1, or see `tensorbow explain`"
+            )
 
     def resize(
         self,
@@ -193,7 +185,9 @@ class LearningEngine(Dispatch):
         old.close()
         try:
             self.learners = again(change.per_device, options, change.values)
+            self._require_launches(self.learners)
         except BaseException:
+            self.learners.close()
             self.learners = again(old.per_device, self.options, change.values_before)
             raise
         finally:
@@ -206,126 +200,6 @@ class LearningEngine(Dispatch):
         self.select(self.selected)
         if self._restarts_before(round) and not jumped:
             self.restart(round)
-
-    # Training ---------------------------------------------------------------------------------
-
-    def run(
-        self,
-        open_source: OpenSource,
-        start: int,
-        stop: int,
-        on_result: Callable[[TaskResult], None] | None = None,
-    ) -> int:
-        """Trains rounds `start` to `stop` - 1; returns the round it ended before.
-
-        on_result is called in this thread, in the order of rounds and batches. When `run` returns nothing
-        is in flight. It returns early after `request_stop`, with all replicas at the same round.
-        Raises NumericsError for a loss that is not finite (unless `on_nan` is `skip`), the error of
-        a failed op, of the batch source or of `on_result`. Replicas may then be some rounds apart, each as
-        whole as its last finished task left it: go on from a checkpoint.
-        """
-        restarts: list[int] = []  # where the machine does not see to it: within launches, or behind the last
-        if self.steps_per_launch > 1 and self.schedule is not None and self.learners.averages:
-            restarts = [round for round in range(start + 1, stop + 1) if self._restarts_before(round)]
-        ended = start
-        for end in [*restarts, stop]:
-            ended, stopping = self._run_stretch(open_source, ended, end, on_result)
-            if end in restarts and ended == end:
-                self.restart(end)
-            if stopping or ended == stop:
-                break
-        return ended
-
-    def _run_stretch(
-        self, open_source: OpenSource, start: int, stop: int, on_result: Callable[[TaskResult], None] | None
-    ) -> tuple[int, bool]:
-        """Trains rounds; the round before which it ended, and whether it was asked to."""
-        run = self.begin(start, stop, on_result)
-        if self._stopping:
-            run.inbox.put(None)
-        source: BatchSource | None = None
-        try:
-            self._obey(run, run.state.begin())
-            if run.finished_at is None:
-                source = open_source(start, stop, run.inbox.put, run.inbox.put)
-            while run.finished_at is None:
-                self.take_all(run, run.inbox.get())
-        finally:
-            self._stopping = False
-            try:
-                if source is not None:
-                    source.close()
-            finally:
-                self.end(run)
-        self.raise_error(run)
-        self.round = run.first_round(run.finished_at)
-        return self.round, run.stopping
-
-    # The pieces of a run, for `run` and for `Stepper` ---------------------------------------------
-
-    def begin(self, start: int, stop: int, on_result: Callable[[TaskResult], None] | None) -> EngineRun:
-        """Starts rounds `start` to `stop` - 1; nothing is launched yet. `end` must follow.
-
-        Raises FailedPreconditionError while another is going on, or for variables without a value.
-        """
-        if self._inbox is not None:
-            raise FailedPreconditionError(
-                "run: another run or stepper of this engine is going on; end it, or make a second engine"
-            )
-        self._require_values()
-        self.learners.prepare()
-        run = self._new_run(start, stop, on_result)
-        self._inbox = run.inbox
-        return run
-
-    def _require_values(self) -> None:
-        for replica in self.learners.replicas:
-            missing = sorted(replica.executable.reads_first - replica.container.initialized)
-            if missing:
-                raise FailedPreconditionError(
-                    f"variables without a value: {', '.join(missing[:3])}"
-                    f"{' and more' if len(missing) > 3 else ''}; call engine.initialize() first"
-                )
-
-    def end(self, run: EngineRun) -> None:
-        """Waits until nothing is in flight and lets the engine go; a stream's error is kept in `run`."""
-        self._inbox = None
-        error = self.learners.drain()
-        run.error = run.error or error
-
-    def raise_error(self, run: EngineRun) -> None:
-        """Raises what went wrong in a run that is ended, if anything did."""
-        if run.bad:
-            raise self._numerics_error(run, *min(run.bad))
-        if isinstance(run.error, CudaError) and run.error.sticky:
-            raise self._with_host_copy(run.error) from run.error
-        if run.error is not None:
-            raise run.error
-
-    def request_stop(self) -> None:
-        """Ends `run` at the next round that all replicas reach; callable from any thread or handler.
-
-        Between two runs it ends the next one before its first round.
-        """
-        self._stopping = True
-        inbox = self._inbox
-        if inbox is not None:
-            inbox.put(None)  # wakes it, wherever in the queue
-
-    def restart(self, round: int) -> None:
-        """Restarts averaging before `round`, where the last run ended: w_i = z, u = 0 (Crossbow, section 3).
-
-        Raises FailedPreconditionError while a run is going on; it restarts by itself at the boundaries
-        of a piecewise schedule.
-        """
-        if self._inbox is not None:
-            raise FailedPreconditionError("restart: a run is going on; request_stop() it first")
-        self.learners.prepare()
-        if self.learners.averages:
-            self.learners.restart(round - 1)
-            error = self.learners.drain()
-            if error is not None:
-                raise error
 
     def close(self) -> None:
         """Closes all streams and gives all memory back; idempotent.

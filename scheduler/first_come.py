@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from scheduler.machine import Machine
+from scheduler.machine import Handlers, Machine
 from scheduler.messages import (
     BatchReady,
     Instruction,
     Launch,
     Restart,
+    SourceFailed,
     StopRequested,
     SyncFailed,
     SyncFinished,
@@ -22,7 +23,7 @@ from scheduler.messages import (
     TaskFailed,
     TaskFinished,
 )
-from scheduler.tasks import EXECUTING, FAILED, FINISHED, READY, REMEMBERED, OpenTask, Task
+from scheduler.tasks import EXECUTING, FAILED, FINISHED, READY, REMEMBERED, OpenTask, Task, require_least
 from tensorbow.errors import InternalError
 
 
@@ -50,7 +51,10 @@ class FirstComeState(Machine[None]):
         A synchronisation is enqueued when all tasks of its rounds are, behind the last of every replica.
         Raises InvalidArgumentError for numbers out of range.
         """
-        super().__init__(replicas, start, stop, tau, launch_ahead, synchronised, restarts_before)
+        super().__init__(replicas, start, stop, launch_ahead, synchronised, restarts_before)
+        require_least(tau=(tau, 1))
+        self.tau = tau
+        self._in_flight = [0] * replicas
         self._tasks: dict[tuple[int, int], OpenTask] = {}  # by place and round
         self._syncs: dict[int, Task] = {}  # by round
         self._finished: deque[tuple[int, int]] = deque()
@@ -59,9 +63,16 @@ class FirstComeState(Machine[None]):
         self._free_since = list(range(replicas))  # by `_ends`: when each replica had a task less, or began
         self._ends = replicas
 
-    def begin(self) -> list[Instruction]:
-        """The instructions before any event (only `Finish`, when there is nothing to do)."""
-        return self._advance(())
+    def _handlers_of_events(self) -> Handlers[None]:
+        return {
+            BatchReady: self._on_batch_ready,
+            TaskFinished: self._on_task_finished,
+            TaskFailed: self._on_task_failed,
+            SyncFinished: self._on_sync_finished,
+            SyncFailed: self._on_sync_failed,
+            SourceFailed: lambda event: self._fail(event.reason),
+            StopRequested: self._on_stop_requested,
+        }
 
     # Events
 

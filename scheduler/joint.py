@@ -1,33 +1,93 @@
 """Tasks as whole steps in one launch each, averaging included, where the backend of the one device has that.
 
-A replica that averages waits for the others within its task. So the tasks of a round that averages are
-enqueued together, with the round's synchronisation, and end with it. Or one stream does the tasks of all in
-turn, where that is faster (`scheduler.one_thread`).
+The tasks of a round are enqueued together and end together: a replica that averages waits for the others
+within its task. Or one thread does the tasks of all, where that is faster (`scheduler.thread_choice`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from contextlib import suppress
+from functools import partial
+from itertools import count
+from typing import Any
 
 from scheduler.averaging import averaging_segment
 from scheduler.central import CentralModel
-from scheduler.one_thread import OneThread
 from scheduler.options import Synchronisation
 from scheduler.replica import Replica
-from tensorbow.data import BatchInputs
+from scheduler.thread_choice import ThreadChoice, Threads
+from tensorbow.data import AllInputs, BatchRecipe, RoundInputs
 from tensorbow.devices import Event
-from tensorbow.errors import TensorBowError
-from tensorbow.kernels import JointAveraging, JointLaunch, JointSteps, Region, backend_for
+from tensorbow.errors import AbortedError, TensorBowError
+from tensorbow.kernels import (
+    JointAveraging,
+    JointInputs,
+    JointLaunch,
+    JointSteps,
+    MadeBatches,
+    Region,
+    backend_for,
+)
 from tensorbow.specs import Array
+from tensorbow.tracing import CURRENT
 
 
-class _Launch(NamedTuple):
-    """A launch of a replica, its first round, and how many it has."""
+class JointRounds:
+    """The tasks of all replicas in some rounds, as one launch; `events` has an event of each replica's."""
 
-    launch: JointLaunch
-    first: int
-    rounds: int
+    def __init__(self, number: int, rounds: range, launch: JointLaunch, threads: Threads):
+        """number: what the launch is called by who asked for it."""
+        self.number, self.rounds, self.threads = number, rounds, threads
+        self.events: Sequence[Event] = ()
+        self._launch = launch
+        self._ended = count(1)
+
+    def run(self, replica: int) -> None:
+        """Runs the tasks of a replica, on its stream."""
+        try:
+            self._launch.run(replica)
+        except TensorBowError as error:
+            raise self._named(error, replica) from error
+
+    def run_all(self) -> None:
+        """Runs the tasks of all."""
+        try:
+            self._launch.run_all()
+        except TensorBowError as error:
+            raise self._named(error, self._launch.at) from error
+
+    def _named(self, error: TensorBowError, replica: int) -> TensorBowError:
+        step = self.rounds.start + self._launch.done(replica)
+        return type(error)(f"replica {replica}, step {step}: {error}")
+
+    def call_when_ended(self, call: Callable[[JointRounds], object], stop: Callable[[], object]) -> None:
+        """Has `call` be called at the end of the last task, and `stop` at the end of one that failed."""
+        alone = self.events[0] is self.events[-1]
+        last = 1 if alone else len(self.events)
+
+        def one_ended(event: Event) -> None:
+            if event.error is not None:
+                stop()
+            if next(self._ended) == last:
+                call(self)
+
+        for event in self.events[:last]:
+            event.on_done(one_ended)
+
+    def let_go(self) -> None:
+        """Holds the inputs no more, after the end."""
+        self._launch.let_go()
+
+    def done(self, replica: int) -> int:
+        """How many of a replica's tasks were done, where one has set its status."""
+        return self._launch.done(replica)
+
+    @property
+    def error(self) -> BaseException | None:
+        """What went wrong, if anything did: not that which only follows on another replica's error."""
+        errors = [event.error for event in self.events if event.error is not None]
+        return next((e for e in errors if not isinstance(e, AbortedError)), errors[0] if errors else None)
 
 
 class JointTasks:
@@ -38,125 +98,136 @@ class JointTasks:
         replicas: Sequence[Replica],
         steps: JointSteps,
         averages: Callable[[range], Sequence[bool]],
-        one_thread: OneThread | None,
+        choice: ThreadChoice | None,
     ):
-        """averages: of each of some rounds, whether averaging follows it. one_thread: None where it is not
-        to do the tasks of all: where some rounds do not average, or there is one replica.
+        """averages: of each of some rounds, whether averaging follows it. choice: None where each replica's
+        tasks are to be on its own thread: where some rounds do not average, or there is one replica.
         """
         self._replicas, self._steps, self._averages = replicas, steps, averages
         self.runs_here = False  # whether who launches may as well do the work, for it waits anyway
-        self._one_thread = one_thread
-        self._waiting: dict[int, _Launch] = {}  # by replica
-        self._running: dict[tuple[int, int], JointLaunch] = {}  # by replica and first round
-        self._own: dict[int, Event] = {}  # of replicas but the first: what was last enqueued on their streams
-        self._together: Event | None = None  # the last task of all replicas, on the first one's stream
+        self._choice = choice
+        self._streams = [replica.group.compute for replica in replicas]
+        self._labels = [f"replica {replica.index} step" for replica in replicas]
+        self._made: MadeBatches | None = None  # how batches are made of recipes
+        self._last: list[Event] = []  # by replica, what was last enqueued for it
+        self._by_one: Event | None = None  # among these, if it is on the first replica's stream
 
     def launch(
         self,
-        index: int,
+        number: int,
         rounds: range,
-        inputs: Sequence[BatchInputs],
+        inputs: AllInputs,
         state: Mapping[str, Any],
-        meets: bool,
-        keeps: bool = False,
-    ) -> Event | None:
-        """Enqueues tasks of a replica, one for each round, or has them wait for `meet`.
+        when_ended: Callable[[JointRounds], object],
+    ) -> None:
+        """Enqueues the tasks of all replicas in some rounds.
 
-        keeps: whether `fetched` will be asked for them.
-        state: step scalars, one or one for each round; with a status the steps go on whatever it becomes.
+        inputs: of one round, or runs of batches. state: step scalars, one or one for each round;
+        with a status the steps go on whatever it becomes. when_ended: called from any thread.
         """
-        averages = self._averages(rounds)
-        launch = self._steps.launch(
-            index, rounds.start, averages, self._replicas[index].joint_inputs(inputs), state
-        )
-        if keeps:
-            self._running[index, rounds.start] = launch
-        waiting = _Launch(launch, rounds.start, len(rounds))
-        if not meets:
-            return self._enqueue(index, waiting)
-        self._waiting[index] = waiting
-        return None
-
-    def meet(self) -> list[Event]:
-        """Enqueues the tasks of all replicas; an event of each."""
-        waiting, self._waiting = self._waiting, {}
-        choice, rounds = self._one_thread, waiting[0].rounds
-        together = choice is not None and choice.is_better(rounds)
+        launch = self._steps.launch(rounds.start, self._averages(rounds), self._inputs(inputs), state)
+        threads = Threads.EACH if self._choice is None else self._choice.way(len(rounds))
+        tasks = JointRounds(number, rounds, launch, threads)
         try:
-            events = (
-                [self._enqueue_together(waiting)] * len(waiting)
-                if together
-                else [self._enqueue(index, waiting[index]) for index in range(len(self._replicas))]
-            )
+            self._last = (self._enqueue_each if threads is Threads.EACH else self._enqueue_one)(tasks)
         except BaseException:  # who is enqueued must not wait for who is not
             self._steps.stop()
             raise
-        if choice is not None:
-            events[0].on_done(lambda event: choice.ended(rounds, together, event.time_s))
-        for event in events[:1] if together else events:
-            event.on_done(self._let_go)
-        return events
+        tasks.events = self._last
+        tasks.call_when_ended(when_ended, self._steps.stop)
 
-    def _let_go(self, event: Event) -> None:
-        if event.error is not None:
-            self._steps.stop()
+    def _inputs(self, inputs: AllInputs) -> JointInputs:
+        if not isinstance(inputs, RoundInputs):
+            each = zip(self._replicas, inputs, strict=True)
+            return JointInputs([replica.joint_feeds(batch) for replica, batch in each])
+        recipes, place, data = inputs.recipes, inputs.place, self._replicas[0].data
+        if data is None or data.dataset is not recipes.dataset:
+            return JointInputs([replica.joint_feeds(inputs.of(replica.index)) for replica in self._replicas])
+        made, batch_size = self._made, recipes.batch_size
+        if made is None or made.examples is not data.examples or made.batch_size != batch_size:
+            recipe = BatchRecipe.of(recipes, 0, 0)
+            targets = [replica.targets(recipe) for replica in self._replicas]
+            made = self._made = MadeBatches(data.examples, batch_size, targets)
+        if place is None:
+            return JointInputs((), made, recipes.picks_before(len(recipes)))
+        return JointInputs((), made, recipes.picks_before(place + 1), place)
 
-    def _enqueue(self, index: int, waiting: _Launch) -> Event:
-        launch, first, _ = waiting
+    def _enqueue_each(self, tasks: JointRounds) -> list[Event]:
+        if self.runs_here and len(self._streams) == 1:
+            label = _label(self._labels[0], tasks.rounds)
+            done = self._streams[0].run_here(partial(tasks.run, 0), label=label)
+            if done is not None:
+                return [done]
+        if self._by_one is not None:
+            for stream in self._streams[1:]:
+                stream.wait(self._by_one)
+            self._by_one = None
+        return [
+            stream.submit(partial(tasks.run, index), label=_label(self._labels[index], tasks.rounds))
+            for index, stream in enumerate(self._streams)
+        ]
 
-        def run() -> None:
-            try:
-                launch()
-            except TensorBowError as error:
-                raise type(error)(f"replica {index}, step {first + launch.done}: {error}") from error
+    def _enqueue_one(self, tasks: JointRounds) -> list[Event]:
+        stream, label, done = self._streams[0], _label("step of all replicas", tasks.rounds), None
+        if tasks.threads is Threads.CALLER:
+            for event in self._last:
+                if not event.done():  # after a change of way, or a restart
+                    with suppress(Exception):  # the stream has it too
+                        event.synchronize()
+            done = stream.run_here(tasks.run_all, label=label)
+        if done is None:
+            for event in self._last[1:]:
+                if event is not self._by_one:
+                    stream.wait(event)
+            done = stream.submit(tasks.run_all, label=label)
+        self._by_one = done
+        return [done] * len(self._streams)
 
-        stream = self._replicas[index].group.compute
-        label = f"replica {index} step"
-        if self.runs_here and len(self._replicas) == 1 and (done := stream.run_here(run, label=label)):
-            return done
-        if index and self._together is not None:
-            stream.wait(self._together)
-        event = stream.submit(run, label=label)
-        if index and self._one_thread is not None:
-            self._own[index] = event
-        return event
-
-    def _enqueue_together(self, waiting: Mapping[int, _Launch]) -> Event:
-        launches = [waiting[index].launch for index in range(len(self._replicas))]
-        rounds, first = self._steps.rounds(launches), waiting[0].first
-
-        def run() -> None:
-            try:
-                rounds()
-            except TensorBowError as error:
-                at = rounds.at
-                raise type(error)(f"replica {at}, step {first + launches[at].done}: {error}") from error
-
-        stream = self._replicas[0].group.compute
-        for event in self._own.values():
-            stream.wait(event)
-        self._own.clear()
-        self._together = stream.submit(run, label="step of all replicas")
-        return self._together
+    def ended(self, tasks: JointRounds) -> None:
+        """Takes note of the end of a launch: for the choice of threads, and its inputs may go."""
+        tasks.let_go()
+        if self._choice is not None and self._choice.tries:
+            self._choice.ended(len(tasks.rounds), tasks.threads, tasks.events[0].time_s)
 
     def enqueued(self, index: int, event: Event) -> None:
         """Takes note of other work on a replica's stream, that the tasks come after."""
-        if index and self._one_thread is not None:
-            self._own[index] = event
+        self._last = [*self._last] or [event] * len(self._streams)
+        self._last[index] = event
 
-    def fetched(self, index: int, rounds: range) -> list[Array]:
-        """What a replica's tasks of one launch have fetched, as far as they were done: [tasks, ...] each."""
-        return self._steps.fetched(index, rounds.start, self._running.pop((index, rounds.start)).done)
+    @property
+    def settled(self) -> bool:
+        """Whether it is known which threads do launches like the last one."""
+        return self._choice is None or self._choice.settled
+
+    @property
+    def last(self) -> Sequence[Event]:
+        """What was last enqueued for the replicas."""
+        return self._last
+
+    @property
+    def stopped(self) -> bool:
+        """Whether a launch has ended, or is to end, before its last step: some status may be set."""
+        return self._steps.stopped
+
+    def fetched(self, index: int, tasks: JointRounds) -> list[Array]:
+        """What a replica's tasks of a launch have fetched, as far as they were done: [tasks, ...] each."""
+        return self._steps.fetched(index, tasks.rounds.start, tasks.done(index))
 
     def reset(self) -> None:
         """Before and after a run, when nothing is in flight."""
-        self._waiting.clear()
-        self._running.clear()
-        self._own.clear()
-        self._together = None
-        if self._one_thread is not None:
-            self._one_thread.pause()
+        self._last, self._by_one = [], None
+        if self._choice is not None:
+            self._choice.pause()
         self._steps.reset()
+
+
+def _label(name: str, rounds: range) -> str:
+    """What a trace calls tasks: it says of which rounds they are."""
+    if CURRENT.tracer is None:
+        return name
+    if len(rounds) == 1:
+        return f"{name}, round {rounds.start}"
+    return f"{name}, rounds {rounds.start} to {rounds.stop - 1}"
 
 
 def joint_tasks(
@@ -179,5 +250,5 @@ def joint_tasks(
     steps = backend.join([replica.binding.plan for replica in replicas], averaging)
     if steps is None:
         return None
-    one_thread = OneThread() if averaging is not None and count > 1 and options.tau == 1 else None
-    return JointTasks(replicas, steps, averages, one_thread)
+    choice = ThreadChoice() if averaging is not None and count > 1 and options.tau == 1 else None
+    return JointTasks(replicas, steps, averages, choice)

@@ -180,7 +180,9 @@ class Learners(LearningTasks):
         for stream in streams:
             try:
                 stream.synchronize()
-            except Exception as error:
+            except BaseException as error:
+                if not isinstance(error, Exception) and error is not stream.error:
+                    raise  # an interrupt now, not one of a task that was done in the caller's thread
                 first = first or error
         for stream in streams:
             if stream.error is not None:

@@ -12,9 +12,7 @@ from scheduler.joint import JointTasks
 from scheduler.values import ReplicaValues
 from tensorbow.data import BatchInputs
 from tensorbow.devices import Event
-from tensorbow.errors import InternalError
 from tensorbow.kernels import Executable
-from tensorbow.specs import Array
 
 
 class LearningTasks(ReplicaValues):
@@ -51,11 +49,6 @@ class LearningTasks(ReplicaValues):
         if self._is_gang(round):
             self._last[index] = self.replicas[index].compute(round, inputs, state)
             return None
-        if self.joint is not None:
-            rounds = range(round, round + 1)
-            task = self.joint.launch(index, rounds, [inputs], state, self._averages_after(round))
-            self._last[index] = task
-            return task
         segment, after = SEGMENT_UPDATE, None
         if self.averages and (round + 1) % self.options.tau == 0 and not self.options.first_come:
             segment, after = self._averaging_of(index, round)
@@ -63,25 +56,6 @@ class LearningTasks(ReplicaValues):
         done = self.replicas[index].launch(round, inputs, state, segment, after, step, here)
         self._last[index] = done
         return done
-
-    def launch_run(
-        self, index: int, rounds: range, inputs: Sequence[BatchInputs], state: Mapping[str, Any]
-    ) -> Event | None:
-        """Enqueues the learning tasks of several rounds as one launch, where there are joint tasks.
-
-        state: step scalars, a value for each round. Otherwise as `launch`.
-        """
-        if self.joint is None:
-            raise InternalError("several rounds in one launch: there are no joint tasks")
-        done = self.joint.launch(index, rounds, inputs, state, self.averages, keeps=True)
-        self._last[index] = done
-        return done
-
-    def fetched(self, index: int, rounds: range) -> list[Array]:
-        """What the tasks of a `launch_run` have fetched, as far as they were done: [tasks, ...] each."""
-        if self.joint is None:
-            raise InternalError("several rounds in one launch: there are no joint tasks")
-        return self.joint.fetched(index, rounds)
 
     def _averaging_of(self, index: int, round: int) -> tuple[int, Event | None]:
         """The segment of a replica's averaging after a round, and when its z is there."""
@@ -96,14 +70,11 @@ class LearningTasks(ReplicaValues):
                 joint.runs_here = here
         self._here = here
 
-    def _averages_after(self, round: int) -> bool:
-        return self.averages and (round + 1) % self.options.tau == 0
-
     def _averages_in(self, rounds: range) -> Sequence[bool]:
         """Of each of these rounds, whether averaging follows it."""
         if not self.averages or self.options.tau == 1:
             return [self.averages] * len(rounds)
-        return [self._averages_after(round) for round in rounds]
+        return [(round + 1) % self.options.tau == 0 for round in rounds]
 
     def _averagings(self, round: int) -> int:
         """Averagings up to and including the one of this round."""
@@ -120,11 +91,7 @@ class LearningTasks(ReplicaValues):
         """
         if self._is_gang(round):
             return self._step_on_mean(round)
-        if self.joint is None:
-            return self._average(round), []
-        tasks = self.joint.meet()
-        self._last = [*tasks]
-        return tasks[:1], tasks  # no task ends before z is there
+        return self._average(round), []
 
     def _step_on_mean(self, round: int) -> tuple[list[Event], list[Event]]:
         summed = [model.sum_gradients(self._tasks_of(place)) for place, model in enumerate(self.central)]
@@ -159,8 +126,7 @@ class LearningTasks(ReplicaValues):
         """
         slot = (self._averagings(round) - 1) % self.slots
         cleared = [
-            model.restart(slot, () if self.joint is None else self._tasks_of(place))
-            for place, model in enumerate(self.central)
+            model.restart(slot, () if self.joint is None else self.joint.last) for model in self.central
         ]
         for index, replica in enumerate(self.replicas):
             after = cleared[self.places[index]]

@@ -1,28 +1,17 @@
-"""What the two state machines of a run have in common: events in, instructions out, one end."""
+"""What the state machines of a run have in common: events in, instructions out, one end."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from typing import Any, Generic, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Generic, TypeAlias, TypeVar
 
-from scheduler.messages import (
-    BatchReady,
-    Finish,
-    GiveUp,
-    Instruction,
-    SchedulerEvent,
-    SourceFailed,
-    StopRequested,
-    SyncFailed,
-    SyncFinished,
-    TaskFailed,
-    TaskFinished,
-)
+from scheduler.messages import Finish, GiveUp, Instruction, SchedulerEvent
 from scheduler.tasks import require_least
 from tensorbow.errors import InternalError
 
 Hint = TypeVar("Hint")
+Handlers: TypeAlias = Mapping[type[SchedulerEvent], Callable[[Any], Hint]]
 
 
 class Machine(ABC, Generic[Hint]):
@@ -36,7 +25,6 @@ class Machine(ABC, Generic[Hint]):
         replicas: int,
         start: int,
         stop: int,
-        tau: int,
         launch_ahead: int,
         synchronised: bool,
         restarts_before: Callable[[int], bool],
@@ -48,7 +36,6 @@ class Machine(ABC, Generic[Hint]):
         """
         require_least(
             replicas=(replicas, 1),
-            tau=(tau, 1),
             launch_ahead=(launch_ahead, 1),
             start=(start, 0),
             stop=(stop, start),
@@ -56,22 +43,16 @@ class Machine(ABC, Generic[Hint]):
         self.replicas = replicas
         self.start = start
         self.stop = stop
-        self.tau = tau
         self.launch_ahead = launch_ahead
         self.synchronised = synchronised
         self._restarts_before = restarts_before
-        self._in_flight = [0] * replicas
         self._failure: str | None = None
         self._ended = False
-        self._handlers: dict[type[SchedulerEvent], Callable[[Any], Hint]] = {
-            BatchReady: self._on_batch_ready,
-            TaskFinished: self._on_task_finished,
-            TaskFailed: self._on_task_failed,
-            SyncFinished: self._on_sync_finished,
-            SyncFailed: self._on_sync_failed,
-            SourceFailed: lambda event: self._fail(event.reason),
-            StopRequested: self._on_stop_requested,
-        }
+        self._handlers = self._handlers_of_events()
+
+    @abstractmethod
+    def _handlers_of_events(self) -> Handlers[Hint]:
+        """What takes note of an event, by its type."""
 
     def handle(self, *events: SchedulerEvent) -> list[Instruction]:
         """Takes note of events, in order; says what to do now. Raises InternalError for an impossible one."""
@@ -79,13 +60,13 @@ class Machine(ABC, Generic[Hint]):
             raise InternalError(f"{', '.join(map(str, events))} came after the end of the run")
         return self._advance([self._handlers[type(event)](event) for event in events])
 
-    @abstractmethod
     def begin(self) -> list[Instruction]:
         """The instructions before any event (only `Finish`, when there is nothing to do)."""
+        return self._advance(())
 
-    @abstractmethod
     def taker(self, place: int, round: int) -> tuple[int, int]:
-        """The replica that has a task, and which of its tasks in the run that is."""
+        """The replica that has a task, and which of its tasks that is."""
+        return place, round
 
     @property
     @abstractmethod
@@ -96,27 +77,6 @@ class Machine(ABC, Generic[Hint]):
     def ended(self) -> bool:
         """Whether `Finish` or `GiveUp` was said."""
         return self._ended
-
-    @abstractmethod
-    def _on_batch_ready(self, event: BatchReady) -> Hint: ...
-
-    @abstractmethod
-    def _on_task_finished(self, event: TaskFinished) -> Hint: ...
-
-    @abstractmethod
-    def _on_task_failed(self, event: TaskFailed) -> Hint: ...
-
-    @abstractmethod
-    def _on_sync_finished(self, event: SyncFinished) -> Hint: ...
-
-    @abstractmethod
-    def _on_sync_failed(self, event: SyncFailed) -> Hint: ...
-
-    @abstractmethod
-    def _on_stop_requested(self, event: StopRequested) -> Hint: ...
-
-    @abstractmethod
-    def _fail(self, reason: str) -> Hint: ...
 
     @abstractmethod
     def _advance(self, hints: Sequence[Hint]) -> list[Instruction]:

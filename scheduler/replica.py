@@ -12,7 +12,7 @@ from tensorbow.compiler.bind import OWN as BINDING_REGIONS
 from tensorbow.data import BatchInputs, BatchRecipe, BatchRun, Dataset, PinnedArrays
 from tensorbow.devices import Access, Device, Event
 from tensorbow.errors import InvalidArgumentError, TensorBowError
-from tensorbow.kernels import Executable, JointInputs, Region, backend_for
+from tensorbow.kernels import Executable, Region, backend_for
 from tensorbow.kernels.examples import KeptExamples, MakeBatch
 from tensorbow.runtime import Container
 from tensorbow.specs import Array, render_dims
@@ -206,9 +206,9 @@ class Replica:
         self.binding.write({}, state)
 
     def _batch_maker(self, recipe: BatchRecipe, data: DeviceData) -> MakeBatch:
-        batch_size, made = recipe.indices.size, self._now.make_batch
+        batch_size, made = recipe.batch_size, self._now.make_batch
         if batch_size not in made:
-            images, labels = self._targets(recipe, data)
+            images, labels = self.targets(recipe)
             made[batch_size] = data.examples.batches(self.group, batch_size, images, labels)
         return made[batch_size]
 
@@ -233,23 +233,16 @@ class Replica:
             feeds[name] = value
         return feeds
 
-    def joint_inputs(self, inputs: Sequence[BatchInputs]) -> JointInputs:
-        """The batches of some steps, for a joint launch; see `launch` for what they may be."""
-        run = inputs if isinstance(inputs, BatchRun) else BatchRun(inputs)
-        first, data = run.recipe, self._data
-        if first is None or data is None or data.dataset is not first.dataset:
-            arrays = (one.arrays() if isinstance(one, BatchRecipe) else one for one in run)
-            return JointInputs([self._feeds(one) for one in arrays])
-        return JointInputs((), run.picks(), data.examples, self._targets(first, data))
+    def joint_feeds(self, inputs: BatchInputs | BatchRun) -> list[dict[str, Array]]:
+        """The batch of a step, or the batches of several, by input name, for a joint launch; see `launch`."""
+        run = inputs if isinstance(inputs, BatchRun) else (inputs,)
+        return [self._feeds(one.arrays() if isinstance(one, BatchRecipe) else one) for one in run]
 
-    def _targets(self, recipe: BatchRecipe, data: DeviceData) -> tuple[int, int]:
-        """Where the pictures and labels of a recipe are made; it is checked once for each batch size."""
-        known = self._now.targets
-        if known is None or known[0] is not data or known[1] != recipe.indices.size:
-            self._feeds(recipe.placeholders())
-            images, labels = (self.binding.bases[ref.region] + ref.offset for _, ref in self._now.inputs)
-            known = self._now.targets = data, recipe.indices.size, (images, labels)
-        return known[2]
+    def targets(self, recipe: BatchRecipe) -> tuple[int, int]:
+        """Where the pictures and labels of a recipe are made. Raises InvalidArgumentError as `launch`."""
+        self._feeds(recipe.placeholders())
+        images, labels = (self.binding.bases[ref.region] + ref.offset for _, ref in self._now.inputs)
+        return images, labels
 
     def restart(self, segment: int, after: Event) -> Event:
         """Enqueues w = z, or another segment outside a task."""
@@ -297,7 +290,6 @@ class _BoundStep:
         self.binding = binding
         self.inputs = tuple(executable.inputs.items())
         self.make_batch: dict[int, MakeBatch] = {}  # on the device, by batch size
-        self.targets: tuple[DeviceData, int, tuple[int, int]] | None = None  # of batches made on the device
         self.labels = [f"replica {index} {segment.name}" for segment in executable.segments]
         plan, bases = binding.plan, binding.bases
         self.accesses = [plan.accesses(segment) for segment in range(len(executable.segments))]

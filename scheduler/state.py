@@ -2,7 +2,7 @@
 
 No threads, streams, clocks or arrays here: `LearningEngine` carries the instructions out and reports
 what happened (`scheduler.messages`). Here replica i takes batch i of every round; `scheduler.first_come`
-decides for `fcfs`.
+decides for `fcfs`, `scheduler.lockstep` where all tasks of a round are one launch.
 """
 
 from __future__ import annotations
@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from scheduler.machine import Machine
+from scheduler.machine import Handlers, Machine
 from scheduler.messages import (
     BatchReady,
     Instruction,
     Launch,
     Restart,
+    SourceFailed,
     StopRequested,
     SyncFailed,
     SyncFinished,
@@ -41,7 +42,6 @@ class SchedulerState(Machine[range]):
         launch_ahead: int = 2,
         synchronised: bool = True,
         gang_from: int | None = None,
-        joint: bool = False,
         restarts_before: Callable[[int], bool] = lambda round: False,
     ):
         """Rounds `start` to `stop` - 1. `restarts_before(r)`: averaging restarts before round r.
@@ -50,25 +50,32 @@ class SchedulerState(Machine[range]):
         staleness: synchronisations that z may lag; 0 is Crossbow's algorithm (VLDB 2019, section 3).
         gang_from: from this round on a task ends with its round's synchronisation (a mean of gradients
             that every update waits for), whatever tau and staleness are.
-        joint: a task whose round is averaged after it waits within itself for the others, and ends with that.
         A replica leads the slowest one by `launch_ahead + staleness` rounds at most, whatever tau is,
         so that a stop is never far. Raises InvalidArgumentError for numbers out of range.
         """
-        super().__init__(replicas, start, stop, tau, launch_ahead, synchronised, restarts_before)
-        require_least(staleness=(staleness, 0))
+        super().__init__(replicas, start, stop, launch_ahead, synchronised, restarts_before)
+        require_least(tau=(tau, 1), staleness=(staleness, 0))
+        self.tau = tau
         self.staleness = staleness
         self._gang_from = gang_from
-        self._joint = joint
         self._lead = launch_ahead + (staleness if synchronised else 0)
+        self._in_flight = [0] * replicas
         self._tasks: dict[tuple[int | None, int], Task] = {}
         self._finished: deque[tuple[int | None, int]] = deque()
         self._next = [start] * replicas  # the round each replica launches next
         self._posted = start  # rounds before this one are wholly enqueued, synchronisation included
         self._syncs_in_flight = 0
 
-    def begin(self) -> list[Instruction]:
-        """The instructions before any event (only `Finish`, when there is nothing to do)."""
-        return self._advance(())
+    def _handlers_of_events(self) -> Handlers[range]:
+        return {
+            BatchReady: self._on_batch_ready,
+            TaskFinished: self._on_task_finished,
+            TaskFailed: self._on_task_failed,
+            SyncFinished: self._on_sync_finished,
+            SyncFailed: self._on_sync_failed,
+            SourceFailed: lambda event: self._fail(event.reason),
+            StopRequested: self._on_stop_requested,
+        }
 
     # Events: each handler gives the replicas that may now be able to launch.
 
@@ -117,7 +124,7 @@ class SchedulerState(Machine[range]):
         for replica in range(self.replicas):
             for round in range(self._posted, self._next[replica]):
                 task = self._tasks[replica, round]
-                if self.ends_together(round) and task.state == EXECUTING:
+                if self._is_gang(round) and task.state == EXECUTING:
                     task.move(FAILED)
                     self._in_flight[replica] -= 1
 
@@ -158,8 +165,6 @@ class SchedulerState(Machine[range]):
         """Whether the synchronisation whose z the task reads is enqueued: `staleness` before the last."""
         if self._is_gang(round):
             return self._posted >= round
-        if self._joint and self.synchronised:  # nothing is enqueued before what ends together
-            return self._posted >= round // self.tau * self.tau
         if not self.synchronises(round):
             return True
         syncs_before = (round + 1) // self.tau - 1
@@ -174,10 +179,6 @@ class SchedulerState(Machine[range]):
     def synchronises(self, round: int) -> bool:
         """Whether averaging follows a round."""
         return self.synchronised and (self._is_gang(round) or (round + 1) % self.tau == 0)
-
-    def ends_together(self, round: int) -> bool:
-        """Whether the tasks of a round end with its synchronisation."""
-        return self._is_gang(round) or (self._joint and self.synchronises(round))
 
     def _is_gang(self, round: int) -> bool:
         return self._gang_from is not None and round >= self._gang_from
@@ -208,10 +209,6 @@ class SchedulerState(Machine[range]):
         if task is None:
             task = self._tasks[key] = Task(replica, round)
         return task
-
-    def taker(self, place: int, round: int) -> tuple[int, int]:
-        """The replica that has a task, and which of its tasks that is."""
-        return place, round
 
     def _story(self, event: BatchReady) -> str:
         task = self._tasks.get((event.place, event.round))

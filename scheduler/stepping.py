@@ -10,6 +10,7 @@ from scheduler.batches import ReadyBatch
 from scheduler.engine import LearningEngine
 from scheduler.options import require_round_robin
 from scheduler.task_result import EngineRun, TaskResult
+from tensorbow.devices.forks import forked, tell_of_forks
 from tensorbow.errors import FailedPreconditionError, InvalidArgumentError
 from tensorbow.specs import Array
 
@@ -34,6 +35,8 @@ class Stepper:
         self._results: list[TaskResult] = []
         self._run: EngineRun | None = None
         self._closed = False
+        self._lost = False  # in a forked process
+        tell_of_forks(self)
 
     def step(self, inputs: Sequence[Sequence[Array]]) -> list[TaskResult]:
         """Runs one round; results by replica.
@@ -77,6 +80,9 @@ class Stepper:
         Raises the error of a synchronisation that failed.
         """
         run = self._run
+        if self._lost:
+            self._end()
+            raise forked("replicas")
         if run is None:
             return
         try:
@@ -91,13 +97,18 @@ class Stepper:
             self._fail(run)
         self.engine.round = self.round
 
+    def lose_thread(self) -> None:
+        """In a forked process: what is in flight is the parent's, and nothing here will tell of its end."""
+        self._lost = True
+
     def close(self) -> None:
         """Settles and lets the engine go; idempotent. An error of what was in flight is raised."""
         if self._closed:
             return
         self._closed = True
         try:
-            self.settle()
+            if not self._lost:
+                self.settle()
         finally:
             self._end()
             self.engine.learners.run_here(False)
@@ -105,6 +116,8 @@ class Stepper:
     def _begun(self) -> EngineRun:
         if self._closed:
             raise FailedPreconditionError("step: the stepper is closed; make a new one")
+        if self._lost:
+            raise forked("replicas")
         if self._run is None:
             run = self.engine.begin(self.round, sys.maxsize, self._results.append)
             run.state.begin()

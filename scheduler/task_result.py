@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from queue import SimpleQueue
 from typing import Any, NamedTuple
 
-from scheduler.batches import ReadyBatch
+from scheduler.batches import ReadyBatch, ReadyRound
 from scheduler.machine import Machine
+from tensorbow.data import BatchInputs, BatchRun, RoundInputs
 
 
 class TaskResult(NamedTuple):
@@ -40,6 +41,7 @@ class EngineRun:
     inbox: SimpleQueue[Any]
     on_result: Callable[[TaskResult], None] | None
     batches: dict[tuple[int, int], ReadyBatch] = field(default_factory=dict)  # by place and round
+    ready: dict[int, ReadyRound] = field(default_factory=dict)  # by round, of those that are launched as one
     results: dict[int, TaskResult] = field(default_factory=dict)  # by round * replicas + place
     awaited: int = 0  # the result to hand out next
     bad: list[tuple[int, bool, int]] = field(default_factory=list)  # (round, loss is finite, place)
@@ -55,6 +57,13 @@ class EngineRun:
         while (result := self.results.pop(self.awaited, None)) is not None:
             self.awaited += 1
             self.on_result(result)
+
+    def inputs_of(self, place: int, launch: int) -> BatchInputs | BatchRun:
+        """What a task that has not finished is trained on."""
+        if launch not in self.ready:
+            return self.batches[place, launch].inputs
+        inputs = self.ready[launch].inputs
+        return inputs.of(place) if isinstance(inputs, RoundInputs) else inputs[place]
 
     def first_round(self, launch: int) -> int:
         """The first round of a launch, or where the last one ended."""

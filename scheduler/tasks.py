@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from tensorbow.errors import InternalError, InvalidArgumentError
 
 REMEMBERED = 64  # finished tasks whose stories are kept
 
-READY, EXECUTING, FINISHED, FAILED = "ready", "executing", "finished", "failed"
+WAITING, READY, EXECUTING, FINISHED, FAILED = "waiting", "ready", "executing", "finished", "failed"
 
 TRANSITIONS = frozenset(
     {
-        ("waiting", READY),  # the batch is in a slot; for a synchronisation: all its tasks are enqueued
+        (WAITING, READY),  # the batch is in a slot; for a synchronisation: all its tasks are enqueued
         (READY, EXECUTING),  # enqueued
         (EXECUTING, FINISHED),
         (EXECUTING, FAILED),
     }
 )
+STORIES = {  # there is one way to each state
+    WAITING: [WAITING],
+    READY: [WAITING, READY],
+    EXECUTING: [WAITING, READY, EXECUTING],
+    FINISHED: [WAITING, READY, EXECUTING, FINISHED],
+    FAILED: [WAITING, READY, EXECUTING, FAILED],
+}
 
 
 @dataclass(slots=True)
@@ -26,8 +33,7 @@ class Task:
 
     replica: int | None
     round: int
-    state: str = "waiting"
-    story: list[str] = field(default_factory=lambda: ["waiting"])
+    state: str = WAITING
 
     def move(self, state: str) -> None:
         """Takes a transition of the table. Raises InternalError with the story."""
@@ -37,7 +43,11 @@ class Task:
                 f"its story: {' -> '.join(self.story)}"
             )
         self.state = state
-        self.story.append(state)
+
+    @property
+    def story(self) -> list[str]:
+        """The states that it has been in."""
+        return STORIES[self.state]
 
     @property
     def who(self) -> str:

@@ -19,11 +19,14 @@ from tensorbow.data.order import BatchOrder
 from tensorbow.data.pictures import read_pictures
 from tensorbow.data.prefetch import Batch, Prefetcher
 from tensorbow.data.recipe import (
+    AllInputs,
     BatchInputs,
     BatchRecipe,
     BatchRun,
     PinnedArrays,
     RecipeRun,
+    RoundInputs,
+    RoundRecipes,
     example_arrays,
     plain_picks,
     why_host_only,
@@ -38,6 +41,7 @@ __all__ = [
     "DATA_DIR_VARIABLE",
     "DEFAULT_DATASET",
     "WITHOUT_FILES",
+    "AllInputs",
     "Augmentation",
     "Batch",
     "BatchInputs",
@@ -51,6 +55,8 @@ __all__ = [
     "PinnedArrays",
     "Prefetcher",
     "RecipeRun",
+    "RoundInputs",
+    "RoundRecipes",
     "SlotRing",
     "example_arrays",
     "load",

@@ -74,6 +74,10 @@ class Dataset:
             view.flags.writeable = False
             object.__setattr__(self, field, view)
 
+    def __repr__(self) -> str:
+        shape = "x".join(map(str, self.image_shape))
+        return f"<tb.data.Dataset {self.name!r}: {len(self):,} pictures of {shape}, {self.classes} classes>"
+
     def __len__(self) -> int:
         """Number of examples."""
         return int(self.images.shape[0])

@@ -92,14 +92,6 @@ class BatchOrder:
         begin = number * self.batch_size
         return self._permutation(epoch)[begin : begin + self.batch_size]
 
-    def run(self, epoch: int, first: int, stride: int, count: int) -> NDArray[np.int64]:
-        """The examples of the batches first, first + stride, ...: int64 [count, batch_size].
-
-        OutOfRangeError when the epoch has not all of them.
-        """
-        self.indices(epoch, first), self.indices(epoch, first + stride * (count - 1))
-        return self.batches(epoch)[first : first + stride * count : stride]
-
     def batches(self, epoch: int) -> NDArray[np.int64]:
         """The examples of all batches of an epoch: int64 [batches_per_epoch, batch_size], read-only."""
         whole = self._permutation(epoch)[: self.batches_per_epoch * self.batch_size]

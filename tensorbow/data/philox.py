@@ -40,4 +40,8 @@ def random_bytes(count: int, purpose: Purpose, key: tuple[int, int]) -> NDArray[
 def permutation(count: int, purpose: Purpose, key: tuple[int, int]) -> NDArray[np.int64]:
     """A uniform permutation of 0..count-1, int64 [count]: the order that sorts the key's first words."""
     words = random_words(count, purpose, key)
-    return np.argsort(words, kind="stable").astype(np.int64, copy=False)
+    order = np.argsort(words)  # ten times as fast as a stable sort, and the same where no words are equal
+    ordered = words[order]
+    if (ordered[1:] == ordered[:-1]).any():
+        order = np.argsort(words, kind="stable")
+    return order.astype(np.int64, copy=False)

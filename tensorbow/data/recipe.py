@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeAlias, overload
 
 import numpy as np
@@ -15,38 +14,63 @@ from tensorbow.kernels.examples import PICK, ExampleArrays
 from tensorbow.specs import Array
 
 
-@dataclass(frozen=True, eq=False)
 class BatchRecipe:
-    """A batch to train on: examples `indices`, int64 [batch_size], of a data set, augmented as `key` says."""
+    """A batch to train on: examples `indices`, int64 [batch_size], of a data set, augmented as `key` says.
 
-    dataset: Dataset
-    indices: NDArray[np.int64]
-    key: BatchKey
-    drawn: NDArray[Any] | None = None  # its picks, where they were drawn together with those of others
+    Many are made together, and few ever asked for all that they say: so it is a place in `RoundRecipes`.
+    """
+
+    __slots__ = ("_place", "_replica", "_rounds")
+
+    def __init__(self, dataset: Dataset, indices: NDArray[np.int64], key: BatchKey):
+        picks = plain_picks(indices[None, None])
+        self._rounds, self._place, self._replica = RoundRecipes(dataset, picks, lambda *where: key), 0, 0
+
+    @classmethod
+    def of(cls, rounds: RoundRecipes, place: int, replica: int) -> BatchRecipe:
+        """The recipe of a replica's batch in one of some rounds."""
+        recipe = cls.__new__(cls)
+        recipe._rounds, recipe._place, recipe._replica = rounds, place, replica
+        return recipe
+
+    @property
+    def dataset(self) -> Dataset:
+        """Of whose examples it is."""
+        return self._rounds.dataset
+
+    @property
+    def batch_size(self) -> int:
+        """Its examples."""
+        return self._rounds.batch_size
+
+    @property
+    def indices(self) -> NDArray[np.int64]:
+        """Which, in order."""
+        indices: NDArray[np.int64] = self._rounds.picks_before(0)[self._place, self._replica]["row"]
+        return indices
+
+    @property
+    def key(self) -> BatchKey:
+        """What its augmentation is drawn by."""
+        return self._rounds.key_of(self._place, self._replica)
 
     def arrays(self) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
         """The batch, made here: float32 [batch_size, height, width, channels] and int64 [batch_size]."""
-        images = np.empty((self.indices.size, *self.dataset.image_shape), np.float32)
-        labels = np.empty(self.indices.size, np.int64)
-        self.dataset.fill(self.indices, images, labels, key=self.key)
+        indices = self.indices
+        images = np.empty((indices.size, *self.dataset.image_shape), np.float32)
+        labels = np.empty(indices.size, np.int64)
+        self.dataset.fill(indices, images, labels, key=self.key)
         return images, labels
 
     def placeholders(self) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
         """Arrays of the batch's shapes and dtypes that take no memory."""
-        count = self.indices.size
+        count = self.batch_size
         images = np.broadcast_to(np.float32(0), (count, *self.dataset.image_shape))
         return images, np.broadcast_to(np.int64(0), (count,))
 
     def picks(self) -> NDArray[Any]:
-        """The same for a device that keeps the data set: `PICK` [batch_size]."""
-        if self.drawn is not None:
-            return self.drawn
-        picks = plain_picks(self.indices)
-        augmentation = self.dataset.augmentation
-        if isinstance(augmentation, CropAndFlip):
-            moves, picks["mirrored"] = augmentation.draw(self.indices.size, self.key)
-            picks["down"], picks["right"] = moves.T
-        return picks
+        """The same for a device that keeps the data set: `PICK` [batch_size], the caller's own."""
+        return np.array(self._rounds.picks_before(self._place + 1)[self._place, self._replica])
 
 
 class BatchRun(Sequence["BatchInputs"]):
@@ -65,42 +89,15 @@ class BatchRun(Sequence["BatchInputs"]):
     def __getitem__(self, place: int | slice) -> BatchInputs | Sequence[BatchInputs]:
         return self._batches[place]
 
-    @property
-    def recipe(self) -> BatchRecipe | None:
-        """The first batch's recipe, where all are recipes of one data set."""
-        first = self._batches[0]
-        if not isinstance(first, BatchRecipe):
-            return None
-        if len(self._batches) == 1:
-            return first
-        same = (isinstance(each, BatchRecipe) and each.dataset is first.dataset for each in self._batches)
-        return first if all(same) else None
-
-    def picks(self) -> NDArray[Any]:
-        """The picks of all batches, which are recipes: `PICK` [batches, batch_size]."""
-        picks = [each.picks() for each in self._batches if isinstance(each, BatchRecipe)]
-        return picks[0][None] if len(picks) == 1 else np.stack(picks)
-
 
 class RecipeRun(BatchRun):
-    """Recipes by their indices alone; each is made when it is asked for."""
+    """A replica's recipes in some rounds; each is made when it is asked for."""
 
-    def __init__(
-        self,
-        dataset: Dataset,
-        indices: NDArray[np.int64],
-        key_of: Callable[[int], BatchKey],
-        picks: NDArray[Any] | None = None,
-    ):
-        """indices: int64 [batches, batch_size]. key_of: the key of a batch, by its place in the run.
-
-        picks: `PICK` [batches, batch_size], where they are known.
-        """
-        self._dataset, self._indices, self._key_of = dataset, indices, key_of
-        self._picks = picks
+    def __init__(self, rounds: RoundRecipes, replica: int):
+        self._rounds, self._replica = rounds, replica
 
     def __len__(self) -> int:
-        return len(self._indices)
+        return len(self._rounds)
 
     @overload
     def __getitem__(self, place: int) -> BatchInputs: ...
@@ -109,23 +106,51 @@ class RecipeRun(BatchRun):
     def __getitem__(self, place: int | slice) -> BatchInputs | Sequence[BatchInputs]:
         if isinstance(place, slice):
             return [self[n] for n in range(len(self))[place]]
-        place = range(len(self))[place]
-        drawn = None if self._picks is None else self._picks[place]
-        return BatchRecipe(self._dataset, self._indices[place], self._key_of(place), drawn)
+        return BatchRecipe.of(self._rounds, range(len(self))[place], self._replica)
 
-    @property
-    def recipe(self) -> BatchRecipe:
-        """The first batch's."""
-        return BatchRecipe(self._dataset, self._indices[0], self._key_of(0))
 
-    def picks(self) -> NDArray[Any]:
-        """See BatchRun.picks."""
-        if self._picks is None:
-            recipes = (
-                BatchRecipe(self._dataset, row, self._key_of(n)) for n, row in enumerate(self._indices)
-            )
-            self._picks = np.stack([recipe.picks() for recipe in recipes])
+class RoundRecipes:
+    """The recipes of all replicas' batches in some rounds, by their picks."""
+
+    def __init__(self, dataset: Dataset, picks: NDArray[Any], key_of: Callable[[int, int], BatchKey]):
+        """picks: `PICK` [rounds, replicas, batch_size], for which nothing is drawn yet.
+
+        key_of: the key of a batch, by its round's place here and its replica.
+        """
+        self.dataset, self.key_of = dataset, key_of
+        self.replicas, self.batch_size = int(picks.shape[1]), int(picks.shape[2])
+        draws = isinstance(dataset.augmentation, CropAndFlip)
+        self._picks = picks.copy() if draws else picks
+        self._drawn = 0 if draws else len(picks)  # rounds
+
+    def __len__(self) -> int:
+        return len(self._picks)
+
+    def picks_before(self, stop: int) -> NDArray[Any]:
+        """The picks of all; those of rounds from `stop` on need not be drawn by now."""
+        augmentation = self.dataset.augmentation
+        while self._drawn < stop and isinstance(augmentation, CropAndFlip):
+            for replica, picks in enumerate(self._picks[self._drawn]):
+                key = self.key_of(self._drawn, replica)
+                moves, picks["mirrored"] = augmentation.draw(picks.size, key)
+                picks["down"], picks["right"] = moves.T
+            self._drawn += 1
         return self._picks
+
+
+class RoundInputs:
+    """What all replicas train on in one of the rounds of `recipes`, or (place None) in all of them."""
+
+    __slots__ = ("place", "recipes")
+
+    def __init__(self, recipes: RoundRecipes, place: int | None):
+        self.recipes, self.place = recipes, place
+
+    def of(self, replica: int) -> BatchInputs | BatchRun:
+        """What a replica does."""
+        if self.place is None:
+            return RecipeRun(self.recipes, replica)
+        return BatchRecipe.of(self.recipes, self.place, replica)
 
 
 def plain_picks(indices: NDArray[np.int64]) -> NDArray[Any]:
@@ -141,6 +166,9 @@ class PinnedArrays(tuple[Array, ...]):
 
 BatchInputs: TypeAlias = "Sequence[Array] | BatchRecipe"
 """The inputs of a step, or what they are made of."""
+
+AllInputs: TypeAlias = "RoundInputs | Sequence[BatchInputs | BatchRun]"
+"""Those of all replicas in a round, or in several, by replica where they are not of one making."""
 
 
 def example_arrays(dataset: Dataset) -> ExampleArrays:

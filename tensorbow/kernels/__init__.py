@@ -1,7 +1,7 @@
 """Backends: what a plan becomes on a kind of device, and the border they share with the compiler."""
 
 from tensorbow.kernels.backends import backend_for, register_backend
-from tensorbow.kernels.joint import JointAveraging, JointInputs, JointLaunch, JointRounds, JointSteps
+from tensorbow.kernels.joint import JointAveraging, JointInputs, JointLaunch, JointSteps, MadeBatches
 from tensorbow.kernels.null import NullBackend
 from tensorbow.kernels.plan import (
     Backend,
@@ -23,8 +23,8 @@ __all__ = [
     "JointAveraging",
     "JointInputs",
     "JointLaunch",
-    "JointRounds",
     "JointSteps",
+    "MadeBatches",
     "NullBackend",
     "PlannedLaunch",
     "Ref",

@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from numpy.typing import NDArray
 
@@ -30,43 +30,51 @@ class JointAveraging:
     has_momentum: bool
 
 
-@dataclass(frozen=True)
-class JointInputs:
-    """The batches of some steps: as arrays by input name, or of what `examples` makes them.
+@dataclass(frozen=True, eq=False)
+class MadeBatches:
+    """What batches are made of, and where: by replica, the addresses of pictures and labels."""
 
-    picks: `PICK` [steps, batch_size]. targets: the addresses of the pictures and labels made.
+    examples: KeptExamples
+    batch_size: int
+    targets: Sequence[tuple[int, int]]
+
+
+class JointInputs(NamedTuple):
+    """All replicas' batches of some steps: as arrays, or of what `made` makes them.
+
+    feeds: by replica and step, arrays by input name. picks: `PICK` [steps, replicas, batch_size], of which
+    those from `first` on are for these steps.
     """
 
-    feeds: Sequence[Mapping[str, Array]] = ()
+    feeds: Sequence[Sequence[Mapping[str, Array]]] = ()
+    made: MadeBatches | None = None
     picks: NDArray[Any] | None = None
-    examples: KeptExamples | None = None
-    targets: tuple[int, int] = (0, 0)
+    first: int = 0
 
 
 class JointLaunch(ABC):
-    """Some steps of a replica, to be called once, on its stream; whoever holds it keeps its memory."""
+    """Some steps of all replicas: `run` once for each replica, on its stream, or `run_all` in their place."""
 
     @abstractmethod
-    def __call__(self) -> None:
-        """Runs them. Raises the error of an op, and AbortedError where another replica's launch failed."""
-
-    @property
-    @abstractmethod
-    def done(self) -> int:
-        """Steps done: fewer than asked for after an error, or a status that is set."""
-
-
-class JointRounds(ABC):
-    """Launches of all replicas, one of each, as one call: one thread does their steps in turn."""
+    def run(self, replica: int) -> None:
+        """Runs a replica's. Raises the error of an op, and AbortedError where another replica's failed."""
 
     @abstractmethod
-    def __call__(self) -> None:
-        """Runs them. Raises the error of an op, of the replica `at`."""
+    def run_all(self) -> None:
+        """Runs those of all replicas in turn; all of the steps average. Raises the error of an op."""
 
     @property
     @abstractmethod
     def at(self) -> int:
-        """The replica that it has got to."""
+        """The replica that `run_all` has got to."""
+
+    @abstractmethod
+    def done(self, replica: int) -> int:
+        """A replica's steps done: fewer than asked for after an error, or a status that is set."""
+
+    @abstractmethod
+    def let_go(self) -> None:
+        """Holds the inputs no more; after its end."""
 
 
 class JointSteps(ABC):
@@ -74,28 +82,25 @@ class JointSteps(ABC):
 
     @abstractmethod
     def launch(
-        self,
-        replica: int,
-        first: int,
-        averages: Sequence[bool],
-        inputs: JointInputs,
-        state: Mapping[str, Any],
+        self, first: int, averages: Sequence[bool], inputs: JointInputs, state: Mapping[str, Any]
     ) -> JointLaunch:
-        """Prepares steps of a replica; one for each of `averages`.
+        """Prepares steps of all replicas; one for each of `averages`.
 
-        In a step that averages all replicas meet: each must be launched, with the same `averages`, on a
-        thread of its own. first: the number of the first step, which chooses the RING slot. state: step
-        scalars, one value or one for each step; with a status, which each step then begins with, steps go on
-        whatever it becomes, else they end with one that sets it.
+        In a step that averages all replicas meet, so that each must be run, on a thread of its own. first:
+        the number of the first step, which chooses the RING slot. state: step scalars,
+        one value or one for each step; with a status, which each step then begins with, steps go on whatever
+        it becomes, else they end with one that sets it. A launch and its memory are used again when as many
+        steps have followed as RING has slots.
         """
-
-    @abstractmethod
-    def rounds(self, launches: Sequence[JointLaunch]) -> JointRounds:
-        """The launches of all replicas, by number, as one call in their place; all of their steps average."""
 
     @abstractmethod
     def fetched(self, replica: int, first: int, count: int) -> list[Array]:
         """What steps that are done have fetched: by fetch, [steps, ...]."""
+
+    @property
+    @abstractmethod
+    def stopped(self) -> bool:
+        """Whether a launch since `reset` has ended, or is to end, before its last step."""
 
     @abstractmethod
     def stop(self) -> None:

@@ -125,3 +125,7 @@ def test_pixel_statistics_agree_with_numpy_across_chunks():
     assert pixel_statistics(np.full((2, 3), 7, np.uint8)) == (7 / 255, 0)
     with pytest.raises(InvalidArgumentError, match="at least one"):
         pixel_statistics(np.zeros(0, np.uint8))
+
+
+def test_it_shows_itself_in_short():
+    assert repr(make(examples=1234)) == "<tb.data.Dataset 'made-up': 1,234 pictures of 5x4x3, 7 classes>"

@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 
 import tensorbow as tb
-from scheduler import DatasetBatches, LearningEngine, StepProgram, Synchronisation
+from scheduler import DatasetBatches, LearningEngine, StepProgram, Synchronisation, TaskResult
+from scheduler.batches import PREPARED
 from scheduler.classifier import build_program
 from tensorbow.data import CropAndFlip, Dataset
 from tensorbow.devices import Device, GpuDevice
@@ -268,6 +269,61 @@ def test_cpu_devices_make_their_batches_where_it_is_asked_for() -> None:
     assert by_default.same_as(host)
     for device in devices:
         device.close()
+
+
+@pytest.mark.parametrize("launch_ahead", [2, 3])
+@pytest.mark.parametrize(
+    ("replicas", "options"), [(2, {"tau": 2}), (3, {"tau": 3, "sync": "easgd"}), (2, {})]
+)
+def test_many_rounds_of_cpu_devices(replicas: int, options: dict[str, Any], launch_ahead: int) -> None:
+    """More than recipes are written at once; rounds that do not average may end before those before them."""
+    trained: list[list[float]] = []
+    for when in ("never", "always"):
+        (device,) = cpu_devices(1, delays=5)
+        trained.append([])
+        batches = DatasetBatches(DATA, BATCH, replicas, seed=11)
+        with LearningEngine(
+            program(), BATCH, [device], replicas, Synchronisation(**options), launch_ahead=launch_ahead
+        ) as engine:
+            engine.initialize()
+            batches.keep_on_devices(engine.learners, when)
+            results: list[TaskResult] = []
+            engine.run(batches.open, 0, 3 * PREPARED + 1, results.append)
+        trained[-1] += [result.loss for result in results]
+        device.close()
+    assert len(trained[0]) == replicas * (3 * PREPARED + 1)
+    assert trained[0] == trained[1]
+
+
+@pytest.mark.parametrize("steps", [1, 3])
+@pytest.mark.parametrize("seed", range(4))
+def test_recipes_do_not_depend_on_the_order_of_release(steps: int, seed: int) -> None:
+    """With `fcfs` the batches of a place end in any order, and each asks for the one `depth` later."""
+    replicas, rounds, depth = 3, 4 * PREPARED + 5, 4
+    batches = DatasetBatches(DATA, BATCH, replicas, seed=11, depth=depth, steps_per_launch=steps)
+    with LearningEngine(
+        program(), BATCH, cpu_devices(1), replicas, Synchronisation(dispatch="fcfs")
+    ) as engine:
+        batches.keep_on_devices(engine.learners, "always")
+    waiting: list[Any] = []
+    given: dict[tuple[int, int], list[Any]] = {}
+    source = batches.open(0, rounds, waiting.append, waiting.append)
+    generator = random.Random(seed)
+    while waiting:
+        ready = waiting.pop(generator.randrange(len(waiting)))
+        assert (ready.replica, ready.round) not in given
+        inputs = [ready.inputs] if steps == 1 else list(ready.inputs)
+        given[ready.replica, ready.round] = inputs
+        ready.release()
+    source.close()
+    launches = -(-rounds // steps)
+    assert given.keys() == {(replica, launch) for replica in range(replicas) for launch in range(launches)}
+    for (replica, launch), inputs in given.items():
+        for number, recipe in enumerate(inputs):
+            epoch, first = batches.positions.place(launch * steps + number)
+            assert (recipe.key.epoch, recipe.key.number) == (epoch, first + replica)
+            expected = batches.order.indices(epoch, first + replica)
+            np.testing.assert_array_equal(recipe.indices, expected)
 
 
 def test_a_recipe_of_another_size_is_refused() -> None:

@@ -13,7 +13,7 @@ from tests.scheduler_rig.programs import Model
 from tests.scheduler_rig.running import Hesitant, cpu_devices, within
 
 
-def engine_of(model: Model, replicas: int, steps: int = 1, **options: Any) -> LearningEngine:
+def engine_of(model: Model, replicas: int, steps: int | None = 1, **options: Any) -> LearningEngine:
     own = {key: options.pop(key) for key in ("launch_ahead", "on_nan", "schedule") if key in options}
     engine = LearningEngine(
         model.program,

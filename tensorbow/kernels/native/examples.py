@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from tensorbow.devices import StreamGroup
 from tensorbow.kernels.examples import PICK, ExampleArrays, KeptExamples, MakeBatch
+from tensorbow.kernels.native.call_table import ACCEPTED, SIGNATURE
 from tensorbow.kernels.native.compiler import NativeCode, compile_module
 from tensorbow.kernels.native.emitter import INT, Emitter, constant, index
-from tensorbow.kernels.native.functions import ACCEPTED, SIGNATURE
 from tensorbow.kernels.native.joint_words import bytes_on, load_pointer, load_word, word_at
 from tensorbow.kernels.native.target import Target
 

@@ -6,13 +6,14 @@ import ctypes
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, TypeAlias
+from struct import Struct
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tensorbow.errors import AbortedError
-from tensorbow.kernels.joint import JointAveraging, JointInputs, JointLaunch, JointRounds, JointSteps
+from tensorbow.errors import AbortedError, InternalError
+from tensorbow.kernels.joint import JointAveraging, JointInputs, JointLaunch, JointSteps, MadeBatches
 from tensorbow.kernels.native.examples import NativeExamples
 from tensorbow.kernels.native.joint_code import JointCode
 from tensorbow.kernels.native.joint_words import (
@@ -29,7 +30,8 @@ from tensorbow.kernels.native.plan import NativePlan
 from tensorbow.kernels.plan import Region
 from tensorbow.specs import Array
 
-Words: TypeAlias = "ctypes.Array[ctypes.c_int64]"
+_CHANGING = Struct("=8q")  # of a launch of one step: from MEETINGS on to the PICKS of its row
+_STOPPED = int(SharedWord.STOPPED)
 
 
 class NativeJoint(JointSteps):
@@ -57,9 +59,8 @@ class NativeJoint(JointSteps):
         )
         shared[SharedWord.STATE_NBYTES] = executable.region_nbytes.get(Region.STATE, 0)
         shared[SharedWord.STATUS] = executable.state["status"].offset
-        self._meetings = [0] * len(plans)
-        self._rounds: dict[tuple[int, ...], _NativeRounds] = {}  # by the addresses of the launches
-        self._launches: list[dict[int, _Slots]] = [{} for _ in plans]  # by replica and number of steps
+        self._meetings = 0
+        self._launches: dict[int, _Launches] = {}  # by number of steps
 
     def _table(self, numbers: Sequence[int]) -> int:
         """The address of an array of numbers that stays."""
@@ -71,42 +72,30 @@ class NativeJoint(JointSteps):
         """See JointSteps.reset."""
         for word in (SharedWord.ARRIVED, SharedWord.STOPPED, SharedWord.BAD):
             self._shared[word] = 0
-        self._meetings = [0] * len(self._plans)
-        self._rounds.clear()
-        for launches in self._launches:
-            launches.clear()
+        self._meetings = 0
+        self._launches.clear()
+
+    @property
+    def stopped(self) -> bool:
+        """See JointSteps.stopped."""
+        return bool(self._shared.item(_STOPPED))
 
     def stop(self) -> None:
         """See JointSteps.stop."""
         self._shared[SharedWord.STOPPED] = 1
 
     def launch(
-        self,
-        replica: int,
-        first: int,
-        averages: Sequence[bool],
-        inputs: JointInputs,
-        state: Mapping[str, Any],
+        self, first: int, averages: Sequence[bool], inputs: JointInputs, state: Mapping[str, Any]
     ) -> JointLaunch:
         """See JointSteps.launch."""
         steps = len(averages)
-        launches = self._launches[replica].get(steps)
+        launches = self._launches.get(steps)
         if launches is None:
-            plan = self._plans[replica]
-            launches = self._launches[replica][steps] = _Slots(self, plan, replica, steps)
+            launches = self._launches[steps] = _Launches(self, self._plans, steps)
         launch = launches.next()
-        launch.fill(first, averages, self._meetings[replica], inputs, state)
-        self._meetings[replica] += 2 * sum(averages)
+        launch.fill(first, averages, self._meetings, inputs, state)
+        self._meetings += 2 * sum(averages)
         return launch
-
-    def rounds(self, launches: Sequence[JointLaunch]) -> JointRounds:
-        """See JointSteps.rounds."""
-        natives = [launch for launch in launches if isinstance(launch, _NativeLaunch)]
-        addresses = tuple(launch.address for launch in natives)
-        rounds = self._rounds.get(addresses)
-        if rounds is None:
-            rounds = self._rounds[addresses] = _NativeRounds(self._code.rounds_driver, natives)
-        return rounds
 
     def fetched(self, replica: int, first: int, count: int) -> list[Array]:
         """See JointSteps.fetched."""
@@ -118,11 +107,11 @@ class NativeJoint(JointSteps):
         return self._shared.ctypes.data
 
     @property
-    def driver(self) -> Callable[[int], int]:
-        """Runs the launch whose words are at an address; see `raise_for` for what it gives."""
-        return self._code.driver
+    def drivers(self) -> tuple[Callable[[int], int], Callable[[int], int]]:
+        """They run a launch, and rounds, by the address of their words; `raise_for` says what they give."""
+        return self._code.driver, self._code.rounds_driver
 
-    def raise_for(self, code: int, plan: NativePlan, words: Words) -> None:
+    def raise_for(self, code: int, plan: NativePlan, words: NDArray[np.int64]) -> None:
         """Raises the error that ended the launch of these words, if one did."""
         if code == STOPPED:
             raise AbortedError("the task of another replica in the same rounds has failed")
@@ -130,47 +119,62 @@ class NativeJoint(JointSteps):
             plan.refuse(self._code.calls[SharedWord(words[LaunchWord.REFUSED_BY])][words[LaunchWord.REFUSED]])
 
 
-class _Slots:
-    """The launches of a replica, so many that none is filled again while it is in flight."""
+class _Launches:
+    """Launches of so many steps, as many that none is filled again while it is in flight."""
 
-    def __init__(self, joint: NativeJoint, plan: NativePlan, replica: int, steps: int):
-        self._make = partial(_NativeLaunch, joint, plan, replica)
-        self._scalars, self._steps = plan.state_bytes(), steps
-        self._most = -(-plan.ring // steps)
+    def __init__(self, joint: NativeJoint, plans: Sequence[NativePlan], steps: int):
+        self._make = partial(_NativeLaunch, joint, plans)
+        scalars = np.stack([plan.state_bytes() for plan in plans])
+        self._states = np.repeat(scalars[:, None], steps, 1)
+        self._most = -(-plans[0].ring // steps)
         self._launches: deque[_NativeLaunch] = deque()
 
     def next(self) -> _NativeLaunch:
         """A new one, or the one used longest ago."""
         if len(self._launches) < self._most:
-            self._launches.append(self._make(np.repeat(self._scalars[None], self._steps, 0)))
+            self._launches.append(self._make(self._states.copy()))
         else:
             self._launches.rotate(-1)
         return self._launches[-1]
 
 
 class _NativeLaunch(JointLaunch):
-    """One call of the driver, and the memory that it reads."""
+    """One call of the driver for each replica, or for all, and the memory that it reads."""
 
-    def __init__(self, joint: NativeJoint, plan: NativePlan, replica: int, states: NDArray[np.uint8]):
-        """states: the bytes of STATE at the beginning of each step, [steps, bytes]."""
-        self._joint, self._plan, self._states = joint, plan, states
-        executable, steps = plan.executable, len(states)
+    def __init__(self, joint: NativeJoint, plans: Sequence[NativePlan], states: NDArray[np.uint8]):
+        """states: the bytes of STATE at the beginning of each step, [replicas, steps, bytes]."""
+        self._joint, self._plans, self._states = joint, plans, states
+        executable, (count, steps, _) = plans[0].executable, states.shape
+        self._ring, self._ring_nbytes = plans[0].ring, executable.ring_nbytes
         self._inputs = tuple(executable.inputs)
         self._scalars = {
-            key: states[:, ref.offset : ref.offset + ref.nbytes].view(ref.dtype.as_numpy_dtype)[:, 0]
+            key: states[:, :, ref.offset : ref.offset + ref.nbytes].view(ref.dtype.as_numpy_dtype)[..., 0]
             for key, ref in executable.state.items()
         }
-        self._width = RowWord.SOURCES + len(self._inputs)
-        self._rows = np.zeros((steps, self._width), np.int64)
-        self._steps = np.arange(steps)
-        self._rows[:, RowWord.STATE] = states.ctypes.data + self._steps * states.shape[1]
-        words = self._words = (ctypes.c_int64 * LaunchWord.WORDS)()
-        words[LaunchWord.SHARED], words[LaunchWord.BASES] = joint.shared_address, plan.bases_address
-        words[LaunchWord.INDEX], words[LaunchWord.STEPS] = replica, steps
-        words[LaunchWord.ROWS], words[LaunchWord.ROW_WORDS] = self._rows.ctypes.data, self._width
-        self._driver, self.address = joint.driver, ctypes.addressof(words)
-        self._alive: Any = None  # what the rows point to
-        self._examples: tuple[NativeExamples, int, tuple[int, int], Any] | None = None
+        width = RowWord.SOURCES + len(self._inputs)
+        used = LaunchWord.WORDS + steps * width
+        stride = -(-used // LINE) * LINE
+        self._words = words = _aligned(count * stride).reshape(count, stride)
+        self._rows = rows = words[:, LaunchWord.WORDS : used].reshape(count, steps, width)
+        self._steps, self._replicas = np.arange(steps), np.arange(count)[:, None]
+        self._addresses = [words[replica].ctypes.data for replica in range(count)]
+        self._changing = [row[LaunchWord.MEETINGS :].data for row in words]
+        for replica, plan in enumerate(plans):
+            row = words[replica]
+            row[LaunchWord.SHARED], row[LaunchWord.BASES] = joint.shared_address, plan.bases_address
+            row[LaunchWord.INDEX], row[LaunchWord.STEPS] = replica, steps
+            row[LaunchWord.ROWS], row[LaunchWord.ROW_WORDS] = rows[replica].ctypes.data, width
+            rows[replica, :, RowWord.STATE] = states[replica].ctypes.data + self._steps * states.shape[2]
+        table = np.array(self._addresses, np.int64)
+        rounds = self._rounds = np.zeros(RoundsWord.WORDS, np.int64)
+        rounds[RoundsWord.COUNT], rounds[RoundsWord.LAUNCHES] = count, table.ctypes.data
+        self._rounds_address = rounds.ctypes.data
+        self._driver, self._rounds_driver = joint.drivers
+        self._alive: list[Any] = [None, table]  # what is pointed to: by the rows, by `rounds`
+        self._filled: tuple[int, Sequence[bool]] | None = None  # the first RING slot, and which steps average
+        self._made: MadeBatches | None = None  # how batches are made,
+        self._examples: Sequence[Any] = ()  # and the words that say it, by replica
+        self._picks: tuple[Any, int, int, int] = None, 0, 0, 0  # the last, where they are, and their strides
 
     def fill(
         self,
@@ -181,79 +185,86 @@ class _NativeLaunch(JointLaunch):
         state: Mapping[str, Any],
     ) -> None:
         """Makes it the launch of other steps; see JointSteps.launch."""
-        words, rows = self._words, self._rows
-        words[LaunchWord.DONE] = 0
-        words[LaunchWord.STOPS] = 0 if "status" in state else -1
-        words[LaunchWord.MEETINGS] = meetings
+        stops = 0 if "status" in state else -1
         for key, value in state.items():
-            self._scalars[key][:] = value
-        ring, nbytes = self._plan.ring, self._plan.executable.ring_nbytes
-        if len(rows) == 1:  # NumPy takes longer for one number than Python does
-            rows[0, RowWord.AVERAGES], rows[0, RowWord.RING] = averages[0], first % ring * nbytes
+            self._scalars[key][...] = value
+        self._alive[0] = inputs
+        begin, to_next, to_replica = self._picks_of(inputs)
+        if len(self._steps) == 1:
+            ring = first % self._ring * self._ring_nbytes
+            for changing in self._changing:
+                _CHANGING.pack_into(changing, 0, meetings, stops, 0, 0, 0, averages[0], ring, begin)
+                begin += to_replica
         else:
-            rows[:, RowWord.AVERAGES] = averages
-            rows[:, RowWord.RING] = (first % ring + self._steps) % ring * nbytes
-        if inputs.picks is not None and isinstance(inputs.examples, NativeExamples):
-            self._make_batches(inputs.picks, inputs.examples, inputs.targets)
-            return
-        self._alive = kept = []
-        rows[:, RowWord.PICKS] = 0
-        for row, feeds in zip(rows, inputs.feeds, strict=True):
-            for number, name in enumerate(self._inputs):
-                array = np.ascontiguousarray(feeds[name])
-                kept.append(array)
-                row[RowWord.SOURCES + number] = array.ctypes.data
+            words, rows = self._words, self._rows
+            words[:, LaunchWord.MEETINGS], words[:, LaunchWord.STOPS] = meetings, stops
+            words[:, LaunchWord.DONE] = 0
+            if self._filled != (first % self._ring, averages):
+                self._filled = first % self._ring, averages
+                slots = (first % self._ring + self._steps) % self._ring
+                rows[:, :, RowWord.AVERAGES], rows[:, :, RowWord.RING] = averages, slots * self._ring_nbytes
+            rows[:, :, RowWord.PICKS] = begin + self._steps * to_next + self._replicas * to_replica
+        if inputs.made is None:
+            self._feed(inputs.feeds)
 
-    def _make_batches(self, picks: NDArray[Any], examples: NativeExamples, targets: tuple[int, int]) -> None:
-        known = self._examples
-        if known is None or known[:3] != (examples, picks.shape[1], targets):
-            known = examples, picks.shape[1], targets, examples.words(picks.shape[1], *targets)
-            self._examples = known
-            self._words[LaunchWord.MAKE], self._words[LaunchWord.EXAMPLES] = (
-                examples.address,
-                ctypes.addressof(known[3]),
-            )
-        self._alive = picks
-        rows, begin = self._rows, picks.ctypes.data
-        if len(rows) == 1:
-            rows[0, RowWord.PICKS] = begin
-        else:
-            rows[:, RowWord.PICKS] = begin + self._steps * picks.strides[0]
+    def _picks_of(self, inputs: JointInputs) -> tuple[int, int, int]:
+        """Where the first picks are, and how far to the next step's and replica's; 0 where there are none."""
+        made, picks, first, (last, begin, to_next, to_replica) = *inputs[1:], self._picks
+        if made is None or picks is None:
+            return 0, 0, 0
+        if self._made is not made:
+            self._make_words(made)
+        if last is not picks:
+            begin, (to_next, to_replica, _) = picks.ctypes.data, picks.strides
+            self._picks = picks, begin, to_next, to_replica
+        return begin + first * to_next, to_next, to_replica
 
-    def __call__(self) -> None:
-        """See JointLaunch."""
-        self.raise_for(self._driver(self.address))
+    def _make_words(self, made: MadeBatches) -> None:
+        if not isinstance(made.examples, NativeExamples):
+            raise InternalError(f"a joint launch: expected examples of native code, got {made.examples!r}")
+        self._examples = [made.examples.words(made.batch_size, *targets) for targets in made.targets]
+        self._made = made
+        self._words[:, LaunchWord.MAKE] = made.examples.address
+        self._words[:, LaunchWord.EXAMPLES] = [ctypes.addressof(words) for words in self._examples]
 
-    def raise_for(self, code: int) -> None:
-        """Raises the error that a driver has ended with, if any."""
+    def _feed(self, feeds: Sequence[Sequence[Mapping[str, Array]]]) -> None:
+        """Has the rows point to arrays, which lie in one piece."""
+        kept: list[Array] = []
+        for rows, steps in zip(self._rows, feeds, strict=True):
+            for row, arrays in zip(rows, steps, strict=True):
+                for number, name in enumerate(self._inputs, RowWord.SOURCES):
+                    array = np.ascontiguousarray(arrays[name])
+                    kept.append(array)
+                    row[number] = array.ctypes.data
+        self._alive[0] = kept
+
+    def run(self, replica: int) -> None:
+        """See JointLaunch.run."""
+        code = self._driver(self._addresses[replica])
         if code != DONE:
-            self._joint.raise_for(code, self._plan, self._words)
+            self._raise_for(code, replica)
 
-    @property
-    def done(self) -> int:
-        """See JointLaunch."""
-        return self._words[LaunchWord.DONE]
+    def run_all(self) -> None:
+        """See JointLaunch.run_all."""
+        code = self._rounds_driver(self._rounds_address)
+        if code != DONE:
+            self._raise_for(code, self.at)
 
+    def let_go(self) -> None:
+        """See JointLaunch.let_go."""
+        self._alive[0] = None
 
-class _NativeRounds(JointRounds):
-    """One call of the driver for all replicas. It is used again for the same launches, filled anew."""
-
-    def __init__(self, driver: Callable[[int], int], launches: Sequence[_NativeLaunch]):
-        self._driver, self._launches = driver, launches
-        self._table = (ctypes.c_int64 * len(launches))(*(launch.address for launch in launches))
-        words = self._words = (ctypes.c_int64 * RoundsWord.WORDS)()
-        words[RoundsWord.COUNT], words[RoundsWord.LAUNCHES] = len(launches), ctypes.addressof(self._table)
-        self._address = ctypes.addressof(words)
-
-    def __call__(self) -> None:
-        """See JointRounds."""
-        code = self._driver(self._address)
-        self._launches[self.at].raise_for(code)
+    def _raise_for(self, code: int, replica: int) -> None:
+        self._joint.raise_for(code, self._plans[replica], self._words[replica])
 
     @property
     def at(self) -> int:
-        """See JointRounds."""
-        return self._words[RoundsWord.AT]
+        """See JointLaunch.at."""
+        return int(self._rounds[RoundsWord.AT])
+
+    def done(self, replica: int) -> int:
+        """See JointLaunch.done."""
+        return int(self._words[replica, LaunchWord.DONE])
 
 
 def _aligned(words: int) -> NDArray[np.int64]:

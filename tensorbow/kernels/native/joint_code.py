@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 from tensorbow.kernels.joint import JointAveraging
 from tensorbow.kernels.merging import touch
-from tensorbow.kernels.native.compiler import NativeCode, compile_module
-from tensorbow.kernels.native.functions import compile_groups
+from tensorbow.kernels.native.compiler import NativeCode
+from tensorbow.kernels.native.functions import compile_groups, compile_unless_kept
 from tensorbow.kernels.native.joint_driver import ROUNDS, STEPS, add_yield, driver_module
 from tensorbow.kernels.native.joint_pass import PASS, has_parts, is_averaged, pass_module
 from tensorbow.kernels.native.joint_words import SharedWord
 from tensorbow.kernels.native.kernel import NativeKernel
 from tensorbow.kernels.native.plan import NativeSegments
+from tensorbow.kernels.native.plan_key import plan_key, writers_key
 from tensorbow.kernels.native.target import Target
 from tensorbow.kernels.plan import Group
 
@@ -70,8 +71,13 @@ class JointCode:
         after = [group for group in groups[first:] if not is_averaged(group)]
         status = step.state["status"]
         around = self._add(compile_groups([before, after], status, target, folder))
-        module = pass_module(averaged, status, has_momentum, target)
-        self.functions[SharedWord.PASS] = self._add(compile_module(module, target, folder)).address(PASS)
+        pass_code = compile_unless_kept(
+            None if (key := plan_key([averaged], status)) is None else f"{PASS} {has_momentum} {key}",
+            partial(pass_module, averaged, status, has_momentum, target),
+            target,
+            folder,
+        )
+        self.functions[SharedWord.PASS] = self._add(pass_code).address(PASS)
         for which, name, calls in ((SharedWord.BEFORE, "run0", before), (SharedWord.AFTER, "run1", after)):
             self.functions[which], self.calls[which] = around.address(name), calls
 
@@ -79,7 +85,7 @@ class JointCode:
 @cache
 def _driver_of(target: Target, folder: Path | None) -> NativeCode:
     """The driver is the same for all steps."""
-    return compile_module(driver_module(target), target, folder)
+    return compile_unless_kept(writers_key("driver"), partial(driver_module, target), target, folder)
 
 
 def _may_be_joint(groups: Sequence[Group]) -> bool:

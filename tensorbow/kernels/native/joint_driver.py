@@ -17,8 +17,8 @@ from contextlib import contextmanager
 import llvmlite.binding as llvm
 from llvmlite import ir
 
+from tensorbow.kernels.native.call_table import ACCEPTED, SIGNATURE
 from tensorbow.kernels.native.emitter import INT, POINTER, Emitter, index
-from tensorbow.kernels.native.functions import ACCEPTED, SIGNATURE
 from tensorbow.kernels.native.joint_words import (
     DONE,
     REFUSED,
@@ -270,7 +270,7 @@ class _Steps(_Driver):
         if target.triple.startswith("x86_64"):
             pause = ir.Function(self._module, ir.FunctionType(nothing, []), "llvm.x86.sse2.pause")
             b.call(pause, [])
-        elif target.triple.startswith("aarch64"):
+        elif target.triple.startswith(("aarch64", "arm64")):
             hint = ir.Function(self._module, ir.FunctionType(nothing, [ir.IntType(32)]), "llvm.aarch64.hint")
             b.call(hint, [ir.Constant(ir.IntType(32), 1)])
 

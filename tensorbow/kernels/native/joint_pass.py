@@ -16,8 +16,9 @@ from dataclasses import replace
 from llvmlite import ir
 
 from tensorbow.graph import OpDef
+from tensorbow.kernels.native.call_table import ACCEPTED, SIGNATURE
 from tensorbow.kernels.native.emitter import POINTER, Emitter, index, type_of
-from tensorbow.kernels.native.functions import ACCEPTED, ALIGNMENT, SIGNATURE, Functions
+from tensorbow.kernels.native.functions import ALIGNMENT, Functions
 from tensorbow.kernels.native.joint_words import (
     LaunchWord,
     SharedWord,

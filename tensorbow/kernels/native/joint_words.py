@@ -1,6 +1,7 @@
 """What joint rounds tell their native code, and it them: arrays of 64-bit words, by number.
 
-One array is shared by all replicas, one is of each launch of a replica, and one row of each of its steps.
+One array is shared by all replicas, one is of each launch of a replica, and one row of each of its steps,
+behind it. What changes from launch to launch lies together.
 """
 
 from __future__ import annotations
@@ -46,9 +47,9 @@ class LaunchWord(IntEnum):
     STEPS = 3
     ROWS = 4
     ROW_WORDS = 5
-    MEETINGS = 6  # of all replicas before this call
-    MAKE = 7  # the function that makes a batch, or 0
-    EXAMPLES = 8  # its words; the first is where the picks are
+    MAKE = 6  # the function that makes a batch, or 0
+    EXAMPLES = 7  # its words; the first is where the picks are
+    MEETINGS = 8  # of all replicas before this call
     STOPS = 9  # -1 where a status that is set ends the steps, or 0
     DONE = 10  # steps done, by the code
     REFUSED = 11  # the call that refused its input, by the code
@@ -70,8 +71,8 @@ class RowWord(IntEnum):
 
     AVERAGES = 0  # whether averaging follows
     RING = 1  # offset of what it fetches in RING
-    STATE = 2  # where the step scalars are that it begins with
-    PICKS = 3  # of its batch, or 0
+    PICKS = 2  # of its batch, or 0
+    STATE = 3  # where the step scalars are that it begins with
     SOURCES = 4  # of its inputs, where there are no picks
 
 

@@ -1,0 +1,126 @@
+"""What finished tasks have fetched: results, skipped updates, and losses that are not finite."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from itertools import repeat
+from typing import Any
+
+from scheduler.learners import Learners
+from scheduler.options import Synchronisation
+from scheduler.task_result import EngineRun, TaskResult
+from tensorbow.data import BatchRun
+from tensorbow.errors import NumericsError
+from tensorbow.optimizers import Schedule
+from tensorbow.specs import Array
+
+HOPELESS = 100  # updates of one replica skipped in a row, after which `skip` stops too
+
+
+class Fetching:
+    """What `LearningEngine` makes of what its replicas have fetched; the fields are the engine's."""
+
+    learners: Learners
+    options: Synchronisation
+    on_nan: str
+    skipped_updates: int
+    _skipped_in_a_row: list[int]
+    _has_loss: bool
+    _counters: list[str]
+    _rate: Schedule | None
+
+    def _result(
+        self, run: EngineRun, replica: int, place: int, round: int, views: Sequence[Array], time_s: float
+    ) -> list[TaskResult]:
+        """The result of one task; none where it is to end the run, as for `_results`."""
+        *values, status = [view.copy() if view.ndim else view.item() for view in views]
+        if status:
+            columns = [[value] for value in (*values, status)]
+            return self._results(run, replica, place, range(round, round + 1), columns, time_s)
+        self._skipped_in_a_row[replica] = 0
+        loss = values.pop(0) if self._has_loss else math.nan
+        return [TaskResult(replica, round, loss, tuple(values), time_s, place)]
+
+    def _results(
+        self,
+        run: EngineRun,
+        replica: int,
+        place: int,
+        rounds: range,
+        columns: Sequence[Sequence[Any] | Array],
+        time_s: float,
+    ) -> list[TaskResult]:
+        """The results of a replica's tasks, up to one that is to end the run: it is in `run.bad` then.
+
+        columns: of all tasks that were done the loss, if there is one, each metric, and the status.
+        """
+        *values, statuses = columns
+        good = len(statuses)
+        if any(statuses):
+            losses = values[0] if self._has_loss else repeat(0.0)
+            good = self._count_skipped(run, replica, place, rounds, zip(losses, statuses, strict=False))
+        elif good:
+            self._skipped_in_a_row[replica] = 0
+        metrics = values[self._has_loss :]
+        told: Iterable[tuple[Any, ...]] = zip(
+            repeat(replica),
+            rounds[:good],
+            values[0] if self._has_loss else repeat(math.nan),
+            zip(*metrics, strict=True) if metrics else repeat(()),
+            repeat(time_s),
+            repeat(place),
+            strict=False,
+        )
+        return [*map(TaskResult._make, told)]
+
+    def _count_skipped(
+        self,
+        run: EngineRun,
+        replica: int,
+        place: int,
+        rounds: range,
+        tasks: Iterable[tuple[float, int]],
+    ) -> int:
+        """Counts updates that were skipped; how many tasks come before one that is to end the run."""
+        done = 0
+        for done, (round, (loss, status)) in enumerate(zip(rounds, tasks, strict=False), 1):
+            if not status:
+                self._skipped_in_a_row[replica] = 0
+                continue
+            self._skipped_in_a_row[replica] += 1
+            if self.on_nan == "stop" or self._skipped_in_a_row[replica] >= HOPELESS:
+                run.bad.append((round, math.isfinite(loss), place))
+                return done - 1
+            self.skipped_updates += 1
+        return done
+
+    def _state_of(self, round: int, place: int) -> dict[str, Any]:
+        """The step scalars that change from task to task."""
+        state: dict[str, Any] = dict.fromkeys(self._counters, round)
+        if self.options.first_come:
+            state["replica"] = place  # whoever takes the batch: random ops draw by the two
+        if self._rate is not None:
+            state["learning_rate"] = self._rate(round)
+        if self.on_nan == "skip":
+            state["status"] = 0
+        return state
+
+    def _numerics_error(self, run: EngineRun, round: int, loss_is_finite: bool, place: int) -> NumericsError:
+        index, _ = run.state.taker(place, round)
+        replica = self.learners.replicas[index]
+        launch = run.launch_of(round)
+        inputs = run.inputs_of(place, launch)
+        if isinstance(inputs, BatchRun):
+            inputs = inputs[round - run.first_round(launch)]
+        op = replica.name_bad_op(inputs, self._state_of(round, place))
+        replica.set_state({"status": 0})
+        rate = f" ({self._rate(round):g})" if self._rate is not None else ""
+        what, remedy = "a gradient" if loss_is_finite else "the loss", "skip such updates by on_nan='skip'"
+        if self.on_nan == "skip":
+            what, remedy = f"for {HOPELESS} steps in a row {what}", "go on from a checkpoint"
+        return NumericsError(
+            f"{what} of replica {index} is not finite at step {round}; "
+            f"first NaN or infinite result: {op or 'none when run again'}; no variable was written by that "
+            f"step; lower the learning rate{rate}, or {remedy}"
+        )

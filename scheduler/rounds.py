@@ -1,0 +1,134 @@
+"""Rounds that are launched as a whole: from what `LockstepState` says to joint tasks, and back."""
+
+from __future__ import annotations
+
+from scheduler.batches import ReadyBatch, ReadyRound
+from scheduler.fetching import Fetching
+from scheduler.joint import JointRounds, JointTasks
+from scheduler.messages import RoundFailed, RoundFinished, RoundReady, SchedulerEvent
+from scheduler.task_result import EngineRun, TaskResult
+from tensorbow.data import AllInputs, BatchInputs, BatchRun, RoundInputs
+from tensorbow.errors import AbortedError, InternalError, InvalidArgumentError
+
+
+class WholeRounds(Fetching):
+    """What `LearningEngine` does with launches of all replicas; the fields are the engine's."""
+
+    @property
+    def _joint(self) -> JointTasks:
+        joint = self.learners.joint
+        if joint is None:
+            raise InternalError("rounds as a whole: there are no joint tasks")
+        return joint
+
+    def _gather(self, run: EngineRun, batch: ReadyBatch) -> list[SchedulerEvent]:
+        """Takes one replica's batch; says that the round is there, when it is."""
+        launch, count = batch.round, self.learners.count
+        if (batch.replica, launch) in run.batches:
+            raise InternalError(f"the batch of replica {batch.replica} in round {launch} came again")
+        run.batches[batch.replica, launch] = batch
+        if any((place, launch) not in run.batches for place in range(count)):
+            return []
+        batches = [run.batches.pop((place, launch)) for place in range(count)]
+
+        def release() -> None:
+            for each in batches:
+                each.release()
+
+        return self._take_round(run, ReadyRound(launch, [each.inputs for each in batches], release))
+
+    def _take_round(self, run: EngineRun, message: ReadyRound) -> list[SchedulerEvent]:
+        if self.learners.joint is None:
+            raise InvalidArgumentError(
+                "a source gave a whole round, but the engine launches its tasks one by one; call "
+                "keep_on_devices(engine.learners) of the source with this engine's learners"
+            )
+        run.ready[message.round] = message
+        return [RoundReady(message.round)]
+
+    def _launch_rounds(self, run: EngineRun, launch: int) -> None:
+        inputs = run.ready[launch].inputs
+        if run.steps == 1:
+            rounds, state = range(launch, launch + 1), self._state_of(launch, 0)
+        else:
+            rounds = run.rounds(launch)
+            state = dict.fromkeys(self._counters, rounds)
+            if self._rate is not None:
+                state["learning_rate"] = [self._rate(round) for round in rounds]
+            if self.on_nan == "skip":
+                state["status"] = 0
+        self._require_inputs(run, rounds, inputs)
+        self._joint.launch(launch, rounds, inputs, state, run.inbox.put)
+
+    def _require_inputs(self, run: EngineRun, rounds: range, inputs: AllInputs) -> None:
+        """Raises InvalidArgumentError for batches of another number of replicas or rounds."""
+        if isinstance(inputs, RoundInputs):
+            recipes, is_one = inputs.recipes, inputs.place is not None
+            if recipes.replicas != self.learners.count:
+                raise InvalidArgumentError(
+                    f"a round came for {recipes.replicas} replicas, but the engine has "
+                    f"{self.learners.count}; give the source the same number"
+                )
+            if is_one if run.steps == 1 else not is_one and len(recipes) == len(rounds):
+                return
+        for place in range(self.learners.count):
+            batch = inputs.of(place) if isinstance(inputs, RoundInputs) else inputs[place]
+            if run.steps > 1:
+                self._require_run(run, place, rounds, batch)
+            elif isinstance(batch, BatchRun):
+                raise self._not_one_batch(place, rounds.start, batch)
+
+    def _not_one_batch(self, replica: int, round: int, inputs: BatchRun) -> InvalidArgumentError:
+        return InvalidArgumentError(
+            f"steps_per_launch=1: expected a batch for replica {replica} and round {round}, got a "
+            f"BatchRun of {len(inputs)}; give the engine the source's steps_per_launch"
+        )
+
+    def _require_run(
+        self, run: EngineRun, replica: int, rounds: range, inputs: BatchInputs | BatchRun
+    ) -> None:
+        if not isinstance(inputs, BatchRun) or len(inputs) != len(rounds):
+            raise InvalidArgumentError(
+                f"steps_per_launch={run.steps}: expected a BatchRun of {len(rounds)} batches for replica "
+                f"{replica} and the launch at round {rounds.start}, got {inputs!r:.60}; open the source with "
+                "gathered(), or make DatasetBatches(steps_per_launch=...)"
+            )
+
+    def _rounds_ended(self, run: EngineRun, tasks: JointRounds) -> SchedulerEvent:
+        """Takes note of the end of a launch."""
+        joint, launch = self._joint, tasks.number
+        joint.ended(tasks)
+        if run.on_result is not None or self.on_nan == "skip" or joint.stopped:
+            known = len(run.bad)
+            self._hand_out(run, tasks)
+            error = tasks.error
+            if error is not None:
+                if run.error is None or isinstance(run.error, AbortedError):  # that only follows on another
+                    run.error = error
+                return RoundFailed(launch, str(error))
+            if len(run.bad) > known:
+                return RoundFailed(launch, f"not finite in round {min(run.bad)[0]}")
+        run.ready.pop(launch).release()
+        return RoundFinished(launch)
+
+    def _hand_out(self, run: EngineRun, tasks: JointRounds) -> None:
+        """Gives results on, in the order of rounds and replicas, up to the first task that failed."""
+        results = [self._results_of(run, replica, tasks) for replica in range(self.learners.count)]
+        if run.on_result is None or run.awaited != tasks.rounds.start * self.learners.count:
+            return  # nobody asks, or the launch before was not done to its end
+        for number in range(len(tasks.rounds)):
+            for of_replica in results:
+                if number >= len(of_replica):
+                    return
+                run.awaited += 1
+                run.on_result(of_replica[number])
+
+    def _results_of(self, run: EngineRun, replica: int, tasks: JointRounds) -> list[TaskResult]:
+        event = tasks.events[replica]
+        if event.error is not None:
+            return []
+        if run.steps == 1:
+            views = self.learners.replicas[replica].results(tasks.number)
+            return self._result(run, replica, replica, tasks.number, views, event.time_s)
+        columns = [c.tolist() if c.ndim == 1 else c for c in self._joint.fetched(replica, tasks)]
+        return self._results(run, replica, replica, tasks.rounds, columns, event.time_s)

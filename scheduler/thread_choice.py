@@ -1,0 +1,99 @@
+"""Which threads do the steps of a device's replicas: found by trying.
+
+Replicas on threads of their own use more cores, but hand each other weights and z between these cores in
+every round that averages. Where a step takes some microseconds, that is more than it takes, and one thread
+had better do the steps of all. And where a launch takes no longer than handing it to another thread, that one
+had better be the caller's. The bits are the same either way.
+"""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import dataclass, field
+from enum import Enum
+
+SHORT = 3e-4  # seconds of a round: longer ones are faster on threads of their own, and nothing else is tried
+BRIEF = 1.5e-4  # seconds of a launch: with longer ones who asks for a stop would wait for the caller's thread
+WINDOW = 4  # launches that are timed together: they end in bursts, of as many as are launched ahead
+WARM_UP, MEASURED = 1, 3  # windows of each way
+GAIN = 0.95  # of the time: a way that is tried later is to take less
+
+
+class Threads(Enum):
+    """Who does the steps of all replicas."""
+
+    EACH = "a thread for each replica"
+    ONE = "the first replica's thread"
+    CALLER = "the thread that launches"
+
+
+@dataclass
+class _Trial:
+    """Of launches of as many rounds: seconds of a launch, by way and window, and what came of it."""
+
+    windows: dict[Threads, list[float]] = field(default_factory=lambda: {way: [] for way in Threads})
+    found: Threads | None = None
+
+    def seconds(self, way: Threads) -> float | None:
+        """The median of a way, when it is known."""
+        windows = self.windows[way][WARM_UP:]
+        return statistics.median(windows) if len(windows) >= MEASURED else None
+
+    def next_way(self, rounds: int) -> Threads:
+        """What to do, or to try, next."""
+        best, least = Threads.EACH, self.seconds(Threads.EACH)
+        if least is None:
+            return Threads.EACH
+        for way, longest in ((Threads.ONE, SHORT * rounds), (Threads.CALLER, BRIEF)):
+            if least > longest:
+                break
+            seconds = self.seconds(way)
+            if seconds is None:
+                return way
+            if seconds < GAIN * least:
+                best, least = way, seconds
+        self.found = best
+        return best
+
+
+class ThreadChoice:
+    """Asked before every launch, and told of its end; launches end in the order of asking."""
+
+    def __init__(self) -> None:
+        self._trials: dict[int, _Trial] = {}  # by rounds of a launch
+        self._asked = _Trial()  # of the launch last asked about
+        self._last: tuple[int, Threads] | None = None  # rounds and way of the last launch
+        self._began_s = 0.0  # when the window at hand did,
+        self._launches = 0  # and how many of it have ended
+        self.tries = True  # whether the last launch was to find something out: its end is to be told
+
+    def way(self, rounds: int) -> Threads:
+        """Who is to do the next launch, of so many rounds."""
+        trial = self._trials.get(rounds)
+        if trial is None:
+            trial = self._trials[rounds] = _Trial()
+        self._asked = trial
+        self.tries = trial.found is None
+        return trial.found or trial.next_way(rounds)
+
+    @property
+    def settled(self) -> bool:
+        """Whether it is known who does launches like the one last asked about."""
+        return self._asked.found is not None
+
+    def ended(self, rounds: int, way: Threads, time_s: float) -> None:
+        """Takes note of the end of a launch."""
+        trial = self._trials.get(rounds)
+        if trial is None or trial.found is not None:
+            return
+        if self._last != (rounds, way):
+            self._last, self._began_s, self._launches = (rounds, way), time_s, 0
+            return
+        self._launches += 1
+        if self._launches == WINDOW:
+            trial.windows[way].append((time_s - self._began_s) / WINDOW)
+            self._began_s, self._launches = time_s, 0
+
+    def pause(self) -> None:
+        """The next launch does not follow on the last."""
+        self._last = None

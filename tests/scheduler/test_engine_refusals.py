@@ -1,0 +1,85 @@
+"""What an engine cannot do it refuses, and stays as it was; what has ended it holds no more."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("llvmlite", reason="joint tasks need native code")
+
+import tensorbow as tb
+from scheduler import DatasetBatches, LearningEngine, Synchronisation, gathered
+from scheduler.classifier import build_program
+from tensorbow.data import make_synthetic
+from tensorbow.errors import InvalidArgumentError
+from tensorbow.models import get_model
+from tests.scheduler_rig.joint_engines import engine_of
+from tests.scheduler_rig.programs import well
+from tests.scheduler_rig.running import Prepared, cpu_devices, within
+
+
+@pytest.mark.parametrize(
+    ("replicas", "options", "change"),
+    [(1, {"sync": "ssgd"}, {"replicas_per_device": 2}), (2, {}, {"replicas_per_device": 2, "ssgd_from": 20})],
+)
+def test_a_change_that_several_steps_in_a_launch_cannot_follow(
+    replicas: int, options: dict[str, Any], change: dict[str, Any]
+) -> None:
+    model = well()
+
+    def train(engine: LearningEngine, start: int, stop: int) -> None:
+        within(partial(engine.run, gathered(Prepared(model.batch, replicas).open, 4), start, stop))
+
+    ends = []
+    for refused in (False, True):
+        with engine_of(model, replicas, 4, **options) as engine:
+            train(engine, 0, 8)
+            if refused:
+                with pytest.raises(InvalidArgumentError, match="steps_per_launch=4: several steps"):
+                    engine.resize(**change)
+            train(engine, 8, 16)
+            ends.append({name: value.tobytes() for name, value in engine.learners.state_arrays().items()})
+    assert ends[0] == ends[1]
+
+
+@pytest.mark.parametrize("filled", [False, True])
+@pytest.mark.parametrize("given", [2, 4])
+def test_a_source_for_another_number_of_replicas(given: int, filled: bool) -> None:
+    data, _ = make_synthetic(64, 8)
+    with tb.Graph().as_default():
+        program = build_program(get_model("logreg"), data, 0.9, 0.01, 0.0)
+    batches = DatasetBatches(data, 4, given, seed=0)
+    with LearningEngine(program, 4, cpu_devices(1), 3, Synchronisation()) as engine:
+        engine.initialize()
+        if not filled:
+            batches.keep_on_devices(engine.learners, "always")
+        with pytest.raises(InvalidArgumentError, match=f"{given} replicas, but the engine has 3; give"):
+            within(partial(engine.run, batches.open, 0, 3))
+        batches = DatasetBatches(data, 4, 3, seed=0)
+        assert within(partial(engine.run, batches.open, 0, 3)) == 3
+
+
+class Batch(np.ndarray):
+    """An array that can be watched."""
+
+
+def test_batches_are_let_go_when_their_rounds_have_ended() -> None:
+    """However much room for results there is."""
+    model, replicas, rounds = well(), 2, 40
+    watched: list[weakref.ref[Any]] = []
+
+    def batch(round: int, replica: int) -> tuple[Any, ...]:
+        arrays = tuple(np.array(array).view(Batch) for array in model.batch(round, replica))
+        watched.extend(weakref.ref(array) for array in arrays)
+        return arrays
+
+    with engine_of(model, replicas, None) as engine:
+        within(partial(engine.run, Prepared(batch, replicas).open, 0, rounds))
+        gc.collect()
+        assert len(watched) >= rounds * replicas
+        assert sum(reference() is not None for reference in watched) == 0

@@ -1,0 +1,250 @@
+"""Which threads do the steps of all replicas: how it is chosen, and that nothing else changes by it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from functools import partial
+from itertools import cycle
+from typing import Any
+
+import numpy as np
+import pytest
+
+import scheduler.learners
+import tensorbow as tb
+from scheduler import Stepper, gathered
+from scheduler.joint import JointRounds
+from scheduler.thread_choice import BRIEF, MEASURED, WARM_UP, WINDOW, ThreadChoice, Threads
+from tensorbow.errors import InvalidArgumentError, NumericsError
+from tensorbow.kernels import backends
+from tests.scheduler_rig.joint_engines import engine_of, labelled, spoilt, trained
+from tests.scheduler_rig.programs import convolutional, well
+from tests.scheduler_rig.running import Prepared, within
+
+LAUNCHES = WINDOW * (WARM_UP + MEASURED)
+EACH, ONE, CALLER = Threads
+
+
+class Clock:
+    """Launches that take what their way takes."""
+
+    def __init__(self, choice: ThreadChoice, each: float, one: float, caller: float):
+        self.choice, self.seconds = choice, {EACH: each, ONE: one, CALLER: caller}
+        self.now = 0.0
+
+    def launch(self, rounds: int = 1) -> Threads:
+        way = self.choice.way(rounds)
+        self.now += self.seconds[way] * rounds
+        self.choice.ended(rounds, way, self.now)
+        return way
+
+
+@pytest.mark.parametrize(
+    ("each", "one", "caller", "chosen", "tried"),
+    [
+        (50e-6, 30e-6, 20e-6, CALLER, [EACH, ONE, CALLER]),
+        (50e-6, 30e-6, 29e-6, ONE, [EACH, ONE, CALLER]),
+        (50e-6, 49e-6, 40e-6, CALLER, [EACH, ONE, CALLER]),
+        (50e-6, 80e-6, 49e-6, EACH, [EACH, ONE, CALLER]),
+        (280e-6, 200e-6, 20e-6, ONE, [EACH, ONE]),
+        (500e-6, 100e-6, 20e-6, EACH, [EACH]),
+    ],
+)
+def test_the_fastest_way_is_chosen_once_all_that_may_be_are_measured(
+    each: float, one: float, caller: float, chosen: Threads, tried: list[Threads]
+) -> None:
+    clock = Clock(ThreadChoice(), each, one, caller)
+    ways = [clock.launch() for _ in range(5 * LAUNCHES)]
+    assert ways[-LAUNCHES:] == [chosen] * LAUNCHES
+    assert ways[: LAUNCHES + 1] == [EACH] * (LAUNCHES + 1)
+    assert list(dict.fromkeys(ways)) == tried
+    assert all(way is chosen or ways.count(way) <= LAUNCHES + 1 for way in tried)
+
+
+@pytest.mark.parametrize("rounds", [2, 3, 4, 64])
+def test_long_launches_are_not_the_callers(rounds: int) -> None:
+    """With many rounds in a launch a stop would have to wait for them."""
+    clock = Clock(ThreadChoice(), 50e-6, 40e-6, 20e-6)
+    ways = {clock.launch(rounds) for _ in range(5 * LAUNCHES)}
+    assert (CALLER in ways) is (40e-6 * rounds <= BRIEF)
+
+
+def test_ends_in_bursts_are_counted_as_what_they_are() -> None:
+    """Launches that are done two at a time: the first of a burst takes the time of both."""
+    choice, now = ThreadChoice(), 0.0
+    for number in range(4 * LAUNCHES):
+        way = choice.way(1)
+        seconds = {EACH: 50e-6, ONE: 60e-6, CALLER: 70e-6}[way]
+        now += 2 * seconds - 1e-6 if number % 2 else 1e-6
+        choice.ended(1, way, now)
+    assert choice.way(1) is EACH
+
+
+def test_pauses_are_not_counted_and_numbers_of_rounds_have_their_own_choice() -> None:
+    choice = ThreadChoice()
+    clock = Clock(choice, 50e-6, 30e-6, 40e-6)
+    for _ in range(20 * LAUNCHES):
+        clock.launch(1)
+        choice.pause()
+        clock.now += 1.0
+    assert choice.way(1) is EACH  # never two launches in a row
+    assert [clock.launch(1) for _ in range(4 * LAUNCHES)][-1] is ONE
+    clock.seconds = {EACH: 20e-6, ONE: 30e-6, CALLER: 40e-6}
+    assert [clock.launch(4) for _ in range(4 * LAUNCHES)][-1] is EACH
+    assert choice.way(1) is ONE
+
+
+@pytest.fixture
+def native(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("llvmlite")
+    from tensorbow.kernels.native.backend import NativeBackend
+
+    monkeypatch.setitem(backends._backends, "cpu", NativeBackend())
+
+
+ORDERS = {
+    "one": [ONE],
+    "caller": [CALLER],
+    "in turn": [ONE, ONE, EACH, CALLER, EACH, EACH, CALLER, CALLER, ONE, CALLER],
+}
+
+
+@pytest.fixture(params=ORDERS)
+def forced(native: None, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Launches by one thread, or by the caller's, or now by these and now by each replica's."""
+    ways = cycle(ORDERS[request.param])
+    monkeypatch.setattr(ThreadChoice, "way", lambda self, rounds: next(ways))
+
+
+@pytest.mark.usefixtures("forced")
+@pytest.mark.parametrize("options", [{}, {"mu": 0.7}, {"sync": "easgd"}], ids=str)
+@pytest.mark.parametrize(("replicas", "size"), [(2, 5000), (5, 300), (3, 7)])
+def test_the_bits_of_tasks_apart(
+    monkeypatch: pytest.MonkeyPatch, options: dict[str, Any], replicas: int, size: int
+) -> None:
+    model = well(size)
+    joint = [trained(model, replicas, steps, 23, True, **options) for steps in (1, 4)]
+    monkeypatch.setattr(scheduler.learners, "joint_tasks", lambda *given: None)
+    expected = trained(model, replicas, 1, 23, False, **options)
+    assert all(each == expected for each in joint)
+
+
+@pytest.mark.usefixtures("forced")
+@pytest.mark.parametrize("steps", [1, 4])
+def test_restarts_and_random_ops(monkeypatch: pytest.MonkeyPatch, steps: int) -> None:
+    model, schedule = (
+        convolutional(dropout=True),
+        tb.train.PiecewiseConstant([5, 6, 13], [0.1, 0.05, 0.02, 0.01]),
+    )
+    joint = trained(model, 2, steps, 17, True, schedule=schedule, mu=0.9)
+    monkeypatch.setattr(scheduler.learners, "joint_tasks", lambda *given: None)
+    assert joint == trained(model, 2, 1, 17, False, schedule=schedule, mu=0.9)
+
+
+@pytest.mark.usefixtures("forced")
+@pytest.mark.parametrize("places", [[(6, 1)], [(6, 0), (6, 1), (6, 2)], [(7, 2), (8, 0)]])
+def test_a_nan_ends_the_launch_with_its_step(places: list[tuple[int, int]]) -> None:
+    model = well()
+    round, replica = min(places)
+    source = partial(Prepared, spoilt(model, *places), 3)
+    for steps in (1, 4):
+        with engine_of(model, 3, steps) as engine:
+            with pytest.raises(NumericsError, match=f"replica {replica} is not finite at step {round}"):
+                within(partial(engine.run, opened(source().open, steps), 0, 40))
+            assert all(np.isfinite(a).all() for a in engine.learners.state_arrays().values())
+            engine.learners.initialize(model.initial)
+            assert within(partial(engine.run, opened(Prepared(model.batch, 3).open, steps), 0, 6)) == 6
+
+
+def opened(source: Callable[..., Any], steps: int) -> Callable[..., Any]:
+    return source if steps == 1 else gathered(source, steps)
+
+
+@pytest.mark.usefixtures("forced")
+@pytest.mark.parametrize("steps", [1, 4])
+def test_input_that_an_op_refuses_names_its_replica(steps: int) -> None:
+    model = labelled()
+    with engine_of(model, 3, steps) as engine:
+        message = r"replica 1, step 6: SparseSoftmax.* 9.*joint_engines"
+        with pytest.raises(InvalidArgumentError, match=message):
+            within(lambda: engine.run(opened(Prepared(model.batch, 3).open, steps), 0, 20))
+
+
+@pytest.mark.usefixtures("native")
+def test_where_it_is_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where some rounds do not average, or there is nobody to average with."""
+    monkeypatch.setattr(ThreadChoice, "way", lambda self, rounds: pytest.fail("asked for"))
+    model = well()
+    ways: list[tuple[int, dict[str, Any]]] = [(2, {"tau": 2}), (2, {"sync": "none"}), (1, {})]
+    for replicas, options in ways:
+        with engine_of(model, replicas, **options) as engine:
+            assert within(lambda: engine.run(Prepared(model.batch, replicas).open, 0, 6)) == 6  # noqa: B023
+
+
+@pytest.mark.usefixtures("forced")
+@pytest.mark.parametrize("launch_ahead", [1, 2, 5])
+def test_a_stop_comes_after_what_is_launched(launch_ahead: int) -> None:
+    model = well()
+    with engine_of(model, 3, launch_ahead=launch_ahead) as engine:
+
+        def stop(result: Any) -> None:
+            if result.round == 5:
+                engine.request_stop()
+
+        ended = within(lambda: engine.run(Prepared(model.batch, 3).open, 0, 400, stop))
+        assert 6 <= ended <= 6 + 2 * launch_ahead
+        assert within(lambda: engine.run(Prepared(model.batch, 3).open, ended, 40)) == 40
+
+
+@pytest.mark.usefixtures("native")
+def test_an_interrupt_while_the_caller_does_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, run_all = well(), JointRounds.run_all
+    monkeypatch.setattr(ThreadChoice, "way", lambda self, rounds: CALLER)
+
+    def interrupted(tasks: JointRounds) -> None:
+        run_all(tasks)
+        if tasks.number == 7:
+            raise KeyboardInterrupt
+
+    with engine_of(model, 3) as engine:
+        monkeypatch.setattr(JointRounds, "run_all", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            within(lambda: engine.run(Prepared(model.batch, 3).open, 0, 30))
+        monkeypatch.setattr(JointRounds, "run_all", run_all)
+        engine.learners.initialize(model.initial)
+        assert within(lambda: engine.run(Prepared(model.batch, 3).open, 0, 9)) == 9
+
+
+@pytest.mark.usefixtures("native")
+def test_the_callers_launches_run_in_its_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, run_all, threads = well(), JointRounds.run_all, list[int]()
+    ways = cycle([CALLER] * 4 + [ONE] * 2)
+    monkeypatch.setattr(ThreadChoice, "way", lambda self, rounds: next(ways))
+
+    def looked_at(tasks: JointRounds) -> None:
+        threads.append(threading.get_ident())
+        run_all(tasks)
+
+    monkeypatch.setattr(JointRounds, "run_all", looked_at)
+    with engine_of(model, 2) as engine:
+        caller = within(lambda: engine.run(Prepared(model.batch, 2).open, 0, 12) and threading.get_ident())
+    assert [thread == caller for thread in threads] == [True] * 4 + [False] * 2 + [True] * 4 + [False] * 2
+
+
+@pytest.mark.usefixtures("forced")
+def test_a_stepper() -> None:
+    model, states = well(), list[dict[str, bytes]]()
+    for stepwise in (True, False):
+        with engine_of(model, 3, mu=0.5) as engine:
+            if stepwise:
+                with Stepper(engine) as stepper:
+                    for round in range(9):
+                        results = stepper.step([model.batch(round, i) for i in range(3)])
+                        assert [(r.round, r.replica) for r in results] == [(round, i) for i in range(3)]
+                        if round == 4:
+                            stepper.settle()
+            else:
+                within(lambda: engine.run(Prepared(model.batch, 3).open, 0, 9))
+            states.append({name: a.tobytes() for name, a in engine.learners.state_arrays().items()})
+    assert states[0] == states[1]
