@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import threading
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from functools import partial
 from itertools import count
 from types import NoneType
 from typing import Any
 from weakref import WeakSet
-
-import numpy as np
 
 from replicator.inputs import PER_REPLICA, ReplicaInputs, SplitFunction
 from replicator.nests import map_leaves
@@ -278,6 +276,7 @@ class Replicator:
     ) -> Iterator[Any]:
         """Yields what the step returns, as arrays `[num_replicas, ...]`: `steps` times, or while input lasts.
 
+        Input that ends before `steps` ends the loop, with a warning that says after how many.
         A loop without a session: initialises before the first step, shuts down after the last; between
         `init` and `shutdown` of one's own it goes on with the replicas that are there. Operations in the
         result give None. `central_values()` are there afterwards.
@@ -292,14 +291,15 @@ class Replicator:
         if step.number >= self._given:
             self.init()
         try:
-            for _ in count() if steps is None else range(steps):
+            for done in count() if steps is None else range(steps):
                 try:
                     results = self._run_step(step)
-                except OutOfRangeError:
+                except OutOfRangeError as error:
+                    if steps is not None:
+                        remedy = "have input_fn give more, or ask for fewer steps"
+                        warnings.warn(f"train: {done} of {steps} steps: {error}; {remedy}", stacklevel=2)
                     return
-                columns = zip(step.traced.tensors, zip(*results, strict=True), strict=True)
-                stacked = [np.array(values, tensor.dtype.as_numpy_dtype) for tensor, values in columns]
-                yield map_leaves(partial(_filled, stacked), step.traced.structure, "output")
+                yield step.stacked(results)
         finally:
             if not there:
                 self.shutdown()
@@ -332,13 +332,13 @@ class Replicator:
             self._stepper.settle()
             return self._engine.learners.replica_values(replica)
 
+    def __repr__(self) -> str:
+        spread = zip(self.replicas_per_device, self.devices, strict=True)
+        where = ", ".join(f"{count} on {device.name.short}" for count, device in spread)
+        return f"<tb.{type(self).__name__} {where}; sync {self.synchronisation.sync}>"
+
     def __enter__(self) -> Replicator:
         return self
 
     def __exit__(self, *exception: object) -> None:
         self.shutdown()
-
-
-def _filled(stacked: Sequence[Array], name: str, leaf: Any) -> Array | None:
-    """The array of a leaf of a traced structure; operations have none."""
-    return stacked[leaf] if isinstance(leaf, int) else None

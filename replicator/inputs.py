@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -73,7 +74,8 @@ class ReplicaInputs:
     ):
         """Calls `input_fn` and draws the first batches, to know their structure.
 
-        Raises InvalidArgumentError for batches that do not fit one another, OutOfRangeError for none.
+        Raises InvalidArgumentError for batches that do not fit one another or hold no example,
+        OutOfRangeError for none.
         """
         if replication not in REPLICATIONS:
             raise InvalidArgumentError(
@@ -81,7 +83,7 @@ class ReplicaInputs:
             )
         if input_fn is not None and not callable(input_fn):
             raise InvalidArgumentError(
-                f"input_fn: expected a function that gives batches, got {input_fn!r:.60}; "
+                f"input_fn: expected a function that gives batches, got {type(input_fn).__name__}; "
                 "write input_fn=lambda: ... around it"
             )
         if split is not None and not callable(split):
@@ -160,7 +162,7 @@ class ReplicaInputs:
 
     def _arrays(self, nest: Any, replica: int) -> tuple[Array, ...]:
         if self.structure is None:
-            self.structure = map_leaves(_spec_of, nest, "inputs")
+            self.structure = map_leaves(partial(_spec_of, replica), nest, "inputs")
             if type(nest) is tuple and all(isinstance(spec, TensorSpec) for spec in self.structure):
                 self._plain = [(s.extents, np.dtype(s.dtype.as_numpy_dtype)) for s in self.structure]
         if type(nest) is tuple and self._plain is not None and len(nest) == len(self._plain):
@@ -183,12 +185,18 @@ class ReplicaInputs:
         return tuple(arrays)
 
 
-def _spec_of(name: str, leaf: Any) -> TensorSpec:
+def _spec_of(replica: int, name: str, leaf: Any) -> TensorSpec:
     try:
         array = to_array(leaf, None)
-        return TensorSpec(array.shape, as_dtype(array.dtype))
+        spec = TensorSpec(array.shape, as_dtype(array.dtype))
     except (InvalidArgumentError, TypeError) as error:
         raise InvalidArgumentError(f"{name}: {error}") from None
+    if array.ndim and not len(array):
+        raise InvalidArgumentError(
+            f"{name} of replica {replica}, batch 0: expected at least one example, got "
+            f"{spec.dtype.name}{render_dims(array.shape)}, whose mean is NaN; leave empty batches out"
+        )
+    return spec
 
 
 def _call(input_fn: Callable[..., Any], context: InputContext) -> Any:

@@ -8,10 +8,11 @@ from typing import Any, Protocol
 import numpy as np
 
 from replicator.inputs import ReplicaInputs
+from replicator.nests import map_leaves
 from replicator.tracing import TracedStep
 from tensorbow.graph import NOT_DIFFERENTIABLE, REQUIRED, Attrs, Kernel, KernelCall, OpDef
 from tensorbow.ops.definition import define_op
-from tensorbow.specs import TensorSpec
+from tensorbow.specs import Array, TensorSpec
 
 
 class StepRunner(Protocol):
@@ -38,6 +39,19 @@ class BuiltStep:
     def step(self) -> list[Any]:
         """A round; the step's results, by replica."""
         return self._run(self)
+
+    def stacked(self, results: Sequence[Sequence[Any]]) -> Any:
+        """A round's results as arrays `[num_replicas, ...]`, in the nest that the step returns.
+
+        Operations give None. results: by replica.
+        """
+        columns = zip(self.traced.tensors, zip(*results, strict=True), strict=True)
+        arrays = [np.array(values, tensor.dtype.as_numpy_dtype) for tensor, values in columns]
+
+        def filled(name: str, leaf: Any) -> Array | None:
+            return arrays[leaf] if isinstance(leaf, int) else None
+
+        return map_leaves(filled, self.traced.structure, "output")
 
 
 def _declared(inputs: Sequence[TensorSpec], attrs: Attrs) -> Sequence[TensorSpec]:

@@ -74,6 +74,6 @@ def build_engine(
         synchronisation,
         schedule,
         launch_ahead=config.launch_ahead,
-        steps_per_launch=1 if config.tunes else config.steps_per_launch,
+        steps_per_launch=config.steps_per_launch,
         on_nan=config.on_nan,
     )

@@ -57,9 +57,9 @@ class Classifier:
             return
         file = path / MODEL if path.is_dir() else path
         try:
-            self._values, self.about = load_arrays(file)
+            self._values, self.about = load_arrays(file, remedy="train the model again, or copy it anew")
         except NotFoundError:
-            hint = "; if the run was interrupted, go on with --resume auto" if path.is_dir() else ""
+            hint = "; if the run was killed, go on with --resume auto" if path.is_dir() else ""
             raise NotFoundError(f"{path} holds no trained model: there is no {file}{hint}") from None
         _check_about(file, self.about)
         graph = Graph()
@@ -197,6 +197,11 @@ def _inference_graph(about: Mapping[str, Any]) -> tuple[dict[str, Tensor], dict[
 
 def _check_about(path: Path, about: Mapping[str, Any]) -> None:
     """Raises DataLossError for a file that is whole but does not describe a classifier."""
+    if isinstance(about.get("config"), dict):
+        raise DataLossError(
+            f"{path} is a checkpoint to go on from, no trained classifier; give {path.with_name(MODEL)}, "
+            "which a run writes when it ends"
+        )
     shape, classes = about.get("image_shape"), about.get("classes")
     mean, std = about.get("mean"), about.get("std")
     sound = (

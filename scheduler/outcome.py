@@ -27,7 +27,10 @@ def models_of(engine: LearningEngine, round: int) -> list[dict[str, Array]]:
 def save_models(
     folder: RunFolder, config: TrainingConfig, data: Dataset, tally: Tally, models: Sequence[dict[str, Array]]
 ) -> None:
-    """Writes each model with what its use needs to know. The same run gives the same bytes."""
+    """Writes each model with what its use needs to know. The same run gives the same bytes.
+
+    A model that was not evaluated, of a run that was interrupted, has no test accuracy.
+    """
     metadata = {
         "model": config.model,
         "dataset": config.dataset,
@@ -38,9 +41,12 @@ def save_models(
         "round": tally.round,
     }
     accuracies: Sequence[float | None] = tally.test_accuracies or [tally.test_accuracy]
+    if tally.evaluated_at != tally.round or len(accuracies) != len(models):
+        accuracies = [None] * len(models)
     for index, (values, accuracy) in enumerate(zip(models, accuracies, strict=True)):
         metadata["test_accuracy"] = accuracy
-        folder.save_model(values, metadata, suffix=f"-replica{index}" if index else "")
+        folder.save_model(values, metadata, replica=index)
+    folder.remove_models(len(models))
 
 
 def metrics_record(

@@ -154,10 +154,20 @@ class RunFolder:
         if self.path is not None:
             write_atomically(self.path / TUNING, (json.dumps(facts, indent=1) + "\n").encode())
 
-    def save_model(self, values: Mapping[str, Array], metadata: dict[str, Any], suffix: str = "") -> None:
-        """Writes a final model: its variables by name."""
+    def save_model(self, values: Mapping[str, Array], metadata: dict[str, Any], replica: int = 0) -> None:
+        """Writes a model, in place of an earlier one: its variables by name."""
         if self.path is not None:
-            save_arrays(self.path / MODEL.replace(".", f"{suffix}.", 1), values, metadata)
+            save_arrays(self._model_of(self.path, replica), values, metadata)
+
+    def remove_models(self, first: int) -> None:
+        """Removes those of replicas from that number on, which the run had when it was interrupted."""
+        while self.path is not None and (path := self._model_of(self.path, first)).exists():
+            path.unlink()
+            first += 1
+
+    @staticmethod
+    def _model_of(folder: Path, replica: int) -> Path:
+        return folder / (MODEL.replace(".", f"-replica{replica}.", 1) if replica else MODEL)
 
     def close(self) -> None:
         """Lets other runs use the folder; idempotent."""

@@ -171,12 +171,13 @@ class TensorBowSession(Session):
     def _replica_spec(self, tensor: Tensor, value: Array, is_split: bool) -> TensorSpec:
         if not is_split:
             return TensorSpec(value.shape, tensor.dtype)
-        if value.shape[0] % self.num_replicas or not value.shape[0]:
+        rows, count = value.shape[0], self.num_replicas
+        if rows % count or not rows:
+            got = f"a global batch of {rows} does not split over" if rows else "an empty batch has none for"
             raise InvalidArgumentError(
-                f"feed {tensor.name}: a global batch of {value.shape[0]} does not split over "
-                f"{self.num_replicas} replicas; feed a multiple of {self.num_replicas}"
+                f"feed {tensor.name}: {got} {count} replicas; feed a multiple of {count}, {count} at least"
             )
-        return TensorSpec((value.shape[0] // self.num_replicas, *value.shape[1:]), tensor.dtype)
+        return TensorSpec((rows // count, *value.shape[1:]), tensor.dtype)
 
     def _program(self, elements: Elements, fed: list[Tensor], update: Operation) -> StepProgram:
         tensors = _computed(elements, fed)

@@ -59,6 +59,17 @@ def test_programs(number, tmp_path):
     assert run([sys.executable, "-W", "error", "-c", PROGRAMS[number]], tmp_path)
 
 
+def test_programs_that_set_a_seed_give_the_same_bits(tmp_path):
+    seeded = [code for code in PROGRAMS if "set_random_seed" in code and "tempfile" not in code]
+    (first,) = [code for code in seeded if "LearningEngine" in code]
+    assert len(seeded) >= 3
+    outputs = []
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        outputs.append(run([sys.executable, "-c", first], tmp_path / name))
+    assert outputs[0] == outputs[1] != ""
+
+
 @needs_compiler
 def test_gpu_programs_on_an_emulated_gpu(tmp_path):
     blocks = kinds("python", "gpu")

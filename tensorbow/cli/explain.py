@@ -12,13 +12,13 @@ from scheduler import SYNCS, TrainingConfig, build_program
 from scheduler.memory import planned_nbytes
 from scheduler.options import DISPATCHES
 from scheduler.plans import DevicePlans
-from tensorbow.cli.options import checked
+from tensorbow.cli.options import MODELS_HELP, checked
 from tensorbow.cli.train import Choice
 from tensorbow.data import DATASETS, make_synthetic
 from tensorbow.devices import Device, get_device
 from tensorbow.graph import Graph
 from tensorbow.kernels import Executable
-from tensorbow.models import MODELS, get_model
+from tensorbow.models import get_model
 from tensorbow.runtime import Explanation
 from tensorbow.specs import TensorSpec, float32, int64
 
@@ -37,8 +37,8 @@ class Plans:
     central_nbytes: int
 
 
-@click.command()
-@click.argument("model", metavar="{" + ",".join(MODELS) + "}")
+@click.command(epilog=MODELS_HELP)
+@click.argument("model", metavar="MODEL")
 @click.option(
     "--dataset",
     type=Choice(list(DATASETS)),

@@ -11,11 +11,12 @@ import numpy as np
 
 from scheduler import Classifier
 from scheduler.config import check_devices
+from tensorbow.cli.options import require_writable
 from tensorbow.cli.program import OptionValueError
 from tensorbow.cli.train import Choice
 from tensorbow.data import DATASETS, load, read_pictures
 from tensorbow.errors import InvalidArgumentError
-from tensorbow.training import make_folder, write_atomically
+from tensorbow.training import write_atomically
 
 
 def _device(context: click.Context, option: click.Parameter, name: str) -> str:
@@ -44,7 +45,7 @@ MODEL_HELP = "MODEL: the folder of a run, its model.safetensors, or a folder tha
     type=click.Path(path_type=Path),
     metavar="FILE.npy",
     show_default="none",
-    help="Also write the probabilities, float32 [examples, classes].",
+    help="Also write the probabilities, float32 [examples, classes], into a folder that is there.",
 )
 @click.option(
     "--json", "as_json", is_flag=True, show_default="off", help="Print one JSON object a line, no columns."
@@ -59,13 +60,14 @@ def predict(
     """
     if output is not None and output.suffix != ".npy":
         raise OptionValueError(f"--output: expected a file that ends in .npy, got {str(output)!r}")
+    if output is not None:
+        require_writable("--output", output)
     with Classifier(model, device=device) as classifier:
         names, images = read_pictures(pictures, classifier.image_shape, resize)
         probabilities = classifier.probabilities(images)
     if output is not None:
         blob = io.BytesIO()
         np.save(blob, probabilities)
-        make_folder(output.parent)
         write_atomically(output, blob.getvalue())
     best = probabilities.argmax(1)
     for name, row, chosen in zip(names, probabilities, best, strict=True):

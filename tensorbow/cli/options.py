@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from pathlib import Path
@@ -15,14 +16,17 @@ from scheduler import TrainingConfig
 from scheduler.run_folder import find_checkpoint
 from tensorbow.cli.program import OptionValueError, say
 from tensorbow.errors import InvalidArgumentError
+from tensorbow.models import MODEL_NAMES
 
 CONFIG_LIMIT = 1 << 20  # bytes of a configuration file
+MODELS_HELP = f"MODEL: {MODEL_NAMES}."
 _OF_ONE_RUN = ("output", "resume", "trace", "trace_rounds")  # of the run that saved them, never of another
 _FIELDS = {field.name: str(field.type) for field in fields(TrainingConfig)}
 _TYPED = {name: f"--{name.replace('_', '-')}" for name in _FIELDS}
 _TYPED.update(model="MODEL", replicas_per_device="--replicas-per-gpu")
 # Names of options that are no words of English too, but not within paths and longer names.
 _NAMES = re.compile(rf"(?<![\w/.-])({'|'.join(name for name in _FIELDS if '_' in name)})(?![\w/-])")
+_DIFFERENCE = re.compile(rf"(?<=[:;] )({'|'.join(_FIELDS)})(?= was )")  # of a checkpoint's run and this one
 # What YAML 1.1 takes for a text: 1e-2, 1.0e5.
 _EXPONENT = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)[eE][+-]?\d+", re.ASCII)
 
@@ -100,6 +104,7 @@ def checked(given: Mapping[str, Any], config: Path | None = None) -> TrainingCon
 
 def as_typed(text: str) -> str:
     """A message with the names of options as the command line has them: --batch-size for batch_size."""
+    text = _DIFFERENCE.sub(lambda match: _TYPED[match.group()], text)
     return _NAMES.sub(lambda match: _TYPED[match.group()], text)
 
 
@@ -172,6 +177,21 @@ def parse_drops(text: str) -> list[tuple[int, float]]:
         if not colon:
             raise InvalidArgumentError(f"learning_rate_drops: expected EPOCH:FACTOR, as 10:0.1, got {item!r}")
     return drops
+
+
+def require_writable(option: str, path: Path) -> None:
+    """Raises OptionValueError for a file that cannot be written, before anything is computed for it.
+
+    Its folder must be there: a mistyped path makes none.
+    """
+    reason = "it is a folder" if path.is_dir() else ""
+    try:
+        with tempfile.TemporaryFile(dir=path.parent):
+            pass
+    except (OSError, ValueError) as error:  # ValueError: a null character in the path
+        reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
+    if reason:
+        raise OptionValueError(f"{option}: cannot write {path}: {reason}; choose another file")
 
 
 def _default_output(config: TrainingConfig) -> str:

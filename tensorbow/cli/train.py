@@ -15,7 +15,7 @@ from scheduler import SYNCS, Trainer, TrainingConfig, TrainingResult
 from scheduler.device_data import ON_DEVICE
 from scheduler.notices import epoch_text, ignored_options
 from scheduler.options import DISPATCHES, ON_NAN
-from tensorbow.cli.options import names_as_typed, resolve_options
+from tensorbow.cli.options import MODELS_HELP, names_as_typed, resolve_options
 from tensorbow.cli.program import INTERRUPTED, say
 from tensorbow.cli.signals import StopSignals
 from tensorbow.cli.tune_picture import ThroughputPicture
@@ -68,8 +68,8 @@ def _option(
     return click.option(*names, default=default, show_default=shown or True, help=help, **more)
 
 
-@click.command()
-@click.argument("model", required=False, metavar="{" + ",".join(MODELS) + "}")
+@click.command(epilog=MODELS_HELP)
+@click.argument("model", required=False, metavar="[MODEL]")
 @_option(
     "--dataset",
     shown=_by_model("dataset"),
@@ -216,7 +216,8 @@ def _option(
     metavar="FILE",
     shown="none",
     help="Write what ran when on every stream as a Chrome trace, for https://ui.perfetto.dev; FILE.gz is "
-    "compressed.",
+    "compressed. On one CPU device with native code a span is a launch: some rounds of a replica, or of all, "
+    "with their averaging; --steps-per-launch 1 makes it one round.",
 )
 @_option(
     "--trace-rounds",
@@ -240,8 +241,8 @@ def train(context: click.Context, /, config: Path | None, as_json: bool, **given
     """Train a model on several averaged replicas.
 
     The output folder gets config.yaml, metrics.jsonl, rolling checkpoints and model.safetensors.
-    Ctrl-C ends the run within a step, with a checkpoint; --resume auto goes on from it, with the options
-    that it was started with and those given now.
+    Ctrl-C ends the run within a step, with a checkpoint and the model as it is; --resume auto goes on from
+    the checkpoint, with the options that the run was started with and those given now.
     """
     said = {
         name: value
@@ -281,6 +282,8 @@ def _show(console: Console, result: TrainingResult, folder: Path | None) -> None
     accuracy = "not evaluated" if result.test_accuracy is None else f"{result.test_accuracy:.2%}"
     if result.sync == "none" and result.replicas > 1 and result.test_accuracy is not None:
         accuracy += f" (mean of {result.replicas} replicas)"
+    if result.interrupted and result.test_accuracy is not None:
+        accuracy += ", when the last whole epoch ended"
     rows = {
         "model": f"{result.model} on {result.dataset}",
         "replicas": replicas,

@@ -105,9 +105,12 @@ def _sync_folder(folder: Path) -> None:
             os.close(handle)
 
 
-def load_arrays(path: Path) -> tuple[dict[str, Array], dict[str, Any]]:
+def load_arrays(
+    path: Path, remedy: str = "use an earlier checkpoint"
+) -> tuple[dict[str, Array], dict[str, Any]]:
     """The arrays and metadata of a file.
 
+    remedy: what an error of a damaged file advises to do, or nothing.
     Raises NotFoundError when there is none, ResourceExhaustedError when it cannot fit into memory,
     DataLossError when it is truncated, corrupt or not ours.
     """
@@ -122,7 +125,7 @@ def load_arrays(path: Path) -> tuple[dict[str, Array], dict[str, Any]]:
     except (_FaultError, ValueError, RecursionError) as error:
         reason = " ".join(str(error).split())[:200]
         raise DataLossError(
-            f"{path} is truncated, damaged or no file of arrays: {reason}; use an earlier checkpoint"
+            f"{path} is truncated, damaged or no file of arrays: {reason}{remedy and f'; {remedy}'}"
         ) from error
     except MemoryError as error:
         raise _too_large(path, len(blob)) from error

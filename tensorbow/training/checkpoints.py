@@ -67,13 +67,17 @@ class RollingCheckpoints:
         problems: list[str] = []
         for _, path in reversed(self.paths()):
             try:
-                checkpoint = Checkpoint(path, *load_arrays(path))
+                checkpoint = Checkpoint(path, *load_arrays(path, remedy=""))
                 check(checkpoint)
                 return checkpoint, problems
             except (DataLossError, NotFoundError) as error:
                 problems.append(str(error))
         if problems:
-            raise DataLossError(f"no checkpoint in {self.folder} can be read: {'; '.join(problems)}")
+            others = f"; nor can {len(problems) - 1} older" if len(problems) > 1 else ""
+            raise DataLossError(
+                f"no checkpoint in {self.folder} can be read: {problems[0]}{others}; "
+                "start anew in another folder"
+            )
         return None, problems
 
     def remove_leftovers(self) -> None:

@@ -97,7 +97,7 @@ class SavedModel:
     def __init__(self, folder: str | os.PathLike[str], *, device: str = "/cpu:0"):
         """Raises NotFoundError, DataLossError or InvalidArgumentError for a folder without such a model."""
         path = Path(folder)
-        arrays, described = load_arrays(path / VARIABLES)
+        arrays, described = load_arrays(path / VARIABLES, remedy="export the model again")
         text = read_file(path / GRAPH, MAXIMUM_CHARACTERS)
         names = [described.get("inputs"), described.get("outputs")]
         if described.get("kind") != "model" or not all(_is_names(item) for item in names):

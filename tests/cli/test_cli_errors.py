@@ -20,6 +20,8 @@ BAD = [
     (("nosuch",), "No such command 'nosuch'. See 'tensorbow --help'."),
     (("train",), "MODEL is missing: give it, or a --config file"),
     (("train", "resnet"), "MODEL: expected one of logreg, lenet"),
+    (("train", "resnet18"), "MODEL: expected a resnet of 6n+2 layers, n from 1 to 200, got 'resnet18'; "),
+    (("explain", "resnet50000"), "the nearest is resnet1202"),
     (("train", "logreg", "extra"), "unexpected extra argument"),
     ((*QUICK, "--nosuch"), "No such option"),
     ((*QUICK, "--batch-size", "many"), "'many' is not a valid integer"),
@@ -119,7 +121,11 @@ def test_an_output_folder_that_holds_a_run(call: Call, tmp_path: Path) -> None:
     before = {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir()}
     assert "holds a run already; add --resume auto" in call(*QUICK, "--output", "run").line
     other = call("train", "lenet", "--output", "run", "--resume", "auto").line
-    assert "of another run: model was 'logreg', is 'lenet'" in other
+    assert "of another run: MODEL was 'logreg', is 'lenet'; use the same options" in other
+    every = call(
+        *QUICK, "--output", "run", "--resume", "auto", "--sync", "easgd", "--tau", 2, "--seed", 1
+    ).line
+    assert ": --sync was 'sma', is 'easgd'; --tau was 1, is 2; --seed was 0, is 1; use the same" in every
     replicas = call(*QUICK, "--output", "run", "--resume", "auto", "--replicas-per-gpu", "4").line
     assert "--replicas-per-gpu was 2, is 4" in replicas
     assert {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir()} == before
@@ -129,7 +135,13 @@ def test_damaged_checkpoints(call: Call, tmp_path: Path) -> None:
     call(*QUICK, "--output", "run")
     path = tmp_path / "run" / "checkpoint-000000128.safetensors"
     path.write_bytes(path.read_bytes()[:-1])
-    assert "is truncated, damaged" in call(*QUICK, "--output", "run", "--resume", "auto").line
+    older = path.with_name("checkpoint-000000064.safetensors")
+    older.write_bytes(b"")
+    line = call(*QUICK, "--output", "run", "--resume", "auto").line
+    assert f"no checkpoint in run can be read: {path.relative_to(tmp_path)} is truncated, damaged" in line
+    assert line.count("damaged") == 1
+    assert "; nor can 1 older; start anew" in line
+    assert "use an earlier checkpoint" not in line
     assert "is truncated, damaged" in call(*QUICK, "--resume", path).line
 
 

@@ -15,7 +15,9 @@ import pytest
 
 from scheduler import Trainer, TrainingConfig
 from tensorbow.data import load
+from tensorbow.models import MODELS
 from tensorbow.training import SavedModel, load_arrays, save_arrays, save_model
+from tests.scheduler_rig.interrupted import train_until
 
 Call = Callable[..., Any]
 
@@ -70,7 +72,7 @@ def test_predict_takes_arrays_and_idx(call: Call, run: Path, tmp_path: Path) -> 
     idx = struct.pack(">HBBIII", 0, 8, 3, len(images), 28, 28) + images.tobytes()
     Path("images-idx3-ubyte").write_bytes(idx)
     Path("images.gz").write_bytes(gzip.compress(idx))
-    expected = call("predict", run, "four.npy", "--output", "made/p.npy").out
+    expected = call("predict", run, "four.npy", "--output", "p.npy").out
     for name in ("three.npy", "x.npz", "images-idx3-ubyte", "images.gz"):
         assert call("predict", run, name).out == expected, name
     assert call("predict", run, "one.npy").out == expected.splitlines()[0] + "\n"
@@ -78,7 +80,13 @@ def test_predict_takes_arrays_and_idx(call: Call, run: Path, tmp_path: Path) -> 
     assert wrong.status == 2
     assert "--output: expected a file that ends in .npy, got 'p.txt'" in wrong.line
     assert not Path("p.txt").exists()
-    table = np.load("made/p.npy")
+    for path, reason in (("none/p.npy", "No such file or directory"), ("folder.npy", "it is a folder")):
+        Path("folder.npy").mkdir(exist_ok=True)
+        wrong = call("predict", run, "four.npy", "--output", path)
+        assert (wrong.status, wrong.out) == (2, "")
+        assert f"--output: cannot write {path}: {reason}; choose another file" in wrong.line
+    assert not Path("none").exists()
+    table = np.load("p.npy")
     assert (table.dtype, table.shape) == (np.float32, (len(images), 10))
     np.testing.assert_allclose(table.sum(1), 1, rtol=1e-5)
     read = rows(expected)
@@ -197,7 +205,7 @@ def test_models_that_are_none(call: Call, run: Path, tmp_path: Path) -> None:
     for change, words in (
         ({"image_shape": [28, 28]}, "is no trained classifier"),
         ({"std": 0}, "is no trained classifier"),
-        ({"model": "gone"}, "unknown model 'gone'"),
+        ({"model": "gone"}, "expected one of logreg, lenet"),
         ({"image_shape": [8, 8, 1]}, "does not fit model logreg"),
         ({"model": "lenet"}, "does not fit model lenet"),
     ):
@@ -207,11 +215,32 @@ def test_models_that_are_none(call: Call, run: Path, tmp_path: Path) -> None:
     save_arrays(tmp_path / "m.safetensors", missing, about)
     assert "without a value: weights" in call("evaluate", "m.safetensors").line
     checkpoint = next(run.glob("checkpoint-*"))
-    assert "is no trained classifier" in call("evaluate", checkpoint).line
+    line = call("evaluate", checkpoint).line
+    assert f"is a checkpoint to go on from, no trained classifier; give {model}" in line
     model.write_bytes(model.read_bytes()[:-1])
-    assert "truncated" in call("predict", run, "x.npy").line
+    line = call("predict", run, "x.npy").line
+    assert "truncated" in line
+    assert "; train the model again" in line
+    assert "checkpoint" not in line
     model.unlink()
-    assert "if the run was interrupted, go on with --resume auto" in call("evaluate", run).line
+    assert "if the run was killed, go on with --resume auto" in call("evaluate", run).line
+
+
+def test_an_interrupted_run_has_its_model(call: Call, tmp_path: Path) -> None:
+    config = TrainingConfig(model="logreg", dataset="digits", epochs=3, steps_per_launch=1, output="stopped")
+    result = train_until(config, 60)
+    assert result.interrupted
+    values, about = load_arrays(tmp_path / "stopped" / "model.safetensors")
+    assert (about["round"], about["test_accuracy"]) == (result.steps, None)
+    assert about["round"] % 44  # within an epoch
+    checkpoint, _ = load_arrays(tmp_path / "stopped" / f"checkpoint-{result.steps:09d}.safetensors")
+    slots = [name.partition("/")[0] for name in checkpoint if name.endswith("/weights") and "central" in name]
+    assert any(np.array_equal(checkpoint[f"{slot}/weights"], values["weights"]) for slot in slots)
+    found = json.loads(call("evaluate", "stopped", "--json").out)
+    assert found["accuracy"] > 0.5
+    np.save("x.npy", load("digits")[1].images)
+    table = [int(row[1]) for row in rows(call("predict", "stopped", "x.npy").out)]
+    assert np.mean(np.array(table) == load("digits")[1].labels) == found["accuracy"]
 
 
 def test_data_of_another_kind(call: Call, run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -225,6 +254,18 @@ def test_data_of_another_kind(call: Call, run: Path, monkeypatch: pytest.MonkeyP
     assert "the model is for pictures [28, 28, 1] of 10 classes; " in line
     assert "of 12" in line
     assert "there is no data set 'gone'; known are" in call("evaluate", run, "--dataset", "gone").line
+
+
+@pytest.mark.parametrize("columns", ["80", "100", "60"])
+def test_no_help_breaks_the_name_of_a_model(
+    call: Call, monkeypatch: pytest.MonkeyPatch, columns: str
+) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    for command in ("train", "explain", "tune"):
+        shown = call(command, "--help").out
+        words = set(shown.replace(",", " ").split())
+        assert {*MODELS, "6n+2"} <= words, command
+        assert shown.splitlines()[0].endswith(("MODEL", "[MODEL]"))
 
 
 def test_help_says_what_a_model_is(call: Call) -> None:

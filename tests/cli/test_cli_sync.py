@@ -22,7 +22,7 @@ def test_a_run_by_elastic_averaging(call: Call) -> None:
     with open("run/metrics.jsonl") as file:
         assert json.loads(file.readline())["alpha"] == pytest.approx(0.45)
     again = call("train", "--resume", "auto", "--output", "run", "--epochs", 2, "--sync", "sma")
-    assert "is of another run: sync was 'easgd', is 'sma'; use the same options" in again.line
+    assert "is of another run: --sync was 'easgd', is 'sma'; use the same options" in again.line
     assert call("train", "--resume", "auto", "--output", "run", "--epochs", 2).status == 0
 
 

@@ -21,11 +21,27 @@ def work(path: Path) -> list[str]:
     return [event["name"] for event in events if event.get("cat") == "work"]
 
 
+def count(names: list[str], *tasks: str) -> int:
+    """How many spans are of these tasks; joint ones say their rounds behind that."""
+    return sum(name.partition(",")[0] in tasks for name in names)
+
+
 def test_train_writes_a_trace_and_says_so(call: Call, tmp_path: Path) -> None:
     ended = call(*QUICK, "--output", "run", "--trace", "run/trace.json", "--trace-rounds", "3:8")
     assert ended.status == 0
     assert "trace of rounds 3 to 7 in run/trace.json: " in ended.out
-    assert work(tmp_path / "run" / "trace.json").count(f"replica 1 {TASK}") == 5
+    assert count(work(tmp_path / "run" / "trace.json"), f"replica 1 {TASK}", "step of all replicas") == 5
+
+
+@pytest.mark.skipif(TASK != "step", reason="needs native code, of which a launch is a span")
+@pytest.mark.parametrize("rounds", [1, 4])
+def test_a_span_is_a_launch_as_the_help_says(call: Call, tmp_path: Path, rounds: int) -> None:
+    assert "a span is a launch" in " ".join(call("train", "--help").out.split())
+    call(*QUICK, "--trace", "trace.json", "--trace-rounds", "0:40", "--steps-per-launch", rounds)
+    names = work(tmp_path / "trace.json")
+    assert count(names, "replica 0 step", "step of all replicas") == 40 // rounds
+    last = "round 39" if rounds == 1 else "rounds 36 to 39"
+    assert {f"replica 0 step, {last}", f"step of all replicas, {last}"} & set(names)
 
 
 def test_a_resumed_run_is_not_traced_again(call: Call, tmp_path: Path) -> None:
@@ -62,12 +78,13 @@ def test_what_is_refused(call: Call, options: tuple[str, ...], message: str) -> 
 def test_ctrl_c_ends_with_a_trace(program: Any, wait_for: Callable[..., None], tmp_path: Path) -> None:
     process = program.start(
         *("train", "logreg", "--dataset", "synthetic", "--epochs", "100000"),
-        *("--output", "run", "--trace", "trace.json", "--trace-rounds", "0:20"),
+        *("--output", "run", "--trace", "trace.json", "--trace-rounds", "0:20", "--steps-per-launch", "1"),
     )
     wait_for((tmp_path / "run" / "metrics.jsonl").exists, process)
     wait_for(lambda: (tmp_path / "run" / "metrics.jsonl").read_text(), process)
     process.send_signal(signal.SIGINT)
     ended = program.end(process)
     assert ended.status == 130, ended
-    assert work(tmp_path / "trace.json").count(f"replica 0 {TASK}") == 20
+    names = work(tmp_path / "trace.json")  # of a process that chooses its backend by itself
+    assert count(names, "replica 0 gradient", "replica 0 step", "step of all replicas") == 20
     assert [path.name for path in tmp_path.iterdir() if "partial" in path.name] == []

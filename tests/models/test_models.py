@@ -131,7 +131,7 @@ def test_what_is_no_picture():
         get_model("lenet").logits(tb.placeholder(tb.float32, [None, 784]), 10)
     with pytest.raises(InvalidArgumentError, match=r"images must be .* got float32\[\?, \?, 28, 1\]"):
         get_model("logreg").logits(tb.placeholder(tb.float32, [None, None, 28, 1]), 10)
-    with pytest.raises(InvalidArgumentError, match="unknown model 'alexnet'; choose one of logreg, lenet"):
+    with pytest.raises(InvalidArgumentError, match=r"model: expected one of logreg, lenet, .*got 'alexnet'"):
         get_model("alexnet")
 
 

@@ -41,7 +41,44 @@ def test_resnet_32_of_table_5_1():
     assert names["fc/kernel"] == [64, 10]
 
 
-@pytest.mark.parametrize("name", [name for name in MODELS if name.startswith("resnet")])
+def test_names_of_any_depth():
+    assert [get_model(f"resnet{layers}").blocks for layers in (8, 26, 62, 1202)] == [1, 4, 10, 200]
+    for layers, nearest in (
+        (18, 20),
+        (34, 32),
+        (102, 104),
+        (152, 152),
+        (2, 8),
+        (0, 8),
+        (1203, 1202),
+        (9999, 1202),
+    ):
+        name = f"resnet{layers}"
+        if layers == nearest:
+            assert get_model(name).name == name
+            continue
+        message = f"of 6n.2 layers, n from 1 to 200, got '{name}'; the nearest is resnet{nearest}$"
+        with pytest.raises(InvalidArgumentError, match=message):
+            get_model(name)
+    for name in ("resnet", "resnet-20", "resnet020", "resnet20 ", "resnet٢٠", "Resnet20", "vgg"):
+        with pytest.raises(
+            InvalidArgumentError, match=r"model: expected one of logreg, lenet, resnet8, .*got "
+        ):
+            get_model(name)
+
+
+def test_a_depth_that_no_table_has_is_trained(monkeypatch):
+    data = make_synthetic(24, 10, height=8, width=8, channels=3)
+    monkeypatch.setitem(registry.DATASETS, "synthetic", lambda data_dir: data)
+    config = TrainingConfig(model="resnet26", dataset="synthetic", batch_size=4, epochs=1)
+    with Trainer(config) as trainer:
+        result = trainer.train()
+    assert (result.model, result.steps) == ("resnet26", 3)
+    assert config.batch_size == 4
+    assert config.learning_rate_drops == ResNet.defaults.learning_rate_drops
+
+
+@pytest.mark.parametrize("name", [*(n for n in MODELS if n.startswith("resnet")), "resnet26"])
 def test_the_family(name):
     """6n + 2 layers with parameters: convolutions but for projections, and the last layer."""
     logits = get_model(name).logits(inputs()[0], 7)

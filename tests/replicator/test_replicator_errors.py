@@ -80,7 +80,8 @@ def test_a_split_that_does_not_divide(repl):
 
 def test_wrong_inputs(repl):
     for given in (ONES, [ONES], {"x": ONES}):
-        with pytest.raises(InvalidArgumentError, match="input_fn: expected a function that gives batches"):
+        message = f"input_fn: expected a function that gives batches, got {type(given).__name__}; write"
+        with pytest.raises(InvalidArgumentError, match=message):
             repl.run(lambda x: x, given)
     with pytest.raises(InvalidArgumentError, match=r"inputs\[1\]: .*elements of type"):
         repl.run(lambda x, y: x, lambda: (ONES, "text"))
