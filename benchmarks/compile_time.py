@@ -6,7 +6,8 @@ Every measurement is a process of its own that has a cache folder of its own: th
 empty and compiles, the second finds the first one's object code. Both build the graph, compile (which here
 is all of: planning, native code, memory, streams and threads of two replicas and z), draw the initial values
 and train one round. Imports, llvmlite's with them, and the made-up data come before; Python's bytecode is
-there, as it is after an installation. The floors are those of the project: 3 s cold, 0.2 s from the cache.
+there, as it is after an installation. The floors are those of the project: 3 s cold, 0.2 s from the cache;
+held against them are both graph, compile and bind, and all until the end of the first round.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,7 +31,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 NAME = "compile_time"
-CASES = (("lenet", 16), ("resnet32", 4), ("logreg", 16))
+CASES = (("lenet", 16), ("resnet32", 4), ("resnet32", 32), ("resnet56", 4), ("logreg", 16))
+SMALL = (("lenet", 16), ("resnet32", 4), ("logreg", 16))
 FLOORS = {"cold": 3.0, "cached": 0.2}  # seconds
 PHASES = {
     "graph_s": "graph and gradients",
@@ -85,13 +88,13 @@ def in_fresh_process(model: str, batch_size: int, cache: Path, bytecode: Path) -
     return phases
 
 
-def measure(repeats: int, folder: Path) -> list[dict[str, Any]]:
+def measure(cases: Sequence[tuple[str, int]], repeats: int, folder: Path) -> list[dict[str, Any]]:
     """A row per model and state of the cache: medians of seconds by phase, and every total."""
     bytecode = folder / "bytecode"
     taken: dict[tuple[str, int, str], list[dict[str, float]]] = {}
     in_fresh_process("logreg", 1, folder / "first", bytecode)  # leaves the bytecode behind
     for repeat in range(repeats):
-        for model, batch_size in CASES:
+        for model, batch_size in cases:
             cache = folder / f"{model}-{repeat}"
             for state in FLOORS:
                 phases = in_fresh_process(model, batch_size, cache, bytecode)
@@ -102,6 +105,9 @@ def measure(repeats: int, folder: Path) -> list[dict[str, Any]]:
             "batch_size": batch_size,
             "cache": state,
             **{name: round(statistics.median(run[name] for run in runs), 4) for name in runs[0]},
+            "graph_and_compile_s": round(
+                statistics.median(run["graph_s"] + run["compile_s"] for run in runs), 4
+            ),
             "totals_s": [round(run["total_s"], 4) for run in runs],
             "floor_s": FLOORS[state],
         }
@@ -115,7 +121,7 @@ def draw(figure: Figure, rows: list[dict[str, Any]]) -> None:
     for place, (state, floor) in enumerate(FLOORS.items(), start=1):
         axes = figure.add_subplot(1, len(FLOORS), place)
         shown = [row for row in rows if row["cache"] == state]
-        names = [f"{TITLES[row['model']]}\nb={row['batch_size']}" for row in shown]
+        names = [f"{TITLES[row['model']]}\nb={row['batch_size']}".replace(" ", "\n") for row in shown]
         bottoms = [0.0] * len(shown)
         for (phase, label), colour in zip(PHASES.items(), COLOURS, strict=True):
             heights = [row[phase] for row in shown]
@@ -141,7 +147,8 @@ def main() -> None:
         return
     del options.once
     with tempfile.TemporaryDirectory() as folder:
-        rows = measure(1 if options.small else 7, Path(folder))
+        cases, repeats = (SMALL, 1) if options.small else (CASES, 7)
+        rows = measure(cases, repeats, Path(folder))
     header = ["model", "cache", *PHASES.values(), "to the first step", "processor", "floor", "compile", "all"]
     table = [
         [
@@ -151,7 +158,7 @@ def main() -> None:
             f"{row['total_s']:.3f}",
             f"{row['processor_s']:.3f}",
             f"{row['floor_s']:g}",
-            "met" if row["graph_s"] + row["compile_s"] <= row["floor_s"] else "MISSED",
+            "met" if row["graph_and_compile_s"] <= row["floor_s"] else "MISSED",
             "met" if row["total_s"] <= row["floor_s"] else "MISSED",
         ]
         for row in rows

@@ -9,7 +9,7 @@ float32 already, and their losses stay where they are. The floors hold for two c
 
 A peer takes the cores as one process with all of them or as one pinned process each, with rates summed;
 PyTorch eager, channels-last and compiled, with the quicker of its two quick SGDs; JAX jitted with donated
-buffers, for the shortest steps also with 64 of them in a call (lax.scan). A row of 64 steps a call is held
+buffers, for logistic regression also with 64 steps in a call (lax.scan). A row of 64 steps a call is held
 against all of the peers' settings, every other row against those of one step a call. Windows of all
 alternate; figures are medians.
 """

@@ -16,14 +16,13 @@ OSDI = "TensorFlow (OSDI 2016)"
 class Experiment:
     """A script that takes `--small` and `--output` and writes `<name>.json` and `<name>.png`.
 
-    shows: in a line. paper: where the experiment comes from, and its figure there. paper_says: the number
-    that is known of it; None where none is. data: whether it takes `--data`, a folder with MNIST.
+    shows: in a line. paper: where the experiment comes from, and its figure there; what it concludes is in
+    `report_papers.py`. data: whether it takes `--data`, a folder with MNIST.
     """
 
     name: str
     shows: str
     paper: str
-    paper_says: str | None = None
     data: bool = False
 
     @property
@@ -34,17 +33,12 @@ class Experiment:
 
 EXPERIMENTS = (
     Experiment("cpu_floors", "training rates beside PyTorch and JAX, all settings in one run", OWN),
-    Experiment(
-        "table_5_1",
-        "size, ops and memory of the models",
-        f"{THESIS}, table 5.1",
-        "LeNet 4.24 MB, ResNet-32 1.79 MB, logistic regression 0.0314 MB",
-    ),
+    Experiment("round_profile", "where the time of a round goes", OWN),
+    Experiment("table_5_1", "size, ops and memory of the models", f"{THESIS}, table 5.1"),
     Experiment(
         "fig_4_2",
         "best fit with coalescing against one driver call per tensor",
         f"{THESIS}, figure 4.2",
-        "4 times as fast",
     ),
     Experiment(
         "learning_rates",

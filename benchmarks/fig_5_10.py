@@ -3,26 +3,112 @@
     python benchmarks/fig_5_10.py [--small] [--output FOLDER]
 
 One replica alone, and two that are averaged every round, with batches of 1 to 128 examples each. What a
-small batch leaves of the machine is what more replicas can use.
+small batch leaves of the machine is what more replicas can use. Beside them, in turn with both, PyTorch and
+JAX at some of the batch sizes, each with the setting that was its best in `cpu_floors.py` for the model and
+the nearest batch size it has there, as this folder's results say, or else in a short search here.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import json
+import math
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
 
-from harness import parser, print_table, save
-from sweep import TITLES, Row, Setting, draw_lines, finish_axes, finish_figure, measure
+from harness import RESULTS, cores, interleave, parser, print_table, save
+from peers import PeerError, PeerProcesses, PeerSetting, peer_settings
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+    from sweep import Row
 
 NAME = "fig_5_10"
 MODELS = ("logreg", "lenet", "resnet32")
 REPLICAS = (1, 2)
+SIZES, PEER_SIZES = (1, 2, 4, 8, 16, 32, 64, 128), (1, 4, 16, 64)
+SMALL_SIZES, SMALL_PEER_SIZES = (1, 4, 16, 64), (16,)
+LIBRARIES = {"torch": "PyTorch", "jax": "JAX"}
+SEARCH = (0.5, 3)  # seconds of a window, and how many
 
 
 def series_of(row: Row) -> str:
+    if "peer" in row:
+        return f"{row['peer']}, its best setting"
     return "1 replica" if row["replicas"] == 1 else f"{row['replicas']} replicas, averaged every round"
+
+
+def best_by_floors(
+    result: dict[str, Any] | None, model: str, batch_size: int, settings: list[PeerSetting]
+) -> PeerSetting | None:
+    """The best of these for a model by `cpu_floors.py`, at the nearest batch size; None where unknown."""
+    rows = [row for row in (result or {}).get("rows", []) if row["model"] == model]
+    if not rows:
+        return None
+    nearest = min(rows, key=lambda row: abs(math.log2(row["batch_size"] / batch_size)))
+    rates = {name: rate["median"] for name, rate in nearest["images_per_second"].items()}
+    known = [setting for setting in settings if setting.name in rates]
+    return max(known, key=lambda setting: rates[setting.name], default=None)
+
+
+def best_by_search(
+    model: str, batch_size: int, settings: list[PeerSetting], examples: tuple[Any, Any]
+) -> PeerSetting:
+    """The best of these by some short windows. Raises PeerError when none starts."""
+    with ExitStack() as opened:
+        started: dict[PeerSetting, PeerProcesses] = {}
+        for setting in settings:
+            try:
+                started[setting] = PeerProcesses(setting, model, batch_size, examples)
+            except PeerError as error:
+                print(f"left out: {error}", flush=True)
+                continue
+            opened.callback(started[setting].close)
+        if not started:
+            raise PeerError(f"{model}: no setting of {settings[0].library} starts")
+        rates = interleave(started, *SEARCH)
+    return max(rates, key=lambda setting: rates[setting].median)
+
+
+def start_peers(
+    model: str, batch_size: int, result: dict[str, Any] | None, opened: ExitStack
+) -> dict[str, PeerProcesses]:
+    """By library, in processes of its own, the best setting of it; without those that do not start."""
+    from ours import made_up_data
+
+    peers: dict[str, PeerProcesses] = {}
+    examples = made_up_data(model).batch()
+    for library in LIBRARIES:
+        settings = [s for s in peer_settings(model, cores(), False) if s.library == library]
+        if not settings:
+            continue  # not installed
+        try:
+            best = best_by_floors(result, model, batch_size, settings)
+            best = best or best_by_search(model, batch_size, settings, examples)
+            peers[best.name] = PeerProcesses(best, model, batch_size, examples)
+        except PeerError as error:
+            print(f"left out: {error}", flush=True)
+            continue
+        opened.callback(peers[best.name].close)
+    return peers
+
+
+def measure_size(model: str, batch_size: int, peers: bool, windows: tuple[float, int]) -> list[Row]:
+    """Rows of a model and batch size: ours, and with `peers` theirs. windows: seconds, and how many."""
+    from sweep import Setting, measure
+
+    floors = RESULTS / "cpu_floors.json"
+    result = json.loads(floors.read_text()) if floors.exists() else None
+    with ExitStack() as opened:
+        others = start_peers(model, batch_size, result, opened) if peers else {}
+        rows = measure([Setting(model, batch_size, count) for count in REPLICAS], *windows, others)
+    for row in rows:
+        if row["method"] in others:
+            setting = others[row["method"]].setting
+            row |= {"model": model, "batch_size": batch_size, "peer": LIBRARIES[setting.library]}
+            row |= {"replicas": setting.processes}
+            images = batch_size * setting.processes
+            row["ms_per_round"] = float(f"{1e3 * images / row['images_per_second']['median']:.5g}")
+    return rows
 
 
 def ms_per_round(row: Row, rate: float) -> float:
@@ -30,6 +116,8 @@ def ms_per_round(row: Row, rate: float) -> float:
 
 
 def draw(figure: Figure, rows: list[Row]) -> None:
+    from sweep import TITLES, draw_lines, finish_axes, finish_figure
+
     models = list(dict.fromkeys(row["model"] for row in rows))
     for column, model in enumerate(models):
         of_model = [row for row in rows if row["model"] == model]
@@ -42,30 +130,31 @@ def draw(figure: Figure, rows: list[Row]) -> None:
         times.set_yscale("log")
         finish_axes(rates, TITLES[model], "batch size of a replica", "images per second", sizes)
         finish_axes(times, "", "batch size of a replica", "milliseconds per round", sizes)
-    title = "Throughput and time of a round against the batch size; one thread a replica"
+    title = f"Throughput and time of a round or step against the batch size; all on {cores()} cores"
     finish_figure(figure, title, 4.2 * len(models), 6.6)
 
 
 def main() -> None:
+    from sweep import TITLES
+
     options = parser(__doc__, NAME).parse_args()
     seconds, windows = (0.2, 3) if options.small else (1.5, 5)
-    sizes = (1, 4, 16, 64) if options.small else (1, 2, 4, 8, 16, 32, 64, 128)
+    sizes, peer_sizes = (SMALL_SIZES, SMALL_PEER_SIZES) if options.small else (SIZES, PEER_SIZES)
     models = MODELS[1:2] if options.small else MODELS
     rows = []
     for model in models:
-        rows += measure(
-            [Setting(model, size, count) for size in sizes for count in REPLICAS], seconds, windows
-        )
+        for size in sizes:
+            rows += measure_size(model, size, size in peer_sizes, (seconds, windows))
     table = [
         [
             f"{TITLES[row['model']]} b={row['batch_size']}",
-            str(row["replicas"]),
+            row["method"] if "peer" in row else f"TensorBow, {row['replicas']} x, {row['method']}",
             f"{row['images_per_second']['median']:,.0f}",
             f"{row['ms_per_round']:.3g}",
         ]
         for row in rows
     ]
-    print_table(["model", "replicas", "images/s", "ms per round"], table)
+    print_table(["model", "who", "images/s", "ms per round"], table)
     result = {"seconds_per_window": seconds, "windows": windows, "rows": rows}
     save(options, NAME, result, lambda figure: draw(figure, rows))
 

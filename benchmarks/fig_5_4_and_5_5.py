@@ -1,22 +1,25 @@
-"""Time and epochs to 99 % on the test split: LeNet on MNIST, 1 to 4 replicas of b=4 and 16, and PyTorch.
+"""Time and epochs to 99 % on the test split: LeNet on MNIST, 1 to 4 replicas of b=4 and 16, and the peers.
 
     python benchmarks/fig_5_4_and_5_5.py --data FOLDER [--small] [--seeds 5] [--fresh]
 
 Figures 5.4 and 5.5 of TensorBow (Budea, 2019). Both sides have the same model, initial values, data order and
 update (momentum 0.9, constant rate, no augmentation), the same number of examples between two
 evaluations (an eighth of an epoch), and rates chosen from one grid by one rule (`learning_rates.py`).
-PyTorch trains one model with all cores, at several batch sizes; for each its quickest way (eager,
-channels-last, compiled; fused or foreach SGD) is chosen first by measuring. The seeds of a setting alternate
-with those of all others. Runs that do not get there within `--epochs` (4) count as not reached.
+PyTorch and JAX train one model with all cores, at several batch sizes; for each their quickest way (PyTorch
+eager, channels-last, compiled, fused or foreach SGD; JAX one step a call or a few) is chosen first by
+measuring. The seeds of a setting alternate with those of all others. Runs that do not get there within
+`--epochs` (4) count as not reached. A peer's setting whose median after two seeds is more than twice that of
+the best peer's is not trained with further seeds; the result says which (`dropped`).
 
 `PyTorch, no waiting` is a bound, not a run: the epochs PyTorch needs at a batch size, at the rate of as many
 processes as cores, each with its share of the batch and a model of its own. Data-parallel training, which
-exchanges gradients in every step, can't be faster than that.
+exchanges gradients in every step, can't be faster than that. The same for JAX.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
@@ -25,43 +28,101 @@ import harness
 from cells import Cell, Cells
 from learning_rates import chosen_rate
 from medians import MedianRange, median_range, shown, summary
+from peers import PeerError
 from time_to_accuracy import Goal, Replicas, RunSetting, add_goal_options, course, described, goal_of
-from time_to_accuracy_torch import EAGER, SIDE, VARIANTS, TorchProcess, tuned
+from time_to_accuracy_peers import EAGER, LIBRARIES, VARIANTS, PeerLearner, tuned
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 NAME = "fig_5_4_and_5_5"
 REPLICAS, BATCH_SIZES = (1, 2, 3, 4), (4, 16)
-PEER_BATCH_SIZES = (16, 64, 128)
+PEER_BATCH_SIZES = {"PyTorch": (16, 32, 64, 128, 256), "JAX": (32, 64, 128)}
+SMALL_PEER_BATCH_SIZES = {"PyTorch": (16,), "JAX": (16,)}
+TRIAL_SEEDS, SLOW = 2, 2.0  # after so many seeds, so many times the best peer's time ends a peer's setting
 FLOOR = 1.5  # times the best peer
+COLOURS = {"TensorBow": "C0", "PyTorch": "C1", "JAX": "C2"}
 Row = dict[str, Any]
-Choices = dict[int, dict[str, Any]]
-"""By batch size: what `tuned` found for PyTorch."""
+Choices = dict[tuple[str, int], dict[str, Any]]
+"""By side and batch size: what `tuned` found for a peer."""
 
 
 def settings_to_run(small: bool) -> list[RunSetting]:
-    """Ours, then the peer's where it is installed."""
-    replicas, sizes, peers = ((1, 4), (16,), (16,)) if small else (REPLICAS, BATCH_SIZES, PEER_BATCH_SIZES)
-    ours = [RunSetting(size, chosen_rate(count, size), count) for size in sizes for count in replicas]
-    if find_spec("torch") is None:
-        print("PyTorch is not installed: left out")
-        return ours
-    return [*ours, *(RunSetting(size, chosen_rate(1, size), side=SIDE) for size in peers)]
+    """Ours, then those of the peers that are installed."""
+    replicas, sizes = ((1, 4), (16,)) if small else (REPLICAS, BATCH_SIZES)
+    settings = [RunSetting(size, chosen_rate(count, size), count) for size in sizes for count in replicas]
+    for side, peer_sizes in (SMALL_PEER_BATCH_SIZES if small else PEER_BATCH_SIZES).items():
+        if find_spec(LIBRARIES[side]) is None:
+            print(f"{side} is not installed: left out")
+            continue
+        settings += [RunSetting(size, chosen_rate(1, size), side=side) for size in peer_sizes]
+    return settings
 
 
 def label(setting: RunSetting) -> str:
     """For tables and pictures."""
-    if setting.side == SIDE:
-        return f"{SIDE} b={setting.batch_size}"
+    if setting.side in LIBRARIES:
+        return f"{setting.side} b={setting.batch_size}"
     return f"{setting.replicas} x b={setting.batch_size}"
 
 
 def run(setting: RunSetting, goal: Goal, seed: int, choices: Choices) -> Cell:
     """One run of a setting."""
-    if setting.side == SIDE:
-        return course(TorchProcess(setting, goal, seed, choices[setting.batch_size]), goal)
+    if setting.side in LIBRARIES:
+        return course(PeerLearner(setting, goal, seed, choices[setting.side, setting.batch_size]), goal)
     return course(Replicas(setting, goal, seed), goal)
+
+
+def choices_of(
+    settings: list[RunSetting], goal: Goal, cells: Cells, small: bool
+) -> tuple[list[RunSetting], Choices]:
+    """What `tuned` found for each of the peers' settings; and all settings but those that do not start."""
+    trial = (0.3, 2, EAGER) if small else (1.0, 5, VARIANTS)
+    choices: Choices = {}
+    kept = []
+    for setting in settings:
+        side, size = setting.side, setting.batch_size
+        if side in LIBRARIES:
+            ways = {"side": side, "batch_size": size, "ways_of_training": True}
+            try:
+                found = cells.get(ways, 0, partial(tuned, side, goal.train, size, *trial))
+            except PeerError as error:
+                print(f"left out: {error}", flush=True)
+                continue
+            choices[side, size] = found
+            many = f", {found['steps_per_call']} steps a call" if found.get("steps_per_call", 1) > 1 else ""
+            how = ", ".join(filter(None, (found["variant"], found["optimizer"])))
+            print(f"{side} b={size}: {how}{many}", flush=True)
+        kept.append(setting)
+    return kept, choices
+
+
+def slow_ones(settings: list[RunSetting], cells: Cells) -> list[RunSetting]:
+    """The peers' settings whose median is more than `SLOW` times that of the best of them."""
+    medians = {
+        setting: summary(cells.of(described(setting)))["seconds"].median
+        for setting in settings
+        if setting.side in LIBRARIES
+    }
+    best = min(medians.values(), default=math.inf)
+    return [setting for setting, median in medians.items() if median > SLOW * best]
+
+
+def train(settings: list[RunSetting], goal: Goal, cells: Cells, seeds: int, choices: Choices) -> list[str]:
+    """Runs them all, seed by seed; the labels of those that were dropped after `TRIAL_SEEDS` seeds."""
+    dropped: list[RunSetting] = []
+    for seed in range(seeds):
+        if seed == TRIAL_SEEDS:
+            dropped = slow_ones(settings, cells)
+            for setting in dropped:
+                print(f"{label(setting)}: more than {SLOW:g} times the best peer's time, dropped", flush=True)
+        for setting in settings:
+            if setting in dropped:
+                continue
+            cell = cells.get(described(setting), seed, partial(run, setting, goal, seed, choices))
+            found = f"{cell['seconds_to_target']} s, {cell['epochs_to_target']} epochs"
+            print(f"seed {seed}  {label(setting):16} {found}", flush=True)
+    return [label(setting) for setting in dropped]
 
 
 def rows_of(cells: Cells, settings: list[RunSetting], choices: Choices, examples: int) -> list[Row]:
@@ -70,7 +131,7 @@ def rows_of(cells: Cells, settings: list[RunSetting], choices: Choices, examples
     for setting in settings:
         runs = cells.of(described(setting))
         rows.append({"label": label(setting), "side": setting.side, "setting": setting, **summary(runs)})
-        rate = choices[setting.batch_size]["apart"] if setting.side == SIDE else None
+        rate = choices.get((setting.side, setting.batch_size), {}).get("apart")
         if rate is not None:
             epochs = [cell["epochs_to_target"] for cell in runs]
             seconds = [None if number is None else number * examples / rate for number in epochs]
@@ -79,21 +140,21 @@ def rows_of(cells: Cells, settings: list[RunSetting], choices: Choices, examples
                 "epochs": median_range(epochs),
                 "rate": median_range([rate]),
             }
-            name = f"{SIDE}, no waiting, b={setting.batch_size}"
+            name = f"{setting.side}, no waiting, b={setting.batch_size}"
             rows.append({"label": name, "side": "bound", "setting": setting, **figures})
     return rows
 
 
-def times_as_fast(rows: list[Row], side: str) -> float | None:
-    """As the best of a side is our best, by medians; None where one of them never got there."""
+def times_as_fast(rows: list[Row], sides: Collection[str]) -> float | None:
+    """As the best of these sides is our best, by medians; None where one of them never got there."""
     ours = min((row["seconds"].median for row in rows if row["side"] == "TensorBow"), default=math.inf)
-    theirs = min((row["seconds"].median for row in rows if row["side"] == side), default=math.inf)
+    theirs = min((row["seconds"].median for row in rows if row["side"] in sides), default=math.inf)
     return round(theirs / ours, 3) if math.isfinite(ours) and math.isfinite(theirs) else None
 
 
 def times_the_best_peer(row: Row, rows: list[Row]) -> float | None:
     """How many times as fast one of ours is, by medians, as the best peer; None where one never got there."""
-    return times_as_fast([row, *(other for other in rows if other["side"] == SIDE)], SIDE)
+    return times_as_fast([row, *(other for other in rows if other["side"] in LIBRARIES)], LIBRARIES)
 
 
 def draw(figure: Figure, rows: list[Row], cells: Cells, goal: Goal) -> None:
@@ -103,7 +164,7 @@ def draw(figure: Figure, rows: list[Row], cells: Cells, goal: Goal) -> None:
     upper, lower = figure.subplots(2, 1)
     for axes, key in ((upper, "seconds"), (lower, "epochs")):
         for x, row in enumerate(runs):
-            colour = "C1" if row["side"] == SIDE else "C0"
+            colour = COLOURS[row["side"]]
             values: MedianRange = row[key]
             reached = math.isfinite(values.median)
             if reached:
@@ -117,9 +178,9 @@ def draw(figure: Figure, rows: list[Row], cells: Cells, goal: Goal) -> None:
         axes.set_ylim(0, 1.15 * axes.get_ylim()[1])
     upper.set_ylabel("training time [s]")
     lower.set_ylabel("epochs")
-    upper.bar(0, 0, color="C0", alpha=0.45, label="TensorBow, replicas x batch size")
-    if len({row["side"] for row in runs}) > 1:
-        upper.bar(0, 0, color="C1", alpha=0.45, label="PyTorch, all cores")
+    for side in dict.fromkeys(row["side"] for row in runs):
+        what = "replicas x batch size" if side == "TensorBow" else "all cores"
+        upper.bar(0, 0, color=COLOURS[side], alpha=0.45, label=f"{side}, {what}")
     upper.legend(fontsize="small")
     seeds = 1 + max(cell["seed"] for cell in cells.all)
     figure.suptitle(
@@ -133,19 +194,10 @@ def main() -> None:
     add_goal_options(parser)
     options = parser.parse_args()
     goal = goal_of(options)
-    settings = settings_to_run(options.small)
     cells = Cells(options, goal.facts())
-    trial = (0.3, 2, EAGER) if options.small else (1.0, 5, VARIANTS)
-    choices: Choices = {}
-    for size in [setting.batch_size for setting in settings if setting.side == SIDE]:
-        ways = {"side": SIDE, "batch_size": size, "ways_of_training": True}
-        choices[size] = cells.get(ways, 0, partial(tuned, goal.train, size, *trial))
-        print(f"{SIDE} b={size}: {choices[size]['variant']}, {choices[size]['optimizer']}", flush=True)
-    for seed in range(options.seeds or (2 if options.small else 5)):
-        for setting in settings:
-            cell = cells.get(described(setting), seed, partial(run, setting, goal, seed, choices))
-            found = f"{cell['seconds_to_target']} s, {cell['epochs_to_target']} epochs"
-            print(f"seed {seed}  {label(setting):16} {found}", flush=True)
+    settings, choices = choices_of(settings_to_run(options.small), goal, cells, options.small)
+    seeds = options.seeds or (2 if options.small else 5)
+    dropped = train(settings, goal, cells, seeds, choices)
     rows = rows_of(cells, settings, choices, len(goal.train))
     table = []
     for row in rows:
@@ -162,17 +214,19 @@ def main() -> None:
         "times best peer",
     ]
     harness.print_table(header, table)
-    ratios = {"best_peer": times_as_fast(rows, SIDE), "bound_of_data_parallel": times_as_fast(rows, "bound")}
+    ratios = {"best_peer": times_as_fast(rows, LIBRARIES)}
+    ratios["bound_of_data_parallel"] = times_as_fast(rows, ("bound",))
     for name, ratio in ratios.items():
         print(f"times as fast as the {name.replace('_', ' ')}: {ratio} (floor: {FLOOR} for the best peer)")
     kept = ("seconds", "epochs", "rate")
     summed = [
         {"label": row["label"], "side": row["side"], "learning_rate": row["setting"].learning_rate}
         | {key: row[key].as_json() for key in kept}
-        | {"times_best_peer": row["times_best_peer"]}
+        | {"times_best_peer": row["times_best_peer"], "seeds": len(cells.of(described(row["setting"])))}
         for row in rows
     ]
     result = {**cells.result(), "summary": summed, "times_as_fast": ratios, "floor": FLOOR}
+    result["dropped"] = {"after_seeds": TRIAL_SEEDS, "times_best_peer": SLOW, "settings": dropped}
     harness.save(options, NAME, result, lambda figure: draw(figure, rows, cells, goal))
 
 

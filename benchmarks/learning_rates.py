@@ -8,10 +8,10 @@ go to the best as long as it is not in the middle. Best is the least mean of the
 accuracy, a run that does not get there counting as the most epochs; of equal ones that with the best accuracy
 on the way, then the smaller.
 
-One replica is plain momentum SGD. PyTorch computes the same from the same initial values and batches, so its
-rates for a batch size are those found here for one replica: epochs do not depend on who computes them.
-The experiments read the choice from this script's file of results; for a setting that it has not, they take
-the first guess and say so.
+One replica is plain momentum SGD. PyTorch and JAX compute the same from the same initial values and batches,
+so their rates for a batch size are those found here for one replica: epochs do not depend on who computes
+them. The experiments read the choice from this script's file of results; for a setting that it has not, they
+take that of the nearest batch size and say so (`chosen_rate`).
 """
 
 from __future__ import annotations
@@ -42,6 +42,8 @@ GUESSES = {  # (replicas, batch_size): where the search begins; in the order of 
     (2, 16): 0.02,
     (1, 64): 0.01,
     (1, 128): 0.04,
+    (1, 32): 0.01,
+    (1, 256): 0.04,
     (4, 4): 0.01,
     (2, 4): 0.005,
     (1, 4): 0.0025,
@@ -79,12 +81,22 @@ def rows_of_file(path: Path) -> list[dict[str, Any]]:
 
 
 def chosen_rate(replicas: int, batch_size: int) -> float:
-    """The learning rate chosen for a setting, as the repository's results have it, or the first guess."""
-    for row in rows_of_file(harness.RESULTS / f"{NAME}.json"):
-        if (row["replicas"], row["batch_size"]) == (replicas, batch_size):
-            return float(row["learning_rate"])
+    """The learning rate chosen for a setting, as the repository's results have it.
+
+    Where they do not have it: that of the batch size nearest by ratio, for as many replicas, of two equally
+    near that of the smaller; and a line that says so. Without any, the first guess.
+    """
+    rows = rows_of_file(harness.RESULTS / f"{NAME}.json")
+    known = {row["batch_size"]: float(row["learning_rate"]) for row in rows if row["replicas"] == replicas}
+    if batch_size in known:
+        return known[batch_size]
+    named = f"learning rate of {replicas} x b={batch_size}: none was searched for"
+    if known:
+        nearest = min(known, key=lambda size: (round(abs(math.log2(size / batch_size)), 6), size))
+        print(f"{named}; {known[nearest]:g}, that of b={nearest}")
+        return known[nearest]
     rate = GUESSES[replicas, batch_size]
-    print(f"learning rate of {replicas} x b={batch_size}: {rate:g}, the first guess; none was searched for")
+    print(f"{named}; {rate:g}, the first guess")
     return rate
 
 

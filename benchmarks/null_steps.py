@@ -3,13 +3,15 @@
     python benchmarks/null_steps.py [--small] [--output FOLDER]
 
 Sessions: `session.run` of an operation that does nothing, and of 1 to 100 scalar variables, on a CPU device;
-from call to result, the way to the stream's thread and back with it. `make_callable` saves looking names up.
+from call to result. Steps this short run in the calling thread, in the stream's order, which saves the way to
+the stream's thread and back. `make_callable` saves looking names up.
 
 The scheduler: the whole engine on null devices, which take every launch, record and wait and compute
 nothing, so that the host's share is left: state machine, inbox, enqueueing, events, results. All of it runs
 in one thread, whose processor time is counted, per learning task (what a round's synchronisation task costs
 is shared among its learning tasks), and per task of any kind. The yardstick, in turn with it, is a bare
-stream that is given the same two launches and one event. The floor is 20 microseconds per task.
+stream that is given the same two launches and one event. The floor is 20 microseconds per task; it is held
+against the figure per learning task, which is the greater one.
 
 The paper's null steps fetch from parameter servers over a network, which there is not here.
 """

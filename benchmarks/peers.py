@@ -23,6 +23,7 @@ LOOK_SECONDS = 0.05  # between two looks at the clock
 START_SECONDS = 600.0  # to import, compile and choose
 REPLY_SECONDS = 300.0  # over the window: threads that spin at barriers are slow on a busy machine
 SCANNED_STEPS = 64
+UNROLLED_STEPS = 4  # of a model with convolutions, where they are tried
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,8 @@ class PeerSetting:
 def peer_settings(model: str, cores: int, scanned: bool) -> list[PeerSetting]:
     """All that are tried for a model on so many cores; of libraries that are not installed, none.
 
-    scanned: whether many steps a call are tried too.
+    scanned: whether many steps a call are tried too; of JAX for models without convolutions only, which
+    XLA runs some hundred times slower within a loop on a CPU.
     """
     spread = [(1, cores), (cores, 1)] if cores > 1 else [(1, 1)]
     settings = []
@@ -62,7 +64,7 @@ def peer_settings(model: str, cores: int, scanned: bool) -> list[PeerSetting]:
         settings += [PeerSetting("torch", v, p, t) for v in variants for p, t in spread]
     if find_spec("jax") is not None:
         settings += [PeerSetting("jax", "jit", p, t) for p, t in spread]
-        if scanned:
+        if scanned and model == "logreg":
             settings += [PeerSetting("jax", "jit", p, t, SCANNED_STEPS) for p, t in spread]
     return settings
 

@@ -20,7 +20,8 @@ def jax_trainer(
 ) -> tuple[Callable[[int], float], dict[str, Any]]:
     """A function that trains so many steps, up to whole calls, and returns the last loss; and the setting.
 
-    steps_per_call: how many steps `lax.scan` makes in a call; 1 for none. Batches are gathered inside.
+    steps_per_call: how many steps `lax.scan` makes in a call, for models with convolutions unrolled
+    (see `peer_settings`); 1 for none. Batches are gathered inside.
     examples: images float32 [examples, height, width, channels], labels int64 [examples].
     """
     pictures, answers = examples
@@ -47,7 +48,10 @@ def jax_trainer(
         if steps_per_call == 1:
             return step(state, order, images, labels)
         scanned = jax.lax.scan(
-            lambda state, _: (step(state, order, images, labels), None), state, length=steps_per_call
+            lambda state, _: (step(state, order, images, labels), None),
+            state,
+            length=steps_per_call,
+            unroll=model != "logreg",
         )
         return scanned[0]
 

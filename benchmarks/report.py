@@ -2,9 +2,9 @@
 
     python benchmarks/report.py [--results FOLDER] [--check]
 
-`benchmarks/README.md` gets a table with a row for each experiment; both it and the README of the repository
-get the table of rates beside the peers. What stands outside the markers stays. `--check` changes nothing and
-exits with 1 where a file would change.
+`benchmarks/README.md` gets a table with a row for each experiment, and what is missed, with a profile of
+where the time goes; both it and the README of the repository get the table of rates beside the peers. What
+stands outside the markers stays. `--check` changes nothing and exits with 1 where a file would change.
 """
 
 from __future__ import annotations
@@ -20,9 +20,11 @@ from typing import Any
 from experiments import EXPERIMENTS, FOLDER, OWN, Experiment
 from harness import RESULTS
 from report_figures import FIGURES, NO_PEER, Result, case_of
+from report_misses import missed, profile, rows_of_profile
+from report_papers import CONCLUSIONS
 
 NOT_RUN = "not run yet"
-NO_NUMBER = "no number at hand"
+NOT_AT_HAND = "not at hand"
 
 
 class ReportError(RuntimeError):
@@ -44,12 +46,16 @@ def load(results: Path, name: str) -> Result | None:
 def row_of(experiment: Experiment, result: Result | None, link: Path) -> list[str]:
     """The cells of an experiment. link: from the README to the results' folder. Raises ReportError."""
     name, ours, peers = f"`{experiment.name}.py`", NOT_RUN, NO_PEER
+    conclusion = CONCLUSIONS.get(experiment.name)
+    paper_says = conclusion.says if conclusion else "-" if experiment.paper == OWN else NOT_AT_HAND
     if result is not None and result.get("unfinished"):
         ours = "not finished"
     elif result is not None:
         try:
             ours, peers = FIGURES[experiment.name](result)
             small = result["settings"]["small"]
+            if conclusion:
+                paper_says = f"{conclusion.says}<br>{conclusion.verdict(result)}"
         except (KeyError, IndexError, TypeError, ValueError, StopIteration) as error:
             raise ReportError(
                 f"{experiment.name}.json is not as {experiment.name}.py writes it now "
@@ -58,7 +64,6 @@ def row_of(experiment: Experiment, result: Result | None, link: Path) -> list[st
         name = f"{name}: [picture]({(link / experiment.name).as_posix()}.png)"
         if small:
             ours = f"{ours}<br>(a small run: no figure to quote)"
-    paper_says = experiment.paper_says or ("-" if experiment.paper == OWN else NO_NUMBER)
     return [name, experiment.shows, experiment.paper, paper_says, ours, peers]
 
 
@@ -92,7 +97,7 @@ def machines(results: dict[str, Result]) -> list[str]:
 
 def experiments_block(results: dict[str, Result], link: Path) -> list[str]:
     """The table of all experiments."""
-    header = ["experiment", "what it shows", "from", "the paper's figure", "ours", "the peers'"]
+    header = ["experiment", "what it shows", "from", "the paper says", "ours", "the peers'"]
     rows = [row_of(experiment, results.get(experiment.name), link) for experiment in EXPERIMENTS]
     return [*markdown(header, rows), "", *machines(results)]
 
@@ -133,9 +138,42 @@ def floors_block(results: dict[str, Result], link: Path) -> list[str]:
     return [*markdown(header, rows), "", note, "", *missing, *machines({"cpu_floors": result})]
 
 
+def misses_block(results: dict[str, Result], link: Path) -> list[str]:
+    """What did not reach its target, and where the time goes. Raises ReportError."""
+    try:
+        found = missed(results)
+        many = f"{found.count} of the project's targets are missed."
+        made = [many if found.count else "None of the project's targets is missed."]
+        if found.rates:
+            made += ["", *markdown(found.header, found.rates)]
+        if found.others:
+            made += ["", *(f"- {line}" for line in found.others)]
+        if "round_profile" not in results:
+            return [*made, "", f"`round_profile.py`: {NOT_RUN}."]
+        result = results["round_profile"]
+        header, sentences = profile(result)
+        made += ["", *markdown(header, rows_of_profile(result)), "", *(f"- {line}" for line in sentences)]
+        small = " A small run: no figure to quote." if result["settings"]["small"] else ""
+    except (KeyError, IndexError, TypeError, ValueError) as error:
+        raise ReportError(
+            f"a result is not as its script writes it now ({type(error).__name__}: {error}); "
+            "run round_profile.py, cpu_floors.py, null_steps.py and compile_time.py again"
+        ) from error
+    picture = f"[picture]({(link / 'round_profile').as_posix()}.png)"
+    note = f"Medians of {result['windows']} windows of {result['seconds_per_window']:g} s; {picture}.{small}"
+    return [*made, "", note, "", *machines({"round_profile": result})]
+
+
 Block = Callable[[dict[str, Result], Path], list[str]]
-BLOCKS: dict[str, Block] = {"experiments": experiments_block, "floors": floors_block}
-PLACES = ((FOLDER / "README.md", ("experiments", "floors")), (FOLDER.parent / "README.md", ("floors",)))
+BLOCKS: dict[str, Block] = {
+    "experiments": experiments_block,
+    "floors": floors_block,
+    "misses": misses_block,
+}
+PLACES = (
+    (FOLDER / "README.md", ("experiments", "floors", "misses")),
+    (FOLDER.parent / "README.md", ("floors",)),
+)
 
 
 def filled(text: str, name: str, lines: Sequence[str]) -> str:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 import statistics
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from harness import interleave, save
+from harness import Window, interleave, save
 from ours import training_window
 
 if TYPE_CHECKING:
@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Row = dict[str, Any]
-TITLES = {"logreg": "logistic regression", "lenet": "LeNet", "resnet32": "ResNet-32", "resnet8": "ResNet-8"}
+TITLES = {"logreg": "logistic regression", "lenet": "LeNet"}
+TITLES |= {f"resnet{layers}": f"ResNet-{layers}" for layers in (8, 32, 56)}
 COLOURS = ("#1f5fa8", "#d9622b", "#3a8f4d", "#7b4fa3", "#8a8a8a")
 GRID = "#e3e3e3"
 VIRTUAL = "virtual CPU devices: threads of the same cores, so that more of them bring no more hardware"
@@ -48,11 +49,15 @@ class Setting:
         return f"{TITLES[self.model]} b={self.batch_size}, {self.replicas} replicas{where}, {self.method}"
 
 
-def measure(settings: Iterable[Setting], seconds: float, windows: int) -> list[Row]:
+def measure(
+    settings: Iterable[Setting], seconds: float, windows: int, others: Mapping[str, Window] | None = None
+) -> list[Row]:
     """A row per setting: its fields, images per second (median, spread, all windows), ms per round.
 
-    All settings run in turn, so that they can be compared with each other.
+    others: peers, by name, of which a row has `method`, the name, and images per second only. All of them run
+    in turn, so that they can be compared with each other.
     """
+    others = others or {}
     with ExitStack() as engines:
         contestants = {
             setting: engines.enter_context(
@@ -68,9 +73,14 @@ def measure(settings: Iterable[Setting], seconds: float, windows: int) -> list[R
             for setting in settings
         }
         names = {setting.label: setting for setting in contestants}
-        measured = interleave({name: contestants[names[name]] for name in names}, seconds, windows)
-    rows = []
+        ours = {name: contestants[names[name]] for name in names}
+        measured = interleave({**ours, **others}, seconds, windows)
+    rows: list[Row] = []
     for name, rates in measured.items():
+        print(f"{name}: {rates.median:,.0f} images/s", flush=True)
+        if name in others:
+            rows.append({"method": name, "images_per_second": rates.as_json()})
+            continue
         setting = names[name]
         images = setting.batch_size * setting.replicas * setting.devices
         rows.append(
@@ -81,7 +91,6 @@ def measure(settings: Iterable[Setting], seconds: float, windows: int) -> list[R
                 "ms_per_round": float(f"{1e3 * images / rates.median:.5g}"),
             }
         )
-        print(f"{name}: {rates.median:,.0f} images/s", flush=True)
     return rows
 
 

@@ -1,136 +1,25 @@
 """PyTorch as a learner of `time_to_accuracy`: the same LeNet, initial values, batches and update.
 
-Its tuned settings are chosen by measuring, for each batch size: eager, channels-last, compiled, and both;
-fused or foreach SGD. It is in a process of its own that has all cores.
+In a process of its own that has all cores (see `time_to_accuracy_peers`, which chooses its settings too).
 """
 
 from __future__ import annotations
 
-import multiprocessing
-import os
-import time
-from collections.abc import Collection, Mapping, Sequence
-from multiprocessing.connection import Connection
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-import harness
 import numpy as np
-from peers import START_SECONDS, PeerError, PeerProcesses, peer_settings
 from time_to_accuracy import MODEL, MOMENTUM, Goal, RunSetting, seeded_program
 
-from tensorbow.data import BatchOrder, Dataset
+from tensorbow.data import BatchOrder
 from tensorbow.specs import Array
 
 if TYPE_CHECKING:
     import torch
 
-SIDE = "PyTorch"
-EAGER = ("eager", "channels-last")
-VARIANTS = (*EAGER, "compile", "compile, channels-last")
-TRAIN_SECONDS = 3600.0  # longest time between two checks
 LAYERS = {"0": "conv1", "3": "conv2", "7": "fc1", "9": "fc2"}  # of `models_torch` to ours
 PICTURE = (64, 4, 4)  # channels, height, width of what the first dense layer reads
 WARM_UP_STEPS = 4
-EXAMPLES = 4096  # that its ways are measured on
-
-
-def tuned(
-    data: Dataset, batch_size: int, seconds: float, windows: int, variants: Collection[str]
-) -> dict[str, Any]:
-    """Examples per second of PyTorch's settings for a batch size, and the best of those with one process.
-
-    Beside it `apart`: the best of as many processes as cores, each with its share of the batch. They train
-    models of their own and never wait for each other: no data-parallel training on that batch is faster.
-    """
-    cores, examples = harness.cores(), data.batch(np.arange(min(EXAMPLES, len(data))))
-    contestants: dict[str, PeerProcesses] = {}
-    failed: dict[str, str] = {}
-    try:
-        for setting in peer_settings(MODEL, cores, False):
-            share = batch_size // setting.processes
-            if setting.library != "torch" or setting.variant not in variants or share < 1:
-                continue
-            try:
-                contestants[setting.name] = PeerProcesses(setting, MODEL, share, examples)
-            except PeerError as error:
-                failed[setting.name] = str(error)
-        rates = {n: m.median for n, m in harness.interleave(contestants, seconds, windows).items()}
-        alone = [name for name, peer in contestants.items() if peer.setting.processes == 1]
-        best = max(alone, key=lambda name: rates[name])
-        together = [rates[name] for name in rates if name not in alone]
-        return {
-            "variant": contestants[best].setting.variant,
-            "optimizer": contestants[best].chosen["optimizer"],
-            "threads": contestants[best].setting.threads,
-            "apart": round(max(together), 1) if together else None,
-            "examples_per_second": {name: round(rate, 1) for name, rate in rates.items()},
-            "failed": failed,
-        }
-    finally:
-        for peer in contestants.values():
-            peer.close()
-
-
-class TorchProcess:
-    """A `Learner` whose work is done by a `TorchLearner` in a process of its own."""
-
-    def __init__(self, setting: RunSetting, goal: Goal, seed: int, choice: Mapping[str, Any]):
-        """choice: as `tuned` gives it. Raises PeerError when the process does not come up."""
-        started = time.perf_counter()
-        context = multiprocessing.get_context("spawn")
-        self._pipe, theirs = context.Pipe()
-        self._process = context.Process(target=_serve, args=(theirs,), name="PyTorch", daemon=True)
-        self._process.start()
-        theirs.close()
-        try:
-            self._ask((setting, goal, seed, dict(choice)), START_SECONDS)
-        except BaseException:
-            self.close()
-            raise
-        self.setup_seconds = time.perf_counter() - started
-
-    def train_until(self, epochs: float) -> tuple[float, float]:
-        done, loss = self._ask(epochs, TRAIN_SECONDS)
-        return float(done), float(loss)
-
-    def models(self) -> Sequence[Mapping[str, Array]]:
-        return [self._ask(None, START_SECONDS)]
-
-    def _ask(self, question: object, seconds: float) -> Any:
-        self._pipe.send(question)
-        if not self._pipe.poll(seconds):
-            raise PeerError(f"{SIDE}: no answer within {seconds:.0f} s")
-        try:
-            kind, content = self._pipe.recv()
-        except EOFError:
-            raise PeerError(f"{SIDE}: its process ended") from None
-        if kind == "error":
-            raise PeerError(f"{SIDE}: {content}")
-        return content
-
-    def close(self) -> None:
-        self._pipe.close()
-        self._process.join(5)
-        if self._process.is_alive():
-            self._process.kill()
-            self._process.join()
-
-
-def _serve(pipe: Connection) -> None:
-    """The life of the process: first what to learn, then epochs to train until, or None for the model."""
-    try:
-        setting, goal, seed, choice = pipe.recv()
-        os.environ["OMP_NUM_THREADS"] = str(choice["threads"])  # read when the library is loaded
-        learner = TorchLearner(setting, goal, seed, choice)
-        pipe.send(("ready", None))
-        while True:
-            question = pipe.recv()
-            answer = learner.model() if question is None else learner.train_until(question)
-            pipe.send(("done", answer))
-    except (EOFError, BrokenPipeError):
-        return  # the other end has closed
-    except Exception as error:
-        pipe.send(("error", f"{type(error).__name__}: {str(error).strip()[:500]}"))
 
 
 class TorchLearner:

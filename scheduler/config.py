@@ -17,7 +17,7 @@ from tensorbow.data import DATASETS
 from tensorbow.devices import DeviceName, device_kinds, gpu_status
 from tensorbow.devices.gpu import COMPUTE
 from tensorbow.errors import InvalidArgumentError
-from tensorbow.models import MODELS, get_model
+from tensorbow.models import get_model
 
 # What must agree between a checkpoint and the run that goes on from it.
 IDENTITY = (
@@ -71,8 +71,8 @@ class TrainingConfig:
     clear_velocity: whether a restart of averaging, as at a drop, also clears the optimiser's slots.
     ssgd_epoch: after that many epochs averaging gives way to synchronous SGD; None is never.
     steps_per_launch: rounds that a replica does in one launch, averaging included; see LearningEngine. The
-        bits stay the same. None finds as many as take about 20 ms, where that can be: on one CPU device with
-        native code; elsewhere it is 1, and with `auto` replicas.
+        bits stay the same. None finds as many as take about 20 ms, for each number of replicas, where that
+        can be: on one CPU device with native code; elsewhere it is 1.
     dispatch: `round_robin`, or `fcfs`: a batch goes to the replica that is free first, and two runs do not
         give the same bits; `Synchronisation` has the rules. A run may be gone on with by the other.
     decay_all: weight decay for biases too.
@@ -122,7 +122,6 @@ class TrainingConfig:
     def __post_init__(self) -> None:
         by_name = {field.name: field for field in fields(self)}
         model = typed(by_name["model"], self.model)
-        _one_of("model", model, MODELS)
         own = get_model(model).defaults
         for name, field in by_name.items():
             value = getattr(self, name)
@@ -184,15 +183,11 @@ class TrainingConfig:
     def _check_counts(self) -> None:
         """One count for each device; where all are equal, one number says so."""
         counts = self.replicas_per_device
-        if self.tunes and self.steps_per_launch not in (None, 1):
+        averages_gradients = self.sync == "ssgd" or self.ssgd_epoch is not None
+        if self.tunes and averages_gradients and self.steps_per_launch not in (None, 1):
             raise InvalidArgumentError(
-                "steps_per_launch: expected 1 with replicas_per_device auto, which times single rounds; got "
-                f"{self.steps_per_launch}"
-            )
-        if self.tunes and self.checkpoint_rounds == 1:
-            raise InvalidArgumentError(
-                "checkpoint_rounds: expected at least 2 with replicas_per_device auto, since a round between "
-                "two checkpoints cannot be timed; got 1"
+                "steps_per_launch: expected 1 with replicas_per_device auto and ssgd, with which only one "
+                f"replica alone does several steps in a launch; got {self.steps_per_launch}; leave it out"
             )
         if isinstance(counts, tuple):
             if len(counts) != len(self.devices):
@@ -241,7 +236,7 @@ class TrainingConfig:
     @property
     def results_kept(self) -> int:
         """Of each replica, in memory."""
-        return (self.launch_ahead + 1) * (1 if self.tunes else most_steps(self.steps_per_launch))
+        return (self.launch_ahead + 1) * most_steps(self.steps_per_launch)
 
     def synchronisation_for(self, first_round: Callable[[int], int]) -> Synchronisation:
         """All options of averaging, on data of which that is the round that an epoch begins with."""
@@ -270,12 +265,15 @@ class TrainingConfig:
         return cls(**values)
 
     def differences(self, saved: Mapping[str, Any]) -> list[str]:
-        """In what a saved configuration is another run than this one."""
+        """In what a saved configuration is another run than this one.
+
+        With `auto` replicas the batch size may be another one: it begins another tuning.
+        """
         mine = self.to_dict()
         return [
             f"{name} was {shortened(saved.get(name))}, is {mine[name]!r}"
             for name in IDENTITY
-            if saved.get(name) != mine[name]
+            if saved.get(name) != mine[name] and not (self.tunes and name == "batch_size")
         ]
 
 

@@ -21,20 +21,36 @@ class RoundPositions:
     """Which batches each round takes: those that follow on the round before, one for each replica.
 
     An epoch ends where fewer batches are left than a round needs; these are dropped, whatever the numbers of
-    replicas were in it. So no example comes twice in an epoch, and none is lost but with that rest.
+    replicas were in it. So no example comes twice in an epoch, and none is lost but with that rest. Where the
+    batch size changes, the next batch is the first whole one of the new size behind the examples taken.
     Immutable. Rounds are counted from the first of the run.
     """
 
-    def __init__(self, order: BatchOrder, replicas: int, changes: Iterable[tuple[int, int]] = ()):
+    def __init__(
+        self,
+        order: BatchOrder,
+        replicas: int,
+        changes: Iterable[tuple[int, int]] = (),
+        earlier: tuple[RoundPositions, int] | None = None,
+    ):
         """changes: (round, replicas), with rounds that do not fall: from that round on there are so many.
 
+        earlier: the positions with another batch size, and the round that these here begin with.
         Raises InvalidArgumentError for too little data, or for rounds that fall.
         """
         order.rounds_per_epoch(replicas)
         self.order = order
-        self.counts: tuple[tuple[int, int], ...] = ((0, replicas), *changes)
+        self._earlier = earlier
+        self.counts: tuple[tuple[int, int], ...] = (
+            (0 if earlier is None else earlier[1], replicas),
+            *changes,
+        )
         # Where each count begins. Where the rest of the epoch is too small for it, the next one begins.
         self._places = [EpochPlace(0, 0)]
+        if earlier is not None:
+            epoch, number = earlier[0].place(earlier[1])
+            taken = number * earlier[0].order.batch_size
+            self._places = [EpochPlace(epoch, min(-(-taken // order.batch_size), order.batches_per_epoch))]
         for index, (round, count) in enumerate(self.counts[1:], 1):
             if round < self.counts[index - 1][0]:
                 raise InvalidArgumentError(
@@ -47,7 +63,7 @@ class RoundPositions:
     def resized(self, round: int, replicas: int) -> RoundPositions:
         """The same up to a round, and from there on with another number of replicas."""
         (_, first), *changes = self.counts
-        return RoundPositions(self.order, first, [*changes, (round, replicas)])
+        return RoundPositions(self.order, first, [*changes, (round, replicas)], self._earlier)
 
     @property
     def replicas(self) -> int:
@@ -61,6 +77,8 @@ class RoundPositions:
 
     def place(self, round: int) -> EpochPlace:
         """Where a round begins; of one that is still to come, by the number of replicas now."""
+        if self._earlier is not None and round < self._earlier[1]:
+            return self._earlier[0].place(round)
         return self._within(bisect_right(self.counts, round, key=lambda change: change[0]) - 1, round)
 
     def _within(self, index: int, round: int) -> EpochPlace:
@@ -78,6 +96,8 @@ class RoundPositions:
 
     def first_round(self, epoch: int) -> int:
         """The round that an epoch begins with, or where it was passed over the next one."""
+        if self._earlier is not None and (round := self._earlier[0].first_round(epoch)) < self._earlier[1]:
+            return round
         for index, ((first, replicas), place) in enumerate(zip(self.counts, self._places, strict=True)):
             round = first
             if place.epoch < epoch:

@@ -14,6 +14,7 @@ from scheduler.computing import Computing
 from scheduler.config import TrainingConfig
 from scheduler.engine import LearningEngine
 from scheduler.options import alpha_bound
+from scheduler.pace import LaunchPace
 from scheduler.plans import DevicePlans
 from scheduler.task_result import TaskResult
 from scheduler.tuner import THRESHOLD, Decision, Measurement, ReplicaTuner
@@ -83,7 +84,8 @@ class ThroughputTuning:
     """Measures counts of replicas as a `ReplicaTuner` asks, with the options of a training run.
 
     All devices get the same count. Each count is a `LearningEngine` of its own, as a run with that
-    count would have it: its plans, streams, batches and averaging.
+    count would have it: its plans, streams, batches, averaging, and steps_per_launch: where they are not
+    given, those found, by number of replicas.
     """
 
     def __init__(
@@ -105,6 +107,7 @@ class ThroughputTuning:
         self.tuner = ReplicaTuner(
             self.most, self.options.threshold, self.options.windows, why_no_more=self.why_no_more
         )
+        self.steps_per_launch: dict[int, int] = {}  # as found, by number of replicas
         self._engine: LearningEngine | None = None
         self._stopping = False
 
@@ -221,10 +224,12 @@ class ThroughputTuning:
 
         with engine:
             batches.keep_on_devices(engine.learners, config.data_on_device)
+            pace = LaunchPace(engine, batches, config.steps_per_launch is None, self.steps_per_launch)
+            pace.before_run = windows.begin
             engine.initialize()
             if self._stopping:  # since before there was an engine to tell
                 engine.request_stop()
-            engine.run(batches.open, 0, _ENDLESS, on_result)
+            pace.run(0, _ENDLESS, on_result)
             self._engine = None
 
 

@@ -6,7 +6,6 @@ import math
 import sys
 import time
 from dataclasses import asdict, replace
-from typing import Any
 
 from scheduler.auto import tuning_of
 from scheduler.batches import DatasetBatches
@@ -19,6 +18,7 @@ from scheduler.notices import LossWatch, dispatch_notice, epoch_line, nothing_le
 from scheduler.outcome import metrics_record, models_of, result_of, save_models
 from scheduler.pace import LaunchPace
 from scheduler.resizing import most_that_fit
+from scheduler.resuming import data_facts, restored
 from scheduler.run_folder import RunFolder
 from scheduler.run_trace import RunTrace
 from scheduler.tally import Tally, TrainingResult
@@ -26,9 +26,11 @@ from scheduler.task_result import TaskResult
 from tensorbow.data import load
 from tensorbow.devices import GpuMonitor, get_device
 from tensorbow.devices.cuda_runtime import CudaError
-from tensorbow.errors import DataLossError, InvalidArgumentError, NumericsError, ResourceExhaustedError
+from tensorbow.errors import NumericsError, ResourceExhaustedError
 from tensorbow.models import get_model
 from tensorbow.training import Checkpoint, TrainingProgress
+
+LEAST = 1e-9  # of what is left of a run, in epochs or seconds: there may be nothing
 
 
 class Trainer:
@@ -48,6 +50,7 @@ class Trainer:
         self._evaluator: Evaluator | None = None
         self._monitor: GpuMonitor | None = None
         self._computing: Computing | None = None
+        self._began: float | None = None  # when the rounds that are trained at the moment did
         self._trace = RunTrace(config.trace, config.trace_rounds, config.batch_size)
         self.folder = RunFolder(config)
         try:
@@ -65,7 +68,7 @@ class Trainer:
         self._train_set, self._test_set = load(config.dataset, config.data_dir)
         batches, say = len(self._train_set) // config.batch_size, self._progress.line
         self._tuning = tuning = tuning_of(
-            config, batches, self.folder.checkpoint, say, self.folder.save_tuning
+            config, batches, self.folder.checkpoint, say, self.folder.save_tuning, self._share_done
         )
         (_, replicas), *changes = [(0, config.replicas)] if tuning is None else tuning.replica_counts
         self._batches = DatasetBatches(
@@ -76,14 +79,17 @@ class Trainer:
             config.batches_ahead,
             changes,
             steps_per_launch=config.steps_per_launch or 1,
+            earlier=None if tuning is None else tuning.earlier_positions(len(self._train_set)),
         )
         positions = self._batches.positions
         self.schedule = build_schedule(config, positions.replicas, positions)
         averaging, begun = config.synchronisation_for(positions.first_round), config
         if tuning is not None:
-            begun = replace(config, replicas_per_device=tuning.current, steps_per_launch=1)
+            begun = replace(config, replicas_per_device=tuning.current)
         self._engine = build_engine(begun, self._train_set, self.schedule, averaging)
         self._pace = LaunchPace(self._engine, self._batches, config.steps_per_launch is None)
+        if tuning is not None:
+            self._pace.before_run = tuning.begin_run
         threads = len(devices) * DEFAULT_REPLICAS if config.tunes else config.replicas
         self._evaluator = Evaluator(self.model, self._test_set, devices[0], threads=threads)
         notice = self._batches.keep_on_devices(self.engine.learners, config.data_on_device)
@@ -109,6 +115,8 @@ class Trainer:
             self._tuning.save()
         if checkpoint is not None:
             self._progress.line(f"resumed from {checkpoint.path} at round {tally.round}")
+            if self._tuning is not None and done is None:
+                self._tuning.say_where(tally.round, self._batches.positions)
         if done is not None:
             self._progress.line(done)
         elif notice := dispatch_notice(self.config):
@@ -125,32 +133,12 @@ class Trainer:
         """Epochs trained, with the fraction of the one at hand."""
         return self._batches.positions.epoch(self._tally.round)
 
-    def _data_facts(self) -> dict[str, Any]:
-        """What tells one data set of a name from another."""
-        data = self._train_set
-        return {"examples": len(data), "mean": data.mean, "std": data.std}
-
     def _restore(self, checkpoint: Checkpoint | None) -> Tally:
         for warning in self.folder.warnings:
             self._progress.line(f"passed over a damaged checkpoint: {warning}")
         if checkpoint is None:
             return Tally()
-        facts = self._data_facts()
-        if checkpoint.metadata.get("data") != facts:
-            raise InvalidArgumentError(
-                f"{checkpoint.path} is of a run on other data than {self._train_set.name} "
-                f"({facts['examples']} examples); give the same --data-dir"
-            )
-        try:
-            self.engine.learners.load_state_arrays(checkpoint.arrays)
-        except InvalidArgumentError as error:
-            raise InvalidArgumentError(f"{checkpoint.path}: {error}") from error
-        tally = Tally.from_metadata(checkpoint.metadata)
-        if checkpoint.metadata["config"].get("target_accuracy") != self.config.target_accuracy:
-            tally.seconds_to_target = None
-        if tally.test_accuracies is not None and len(tally.test_accuracies) != self._batches.replicas:
-            raise DataLossError(f"{checkpoint.path} has not one test accuracy for each replica")
-        return tally
+        return restored(checkpoint, self.engine.learners, self._train_set, self.config.target_accuracy)
 
     # Running ----------------------------------------------------------------------------------
 
@@ -158,7 +146,7 @@ class Trainer:
         """Trains to the end, the target accuracy, the time limit or a request to stop.
 
         Each epoch ends with an evaluation, a line of metrics and a checkpoint. An interrupted run ends
-        with a checkpoint, and with no final model. Raises NumericsError for a NaN loss, CudaError for a GPU
+        with a checkpoint and the model as it is. Raises NumericsError for a NaN loss, CudaError for a GPU
         that fails, naming the last checkpoint; those written before stay usable.
         """
         config, tally = self.config, self._tally
@@ -174,7 +162,7 @@ class Trainer:
             if not self._stopping and tally.evaluated_at != tally.round:
                 self._evaluate_and_record()
                 self._checkpoint()
-            if self._complete():
+            if tally.round:
                 models = models_of(self.engine, tally.round)
                 save_models(self.folder, config, self._train_set, tally, models)
             return self._result()
@@ -214,16 +202,29 @@ class Trainer:
         end = positions.first_round(epoch)
         return end if every is None else min(end, since + every)
 
+    def _share_done(self, begun: int, seconds_before: float, round: int) -> float:
+        """How much of what was left at round `begun`, of the run's epochs or time, is over in a later one."""
+        config, epoch = self.config, self._batches.positions.epoch
+        shares = [(epoch(round) - epoch(begun)) / max(LEAST, config.epochs - epoch(begun))]
+        if config.max_seconds is not None:
+            running = 0.0 if self._began is None else time.perf_counter() - self._began
+            trained = self._tally.seconds + running - seconds_before
+            shares.append(trained / max(LEAST, config.max_seconds - seconds_before))
+        return max(shares)
+
     def _follow_tuning(self) -> None:
         """Goes over to the number of replicas that is wanted; alpha and rate follow in the same instant."""
         config, round, tuning = self.config, self._tally.round, self._tuning
+        if tuning is not None:
+            tuning.end_in_time(round)
         while tuning is not None and tuning.wanted != tuning.current:
             replicas = tuning.wanted * len(config.devices)
             positions = self._batches.positions.resized(round, replicas)
             schedule = build_schedule(config, replicas, positions)
             ssgd_from = config.synchronisation_for(positions.first_round).ssgd_from
             try:
-                self.engine.resize(tuning.wanted, round, schedule, ssgd_from)
+                with self._pace.resizing():
+                    self.engine.resize(tuning.wanted, round, schedule, ssgd_from)
             except ResourceExhaustedError as error:
                 tuning.refused(str(error))
                 continue
@@ -239,7 +240,7 @@ class Trainer:
         if self._batches.positions.begins_epoch(tally.round):
             tally.begin_epoch()
         skipped = self.engine.skipped_updates
-        started = time.perf_counter()
+        started = self._began = time.perf_counter()
         deadline = started + (config.max_seconds or math.inf) - tally.seconds
         since = tally.round
         progress.resume_clock()
@@ -268,13 +269,11 @@ class Trainer:
                 for end, recording in self._trace.pieces(tally.round, stop := self._due(since)):
                     with recording:
                         tally.round = self._pace.run(tally.round, end, on_result)
-                    if tuning is not None:
-                        tuning.pause()
                     if tally.round < end or self._stopping or time.perf_counter() >= deadline:
                         break
                 if tally.round >= stop or self._stopping or time.perf_counter() >= deadline:
                     break
-        elapsed = time.perf_counter() - started
+        elapsed, self._began = time.perf_counter() - started, None
         tally.seconds += elapsed
         tally.epoch_seconds += elapsed
         tally.skipped_updates += self.engine.skipped_updates - skipped
@@ -323,7 +322,7 @@ class Trainer:
 
     def _checkpoint(self) -> None:
         if self.folder.path is not None:
-            metadata = {**asdict(self._tally), "data": self._data_facts()}
+            metadata = {**asdict(self._tally), "data": data_facts(self._train_set)}
             if self._tuning is not None:
                 metadata["tuning"] = self._tuning.checkpoint()
             self.folder.save_checkpoint(self.engine.learners.state_arrays(), metadata)

@@ -17,9 +17,13 @@ THRESHOLD = 0.05
 """What more replicas must bring to be worth having: they take memory, and make the central model move less
 often per image. Less than a twentieth is also hard to tell from the noise of a busy machine."""
 
-_CONFIDENCE = 1.64  # standard errors; one-sided, 95 of 100
+STEADY = 0.2
+"""The greatest spread of windows of one count that is noise; more is other work of the machine."""
+
+_CONFIDENCE = 1.96  # standard errors: 95 of 100
 _MEDIAN_ERROR = 1.2533  # of a median, relative to that of a mean: sqrt(pi / 2)
 _MAD_TO_DEVIATION = 1.4826  # of a normal distribution
+_EQUAL = 0.6  # of that error: how close counts are that are taken to be as fast as the fastest
 _LOOK_PAST = 2  # counts without a gain before the curve is taken for flat
 
 
@@ -40,9 +44,8 @@ class Measurement:
 
     @property
     def spread(self) -> float:
-        """Median distance of the windows from their median, relative to it; 0 for one window."""
-        middle = self.images_per_second
-        return median(abs(window - middle) for window in self.windows) / middle
+        """From the slowest to the fastest window, as a share of the median; 0 for one window."""
+        return (max(self.windows) - min(self.windows)) / self.images_per_second
 
 
 @dataclass(frozen=True)
@@ -69,9 +72,10 @@ class ReplicaTuner:
     The count grows by one while throughput does. Where two more replicas have not brought the threshold,
     twice as many are looked at once: steps and slow rises show there, and growth goes on if they do. Each
     count gets several windows and is known by their median; counts that cannot be told apart for noise, and
-    on which the decision hangs, get more. A machine's speed drifts, as its other work comes and goes: before
-    the decision its choice and the best other count are looked at again. Every decision follows from all
-    windows so far, so that late windows correct early mistakes.
+    on which the decision hangs, get more, in turn. A machine's speed drifts, as its other work comes and
+    goes: before the decision its choice and the best other count are looked at again, and where windows of
+    one count disagree all that are not hopeless. Every decision follows from all windows so far, so that late
+    windows correct early mistakes.
     """
 
     def __init__(
@@ -81,15 +85,17 @@ class ReplicaTuner:
         windows: int = 3,
         most_windows: int | None = None,
         why_no_more: str = "",
+        start: int = 1,
     ):
-        """most: the greatest count that may be tried; why_no_more: what sets it, in words.
+        """most: the greatest count that may be tried; why_no_more: what sets it, in words. start: the first.
 
         threshold: a fraction in (0, 1). windows: of each count at first; most_windows: at last, by default
-        8 times as many. Raises InvalidArgumentError for what is out of range.
+        36 times as many. Raises InvalidArgumentError for what is out of range.
         """
-        most_windows = 8 * windows if most_windows is None else most_windows
+        most_windows = 36 * windows if most_windows is None else most_windows
         for name, value, least in (
             ("most", most, 1),
+            ("start", start, 1),
             ("windows", windows, 1),
             ("most_windows", most_windows, windows),
         ):
@@ -102,9 +108,12 @@ class ReplicaTuner:
         self.threshold = threshold
         self.windows = windows
         self.most_windows = most_windows
-        self.most = most
+        self.most, self._start = max(most, start), start
         self.why_no_more = why_no_more
         self._told: dict[int, list[float]] = {}
+        self._medians: dict[int, float] = {}
+        self._deviations: dict[int, list[float]] = {}  # of windows from their median, relative to it
+        self._noise = 0.0  # the relative deviation of a window, from the windows of all counts
         self._again: dict[int, list[float]] = {}  # those that came after another count's in between
         self._last = 0  # the count told last
         self._ended: str | None = None
@@ -127,6 +136,11 @@ class ReplicaTuner:
             self._again.setdefault(replicas, []).append(float(images_per_second))
         self._last = replicas
         windows.append(float(images_per_second))
+        middle = self._medians[replicas] = median(windows)
+        away = sorted(abs(window / middle - 1) for window in windows)
+        self._deviations[replicas] = away[len(away) % 2 :]  # without the median's own
+        deviations = [each for of_count in self._deviations.values() for each in of_count]
+        self._noise = _MAD_TO_DEVIATION * median(deviations) if deviations else 0.0
         return Measurement(replicas, tuple(windows))
 
     def limit(self, most: int, why_no_more: str) -> None:
@@ -137,6 +151,11 @@ class ReplicaTuner:
     def end(self, reason: str) -> None:
         """Has the tuner decide by what it knows now; reason: why there is no more to come, in words."""
         self._ended = reason
+
+    @property
+    def steady(self) -> bool:
+        """Whether the windows of each count agree, so far."""
+        return all(measurement.spread <= STEADY for measurement in self.measurements)
 
     @property
     def measurements(self) -> tuple[Measurement, ...]:
@@ -152,7 +171,7 @@ class ReplicaTuner:
         step = self._growth()
         if step is not None:
             return step
-        medians = self._medians()
+        medians = self._medians
         chosen = self._smallest_good_enough(medians)
         if chosen > 1 and self._count(chosen - 1) < self.windows:
             return Measure(chosen - 1, f"{chosen} is good, and its neighbour is not known")
@@ -165,10 +184,12 @@ class ReplicaTuner:
         return Decision(chosen, medians[chosen], self._why(medians, chosen), complete=True)
 
     def _choice_at_the_end(self, ended: str) -> Decision:
-        medians = self._medians()
+        medians = self._medians
         if not medians:
             raise FailedPreconditionError(f"nothing has been measured: {ended}")
-        chosen = self._smallest_good_enough(medians)
+        known = {c: value for c, value in medians.items() if self._count(c) >= self.windows} or medians
+        line = max(known.values()) * (1 - self.threshold)
+        chosen = min(count for count, value in known.items() if value >= line)
         return Decision(chosen, medians[chosen], f"{self._why(medians, chosen)}; {ended}", complete=False)
 
     def _why(self, medians: dict[int, float], chosen: int) -> str:
@@ -187,26 +208,28 @@ class ReplicaTuner:
             return f"{peak} bring {gain:.1%} more images/s, below the threshold of {self.threshold:.1%}"
         return (
             f"{peak} seem to bring {gain:.1%} more images/s, but several counts are as good, and windows "
-            f"deviate by {self._noise():.1%}"
+            f"deviate by {self._noise:.1%}"
         )
 
     def _growth(self) -> Measure | None:
         """The count to measure on the way up, or None when the end of the curve has been seen."""
+        if self._count(self._start) < self.windows:
+            return Measure(self._start, "the first count")
         frontier = 0
         while self._count(frontier + 1) >= self.windows:
             frontier += 1
         if frontier == 0:
-            return Measure(1, "the first count")
+            return Measure(1, "the smallest count")
         if frontier < self.most and self._rises_after(frontier):
             return Measure(frontier + 1, f"throughput grows up to {frontier}, or beyond")
         far = min(2 * frontier, self.most)
-        if far > frontier and self._count(far) < self.windows:
+        if far > frontier and self._count(far) < self.windows and not self._falls_at(frontier):
             return Measure(far, f"a look far ahead, since the last of {frontier} brought little")
         return None
 
     def _rises_after(self, frontier: int) -> bool:
         """Whether more than `frontier` replicas look worthwhile, by these and by what was seen beyond."""
-        medians = self._medians()
+        medians = self._medians
         if frontier <= _LOOK_PAST:
             return True
         before = max(medians[count] for count in range(1, frontier - _LOOK_PAST + 1))
@@ -217,17 +240,25 @@ class ReplicaTuner:
         beyond = [c for c in medians if c > frontier and self._count(c) >= self.windows]
         return any(medians[count] > best * (1 + self.threshold) for count in beyond)
 
+    def _falls_at(self, frontier: int) -> bool:
+        """Whether the last counts up to `frontier` are all clearly slower than one before them."""
+        medians = self._medians
+        best = max(range(1, frontier + 1), key=medians.__getitem__)
+        return frontier - best >= _LOOK_PAST and all(
+            medians[count] * (1 + self._error(count, best)) < medians[best] * (1 - self.threshold)
+            for count in range(best + 1, frontier + 1)
+        )
+
     def _top(self, medians: dict[int, float]) -> float:
         """The greatest throughput: the mean of the medians that noise alone may keep apart from the greatest.
 
         The greatest of many noisy figures by itself would be too great.
         """
         peak = max(medians, key=medians.__getitem__)
-        noise = self._noise()
         equal = [
             value
             for count, value in medians.items()
-            if value >= medians[peak] * (1 - self._error(count, peak, noise))
+            if value >= medians[peak] * (1 - _EQUAL * self._error(count, peak))
         ]
         return sum(equal) / len(equal)
 
@@ -243,13 +274,12 @@ class ReplicaTuner:
         """
         peak = max(medians, key=medians.__getitem__)
         line = self._top(medians) * (1 - self.threshold)
-        noise = self._noise()
         involved: set[int] = set()
         for count, value in medians.items():
             if count == chosen:
                 continue
             other = chosen if count > chosen else peak
-            hoped = value * (1 + self._error(count, other, noise))
+            hoped = value * (1 + self._error(count, other))
             if (hoped >= line) if count < chosen else (hoped * (1 - self.threshold) > medians[chosen]):
                 involved |= {count, other}
         wanting = [count for count in involved if self._count(count) < self.most_windows]
@@ -262,8 +292,13 @@ class ReplicaTuner:
         others = [count for count in medians if count != chosen]
         if not others:
             return None
-        pair = [max(others, key=medians.__getitem__), chosen]
-        open_to_more = [count for count in pair if self._count(count) < self.most_windows]
+        best = max(others, key=medians.__getitem__)
+        looked_at = [best, chosen]
+        if not self.steady:
+            half = max(medians[best], medians[chosen]) / 2
+            once = [c for c in sorted(others) if len(self._again.get(c, ())) < self.windows]
+            looked_at += [count for count in once if count != best and medians[count] >= half]
+        open_to_more = [count for count in looked_at if self._count(count) < self.most_windows]
         wanting = [count for count in open_to_more if not self._confirmed(count, medians[count])]
         if not wanting:
             return None
@@ -275,22 +310,14 @@ class ReplicaTuner:
         again = self._again.get(count, [])
         return len(again) >= self.windows and abs(median(again) / known - 1) <= self.threshold
 
-    def _error(self, one: int, other: int, noise: float) -> float:
+    def _error(self, one: int, other: int) -> float:
         """How far the relation of two medians may be off, for noise."""
-        return _CONFIDENCE * _MEDIAN_ERROR * noise * math.sqrt(1 / self._count(one) + 1 / self._count(other))
-
-    def _noise(self) -> float:
-        """The relative deviation of a window, from the windows of all counts."""
-        deviations: list[float] = []
-        for measurement in self.measurements:
-            middle = measurement.images_per_second
-            if len(measurement.windows) > 1:
-                away = sorted(abs(window / middle - 1) for window in measurement.windows)
-                deviations += away[len(away) % 2 :]  # without the median's own
-        return _MAD_TO_DEVIATION * median(deviations) if deviations else 0.0
-
-    def _medians(self) -> dict[int, float]:
-        return {m.replicas: m.images_per_second for m in self.measurements}
+        return (
+            _CONFIDENCE
+            * _MEDIAN_ERROR
+            * self._noise
+            * math.sqrt(1 / self._count(one) + 1 / self._count(other))
+        )
 
     def _count(self, replicas: int) -> int:
         return len(self._told.get(replicas, ()))

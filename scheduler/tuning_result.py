@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from scheduler.tuner import Decision, Measurement
+from scheduler.tuner import STEADY, Decision, Measurement
 
 
 @dataclass(frozen=True)
@@ -22,6 +22,18 @@ class TuningResult:
     seconds: float
     interrupted: bool
 
+    @property
+    def doubts(self) -> tuple[str, ...]:
+        """What speaks against relying on the choice, in words."""
+        said = [] if self.decision.complete else ["not sure: it was ended early"]
+        least_steady = max(self.measurements, key=lambda known: known.spread)
+        if least_steady.spread > STEADY:
+            said.append(
+                f"windows of {least_steady.replicas} per device are up to {least_steady.spread:.0%} apart: "
+                "the machine did other work meanwhile, and another tuning may choose otherwise"
+            )
+        return tuple(said)
+
     def to_dict(self) -> dict[str, Any]:
         """The decision and its evidence, for JSON."""
         decision = self.decision
@@ -30,6 +42,7 @@ class TuningResult:
             "images_per_second": round(decision.images_per_second, 1),
             "reason": decision.reason,
             "complete": decision.complete,
+            "doubts": list(self.doubts),
             "max_replicas": self.most,
             "max_replicas_reason": self.why_no_more,
             "measurements": [

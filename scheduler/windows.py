@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import math
+import time
+from collections.abc import Callable
 
 from scheduler.task_result import TaskResult
 
-LEAST_ROUNDS = 4  # in a window: with fewer, where tasks happen to end counts for much
-WARM_ROUNDS = 3  # discarded at least: the first steps touch new memory and fill the queues
+LEAST_LAUNCHES = 4  # in a window: with fewer, where tasks happen to end counts for much
+WARM_LAUNCHES = 3  # discarded at least: the first steps touch new memory and fill the queues
+LONGEST_WARM_UP = 8  # windows; by then it begins, whether launches are settled or not
 LONGEST_PERIOD = 256  # rounds; averaging that is less frequent than that costs nothing measurable
+MANY_PERIODS = 16  # of averaging in a window: part of one more counts for little
 
 
 class ThroughputWindows:
     """Cuts the results of an engine into windows, by the times at which its devices ended the tasks.
 
-    A round has ended when its last task has. A window is of whole rounds, and of whole periods of averaging.
-    As much as a window, and `WARM_ROUNDS` at least, is discarded before the first.
+    A round has ended when its last task has; rounds that end at one instant are those of one launch. A window
+    is of whole launches, and of whole periods of averaging, or many. As much as a window is discarded before
+    the first, and longer while launches do not yet go as they will.
     """
 
     def __init__(self, replicas: int, batch_size: int, tau: int, seconds: float):
@@ -23,36 +28,62 @@ class ThroughputWindows:
         self._replicas, self._images = replicas, replicas * batch_size
         self._period = tau if tau <= LONGEST_PERIOD else 1
         self._least_seconds = seconds
-        self._ended = -math.inf  # when the last task so far has
-        self._since: float | None = None  # where the window, or its part after the last pause, began
-        self._seconds = 0.0  # its parts before that
-        self._rounds = 0  # in all its parts
+        self._steps = 0  # of a launch
+        self._settled: Callable[[], bool] = lambda: True
+        self._since = (
+            self._ended
+        ) = -math.inf  # where the window, or its part in this run, began; its last end
+        self._now = -math.inf  # the last end of the tasks so far, of a round that may go on
         self._warm = False
+        self._clear()
+
+    def _clear(self) -> None:
+        self._seconds = 0.0  # its parts in earlier runs
+        self._rounds = self._launches = 0  # in all its parts
+
+    def begin(self, steps: int, settled: Callable[[], bool], time_s: float | None = None) -> None:
+        """The engine begins a run now, or at time_s, with so many steps in a launch.
+
+        settled: whether launches go by now as they will. Between two runs the clock stands still. What was
+        begun with other steps is discarded.
+        """
+        if steps != self._steps:
+            self._steps, self._warm = steps, False
+            self._clear()
+        elif self._rounds:
+            self._seconds += self._ended - self._since
+        self._settled = settled
+        self._since = self._ended = self._now = time.perf_counter() if time_s is None else time_s
 
     def add(self, result: TaskResult) -> float | None:
-        """Takes a result, in the order of rounds and batches; images per second when it ends a window."""
-        self._ended = max(self._ended, result.time_s)
+        """Takes a result, in the order of rounds and batches.
+
+        Images per second where it is of the first launch after a window.
+        """
+        self._now = max(self._now, result.time_s)
         if result.place != self._replicas - 1:
             return None
-        if self._since is None:
-            self._since = self._ended
-            return None
+        rate = None
+        if self._now > self._ended:
+            rate = self._closed()
+            self._ended = self._now
+            self._launches += 1
         self._rounds += 1
-        least = LEAST_ROUNDS if self._warm else WARM_ROUNDS
+        return rate
+
+    def _closed(self) -> float | None:
+        """Ends a window, if the launches so far are one."""
         seconds = self._seconds + self._ended - self._since
-        if seconds < self._least_seconds or self._rounds < least or self._rounds % self._period:
+        least = LEAST_LAUNCHES if self._warm else WARM_LAUNCHES
+        whole = not self._rounds % self._period or self._rounds >= MANY_PERIODS * self._period
+        if seconds < self._least_seconds or self._launches < least or not whole:
+            return None
+        if not (self._warm or self._settled() or seconds >= LONGEST_WARM_UP * self._least_seconds):
             return None
         rate = self._rounds * self._images / seconds
-        self._since, self._seconds, self._rounds = self._ended, 0.0, 0
+        self._since = self._ended
+        self._clear()
         if not self._warm:
             self._warm = True
             return None
         return rate
-
-    def pause(self) -> None:
-        """The engine stands still until the next result: that time, and the first round after it, count
-        for nothing.
-        """
-        if self._since is not None:
-            self._seconds += self._ended - self._since
-            self._since = None

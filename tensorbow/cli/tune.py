@@ -19,7 +19,7 @@ from rich.table import Table
 
 from scheduler import SYNCS, Measurement, ThroughputTuning, TrainingConfig, TuningOptions, TuningResult
 from scheduler.options import DISPATCHES
-from tensorbow.cli.options import checked, names_as_typed
+from tensorbow.cli.options import MODELS_HELP, checked, names_as_typed
 from tensorbow.cli.program import INTERRUPTED, OptionValueError
 from tensorbow.cli.signals import StopSignals
 from tensorbow.cli.train import Choice
@@ -27,7 +27,6 @@ from tensorbow.cli.tune_picture import ThroughputPicture
 from tensorbow.data import DATASETS
 from tensorbow.devices.gpu import COMPUTE
 from tensorbow.errors import AbortedError, CancelledError, InvalidArgumentError
-from tensorbow.models import MODELS
 
 DEFAULTS = TrainingConfig()
 TUNING = TuningOptions()
@@ -35,8 +34,8 @@ _OF_TUNING = tuple(field.name for field in fields(TuningOptions))
 _NAMES = re.compile(rf"\b({'|'.join(name for name in _OF_TUNING if '_' in name)})\b")
 
 
-@click.command()
-@click.argument("model", required=False, metavar="{" + ",".join(MODELS) + "}")
+@click.command(epilog=MODELS_HELP)
+@click.argument("model", required=False, metavar="[MODEL]")
 @click.option("--dataset", type=Choice(list(DATASETS)), show_default="the model's", help="Data set.")
 @click.option(
     "--data-dir",
@@ -91,7 +90,7 @@ _NAMES = re.compile(rf"\b({'|'.join(name for name in _OF_TUNING if '_' in name)}
     "--windows",
     default=TUNING.windows,
     show_default=True,
-    help="Windows timed for each count, of which the median counts; up to 8 times as many where counts "
+    help="Windows timed for each count, of which the median counts; up to 36 times as many where counts "
     "lie too close together.",
 )
 @click.option(
@@ -120,8 +119,11 @@ _NAMES = re.compile(rf"\b({'|'.join(name for name in _OF_TUNING if '_' in name)}
 def tune(context: click.Context, /, picture: Path | None, as_json: bool, **given: Any) -> int:
     """Measure images/s of MODEL with 1, 2, 3, ... replicas per device, and choose how many to train.
 
-    Chosen is the smallest count that comes within the threshold of the greatest throughput. Nothing is
-    saved. Ctrl-C ends it within a step and shows what is known.
+    Chosen is the smallest count that comes within the threshold of the greatest throughput, at as many steps
+    in a launch as training takes. The spread of a count is from its slowest to its fastest window, as a share
+    of the median: on a quiet machine some percent. It takes about two seconds for each count, and longer the
+    more the windows of one count differ. Nothing is saved. Ctrl-C ends it within a launch and shows what is
+    known.
     """
     config_file = given.pop("config")
     how = {name: given.pop(name) for name in _OF_TUNING}
@@ -231,6 +233,8 @@ def _show(console: Console, config: TrainingConfig, result: TuningResult, comman
         )
     console.print(table)
     _line(console, f"{_replicas(decision.replicas)} per device: {_as_typed(decision.reason)}")
+    for doubt in result.doubts:
+        _line(console, f"warning: {doubt}")
     _line(console, command)
 
 
@@ -258,6 +262,7 @@ def _facts(
         "images_per_second": round(decision.images_per_second, 1),
         "reason": _as_typed(decision.reason),
         "complete": decision.complete,
+        "doubts": list(result.doubts),
         "interrupted": result.interrupted,
         "max_replicas": result.most,
         "max_replicas_reason": _as_typed(result.why_no_more),

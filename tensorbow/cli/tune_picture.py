@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import io
-import tempfile
 from pathlib import Path
 
 from scheduler import TrainingConfig, TuningResult
+from tensorbow.cli.options import require_writable
 from tensorbow.cli.program import OptionValueError
 from tensorbow.errors import FailedPreconditionError
 from tensorbow.training import write_atomically
@@ -36,14 +36,7 @@ class ThroughputPicture:
             raise FailedPreconditionError(
                 "--picture: drawing needs matplotlib; pip install 'tensorbow[plot]', or leave it out"
             ) from None
-        reason = "it is a folder" if path.is_dir() else ""
-        try:
-            with tempfile.TemporaryFile(dir=path.parent):
-                pass
-        except OSError as error:
-            reason = error.strerror or str(error)
-        if reason:
-            raise OptionValueError(f"--picture: cannot write {path}: {reason}; choose another file")
+        require_writable("--picture", path)
 
     def draw(self, config: TrainingConfig, result: TuningResult) -> None:
         """Draws medians, all windows, and the choice. Raises ResourceExhaustedError for a full disk."""
@@ -55,6 +48,7 @@ class ThroughputPicture:
         medians = [measurement.images_per_second for measurement in measurements]
         below = [m.images_per_second - min(m.windows) for m in measurements]
         above = [max(m.windows) - m.images_per_second for m in measurements]
+        choice = "chosen" if result.decision.complete else "best so far, not sure"
         figure = Figure(figsize=(7, 4.2), layout="constrained")
         axes = figure.add_subplot()
         axes.errorbar(
@@ -79,7 +73,7 @@ class ThroughputPicture:
             markerfacecolor="none",
             markeredgecolor=ORANGE,
             markeredgewidth=2.2,
-            label=f"chosen: {chosen}, {result.decision.images_per_second:,.0f} images/s",
+            label=f"{choice}: {chosen}, {result.decision.images_per_second:,.0f} images/s",
         )
         axes.set_xlim(min(counts) - 0.5, max(counts) + 0.5)
         axes.set_ylim(0, 1.12 * max(max(m.windows) for m in measurements))

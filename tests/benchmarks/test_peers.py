@@ -67,6 +67,8 @@ def test_the_settings_take_all_cores_in_one_process_or_in_several(monkeypatch: p
         "JAX jit, 64 steps a call, 2 processes",
     ]
     assert [setting.name for setting in peers.peer_settings("lenet", 1, False)] == ["JAX jit, 1 thread"]
+    convolutions = peers.peer_settings("lenet", 2, True)  # which XLA runs slowly in a loop
+    assert [setting.steps_per_call for setting in convolutions] == [1, 1]
     monkeypatch.setattr(peers, "find_spec", lambda name: None)
     assert peers.peer_settings("lenet", 2, False) == []
 
@@ -108,3 +110,27 @@ def test_a_target_is_held_against_the_best_peer_of_its_kind() -> None:
     assert not stretch["reached"]
     alone = judged(Target(ours, 1.0, True), measured, [])
     assert (alone["best_peer"], alone["ratio"], alone["reached"]) == (None, None, False)
+
+
+def test_a_peer_by_batch_size_has_the_setting_that_was_best_nearest_to_it() -> None:
+    from fig_5_10 import best_by_floors
+    from peers import PeerSetting
+
+    settings = [PeerSetting("jax", "jit", 1, 2), PeerSetting("jax", "jit", 2, 1)]
+    first, second = (setting.name for setting in settings)
+
+    def rates(batch_size: int, model: str = "lenet", **values: float) -> dict[str, Any]:
+        found = {name: {"median": value} for name, value in values.items()}
+        return {"model": model, "batch_size": batch_size, "images_per_second": found}
+
+    rows = [
+        rates(4, **{first: 1.0, second: 2.0, "PyTorch eager, 2 threads": 9.0}),
+        rates(32, **{first: 3.0, second: 2.0}),
+        rates(64, model="logreg", **{first: 1.0, second: 9.0}),
+    ]
+    result = {"rows": rows}
+    assert best_by_floors(result, "lenet", 1, settings) == settings[1]
+    assert best_by_floors(result, "lenet", 128, settings) == settings[0]
+    assert best_by_floors(result, "resnet32", 4, settings) is None
+    assert best_by_floors(None, "lenet", 4, settings) is None
+    assert best_by_floors(result, "lenet", 4, [PeerSetting("jax", "jit", 4, 1)]) is None

@@ -108,3 +108,68 @@ def test_a_readme_without_markers_is_named(places: Path, capsys: pytest.CaptureF
     (places / "README.md").write_text("nothing\n")
     assert run(places) == 1
     assert "no markers for 'floors'" in capsys.readouterr().err
+
+
+def test_misses_stand_beside_their_profile(places: Path) -> None:
+    from report_misses import missed, profile, rows_of_profile
+    from round_profile import shares
+
+    row: dict[str, Any] = {"model": "lenet", "batch_size": 16, "sync": "sma", "steps_per_launch": 1}
+    row |= {"cores": 2, "replicas": 2, "round_us": 8000.0, "streams_us": 9000.0, "driver_us": 1000.0}
+    row |= {"images_per_second": 4000.0, "ready_without_a_core_us": 0.0, "native_step_us": 4000.0}
+    row["parts"] = shares(row, 4000.0, row)
+    profiled = {"rows": [row], "settings": {"small": False}}
+    found = missed({"cpu_floors": floors(1.5), "round_profile": profiled})
+    case = "LeNet b=16, TensorBow sma"
+    # of 16,000 us of cores 8,000 are native steps; 2 x 16 images in 4 ms are 8 times the peer's 1,000
+    assert found.rates == [[case, "1.50", "floor 1.9", "50%", "6%", "0%", "6%", "38%", "8.00"]]
+    assert len(found.header) == len(found.rates[0])
+    assert missed({"cpu_floors": floors(1.5)}).rates[0][3:] == ["-"] * 6
+    assert missed({"cpu_floors": floors(2.0), "round_profile": profiled}).count == 0
+    header, sentences = profile(profiled)
+    assert len(header) == len(rows_of_profile(profiled)[0])
+    assert (
+        "native steps have 50% of the cores' time, the most of the rest goes to cores waiting" in sentences[1]
+    )
+
+
+def test_a_missed_floor_of_the_scheduler_and_of_compiling_is_said(places: Path) -> None:
+    from report_figures import compile_time, null_steps
+    from report_misses import missed
+
+    task = {"devices": 1, "replicas_per_device": 2, "sync": "sma"}
+    tasks = [{**task, "us": 23.5, "us_with_synchronisation_tasks": 15.7}]
+    sessions = [{"call": "session.run", "fetches": 0, "us": 90.0}]
+    steps = {"floor_us": 20.0, "tasks": tasks, "sessions": sessions, "bare_stream": {"us": 0.7}}
+    cell, _ = null_steps(steps)
+    assert "23.5 to 23.5 us per learning task<br>15.7 to 15.7 us per task of any kind" in cell
+    assert "**missed** by 1 x 2 sma (23.5 us)" in cell
+    assert null_steps({**steps, "floor_us": 24.0})[0].endswith("floor 24 us per learning task: met")
+    phases = {"graph_s": 0.05, "compile_s": 0.1, "initial_values_s": 0.1, "first_round_s": 0.05}
+    row = {"model": "lenet", "batch_size": 4, "cache": "cached", **phases, "total_s": 0.3, "floor_s": 0.2}
+    cell, _ = compile_time({"rows": [row]})
+    assert "cached, graph, compile and bind: 0.15 s at most (LeNet b=4), floor 0.2 s: met" in cell
+    assert "cached, to the first step: 0.30 s at most (LeNet b=4), floor 0.2 s: **missed**" in cell
+    found = missed({"null_steps": steps, "compile_time": {"rows": [row]}})
+    assert [line.split(",")[0] for line in found.others] == ["`null_steps.py`", "`compile_time.py`"]
+    assert "to the first step 0.30 s, floor 0.2 s" in found.others[1]
+
+
+def test_what_a_paper_says_is_held_against_our_result(places: Path) -> None:
+    from experiments import EXPERIMENTS
+    from report_papers import CONCLUSIONS
+
+    assert set(CONCLUSIONS) <= {experiment.name for experiment in EXPERIMENTS}
+
+    def course(name: str, value: object, seconds: float | None, epochs: float | None) -> dict[str, Any]:
+        return {name: value, "seconds": {"median": seconds}, "epochs": {"median": epochs}}
+
+    verdict = CONCLUSIONS["synchronisers"].verdict
+    slower = {"summary": [course("sync", "sma", 10.0, 1.0), course("sync", "ssgd", 15.0, 2.0)]}
+    assert verdict(slower) == "ours agree: S-SGD took 1.50 times as long as SMA"
+    faster = {"summary": [course("sync", "sma", 10.0, 1.0), course("sync", "ssgd", 5.0, 2.0)]}
+    assert verdict(faster).startswith("ours do not agree")
+    never = {"summary": [course("sync", "sma", 10.0, 1.0), course("sync", "ssgd", None, None)]}
+    assert "not to be told" in verdict(never)
+    sizes = {"summary": [course("batch_size", 4, 1.0, 1.0), course("batch_size", 256, 1.0, 3.0)]}
+    assert "b=256 needs 3 times the epochs of b=4" in CONCLUSIONS["fig_5_1_to_5_3"].verdict(sizes)

@@ -6,6 +6,7 @@ import argparse
 import json
 import math
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -124,15 +125,17 @@ def test_a_course_stops_at_the_target() -> None:
     assert (whole["epochs_to_target"], whole["seconds_to_target"]) == (None, None)
 
 
-@pytest.mark.parametrize("variant", ["eager", "channels-last"])
-def test_pytorch_trains_the_same_model_on_the_same_batches(variant: str) -> None:
-    pytest.importorskip("torch")
+def same_course(side: str, choice: dict[str, Any]) -> None:
+    """A peer has our losses and values, over the border of an epoch."""
     from time_to_accuracy import Replicas, RunSetting
-    from time_to_accuracy_torch import TorchLearner
 
     goal, setting = small_goal(target=None), RunSetting(batch_size=8, learning_rate=0.01)
     ours = Replicas(setting, goal, seed=3)
-    theirs = TorchLearner(setting, goal, 3, {"variant": variant, "optimizer": "foreach", "threads": 1})
+    if side == "torch":
+        from time_to_accuracy_torch import TorchLearner as Learner
+    else:
+        from time_to_accuracy_jax import JaxLearner as Learner
+    theirs = Learner(setting, goal, 3, choice)
     for epochs in (0.5, 1.5):  # into the second epoch's order
         mine, other = ours.train_until(epochs), theirs.train_until(epochs)
         assert mine[0] == other[0]
@@ -141,3 +144,76 @@ def test_pytorch_trains_the_same_model_on_the_same_batches(variant: str) -> None
     for name, value in theirs.model().items():
         np.testing.assert_allclose(values[name], value, atol=1e-4)
     ours.close()
+
+
+@pytest.mark.parametrize("variant", ["eager", "channels-last"])
+def test_pytorch_trains_the_same_model_on_the_same_batches(variant: str) -> None:
+    pytest.importorskip("torch")
+    same_course("torch", {"variant": variant, "optimizer": "foreach", "threads": 1})
+
+
+@pytest.mark.parametrize("steps_per_call", [1, 4])
+def test_jax_trains_the_same_model_on_the_same_batches(steps_per_call: int) -> None:
+    pytest.importorskip("jax")
+    same_course("jax", {"steps_per_call": steps_per_call})
+
+
+@pytest.mark.skipif(find_spec("jax") is not None, reason="JAX is installed")
+def test_a_peer_that_is_not_installed_says_so() -> None:
+    from peers import PeerError
+    from time_to_accuracy import RunSetting
+    from time_to_accuracy_peers import PeerLearner
+
+    setting = RunSetting(batch_size=8, learning_rate=0.01, side="JAX")
+    with pytest.raises(PeerError, match=r"^JAX: ModuleNotFoundError: .*jax"):
+        PeerLearner(setting, small_goal(target=None), 0, {"threads": 1, "steps_per_call": 1})
+
+
+def test_jax_is_tried_with_few_steps_a_call_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    import peers
+    from time_to_accuracy_peers import EAGER, ways
+
+    monkeypatch.setattr(peers, "find_spec", lambda name: name)
+    assert {setting.steps_per_call for setting in ways("JAX", EAGER)} == {1, peers.UNROLLED_STEPS}
+    assert {setting.variant for setting in ways("PyTorch", EAGER)} == {"eager", "channels-last"}
+    assert {setting.steps_per_call for setting in ways("PyTorch", EAGER)} == {1}
+
+
+def test_a_rate_that_was_not_searched_for_is_that_of_the_nearest_batch_size(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import harness
+    from learning_rates import GUESSES, chosen_rate
+
+    monkeypatch.setattr(harness, "RESULTS", tmp_path)
+    assert chosen_rate(1, 32) == GUESSES[1, 32]
+    assert "the first guess" in capsys.readouterr().out
+    found = [(1, 16, 0.005), (1, 64, 0.02), (1, 128, 0.04), (4, 256, 0.08)]
+    rows = [dict(zip(("replicas", "batch_size", "learning_rate"), row, strict=True)) for row in found]
+    (tmp_path / "learning_rates.json").write_text(json.dumps({"chosen": rows}))
+    assert chosen_rate(1, 64) == 0.02
+    assert capsys.readouterr().out == ""
+    assert chosen_rate(1, 32) == 0.005  # as near to 16 as to 64
+    assert chosen_rate(1, 256) == 0.04
+    assert "that of b=128" in capsys.readouterr().out
+
+
+def test_peers_that_are_slow_after_two_seeds_get_no_more(tmp_path: Path) -> None:
+    from cells import Cells
+    from fig_5_4_and_5_5 import slow_ones
+    from time_to_accuracy import RunSetting, described
+
+    cells = Cells(options(tmp_path), {})
+    seconds: dict[RunSetting, list[float | None]] = {
+        RunSetting(16, 0.01, 2): [1.0, 1.0],  # ours, which no peer is dropped for
+        RunSetting(64, 0.01, side="PyTorch"): [10.0, 14.0],
+        RunSetting(128, 0.01, side="PyTorch"): [20.0, 28.0],
+        RunSetting(16, 0.01, side="PyTorch"): [24.0, 26.0],
+        RunSetting(32, 0.01, side="JAX"): [9.0, None],
+    }
+    for setting, found in seconds.items():
+        for seed, value in enumerate(found):
+            cell = {"seconds_to_target": value, "epochs_to_target": value, "examples_per_second": 1.0}
+            cells.get(described(setting), seed, lambda cell=cell: cell)  # type: ignore[misc]
+    named = [(setting.side, setting.batch_size) for setting in slow_ones(list(seconds), cells)]
+    assert named == [("PyTorch", 16), ("JAX", 32)]

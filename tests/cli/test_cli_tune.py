@@ -21,7 +21,7 @@ Call = Callable[..., Any]
 QUICK = ("tune", "logreg", "--max-replicas", 2, "--windows", 1, "--window-seconds", 0.02)
 KEYS = (
     "model dataset devices batch_size sync dispatch tau threshold replicas_per_device images_per_second "
-    "reason complete interrupted max_replicas max_replicas_reason seconds command measurements"
+    "reason complete doubts interrupted max_replicas max_replicas_reason seconds command measurements"
 )
 OPTIONS = (
     "--dataset --data-dir --batch-size --devices --sync --dispatch --tau --seed --config --max-replicas "
@@ -49,6 +49,7 @@ def test_a_table_the_choice_and_why_and_the_command(call: Call) -> None:
     result = json.loads(lines[-1])
     chosen = result["replicas_per_device"]
     assert rows[chosen - 1][-1] == "chosen"
+    lines = [line for line in lines if not line.startswith("warning: ")]
     assert re.match(rf"{chosen} replicas? per device: .", lines[4])
     assert lines[5] == (
         f"tensorbow train logreg --replicas-per-gpu {chosen} --devices cpu:0,cpu:1 --tau 2 --batch-size 8"
@@ -161,6 +162,47 @@ def test_the_picture_is_drawn(tmp_path: Path, suffix: str, begins: bytes) -> Non
     ThroughputPicture(path).draw(TrainingConfig(model="logreg"), result)
     assert path.read_bytes().startswith(begins)
     assert [found.name for found in tmp_path.iterdir()] == [path.name]
+
+
+@pytest.mark.parametrize(
+    ("complete", "said"), [(True, "chosen: 2, 200"), (False, "best so far, not sure: 2, 200")]
+)
+def test_the_picture_says_whether_it_is_sure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, complete: bool, said: str
+) -> None:
+    pytest.importorskip("matplotlib")
+    from matplotlib.axes import Axes
+
+    labels: list[str] = []
+    plot = Axes.plot
+
+    def noted(axes: Any, *given: Any, **how: Any) -> Any:
+        labels.append(how.get("label", ""))
+        return plot(axes, *given, **how)
+
+    monkeypatch.setattr(Axes, "plot", noted)
+    measurements = tuple(Measurement(n, (100.0 * n,)) for n in (1, 2))
+    result = TuningResult(Decision(2, 200.0, "so", complete), measurements, 16, "", 1.0, False)
+    ThroughputPicture(tmp_path / "x.svg").draw(TrainingConfig(model="logreg"), result)
+    assert f"{said} images/s" in labels
+
+
+def test_windows_that_disagree_are_told(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    measurements = (Measurement(1, (50.0, 100.0, 104.0)), Measurement(2, (103.0, 103.0, 104.0)))
+    result = TuningResult(Decision(1, 100.0, "so", True), measurements, 16, "", 1.0, False)
+    monkeypatch.setattr(ThroughputTuning, "run", lambda tuning: result)
+    ended = call(*QUICK, "--json")
+    (warning,) = [line for line in ended.out.splitlines() if line.startswith("warning: ")]
+    assert warning.startswith(
+        "warning: windows of 1 per device are up to 54% apart: the machine did other work"
+    )
+    assert json.loads(ended.out.splitlines()[-1])["doubts"] == [warning.removeprefix("warning: ")]
+
+
+def test_steps_of_a_launch_in_a_configuration_do_not_make_it_hang(program: Any) -> None:
+    (program.folder / "k.yaml").write_text("model: logreg\ndataset: synthetic\nsteps_per_launch: 2\n")
+    ended = program.run("tune", "--config", "k.yaml", "--max-seconds", 3, "--max-replicas", 2)
+    assert (ended.status, ended.err) == (0, "")
 
 
 def test_the_time_that_is_over_ends_it_with_what_is_known(call: Call) -> None:

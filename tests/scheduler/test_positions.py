@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scheduler.positions import RoundPositions
@@ -55,6 +55,43 @@ def test_places_are_those_of_a_walk(data: st.DataObject, batches: int) -> None:
     for epoch in range(expected[-1][0] + 1):
         reached = [r for r in range(last + 1) if expected[r][0] >= epoch]
         assert positions.first_round(epoch) == reached[0]
+
+
+@settings(max_examples=300)
+@given(data=st.data())
+def test_a_change_of_the_batch_size_goes_on_behind_the_examples_taken(data: st.DataObject) -> None:
+    """No example comes twice in an epoch; less than a batch of the new size is passed over, or a round."""
+    examples, sizes = 240, data.draw(st.lists(st.integers(3, 40), min_size=2, max_size=4))
+    earlier, round, passed = None, 0, 0
+    positions: list[RoundPositions] = []
+    for size in sizes:
+        order = BatchOrder(examples, size, seed=1)
+        replicas = data.draw(st.integers(1, min(4, order.batches_per_epoch)))
+        positions.append(RoundPositions(order, replicas, earlier=earlier))
+        round += data.draw(st.integers(1, 30))
+        earlier = positions[-1], round
+    last = positions[-1]
+    starts = [0, *(p._earlier[1] for p in positions[1:] if p._earlier is not None)]
+    ended = 0, 0
+    for round in range(starts[-1] + 40):
+        mine = positions[max(i for i, start in enumerate(starts) if start <= round)]
+        place, size = last.place(round), mine.order.batch_size
+        assert place == mine.place(round)
+        begun = place.epoch, place.number * size
+        assert begun >= ended
+        if place.epoch == ended[0]:
+            passed = begun[1] - ended[1]
+            assert passed < size
+        else:
+            assert place.epoch == ended[0] + 1 or ended == (0, 0)
+            assert place.number == 0
+            assert examples - ended[1] < max((p.replicas + 1) * p.order.batch_size for p in positions)
+        ended = place.epoch, (place.number + mine.replicas) * size
+        assert ended[1] <= examples
+    for epoch in range(last.place(round).epoch + 1):
+        first = last.first_round(epoch)
+        assert last.place(first).epoch >= epoch
+        assert first == 0 or last.place(first - 1).epoch < epoch
 
 
 def test_one_count_is_plain_division() -> None:

@@ -14,6 +14,7 @@ from scheduler import (
     Synchronisation,
     TaskResult,
     ThroughputTuning,
+    Trainer,
     TrainingConfig,
     TuningOptions,
 )
@@ -23,6 +24,7 @@ from tensorbow.data import load
 from tensorbow.devices import CpuDevice
 from tensorbow.errors import AbortedError, CancelledError, InvalidArgumentError, ResourceExhaustedError
 from tensorbow.optimizers import Constant
+from tests.scheduler_rig.running import within
 
 KIB = 1024
 QUICK = TuningOptions(max_replicas=2, windows=1, window_seconds=0.02)
@@ -43,40 +45,90 @@ def rates(windows: ThroughputWindows, ends: list[tuple[float, ...]]) -> list[flo
     return told
 
 
+def begun(replicas: int, batch_size: int, tau: int, seconds: float, steps: int = 1) -> ThroughputWindows:
+    windows = ThroughputWindows(replicas, batch_size, tau, seconds)
+    windows.begin(steps, lambda: True, 0.0)
+    return windows
+
+
+def told_in(told: list[float | None]) -> list[int]:
+    return [round for round, rate in enumerate(told) if rate is not None]
+
+
 def test_a_window_begins_where_the_warming_up_ends() -> None:
     """One round a second, of 2 tasks of 8; the first rounds, slow, are discarded."""
-    windows = ThroughputWindows(2, 8, 1, seconds=3.5)
-    ends = [
-        (0.0, 9.0),
-        (19.0, 18.0),
-        (28.0, 29.0),
-        (38.0, 39.0),
-        *((39.0 + n, 38.7 + n) for n in range(1, 9)),
-    ]
-    assert rates(windows, ends) == [None] * 7 + [pytest.approx(16.0)] + [None] * 3 + [pytest.approx(16.0)]
+    ends = [(9.0, 8.0), (18.0, 19.0), (29.0, 28.0), *((29.0 + n, 28.7 + n) for n in range(1, 10))]
+    told = rates(begun(2, 8, 1, seconds=3.5), ends)
+    assert told == [None] * 7 + [pytest.approx(16.0)] + [None] * 3 + [pytest.approx(16.0)]
 
 
 def test_a_window_is_of_whole_periods_of_averaging() -> None:
-    windows = ThroughputWindows(1, 10, 6, seconds=0.1)
-    told = rates(windows, [(float(n),) for n in range(20)])
-    assert [round for round, rate in enumerate(told) if rate is not None] == [12, 18]
-    rare = ThroughputWindows(1, 10, 1 << 40, seconds=0.1)
-    assert any(rate is not None for rate in rates(rare, [(float(n),) for n in range(20)]))
+    told = rates(begun(1, 10, 6, seconds=0.1), [(1.0 + n,) for n in range(20)])
+    assert told_in(told) == [12, 18]
+    for tau in (1 << 40, 7):  # in launches of 3 rounds one of 7 periods, or many
+        windows = begun(1, 10, tau, seconds=0.1, steps=3)
+        told = rates(windows, [(1.0 + n // 3,) for n in range(120)])
+        assert len(told_in(told)) >= 2
+        assert {rate for rate in told if rate is not None} == {30.0}
 
 
-def test_pauses_are_not_timed() -> None:
-    """Three rounds of one second between two pauses, of which the first of each three counts for nothing."""
+def test_a_window_is_of_whole_launches() -> None:
+    """Launches of 5 rounds, and one of 2 at the end of each 12: all end after as many seconds."""
+    ends = [
+        (12.0 * run + (5.0, 10.0, 12.0)[launch],)
+        for run in range(9)
+        for launch in (0,) * 5 + (1,) * 5 + (2,) * 2
+    ]
+    told = rates(begun(1, 10, 1, seconds=11.0, steps=5), ends)
+    assert set(told) == {None, 10.0}
+    assert [round % 12 in (0, 5, 10) for round in told_in(told)] == [True] * len(told_in(told))
+    assert len(told_in(told)) >= 4
+
+
+def test_between_two_runs_the_clock_stands_still() -> None:
+    """Runs of one launch of three rounds, of three seconds each, and long pauses."""
     windows = ThroughputWindows(1, 10, 1, seconds=4.0)
-    rates_told, now = [], 0.0
-    for _ in range(6):
-        for _ in range(3):
-            now += 1.0
-            rates_told.append(windows.add(TaskResult(0, 0, 0.0, (), now, 0)))
-        windows.pause()
-        windows.pause()
-        now += 100.0
-    assert [index for index, rate in enumerate(rates_told) if rate is not None] == [11, 17]
-    assert rates_told[11] == rates_told[17] == pytest.approx(10.0)
+    told: list[float | None] = []
+    for run in range(16):
+        windows.begin(3, lambda: True, 100.0 * run)
+        told += rates(windows, [(100.0 * run + 3.0,)] * 3)
+    assert {rate for rate in told if rate is not None} == {10.0}
+    assert len(told_in(told)) == 3
+
+
+def test_other_steps_begin_anew_and_launches_have_to_settle() -> None:
+    ready: list[int] = []
+    windows = ThroughputWindows(1, 10, 1, seconds=4.0)
+    windows.begin(1, lambda: True, 0.0)
+    assert told_in(rates(windows, [(1.0 + n,) for n in range(8)])) == []
+    windows.begin(2, lambda: bool(ready), 8.0)
+    assert told_in(rates(windows, [(9.0 + n // 2,) for n in range(24)])) == []
+    ready.append(1)
+    assert told_in(rates(windows, [(21.0 + n // 2,) for n in range(24)])) != []
+    never = ThroughputWindows(1, 10, 1, seconds=4.0)
+    never.begin(1, lambda: False, 0.0)
+    assert told_in(rates(never, [(1.0 + n,) for n in range(60)]))[0] == 36, (
+        "8 windows of warming up are enough"
+    )
+
+
+def test_it_measures_at_the_steps_of_a_launch_that_training_takes() -> None:
+    pytest.importorskip("llvmlite")
+    tuning = ThroughputTuning(config(), QUICK)
+    tuning.run()
+    assert sorted(tuning.steps_per_launch) == [1, 2]
+    for replicas, steps in tuning.steps_per_launch.items():
+        with Trainer(config(replicas_per_device=replicas, epochs=8)) as trainer:
+            trainer.train()
+            assert 0.5 <= (1 + trainer.engine.steps_per_launch) / (1 + steps) <= 2
+
+
+@pytest.mark.parametrize("steps", [2, 64])
+def test_given_steps_of_a_launch_are_measured_and_it_ends(steps: int) -> None:
+    pytest.importorskip("llvmlite")
+    tuning = ThroughputTuning(config(steps_per_launch=steps), QUICK)
+    assert within(tuning.run).decision.complete
+    assert tuning.steps_per_launch == {}
 
 
 @pytest.mark.parametrize("sync", ["sma", "ssgd", "none"])

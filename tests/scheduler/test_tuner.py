@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scheduler import Decision, Measure, ReplicaTuner
+from scheduler import Decision, Measure, Measurement, ReplicaTuner
 from tensorbow.errors import FailedPreconditionError, InvalidArgumentError
 
 
@@ -64,7 +64,7 @@ def test_counts_within_noise_of_each_other_get_more_windows_in_runs() -> None:
     asked, decision = tuned(tuner, lambda count: (100.0 if count == 1 else 106.0) * next(wobble))
     windows = [len(measurement.windows) for measurement in tuner.measurements]
     assert max(windows) > 3
-    assert max(windows) <= tuner.most_windows == 24
+    assert max(windows) <= tuner.most_windows == 108
     assert len(asked) <= sum(windows) / tuner.windows + 2  # one change of count for several windows
     assert decision.complete
     quiet = ReplicaTuner(2)
@@ -87,6 +87,44 @@ def test_a_spell_in_which_the_machine_is_fast_does_not_decide() -> None:
     assert asked.count(4) > 1
     assert decision.complete
     assert decision.replicas == 1
+
+
+def test_two_clear_losses_are_enough() -> None:
+    """Twice as many are looked at after a flat stretch, not after a fall."""
+    assert tuned(ReplicaTuner(16), lambda count: {1: 100.0, 2: 70.0}.get(count, 60.0))[0] == [1, 2, 3, 2, 1]
+    assert 8 in tuned(ReplicaTuner(16), lambda count: min(count, 2) * 100.0)[0]
+    late = {1: 100.0, 2: 180.0, 3: 200.0, 4: 160.0}
+    assert max(tuned(ReplicaTuner(16), lambda count: late.get(count, 150.0))[0]) == 5
+
+
+def test_where_windows_disagree_all_that_are_not_hopeless_are_looked_at_again() -> None:
+    """While 2 is looked at for the first time the machine is busy; it would else be given up for good."""
+    told: dict[int, int] = {}
+
+    def rate(count: int) -> float:
+        told[count] = told.get(count, 0) + 1
+        busy = 0.55 if count == 2 and told[count] <= 3 else 1.0
+        return {1: 100.0, 2: 150.0, 3: 60.0}[count] * busy * (0.7 if count == 1 and told[count] == 1 else 1.0)
+
+    tuner = ReplicaTuner(3)
+    asked, decision = tuned(tuner, rate)
+    assert not tuner.steady
+    assert asked.count(2) > 1
+    assert decision.replicas == 2
+    quiet = ReplicaTuner(3)
+    tuned(quiet, lambda count: (100.0, 82.5, 60.0)[count - 1])
+    assert quiet.steady
+
+
+def test_the_spread_is_from_the_slowest_to_the_fastest_window() -> None:
+    assert Measurement(1, (2104.9, 4471.8, 4431.6)).spread == pytest.approx(0.534, abs=1e-3)
+    assert Measurement(1, (100.0,)).spread == 0
+
+
+def test_it_may_begin_with_another_count() -> None:
+    asked, decision = tuned(ReplicaTuner(8, start=3), lambda count: 100.0 * min(count, 3))
+    assert asked == [3, 1, 2, 4, 5, 8, 4, 3]
+    assert decision.replicas == 3
 
 
 def test_one_window_each_is_confirmed_by_one_more() -> None:
@@ -116,6 +154,14 @@ def test_it_can_be_ended_with_what_is_known() -> None:
     assert decision == Decision(
         2, 180.0, "images/s grow up to it, and no more was measured; the time is up", complete=False
     )
+    lucky = ReplicaTuner(8)
+    for count, rates in {1: (150.0, 90.0, 180.0), 2: (140.0, 200.0, 185.0), 4: (400.0,)}.items():
+        for rate in rates:
+            lucky.record(count, rate)
+    lucky.end("the time is up")
+    ended = lucky.next_step()
+    assert isinstance(ended, Decision)
+    assert ended.replicas == 2, "the fastest of those that have all their windows"
     nothing = ReplicaTuner(8)
     nothing.end("interrupted")
     with pytest.raises(FailedPreconditionError, match="nothing has been measured: interrupted"):
@@ -126,6 +172,7 @@ def test_it_can_be_ended_with_what_is_known() -> None:
     ("options", "said"),
     [
         ({"most": 0}, "most: expected an integer of at least 1, got 0"),
+        ({"start": 0}, "start: expected an integer of at least 1, got 0"),
         ({"most": True}, "most: expected an integer"),
         ({"windows": 0}, "windows: expected an integer of at least 1"),
         ({"most_windows": 2}, "most_windows: expected an integer of at least 3, got 2"),

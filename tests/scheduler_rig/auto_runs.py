@@ -17,23 +17,29 @@ class MadeUp:
 
     curve: ClassVar = CURVE
     seen: ClassVar[list[int]] = []
-    pauses = 0
+    steps: ClassVar[dict[int, int]] = {}  # of a launch in the last window, by replicas
+    runs = 0
+    waits = False  # until launches are settled
 
     def __init__(self, replicas: int, batch_size: int, tau: int, seconds: float):
         assert seconds > 0
-        self.replicas, self.rounds = replicas, 0
+        self.replicas, self.rounds, self.begun_with = replicas, 0, 0
 
     def add(self, result: TaskResult) -> float | None:
         assert 0 <= result.place < self.replicas
         assert 0 <= result.replica < self.replicas
+        if self.waits and not self.settled():
+            return None
         self.rounds += result.place == self.replicas - 1
         if result.place < self.replicas - 1 or self.rounds % 3:
             return None
         self.seen.append(self.replicas)
+        self.steps[self.replicas] = self.begun_with
         return self.curve.get(self.replicas, FLAT)
 
-    def pause(self) -> None:
-        MadeUp.pauses += 1
+    def begin(self, steps: int, settled: Callable[[], bool]) -> None:
+        MadeUp.runs += 1
+        self.begun_with, self.settled = steps, settled
 
 
 class Lines(TrainingProgress):

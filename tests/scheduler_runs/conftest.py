@@ -65,7 +65,8 @@ def made_up(monkeypatch: pytest.MonkeyPatch) -> type[MadeUp]:
     data = make_synthetic(train_examples=960, test_examples=60)
     monkeypatch.setitem(registry.DATASETS, "synthetic", lambda data_dir: data)
     monkeypatch.setattr(MadeUp, "seen", [])
-    monkeypatch.setattr(MadeUp, "pauses", 0)
+    monkeypatch.setattr(MadeUp, "steps", {})
+    monkeypatch.setattr(MadeUp, "runs", 0)
     monkeypatch.setattr(MadeUp, "curve", CURVE)
     monkeypatch.setattr(scheduler.auto, "ThroughputWindows", MadeUp)
     return MadeUp

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,10 @@ import numpy as np
 import pytest
 
 import tensorbow.data.registry as registry
-from scheduler import DatasetBatches, TaskResult, Trainer, TrainingConfig
+from scheduler import DatasetBatches, ReadyRound, TaskResult, Trainer, TrainingConfig
 from scheduler.auto import OnlineTuning
 from scheduler.classifier import build_engine, build_schedule
-from tensorbow.data import BatchRecipe
+from tensorbow.data import BatchRecipe, BatchRun
 from tensorbow.training import load_arrays
 from tests.scheduler_rig.auto_runs import Lines, MadeUp, auto, trained
 
@@ -32,7 +33,7 @@ def test_it_tries_more_and_steps_back(tmp_path: Path, options: Options, metrics:
     result = trained(auto(options, output=tmp_path, epochs=8), progress)
     facts = json.loads((tmp_path / "tuning.json").read_text())
     assert counts_in(facts["changes"]) == [1, 2, 3, 4, 8, 4, 2]
-    assert MadeUp.pauses >= 8, "after each epoch"
+    assert MadeUp.runs >= 8, "one for each epoch"
     assert facts["decided"]
     assert facts["complete"]
     assert facts["replicas_per_device"] == 2
@@ -52,6 +53,45 @@ def test_it_tries_more_and_steps_back(tmp_path: Path, options: Options, metrics:
     assert single.replicas == 2
 
 
+def test_launches_have_as_many_steps_while_it_is_timed_as_afterwards(
+    options: Options, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("llvmlite")
+    monkeypatch.setattr(MadeUp, "waits", True)
+    for given in (None, 3):
+        MadeUp.steps.clear()
+        with Trainer(auto(options, epochs=60, steps_per_launch=given, sync="none")) as trainer:
+            result = trainer.train()
+            steps = trainer.engine.steps_per_launch
+            assert trainer._batches.steps_per_launch == steps == MadeUp.steps[2]
+        assert result.tuning is not None
+        assert (result.replicas, result.tuning.decision.complete) == (2, True)
+        assert sorted(MadeUp.steps) == [1, 2, 3, 4, 8]
+        assert all(found == given if given else found > 1 for found in MadeUp.steps.values())
+
+
+def test_half_of_the_run_is_the_longest_it_looks(
+    tmp_path: Path, options: Options, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It then goes back to the best so far; a run that goes on for longer looks on."""
+    monkeypatch.setattr(MadeUp, "curve", {1: 100.0, 2: 200.0, 3: 90.0})
+    config = auto(options, output=tmp_path, epochs=2, steps_per_launch=1)
+    result = trained(config)
+    assert MadeUp.seen[-1] != 2
+    assert result.tuning is not None
+    assert (result.replicas, result.tuning.decision.complete) == (2, False)
+    assert result.tuning.decision.reason.endswith("it takes a longer one")
+    facts = json.loads((tmp_path / "tuning.json").read_text())
+    last = facts["changes"][-1]
+    assert last["replicas_per_device"] == 2
+    assert last["round"] < result.steps
+    windows = len(MadeUp.seen)
+    longer = trained(replace(config, epochs=40, resume="auto"))
+    assert len(MadeUp.seen) > windows
+    assert longer.tuning is not None
+    assert (longer.replicas, longer.tuning.decision.complete) == (2, True)
+
+
 def test_a_given_learning_rate_stays(tmp_path: Path, options: Options, metrics: Any) -> None:
     trained(auto(options, output=tmp_path, epochs=6, learning_rate=0.03))
     assert {record["learning_rate"] for record in metrics(tmp_path)} == {0.03}
@@ -62,17 +102,26 @@ class Recording(DatasetBatches):
     """Looks at the examples of every batch that is given out."""
 
     def open(self, start: int, stop: int, on_ready: Any, on_error: Any) -> Any:
+        steps = self.steps_per_launch
+
         def ready(batch: Any) -> None:
-            epoch, first = self.positions.place(batch.round)
-            indices = self.order.indices(epoch, first + batch.replica)
-            recipe = isinstance(batch.inputs, BatchRecipe)
-            images = (batch.inputs.arrays() if recipe else batch.inputs)[0]
-            expected, labels = np.empty_like(images), np.empty(len(images), np.int64)
-            self.dataset.fill(indices, expected, labels)
-            assert np.array_equal(images, expected)
+            first = start + (batch.round - start) * steps
+            if isinstance(batch, ReadyRound):
+                for replica in range(self.replicas):
+                    self.look(first, replica, batch.inputs.of(replica))
+            else:
+                self.look(first, batch.replica, batch.inputs)
             on_ready(batch)
 
         return super().open(start, stop, ready, on_error)
+
+    def look(self, round: int, replica: int, inputs: Any) -> None:
+        for place, batch in enumerate(inputs if isinstance(inputs, BatchRun) else [inputs]):
+            epoch, first = self.positions.place(round + place)
+            images = (batch.arrays() if isinstance(batch, BatchRecipe) else batch)[0]
+            expected, labels = np.empty_like(images), np.empty(len(images), np.int64)
+            self.dataset.fill(self.order.indices(epoch, first + replica), expected, labels)
+            assert np.array_equal(images, expected)
 
 
 @pytest.mark.parametrize("devices", [("cpu:0",), ("cpu:0", "cpu:1")])
@@ -110,7 +159,7 @@ def test_a_change_may_end_an_epoch(
         return tuning.wanted != tuning.current
 
     monkeypatch.setattr(OnlineTuning, "on_result", on_result)
-    result = trained(auto(options, output=tmp_path, epochs=3))
+    result = trained(auto(options, output=tmp_path, epochs=3, steps_per_launch=1))
     records = metrics(tmp_path)
     assert [record["epoch"] for record in records] == [1, 2, 3]
     first = records[0]

@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from scheduler import Trainer, TrainingConfig
+import tensorbow.data.registry as registry
+from scheduler import DatasetBatches, TaskResult, Trainer, TrainingConfig
+from scheduler.classifier import build_engine, build_schedule
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.specs import Array
 from tests.scheduler_rig.running import same_bits, within
@@ -62,9 +64,27 @@ def test_the_number_is_found_while_training(
     assert same_bits(model(tmp_path / "1"), model(tmp_path / "None"))
 
 
+def test_a_run_may_be_asked_for_more_than_it_will_ever_train(options: Options) -> None:
+    """Also behind the last boundary of the schedule."""
+    config = options(steps_per_launch=4, learning_rate_drops=[(1, 0.5)])
+    data, _ = registry.DATASETS["synthetic"](None)
+    batches = DatasetBatches(data, config.batch_size, config.replicas, config.seed, steps_per_launch=4)
+    schedule = build_schedule(config, config.replicas, batches.positions)
+    with build_engine(config, data, schedule, config.synchronisation) as engine:
+        engine.initialize()
+
+        def on_result(result: TaskResult) -> None:
+            if result.round >= 50:
+                engine.request_stop()
+
+        ended = within(lambda: engine.run(batches.open, 0, 1 << 40, on_result))
+    assert 50 < ended < 100
+
+
 def test_what_it_does_not_go_with(options: Options) -> None:
-    with pytest.raises(InvalidArgumentError, match="expected 1 with replicas_per_device auto"):
-        options(steps_per_launch=2, replicas_per_device="auto")
+    for gradients in ({"sync": "ssgd"}, {"ssgd_epoch": 1}):
+        with pytest.raises(InvalidArgumentError, match="expected 1 with replicas_per_device auto and ssgd"):
+            options(steps_per_launch=2, replicas_per_device="auto", **gradients)
     with pytest.raises(InvalidArgumentError, match="steps_per_launch: expected at least 1, got 0"):
         options(steps_per_launch=0)
     with pytest.raises(InvalidArgumentError, match=r"steps_per_launch=2: .* native code"):

@@ -44,7 +44,7 @@ def test_interruptions_change_no_bit(
         config = options(output=pieces, epochs=6, resume="auto", checkpoint_rounds=2, **variant)
         result = train_until(config, at)
         assert result.interrupted
-        assert not (pieces / "model.safetensors").exists()
+        assert load_arrays(pieces / "model.safetensors")[1]["round"] == result.steps
         stops.append(result.steps)
     assert stops == sorted(stops)
     result = run(output=pieces, epochs=6, resume="auto", **variant)
@@ -88,7 +88,8 @@ def test_a_stop_while_evaluating_leaves_no_hole(
         result = trainer.train()
     assert (result.interrupted, result.steps) == (True, 7)
     assert metrics(tmp_path / "run") == []
-    assert not (tmp_path / "run" / "model.safetensors").exists()
+    about = load_arrays(tmp_path / "run" / "model.safetensors")[1]
+    assert (about["round"], about["test_accuracy"]) == (7, None)
     run(output=tmp_path / "run", epochs=epochs, resume="auto")
     assert metrics(tmp_path / "run") == metrics(tmp_path / "whole")
 

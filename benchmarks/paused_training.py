@@ -1,0 +1,102 @@
+"""Training runs that stand still between their windows, so that several can be timed in turn."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+from scheduler import Trainer, TrainingConfig
+from tensorbow.training import TrainingProgress
+
+RAMP = 0.2  # of a window: not timed, while what was launched before the pause is handed out and queues fill
+PATIENCE_S = 300.0
+
+
+class Gate(TrainingProgress):
+    """Lets the rounds of a run through during windows, and holds them in between."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._changed = threading.Condition()
+        self._seconds: float | None = None  # of the window that is open
+        self._opened_s = 0.0
+        self._from: tuple[float, int] | None = None  # when, and after how many rounds, its timing began
+        self._rate: float | None = None  # rounds per second of the last one
+        self.failure_of_run: BaseException | None = None
+        self._closed = False
+
+    def round(self, finished: int) -> None:
+        """A round has ended, in the thread of the run."""
+        now = time.perf_counter()
+        with self._changed:
+            if (
+                self._seconds is not None
+                and self._from is None
+                and now >= self._opened_s + RAMP * self._seconds
+            ):
+                self._from = now, finished
+            elif (
+                self._seconds is not None and self._from is not None and now >= self._from[0] + self._seconds
+            ):
+                self._rate = (finished - self._from[1]) / (now - self._from[0])
+                self._seconds = None
+                self._changed.notify_all()
+            while self._seconds is None and not self._closed:
+                self._changed.wait()
+
+    def window(self, seconds: float) -> float:
+        """Rounds per second of a window of about so many seconds. Raises what the run has raised."""
+        with self._changed:
+            self._rate, self._from, self._opened_s, self._seconds = None, None, time.perf_counter(), seconds
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: self._rate is not None or self._closed, PATIENCE_S + 10 * seconds)
+            if self.failure_of_run is not None:
+                raise self.failure_of_run
+            if self._rate is None:
+                raise TimeoutError(f"no window of {seconds:g} s has ended: the run is over, or it hangs")
+            return self._rate
+
+    def close(self, failure: BaseException | None = None) -> None:
+        """Holds nothing any more."""
+        with self._changed:
+            self.failure_of_run, self._closed = failure, True
+            self._changed.notify_all()
+
+
+class PausedTraining:
+    """A run as `tensorbow train` has it, on a thread of its own: a `Window`. Use it with `with`."""
+
+    def __init__(self, config: TrainingConfig):
+        """config: of a run without an end; the number of replicas is given."""
+        self._gate = Gate()
+        self._trainer = Trainer(config, self._gate)
+        self._images = config.batch_size * config.replicas
+        self._thread = threading.Thread(target=self._train, name="paused training")
+        self._thread.start()
+
+    def _train(self) -> None:
+        failure: BaseException | None = None
+        try:
+            self._trainer.train()
+        except BaseException as error:
+            failure = error
+        self._gate.close(failure)
+
+    def __call__(self, seconds: float) -> float:
+        """Images per second of a window."""
+        return self._images * self._gate.window(seconds)
+
+    @property
+    def steps_per_launch(self) -> int:
+        """As many as the run has found."""
+        return self._trainer.engine.steps_per_launch
+
+    def __enter__(self) -> PausedTraining:
+        return self
+
+    def __exit__(self, *exception: Any) -> None:
+        self._trainer.request_stop()
+        self._gate.close()
+        self._thread.join()
+        self._trainer.close()

@@ -1,0 +1,256 @@
+"""Where a round's time goes: native steps, averaging, the scheduler in Python, and cores that wait.
+
+    python benchmarks/round_profile.py [--small] [--output FOLDER]
+
+Two replicas on a CPU device, a thread each, one step a call (K=1) and 64, for the shortest steps. Three
+things are measured in turn. The native calls of one replica's step, over and over in one thread, without
+scheduler, batches or averaging. The same replicas through the product's scheduler, independent (`none`).
+And averaged every round (`sma`). Of the latter two: wall time of a round, and from Linux's
+`/proc/self/task/*/schedstat` the processor time of every thread and how long it was ready but had no core.
+
+The cores' time, cores times wall time, is then shared out without a rest:
+  native steps      what the steps of the round take alone in one thread
+  beside it         further processor time of the streams' threads without averaging: batches, calls,
+                    hand-over in Python, and what a step loses to a neighbour that uses the same memory
+  averaging         the streams' processor time with averaging less that without
+  scheduler         processor time of the thread that drives the engine: the scheduler, in Python (less
+                    the native steps, where it makes the shortest itself)
+  cores waiting     the rest: hand-over between threads, waiting for the other replica (and whatever
+                    else runs on the machine, which is why it must be quiet)
+"""
+
+from __future__ import annotations
+
+import statistics
+import threading
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from harness import cores, parser, print_table, save
+from ours import Training, training_window
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+NAME = "round_profile"
+REPLICAS = 2
+CASES = (("logreg", 16), ("lenet", 4), ("lenet", 16), ("lenet", 32))
+STEPS_PER_LAUNCH = (1, 64)
+SYNCS = ("none", "sma")
+STEPS_BETWEEN_LOOKS = 8  # at the clock, of native steps
+PARTS = {
+    "native_us": "native steps",
+    "beside_us": "beside it",
+    "averaging_us": "averaging",
+    "scheduler_us": "scheduler",
+    "waiting_us": "cores waiting",
+}
+COLOURS = ("#1f5fa8", "#7fb2e5", "#d9a62b", "#d9622b", "#d0d0d0")
+Threads = dict[str, tuple[int, int]]
+"""By thread: nanoseconds on a core, and ready without one, since it began."""
+
+
+def threads_of_process() -> Threads:
+    """Of this process's Python threads. Raises SystemExit where the system does not tell."""
+    found: Threads = {}
+    for thread in threading.enumerate():
+        try:
+            text = Path(f"/proc/self/task/{thread.native_id}/schedstat").read_text()
+        except FileNotFoundError:
+            if Path("/proc/self/schedstat").exists():
+                continue  # it has ended meanwhile
+            raise SystemExit(
+                f"{NAME}: expected Linux with scheduler statistics (/proc/self/task/*/schedstat), "
+                "got a system without; run it on one that has them"
+            ) from None
+        on_a_core, without = map(int, text.split()[:2])
+        found[thread.name] = on_a_core, without
+    return found
+
+
+def profiled(training: Training, seconds: float) -> dict[str, Any]:
+    """A window: microseconds of a round, and by thread what of them it had a core, and waited for one."""
+    before, first, started = threads_of_process(), training.engine.round, time.perf_counter()
+    training(seconds)
+    elapsed, rounds = time.perf_counter() - started, training.engine.round - first
+    after = threads_of_process()
+    spent = {
+        name: [(now - then) / 1e3 / rounds for now, then in zip(times, before.get(name, (0, 0)), strict=True)]
+        for name, times in after.items()
+    }
+    driver = spent.pop(threading.current_thread().name)
+    by_stream: dict[str, float] = {}
+    for name, times in spent.items():
+        by_stream[_short(name)] = by_stream.get(_short(name), 0.0) + times[0]
+    return {
+        "round_us": 1e6 * elapsed / rounds,
+        "driver_us": driver[0],
+        "streams_us": sum(by_stream.values()),
+        "ready_without_a_core_us": driver[1] + sum(times[1] for times in spent.values()),
+        "by_stream_us": by_stream,
+    }
+
+
+def _short(name: str) -> str:
+    """Of `tensorbow /cpu:0 engine-3 replica 1` what tells the stream."""
+    return name.partition(" engine-")[2].partition(" ")[2] or name
+
+
+def native_calls(model: str, batch_size: int, opened: ExitStack) -> Callable[[float], float] | None:
+    """A window of a step's native calls: microseconds a step of this thread's processor time.
+
+    None where code is not native.
+    """
+    import tensorbow as tb
+    from tensorbow.kernels import register_backend
+    from tensorbow.kernels.backends import backend_of_kind
+
+    usual = backend_of_kind("cpu")
+    if type(usual).__name__ != "NativeBackend":
+        return None
+    from native_step import plan_of_step
+
+    try:
+        with tb.Graph().as_default():
+            session, plan = plan_of_step(model, batch_size, None)
+    finally:
+        register_backend("cpu", usual)  # of the engines that follow
+    opened.callback(session.close)
+    segments = range(len(plan.executable.segments))
+
+    def window(seconds: float) -> float:
+        steps, started = 0, time.thread_time()
+        elapsed = 0.0
+        while elapsed < seconds:
+            for _ in range(STEPS_BETWEEN_LOOKS):
+                for segment in segments:
+                    plan.launch(segment)
+            steps += STEPS_BETWEEN_LOOKS
+            elapsed = time.thread_time() - started
+        return 1e6 * elapsed / steps
+
+    return window
+
+
+def medians(windows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Figure by figure; of what is by thread, thread by thread."""
+    return {
+        key: medians([window[key] for window in windows])
+        if isinstance(windows[0][key], dict)
+        else round(statistics.median(window.get(key, 0.0) for window in windows), 3)
+        for key in windows[0]
+    }
+
+
+def shares(row: dict[str, Any], native_us: float | None, independent: dict[str, Any]) -> dict[str, float]:
+    """The parts of a round, in microseconds of cores; together they are cores times `round_us`.
+
+    native_us: of a replica's step alone; None leaves native steps in the other parts. In a launch of many,
+    steps may take less than one by one: then all the processor time of a round without averaging is theirs.
+    independent: the figures of the same without averaging. Steps that the streams' time does not hold were
+    made in the thread that drives the engine, as the shortest may be; averaging there counts as scheduler.
+    """
+    streams, driver = row["streams_us"], row["driver_us"]
+    most = independent["streams_us"] + independent["driver_us"]
+    native = 0.0 if native_us is None else min(native_us * row["replicas"], most)
+    in_streams = min(native, streams)
+    in_driver = min(native - in_streams, driver)
+    averaging = max(0.0, streams - max(independent["streams_us"], in_streams))
+    parts = {
+        "native_us": in_streams + in_driver,
+        "beside_us": streams - in_streams - averaging,
+        "averaging_us": averaging,
+        "scheduler_us": driver - in_driver,
+    }
+    parts["waiting_us"] = row["cores"] * row["round_us"] - sum(parts.values())
+    return {name: round(value, 2) for name, value in parts.items()}
+
+
+def measure(model: str, batch_size: int, seconds: float, windows: int) -> list[dict[str, Any]]:
+    """A row for each number of steps a call, independent and averaged; all of a case in turn."""
+    with ExitStack() as opened:
+        alone = native_calls(model, batch_size, opened)
+        trainings = {
+            (steps, sync): opened.enter_context(
+                training_window(model, batch_size, REPLICAS, sync=sync, steps_per_launch=steps)
+            )
+            for steps in STEPS_PER_LAUNCH
+            for sync in SYNCS
+        }
+        for training in trainings.values():
+            training(min(seconds, 1.0))
+        taken: dict[tuple[int, str], list[dict[str, Any]]] = {key: [] for key in trainings}
+        natives = []
+        for _ in range(windows):
+            natives += [] if alone is None else [alone(seconds)]
+            for key, training in trainings.items():
+                taken[key].append(profiled(training, seconds))
+    native_us = round(statistics.median(natives), 3) if natives else None
+    found = {key: medians(profiles) for key, profiles in taken.items()}
+    rows = []
+    for (steps, sync), figures in found.items():
+        row: dict[str, Any] = {
+            "model": model,
+            "batch_size": batch_size,
+            "replicas": REPLICAS,
+            "steps_per_launch": steps,
+        }
+        row |= {"sync": sync, "cores": min(cores(), REPLICAS), "native_step_us": native_us, **figures}
+        row["images_per_second"] = round(1e6 * REPLICAS * batch_size / row["round_us"], 1)
+        row["rounds_us"] = [round(profile["round_us"], 2) for profile in taken[steps, sync]]
+        row["parts"] = shares(row, native_us, found[steps, "none"])
+        rows.append(row)
+    return rows
+
+
+def named(row: dict[str, Any]) -> str:
+    """Of a bar."""
+    from sweep import TITLES
+
+    return f"{TITLES[row['model']]} b={row['batch_size']}, {row['sync']}, K={row['steps_per_launch']}"
+
+
+def draw(figure: Figure, rows: list[dict[str, Any]]) -> None:
+    """A bar for each row, its parts as shares of the cores' time of a round."""
+    figure.set_size_inches(10, 1.6 + 0.36 * len(rows))
+    axes = figure.subplots()
+    names = [named(row) for row in rows]
+    totals = [row["cores"] * row["round_us"] for row in rows]
+    lefts = [0.0] * len(rows)
+    for (part, label), colour in zip(PARTS.items(), COLOURS, strict=True):
+        widths = [100 * row["parts"][part] / total for row, total in zip(rows, totals, strict=True)]
+        axes.barh(names, widths, left=lefts, color=colour, label=label)
+        lefts = [left + width for left, width in zip(lefts, widths, strict=True)]
+    for place, (row, left) in enumerate(zip(rows, lefts, strict=True)):
+        text = f"{row['round_us']:,.0f} us a round"
+        axes.annotate(text, (left, place), (4, 0), textcoords="offset points", va="center", fontsize=8)
+    axes.invert_yaxis()
+    axes.set_xlim(0, 122)
+    axes.set_xticks(range(0, 101, 20))
+    axes.set_xlabel(f"percent of the time of {rows[0]['cores']} cores")
+    axes.spines[["top", "right"]].set_visible(False)
+    figure.suptitle(f"Where a round of {REPLICAS} replicas goes; K steps a call")
+    figure.legend(loc="outside lower center", ncols=len(PARTS), frameon=False, fontsize=9)
+
+
+def main() -> None:
+    options = parser(__doc__, NAME).parse_args()
+    seconds, windows = (0.15, 2) if options.small else (1.0, 7)
+    cases = CASES[:2] if options.small else CASES
+    threads_of_process()
+    rows = [row for case in cases for row in measure(*case, seconds, windows)]
+    table = [
+        [named(row), f"{row['round_us']:,.1f}", *(f"{row['parts'][part]:,.1f}" for part in PARTS)]
+        for row in rows
+    ]
+    print(f"a round, and {rows[0]['cores']} times it by parts; microseconds, medians")
+    print_table(["case", "a round", *PARTS.values()], table)
+    result = {"seconds_per_window": seconds, "windows": windows, "rows": rows}
+    save(options, NAME, result, lambda figure: draw(figure, rows))
+
+
+if __name__ == "__main__":
+    main()
