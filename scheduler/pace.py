@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from math import inf
+from time import perf_counter
 
 from scheduler.batches import DatasetBatches
 from scheduler.engine import LearningEngine
 from scheduler.task_result import TaskResult
 
-LAUNCH_SECONDS = (
-    0.02  # of a launch, about: long beside what it costs, and short for whoever waits for its end
-)
+LAUNCH_SECONDS = 0.02  # of a launch, about: long beside what it costs, short for whoever waits for its end
 PIECE, PIECES = 8, 4  # rounds that are timed together, and how many times; the first of them warms up
 
 BeforeRun = Callable[[int, Callable[[], bool]], None]
@@ -74,10 +72,10 @@ class LaunchPace:
         while self._choosing and at < stop:
             warm = self._rounds >= PIECE
             end = min(stop, at + PIECE - self._rounds % PIECE)
-            started = time.perf_counter()
+            started = perf_counter()
             reached = self._run(at, end, on_result)
             if warm and reached > at:
-                seconds = (time.perf_counter() - started) / (reached - at)
+                seconds = (perf_counter() - started) / (reached - at)
                 self._round_seconds = min(self._round_seconds, seconds)
             self._rounds += reached - at
             at = reached

@@ -9,6 +9,8 @@ had better be the caller's. The bits are the same either way.
 from __future__ import annotations
 
 import statistics
+import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -59,12 +61,14 @@ class _Trial:
 class ThreadChoice:
     """Asked before every launch, and told of its end; launches end in the order of asking."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+        self._clock = clock
         self._trials: dict[int, _Trial] = {}  # by rounds of a launch
         self._asked = _Trial()  # of the launch last asked about
         self._last: tuple[int, Threads] | None = None  # rounds and way of the last launch
         self._began_s = 0.0  # when the window at hand did,
-        self._launches = 0  # and how many of it have ended
+        self._launches = 0  # how many of it have ended,
+        self._ended_s = 0.0  # and when the last of them
         self.tries = True  # whether the last launch was to find something out: its end is to be told
 
     def way(self, rounds: int) -> Threads:
@@ -74,7 +78,10 @@ class ThreadChoice:
             trial = self._trials[rounds] = _Trial()
         self._asked = trial
         self.tries = trial.found is None
-        return trial.found or trial.next_way(rounds)
+        way = trial.found or trial.next_way(rounds)
+        if self.tries and self._last is None:  # the first launch after a pause begins at once
+            self._last, self._began_s, self._launches = (rounds, way), self._clock(), 0
+        return way
 
     @property
     def settled(self) -> bool:
@@ -89,11 +96,20 @@ class ThreadChoice:
         if self._last != (rounds, way):
             self._last, self._began_s, self._launches = (rounds, way), time_s, 0
             return
-        self._launches += 1
+        self._launches, self._ended_s = self._launches + 1, time_s
         if self._launches == WINDOW:
-            trial.windows[way].append((time_s - self._began_s) / WINDOW)
-            self._began_s, self._launches = time_s, 0
+            self._close_window()
+
+    def _close_window(self) -> None:
+        """Takes note of the launches since it began."""
+        if self._last is not None:
+            rounds, way = self._last
+            seconds = (self._ended_s - self._began_s) / self._launches
+            self._trials[rounds].windows[way].append(seconds)
+            self._began_s, self._launches = self._ended_s, 0
 
     def pause(self) -> None:
-        """The next launch does not follow on the last."""
+        """The next launch does not follow on the last. A window of some long launches is one too."""
+        if self._last is not None and self._launches and self._launches * self._last[0] >= WINDOW:
+            self._close_window()
         self._last = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from typing import Any
 
@@ -19,6 +20,7 @@ from scheduler import (
     TuningOptions,
 )
 from scheduler.classifier import build_engine
+from scheduler.pace import PIECE
 from scheduler.windows import ThroughputWindows
 from tensorbow.data import load
 from tensorbow.devices import CpuDevice
@@ -112,15 +114,18 @@ def test_other_steps_begin_anew_and_launches_have_to_settle() -> None:
     )
 
 
-def test_it_measures_at_the_steps_of_a_launch_that_training_takes() -> None:
+def test_it_measures_at_the_steps_of_a_launch_that_training_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a clock that shows 4 ms a round: five make a launch."""
     pytest.importorskip("llvmlite")
+    readings = itertools.count(0.0, 4e-3 * PIECE)
+    monkeypatch.setattr("scheduler.pace.perf_counter", lambda: next(readings))
     tuning = ThroughputTuning(config(), QUICK)
     tuning.run()
-    assert sorted(tuning.steps_per_launch) == [1, 2]
-    for replicas, steps in tuning.steps_per_launch.items():
+    assert tuning.steps_per_launch == {1: 5, 2: 5}
+    for replicas in tuning.steps_per_launch:
         with Trainer(config(replicas_per_device=replicas, epochs=8)) as trainer:
             trainer.train()
-            assert 0.5 <= (1 + trainer.engine.steps_per_launch) / (1 + steps) <= 2
+            assert trainer.engine.steps_per_launch == 5
 
 
 @pytest.mark.parametrize("steps", [2, 64])
