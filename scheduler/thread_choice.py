@@ -79,7 +79,7 @@ class ThreadChoice:
         self._asked = trial
         self.tries = trial.found is None
         way = trial.found or trial.next_way(rounds)
-        if self.tries and self._last is None:  # the first launch after a pause begins at once
+        if self.tries and self._last is None and rounds >= WINDOW:  # it begins at once, after a pause
             self._last, self._began_s, self._launches = (rounds, way), self._clock(), 0
         return way
 
@@ -109,7 +109,7 @@ class ThreadChoice:
             self._began_s, self._launches = self._ended_s, 0
 
     def pause(self) -> None:
-        """The next launch does not follow on the last. A window of some long launches is one too."""
-        if self._last is not None and self._launches and self._launches * self._last[0] >= WINDOW:
+        """The next launch does not follow on the last. A window may have fewer launches of many rounds."""
+        if self._last is not None and self._launches and self._last[0] >= WINDOW:
             self._close_window()
         self._last = None

@@ -82,7 +82,13 @@ def _option(
     shown="environment TENSORBOW_DATA",
     help="Folder of the data set's files.",
 )
-@_option("--batch-size", type=int, shown=_by_model("batch_size"), help="Examples per replica and step.")
+@_option(
+    "--batch-size",
+    type=int,
+    shown=_by_model("batch_size"),
+    help="Examples per replica and step. With --replicas-per-gpu auto a resumed run may change it, and tunes "
+    "anew.",
+)
 @_option(
     "--replicas-per-gpu",
     "--replicas-per-device",
