@@ -201,7 +201,7 @@ def test_windows_that_disagree_are_told(call: Call, monkeypatch: pytest.MonkeyPa
 
 def test_steps_of_a_launch_in_a_configuration_do_not_make_it_hang(program: Any) -> None:
     (program.folder / "k.yaml").write_text("model: logreg\ndataset: synthetic\nsteps_per_launch: 2\n")
-    ended = program.run("tune", "--config", "k.yaml", "--max-seconds", 3, "--max-replicas", 2)
+    ended = program.run("tune", "--config", "k.yaml", "--max-seconds", 1.5, "--max-replicas", 2)
     assert (ended.status, ended.err) == (0, "")
 
 

@@ -63,7 +63,7 @@ print("parent:", status)
 
 @pytest.mark.parametrize("kind", ["plain", "replicas"])
 @pytest.mark.parametrize("what", ["loss", "update", "close", "new"])
-@pytest.mark.parametrize("backend", ["reference", "native"])
+@pytest.mark.parametrize("backend", [pytest.param("reference", marks=pytest.mark.slow), "native"])
 def test_a_session_after_a_fork(kind: str, what: str, backend: str) -> None:
     if backend == "native":
         pytest.importorskip("llvmlite")

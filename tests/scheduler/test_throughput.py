@@ -128,7 +128,7 @@ def test_it_measures_at_the_steps_of_a_launch_that_training_takes(monkeypatch: p
             assert trainer.engine.steps_per_launch == 5
 
 
-@pytest.mark.parametrize("steps", [2, 64])
+@pytest.mark.parametrize("steps", [2, pytest.param(64, marks=pytest.mark.slow)])
 def test_given_steps_of_a_launch_are_measured_and_it_ends(steps: int) -> None:
     pytest.importorskip("llvmlite")
     tuning = ThroughputTuning(config(steps_per_launch=steps), QUICK)
@@ -136,7 +136,7 @@ def test_given_steps_of_a_launch_are_measured_and_it_ends(steps: int) -> None:
     assert tuning.steps_per_launch == {}
 
 
-@pytest.mark.parametrize("sync", ["sma", "ssgd", "none"])
+@pytest.mark.parametrize("sync", ["sma", "ssgd", pytest.param("none", marks=pytest.mark.slow)])
 def test_it_measures_what_training_does(sync: str) -> None:
     seen: list[Measurement] = []
     tuning = ThroughputTuning(config(sync=sync, devices=("cpu:0", "cpu:1"), tau=2), QUICK, seen.append)

@@ -15,6 +15,8 @@ from scheduler import Measure, ReplicaTuner
 
 DRAWS = 300
 SHAPES = ("linear", "saturating", "collapsing", "stepped", "logarithmic")
+LONG = ("stepped", "logarithmic")  # many windows: those that the default suite leaves to `-m slow`
+MARKED = [pytest.param(shape, marks=[pytest.mark.slow] if shape in LONG else []) for shape in SHAPES]
 
 
 def curve(rng: random.Random, shape: str) -> list[float]:
@@ -68,17 +70,17 @@ def share(seed: str, shape: str | None, noise: tuple[float, float], threshold: f
     return right / DRAWS
 
 
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("shape", MARKED)
 def test_without_noise(shape: str) -> None:
     assert share("exact", shape, (0.0, 0.0)) >= 0.98
 
 
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("shape", MARKED)
 def test_with_the_noise_of_a_quiet_machine(shape: str) -> None:
     assert share("quiet", shape, (0.005, 0.03)) >= 0.97
 
 
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("shape", MARKED)
 @pytest.mark.parametrize(
     "seed",
     ["fourth", *(pytest.param(seed, marks=pytest.mark.slow) for seed in ("fifth", "sixth"))],

@@ -249,6 +249,7 @@ def test_the_state_survives_json() -> None:
     assert TuningState.from_metadata(metadata) == state
 
 
+@pytest.mark.slow
 def test_real_windows_end_too(monkeypatch: pytest.MonkeyPatch, options: Options) -> None:
     monkeypatch.undo()
     data = make_synthetic(train_examples=960, test_examples=60)

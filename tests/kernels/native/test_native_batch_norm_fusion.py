@@ -170,7 +170,7 @@ def test_a_variable_is_read_as_it_was_before_a_later_write():
 
 
 @given_few(
-    4,
+    2,
     10,
     st.integers(1, 4),
     st.sampled_from([(8, 8), (16, 16), (8, 32), (4, 16), (5, 7)]),

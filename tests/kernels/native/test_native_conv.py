@@ -40,7 +40,7 @@ def check(images, filters, steps, padding, rates, dtype, targets, batch_toleranc
 
 
 @given_few(
-    18,
+    12,
     50,
     st.integers(1, 3),
     st.tuples(extents, extents),

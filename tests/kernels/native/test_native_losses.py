@@ -35,7 +35,7 @@ def test_native_loss_samples(sample):
 
 
 @given_few(
-    12, 30, st.integers(1, 5), classes_around_vectors, floats, st.sampled_from([0.1, 1, 30]), st.booleans()
+    8, 30, st.integers(1, 5), classes_around_vectors, floats, st.sampled_from([0.1, 1, 30]), st.booleans()
 )
 def test_native_sparse_loss(batch, classes, dtype, spread, narrow):
     logits = normal(batch, classes, dtype=dtype) * dtype(spread)
@@ -45,7 +45,7 @@ def test_native_sparse_loss(batch, classes, dtype, spread, narrow):
     assert_as_reference(SPARSE, (logits, labels.astype(np.int32)), inplace=[(1, 0)], **options)
 
 
-@given_few(10, 30, st.integers(1, 5), classes_around_vectors, floats, st.booleans())
+@given_few(6, 30, st.integers(1, 5), classes_around_vectors, floats, st.booleans())
 def test_native_dense_loss_and_softmax(batch, classes, dtype, narrow):
     logits, labels = normal(batch, classes, dtype=dtype) * 5, uniform(batch, classes, dtype=dtype)
     options = {"targets": ["narrow" if narrow else "host"], "rtol": 2e-5, "atol": 2e-6}

@@ -72,7 +72,7 @@ def test_matrices_give_a_correlation(window):
 
 
 @given_few(
-    8,
+    4,
     60,
     st.integers(1, 5),
     st.tuples(st.integers(1, 6), st.integers(1, 6)),
