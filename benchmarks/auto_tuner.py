@@ -1,6 +1,6 @@
 """The number of replicas that the auto-tuner finds, against every fixed one (Crossbow, VLDB 2019, section 4).
 
-    python benchmarks/auto_tuner.py [--small] [--output FOLDER]
+    python benchmarks/auto_tuner.py [--small] [--windows N] [--output FOLDER]
 
 For each case a training run with `--replicas-per-gpu auto` on one CPU device goes on until it has decided.
 Then, in the same process, runs as `tensorbow train` has them by default, with 1, 2, 3 and 4 replicas and with
@@ -15,7 +15,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from harness import LEARNING_RATE, interleave, parser, print_table, save
+from harness import LEARNING_RATE, interleave, parser, positive_int, print_table, save
 from ours import CLASSES, image_shape
 from paused_training import PausedTraining
 from sweep import COLOURS, TITLES, Row, draw_lines, finish_axes, finish_figure
@@ -169,8 +169,11 @@ def draw(figure: Figure, cases: list[dict[str, Any]]) -> None:
 
 
 def main() -> None:
-    options = parser(__doc__, NAME).parse_args()
-    seconds, windows = (0.2, 3) if options.small else (2.0, 9)
+    made = parser(__doc__, NAME)
+    made.add_argument("--windows", type=positive_int, help="of each fixed number; default 9, small 3")
+    options = made.parse_args()
+    seconds = 0.2 if options.small else 2.0
+    windows = options.windows or (3 if options.small else 9)
     longest = LONGEST_SMALL if options.small else LONGEST_SECONDS
     chosen_cases = CASES[:1] if options.small else CASES
     cases = [judged(*case, longest, seconds, windows) for case in chosen_cases]
