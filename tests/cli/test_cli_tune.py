@@ -82,7 +82,7 @@ def test_json_says_what_was_measured(call: Call) -> None:
     assert sorted(rows) == [1, 2]
     for row in rows.values():
         assert list(row) == ["replicas_per_device", "images_per_second", "spread", "gain", "windows"]
-        assert 3 <= len(row["windows"]) <= 24
+        assert len(row["windows"]) >= 3  # more where they disagree
         assert min(row["windows"]) <= row["images_per_second"] <= max(row["windows"])
     first, second = rows[1]["images_per_second"], rows[2]["images_per_second"]
     assert rows[1]["gain"] is None

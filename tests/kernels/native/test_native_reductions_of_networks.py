@@ -54,7 +54,9 @@ def _executables(monkeypatch):
     return found
 
 
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize(
+    "model", [pytest.param(m, marks=[pytest.mark.slow] if m == "resnet8" else []) for m in MODELS]
+)
 def test_native_step_trains_as_by_reference_without_its_kernels(model, executables):
     expected = train(model)
     assert len(set(expected.tolist())) == STEPS
