@@ -17,16 +17,20 @@ alternate; figures are medians.
 from __future__ import annotations
 
 import argparse
+import json
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness import (
     Measured,
     Window,
+    command_line,
     cores,
     interleave,
+    output_path,
     parser,
     positive_float,
     positive_int,
@@ -235,7 +239,7 @@ def main() -> int:
             continue
         print(f"{case.name} ...", flush=True)
         try:
-            rows.append(measure(case, options))
+            rows.append(measure(case, options) | {"command": command_line()})
         except PeerError as error:
             failed[case.name] = str(error)
             print(f"{case.name}: {error}", flush=True)
@@ -244,8 +248,17 @@ def main() -> int:
     print()
     print_table(HEADER, table(rows))
     if rows:
+        rows = with_earlier(rows, output_path(options, f"{NAME}.json"))
         save(options, NAME, {"rows": rows, "failed": failed}, lambda figure: draw(figure, rows))
     return 1 if failed else 0
+
+
+def with_earlier(rows: list[dict[str, Any]], result: Path) -> list[dict[str, Any]]:
+    """The rows, in the order of CASES, and of cases left out those that an earlier run has left."""
+    known = json.loads(result.read_text())["rows"] if result.exists() else []
+    by_case = {(row["model"], row["batch_size"]): row for row in [*known, *rows]}
+    names = [case.name for case in CASES]
+    return sorted(by_case.values(), key=lambda row: names.index(f"{row['model']}:{row['batch_size']}"))
 
 
 def parse() -> argparse.Namespace:

@@ -131,6 +131,9 @@ def floors_block(results: dict[str, Result], link: Path) -> list[str]:
     small = " A small run: no figure to quote." if result["settings"]["small"] else ""
     picture = f"[picture]({(link / 'cpu_floors').as_posix()}.png)"
     note = f"Medians of {windows} in turn, {result['settings']['replicas']} replicas; {picture}.{small}"
+    others = [case_of(row) for row in result["rows"] if row["command"] != result["rows"][0]["command"]]
+    if others:
+        note += f" All settings of a case are of one run; of another run: {', '.join(others)}."
     left_out = [
         f"{case_of(row)}: {name} ({why})" for row in result["rows"] for name, why in row["left_out"].items()
     ]

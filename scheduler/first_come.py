@@ -9,13 +9,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from scheduler.machine import Handlers, Machine
+from scheduler.machine import TaskMachine
 from scheduler.messages import (
     BatchReady,
     Instruction,
     Launch,
     Restart,
-    SourceFailed,
     StopRequested,
     SyncFailed,
     SyncFinished,
@@ -27,7 +26,7 @@ from scheduler.tasks import EXECUTING, FAILED, FINISHED, READY, REMEMBERED, Open
 from tensorbow.errors import InternalError
 
 
-class FirstComeState(Machine[None]):
+class FirstComeState(TaskMachine[None]):
     """Who takes the next batch. `handle` takes an event and returns instructions, in order.
 
     Batches are numbered round * replicas + place, and are taken in this order: a stop, a restart or the end
@@ -62,17 +61,6 @@ class FirstComeState(Machine[None]):
         self._taken = [0] * replicas  # tasks that each replica has had
         self._free_since = list(range(replicas))  # by `_ends`: when each replica had a task less, or began
         self._ends = replicas
-
-    def _handlers_of_events(self) -> Handlers[None]:
-        return {
-            BatchReady: self._on_batch_ready,
-            TaskFinished: self._on_task_finished,
-            TaskFailed: self._on_task_failed,
-            SyncFinished: self._on_sync_finished,
-            SyncFailed: self._on_sync_failed,
-            SourceFailed: lambda event: self._fail(event.reason),
-            StopRequested: self._on_stop_requested,
-        }
 
     # Events
 

@@ -6,7 +6,19 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, TypeAlias, TypeVar
 
-from scheduler.messages import Finish, GiveUp, Instruction, SchedulerEvent
+from scheduler.messages import (
+    BatchReady,
+    Finish,
+    GiveUp,
+    Instruction,
+    SchedulerEvent,
+    SourceFailed,
+    StopRequested,
+    SyncFailed,
+    SyncFinished,
+    TaskFailed,
+    TaskFinished,
+)
 from scheduler.tasks import require_least
 from tensorbow.errors import InternalError
 
@@ -96,3 +108,39 @@ class Machine(ABC, Generic[Hint]):
     def _require(self, holds: bool, broken: str) -> None:
         if not holds:
             raise InternalError(f"the scheduler's books do not balance: {broken}")
+
+
+class TaskMachine(Machine[Hint]):
+    """One that launches tasks and synchronisations one by one."""
+
+    def _handlers_of_events(self) -> Handlers[Hint]:
+        return {
+            BatchReady: self._on_batch_ready,
+            TaskFinished: self._on_task_finished,
+            TaskFailed: self._on_task_failed,
+            SyncFinished: self._on_sync_finished,
+            SyncFailed: self._on_sync_failed,
+            SourceFailed: lambda event: self._fail(event.reason),
+            StopRequested: self._on_stop_requested,
+        }
+
+    @abstractmethod
+    def _on_batch_ready(self, event: BatchReady) -> Hint: ...
+
+    @abstractmethod
+    def _on_task_finished(self, event: TaskFinished) -> Hint: ...
+
+    @abstractmethod
+    def _on_task_failed(self, event: TaskFailed) -> Hint: ...
+
+    @abstractmethod
+    def _on_sync_finished(self, event: SyncFinished) -> Hint: ...
+
+    @abstractmethod
+    def _on_sync_failed(self, event: SyncFailed) -> Hint: ...
+
+    @abstractmethod
+    def _on_stop_requested(self, event: StopRequested) -> Hint: ...
+
+    @abstractmethod
+    def _fail(self, reason: str) -> Hint: ...

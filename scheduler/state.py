@@ -10,13 +10,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from scheduler.machine import Handlers, Machine
+from scheduler.machine import TaskMachine
 from scheduler.messages import (
     BatchReady,
     Instruction,
     Launch,
     Restart,
-    SourceFailed,
     StopRequested,
     SyncFailed,
     SyncFinished,
@@ -28,7 +27,7 @@ from scheduler.tasks import EXECUTING, FAILED, FINISHED, READY, REMEMBERED, Task
 from tensorbow.errors import InternalError
 
 
-class SchedulerState(Machine[range]):
+class SchedulerState(TaskMachine[range]):
     """Who may run next. `handle` takes events and returns instructions, in order."""
 
     def __init__(
@@ -65,17 +64,6 @@ class SchedulerState(Machine[range]):
         self._next = [start] * replicas  # the round each replica launches next
         self._posted = start  # rounds before this one are wholly enqueued, synchronisation included
         self._syncs_in_flight = 0
-
-    def _handlers_of_events(self) -> Handlers[range]:
-        return {
-            BatchReady: self._on_batch_ready,
-            TaskFinished: self._on_task_finished,
-            TaskFailed: self._on_task_failed,
-            SyncFinished: self._on_sync_finished,
-            SyncFailed: self._on_sync_failed,
-            SourceFailed: lambda event: self._fail(event.reason),
-            StopRequested: self._on_stop_requested,
-        }
 
     # Events: each handler gives the replicas that may now be able to launch.
 

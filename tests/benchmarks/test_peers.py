@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
@@ -134,3 +135,17 @@ def test_a_peer_by_batch_size_has_the_setting_that_was_best_nearest_to_it() -> N
     assert best_by_floors(result, "resnet32", 4, settings) is None
     assert best_by_floors(None, "lenet", 4, settings) is None
     assert best_by_floors(result, "lenet", 4, [PeerSetting("jax", "jit", 4, 1)]) is None
+
+
+def test_a_case_that_is_measured_again_leaves_the_others(tmp_path: Path) -> None:
+    from cpu_floors import with_earlier
+
+    def row(model: str, batch_size: int, command: str) -> dict[str, Any]:
+        return {"model": model, "batch_size": batch_size, "command": command}
+
+    result = tmp_path / "cpu_floors.json"
+    again = [row("lenet", 16, "later")]
+    assert with_earlier(again, result) == again
+    earlier = [row("lenet", 4, "first"), row("lenet", 16, "first"), row("logreg", 16, "first")]
+    result.write_text(json.dumps({"rows": earlier}))
+    assert with_earlier(again, result) == [earlier[0], *again, earlier[2]]

@@ -28,7 +28,7 @@ def floors(ratio: float, small: bool = False) -> dict[str, Any]:
     """A result of cpu_floors.py with one case and one target."""
     rates = {"TensorBow sma": {"median": 1000.0 * ratio}, "JAX jit, 2 processes": {"median": 1000.0}}
     target = {"ours": "TensorBow sma", "best_peer": "JAX jit, 2 processes", "ratio": ratio, "floor": 1.9}
-    row = {"model": "lenet", "batch_size": 16, "images_per_second": rates}
+    row = {"model": "lenet", "batch_size": 16, "images_per_second": rates, "command": "cpu_floors.py"}
     left_out = {"PyTorch compile, 2 threads": "no compiler"}
     rows = [{**row, "targets": [{**target, "reached": ratio >= 1.9}], "left_out": left_out}]
     settings = {"small": small, "windows": 7, "seconds": 2.0, "replicas": 2}
@@ -86,6 +86,18 @@ def test_what_is_missed_and_what_is_small_is_said(places: Path) -> None:
     text = (places / "benchmarks" / "README.md").read_text()
     assert "| 1.50 | floor 1.9 | **no** |" in text
     assert text.count("no figure to quote") == 2
+
+
+def test_cases_of_another_run_are_named(places: Path) -> None:
+    found = floors(2.5)
+    (row,) = found["rows"]
+    found["rows"].append({**row, "batch_size": 32, "command": "cpu_floors.py --only lenet:32"})
+    (places / "benchmarks" / "results" / "cpu_floors.json").write_text(json.dumps(found))
+    assert run(places) == 0
+    assert "of one run; of another run: LeNet b=32." in (places / "README.md").read_text()
+    (places / "benchmarks" / "results" / "cpu_floors.json").write_text(json.dumps(floors(2.5)))
+    assert run(places) == 0
+    assert "another run" not in (places / "README.md").read_text()
 
 
 @pytest.mark.parametrize(
