@@ -15,12 +15,17 @@ from pathlib import Path
 def cache_folder(kind: str) -> Path | None:
     """Where code of a kind is kept: in `$TENSORBOW_CACHE`, or in the user's cache folder.
 
-    None when the variable is set empty: nothing is kept.
+    None when the variable is set empty, or where there is no home: nothing is kept.
     """
     given = os.environ.get("TENSORBOW_CACHE")
     if given is not None:
         return Path(given) / kind if given else None
-    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    base = os.environ.get("XDG_CACHE_HOME")
+    if not base:
+        try:
+            base = str(Path.home() / ".cache")
+        except RuntimeError:  # of a user that the system does not know
+            return None
     return Path(base) / "tensorbow" / kind
 
 
@@ -41,8 +46,10 @@ def keep_binary(path: Path | None, binary: bytes) -> None:
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
-            file.write(hashlib.sha256(binary).digest() + binary)
-        try:
-            os.replace(file.name, path)
-        except OSError:
-            os.unlink(file.name)
+            try:
+                file.write(hashlib.sha256(binary).digest() + binary)
+                file.close()
+                os.replace(file.name, path)
+            except BaseException:
+                os.unlink(file.name)
+                raise

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -41,6 +42,33 @@ from tests.scalar_rig.numpy_backend import used
 from tests.scheduler_rig.joint_engines import engine_of
 from tests.scheduler_rig.programs import logistic
 from tests.scheduler_rig.running import Prepared, within
+
+
+def test_a_file_that_cannot_be_written_leaves_nothing(tmp_path, monkeypatch):
+    """The disk is full: nothing is kept, and nothing is left over."""
+
+    def full(source, target):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "replace", full)
+    keep_binary(tmp_path / "code", b"abc")
+    assert not list(tmp_path.iterdir())
+    monkeypatch.undo()
+    keep_binary(tmp_path / "code", b"abc")
+    assert kept_binary(tmp_path / "code") == b"abc"
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_without_a_home_nothing_is_kept(monkeypatch):
+    def homeless():
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("TENSORBOW_CACHE", raising=False)
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(Path, "home", homeless)
+    assert cache_folder("native") is None
+    keep_binary(None, b"abc")
+    assert kept_binary(None) is None
 
 
 def module_that_gives(number):
