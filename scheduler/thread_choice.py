@@ -16,7 +16,8 @@ from enum import Enum
 
 SHORT = 3e-4  # seconds of a round: longer ones are faster on threads of their own, and nothing else is tried
 BRIEF = 1.5e-4  # seconds of a launch: with longer ones who asks for a stop would wait for the caller's thread
-WINDOW = 4  # launches that are timed together: they end in bursts, of as many as are launched ahead
+WINDOW = 4  # launches at least that are timed together: they end in bursts, of as many as are launched ahead
+WINDOW_S = 2e-3  # and at least so long, that an interruption is not all of it
 WARM_UP, MEASURED = 1, 3  # windows of each way
 GAIN = 0.95  # of the time: a way that is tried later is to take less
 
@@ -97,7 +98,7 @@ class ThreadChoice:
             self._last, self._began_s, self._launches = (rounds, way), time_s, 0
             return
         self._launches, self._ended_s = self._launches + 1, time_s
-        if self._launches == WINDOW:
+        if self._launches >= WINDOW and time_s - self._began_s >= WINDOW_S:
             self._close_window()
 
     def _close_window(self) -> None:

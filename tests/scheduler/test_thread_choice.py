@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -15,15 +16,22 @@ import scheduler.learners
 import tensorbow as tb
 from scheduler import Stepper, gathered
 from scheduler.joint import JointRounds
-from scheduler.thread_choice import BRIEF, MEASURED, WARM_UP, WINDOW, ThreadChoice, Threads
+from scheduler.thread_choice import BRIEF, MEASURED, WARM_UP, WINDOW, WINDOW_S, ThreadChoice, Threads
 from tensorbow.errors import InvalidArgumentError, NumericsError
 from tensorbow.kernels import backends
 from tests.scheduler_rig.joint_engines import engine_of, labelled, spoilt, trained
 from tests.scheduler_rig.programs import convolutional, well
 from tests.scheduler_rig.running import Prepared, within
 
-LAUNCHES = WINDOW * (WARM_UP + MEASURED)
 EACH, ONE, CALLER = Threads
+
+
+def launches_of(seconds: float) -> int:
+    """How many launches of so many seconds are measured, at most: the last may be behind the window's end."""
+    return (WARM_UP + MEASURED) * (max(WINDOW, math.ceil(WINDOW_S / seconds)) + 1)
+
+
+LAUNCHES = launches_of(20e-6)
 
 
 class Clock:
@@ -57,9 +65,9 @@ def test_the_fastest_way_is_chosen_once_all_that_may_be_are_measured(
     clock = Clock(each, one, caller)
     ways = [clock.launch() for _ in range(5 * LAUNCHES)]
     assert ways[-LAUNCHES:] == [chosen] * LAUNCHES
-    assert ways[:LAUNCHES] == [EACH] * LAUNCHES
     assert list(dict.fromkeys(ways)) == tried
-    assert all(way is chosen or ways.count(way) <= LAUNCHES + 1 for way in tried)
+    for way in {*tried} - {chosen}:
+        assert WINDOW * (WARM_UP + MEASURED) <= ways.count(way) <= launches_of(clock.seconds[way]) + 1
 
 
 @pytest.mark.parametrize("rounds", [2, 3, 4, 64])
@@ -81,6 +89,18 @@ def test_short_runs_of_long_launches_are_measured_too(launches: int) -> None:
         clock.now += 5.0
         clock.choice.pause()
     assert clock.choice.way(44) is ONE
+
+
+def test_an_interruption_is_not_all_that_is_measured() -> None:
+    """Another process has the core for some milliseconds, just when the fastest way is tried."""
+    clock = Clock(50e-6, 30e-6, 40e-6)
+    until: float | None = None
+    for _ in range(5 * LAUNCHES):
+        if until is None and clock.choice.way(1) is ONE:
+            until = clock.now + 3.5e-3
+        clock.seconds[ONE] = 3e-4 if until is not None and clock.now < until else 30e-6
+        clock.launch()
+    assert clock.launch() is ONE
 
 
 def test_ends_in_bursts_are_counted_as_what_they_are() -> None:
@@ -202,8 +222,8 @@ def test_a_stop_comes_after_what_is_launched(launch_ahead: int) -> None:
     model = well()
     with engine_of(model, 3, launch_ahead=launch_ahead) as engine:
 
-        def stop(result: Any) -> None:
-            if result.round == 5:
+        def stop(results: Any) -> None:
+            if 5 in results.rounds:
                 engine.request_stop()
 
         ended = within(lambda: engine.run(Prepared(model.batch, 3).open, 0, 400, stop))
