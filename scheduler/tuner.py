@@ -196,13 +196,19 @@ class ReplicaTuner:
         """What speaks for the choice, in words."""
         last, peak = max(medians), max(medians, key=medians.__getitem__)
         if chosen == last:
-            grown = "images/s grow up to it" if last > 1 else "it is the only one measured"
+            in_order = [medians[count] for count in sorted(medians)]
+            grown = "images/s grow up to it" if in_order == sorted(in_order) else "it is the fastest"
+            if last == 1:
+                grown = "it is the only one measured"
             if last < self.most:
                 return f"{grown}, and no more was measured"
             limit = f" ({self.why_no_more})" if self.why_no_more else ""
             return f"{grown}; {last} is the most that may be tried{limit}"
         if chosen == peak:
-            return f"no other count up to {last} is faster"
+            if len(medians) == last:
+                return f"no other count up to {last} is faster"
+            others = [str(count) for count in sorted(medians) if count != chosen]
+            return f"none of {', '.join(others)} is faster"
         gain = medians[peak] / medians[chosen] - 1
         if gain < self.threshold / (1 - self.threshold):
             return f"{peak} bring {gain:.1%} more images/s, below the threshold of {self.threshold:.1%}"

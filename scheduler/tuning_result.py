@@ -30,7 +30,7 @@ class TuningResult:
         if least_steady.spread > STEADY:
             said.append(
                 f"windows of {least_steady.replicas} per device are up to {least_steady.spread:.0%} apart: "
-                "the machine did other work meanwhile, and another tuning may choose otherwise"
+                "the machine may have done other work meanwhile, and another tuning may choose otherwise"
             )
         return tuple(said)
 

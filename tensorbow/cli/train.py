@@ -173,7 +173,7 @@ def _option(
 @_option(
     "--steps-per-launch",
     type=int,
-    shown="as many as take 20 ms",
+    shown="as many as take 20 ms, 64 at most",
     help="Rounds in one launch, on one CPU device with native code; the bits stay the same.",
 )
 @_option(
@@ -313,8 +313,9 @@ def _chosen(result: TrainingResult) -> dict[str, str]:
     """Of a run that found its number of replicas: which and why."""
     if result.tuning is None:
         return {}
-    decision = result.tuning.decision
-    return {"auto": f"{decision.replicas} per device: {decision.reason}"}
+    decision, trained = result.tuning.decision, result.replicas // len(result.devices)
+    trial = f"; {trained} were on trial when the run ended" if trained != decision.replicas else ""
+    return {"auto": f"{decision.replicas} per device: {decision.reason}{trial}"}
 
 
 def _draw_tuning(

@@ -28,7 +28,7 @@ def test_it_grows_while_throughput_does_looks_past_the_first_non_gain_and_steps_
     asked, decision = tuned(tuner, lambda count: 100.0 * min(count, 3))
     assert asked == [1, 2, 3, 4, 5, 10, 4, 3]  # the choice and the best other once more
     assert (decision.replicas, decision.images_per_second, decision.complete) == (3, 300.0, True)
-    assert decision.reason == "no other count up to 10 is faster"
+    assert decision.reason == "none of 1, 2, 4, 5, 10 is faster"
     assert [len(m.windows) for m in tuner.measurements] == [3, 3, 6, 6, 3, 3]
 
 
@@ -162,6 +162,14 @@ def test_it_can_be_ended_with_what_is_known() -> None:
     ended = lucky.next_step()
     assert isinstance(ended, Decision)
     assert ended.replicas == 2, "the fastest of those that have all their windows"
+    uneven = ReplicaTuner(8)
+    for count, once in {1: 100.0, 2: 200.0, 3: 150.0, 4: 300.0}.items():
+        for _ in range(3):
+            uneven.record(count, once)
+    uneven.end("the time is up")
+    assert uneven.next_step() == Decision(
+        4, 300.0, "it is the fastest, and no more was measured; the time is up", complete=False
+    )
     nothing = ReplicaTuner(8)
     nothing.end("interrupted")
     with pytest.raises(FailedPreconditionError, match="nothing has been measured: interrupted"):
