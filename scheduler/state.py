@@ -123,7 +123,8 @@ class SchedulerState(TaskMachine[range]):
         if self._failure is None:
             everyone = range(self.replicas)
             for candidates in hints:
-                self._launch_what_can(candidates, instructions)
+                if candidates:
+                    self._launch_what_can(candidates, instructions)
             while self._post_what_can(instructions):
                 self._launch_what_can(everyone, instructions)
         self._end(instructions, self._posted if self._posted >= self.stop else None)
@@ -140,14 +141,15 @@ class SchedulerState(TaskMachine[range]):
 
     def _may_launch(self, replica: int) -> bool:
         round = self._next[replica]
-        if round >= self.stop or self._in_flight[replica] >= self.launch_ahead:
+        if self._in_flight[replica] >= self.launch_ahead or round >= self.stop:
             return False
         if round >= self._posted + self._lead:
             return False
         task = self._tasks.get((replica, round))
         if task is None or task.state != READY:
             return False
-        return self._has_its_z(round) and not self._passes_restart(round)
+        # What is enqueued wholly before the task leaves nothing that it could overtake.
+        return round <= self._posted or (self._has_its_z(round) and not self._passes_restart(round))
 
     def _has_its_z(self, round: int) -> bool:
         """Whether the synchronisation whose z the task reads is enqueued: `staleness` before the last."""
@@ -166,14 +168,15 @@ class SchedulerState(TaskMachine[range]):
 
     def synchronises(self, round: int) -> bool:
         """Whether averaging follows a round."""
-        return self.synchronised and (self._is_gang(round) or (round + 1) % self.tau == 0)
+        return self.synchronised and ((round + 1) % self.tau == 0 or self._is_gang(round))
 
     def _is_gang(self, round: int) -> bool:
         return self._gang_from is not None and round >= self._gang_from
 
     def _post_what_can(self, instructions: list[Instruction]) -> bool:
         moved = False
-        while self._posted < self.stop and min(self._next) > self._posted:
+        enqueued = min(self.stop, min(self._next))
+        while self._posted < enqueued:
             round = self._posted
             if self.synchronises(round):
                 task = self._task(None, round)

@@ -96,13 +96,14 @@ class HostEvent(Event):
         A callback should hand over and return: it holds up its stream. What it raises in the completing
         thread is logged, and touches neither event nor stream.
         """
-        with self._lock:
-            if not self._done:
-                if self._callbacks is None:
-                    self._callbacks = [callback]
-                else:
-                    self._callbacks.append(callback)
-                return
+        if not self._done:
+            with self._lock:
+                if not self._done:
+                    if self._callbacks is None:
+                        self._callbacks = [callback]
+                    else:
+                        self._callbacks.append(callback)
+                    return
         callback(self)
 
     def complete(self, error: BaseException | None = None) -> None:

@@ -39,6 +39,9 @@ class NullPlan(BoundPlan):
                 for slot in range(ring):
                     writes += access_ranges(executable.fetches, bases, slot * executable.ring_nbytes)
             self._accesses.append((reads, writes))
+        self._fetched = tuple(np.zeros(ref.shape, ref.dtype.as_numpy_dtype) for ref in executable.fetches)
+        for zeros in self._fetched:
+            zeros.flags.writeable = False
 
     def launch(self, segment: int, step: int = 0) -> None:
         """Nothing."""
@@ -53,8 +56,8 @@ class NullPlan(BoundPlan):
         """Nothing."""
 
     def fetch_arrays(self, step: int) -> tuple[Array, ...]:
-        """Zeros."""
-        return tuple(np.zeros(ref.shape, ref.dtype.as_numpy_dtype) for ref in self.executable.fetches)
+        """Zeros, which cannot be written to."""
+        return self._fetched
 
     def accesses(self, segment: int) -> tuple[Sequence[Access], Sequence[Access]]:
         """What the segment would read and write."""
