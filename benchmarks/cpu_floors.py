@@ -38,6 +38,7 @@ from harness import (
     save,
 )
 from peers import SCANNED_STEPS, PeerError, PeerProcesses, PeerSetting, peer_settings
+from report_figures import in_words
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -49,10 +50,13 @@ LAUNCHED = f", {SCANNED_STEPS} steps a call"
 
 @dataclass(frozen=True)
 class Target:
-    """How many times the best peer `ours` is to be. floor: what must be reached, else a stretch."""
+    """How many times the best peer `ours` is to be. floor: what must be reached, else a stretch.
+
+    times: None where `ours` is shown beside the others, and nothing was set for it.
+    """
 
     ours: str
-    times: float
+    times: float | None
     floor: bool
 
 
@@ -84,7 +88,7 @@ def _usual(model: str, batch_size: int, floor: float, stretch: float) -> Case:
 def _short(model: str, batch_size: int, floor: float, stretch: float) -> Case:
     """Steps so short that what a launch costs shows."""
     usual = _usual(model, batch_size, floor, stretch).targets
-    launched = (Target(f"{target.ours}{LAUNCHED}", target.times, target.floor) for target in usual)
+    launched = (Target(f"{target.ours}{LAUNCHED}", None, False) for target in usual)
     return Case(model, batch_size, (*usual, *launched))
 
 
@@ -169,13 +173,11 @@ def judged(target: Target, measured: dict[str, Measured], settings: list[PeerSet
     ratio = None
     if best is not None and target.ours in measured:
         ratio = round(measured[target.ours].median / measured[best].median, 3)
-    return {
-        "ours": target.ours,
-        "best_peer": best,
-        "ratio": ratio,
-        "floor" if target.floor else "stretch": target.times,
-        "reached": ratio is not None and ratio >= target.times,
-    }
+    judged: dict[str, Any] = {"ours": target.ours, "best_peer": best, "ratio": ratio}
+    if target.times is not None:
+        judged["floor" if target.floor else "stretch"] = target.times
+        judged["reached"] = ratio is not None and ratio >= target.times
+    return judged
 
 
 def table(rows: list[dict[str, Any]]) -> list[list[str]]:
@@ -184,12 +186,10 @@ def table(rows: list[dict[str, Any]]) -> list[list[str]]:
     for row in rows:
         rates = {name: f"{rate['median']:,.0f}" for name, rate in row["images_per_second"].items()}
         for target in row["targets"]:
-            kind = "floor" if "floor" in target else "stretch"
             ratio = "-" if target["ratio"] is None else f"{target['ratio']:.2f}"
-            reached = "yes" if target["reached"] else "no"
             ours, best = target["ours"], target["best_peer"] or "-"
             cells.append([f"{row['model']} b={row['batch_size']}", ours, rates.get(ours, "-"), best])
-            cells[-1] += [rates.get(best, "-"), ratio, f"{kind} {target[kind]}", reached]
+            cells[-1] += [rates.get(best, "-"), ratio, *in_words(target)]
     return cells
 
 

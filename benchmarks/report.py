@@ -19,7 +19,7 @@ from typing import Any
 
 from experiments import EXPERIMENTS, FOLDER, OWN, Experiment
 from harness import RESULTS
-from report_figures import FIGURES, NO_PEER, Result, case_of
+from report_figures import FIGURES, NO_PEER, Result, case_of, in_words
 from report_misses import missed, profile, rows_of_profile
 from report_papers import CONCLUSIONS
 
@@ -121,12 +121,11 @@ def floors_block(results: dict[str, Result], link: Path) -> list[str]:
     for row in result["rows"]:
         rates = {name: f"{rate['median']:,.0f}" for name, rate in row["images_per_second"].items()}
         for target in row["targets"]:
-            kind = "floor" if "floor" in target else "stretch"
             ratio = "-" if target["ratio"] is None else f"{target['ratio']:.2f}"
             best = target["best_peer"] or "-"
-            to_reach, reached = f"{kind} {target[kind]}", "yes" if target["reached"] else "**no**"
+            to_reach, reached = in_words(target)
             ours = [target["ours"], rates.get(target["ours"], "-"), best, rates.get(best, "-")]
-            rows.append([case_of(row), *ours, ratio, to_reach, reached])
+            rows.append([case_of(row), *ours, ratio, to_reach, "**no**" if reached == "no" else reached])
     windows = f"{result['settings']['windows']} windows of {result['settings']['seconds']:g} s"
     small = " A small run: no figure to quote." if result["settings"]["small"] else ""
     picture = f"[picture]({(link / 'cpu_floors').as_posix()}.png)"

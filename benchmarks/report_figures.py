@@ -44,6 +44,14 @@ def cpu_floors(result: Result) -> Cells:
     ) or NO_PEER
 
 
+def in_words(target: dict[str, Any]) -> tuple[str, str]:
+    """What a target's ratio is to reach, and whether it has; dashes where nothing was set."""
+    if "reached" not in target:
+        return "-", "-"
+    kind = "floor" if "floor" in target else "stretch"
+    return f"{kind} {target[kind]}", "yes" if target["reached"] else "no"
+
+
 def table_5_1(result: Result) -> Cells:
     """Sizes in the thesis's units."""
     sizes = {row["model"]: row["model_nbytes"] for row in result["rows"]}

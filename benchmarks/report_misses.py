@@ -42,7 +42,7 @@ def missed(results: dict[str, Result]) -> Missed:
     profiles = {key_of(row): row for row in results.get("round_profile", {"rows": []})["rows"]}
     for row in results.get("cpu_floors", {"rows": []})["rows"]:
         for target in row["targets"]:
-            if target["ratio"] is not None and not target["reached"]:
+            if target["ratio"] is not None and not target.get("reached", True):
                 found.rates.append(row_of_rate(row, target, profiles.get(key_of_target(row, target["ours"]))))
     found.others = [*null_steps(results), *compile_times(results), *time_to_accuracy(results)]
     found.count = len(found.rates) + len(found.others)
