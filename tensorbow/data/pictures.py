@@ -73,8 +73,9 @@ def _fitting(path: Path, array: NDArray[np.generic], image_shape: Extents) -> Pi
     plain = image_shape[:2] if image_shape[2] == 1 else image_shape
     fits = array.shape in (image_shape, plain) or array.shape[1:] in (image_shape, plain)
     if array.dtype != np.uint8 or not fits or array.size == 0:
+        holds = f"{array.dtype} {list(array.shape)}{'' if array.size else ', which is empty'}"
         raise InvalidArgumentError(
-            f"{shown(path)} holds {array.dtype} {list(array.shape)}; "
+            f"{shown(path)} holds {holds}; "
             f"the model takes uint8 [n, {', '.join(map(str, image_shape))}] with pixels 0..255"
         )
     return np.ascontiguousarray(array).astype(np.uint8, copy=False).reshape(-1, *image_shape)

@@ -34,7 +34,7 @@ def _spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
     if inner is not None and inner_b is not None and inner != inner_b:
         marks = ["^T" if attrs[key] else "" for key in ("transpose_a", "transpose_b")]
         raise InvalidArgumentError(
-            f"MatMul: a{marks[0]} with a {a} has {inner} columns, b{marks[1]} with b {b} has {inner_b} rows; "
+            f"MatMul: a{marks[0]} has {inner} columns and b{marks[1]} {inner_b} rows, of a {a} and b {b}; "
             "they must be equal, see transpose_a and transpose_b"
         )
     return TensorSpec((rows, columns), dtype)
