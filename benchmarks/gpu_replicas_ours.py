@@ -14,8 +14,10 @@ from harness import paced
 from ours import LEARNING_RATE, MOMENTUM
 
 import tensorbow as tb
+from scheduler import RoundResults
 from scheduler.averaging import SEGMENT_GRADIENT, SEGMENT_UPDATE
 from scheduler.classifier import build_program
+from scheduler.tally import Tally
 from tensorbow.data import Dataset
 from tensorbow.devices import GpuDevice
 from tensorbow.models import get_model
@@ -48,8 +50,13 @@ def _ours(case: Case, settings: Settings, data: Dataset, replicas: int, sync: st
         device.close(drain=False)
         raise
 
+    tally = Tally()  # as a training run keeps it
+
+    def count(results: RoundResults) -> None:
+        tally.add(results.losses, results.metrics[0], case.batch_size)
+
     def run_rounds(rounds: int) -> None:
-        engine.run(batches.open, engine.round, engine.round + rounds)
+        engine.run(batches.open, engine.round, engine.round + rounds, count)
 
     def close() -> None:
         engine.close()

@@ -7,11 +7,12 @@ from call to result. Steps this short run in the calling thread, in the stream's
 the stream's thread and back. `make_callable` saves looking names up.
 
 The scheduler: the whole engine on null devices, which take every launch, record and wait and compute
-nothing, so that the host's share is left: state machine, inbox, enqueueing, events, results. All of it runs
-in one thread, whose processor time is counted, per learning task (what a round's synchronisation task costs
-is shared among its learning tasks), and per task of any kind. The yardstick, in turn with it, is a bare
-stream that is given the same two launches and one event. The floor is 20 microseconds per task; it is held
-against the figure per learning task, which is the greater one.
+nothing, so that the host's share is left: state machine, inbox, enqueueing, events, results, and adding up
+their losses as a training run does. All of it runs in one thread, whose processor time is counted, per
+learning task (what a round's synchronisation task costs is shared among its learning tasks), and per task of
+any kind. The yardstick, in turn with it, is a bare stream that is given the same two launches and one event.
+The floor is 20 microseconds per task; it is held against the figure per learning task, which is the greater
+one.
 
 The paper's null steps fetch from parameter servers over a network, which there is not here.
 """
@@ -26,7 +27,8 @@ import numpy as np
 from harness import Measured, Window, interleave, paced, parser, print_table, save
 
 import tensorbow as tb
-from scheduler import BatchSource, LearningEngine, ReadyBatch, StepProgram, Synchronisation
+from scheduler import BatchSource, LearningEngine, ReadyBatch, RoundResults, StepProgram, Synchronisation
+from scheduler.tally import Tally
 from tensorbow.devices import LaunchLog, NullDevice
 
 if TYPE_CHECKING:
@@ -103,8 +105,13 @@ def engine_window(devices: int, per_device: int, sync: str) -> Window:
     replicas = devices * per_device
     batches = InstantBatches((np.zeros((BATCH, FEATURES), np.float32),), replicas)
 
+    tally = Tally()  # as a training run keeps it; these steps count no right answers
+
+    def count(results: RoundResults) -> None:
+        tally.add(results.losses, (), BATCH)
+
     def run_rounds(rounds: int) -> None:
-        engine.run(batches.open, engine.round, engine.round + rounds)
+        engine.run(batches.open, engine.round, engine.round + rounds, count)
 
     return on_the_processor(run_rounds, replicas)
 

@@ -7,7 +7,9 @@ from typing import Any
 from harness import LEARNING_RATE, MOMENTUM, paced
 
 import tensorbow as tb
+from scheduler import RoundResults
 from scheduler.classifier import build_program
+from scheduler.tally import Tally
 from tensorbow.data import Dataset, make_synthetic
 from tensorbow.models import get_model
 
@@ -33,7 +35,8 @@ class Training:
     """
 
     def __init__(self, engine: tb.LearningEngine, batches: tb.DatasetBatches, batch_size: int):
-        self.engine, self.batches = engine, batches
+        self.engine, self.batches, self._batch_size = engine, batches, batch_size
+        self.tally = Tally()  # of the losses and right answers of all tasks, as a training run keeps it
         self._window = paced(self.run_rounds, engine.learners.count * batch_size)
 
     def __call__(self, seconds: float) -> float:
@@ -41,7 +44,10 @@ class Training:
 
     def run_rounds(self, rounds: int) -> None:
         """One step of every replica and one synchronisation, so many times."""
-        self.engine.run(self.batches.open, self.engine.round, self.engine.round + rounds)
+        self.engine.run(self.batches.open, self.engine.round, self.engine.round + rounds, self._count)
+
+    def _count(self, results: RoundResults) -> None:
+        self.tally.add(results.losses, results.metrics[0], self._batch_size)
 
     def close(self) -> None:
         """Ends the engine's threads and gives its memory back."""

@@ -26,8 +26,8 @@ class Gate(TrainingProgress):
         self.failure_of_run: BaseException | None = None
         self._closed = False
 
-    def round(self, finished: int) -> None:
-        """A round has ended, in the thread of the run."""
+    def rounds(self, finished: int) -> None:
+        """Rounds have ended, in the thread of the run."""
         now = time.perf_counter()
         with self._changed:
             if (

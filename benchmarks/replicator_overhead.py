@@ -106,7 +106,7 @@ def stepper_overhead(replicas: int, rounds: int, windows: int) -> dict[str, floa
         first = 0
         for _ in range(windows):
             started = time.perf_counter()
-            engine.run(Instant(inputs).open, first, first + rounds)
+            engine.run(Instant(inputs).open, first, first + rounds, lambda results: None)
             times["run"].append((time.perf_counter() - started) / rounds / replicas * 1e6)
             with Stepper(engine, start=first + rounds) as stepper:
                 started = time.perf_counter()

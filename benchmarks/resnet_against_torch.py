@@ -28,6 +28,7 @@ import torch
 import torch.nn.functional as functional
 
 import tensorbow as tb
+from scheduler import RoundResults
 from scheduler.classifier import build_program
 from tensorbow.data import Dataset, Prefetcher
 from tensorbow.models import get_model
@@ -52,10 +53,11 @@ def ours(data: Dataset, options: argparse.Namespace) -> tuple[Any, dict[str, Any
     with tb.LearningEngine(program, options.batch_size, replicas_per_device=options.replicas) as engine:
         engine.initialize(initial)
 
-        def keep(result: Any) -> None:
-            losses[result.round, result.replica] = result.loss
-            if result.replica == 0 and result.round % 50 == 0:
-                print(f"  tensorbow round {result.round}: loss {result.loss:.4f}", flush=True)
+        def keep(results: RoundResults) -> None:
+            round = results.rounds.start
+            losses[round] = results.losses
+            if round % 50 == 0:
+                print(f"  tensorbow round {round}: loss {losses[round, 0]:.4f}", flush=True)
 
         engine.run(batches.open, 0, options.rounds, keep)
     return losses, initial, time.perf_counter() - started

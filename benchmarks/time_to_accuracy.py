@@ -169,7 +169,7 @@ class Replicas:
         losses: list[float] = []
         rounds = self.batches.rounds_per_epoch
         stop = max(round(epochs * rounds), self.engine.round + 1)
-        self._pace.run(self.engine.round, stop, lambda result: losses.append(result.loss))
+        self._pace.run(self.engine.round, stop, lambda results: losses.extend(results.losses))
         return stop / rounds, sum(losses) / len(losses)
 
     def models(self) -> Sequence[Mapping[str, Array]]:

@@ -14,7 +14,7 @@ from scheduler.state import SchedulerState
 from scheduler.step import StepProgram
 from scheduler.stepping import Stepper
 from scheduler.tally import TrainingResult
-from scheduler.task_result import TaskResult
+from scheduler.task_result import RoundResults, TaskResult
 from scheduler.tensorbow_session import TensorBowSession
 from scheduler.throughput import ThroughputTuning, TuningOptions
 from scheduler.trainer import Trainer
@@ -35,6 +35,7 @@ __all__ = [
     "ReadyBatch",
     "ReadyRound",
     "ReplicaTuner",
+    "RoundResults",
     "SchedulerState",
     "StepProgram",
     "Stepper",

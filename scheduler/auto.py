@@ -10,7 +10,7 @@ from typing import Any
 
 from scheduler.config import TrainingConfig
 from scheduler.positions import RoundPositions
-from scheduler.task_result import TaskResult
+from scheduler.task_result import RoundResults
 from scheduler.throughput import TuningOptions, limit_before_memory
 from scheduler.tuner import Decision, Measure, Measurement, ReplicaTuner
 from scheduler.tuning_result import TuningResult
@@ -192,13 +192,13 @@ class OnlineTuning:
         """The engine is about to run; see ThroughputWindows."""
         self._windows.begin(steps_per_launch, settled)
 
-    def on_result(self, result: TaskResult) -> bool:
-        """Takes a result, in the order of rounds and batches; whether another count is wanted by now."""
+    def on_results(self, results: RoundResults) -> bool:
+        """Takes results, in the order of rounds; whether another count is wanted by now."""
         if self.decision is None and self.wanted == self.current:
-            rate = self._windows.add(result)
+            rate = self._windows.add(results)
             if rate is not None:
                 known = self.tuner.record(self.current, rate)
-                if not self.end_in_time(result.round):
+                if not self.end_in_time(results.rounds[-1]):
                     self._decide()
                 if self.wanted != self.current and self.decision is None:
                     self._say(f"{_per_device(self.current)}: {_rate_text(known)}; trying {self.wanted}")

@@ -71,8 +71,8 @@ class TrainingConfig:
     clear_velocity: whether a restart of averaging, as at a drop, also clears the optimiser's slots.
     ssgd_epoch: after that many epochs averaging gives way to synchronous SGD; None is never.
     steps_per_launch: rounds that a replica does in one launch, averaging included; see LearningEngine. The
-        bits stay the same. None finds as many as take about 20 ms, for each number of replicas, where that
-        can be: on one CPU device with native code; elsewhere it is 1.
+        bits stay the same. None finds as many as take about 20 ms, 64 at most, for each number of replicas,
+        where that can be: on one CPU device with native code; elsewhere it is 1.
     dispatch: `round_robin`, or `fcfs`: a batch goes to the replica that is free first, and two runs do not
         give the same bits; `Synchronisation` has the rules. A run may be gone on with by the other.
     decay_all: weight decay for biases too.

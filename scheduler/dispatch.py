@@ -36,7 +36,7 @@ from scheduler.messages import (
 )
 from scheduler.rounds import WholeRounds
 from scheduler.state import SchedulerState
-from scheduler.task_result import EngineRun, TaskResult
+from scheduler.task_result import EngineRun, RoundResults
 from tensorbow.data import BatchRun
 from tensorbow.devices import Event
 from tensorbow.errors import AbortedError, InternalError, InvalidArgumentError
@@ -63,7 +63,7 @@ class Dispatch(WholeRounds):
             )
         self.steps_per_launch = steps
 
-    def _new_run(self, start: int, stop: int, on_result: Callable[[TaskResult], None] | None) -> EngineRun:
+    def _new_run(self, start: int, stop: int, on_results: Callable[[RoundResults], None] | None) -> EngineRun:
         count, options, steps = self.learners.count, self.options, self.steps_per_launch
         state: Machine[Any]
         if self.learners.joint is not None:
@@ -97,15 +97,16 @@ class Dispatch(WholeRounds):
                 gang_from=self.learners.gang_from,
                 restarts_before=self._restarts_before,
             )
-        return EngineRun(state, start, stop, steps, SimpleQueue(), on_result, awaited=start * count)
+        return EngineRun(state, start, stop, steps, SimpleQueue(), on_results, awaited=start)
 
     def _restarts_before(self, round: int) -> bool:
         jumps = self.schedule is not None and self.schedule.restarts(round)
         return self.learners.restarts_before(round, jumps)
 
     def take(self, run: EngineRun, message: Any) -> None:
-        """Turns one message of the inbox into events of the machine, and does what it says."""
-        self._obey(run, run.state.handle(*self._events(run, message)))
+        """Turns one message of the inbox into events of the machine, and does what it says. None is none."""
+        if message is not None:
+            self._obey(run, run.state.handle(*self._events(run, message)))
 
     def take_all(self, run: EngineRun, message: Any) -> None:
         """Takes a message together with those behind it, and a request to stop. None says nothing."""
@@ -124,6 +125,8 @@ class Dispatch(WholeRounds):
 
     def _events(self, run: EngineRun, message: Any) -> list[SchedulerEvent]:
         """What one message is to the machine."""
+        if type(message) is tuple:
+            return [self._ended(run, *message)]
         if isinstance(message, ReadyRound):
             return self._take_round(run, message)
         if isinstance(message, ReadyBatch):
@@ -138,8 +141,6 @@ class Dispatch(WholeRounds):
             return [BatchReady(message.replica, message.round)]
         if isinstance(message, JointRounds):
             return [self._rounds_ended(run, message)]
-        if type(message) is tuple:
-            return [self._ended(run, *message)]
         if isinstance(message, BaseException):
             run.error = run.error or message
             return [SourceFailed(str(message))]
@@ -156,15 +157,16 @@ class Dispatch(WholeRounds):
             return SyncFinished(launch)
         replica, step = run.state.taker(place, launch)
         views = self.learners.replicas[replica].results(step)
-        if run.on_result is not None or views[-1].item():
-            results = self._result(run, replica, place, launch, views, done.time_s)
-            if not results:
+        result = None
+        if run.on_results is not None or views[-1].item():
+            result = self._result(run, replica, place, launch, views, done.time_s)
+            if result is None:
                 return TaskFailed(place, launch, f"not finite, at replica {replica}")
-            run.results[launch * self.learners.count + place] = results[0]
         else:
             self._skipped_in_a_row[replica] = 0
         run.batches.pop((place, launch)).release()
-        run.hand_out()
+        if result is not None and run.on_results is not None:
+            run.hand_out(result, self.learners.count)
         return TaskFinished(place, launch)
 
     def _obey(self, run: EngineRun, instructions: Sequence[Instruction]) -> None:

@@ -76,6 +76,7 @@ class LearningEngine(TrainingRuns):
         self.on_nan = check_on_nan(on_nan)
         self.skipped_updates = 0
         self._inbox: SimpleQueue[Any] | None = None  # of the run that is going on
+        self._drained = True  # nothing of the last run is in flight
         self._stopping = False
         specs = program.specs(shapes) if isinstance(shapes, int) else shapes
         self._steps = [(program, list(specs))]
@@ -186,13 +187,14 @@ class LearningEngine(TrainingRuns):
         try:
             self.learners = again(change.per_device, options, change.values)
             self._require_launches(self.learners)
+            if dataset is not None:
+                self.learners.keep_data(dataset, kept)
         except BaseException:
             self.learners.close()
             self.learners = again(old.per_device, self.options, change.values_before)
-            raise
-        finally:
             if dataset is not None:
                 self.learners.keep_data(dataset, kept)
+            raise
         skipped, self._skipped_in_a_row = self._skipped_in_a_row, [0] * self.learners.count
         for index, origin in enumerate(change.origins):
             self._skipped_in_a_row[index] = 0 if origin is None else skipped[origin]

@@ -32,47 +32,30 @@ class Fetching:
 
     def _result(
         self, run: EngineRun, replica: int, place: int, round: int, views: Sequence[Array], time_s: float
-    ) -> list[TaskResult]:
-        """The result of one task; none where it is to end the run, as for `_results`."""
+    ) -> TaskResult | None:
+        """The result of one task; None where that is to end the run: it is in `run.bad` then."""
         *values, status = [view.copy() if view.ndim else view.item() for view in views]
-        if status:
-            columns = [[value] for value in (*values, status)]
-            return self._results(run, replica, place, range(round, round + 1), columns, time_s)
-        self._skipped_in_a_row[replica] = 0
         loss = values.pop(0) if self._has_loss else math.nan
-        return [TaskResult(replica, round, loss, tuple(values), time_s, place)]
+        if not status:
+            self._skipped_in_a_row[replica] = 0
+        elif not self._count_skipped(run, replica, place, range(round, round + 1), [(loss, status)]):
+            return None
+        return TaskResult(replica, round, loss, tuple(values), time_s, place)
 
-    def _results(
-        self,
-        run: EngineRun,
-        replica: int,
-        place: int,
-        rounds: range,
-        columns: Sequence[Sequence[Any] | Array],
-        time_s: float,
-    ) -> list[TaskResult]:
-        """The results of a replica's tasks, up to one that is to end the run: it is in `run.bad` then.
+    def _good(
+        self, run: EngineRun, replica: int, rounds: range, columns: Sequence[Sequence[Any] | Array]
+    ) -> int:
+        """How many tasks of a replica come before one that is to end the run: it is in `run.bad` then.
 
         columns: of all tasks that were done the loss, if there is one, each metric, and the status.
         """
-        *values, statuses = columns
-        good = len(statuses)
+        statuses = columns[-1]
         if any(statuses):
-            losses = values[0] if self._has_loss else repeat(0.0)
-            good = self._count_skipped(run, replica, place, rounds, zip(losses, statuses, strict=False))
-        elif good:
+            losses = columns[0] if self._has_loss else repeat(math.nan)
+            return self._count_skipped(run, replica, replica, rounds, zip(losses, statuses, strict=False))
+        if len(statuses):
             self._skipped_in_a_row[replica] = 0
-        metrics = values[self._has_loss :]
-        told: Iterable[tuple[Any, ...]] = zip(
-            repeat(replica),
-            rounds[:good],
-            values[0] if self._has_loss else repeat(math.nan),
-            zip(*metrics, strict=True) if metrics else repeat(()),
-            repeat(time_s),
-            repeat(place),
-            strict=False,
-        )
-        return [*map(TaskResult._make, told)]
+        return len(statuses)
 
     def _count_skipped(
         self,
@@ -113,14 +96,19 @@ class Fetching:
         inputs = run.inputs_of(place, launch)
         if isinstance(inputs, BatchRun):
             inputs = inputs[round - run.first_round(launch)]
-        op = replica.name_bad_op(inputs, self._state_of(round, place))
-        replica.set_state({"status": 0})
-        rate = f" ({self._rate(round):g})" if self._rate is not None else ""
         what, remedy = "a gradient" if loss_is_finite else "the loss", "skip such updates by on_nan='skip'"
         if self.on_nan == "skip":
             what, remedy = f"for {HOPELESS} steps in a row {what}", "go on from a checkpoint"
+        if bad := replica.bad_inputs(inputs):
+            cause = f"its batch has NaN or infinite values already, in {', '.join(bad)}"
+            remedy = f"mend the data, or {remedy}"
+        else:
+            op = replica.name_bad_op(inputs, self._state_of(round, place))
+            replica.set_state({"status": 0})
+            cause = f"first NaN or infinite result: {op or 'none when run again'}"
+            rate = f" ({self._rate(round):g})" if self._rate is not None else ""
+            remedy = f"lower the learning rate{rate}, or {remedy}"
         return NumericsError(
-            f"{what} of replica {index} is not finite at step {round}; "
-            f"first NaN or infinite result: {op or 'none when run again'}; no variable was written by that "
-            f"step; lower the learning rate{rate}, or {remedy}"
+            f"{what} of replica {index} is not finite at step {round}; {cause}; no variable was written by "
+            f"that step; {remedy}"
         )

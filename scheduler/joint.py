@@ -63,8 +63,8 @@ class JointRounds:
 
     def call_when_ended(self, call: Callable[[JointRounds], object], stop: Callable[[], object]) -> None:
         """Has `call` be called at the end of the last task, and `stop` at the end of one that failed."""
-        alone = self.events[0] is self.events[-1]
-        last = 1 if alone else len(self.events)
+        events = self._different
+        last = len(events)
 
         def one_ended(event: Event) -> None:
             if event.error is not None:
@@ -72,7 +72,7 @@ class JointRounds:
             if next(self._ended) == last:
                 call(self)
 
-        for event in self.events[:last]:
+        for event in events:
             event.on_done(one_ended)
 
     def let_go(self) -> None:
@@ -86,8 +86,18 @@ class JointRounds:
     @property
     def error(self) -> BaseException | None:
         """What went wrong, if anything did: not that which only follows on another replica's error."""
-        errors = [event.error for event in self.events if event.error is not None]
+        errors = [event.error for event in self._different if event.error is not None]
         return next((e for e in errors if not isinstance(e, AbortedError)), errors[0] if errors else None)
+
+    @property
+    def times_s(self) -> Sequence[float]:
+        """By replica, when its tasks ended, by `time.perf_counter`."""
+        return [event.time_s for event in self._different] * (len(self.events) // len(self._different))
+
+    @property
+    def _different(self) -> Sequence[Event]:
+        """The events; one, where one thread did the tasks of all."""
+        return self.events[:1] if self.events[0] is self.events[-1] else self.events
 
 
 class JointTasks:

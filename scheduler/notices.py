@@ -8,6 +8,7 @@ from pathlib import Path
 
 from scheduler.config import TrainingConfig
 from scheduler.tally import Tally
+from scheduler.task_result import RoundResults, TaskResult
 from tensorbow.data import WITHOUT_FILES
 from tensorbow.devices import DeviceName
 from tensorbow.devices.cuda_runtime import CudaError
@@ -116,13 +117,20 @@ class LossWatch:
         self._epoch_of = epoch_of
         self._told: int | None = None  # the last epoch it was told of, counted from 0
 
-    def warning(self, loss: float, round: int, replica: int) -> str | None:
-        """A line for a task's loss, if it is to be told."""
+    def warnings(self, results: RoundResults) -> list[str]:
+        """Lines for the losses of tasks that are to be told."""
+        losses = results.losses
+        if not any(map(self._limit.__lt__, losses)):
+            return []
+        return [line for task in results if (line := self._warning(task)) is not None]
+
+    def _warning(self, task: TaskResult) -> str | None:
+        loss, round = task.loss, task.round
         if not self._limit < loss < math.inf or (epoch := self._epoch_of(round)) == self._told:
             return None
         self._told = epoch
         return (
-            f"warning: the loss of replica {replica} is {loss:.3g} at step {round}, far beyond a guess "
+            f"warning: the loss of replica {task.replica} is {loss:.3g} at step {round}, far beyond a guess "
             f"({self._limit / HOPELESS:.2f}); lower the learning rate"
         )
 

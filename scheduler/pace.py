@@ -9,7 +9,7 @@ from time import perf_counter
 
 from scheduler.batches import DatasetBatches
 from scheduler.engine import LearningEngine
-from scheduler.task_result import TaskResult
+from scheduler.task_result import RoundResults
 
 LAUNCH_SECONDS = 0.02  # of a launch, about: long beside what it costs, short for whoever waits for its end
 PIECE, PIECES = 8, 4  # rounds that are timed together, and how many times; the first of them warms up
@@ -66,14 +66,14 @@ class LaunchPace:
         finally:
             self._follow()
 
-    def run(self, start: int, stop: int, on_result: Callable[[TaskResult], None]) -> int:
+    def run(self, start: int, stop: int, on_results: Callable[[RoundResults], None]) -> int:
         """As LearningEngine.run, of the batches."""
         at = start
         while self._choosing and at < stop:
             warm = self._rounds >= PIECE
             end = min(stop, at + PIECE - self._rounds % PIECE)
             started = perf_counter()
-            reached = self._run(at, end, on_result)
+            reached = self._run(at, end, on_results)
             if warm and reached > at:
                 seconds = (perf_counter() - started) / (reached - at)
                 self._round_seconds = min(self._round_seconds, seconds)
@@ -83,11 +83,11 @@ class LaunchPace:
                 self._choose()
             if reached < end:
                 return reached
-        return self._run(at, stop, on_result) if at < stop else at
+        return self._run(at, stop, on_results) if at < stop else at
 
-    def _run(self, start: int, stop: int, on_result: Callable[[TaskResult], None]) -> int:
+    def _run(self, start: int, stop: int, on_results: Callable[[RoundResults], None]) -> int:
         self.before_run(self._engine.steps_per_launch, self._settled)
-        return self._engine.run(self._batches.open, start, stop, on_result)
+        return self._engine.run(self._batches.open, start, stop, on_results)
 
     def _settled(self) -> bool:
         """Whether it is known how many steps a launch has, and which threads do them."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from scheduler.averaging import SEGMENT_GRADIENT
 from scheduler.memory import planned_nbytes
 from tensorbow.compiler import Binding, VariableLayout
@@ -223,8 +225,8 @@ class Replica:
                 f"({', '.join(name for name, _ in self._now.inputs)}), got {len(inputs)}"
             )
         feeds: dict[str, Array] = {}
-        for (name, ref), value in zip(self._now.inputs, inputs, strict=True):
-            if value.shape != ref.shape or value.dtype != ref.dtype.as_numpy_dtype:
+        for (name, ref), dtype, value in zip(self._now.inputs, self._now.dtypes, inputs, strict=True):
+            if value.shape != ref.shape or value.dtype != dtype:
                 raise InvalidArgumentError(
                     f"a batch of replica {self.index}: {name} must be {ref.dtype.name}"
                     f"{render_dims(ref.shape)} as the step was compiled for, "
@@ -268,6 +270,15 @@ class Replica:
         """Sets step scalars for all tasks from now on; while nothing runs."""
         self.binding.write({}, state)
 
+    def bad_inputs(self, inputs: BatchInputs) -> list[str]:
+        """The names of a batch's inputs that hold NaN or infinite values themselves."""
+        feeds = self._feeds(inputs.arrays() if isinstance(inputs, BatchRecipe) else inputs)
+        return [
+            name.removesuffix(":0")
+            for name, value in feeds.items()
+            if value.dtype.kind == "f" and not np.isfinite(value).all()
+        ]
+
     def name_bad_op(self, inputs: BatchInputs, state: Mapping[str, Any]) -> str | None:
         """Runs the gradient of a batch again, op by op; names the first with a NaN or infinite result."""
         arrays = inputs.arrays() if isinstance(inputs, BatchRecipe) else inputs
@@ -289,6 +300,7 @@ class _BoundStep:
         self.executable = executable
         self.binding = binding
         self.inputs = tuple(executable.inputs.items())
+        self.dtypes = tuple(ref.dtype.as_numpy_dtype for _, ref in self.inputs)
         self.make_batch: dict[int, MakeBatch] = {}  # on the device, by batch size
         self.labels = [f"replica {index} {segment.name}" for segment in executable.segments]
         plan, bases = binding.plan, binding.bases

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+from itertools import chain, islice
+from typing import Any
+
 from scheduler.batches import ReadyBatch, ReadyRound
 from scheduler.fetching import Fetching
 from scheduler.joint import JointRounds, JointTasks
 from scheduler.messages import RoundFailed, RoundFinished, RoundReady, SchedulerEvent
-from scheduler.task_result import EngineRun, TaskResult
+from scheduler.task_result import EngineRun, RoundResults
 from tensorbow.data import AllInputs, BatchInputs, BatchRun, RoundInputs
 from tensorbow.errors import AbortedError, InternalError, InvalidArgumentError
+from tensorbow.specs import Array
 
 
 class WholeRounds(Fetching):
@@ -98,10 +104,9 @@ class WholeRounds(Fetching):
         """Takes note of the end of a launch."""
         joint, launch = self._joint, tasks.number
         joint.ended(tasks)
-        if run.on_result is not None or self.on_nan == "skip" or joint.stopped:
-            known = len(run.bad)
-            self._hand_out(run, tasks)
-            error = tasks.error
+        if run.on_results is not None or self.on_nan == "skip" or joint.stopped:
+            known, error = len(run.bad), tasks.error
+            self._hand_out(run, tasks, error is None)
             if error is not None:
                 if run.error is None or isinstance(run.error, AbortedError):  # that only follows on another
                     run.error = error
@@ -111,24 +116,50 @@ class WholeRounds(Fetching):
         run.ready.pop(launch).release()
         return RoundFinished(launch)
 
-    def _hand_out(self, run: EngineRun, tasks: JointRounds) -> None:
-        """Gives results on, in the order of rounds and replicas, up to the first task that failed."""
-        results = [self._results_of(run, replica, tasks) for replica in range(self.learners.count)]
-        if run.on_result is None or run.awaited != tasks.rounds.start * self.learners.count:
+    def _hand_out(self, run: EngineRun, tasks: JointRounds, whole: bool) -> None:
+        """Gives results on, of the rounds before the first that some task failed in. whole: no task has."""
+        if whole and run.steps == 1:
+            results = self._round_of(run, tasks)
+        else:
+            results = self._rounds_of(run, tasks)
+        if results is None or run.on_results is None or run.awaited != tasks.rounds.start:
             return  # nobody asks, or the launch before was not done to its end
-        for number in range(len(tasks.rounds)):
-            for of_replica in results:
-                if number >= len(of_replica):
-                    return
-                run.awaited += 1
-                run.on_result(of_replica[number])
+        run.awaited += len(results.rounds)
+        run.on_results(results)
 
-    def _results_of(self, run: EngineRun, replica: int, tasks: JointRounds) -> list[TaskResult]:
-        event = tasks.events[replica]
-        if event.error is not None:
-            return []
-        if run.steps == 1:
-            views = self.learners.replicas[replica].results(tasks.number)
-            return self._result(run, replica, replica, tasks.number, views, event.time_s)
-        columns = [c.tolist() if c.ndim == 1 else c for c in self._joint.fetched(replica, tasks)]
-        return self._results(run, replica, replica, tasks.rounds, columns, event.time_s)
+    def _round_of(self, run: EngineRun, tasks: JointRounds) -> RoundResults | None:
+        """Those of one round, as `_rounds_of`: for the shortest steps that takes more than they do."""
+        fetched, good = [], True
+        for replica in self.learners.replicas:
+            values = [view.copy() if view.ndim else view.item() for view in replica.results(tasks.number)]
+            if not values[-1]:
+                self._skipped_in_a_row[replica.index] = 0
+            elif not self._good(run, replica.index, tasks.rounds, [[value] for value in values]):
+                good = False
+            fetched.append(values)
+        if not good:
+            return None
+        return self._in_columns(tasks, [*zip(*fetched, strict=True)])
+
+    def _rounds_of(self, run: EngineRun, tasks: JointRounds) -> RoundResults | None:
+        """Those of whole rounds; None where there is none. What is to end the run is in `run.bad` then."""
+        fetched = [self._columns_of(replica, tasks) for replica in range(len(tasks.events))]
+        whole = min(self._good(run, replica, tasks.rounds, own) for replica, own in enumerate(fetched))
+        if not whole:
+            return None
+        most = whole * len(fetched)
+        by_round = [chain.from_iterable(zip(*each, strict=False)) for each in zip(*fetched, strict=True)]
+        return self._in_columns(tasks, [[*islice(values, most)] for values in by_round])
+
+    def _in_columns(self, tasks: JointRounds, columns: Sequence[Sequence[Any]]) -> RoundResults:
+        """columns: of tasks by round and replica, each value that they fetched; the last is the status."""
+        replicas, statuses = range(len(tasks.events)), columns[-1]
+        rounds = tasks.rounds[: len(statuses) // len(replicas)]
+        losses = columns[0] if self._has_loss else [math.nan] * len(statuses)
+        return RoundResults(rounds, replicas, losses, columns[self._has_loss : -1], tasks.times_s)
+
+    def _columns_of(self, replica: int, tasks: JointRounds) -> list[Sequence[Any] | Array]:
+        """What a replica's tasks fetched, as far as they were done."""
+        done = slice(None if tasks.events[replica].error is None else 0)
+        fetched = self._joint.fetched(replica, tasks)
+        return [column[done].tolist() if column.ndim == 1 else column[done] for column in fetched]

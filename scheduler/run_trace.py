@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
-from scheduler.task_result import TaskResult
+from scheduler.task_result import RoundResults
 from tensorbow.errors import InvalidArgumentError, ResourceExhaustedError
 from tensorbow.tracing import TraceFile, Tracer
 
@@ -85,13 +85,14 @@ class RunTrace:
         finally:
             self._tracer.stop()
 
-    def on_result(self, result: TaskResult, replicas: int) -> None:
-        """Counts images per second, round by round."""
-        if result.place == replicas - 1 and result.round in self.rounds:
-            if self._ended_s is not None and result.time_s > self._ended_s:
-                rate = replicas * self._batch_size / (result.time_s - self._ended_s)
-                self._tracer.count("images/s", result.time_s, round(rate, 1))
-            self._last, self._ended_s = result.round, result.time_s
+    def on_results(self, results: RoundResults) -> None:
+        """Counts images per second, launch by launch."""
+        if results.rounds.start in self.rounds:
+            ended_s = max(results.times_s)
+            if self._ended_s is not None and ended_s > self._ended_s:
+                rate = len(results.losses) * self._batch_size / (ended_s - self._ended_s)
+                self._tracer.count("images/s", ended_s, round(rate, 1))
+            self._last, self._ended_s = results.rounds[-1], ended_s
 
     def save(self, say: Callable[[str], None], failing: bool) -> None:
         """Writes the file, once, and says what is in it.

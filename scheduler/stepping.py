@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from scheduler.batches import ReadyBatch
 from scheduler.engine import LearningEngine
 from scheduler.options import require_round_robin
-from scheduler.task_result import EngineRun, TaskResult
+from scheduler.task_result import EngineRun, RoundResults
 from tensorbow.devices.forks import forked, tell_of_forks
-from tensorbow.errors import FailedPreconditionError, InvalidArgumentError
+from tensorbow.errors import FailedPreconditionError, InternalError, InvalidArgumentError
 from tensorbow.specs import Array
 
 
@@ -32,14 +32,14 @@ class Stepper:
         engine.learners.run_here(True)
         self.engine = engine
         self.round = start  # the next one
-        self._results: list[TaskResult] = []
+        self._results: RoundResults | None = None  # of the step at hand
         self._run: EngineRun | None = None
         self._closed = False
         self._lost = False  # in a forked process
         tell_of_forks(self)
 
-    def step(self, inputs: Sequence[Sequence[Array]]) -> list[TaskResult]:
-        """Runs one round; results by replica.
+    def step(self, inputs: Sequence[Sequence[Array]]) -> RoundResults:
+        """Runs one round; its results.
 
         inputs: for each replica, its arrays in the order of the program's inputs; they may be changed when
         `step` returns. Raises InvalidArgumentError for inputs that do not fit, and otherwise as
@@ -54,19 +54,20 @@ class Stepper:
         for replica, arrays in zip(self.engine.learners.replicas, inputs, strict=True):
             replica.check(arrays)
         run = self._begun()
-        self._results.clear()
+        self._results = None
         try:
             for index, arrays in enumerate(inputs):
                 self.engine.take(run, ReadyBatch(index, self.round, arrays, _nothing))
-            while len(self._results) < count and run.finished_at is None:
+            while self._results is None and run.finished_at is None:
                 self.engine.take(run, run.inbox.get())
         except BaseException:
             self._end()
             raise
-        if run.finished_at is not None:
+        results = self._results
+        if run.finished_at is not None or results is None:
             self._fail(run)
         self.round += 1
-        return list(self._results)
+        return results
 
     def select(self, program: int) -> None:
         """Chooses which of the engine's programs the next steps run; see `LearningEngine.add_program`."""
@@ -119,14 +120,18 @@ class Stepper:
         if self._lost:
             raise forked("replicas")
         if self._run is None:
-            run = self.engine.begin(self.round, sys.maxsize, self._results.append)
+            run = self.engine.begin(self.round, sys.maxsize, self._keep)
             run.state.begin()
             self._run = run
         return self._run
 
-    def _fail(self, run: EngineRun) -> None:
+    def _keep(self, results: RoundResults) -> None:
+        self._results = results
+
+    def _fail(self, run: EngineRun) -> NoReturn:
         self._end()
         self.engine.raise_error(run)
+        raise InternalError(f"round {self.round}: the run has ended by itself")
 
     def _end(self) -> None:
         run, self._run = self._run, None

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
+from functools import reduce
+from operator import add
 from typing import Any
 
 from scheduler.tuning_result import TuningResult
@@ -73,14 +75,19 @@ class Tally:
         self.epoch_loss = self.epoch_correct = self.epoch_seconds = 0.0
         self.epoch_losses = self.epoch_images = 0
 
-    def add(self, loss: float, correct: float, images: int) -> None:
-        """Counts a task."""
-        self.images += images
-        self.epoch_images += images
-        self.epoch_correct += correct
-        if math.isfinite(loss):
-            self.epoch_loss += loss
-            self.epoch_losses += 1
+    def add(self, losses: Sequence[float], correct: Sequence[float], images: int) -> None:
+        """Counts tasks, of so many images each; one after the other, so that sums have the same bits
+        however many come together.
+        """
+        self.images += images * len(losses)
+        self.epoch_images += images * len(losses)
+        self.epoch_correct = reduce(add, correct, self.epoch_correct)
+        total, counted = reduce(add, losses, self.epoch_loss), len(losses)
+        if not math.isfinite(total):
+            finite = [loss for loss in losses if math.isfinite(loss)]
+            total, counted = reduce(add, finite, self.epoch_loss), len(finite)
+        self.epoch_loss = total
+        self.epoch_losses += counted
 
     @property
     def loss(self) -> float:

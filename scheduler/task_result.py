@@ -1,8 +1,8 @@
-"""What a finished learning task reports, and what one run of the engine keeps."""
+"""What finished learning tasks report, and what one run of the engine keeps."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from queue import SimpleQueue
 from typing import Any, NamedTuple
@@ -27,6 +27,36 @@ class TaskResult(NamedTuple):
     place: int
 
 
+@dataclass(slots=True)
+class RoundResults:
+    """What the tasks of one launch report, in columns: those of whole rounds, by round and then by place.
+
+    Rounds may be many and short, so that an object for each task would cost more than the task. Who wants
+    these iterates: that gives a `TaskResult` for each.
+    """
+
+    rounds: range
+    replicas: Sequence[int]  # by place
+    losses: Sequence[float]  # [rounds * places], as the metrics
+    metrics: Sequence[Sequence[Any]]
+    times_s: Sequence[float]  # by place: when the last of its tasks ended
+
+    def __iter__(self) -> Iterator[TaskResult]:
+        places, columns = len(self.replicas), self.metrics
+        for index, loss in enumerate(self.losses):
+            round, place = divmod(index, places)
+            metrics = tuple(column[index] for column in columns)
+            yield TaskResult(
+                self.replicas[place], self.rounds[round], loss, metrics, self.times_s[place], place
+            )
+
+    @classmethod
+    def of_round(cls, tasks: Sequence[TaskResult]) -> RoundResults:
+        """Those of one round, of all its tasks by place."""
+        replicas, (round, *_), losses, metrics, times_s, _ = zip(*tasks, strict=True)
+        return cls(range(round, round + 1), replicas, losses, tuple(zip(*metrics, strict=True)), times_s)
+
+
 @dataclass
 class EngineRun:
     """Rounds under way on an engine: the machine, its inbox, and what is on its way.
@@ -39,24 +69,24 @@ class EngineRun:
     stop: int
     steps: int  # rounds of a launch; with one of each, launches have the rounds' numbers
     inbox: SimpleQueue[Any]
-    on_result: Callable[[TaskResult], None] | None
+    on_results: Callable[[RoundResults], None] | None
     batches: dict[tuple[int, int], ReadyBatch] = field(default_factory=dict)  # by place and round
     ready: dict[int, ReadyRound] = field(default_factory=dict)  # by round, of those that are launched as one
-    results: dict[int, TaskResult] = field(default_factory=dict)  # by round * replicas + place
-    awaited: int = 0  # the result to hand out next
+    results: dict[int, dict[int, TaskResult]] = field(default_factory=dict)  # by round and place
+    awaited: int = 0  # the round whose results are to be handed out next
     bad: list[tuple[int, bool, int]] = field(default_factory=list)  # (round, loss is finite, place)
     error: BaseException | None = None
     stopping: bool = False  # the machine knows of the request to stop
     finished_at: int | None = None
 
-    def hand_out(self) -> None:
-        """Gives results on, in the order of rounds and batches."""
-        if self.on_result is None:
-            self.results.clear()
-            return
-        while (result := self.results.pop(self.awaited, None)) is not None:
+    def hand_out(self, result: TaskResult, places: int) -> None:
+        """Gives results on, in the order of rounds, as soon as all tasks of a round are done."""
+        self.results.setdefault(result.round, {})[result.place] = result
+        while len(of_round := self.results.get(self.awaited, ())) == places:
+            assert self.on_results is not None
+            del self.results[self.awaited]
             self.awaited += 1
-            self.on_result(result)
+            self.on_results(RoundResults.of_round([of_round[place] for place in range(places)]))
 
     def inputs_of(self, place: int, launch: int) -> BatchInputs | BatchRun:
         """What a task that has not finished is trained on."""

@@ -15,7 +15,6 @@ from scheduler.options import Synchronisation, check_on_nan, require_round_robin
 from scheduler.spread import device_list, replica_counts
 from scheduler.step import StepProgram
 from scheduler.stepping import Stepper
-from scheduler.task_result import TaskResult
 from tensorbow.compiler import VariableLayout
 from tensorbow.compiler.prune import prune
 from tensorbow.devices import Device
@@ -130,7 +129,7 @@ class TensorBowSession(Session):
         self._z_is_newer = True
         results = stepper.step(inputs)
         computed = _computed(elements, feeds)
-        joined = iter([_joined(tensor, place, results) for place, tensor in enumerate(computed)])
+        joined = iter([*map(_joined, computed, results.metrics)])
         values: list[Any] = []
         for element in elements:
             if _is_variable(element, feeds):
@@ -332,9 +331,9 @@ def _leads_with_batch(tensor: Tensor, value: Array) -> bool:
     return value.ndim > 0 and (dims is None or dims[0] is None)
 
 
-def _joined(tensor: Tensor, place: int, results: Sequence[TaskResult]) -> Any:
+def _joined(tensor: Tensor, of_replicas: Sequence[Any]) -> Any:
     """One value of the replicas' values."""
-    values = [np.asarray(result.metrics[place]) for result in results]
+    values = [np.asarray(value) for value in of_replicas]
     kind = tensor.dtype.as_numpy_dtype
     if len(values) == 1:
         return values[0].astype(kind)[()]

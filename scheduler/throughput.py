@@ -16,7 +16,7 @@ from scheduler.engine import LearningEngine
 from scheduler.options import alpha_bound
 from scheduler.pace import LaunchPace
 from scheduler.plans import DevicePlans
-from scheduler.task_result import TaskResult
+from scheduler.task_result import RoundResults
 from scheduler.tuner import THRESHOLD, Decision, Measurement, ReplicaTuner
 from scheduler.tuning_result import TuningResult
 from scheduler.windows import ThroughputWindows
@@ -213,8 +213,8 @@ class ThroughputTuning:
         )
         self._engine = engine = build_engine(config, self._dataset, schedule, config.synchronisation)
 
-        def on_result(result: TaskResult) -> None:
-            rate = windows.add(result)
+        def on_results(results: RoundResults) -> None:
+            rate = windows.add(results)
             if rate is not None:
                 self._on_window(self.tuner.record(count, rate))
                 if self._next_step() != count:
@@ -229,7 +229,7 @@ class ThroughputTuning:
             engine.initialize()
             if self._stopping:  # since before there was an engine to tell
                 engine.request_stop()
-            pace.run(0, _ENDLESS, on_result)
+            pace.run(0, _ENDLESS, on_results)
             self._engine = None
 
 

@@ -22,7 +22,7 @@ from scheduler.resuming import data_facts, restored
 from scheduler.run_folder import RunFolder
 from scheduler.run_trace import RunTrace
 from scheduler.tally import Tally, TrainingResult
-from scheduler.task_result import TaskResult
+from scheduler.task_result import RoundResults
 from tensorbow.data import load
 from tensorbow.devices import GpuMonitor, get_device
 from tensorbow.devices.cuda_runtime import CudaError
@@ -245,20 +245,17 @@ class Trainer:
         since = tally.round
         progress.resume_clock()
 
-        def on_result(result: TaskResult) -> None:
-            tally.add(result.loss, result.metrics[0], config.batch_size)
-            warning = self._watch.warning(result.loss, result.round, result.replica)
-            if warning is not None:
+        def on_results(results: RoundResults) -> None:
+            losses, correct = results.losses, results.metrics[0]
+            tally.add(losses, correct, config.batch_size)
+            for warning in self._watch.warnings(results):
                 progress.line(warning)
-            replicas = self._batches.replicas
-            self._trace.on_result(result, replicas)
-            progress.task(result.loss, result.metrics[0] / config.batch_size, config.batch_size)
-            if tuning is not None and tuning.on_result(result):
+            self._trace.on_results(results)
+            progress.tasks(losses, correct, config.batch_size)
+            progress.rounds(results.rounds.stop)
+            stops = tuning is not None and tuning.on_results(results)
+            if stops or self._stopping or time.perf_counter() >= deadline:
                 self.engine.request_stop()
-            if result.place == replicas - 1:
-                progress.round(result.round + 1)
-                if self._stopping or time.perf_counter() >= deadline:
-                    self.engine.request_stop()
 
         assert self._monitor is not None
         with self._monitor.sampling():
@@ -268,7 +265,7 @@ class Trainer:
                     break
                 for end, recording in self._trace.pieces(tally.round, stop := self._due(since)):
                     with recording:
-                        tally.round = self._pace.run(tally.round, end, on_result)
+                        tally.round = self._pace.run(tally.round, end, on_results)
                     if tally.round < end or self._stopping or time.perf_counter() >= deadline:
                         break
                 if tally.round >= stop or self._stopping or time.perf_counter() >= deadline:

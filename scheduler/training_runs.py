@@ -8,7 +8,7 @@ from typing import Any
 
 from scheduler.batches import BatchSource, DatasetBatches, OpenSource
 from scheduler.dispatch import Dispatch
-from scheduler.task_result import EngineRun, TaskResult
+from scheduler.task_result import EngineRun, RoundResults
 from tensorbow.devices.cuda_runtime import CudaError
 from tensorbow.errors import FailedPreconditionError, InvalidArgumentError
 from tensorbow.specs import Array
@@ -22,20 +22,22 @@ class TrainingRuns(Dispatch):
     round: int
     host_copy: tuple[int, dict[str, Array]] | None
     _inbox: SimpleQueue[Any] | None
+    _drained: bool
 
     def run(
         self,
         open_source: OpenSource,
         start: int,
         stop: int,
-        on_result: Callable[[TaskResult], None] | None = None,
+        on_results: Callable[[RoundResults], None] | None = None,
     ) -> int:
         """Trains rounds `start` to `stop` - 1; returns the round it ended before.
 
-        on_result is called in this thread, in the order of rounds and batches. When `run` returns nothing
-        is in flight. It returns early after `request_stop`, with all replicas at the same round.
+        on_results is called in this thread, in the order of rounds, when all tasks of a launch's rounds have
+        ended. When `run` returns nothing is in flight. It returns early after `request_stop`, with all
+        replicas at the same round.
         Raises NumericsError for a loss that is not finite (unless `on_nan` is `skip`), the error of
-        a failed op, of the batch source or of `on_result`. Replicas may then be some rounds apart, each as
+        a failed op, of the batch source or of `on_results`. Replicas may then be some rounds apart, each as
         whole as its last finished task left it, but for statistics that another's error came behind: go on
         from a checkpoint.
         """
@@ -48,7 +50,7 @@ class TrainingRuns(Dispatch):
         ended = start
         while True:
             end = self._restart_or_stop(ended, stop)
-            ended, stopping = self._run_stretch(open_source, ended, end, on_result)
+            ended, stopping = self._run_stretch(open_source, ended, end, on_results)
             if self.steps_per_launch > 1 and start < ended == end and self._restarts_before(end):
                 self.restart(end)
             if stopping or ended == stop:
@@ -62,10 +64,14 @@ class TrainingRuns(Dispatch):
         return next((round for round in range(start + 1, far) if self._restarts_before(round)), far)
 
     def _run_stretch(
-        self, open_source: OpenSource, start: int, stop: int, on_result: Callable[[TaskResult], None] | None
+        self,
+        open_source: OpenSource,
+        start: int,
+        stop: int,
+        on_results: Callable[[RoundResults], None] | None,
     ) -> tuple[int, bool]:
         """Trains rounds; the round before which it ended, and whether it was asked to."""
-        run = self.begin(start, stop, on_result)
+        run = self.begin(start, stop, on_results)
         if self._stopping:
             run.inbox.put(None)
         source: BatchSource | None = None
@@ -88,7 +94,7 @@ class TrainingRuns(Dispatch):
 
     # The pieces of a run, for `run` and for `Stepper` ---------------------------------------------
 
-    def begin(self, start: int, stop: int, on_result: Callable[[TaskResult], None] | None) -> EngineRun:
+    def begin(self, start: int, stop: int, on_results: Callable[[RoundResults], None] | None) -> EngineRun:
         """Starts rounds `start` to `stop` - 1; nothing is launched yet. `end` must follow.
 
         Raises FailedPreconditionError while another is going on, or for variables without a value.
@@ -98,8 +104,11 @@ class TrainingRuns(Dispatch):
                 "run: another run or stepper of this engine is going on; end it, or make a second engine"
             )
         self._require_values()
+        if not self._drained:  # the end of the last run was interrupted: its tasks may still be at work
+            self.learners.drain()
+            self._drained = True
         self.learners.prepare()
-        run = self._new_run(start, stop, on_result)
+        run = self._new_run(start, stop, on_results)
         self._inbox = run.inbox
         return run
 
@@ -114,8 +123,9 @@ class TrainingRuns(Dispatch):
 
     def end(self, run: EngineRun) -> None:
         """Waits until nothing is in flight and lets the engine go; a stream's error is kept in `run`."""
-        self._inbox = None
+        self._inbox, self._drained = None, False
         error = self.learners.drain()
+        self._drained = True
         run.error = run.error or error
 
     def raise_error(self, run: EngineRun) -> None:
@@ -130,7 +140,7 @@ class TrainingRuns(Dispatch):
     def request_stop(self) -> None:
         """Ends `run` at the next round that all replicas reach; callable from any thread or handler.
 
-        Between two runs it ends the next one before its first round.
+        Between two runs it ends the next one before its first round. A `Stepper` does as its caller says.
         """
         self._stopping = True
         inbox = self._inbox

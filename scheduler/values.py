@@ -13,7 +13,7 @@ from scheduler.replica import DeviceData, Replica
 from tensorbow.compiler import VariableLayout
 from tensorbow.data import Dataset
 from tensorbow.devices import Device
-from tensorbow.errors import InvalidArgumentError
+from tensorbow.errors import InvalidArgumentError, NotFoundError
 from tensorbow.kernels import Ref
 from tensorbow.kernels.examples import KeptExamples
 from tensorbow.specs import Array
@@ -44,6 +44,12 @@ class ReplicaValues:
         """
         operations = {op.name: op for op in self.layout.variables}
         slots = {name for name, op in operations.items() if op.attrs["role"] == "slots"}
+        unknown = sorted(values.keys() - operations.keys())
+        if unknown:
+            raise NotFoundError(
+                f"initialize: the step has no variable {_some(unknown)}; "
+                f"it has {_some(sorted(operations.keys() - slots))}"
+            )
         missing = sorted(operations.keys() - slots - values.keys())
         if missing:
             raise InvalidArgumentError(

@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable
 
-from scheduler.task_result import TaskResult
+from scheduler.task_result import RoundResults
 
 LEAST_LAUNCHES = 4  # in a window: with fewer, where tasks happen to end counts for much
 WARM_LAUNCHES = 3  # discarded at least: the first steps touch new memory and fill the queues
@@ -25,15 +25,13 @@ class ThroughputWindows:
 
     def __init__(self, replicas: int, batch_size: int, tau: int, seconds: float):
         """replicas: on all devices. seconds: the least length of a window."""
-        self._replicas, self._images = replicas, replicas * batch_size
+        self._images = replicas * batch_size
         self._period = tau if tau <= LONGEST_PERIOD else 1
         self._least_seconds = seconds
         self._steps = 0  # of a launch
         self._settled: Callable[[], bool] = lambda: True
-        self._since = (
-            self._ended
-        ) = -math.inf  # where the window, or its part in this run, began; its last end
-        self._now = -math.inf  # the last end of the tasks so far, of a round that may go on
+        self._since = -math.inf  # where the window, or its part in this run, began
+        self._ended = -math.inf  # the last end of a round
         self._warm = False
         self._clear()
 
@@ -53,22 +51,19 @@ class ThroughputWindows:
         elif self._rounds:
             self._seconds += self._ended - self._since
         self._settled = settled
-        self._since = self._ended = self._now = time.perf_counter() if time_s is None else time_s
+        self._since = self._ended = time.perf_counter() if time_s is None else time_s
 
-    def add(self, result: TaskResult) -> float | None:
-        """Takes a result, in the order of rounds and batches.
+    def add(self, results: RoundResults) -> float | None:
+        """Takes results, in the order of rounds.
 
-        Images per second where it is of the first launch after a window.
+        Images per second where they are of the first launch after a window.
         """
-        self._now = max(self._now, result.time_s)
-        if result.place != self._replicas - 1:
-            return None
-        rate = None
-        if self._now > self._ended:
+        rate, now = None, max(results.times_s)
+        if now > self._ended:
             rate = self._closed()
-            self._ended = self._now
+            self._ended = now
             self._launches += 1
-        self._rounds += 1
+        self._rounds += len(results.rounds)
         return rate
 
     def _closed(self) -> float | None:

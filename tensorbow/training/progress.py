@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from rich.console import Console
@@ -67,16 +68,19 @@ class TrainingProgress:
         self._images = 0
         self._started = time.perf_counter()
 
-    def task(self, loss: float, accuracy: float, images: int) -> None:
-        """One learning task has ended. A loss that is not finite counts as no loss."""
-        self._images += images
-        if math.isfinite(loss):
-            self._weight = SMOOTHING * self._weight + 1
-            self._loss += (loss - self._loss) / self._weight
-            self._accuracy += (accuracy - self._accuracy) / self._weight
+    def tasks(self, losses: Sequence[float], correct: Sequence[float], images: int) -> None:
+        """Learning tasks have ended, of so many images each. A loss that is not finite counts as no loss."""
+        self._images += images * len(losses)
+        weight, mean, accuracy = self._weight, self._loss, self._accuracy
+        for loss, right in zip(losses, correct, strict=True):
+            if -math.inf < loss < math.inf:
+                weight = SMOOTHING * weight + 1
+                mean += (loss - mean) / weight
+                accuracy += (right / images - accuracy) / weight
+        self._weight, self._loss, self._accuracy = weight, mean, accuracy
 
-    def round(self, finished: int) -> None:
-        """All tasks of a round have ended; `finished` rounds in all."""
+    def rounds(self, finished: int) -> None:
+        """All tasks of further rounds have ended; `finished` rounds in all."""
         now = time.perf_counter()
         if now - self._shown < REFRESH_S or (self._bar is None and now - self._told < QUIET_S):
             return

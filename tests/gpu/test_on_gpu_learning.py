@@ -34,8 +34,9 @@ def accuracies(model: Model, replicas: int, rounds: int, rate: float) -> np.ndar
         device = GpuDevice("/gpu:0", runtime)
         with engine_of(model, [device], replicas, tb.train.Constant(rate)) as engine:
 
-            def keep(result) -> None:
-                correct[result.round, result.replica] = result.metrics[0] / images
+            def keep(results) -> None:
+                for result in results:
+                    correct[result.round, result.replica] = result.metrics[0] / images
 
             engine.run(Prepared(model.batch, replicas).open, 0, rounds, keep)
             for replica in engine.learners.replicas:

@@ -58,7 +58,7 @@ def trained(
         if poisoned:
             poison(engine)
         source = Hesitant(model.batch, engine.learners.count)
-        within(lambda: engine.run(source.open, 0, ROUNDS, lambda result: losses.append(result.loss)))
+        within(lambda: engine.run(source.open, 0, ROUNDS, lambda results: losses.extend(results.losses)))
         return losses, engine.learners.state_arrays()
 
 
@@ -100,7 +100,7 @@ def test_first_come_first_served(opened: OpenedGpu, options: dict[str, Any]) -> 
         with engine_of(model, devices, 2, dispatch="fcfs", **options) as engine:
             poison(engine)
             source = Hesitant(model.batch, 4)
-            assert within(lambda: engine.run(source.open, 0, ROUNDS, results.append)) == ROUNDS
+            assert within(lambda: engine.run(source.open, 0, ROUNDS, results.extend)) == ROUNDS
             left = [engine.learners.replica_values(index)["w"] for index in range(4)]
             reference = WindowAveraging(model.initial["w"], 4, engine.options, devices=2)
     assert [(r.round, r.place) for r in results] == [(t, i) for t in range(ROUNDS) for i in range(4)]
@@ -246,7 +246,7 @@ def test_a_loss_that_is_not_finite_stops_it_and_names_the_op(opened: OpenedGpu) 
         model.program,
         model.shapes,
         model.initial,
-        lambda t, i: (np.full(7, np.nan, np.float32),) if (t, i) == (4, 1) else model.batch(t, i),
+        lambda t, i: (np.full(7, 1e30, np.float32),) if (t, i) == (4, 1) else model.batch(t, i),
     )
     with opened() as runtime, engine_of(bad, gpu_devices(runtime, 1), 2) as engine:
         with pytest.raises(

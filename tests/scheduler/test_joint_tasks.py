@@ -14,9 +14,9 @@ import tensorbow as tb
 from scheduler import (
     DatasetBatches,
     LearningEngine,
+    RoundResults,
     Stepper,
     Synchronisation,
-    TaskResult,
     build_program,
     gathered,
 )
@@ -124,10 +124,10 @@ def test_a_nan_ends_the_launch_with_its_step(sync: str, places: list[tuple[int, 
     whole = gathered(Prepared(model.batch, 3).open, 4)
     for _ in range(4):
         told: list[tuple[int, int]] = []
-        on_result = partial(_tell, told)
+        on_results = partial(_tell, told)
         with engine_of(model, 3, 4, sync=sync) as engine:
             with pytest.raises(NumericsError, match=rf"replica ({bad})"):
-                within(partial(engine.run, source, 0, 40, on_result))
+                within(partial(engine.run, source, 0, 40, on_results))
             assert told == in_order[: len(told)]
             assert len(told) <= max(places)[0] * 3 + max(places)[1]
             assert all(np.isfinite(a).all() for a in engine.learners.state_arrays().values())
@@ -135,8 +135,8 @@ def test_a_nan_ends_the_launch_with_its_step(sync: str, places: list[tuple[int, 
             assert within(partial(engine.run, whole, 0, 6)) == 6
 
 
-def _tell(told: list[tuple[int, int]], result: TaskResult) -> None:
-    told.append((result.round, result.replica))
+def _tell(told: list[tuple[int, int]], results: RoundResults) -> None:
+    told.extend((result.round, result.replica) for result in results)
 
 
 def test_a_nan_can_be_skipped(apart: Callable[[], None]) -> None:
@@ -210,8 +210,8 @@ def test_a_stop_comes_between_launches() -> None:
     model = well()
     with engine_of(model, 2, 4) as engine:
 
-        def stop(result: Any) -> None:
-            if result.round == 5:
+        def stop(results: Any) -> None:
+            if 5 in results.rounds:
                 engine.request_stop()
 
         ended = within(lambda: engine.run(gathered(Prepared(model.batch, 2).open, 4), 2, 40, stop))

@@ -35,8 +35,8 @@ def trained(model: str, data: Dataset, who: list[int]) -> dict[Any, Any]:
         program = build_program(get_model(model), data, 0.9, 0.01, 1e-4)
     found: dict[Any, Any] = {}
 
-    def note(result: Any) -> None:
-        found[who[result.replica], result.round] = result.loss
+    def note(results: Any) -> None:
+        found.update(((who[result.replica], result.round), result.loss) for result in results)
 
     with LearningEngine(program, BATCH, cpu_devices(1), len(who), Synchronisation(sync="none")) as engine:
         engine.initialize()

@@ -85,7 +85,7 @@ class Training:
                     engine.learners.load_state_arrays(saved)
                 self.notice = batches.keep_on_devices(engine.learners, when)
                 self.on_devices = batches.on_devices
-                engine.run(batches.open, start, stop, lambda result: self.losses.append(result.loss))
+                engine.run(batches.open, start, stop, lambda results: self.losses.extend(results.losses))
                 self.z = engine.central_values()
                 saved = engine.learners.state_arrays()
             assert [device.memory.held_nbytes for device in devices] == [0] * len(devices)
@@ -288,7 +288,7 @@ def test_many_rounds_of_cpu_devices(replicas: int, options: dict[str, Any], laun
             engine.initialize()
             batches.keep_on_devices(engine.learners, when)
             results: list[TaskResult] = []
-            engine.run(batches.open, 0, 3 * PREPARED + 1, results.append)
+            engine.run(batches.open, 0, 3 * PREPARED + 1, results.extend)
         trained[-1] += [result.loss for result in results]
         device.close()
     assert len(trained[0]) == replicas * (3 * PREPARED + 1)

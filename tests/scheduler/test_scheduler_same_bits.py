@@ -32,7 +32,12 @@ def state_after(
     with engine_of(model, cpu_devices(devices, delays), per_device, DROPS, **options) as engine:
         source: Any = Prepared(model.batch, k) if delays is None else Hesitant(model.batch, k, seed=delays)
         results: list[tuple[int, int]] = []
-        engine.run(source.open, 0, rounds, lambda result: results.append((result.round, result.replica)))
+        engine.run(
+            source.open,
+            0,
+            rounds,
+            lambda told: results.extend((result.round, result.replica) for result in told),
+        )
         assert results == [(t, i) for t in range(rounds) for i in range(k)]
         return engine.learners.state_arrays()
 
@@ -71,7 +76,7 @@ def test_one_replica_is_a_plain_session(dropout: bool, sync: str) -> None:
     program = model.program
     with engine_of(model, cpu_devices(1), 1, tb.train.Constant(0.05), sync=sync) as engine:
         losses: list[float] = []
-        engine.run(Prepared(model.batch, 1).open, 0, 20, lambda result: losses.append(result.loss))
+        engine.run(Prepared(model.batch, 1).open, 0, 20, lambda results: losses.extend(results.losses))
         values = engine.learners.replica_values(0)
         z = engine.learners.central_values(20)
     with tb.Session(graph=program.graph) as session:
@@ -93,7 +98,7 @@ def test_replicas_draw_different_dropout_masks() -> None:
     same = Model(model.program, model.shapes, model.initial, lambda t, i: model.batch(t, 0))
     with engine_of(same, cpu_devices(1), 2, sync="none") as engine:
         losses: list[float] = []
-        engine.run(Prepared(same.batch, 2).open, 0, 1, lambda result: losses.append(result.loss))
+        engine.run(Prepared(same.batch, 2).open, 0, 1, lambda results: losses.extend(results.losses))
     assert losses[0] != losses[1]
 
 
@@ -187,8 +192,8 @@ def test_a_stop_from_a_callback_takes_launch_ahead_rounds_at_most() -> None:
     model = well()
     with engine_of(model, cpu_devices(1), 2, tau=50, launch_ahead=3) as engine:
 
-        def stop(result: Any) -> None:
-            if result.round == 10:
+        def stop(results: Any) -> None:
+            if 10 in results.rounds:
                 engine.request_stop()
 
         assert 11 <= engine.run(Prepared(model.batch, 2).open, 0, 500, stop) <= 10 + 2 * 3 + 1
@@ -220,7 +225,7 @@ def test_results_carry_the_loss_and_when_it_was_there() -> None:
     with engine_of(model, cpu_devices(1), 1) as engine:
         results: list[Any] = []
         before = time.perf_counter()
-        engine.run(Prepared(model.batch, 1).open, 0, 1, results.append)
+        engine.run(Prepared(model.batch, 1).open, 0, 1, results.extend)
     x, w = model.batch(0, 0)[0], model.initial["w"]
     assert results[0].loss == pytest.approx(float(np.square(w - x).sum() / 2), rel=1e-6)
     assert before <= results[0].time_s <= time.perf_counter()

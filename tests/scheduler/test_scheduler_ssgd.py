@@ -166,7 +166,7 @@ def test_a_stop_leaves_all_at_one_round():
                 Hesitant(model.batch, 4).open,
                 0,
                 50,
-                lambda r: engine.request_stop() if r.round == 4 else None,
+                lambda results: engine.request_stop() if 4 in results.rounds else None,
             )
         )
         assert 5 <= ended <= 8

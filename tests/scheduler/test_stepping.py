@@ -36,7 +36,7 @@ def test_the_same_bits_as_a_run(devices, per_device, options, delays):
     model, count = convolutional(dropout=True), devices * per_device
     with engine_of(model, cpu_devices(devices), per_device, **options) as engine:
         results = []
-        within(lambda: engine.run(Prepared(model.batch, count).open, 0, ROUNDS, results.append))
+        within(lambda: engine.run(Prepared(model.batch, count).open, 0, ROUNDS, results.extend))
         expected, central = engine.learners.state_arrays(), engine.central_values()
     with engine_of(model, cpu_devices(devices, delays), per_device, **options) as engine:
         with Stepper(engine) as stepper:
@@ -114,6 +114,19 @@ def test_a_loss_that_is_not_finite():
             stepper.step([(bad,), model.batch(0, 1)])
         assert np.isfinite(engine.central_values()["w"]).all()
         stepper.step(batches(model, 0, 2))
+
+
+def test_a_request_to_stop_is_for_the_next_run():
+    model = well()
+    with engine_of(model, cpu_devices(1), 2) as engine:
+        with Stepper(engine) as stepper:
+            stepper.step(batches(model, 0, 2))
+            engine.request_stop()
+            stepper.step(batches(model, 1, 2))
+            stepper.settle()
+            assert [result.round for result in stepper.step(batches(model, 2, 2))] == [2, 2]
+        assert engine.run(Prepared(model.batch, 2).open, 3, 6) == 3
+        assert engine.run(Prepared(model.batch, 2).open, 3, 6) == 6
 
 
 def test_a_closed_stepper_says_so():

@@ -12,8 +12,8 @@ import scheduler.classifier
 import scheduler.throughput
 from scheduler import (
     Measurement,
+    RoundResults,
     Synchronisation,
-    TaskResult,
     ThroughputTuning,
     Trainer,
     TrainingConfig,
@@ -38,13 +38,10 @@ def config(**options: Any) -> TrainingConfig:
 
 def rates(windows: ThroughputWindows, ends: list[tuple[float, ...]]) -> list[float | None]:
     """What each round tells; ends: by round, when each replica's task ended."""
-    told = []
-    for round, times in enumerate(ends):
-        for replica, time_s in enumerate(times):
-            rate = windows.add(TaskResult(replica, round, 0.0, (), time_s, replica))
-            assert rate is None or replica == len(times) - 1
-        told.append(rate)
-    return told
+    return [
+        windows.add(RoundResults(range(n, n + 1), range(len(times)), [0.0] * len(times), (), times))
+        for n, times in enumerate(ends)
+    ]
 
 
 def begun(replicas: int, batch_size: int, tau: int, seconds: float, steps: int = 1) -> ThroughputWindows:

@@ -70,7 +70,11 @@ def trained_on(data: Dataset, replicas: int, steps: int, kept: str, **options: A
 
             return batches.open(start, stop, ready, on_error)
 
-        within(lambda: engine.run(opened, 0, rounds, lambda r: told.append((r.round, r.replica, r.loss))))
+        within(
+            lambda: engine.run(
+                opened, 0, rounds, lambda results: told.extend((r.round, r.replica, r.loss) for r in results)
+            )
+        )
         return {n: a.tobytes() for n, a in engine.learners.state_arrays().items()}, told, kinds
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-from scheduler import TaskResult, Trainer, TrainingConfig, TrainingResult
+from scheduler import RoundResults, Trainer, TrainingConfig, TrainingResult
 from tensorbow.training import TrainingProgress
 
 CURVE = {1: 100.0, 2: 180.0, 3: 184.0, 4: 185.0}  # 2 are within 5 % of the best
@@ -25,13 +25,14 @@ class MadeUp:
         assert seconds > 0
         self.replicas, self.rounds, self.begun_with = replicas, 0, 0
 
-    def add(self, result: TaskResult) -> float | None:
-        assert 0 <= result.place < self.replicas
-        assert 0 <= result.replica < self.replicas
+    def add(self, results: RoundResults) -> float | None:
+        assert len(results.replicas) == self.replicas
+        assert set(results.replicas) <= {*range(self.replicas)}
         if self.waits and not self.settled():
             return None
-        self.rounds += result.place == self.replicas - 1
-        if result.place < self.replicas - 1 or self.rounds % 3:
+        before = self.rounds // 3
+        self.rounds += len(results.rounds)
+        if self.rounds // 3 == before:
             return None
         self.seen.append(self.replicas)
         self.steps[self.replicas] = self.begun_with

@@ -14,7 +14,7 @@ class StopsAt(TrainingProgress):
         self.at = round
         self.trainer: Trainer | None = None
 
-    def round(self, finished: int) -> None:
+    def rounds(self, finished: int) -> None:
         if finished >= self.at and self.trainer is not None:
             self.trainer.request_stop()
 

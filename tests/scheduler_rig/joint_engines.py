@@ -36,7 +36,11 @@ def trained(
         assert (engine.learners.joint is not None) is joint
         source = Hesitant(model.batch, replicas, seed=steps, pause_s=5e-5)
         opened = source.open if steps == 1 else gathered(source.open, steps)
-        within(lambda: engine.run(opened, 0, rounds, lambda r: results.append((r.round, r.replica, r.loss))))
+        within(
+            lambda: engine.run(
+                opened, 0, rounds, lambda told: results.extend((r.round, r.replica, r.loss) for r in told)
+            )
+        )
         assert source.released == rounds * replicas
         return results, {name: a.tobytes() for name, a in engine.learners.state_arrays().items()}
 

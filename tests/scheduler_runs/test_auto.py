@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import tensorbow.data.registry as registry
-from scheduler import DatasetBatches, ReadyRound, TaskResult, Trainer, TrainingConfig
+from scheduler import DatasetBatches, ReadyRound, RoundResults, Trainer, TrainingConfig
 from scheduler.auto import OnlineTuning
 from scheduler.classifier import build_engine, build_schedule
 from tensorbow.data import BatchRecipe, BatchRun
@@ -131,14 +131,15 @@ def test_no_example_is_lost_or_doubled(
     monkeypatch.setattr("scheduler.trainer.DatasetBatches", Recording)
     used: dict[int, list[int]] = {}
     with Trainer(auto(options, epochs=5, devices=devices)) as trainer:
-        count = trainer._trace.on_result
+        count = trainer._trace.on_results
 
-        def on_result(result: TaskResult, replicas: int) -> None:
-            epoch, first = trainer._batches.positions.place(result.round)
-            used.setdefault(epoch, []).append(first + result.replica)
-            count(result, replicas)
+        def on_results(results: RoundResults) -> None:
+            for result in results:
+                epoch, first = trainer._batches.positions.place(result.round)
+                used.setdefault(epoch, []).append(first + result.replica)
+            count(results)
 
-        trainer._trace.on_result = on_result  # type: ignore[method-assign]
+        trainer._trace.on_results = on_results  # type: ignore[method-assign]
         trainer.train()
         counts = [replicas for _, replicas in trainer._batches.positions.counts]
     assert len(counts) > 3
@@ -153,12 +154,12 @@ def test_a_change_may_end_an_epoch(
 ) -> None:
     """Of 60 batches so few are left that they fill no round of twelve."""
 
-    def on_result(tuning: OnlineTuning, result: TaskResult) -> bool:
-        if result.round == 54:
+    def on_results(tuning: OnlineTuning, results: RoundResults) -> bool:
+        if 54 in results.rounds:
             tuning.wanted = 12
         return tuning.wanted != tuning.current
 
-    monkeypatch.setattr(OnlineTuning, "on_result", on_result)
+    monkeypatch.setattr(OnlineTuning, "on_results", on_results)
     result = trained(auto(options, output=tmp_path, epochs=3, steps_per_launch=1))
     records = metrics(tmp_path)
     assert [record["epoch"] for record in records] == [1, 2, 3]

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from scheduler import Trainer, TrainingConfig
+from scheduler import RoundResults, Trainer, TrainingConfig
 from scheduler.notices import LossWatch, epoch_line, epoch_text, ignored_options, nothing_left
 from scheduler.tally import Tally
 from tensorbow.errors import DataLossError
@@ -83,14 +83,15 @@ def test_when_nothing_is_left(options: Options, tally: Tally, said: str | None) 
 def test_hopeless_losses_are_told_once_an_epoch() -> None:
     watch = LossWatch(classes=10, epoch_of=lambda round: round // 7)
     limit = 1e6 * math.log(10)
-    assert watch.warning(limit * 0.99, 0, 0) is None
-    assert watch.warning(math.inf, 0, 0) is None
-    assert watch.warning(math.nan, 0, 0) is None
-    line = watch.warning(limit * 1.01, 3, 1)
-    assert line is not None
+
+    def warnings(round: int, *losses: float) -> list[str]:
+        return watch.warnings(RoundResults(range(round, round + 1), range(len(losses)), losses, (), losses))
+
+    assert warnings(0, limit * 0.99, math.inf, math.nan) == []
+    (line,) = warnings(3, math.nan, limit * 1.01)
     assert "the loss of replica 1 is 2.33e+06 at step 3" in line
-    assert watch.warning(limit * 2, 6, 0) is None
-    assert watch.warning(limit * 2, 7, 0) is not None
+    assert warnings(6, limit * 2) == []
+    assert len(warnings(7, limit * 2, limit * 2)) == 1
 
 
 def test_a_run_with_a_hopeless_loss_says_so(options: Options) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import scheduler.trainer
-from scheduler import Trainer, TrainingConfig, TrainingResult
+from scheduler import RoundResults, Trainer, TrainingConfig, TrainingResult
 from scheduler.run_trace import RunTrace
 from tensorbow.errors import InvalidArgumentError, NumericsError, ResourceExhaustedError
 from tensorbow.specs import Array
@@ -128,14 +128,14 @@ def test_a_resumed_run_is_traced_from_where_it_goes_on(tmp_path: Path, options: 
 
 def test_a_stopped_run_writes_what_there_is(tmp_path: Path, options: Options) -> None:
     with Trainer(options(trace=tmp_path / "t.json")) as trainer:
-        original = trainer._trace.on_result
+        original = trainer._trace.on_results
 
-        def stop_in_round_three(result: Any, replicas: int) -> None:
-            original(result, replicas)
-            if result.round == 3:
+        def stop_in_round_three(results: RoundResults) -> None:
+            original(results)
+            if 3 in results.rounds:
                 trainer.request_stop()
 
-        trainer._trace.on_result = stop_in_round_three  # type: ignore[method-assign]
+        trainer._trace.on_results = stop_in_round_three  # type: ignore[method-assign]
         assert trainer.train().interrupted
     rounds = len(labels(by_row(tmp_path / "t.json")["z"])) // 2
     assert 4 <= rounds < ROUNDS

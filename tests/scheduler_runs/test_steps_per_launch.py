@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import tensorbow.data.registry as registry
-from scheduler import DatasetBatches, TaskResult, Trainer, TrainingConfig
+from scheduler import DatasetBatches, RoundResults, Trainer, TrainingConfig
 from scheduler.classifier import build_engine, build_schedule
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.specs import Array
@@ -73,11 +73,11 @@ def test_a_run_may_be_asked_for_more_than_it_will_ever_train(options: Options) -
     with build_engine(config, data, schedule, config.synchronisation) as engine:
         engine.initialize()
 
-        def on_result(result: TaskResult) -> None:
-            if result.round >= 50:
+        def on_results(results: RoundResults) -> None:
+            if results.rounds[-1] >= 50:
                 engine.request_stop()
 
-        ended = within(lambda: engine.run(batches.open, 0, 1 << 40, on_result))
+        ended = within(lambda: engine.run(batches.open, 0, 1 << 40, on_results))
     assert 50 < ended < 100
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from scheduler import TaskResult, Trainer, TrainingConfig
+from scheduler import RoundResults, Trainer, TrainingConfig
 from tensorbow.errors import InvalidArgumentError
 from tests.scheduler_rig.auto_runs import Lines, MadeUp, auto, trained
 from tests.scheduler_rig.interrupted import train_until
@@ -22,15 +22,16 @@ def recorded(config: TrainingConfig, progress: Any = None) -> tuple[Any, dict[in
     """A run's result, and by epoch the numbers of the batches that were trained, as they were reported."""
     used: dict[int, list[int]] = {}
     with Trainer(config, progress) as trainer:
-        count = trainer._trace.on_result
+        count = trainer._trace.on_results
 
-        def on_result(result: TaskResult, replicas: int) -> None:
-            assert 0 <= result.replica < replicas
-            epoch, first = trainer._batches.positions.place(result.round)
-            used.setdefault(epoch, []).append(first + result.place)
-            count(result, replicas)
+        def on_results(results: RoundResults) -> None:
+            for result in results:
+                assert 0 <= result.replica < len(results.replicas)
+                epoch, first = trainer._batches.positions.place(result.round)
+                used.setdefault(epoch, []).append(first + result.place)
+            count(results)
 
-        trainer._trace.on_result = on_result  # type: ignore[method-assign]
+        trainer._trace.on_results = on_results  # type: ignore[method-assign]
         return trainer.train(), used
 
 

@@ -119,7 +119,7 @@ def trained(model: Model, devices: list[Device], per_device: int) -> tuple[list[
     losses: list[float] = []
     with engine_of(model, devices, per_device, tb.train.Constant(0.02)) as engine:
         source = Prepared(model.batch, engine.learners.count)
-        engine.run(source.open, 0, 8, lambda result: losses.append(result.loss))
+        engine.run(source.open, 0, 8, lambda results: losses.extend(results.losses))
         return losses, engine.learners.state_arrays()
 
 
