@@ -40,6 +40,7 @@ class JointRounds:
         """number: what the launch is called by who asked for it."""
         self.number, self.rounds, self.threads = number, rounds, threads
         self.events: Sequence[Event] = ()
+        self._different: Sequence[Event] = ()  # of these: one, where one thread does the tasks of all
         self._launch = launch
         self._ended = count(1)
 
@@ -61,10 +62,13 @@ class JointRounds:
         step = self.rounds.start + self._launch.done(replica)
         return type(error)(f"replica {replica}, step {step}: {error}")
 
-    def call_when_ended(self, call: Callable[[JointRounds], object], stop: Callable[[], object]) -> None:
-        """Has `call` be called at the end of the last task, and `stop` at the end of one that failed."""
-        events = self._different
-        last = len(events)
+    def enqueued(
+        self, events: Sequence[Event], call: Callable[[JointRounds], object], stop: Callable[[], object]
+    ) -> None:
+        """Takes the events; has `call` be called at the end of the last task, `stop` at one that failed."""
+        self.events = events
+        self._different = different = events[:1] if events[0] is events[-1] else events
+        last = len(different)
 
         def one_ended(event: Event) -> None:
             if event.error is not None:
@@ -72,7 +76,7 @@ class JointRounds:
             if next(self._ended) == last:
                 call(self)
 
-        for event in events:
+        for event in different:
             event.on_done(one_ended)
 
     def let_go(self) -> None:
@@ -86,18 +90,14 @@ class JointRounds:
     @property
     def error(self) -> BaseException | None:
         """What went wrong, if anything did: not that which only follows on another replica's error."""
-        errors = [event.error for event in self._different if event.error is not None]
-        return next((e for e in errors if not isinstance(e, AbortedError)), errors[0] if errors else None)
+        errors = [error for event in self._different if (error := event.error) is not None]
+        return next((e for e in errors if not isinstance(e, AbortedError)), errors[0]) if errors else None
 
     @property
     def times_s(self) -> Sequence[float]:
         """By replica, when its tasks ended, by `time.perf_counter`."""
-        return [event.time_s for event in self._different] * (len(self.events) // len(self._different))
-
-    @property
-    def _different(self) -> Sequence[Event]:
-        """The events; one, where one thread did the tasks of all."""
-        return self.events[:1] if self.events[0] is self.events[-1] else self.events
+        times_s = [event.time_s for event in self._different]
+        return times_s * len(self.events) if len(times_s) == 1 else times_s
 
 
 class JointTasks:
@@ -143,8 +143,7 @@ class JointTasks:
         except BaseException:  # who is enqueued must not wait for who is not
             self._steps.stop()
             raise
-        tasks.events = self._last
-        tasks.call_when_ended(when_ended, self._steps.stop)
+        tasks.enqueued(self._last, when_ended, self._steps.stop)
 
     def _inputs(self, inputs: AllInputs) -> JointInputs:
         if not isinstance(inputs, RoundInputs):

@@ -153,10 +153,10 @@ class WholeRounds(Fetching):
 
     def _in_columns(self, tasks: JointRounds, columns: Sequence[Sequence[Any]]) -> RoundResults:
         """columns: of tasks by round and replica, each value that they fetched; the last is the status."""
-        replicas, statuses = range(len(tasks.events)), columns[-1]
-        rounds = tasks.rounds[: len(statuses) // len(replicas)]
+        statuses, times_s = columns[-1], tasks.times_s
+        rounds = tasks.rounds[: len(statuses) // len(times_s)]
         losses = columns[0] if self._has_loss else [math.nan] * len(statuses)
-        return RoundResults(rounds, replicas, losses, columns[self._has_loss : -1], tasks.times_s)
+        return RoundResults(rounds, range(len(times_s)), losses, columns[self._has_loss : -1], times_s)
 
     def _columns_of(self, replica: int, tasks: JointRounds) -> list[Sequence[Any] | Array]:
         """What a replica's tasks fetched, as far as they were done."""

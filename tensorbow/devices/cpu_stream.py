@@ -168,9 +168,7 @@ class _Worker:
                 put_off = self.put_off
                 if put_off is not None:
                     put_off()
-        event = HostEvent(self.title)
-        event.complete(error)
-        return event
+        return HostEvent.ended(self.title, error)
 
     def _execute(self, work: Callable[[], object], label: str) -> None:
         try:

@@ -53,6 +53,13 @@ class HostEvent(Event):
         self._lock = Lock()
         self._callbacks: list[Callable[[Event], object]] | None = None
 
+    @classmethod
+    def ended(cls, origin: str, error: BaseException | None) -> HostEvent:
+        """One that is done from the beginning."""
+        event = cls(origin)
+        event._error, event._time_s, event._done = error, perf_counter(), True
+        return event
+
     def done(self) -> bool:
         """Whether all work enqueued before the event has ended, or was given up; never blocks."""
         return self._done
