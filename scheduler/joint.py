@@ -108,14 +108,11 @@ class JointTasks:
         replicas: Sequence[Replica],
         steps: JointSteps,
         averages: Callable[[range], Sequence[bool]],
-        choice: ThreadChoice | None,
     ):
-        """averages: of each of some rounds, whether averaging follows it. choice: None where each replica's
-        tasks are to be on its own thread: where some rounds do not average, or there is one replica.
-        """
+        """averages: of each of some rounds, whether averaging follows it."""
         self._replicas, self._steps, self._averages = replicas, steps, averages
         self.runs_here = False  # whether who launches may as well do the work, for it waits anyway
-        self._choice = choice
+        self._choice = ThreadChoice()
         self._streams = [replica.group.compute for replica in replicas]
         self._labels = [f"replica {replica.index} step" for replica in replicas]
         self._made: MadeBatches | None = None  # how batches are made of recipes
@@ -136,7 +133,7 @@ class JointTasks:
         with a status the steps go on whatever it becomes. when_ended: called from any thread.
         """
         launch = self._steps.launch(rounds.start, self._averages(rounds), self._inputs(inputs), state)
-        threads = Threads.EACH if self._choice is None else self._choice.way(len(rounds))
+        threads = self._choice.way(len(rounds))
         tasks = JointRounds(number, rounds, launch, threads)
         try:
             self._last = (self._enqueue_each if threads is Threads.EACH else self._enqueue_one)(tasks)
@@ -195,7 +192,7 @@ class JointTasks:
     def ended(self, tasks: JointRounds) -> None:
         """Takes note of the end of a launch: for the choice of threads, and its inputs may go."""
         tasks.let_go()
-        if self._choice is not None and self._choice.tries:
+        if self._choice.tries:
             self._choice.ended(len(tasks.rounds), tasks.threads, tasks.events[0].time_s)
 
     def enqueued(self, index: int, event: Event) -> None:
@@ -206,7 +203,7 @@ class JointTasks:
     @property
     def settled(self) -> bool:
         """Whether it is known which threads do launches like the last one."""
-        return self._choice is None or self._choice.settled
+        return self._choice.settled
 
     @property
     def last(self) -> Sequence[Event]:
@@ -225,8 +222,7 @@ class JointTasks:
     def reset(self) -> None:
         """Before and after a run, when nothing is in flight."""
         self._last, self._by_one = [], None
-        if self._choice is not None:
-            self._choice.pause()
+        self._choice.pause()
         self._steps.reset()
 
 
@@ -259,5 +255,4 @@ def joint_tasks(
     steps = backend.join([replica.binding.plan for replica in replicas], averaging)
     if steps is None:
         return None
-    choice = ThreadChoice() if averaging is not None and count > 1 and options.tau == 1 else None
-    return JointTasks(replicas, steps, averages, choice)
+    return JointTasks(replicas, steps, averages)

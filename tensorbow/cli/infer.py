@@ -117,7 +117,9 @@ def evaluate(
     if as_json:
         click.echo(json.dumps(facts, allow_nan=False))
         return
-    click.echo(f"{facts['model']} on {name} ({split}, {len(data):,} examples)")
+    others = sorted(model.glob("model-replica*.safetensors")) if model.is_dir() else []
+    which = f"; replica 0 of {len(others) + 1}, which are independent" if others else ""
+    click.echo(f"{facts['model']} on {name} ({split}, {len(data):,} examples{which})")
     click.echo(f"loss      {result.loss:.4f}\naccuracy  {result.accuracy:.2%}")
 
 

@@ -144,7 +144,7 @@ class Placer:
         if not self._soft:
             raise InvalidArgumentError(
                 f"{op.type} {op.name} asks for device {op.device}, which none satisfies; there are: "
-                f"{self._devices}; correct the device scope, or open the session with "
+                f"{self._devices}; correct the device scope or leave it out, or, of a plain Session, give "
                 f"allow_soft_placement=True (made at {op.source})"
             )
         self.notes.append(f"{op.name}: on {self._devices.home.name.short}, as there is no {op.device}")

@@ -14,7 +14,7 @@ AUTO = ("train", "logreg", "--dataset", "synthetic", "--replicas-per-gpu", "auto
 
 
 def test_a_run_that_finds_its_number_of_replicas(call: Call, tmp_path: Path) -> None:
-    ended = call(*AUTO, "--epochs", 100_000, "--max-seconds", 3, "--mu", 0.1, "--json")
+    ended = call(*AUTO, "--epochs", 100_000, "--max-seconds", 2, "--mu", 0.1, "--json")
     assert (ended.status, ended.err) == (0, "")
     *lines, last = ended.out.splitlines()
     result = json.loads(last)
@@ -31,7 +31,7 @@ def test_a_run_that_finds_its_number_of_replicas(call: Call, tmp_path: Path) -> 
     assert any(line.startswith("picture of the tuning in ") for line in lines) == drawn
     saved = yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())
     assert saved["replicas_per_device"] == "auto"
-    again = call("train", "--resume", "auto", "--output", "run", "--max-seconds", 3.2, "--json")
+    again = call("train", "--resume", "auto", "--output", "run", "--max-seconds", 2.2, "--json")
     assert again.status == 0
     assert json.loads(again.out.splitlines()[-1])["steps"] > result["steps"]
 

@@ -137,6 +137,8 @@ def test_a_run_without_averaging_says_mean(call: Call) -> None:
     ended = call(*QUICK, "--sync", "none", "--output", "run")
     assert re.search(r"test accuracy    [\d.]+% \(mean of 2 replicas\)", ended.out)
     assert "model-replicaN.safetensors" in "".join(call("train", "--help").out.split())
+    (first, *_) = call("evaluate", "run").out.splitlines()
+    assert first.endswith("; replica 0 of 2, which are independent)")
 
 
 def test_the_help_shows_choices(call: Call) -> None:

@@ -276,7 +276,7 @@ class _Steps(_Driver):
 
 
 class _Rounds(_Driver):
-    """ROUNDS: the steps of all replicas, each of which averages."""
+    """ROUNDS: the steps of all replicas."""
 
     def __init__(self, module: ir.Module, target: Target):
         super().__init__(module, target, ROUNDS)
@@ -291,15 +291,24 @@ class _Rounds(_Driver):
         with self._e.loop(load_word(b, first, LaunchWord.STEPS)) as step:
             with self._each_replica():
                 self._find_gradient(self._row(step))
-                self._begin_update()
+                with b.if_else(self._averages(self._row(step))) as (together, alone):
+                    with together:
+                        self._begin_update()
+                    with alone:
+                        self._call(SharedWord.UPDATE)
+                        with self._unlikely(self._is_bad()):
+                            self._set(SharedWord.BAD)
+            self._be_at(first)
+            with b.if_then(self._averages(self._row(step))):
+                with self._each_replica():
+                    self._do_pass()
+                with self._each_replica():
+                    self._call(SharedWord.AFTER)
+                met = b.mul(load_word(b, shared, SharedWord.COUNT), index(2))
+                b.atomic_rmw("add", word_at(b, shared, SharedWord.ARRIVED), met, "release")
             with self._each_replica():
-                self._do_pass()
-            with self._each_replica():
-                self._call(SharedWord.AFTER)
                 self._note(self._row(step), step)
             self._be_at(first)
-            met = b.mul(load_word(b, shared, SharedWord.COUNT), index(2))
-            b.atomic_rmw("add", word_at(b, shared, SharedWord.ARRIVED), met, "release")
             b.store(self._is_set(SharedWord.BAD), self._ends)
             self._return_if_it_ends()
         self._end()
