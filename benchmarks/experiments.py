@@ -77,5 +77,6 @@ EXPERIMENTS = (
         "auto_tuner", "the number of replicas it chooses against every fixed one", f"{CROSSBOW}, section 4"
     ),
     Experiment("null_steps", "what a step costs that computes nothing", f"{OSDI}, section 6.2"),
+    Experiment("replicator_overhead", "what a Replicator costs beside the plain session", OWN),
     Experiment("compile_time", "from the ready process to the first step, cold and cached", OWN),
 )

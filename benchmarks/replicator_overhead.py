@@ -1,31 +1,36 @@
 """What a step costs through a Replicator or a TensorBowSession, against the plain session, in one run.
 
-    python benchmarks/replicator_overhead.py [--batch-size 16] [--steps 12] [--windows 15] [--json FILE]
+    python benchmarks/replicator_overhead.py [--small] [--output FOLDER]
 
 One replica trains LeNet on made-up pictures, in turns: windows of so many steps by `session.run` of the plain
 session, of a NonReplicator's result, and of a TensorBowSession of one replica. Given are medians over windows
 of the time per step, and the median over windows of each pair's ratio, so that a drift of the machine goes
 out. A second table holds a `Stepper` against `LearningEngine.run` on the null device, which computes nothing.
+With `TENSORBOW_CPU=reference` it measures NumPy kernels.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import statistics
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from harness import parser, print_table, save
 
 import tensorbow as tb
 from scheduler import BatchSource, ReadyBatch, Stepper
 from tensorbow.devices import LaunchLog, NullDevice
 
-TARGET = 1.03
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+NAME = "replicator_overhead"
+TARGET = 1.03  # times the plain session's step
+BATCH = 16
+PLAIN = "plain session"
 
 
 def batch(size: int) -> tuple[Any, Any]:
@@ -118,42 +123,78 @@ def stepper_overhead(replicas: int, rounds: int, windows: int) -> dict[str, floa
     return {name: statistics.median(values) for name, values in times.items()}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--batch-size", type=int, default=16)
-    parser.add_argument("--steps", type=int, default=12)
-    parser.add_argument("--windows", type=int, default=15)
-    parser.add_argument("--json", type=Path)
-    arguments = parser.parse_args()
+def measured(steps: int, windows: int) -> list[dict[str, Any]]:
+    """A row for each way: ms per step, and times the plain session's in the same turn."""
     with ExitStack() as stack:
         ways = {
-            "plain session": plain(stack, tb.Session, arguments.batch_size),
-            "NonReplicator": replicated(stack, arguments.batch_size),
-            "TensorBowSession": plain(
-                stack, tb.TensorBowSession, arguments.batch_size, replicas_per_device=1
-            ),
+            PLAIN: plain(stack, tb.Session, BATCH),
+            "NonReplicator": replicated(stack, BATCH),
+            "TensorBowSession": plain(stack, tb.TensorBowSession, BATCH, replicas_per_device=1),
         }
         for step in ways.values():
             timed(step, 3)
         times: dict[str, list[float]] = {name: [] for name in ways}
-        for window in range(arguments.windows):
+        for window in range(windows):
             order = list(ways)
             for name in order[window % 3 :] + order[: window % 3]:
-                times[name].append(timed(ways[name], arguments.steps))
-    report: dict[str, Any] = {"batch_size": arguments.batch_size, "ms_per_step": {}, "ratio": {}}
+                times[name].append(timed(ways[name], steps))
+    rows = []
     for name, values in times.items():
-        ratios = [ours / base for ours, base in zip(values, times["plain session"], strict=True)]
-        report["ms_per_step"][name] = round(statistics.median(values), 3)
-        report["ratio"][name] = round(statistics.median(ratios), 4)
-        verdict = "" if statistics.median(ratios) <= TARGET else f"  over the target of {TARGET}"
-        print(f"{name:18} {statistics.median(values):8.3f} ms  {statistics.median(ratios):.4f}{verdict}")
-    report["us_per_task"] = {}
+        ratios = [ours / base for ours, base in zip(values, times[PLAIN], strict=True)]
+        rows.append(
+            {
+                "way": name,
+                "ms_per_step": round(statistics.median(values), 4),
+                "ratio": round(statistics.median(ratios), 4),
+                "ratios": [round(ratio, 4) for ratio in ratios],
+            }
+        )
+    return rows
+
+
+def draw(figure: Figure, rows: list[dict[str, Any]]) -> None:
+    figure.set_size_inches(7, 3)
+    axes = figure.add_subplot()
+    for place, row in enumerate(rows):
+        axes.plot(row["ratios"], [place] * len(row["ratios"]), "o", color="#7fb2e5", markersize=4)
+        axes.plot([row["ratio"]] * 2, [place - 0.3, place + 0.3], color="#1f5fa8", linewidth=2)
+    axes.axvline(TARGET, color="#b03030", linestyle="--", linewidth=1.2, label=f"to stay below: {TARGET:g}")
+    axes.set_yticks(range(len(rows)), [row["way"] for row in rows])
+    axes.set_ylim(len(rows) - 0.5, -0.5)
+    axes.set_xlabel("times the plain session's step, by window and median")
+    axes.set_title(f"LeNet b={BATCH}, one replica", fontsize=10)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False, fontsize=9)
+
+
+def main() -> None:
+    options = parser(__doc__, NAME).parse_args()
+    steps, windows, rounds = (4, 3, 50) if options.small else (12, 31, 300)
+    rows = measured(steps, windows)
+    table = [
+        [
+            row["way"],
+            f"{row['ms_per_step']:.3f}",
+            f"{row['ratio']:.4f}",
+            "met" if row["ratio"] <= TARGET else "MISSED",
+        ]
+        for row in rows
+    ]
+    print_table(["LeNet, one replica", "ms per step", "times the plain session", f"at most {TARGET}"], table)
+    us_per_task = {}
     for replicas in (1, 4):
-        figures = stepper_overhead(replicas, 300, 5)
-        report["us_per_task"][replicas] = {name: round(value, 1) for name, value in figures.items()}
+        figures = stepper_overhead(replicas, rounds, 5)
+        us_per_task[replicas] = {name: round(value, 1) for name, value in figures.items()}
         print(f"{replicas} replicas: " + ", ".join(f"{n} {v:.1f} us per task" for n, v in figures.items()))
-    if arguments.json:
-        arguments.json.write_text(json.dumps(report, indent=1) + "\n")
+    result = {
+        "batch_size": BATCH,
+        "steps_per_window": steps,
+        "windows": windows,
+        "target": TARGET,
+        "rows": rows,
+        "us_per_task": us_per_task,
+    }
+    save(options, NAME, result, lambda figure: draw(figure, rows))
 
 
 if __name__ == "__main__":

@@ -258,6 +258,17 @@ def first_step(row: Result) -> float:
 COMPILE_TIMES = {"graph, compile and bind": compile_seconds, "to the first step": first_step}
 """What is held against the floors of `compile_time.py`: seconds of its rows."""
 
+
+def replicator_overhead(result: Result) -> Cells:
+    """One replica beside the plain session, by way."""
+    named = [
+        f"{row['way']}: {row['ratio'] - 1:+.1%} of a plain session's step"
+        for row in result["rows"]
+        if row["way"] != "plain session"
+    ]
+    return lines([*named, f"at most {result['target'] - 1:.0%} is wanted"]), NO_PEER
+
+
 FIGURES: dict[str, Callable[[Result], Cells]] = {
     function.__name__: function
     for function in (
@@ -276,6 +287,7 @@ FIGURES: dict[str, Callable[[Result], Cells]] = {
         tau,
         auto_tuner,
         null_steps,
+        replicator_overhead,
         compile_time,
     )
 }
