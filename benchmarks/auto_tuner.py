@@ -163,6 +163,7 @@ def draw(figure: Figure, cases: list[dict[str, Any]]) -> None:
         title = f"{name}: {case['ratio_to_best']:.1%} of the best"
         counts = sorted({*rates, *(known["replicas_per_device"] for known in seen)})
         finish_axes(axes, title, "replicas", "images per second", counts)
+        axes.set_ylim(top=1.08 * max(axes.get_ylim()[1], *(known["images_per_second"] for known in seen)))
     finish_figure(
         figure, "The auto-tuner against fixed numbers of replicas", 5.2 * columns, 3.5 * lines + 0.7
     )

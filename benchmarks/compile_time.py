@@ -6,7 +6,7 @@ Every measurement is a process of its own that has a cache folder of its own: th
 empty and compiles, the second finds the first one's object code. Both build the graph, compile (which here
 is all of: planning, native code, memory, streams and threads of two replicas and z), draw the initial values
 and train one round. Imports, llvmlite's with them, and the made-up data come before; Python's bytecode is
-there, as it is after an installation. The floors are those of the project: 3 s cold, 0.2 s from the cache;
+there, as it is after an installation. The limits are those of the project: 3 s cold, 0.2 s from the cache;
 held against them are both graph, compile and bind, and all until the end of the first round.
 """
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 NAME = "compile_time"
 CASES = (("lenet", 16), ("resnet32", 4), ("resnet32", 32), ("resnet56", 4), ("logreg", 16))
 SMALL = (("lenet", 16), ("resnet32", 4), ("logreg", 16))
-FLOORS = {"cold": 3.0, "cached": 0.2}  # seconds
+LIMITS = {"cold": 3.0, "cached": 0.2}  # seconds
 PHASES = {
     "graph_s": "graph and gradients",
     "compile_s": "compile and bind",
@@ -96,7 +96,7 @@ def measure(cases: Sequence[tuple[str, int]], repeats: int, folder: Path) -> lis
     for repeat in range(repeats):
         for model, batch_size in cases:
             cache = folder / f"{model}-{repeat}"
-            for state in FLOORS:
+            for state in LIMITS:
                 phases = in_fresh_process(model, batch_size, cache, bytecode)
                 taken.setdefault((model, batch_size, state), []).append(phases)
     return [
@@ -109,7 +109,7 @@ def measure(cases: Sequence[tuple[str, int]], repeats: int, folder: Path) -> lis
                 statistics.median(run["graph_s"] + run["compile_s"] for run in runs), 4
             ),
             "totals_s": [round(run["total_s"], 4) for run in runs],
-            "floor_s": FLOORS[state],
+            "limit_s": LIMITS[state],
         }
         for (model, batch_size, state), runs in taken.items()
     ]
@@ -118,8 +118,8 @@ def measure(cases: Sequence[tuple[str, int]], repeats: int, folder: Path) -> lis
 def draw(figure: Figure, rows: list[dict[str, Any]]) -> None:
     from sweep import TITLES, finish_axes, finish_figure
 
-    for place, (state, floor) in enumerate(FLOORS.items(), start=1):
-        axes = figure.add_subplot(1, len(FLOORS), place)
+    for place, (state, limit) in enumerate(LIMITS.items(), start=1):
+        axes = figure.add_subplot(1, len(LIMITS), place)
         shown = [row for row in rows if row["cache"] == state]
         names = [f"{TITLES[row['model']]}\nb={row['batch_size']}".replace(" ", "\n") for row in shown]
         bottoms = [0.0] * len(shown)
@@ -130,10 +130,10 @@ def draw(figure: Figure, rows: list[dict[str, Any]]) -> None:
         for spot, row in enumerate(shown):
             text = f"{row['total_s']:.2f} s"
             axes.annotate(text, (spot, bottoms[spot]), (0, 3), textcoords="offset points", ha="center")
-        axes.axhline(floor, color="#b03030", linestyle="--", linewidth=1.2, label="floor")
+        axes.axhline(limit, color="#b03030", linestyle="--", linewidth=1.2, label="limit")
         title = "empty cache" if state == "cold" else "object code in the cache"
         finish_axes(axes, title, "", "seconds to the first step")
-        axes.set_ylim(top=1.15 * max(floor, *bottoms))
+        axes.set_ylim(top=1.15 * max(limit, *bottoms))
     finish_figure(figure, "From the ready process to the first step", 9.5, 4.6)
 
 
@@ -149,7 +149,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         cases, repeats = (SMALL, 1) if options.small else (CASES, 7)
         rows = measure(cases, repeats, Path(folder))
-    header = ["model", "cache", *PHASES.values(), "to the first step", "processor", "floor", "compile", "all"]
+    header = ["model", "cache", *PHASES.values(), "to the first step", "processor", "limit", "compile", "all"]
     table = [
         [
             f"{row['model']} b={row['batch_size']}",
@@ -157,13 +157,13 @@ def main() -> None:
             *(f"{row[phase]:.3f}" for phase in PHASES),
             f"{row['total_s']:.3f}",
             f"{row['processor_s']:.3f}",
-            f"{row['floor_s']:g}",
-            "met" if row["graph_and_compile_s"] <= row["floor_s"] else "MISSED",
-            "met" if row["total_s"] <= row["floor_s"] else "MISSED",
+            f"{row['limit_s']:g}",
+            "met" if row["graph_and_compile_s"] <= row["limit_s"] else "MISSED",
+            "met" if row["total_s"] <= row["limit_s"] else "MISSED",
         ]
         for row in rows
     ]
-    print("seconds, medians of fresh processes; `compile` is graph, compile and bind, against the same floor")
+    print("seconds, medians of fresh processes; `compile` is graph, compile and bind, against the same limit")
     print_table(header, table)
     save(options, NAME, {"replicas": REPLICAS, "rows": rows}, lambda figure: draw(figure, rows))
 

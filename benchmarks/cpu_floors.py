@@ -215,6 +215,8 @@ def draw(figure: Figure, rows: list[dict[str, Any]]) -> None:
 
 def draw_case(panel: Axes, row: dict[str, Any]) -> None:
     """The bars of one case."""
+    from sweep import TITLES
+
     rates = sorted(row["images_per_second"].items(), key=lambda item: item[1]["median"])
     names = [name for name, _ in rates]
     medians = [rate["median"] for _, rate in rates]
@@ -224,7 +226,7 @@ def draw_case(panel: Axes, row: dict[str, Any]) -> None:
     ]
     colours = [COLOURS[name.split()[0]] for name in names]
     panel.barh(names, medians, color=colours, xerr=whiskers, error_kw={"linewidth": 0.8, "ecolor": "0.3"})
-    panel.set_title(f"{row['model']}, batch size {row['batch_size']}", fontsize=10)
+    panel.set_title(f"{TITLES[row['model']]}, batch size {row['batch_size']}", fontsize=10)
     panel.tick_params(labelsize=7)
     panel.set_xlabel("images/s", fontsize=8)
     panel.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")

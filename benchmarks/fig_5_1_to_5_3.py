@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import harness
 from cells import Cells
 from learning_rates import chosen_rate
-from medians import shown
+from medians import over, shown
 from seeds import over_seeds
 from time_to_accuracy import Goal, RunSetting, add_goal_options, goal_of
 
@@ -65,7 +65,7 @@ def draw(figure: Figure, rows: list[dict[str, Any]], goal: Goal, seeds: int) -> 
     figure.axes[1].set_title(f"epochs to {goal.target:.4g}")
     figure.axes[2].set_title("throughput")
     name = goal.train.name.partition("/")[0]
-    figure.suptitle(f"LeNet on {name}, one replica: median and range, seeds: {seeds}")
+    figure.suptitle(f"LeNet on {name}, one replica: {over(seeds)}")
 
 
 def main() -> None:

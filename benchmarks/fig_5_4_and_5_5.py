@@ -172,8 +172,8 @@ def draw(figure: Figure, rows: list[Row], cells: Cells, goal: Goal) -> None:
             found = [cell[f"{key}_to_target"] for cell in cells.of(described(row["setting"]))]
             known = [value for value in found if value is not None]
             axes.plot([x] * len(known), known, "o", color=colour, markersize=4)
-            text, top = shown(values.median) if reached else "not\nreached", max(known, default=0)
-            axes.annotate(text, (x, top), (0, 5), textcoords="offset points", ha="center")
+            text = shown(values.median) if reached else "not\nreached"
+            axes.annotate(text, (x, 0), (0, 4), textcoords="offset points", ha="center")
         axes.set_xticks(range(len(runs)), [row["label"] for row in runs], rotation=20, ha="right")
         axes.set_ylim(0, 1.15 * axes.get_ylim()[1])
     upper.set_ylabel("training time [s]")

@@ -38,6 +38,11 @@ def shown(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
+def over(seeds: int) -> str:
+    """What a picture shows of so many runs of a setting."""
+    return "one seed" if seeds == 1 else f"median and range of {seeds} seeds"
+
+
 def summary(cells: Sequence[Mapping[str, Any]]) -> dict[str, MedianRange]:
     """Of the runs of one setting: `seconds` and `epochs` to the target, `rate` in examples per second."""
     return {

@@ -219,16 +219,16 @@ def null_steps(result: Result) -> Cells:
         costs = [row[key] for row in result["tasks"]]
         parts.append(f"{min(costs):.1f} to {max(costs):.1f} us per {name}")
     over = missed_tasks(result)
-    floor = f"floor {result['floor_us']:g} us per learning task"
-    return lines([*parts, f"{floor}: **missed** by {', '.join(over)}" if over else f"{floor}: met"]), NO_PEER
+    limit = f"limit {result['limit_us']:g} us per learning task"
+    return lines([*parts, f"{limit}: **missed** by {', '.join(over)}" if over else f"{limit}: met"]), NO_PEER
 
 
 def missed_tasks(result: Result) -> list[str]:
-    """The cases whose learning task costs more than the floor, with what it costs."""
+    """The cases whose learning task costs more than the limit, with what it costs."""
     return [
         f"{row['devices']} x {row['replicas_per_device']} {row['sync']} ({row['us']:.1f} us)"
         for row in result["tasks"]
-        if row["us"] > result["floor_us"]
+        if row["us"] > result["limit_us"]
     ]
 
 
@@ -239,9 +239,9 @@ def compile_time(result: Result) -> Cells:
         rows = [row for row in result["rows"] if row["cache"] == state]
         for name, seconds in COMPILE_TIMES.items():
             slowest = max(rows, key=seconds)
-            met = "met" if seconds(slowest) <= slowest["floor_s"] else "**missed**"
-            floor = f"floor {slowest['floor_s']:g} s: {met}"
-            parts.append(f"{state}, {name}: {seconds(slowest):.2f} s at most ({case_of(slowest)}), {floor}")
+            met = "met" if seconds(slowest) <= slowest["limit_s"] else "**missed**"
+            limit = f"limit {slowest['limit_s']:g} s: {met}"
+            parts.append(f"{state}, {name}: {seconds(slowest):.2f} s at most ({case_of(slowest)}), {limit}")
     return lines(parts), NO_PEER
 
 
@@ -256,7 +256,7 @@ def first_step(row: Result) -> float:
 
 
 COMPILE_TIMES = {"graph, compile and bind": compile_seconds, "to the first step": first_step}
-"""What is held against the floors of `compile_time.py`: seconds of its rows."""
+"""What is held against the limits of `compile_time.py`: seconds of its rows."""
 
 
 def replicator_overhead(result: Result) -> Cells:

@@ -8,7 +8,7 @@ from typing import Any
 from report_figures import COMPILE_TIMES, case_of, missed_tasks
 
 Result = dict[str, Any]
-PARTS = {
+PARTS = {  # of a round, in `round_profile.py`
     "native_us": "native steps",
     "beside_us": "batches, calls, neighbour",
     "averaging_us": "averaging",
@@ -84,31 +84,31 @@ def share(row: Result, part: str) -> float:
 
 
 def null_steps(results: dict[str, Result]) -> list[str]:
-    """What the scheduler spends on a task, where it is more than the floor; null devices x replicas."""
+    """What the scheduler spends on a task, where it is more than the limit; null devices x replicas."""
     result = results.get("null_steps")
     if result is None:
         return []
-    floor = f"the floor is {result['floor_us']:g} us"
+    limit = f"the limit is {result['limit_us']:g} us"
     bare = f"a bare stream takes {result['bare_stream']['us']:.1f} us for its launches and event"
     return [
-        f"`null_steps.py`, devices x replicas: {case} per learning task; {floor}, {bare}"
+        f"`null_steps.py`, devices x replicas: {case} per learning task; {limit}, {bare}"
         for case in missed_tasks(result)
     ]
 
 
 def compile_times(results: dict[str, Result]) -> list[str]:
-    """What takes longer than its floor, by phases."""
+    """What takes longer than its limit, by phases."""
     made = []
     for row in results.get("compile_time", {"rows": []})["rows"]:
         over = [
             f"{name} {seconds(row):.2f} s"
             for name, seconds in COMPILE_TIMES.items()
-            if seconds(row) > row["floor_s"]
+            if seconds(row) > row["limit_s"]
         ]
         if over:
             phases = ", ".join(f"{label} {row[phase]:.2f}" for phase, label in PHASES.items())
             case = f"`compile_time.py`, {case_of(row)}, {row['cache']}"
-            made.append(f"{case}: {'; '.join(over)}, floor {row['floor_s']:g} s ({phases})")
+            made.append(f"{case}: {'; '.join(over)}, limit {row['limit_s']:g} s ({phases})")
     return made
 
 

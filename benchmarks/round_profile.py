@@ -10,8 +10,8 @@ And averaged every round (`sma`). Of the latter two: wall time of a round, and f
 
 The cores' time, cores times wall time, is then shared out without a rest:
   native steps      what the steps of the round take alone in one thread
-  beside it         further processor time of the streams' threads without averaging: batches, calls,
-                    hand-over in Python, and what a step loses to a neighbour that uses the same memory
+  batches, calls,   further processor time of the streams' threads without averaging: batches, calls,
+  neighbour         hand-over in Python, and what a step loses to a neighbour that uses the same memory
   averaging         the streams' processor time with averaging less that without
   scheduler         processor time of the thread that drives the engine: the scheduler, in Python (less
                     the native steps, where it makes the shortest itself)
@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING, Any
 
 from harness import cores, parser, print_table, save
 from ours import Training, training_window
+from report_misses import PARTS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -41,13 +42,6 @@ CASES = (("logreg", 16), ("lenet", 4), ("lenet", 16), ("lenet", 32))
 STEPS_PER_LAUNCH = (1, 64)
 SYNCS = ("none", "sma")
 STEPS_BETWEEN_LOOKS = 8  # at the clock, of native steps
-PARTS = {
-    "native_us": "native steps",
-    "beside_us": "beside it",
-    "averaging_us": "averaging",
-    "scheduler_us": "scheduler",
-    "waiting_us": "cores waiting",
-}
 COLOURS = ("#1f5fa8", "#7fb2e5", "#d9a62b", "#d9622b", "#d0d0d0")
 Threads = dict[str, tuple[int, int]]
 """By thread: nanoseconds on a core, and ready without one, since it began."""

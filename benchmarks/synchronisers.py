@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import harness
 from cells import Cell, Cells
 from learning_rates import chosen_rate
-from medians import MedianRange, median_range
+from medians import MedianRange, median_range, over
 from time_to_accuracy import CHECK, Goal, Replicas, RunSetting, add_goal_options, course, described, goal_of
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def draw(figure: Figure, runs: dict[str, list[Cell]], goal: Goal, target: float)
     seeds = max(len(cells) for cells in runs.values())
     figure.suptitle(
         f"LeNet on {goal.train.name.partition('/')[0]}, {REPLICAS} replicas of b={BATCH_SIZE}: "
-        f"median and range, seeds: {seeds}; dashed: {target:.4g}"
+        f"{over(seeds)}; dashed: {target:.4g}"
     )
 
 

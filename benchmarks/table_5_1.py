@@ -145,16 +145,16 @@ def counted_examples(model: str, data_dir: str | None) -> dict[str, Any]:
 
 
 def draw(figure: Figure, rows: list[dict[str, Any]]) -> None:
-    from sweep import COLOURS, finish_axes
+    from sweep import COLOURS, TITLES, finish_axes
 
     figure.set_size_inches(11, 0.42 * len(rows) + 2.4)
     sizes, memory = figure.subplots(1, 2, sharey=True)
-    names = [f"{row['model']}, b={row['batch_size']}" for row in rows]
+    names = [f"{TITLES[row['model']]}, b={row['batch_size']}" for row in rows]
     in_mb = [row["model_nbytes"] / 1e6 for row in rows]
-    sizes.barh(names, in_mb, color=COLOURS[0])
+    sizes.plot(in_mb, names, "o", color=COLOURS[0], markersize=7)
     for place, megabytes in enumerate(in_mb):
         text = f"{megabytes:.3g} MB"
-        sizes.annotate(text, (megabytes, place), (4, 0), textcoords="offset points", va="center", fontsize=8)
+        sizes.annotate(text, (megabytes, place), (8, 0), textcoords="offset points", va="center", fontsize=8)
     sizes.set_xscale("log")
     left = [0.0] * len(rows)
     for label, colour in zip(rows[0]["replica_parts_nbytes"], (*COLOURS, "#c9b458"), strict=True):

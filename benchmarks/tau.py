@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import harness
 from cells import Cells
 from learning_rates import chosen_rate
-from medians import MedianRange
+from medians import MedianRange, over
 from seeds import over_seeds
 from time_to_accuracy import Goal, RunSetting, add_goal_options, goal_of
 
@@ -48,9 +48,7 @@ def draw(figure: Figure, rows: list[dict[str, Any]], goal: Goal, seeds: int) -> 
     for axes, title in zip(figure.axes, ("epochs to {}", "throughput", "time to {}"), strict=True):
         axes.set_title(title.format(f"{goal.target:.4g}"))
     name = goal.train.name.partition("/")[0]
-    figure.suptitle(
-        f"LeNet on {name}, {REPLICAS} replicas of b={BATCH_SIZE}: median and range, seeds: {seeds}"
-    )
+    figure.suptitle(f"LeNet on {name}, {REPLICAS} replicas of b={BATCH_SIZE}: {over(seeds)}")
 
 
 def main() -> None:

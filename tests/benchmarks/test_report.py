@@ -145,26 +145,26 @@ def test_misses_stand_beside_their_profile(places: Path) -> None:
     )
 
 
-def test_a_missed_floor_of_the_scheduler_and_of_compiling_is_said(places: Path) -> None:
+def test_a_missed_limit_of_the_scheduler_and_of_compiling_is_said(places: Path) -> None:
     from report_figures import compile_time, null_steps
     from report_misses import missed
 
     task = {"devices": 1, "replicas_per_device": 2, "sync": "sma"}
     tasks = [{**task, "us": 23.5, "us_with_synchronisation_tasks": 15.7}]
     sessions = [{"call": "session.run", "fetches": 0, "us": 90.0}]
-    steps = {"floor_us": 20.0, "tasks": tasks, "sessions": sessions, "bare_stream": {"us": 0.7}}
+    steps = {"limit_us": 20.0, "tasks": tasks, "sessions": sessions, "bare_stream": {"us": 0.7}}
     cell, _ = null_steps(steps)
     assert "23.5 to 23.5 us per learning task<br>15.7 to 15.7 us per task of any kind" in cell
     assert "**missed** by 1 x 2 sma (23.5 us)" in cell
-    assert null_steps({**steps, "floor_us": 24.0})[0].endswith("floor 24 us per learning task: met")
+    assert null_steps({**steps, "limit_us": 24.0})[0].endswith("limit 24 us per learning task: met")
     phases = {"graph_s": 0.05, "compile_s": 0.1, "initial_values_s": 0.1, "first_round_s": 0.05}
-    row = {"model": "lenet", "batch_size": 4, "cache": "cached", **phases, "total_s": 0.3, "floor_s": 0.2}
+    row = {"model": "lenet", "batch_size": 4, "cache": "cached", **phases, "total_s": 0.3, "limit_s": 0.2}
     cell, _ = compile_time({"rows": [row]})
-    assert "cached, graph, compile and bind: 0.15 s at most (LeNet b=4), floor 0.2 s: met" in cell
-    assert "cached, to the first step: 0.30 s at most (LeNet b=4), floor 0.2 s: **missed**" in cell
+    assert "cached, graph, compile and bind: 0.15 s at most (LeNet b=4), limit 0.2 s: met" in cell
+    assert "cached, to the first step: 0.30 s at most (LeNet b=4), limit 0.2 s: **missed**" in cell
     found = missed({"null_steps": steps, "compile_time": {"rows": [row]}})
     assert [line.split(",")[0] for line in found.others] == ["`null_steps.py`", "`compile_time.py`"]
-    assert "to the first step 0.30 s, floor 0.2 s" in found.others[1]
+    assert "to the first step 0.30 s, limit 0.2 s" in found.others[1]
 
 
 def test_what_a_paper_says_is_held_against_our_result(places: Path) -> None:

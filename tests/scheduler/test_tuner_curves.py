@@ -15,8 +15,12 @@ from scheduler import Measure, ReplicaTuner
 
 DRAWS = 300
 SHAPES = ("linear", "saturating", "collapsing", "stepped", "logarithmic")
-LONG = ("stepped", "logarithmic")  # many windows: those that the default suite leaves to `-m slow`
-MARKED = [pytest.param(shape, marks=[pytest.mark.slow] if shape in LONG else []) for shape in SHAPES]
+LONG = ("stepped", "logarithmic")  # many windows: those that the default suite leaves to `-m slow`,
+LONGER = (*LONG, "linear", "saturating")  # and on a busy machine
+MARKED, MARKED_IF_BUSY = (
+    [pytest.param(shape, marks=[pytest.mark.slow] if shape in long else []) for shape in SHAPES]
+    for long in (LONG, LONGER)
+)
 
 
 def curve(rng: random.Random, shape: str) -> list[float]:
@@ -80,7 +84,7 @@ def test_with_the_noise_of_a_quiet_machine(shape: str) -> None:
     assert share("quiet", shape, (0.005, 0.03)) >= 0.97
 
 
-@pytest.mark.parametrize("shape", MARKED)
+@pytest.mark.parametrize("shape", MARKED_IF_BUSY)
 @pytest.mark.parametrize(
     "seed",
     ["fourth", *(pytest.param(seed, marks=pytest.mark.slow) for seed in ("fifth", "sixth"))],
