@@ -25,7 +25,7 @@ from tensorbow.kernels.native.kernel import NativeKernel
 from tensorbow.kernels.native.lowering import LOWERINGS, Lowering
 from tensorbow.kernels.native.maps import fused_kernel
 from tensorbow.kernels.native.plan import NativePlan, NativeSegments, launches_of
-from tensorbow.kernels.native.pooling_fusion import fuse_pool_gradients
+from tensorbow.kernels.native.pooling_fusion import fuse_pool_gradients, fuse_pools
 from tensorbow.kernels.native.random import with_seeds
 from tensorbow.kernels.native.target import Target, host_target
 from tensorbow.kernels.plan import BoundPlan, Executable, PlannedLaunch, Region, Segment
@@ -58,7 +58,7 @@ class NativeBackend(ReferenceBackend):
 
     def fuse(self, nodes: Sequence[Node]) -> list[Unit]:
         """Element-wise nodes of one shape become one pass (`scalars.fuse_maps`), or the end of a contraction
-        or of a normalisation; contractions sum for normalisations.
+        or of a normalisation; contractions sum for normalisations, and pool.
 
         Raises UnimplementedError for an op without any CPU kernel.
         """
@@ -73,7 +73,7 @@ class NativeBackend(ReferenceBackend):
         if not self.fuses:
             return units
         units = fuse_batch_norms(fuse_epilogues(units, maps, self.target), maps, self.target)
-        return fuse_pool_gradients(fuse_gradients(units, self.target))
+        return fuse_pools(fuse_pool_gradients(fuse_gradients(units, self.target)), self.target)
 
     def _joins(self, node: Node) -> bool:
         return self.fuses and self._lowering(node) is not None

@@ -17,6 +17,7 @@ from tensorbow.kernels.native.ending import Ending
 from tensorbow.kernels.native.epilogue import Epilogue, Spread
 from tensorbow.kernels.native.kernel import NativeKernel
 from tensorbow.kernels.native.lowering import Lowering, lower
+from tensorbow.kernels.native.row_pooling import RowPooling
 from tensorbow.kernels.native.target import Target
 from tensorbow.kernels.plan import Group, Ref
 from tensorbow.kernels.program import Node, Unit, Value, storage_of
@@ -70,10 +71,12 @@ class FinishedContraction:
         scratch: Sequence[Ref],
         sums: ChannelSums | None = None,
         summed: Sequence[Ref] = (),
+        pool: RowPooling | None = None,
+        pooled: Sequence[Ref] = (),
     ) -> None:
-        """inputs: of the contraction and of the epilogue. sums, summed: see `Ending`."""
+        """inputs: of the contraction and of the epilogue. The others: see `Ending`."""
         count = len(self.node.inputs)
-        ending = Ending(self.epilogue, inputs[count:], sums, summed)
+        ending = Ending(self.epilogue, inputs[count:], sums, summed, pool, pooled)
         self.contractor.write(e, self.node.attrs, inputs[:count], output, scratch, ending)
 
     def scratch(self, target: Target) -> Sequence[TensorSpec]:
@@ -82,7 +85,7 @@ class FinishedContraction:
 
     @property
     def rows_at_once(self) -> int:
-        """Neighbouring rows of the result that are made one after the other; 0 where it cannot sum."""
+        """Neighbouring rows of the result that are made together; 0 where nothing else can be done then."""
         return self.contractor.rows_at_once(_spec(self.node))
 
     @property

@@ -6,8 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from llvmlite import ir
+
 from tensorbow.kernels.native.channels import ChannelSums
+from tensorbow.kernels.native.emitter import Emitter
 from tensorbow.kernels.native.epilogue import Epilogue
+from tensorbow.kernels.native.row_pooling import RowPooling
 
 Place = TypeVar("Place")  # a Ref, or the pointer to it
 Other = TypeVar("Other")
@@ -15,22 +19,41 @@ Other = TypeVar("Other")
 
 @dataclass(frozen=True)
 class Ending(Generic[Place]):
-    """An epilogue and its operands; what is then added up of the rows while they are in the cache.
+    """An epilogue and its operands; what is then made of the rows while they are in the cache.
 
-    summed: the places of the running sums, and of what else they are made of.
+    summed: the places of the running sums, and of what else they are made of. pooled: the place of what is
+    pooled, or nothing.
     """
 
     epilogue: Epilogue | None = None
     operands: Sequence[Place] = ()
     sums: ChannelSums | None = None
     summed: Sequence[Place] = ()
+    pool: RowPooling | None = None
+    pooled: Sequence[Place] = ()
 
     @property
     def places(self) -> Sequence[Place]:
         """All of them."""
-        return (*self.operands, *self.summed)
+        return (*self.operands, *self.summed, *self.pooled)
 
     def at(self, places: Sequence[Other]) -> Ending[Other]:
         """The same with other places."""
-        count = len(self.operands)
-        return Ending(self.epilogue, places[:count], self.sums, places[count:])
+        first, second = len(self.operands), len(self.operands) + len(self.summed)
+        operands, summed, pooled = places[:first], places[first:second], places[second:]
+        return Ending(self.epilogue, operands, self.sums, summed, self.pool, pooled)
+
+
+def begin(e: Emitter, ending: Ending[ir.Value]) -> None:
+    """Before the first rows."""
+    if ending.sums is not None:
+        ending.sums.clear(e, ending.summed[0])
+
+
+def absorb(e: Emitter, ending: Ending[ir.Value], made: ir.Value, first: ir.Value, rows: int) -> None:
+    """After some rows: made points to the first of them, which has that number."""
+    if ending.sums is not None:
+        running, *others = ending.summed
+        ending.sums.absorb(e, made, first, rows, running, others)
+    if ending.pool is not None:
+        ending.pool.write(e, made, first, rows, ending.pooled[0])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 from llvmlite import ir
 
@@ -17,6 +18,8 @@ from tensorbow.kernels.plan import Group, Ref
 from tensorbow.ops.average_pooling import AvgPool, AvgPoolGrad
 from tensorbow.ops.pooling import MaxPool, MaxPoolGrad, MaxPoolGradGrad
 from tensorbow.ops.windows import Windows
+
+WritePool: TypeAlias = Callable[[Emitter, Windows, "tuple[int, int]", Places, Places], None]
 
 
 def _windows(images: Ref, attrs: Attrs) -> Windows:
@@ -49,10 +52,20 @@ def _store(results: Sequence[Accumulator], target: Places, window: Window) -> No
 # Maximum ------------------------------------------------------------------------------------------
 
 
-def _emit_max_pool(emitter: Emitter, group: Group) -> None:
-    (images,), (pooled,) = group.inputs, group.outputs
-    arithmetic = Arithmetic(emitter, images.dtype)
-    source, target = places_of(emitter, images, pooled)
+def _emit_pool(write: WritePool) -> Callable[[Emitter, Group], None]:
+    def emit(emitter: Emitter, group: Group) -> None:
+        (images,), (pooled,) = group.inputs, group.outputs
+        source, target = places_of(emitter, images, pooled)
+        write(emitter, _windows(images, group.attrs), (images.shape[0], images.shape[3]), source, target)
+
+    return emit
+
+
+def write_max_pool(
+    emitter: Emitter, windows: Windows, sizes: tuple[int, int], source: Places, target: Places
+) -> None:
+    """Writes the maxima of windows of images. sizes: how many images and channels there are."""
+    arithmetic = Arithmetic(emitter, source.dtype)
 
     def body(window: Window) -> None:
         best = _filled(emitter, source, window.widths, -math.inf)
@@ -64,7 +77,7 @@ def _emit_max_pool(emitter: Emitter, group: Group) -> None:
         window.elements(element)
         _store(best, target, window)
 
-    _for_windows(emitter, images, group, body)
+    for_windows(emitter, windows, *sizes, source.dtype, body)
 
 
 def _for_maxima(
@@ -161,9 +174,10 @@ def _weighted(emitter: Emitter, value: ir.Value, weight: ir.Value, width: int) -
     return emitter.builder.fmul(value, splat(emitter, weight, width))
 
 
-def _emit_average_pool(emitter: Emitter, group: Group) -> None:
-    (images,), (pooled,) = group.inputs, group.outputs
-    source, target = places_of(emitter, images, pooled)
+def write_average_pool(
+    emitter: Emitter, windows: Windows, sizes: tuple[int, int], source: Places, target: Places
+) -> None:
+    """Writes the means of windows of images; see `write_max_pool`."""
 
     def body(window: Window) -> None:
         totals = _filled(emitter, source, window.widths, 0.0)
@@ -178,7 +192,7 @@ def _emit_average_pool(emitter: Emitter, group: Group) -> None:
             total.set(_weighted(emitter, total.get(), weight, width))
         _store(totals, target, window)
 
-    _for_windows(emitter, images, group, body)
+    for_windows(emitter, windows, *sizes, source.dtype, body)
 
 
 def _emit_average_pool_grad(emitter: Emitter, group: Group) -> None:
@@ -205,8 +219,8 @@ def _emit_average_pool_grad(emitter: Emitter, group: Group) -> None:
     _for_windows(emitter, result, group, body)
 
 
-lower(MaxPool, Lowering(_emit_max_pool))
+lower(MaxPool, Lowering(_emit_pool(write_max_pool)))
 lower(MaxPoolGrad, Lowering(_emit_max_pool_grad))
 lower(MaxPoolGradGrad, Lowering(_emit_max_pool_grad_grad))
-lower(AvgPool, Lowering(_emit_average_pool))
+lower(AvgPool, Lowering(_emit_pool(write_average_pool)))
 lower(AvgPoolGrad, Lowering(_emit_average_pool_grad))

@@ -1,20 +1,69 @@
-"""The gradients of max pooling and of the ReLU before it, in one pass.
+"""Pooling with the contraction before it, and its gradient with that of the ReLU, in one pass each.
 
-ReLU's gradient keeps what goes to positive elements. Pooling makes each element's gradient while the element
-itself is in a register, so it can look at once. The bits are those of two passes.
+A contraction pools rows that it has just made (`row_pooling`). ReLU's gradient keeps what goes to positive
+elements; pooling makes each element's gradient while the element itself is in a register, so it can look at
+once. The bits are those of two passes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
 
+from tensorbow.kernels.native.batch_norm_fusion import kernel_of
+from tensorbow.kernels.native.contraction_fusion import FinishedContraction, finished_contraction
 from tensorbow.kernels.native.emitter import Emitter
 from tensorbow.kernels.native.kernel import NativeKernel
 from tensorbow.kernels.native.pooling import emit_max_pool_grad
+from tensorbow.kernels.native.row_pooling import RowPooling
+from tensorbow.kernels.native.target import Target
 from tensorbow.kernels.plan import Group
 from tensorbow.kernels.program import Node, Unit, Value, storage_of
 from tensorbow.ops.elementwise_table import ReluGrad
 from tensorbow.ops.pooling import MaxPoolGrad
+from tensorbow.specs import TensorSpec
+
+
+@dataclass(frozen=True)
+class PooledContraction:
+    """A contraction, its epilogue, and pooling, as the code of a call. Outputs: what is made, and pooled."""
+
+    contraction: FinishedContraction
+    pool: RowPooling
+
+    def __call__(self, e: Emitter, group: Group) -> None:
+        """Writes it."""
+        made, pooled = group.outputs
+        self.contraction.write(e, group.inputs, made, group.scratch, pool=self.pool, pooled=[pooled])
+
+    def scratch(self, target: Target) -> list[TensorSpec]:
+        """What the contraction wants."""
+        return [*self.contraction.scratch(target)]
+
+    @property
+    def form(self) -> Hashable:
+        """Equal for equal code."""
+        return ("pooled contraction", self.contraction.form, self.pool)
+
+
+def fuse_pools(units: Sequence[Unit], target: Target) -> list[Unit]:
+    """The units, poolings joined to the contractions that make what they pool, in their place."""
+    result: list[Unit | None] = list(units)
+    homes = {node: place for place, unit in enumerate(units) for node in unit.nodes}
+    for place, unit in enumerate(units):
+        pool = RowPooling.of(unit.head) if _is_alone(unit) else None
+        value = unit.inputs[0] if pool is not None else None
+        home = None if value is None or value.node is None else homes.get(value.node)
+        maker = None if home is None else result[home]
+        found = None if maker is None else finished_contraction(maker)
+        if home is None or maker is None or found is None or pool is None or maker.outputs != [value]:
+            continue
+        if found.rows_at_once and found.rows_at_once % pool.rows == 0:
+            kernel = kernel_of(PooledContraction(found, pool), target)
+            outputs = [*maker.outputs, *unit.outputs]
+            result[home] = Unit((*maker.nodes, unit.head), kernel, maker.inputs, outputs)
+            result[place] = None
+    return [unit for unit in result if unit is not None]
 
 
 def fuse_pool_gradients(units: Sequence[Unit]) -> list[Unit]:
