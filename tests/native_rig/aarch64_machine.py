@@ -14,7 +14,9 @@ pytest.importorskip("llvmlite", reason="the native backend needs llvmlite")
 
 import llvmlite.binding as llvm
 
+from tensorbow.kernels import backends
 from tensorbow.kernels.native import compiler, target, vector_math
+from tensorbow.kernels.native.backend import NativeBackend
 from tensorbow.kernels.native.joint_driver import YIELD
 from tensorbow.kernels.native.target import Target, target_of
 from tests.native_rig.aarch64_emulator import TURN, Processor, Provided, WildAccessError, is_memory
@@ -75,6 +77,9 @@ def aarch64_machine() -> Iterator[None]:
         patch.setattr(target.llvm, "get_host_cpu_name", lambda: PROCESSOR)
         patch.setattr(target.llvm, "get_host_cpu_features", lambda: dict(FEATURES))
         target.host_target.cache_clear()
+        patch.setitem(
+            backends._backends, "cpu", NativeBackend()
+        )  # else the first to ask makes one that stays
         try:
             yield
         finally:
