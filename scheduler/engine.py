@@ -124,6 +124,7 @@ class LearningEngine(TrainingRuns):
         Raises InvalidArgumentError for one that cannot do `steps_per_launch` steps in a launch, where that
         was not left to `set_steps_per_launch`.
         """
+        self._drain()
         self.learners.select(number)
         try:
             self._require_launches(self.learners)
@@ -176,6 +177,7 @@ class LearningEngine(TrainingRuns):
                 "resize: this engine was given its all-reduce, which is connected for good; leave it out"
             )
         self._require_values()
+        self._drain()
         self.learners.prepare()
         round = self.round if round is None else round
         options = self.options if ssgd_from is None else replace(self.options, ssgd_from=ssgd_from)

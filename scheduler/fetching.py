@@ -15,6 +15,7 @@ from tensorbow.errors import NumericsError
 from tensorbow.optimizers import Schedule
 from tensorbow.specs import Array
 
+NOT_CHECKED = 0.0  # in the place of a loss that there is not: gradients alone are checked
 HOPELESS = 100  # updates of one replica skipped in a row, after which `skip` stops too
 
 
@@ -38,8 +39,10 @@ class Fetching:
         loss = values.pop(0) if self._has_loss else math.nan
         if not status:
             self._skipped_in_a_row[replica] = 0
-        elif not self._count_skipped(run, replica, place, range(round, round + 1), [(loss, status)]):
-            return None
+        else:
+            checked = loss if self._has_loss else NOT_CHECKED
+            if not self._count_skipped(run, replica, place, range(round, round + 1), [(checked, status)]):
+                return None
         return TaskResult(replica, round, loss, tuple(values), time_s, place)
 
     def _good(
@@ -51,7 +54,7 @@ class Fetching:
         """
         statuses = columns[-1]
         if any(statuses):
-            losses = columns[0] if self._has_loss else repeat(math.nan)
+            losses = columns[0] if self._has_loss else repeat(NOT_CHECKED)
             return self._count_skipped(run, replica, replica, rounds, zip(losses, statuses, strict=False))
         if len(statuses):
             self._skipped_in_a_row[replica] = 0
@@ -99,15 +102,14 @@ class Fetching:
         what, remedy = "a gradient" if loss_is_finite else "the loss", "skip such updates by on_nan='skip'"
         if self.on_nan == "skip":
             what, remedy = f"for {HOPELESS} steps in a row {what}", "go on from a checkpoint"
+        op = replica.name_bad_op(inputs, self._state_of(round, place))
+        replica.set_state({"status": 0})
+        cause = f"first NaN or infinite result: {op or 'none when run again'}"
+        rate = f" ({self._rate(round):g})" if self._rate is not None else ""
+        remedy = f"lower the learning rate{rate}, or {remedy}"
         if bad := replica.bad_inputs(inputs):
-            cause = f"its batch has NaN or infinite values already, in {', '.join(bad)}"
-            remedy = f"mend the data, or {remedy}"
-        else:
-            op = replica.name_bad_op(inputs, self._state_of(round, place))
-            replica.set_state({"status": 0})
-            cause = f"first NaN or infinite result: {op or 'none when run again'}"
-            rate = f" ({self._rate(round):g})" if self._rate is not None else ""
-            remedy = f"lower the learning rate{rate}, or {remedy}"
+            cause = f"its batch has NaN or infinite values already, in {', '.join(bad)}; {cause}"
+            remedy = f"mend the data, {remedy}"
         return NumericsError(
             f"{what} of replica {index} is not finite at step {round}; {cause}; no variable was written by "
             f"that step; {remedy}"

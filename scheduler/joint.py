@@ -62,7 +62,7 @@ class JointRounds:
         step = self.rounds.start + self._launch.done(replica)
         return type(error)(f"replica {replica}, step {step}: {error}")
 
-    def enqueued(
+    def follow(
         self, events: Sequence[Event], call: Callable[[JointRounds], object], stop: Callable[[], object]
     ) -> None:
         """Takes the events; has `call` be called at the end of the last task, `stop` at one that failed."""
@@ -112,7 +112,7 @@ class JointTasks:
         """averages: of each of some rounds, whether averaging follows it."""
         self._replicas, self._steps, self._averages = replicas, steps, averages
         self.runs_here = False  # whether who launches may as well do the work, for it waits anyway
-        self._choice = ThreadChoice()
+        self._choice = ThreadChoice(alone=len(replicas) == 1)
         self._streams = [replica.group.compute for replica in replicas]
         self._labels = [f"replica {replica.index} step" for replica in replicas]
         self._made: MadeBatches | None = None  # how batches are made of recipes
@@ -140,7 +140,7 @@ class JointTasks:
         except BaseException:  # who is enqueued must not wait for who is not
             self._steps.stop()
             raise
-        tasks.enqueued(self._last, when_ended, self._steps.stop)
+        tasks.follow(self._last, when_ended, self._steps.stop)
 
     def _inputs(self, inputs: AllInputs) -> JointInputs:
         if not isinstance(inputs, RoundInputs):
@@ -193,7 +193,7 @@ class JointTasks:
         """Takes note of the end of a launch: for the choice of threads, and its inputs may go."""
         tasks.let_go()
         if self._choice.tries:
-            self._choice.ended(len(tasks.rounds), tasks.threads, tasks.events[0].time_s)
+            self._choice.ended(len(tasks.rounds), tasks.threads, max(tasks.times_s))
 
     def enqueued(self, index: int, event: Event) -> None:
         """Takes note of other work on a replica's stream, that the tasks come after."""

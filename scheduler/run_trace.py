@@ -92,7 +92,7 @@ class RunTrace:
             if self._ended_s is not None and ended_s > self._ended_s:
                 rate = len(results.losses) * self._batch_size / (ended_s - self._ended_s)
                 self._tracer.count("images/s", ended_s, round(rate, 1))
-            self._last, self._ended_s = results.rounds[-1], ended_s
+            self._last, self._ended_s = results.rounds[-1], max(ended_s, self._ended_s or ended_s)
 
     def save(self, say: Callable[[str], None], failing: bool) -> None:
         """Writes the file, once, and says what is in it.

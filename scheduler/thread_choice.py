@@ -15,9 +15,10 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 SHORT = 3e-4  # seconds of a round: longer ones are faster on threads of their own, and nothing else is tried
+FAR_TOO_LONG = 3  # times that: one window tells
 BRIEF = 1.5e-4  # seconds of a launch: with longer ones who asks for a stop would wait for the caller's thread
 WINDOW = 4  # launches at least that are timed together: they end in bursts, of as many as are launched ahead
-WINDOW_S = 2e-3  # and at least so long, that an interruption is not all of it
+WINDOW_S = 2e-3  # and at least so long, that an interruption is not all of it; a pause may end them earlier
 WARM_UP, MEASURED = 1, 3  # windows of each way
 GAIN = 0.95  # of the time: a way that is tried later is to take less
 
@@ -34,6 +35,7 @@ class Threads(Enum):
 class _Trial:
     """Of launches of as many rounds: seconds of a launch, by way and window, and what came of it."""
 
+    alone: bool
     windows: dict[Threads, list[float]] = field(default_factory=lambda: {way: [] for way in Threads})
     found: Threads | None = None
 
@@ -46,8 +48,11 @@ class _Trial:
         """What to do, or to try, next."""
         best, least = Threads.EACH, self.seconds(Threads.EACH)
         if least is None:
+            if any(seconds > FAR_TOO_LONG * SHORT * rounds for seconds in self.windows[Threads.EACH]):
+                self.found = Threads.EACH
             return Threads.EACH
-        for way, longest in ((Threads.ONE, SHORT * rounds), (Threads.CALLER, BRIEF)):
+        ways = ((Threads.ONE, SHORT * rounds), (Threads.CALLER, BRIEF))
+        for way, longest in ways[1:] if self.alone else ways:
             if least > longest:
                 break
             seconds = self.seconds(way)
@@ -62,10 +67,11 @@ class _Trial:
 class ThreadChoice:
     """Asked before every launch, and told of its end; launches end in the order of asking."""
 
-    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
-        self._clock = clock
+    def __init__(self, clock: Callable[[], float] = time.perf_counter, *, alone: bool = False) -> None:
+        """alone: there is one replica, whose own thread is the first replica's."""
+        self._clock, self._alone = clock, alone
         self._trials: dict[int, _Trial] = {}  # by rounds of a launch
-        self._asked = _Trial()  # of the launch last asked about
+        self._asked = _Trial(alone)  # of the launch last asked about
         self._last: tuple[int, Threads] | None = None  # rounds and way of the last launch
         self._began_s = 0.0  # when the window at hand did,
         self._launches = 0  # how many of it have ended,
@@ -76,7 +82,7 @@ class ThreadChoice:
         """Who is to do the next launch, of so many rounds."""
         trial = self._trials.get(rounds)
         if trial is None:
-            trial = self._trials[rounds] = _Trial()
+            trial = self._trials[rounds] = _Trial(self._alone)
         self._asked = trial
         self.tries = trial.found is None
         way = trial.found or trial.next_way(rounds)

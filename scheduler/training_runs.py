@@ -104,9 +104,7 @@ class TrainingRuns(Dispatch):
                 "run: another run or stepper of this engine is going on; end it, or make a second engine"
             )
         self._require_values()
-        if not self._drained:  # the end of the last run was interrupted: its tasks may still be at work
-            self.learners.drain()
-            self._drained = True
+        self._drain()
         self.learners.prepare()
         run = self._new_run(start, stop, on_results)
         self._inbox = run.inbox
@@ -127,6 +125,12 @@ class TrainingRuns(Dispatch):
         error = self.learners.drain()
         self._drained = True
         run.error = run.error or error
+
+    def _drain(self) -> None:
+        """Where the end of the last run was interrupted its tasks may still be at work."""
+        if not self._drained:
+            self.learners.drain()
+            self._drained = True
 
     def raise_error(self, run: EngineRun) -> None:
         """Raises what went wrong in a run that is ended, if anything did."""
@@ -155,6 +159,7 @@ class TrainingRuns(Dispatch):
         """
         if self._inbox is not None:
             raise FailedPreconditionError("restart: a run is going on; request_stop() it first")
+        self._drain()
         self.learners.prepare()
         if self.learners.averages:
             self.learners.restart(round - 1)

@@ -198,7 +198,7 @@ class ReplicaTuner:
         if chosen == last:
             in_order = [medians[count] for count in sorted(medians)]
             grown = "images/s grow up to it" if in_order == sorted(in_order) else "it is the fastest"
-            if last == 1:
+            if len(medians) == 1:
                 grown = "it is the only one measured"
             if last < self.most:
                 return f"{grown}, and no more was measured"

@@ -61,7 +61,7 @@ class JointLaunch(ABC):
 
     @abstractmethod
     def run_all(self) -> None:
-        """Runs those of all replicas in turn; all of the steps average. Raises the error of an op."""
+        """Runs those of all replicas, step by step, in this thread. Raises the error of an op."""
 
     @property
     @abstractmethod

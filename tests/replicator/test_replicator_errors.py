@@ -318,7 +318,7 @@ def test_a_step_that_fails_says_which_line_and_the_replicas_stay_usable(repl):
         repl.init(session)
         session.run(out)
         batch[...] = np.nan
-        with pytest.raises(tb.errors.NumericsError, match="of replica 0 is not finite at step 1"):
+        with pytest.raises(tb.errors.NumericsError, match="a gradient of replica 0 is not finite at step 1"):
             session.run(out)
         batch[...] = 0
         assert np.isfinite(session.run(out)[1]).all()

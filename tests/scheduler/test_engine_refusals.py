@@ -83,3 +83,33 @@ def test_batches_are_let_go_when_their_rounds_have_ended() -> None:
         gc.collect()
         assert len(watched) >= rounds * replicas
         assert sum(reference() is not None for reference in watched) == 0
+
+
+@pytest.mark.parametrize("then", ["run", "restart", "resize", "select"])
+def test_what_an_interrupted_end_left_in_flight_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch, then: str
+) -> None:
+    """An interrupt comes while the end of a run waits for its tasks."""
+    model = well()
+    with engine_of(model, 2, 1) as engine:
+        drain, drained = engine.learners.drain, list[str]()
+
+        def interrupted() -> Any:
+            drained.append(then)
+            if len(drained) == 1:
+                raise KeyboardInterrupt
+            return drain()
+
+        monkeypatch.setattr(engine.learners, "drain", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            within(partial(engine.run, Prepared(model.batch, 2).open, 0, 6))
+        assert len(drained) == 1
+        within(
+            {
+                "run": partial(engine.run, Prepared(model.batch, 2).open, 6, 6),
+                "restart": partial(engine.restart, 6),
+                "resize": partial(engine.resize, 3),
+                "select": partial(engine.select, 0),
+            }[then]
+        )
+        assert len(drained) >= 2

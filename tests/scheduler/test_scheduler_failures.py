@@ -206,14 +206,13 @@ def test_a_nan_stops_and_leaves_its_replica_as_it_was(number: float, launch_ahea
         with pytest.raises(NumericsError, match=r"replica 1 is not finite at step 6") as caught:
             within(lambda: engine.run(source.open, 0, 40, results.extend))
         said = str(caught.value)
-        if np.isfinite(number):  # only its square is not
-            assert "first NaN or infinite result: " in said
-            assert "Square" in said
-            assert "programs.py" in said
-            assert "lower the learning rate (0.1), or skip such updates" in said
-        else:
-            assert "its batch has NaN or infinite values already, in x" in said
-            assert "mend the data, or skip such updates" in said
+        assert "first NaN or infinite result: " in said
+        assert "Square" in said or "Sub" in said
+        assert "programs.py" in said
+        assert "lower the learning rate (0.1), or skip such updates" in said
+        in_batch = not np.isfinite(number)  # of a large one only the square is infinite
+        assert ("its batch has NaN or infinite values already, in x; first" in said) == in_batch
+        assert ("mend the data, lower" in said) == in_batch
         told = [(r.round, r.replica) for r in results]
         in_order = [(t, i) for t in range(6) for i in range(3)] + [(6, 0)]
         assert told == in_order[: len(told)]  # and nothing after the bad one

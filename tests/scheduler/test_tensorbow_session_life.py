@@ -150,7 +150,9 @@ def test_a_batch_that_is_not_finite_stops_its_run_alone():
     with tb.TensorBowSession(graph=program.graph, replicas_per_device=2) as session:
         session.run(program.init)
         session.run(program.train, program.feeds())
-        with pytest.raises(NumericsError, match=r"replica 1 is not finite at step 1; .*no variable"):
+        with pytest.raises(
+            NumericsError, match=r"a gradient of replica 1 is not finite at step 1; .*no variable"
+        ):
             session.run(program.train, {program.x: bad})
         session.run(program.train, program.feeds())
         assert np.isfinite(session.run(program.w)).all()

@@ -37,8 +37,9 @@ LAUNCHES = launches_of(20e-6)
 class Clock:
     """Launches that take what their way takes."""
 
-    def __init__(self, each: float, one: float, caller: float):
-        self.choice, self.seconds = ThreadChoice(lambda: self.now), {EACH: each, ONE: one, CALLER: caller}
+    def __init__(self, each: float, one: float, caller: float, alone: bool = False):
+        self.choice = ThreadChoice(lambda: self.now, alone=alone)
+        self.seconds = {EACH: each, ONE: one, CALLER: caller}
         self.now = 0.0
 
     def launch(self, rounds: int = 1) -> Threads:
@@ -68,6 +69,20 @@ def test_the_fastest_way_is_chosen_once_all_that_may_be_are_measured(
     assert list(dict.fromkeys(ways)) == tried
     for way in {*tried} - {chosen}:
         assert WINDOW * (WARM_UP + MEASURED) <= ways.count(way) <= launches_of(clock.seconds[way]) + 1
+
+
+def test_of_one_replica_the_own_thread_is_tried_once() -> None:
+    clock = Clock(50e-6, 1e-6, 40e-6, alone=True)
+    ways = [clock.launch() for _ in range(5 * LAUNCHES)]
+    assert list(dict.fromkeys(ways)) == [EACH, CALLER]
+    assert ways[-1] is CALLER
+
+
+def test_of_long_rounds_one_window_tells() -> None:
+    clock = Clock(2e-3, 1e-3, 1e-3)
+    for _ in range(WINDOW + 2):
+        assert clock.launch() is EACH
+    assert clock.choice.settled
 
 
 @pytest.mark.parametrize("rounds", [2, 3, 4, 64])

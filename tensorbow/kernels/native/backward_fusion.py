@@ -16,11 +16,12 @@ from dataclasses import dataclass, replace
 from llvmlite import ir
 
 from tensorbow.kernels.native.batch_norm import FlowBack
-from tensorbow.kernels.native.batch_norm_fusion import JoinedBatchNormGradient, kernel_of
+from tensorbow.kernels.native.batch_norm_fusion import JoinedBatchNormGradient
 from tensorbow.kernels.native.contraction_fusion import (
     FinishedContraction,
     finished_contraction,
     is_written,
+    kernel_of,
 )
 from tensorbow.kernels.native.convolution_passes import ConvolutionGradients
 from tensorbow.kernels.native.emitter import Emitter, index, type_of

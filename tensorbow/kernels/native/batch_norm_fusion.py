@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from tensorbow.kernels.native.batch_norm import sums_of, write_batch_norm, write_batch_norm_gradient
 from tensorbow.kernels.native.contraction_fusion import (
@@ -21,6 +20,7 @@ from tensorbow.kernels.native.contraction_fusion import (
     expression_of,
     finished_contraction,
     is_written,
+    kernel_of,
 )
 from tensorbow.kernels.native.emitter import Emitter
 from tensorbow.kernels.native.ending import Ending
@@ -139,23 +139,6 @@ class JoinedBatchNormGradient:
         made = None if self.contraction is None else self.contraction.form
         training = bool(self.node.attrs["is_training"])
         return ("batch norm gradient", training, made, self.count, self.stays, self.applies)
-
-
-class JoinedCode(Protocol):
-    """What writes a call made of several ops. form: equal for equal code."""
-
-    @property
-    def form(self) -> Hashable: ...  # noqa: D102
-
-    def __call__(self, e: Emitter, group: Group) -> None: ...  # noqa: D102
-
-    def scratch(self, target: Target) -> list[TensorSpec]: ...  # noqa: D102
-
-
-def kernel_of(code: JoinedCode, target: Target) -> NativeKernel:
-    """The kernel of a call."""
-    scratch = code.scratch(target)
-    return NativeKernel(emit=code, scratch=lambda _: scratch, form=code.form)
 
 
 class _Fusion:

@@ -109,7 +109,7 @@ def lower_contraction(
     """Registers an op's native code.
 
     finishes: whether `write` can do an epilogue for this node. rows_at_once: how many neighbouring rows of
-    the result it makes before it sums over them; 0 where it cannot.
+    the result are made together; 0 where nothing else can be done with them then.
     """
 
     def emit(e: Emitter, group: Group) -> None:
@@ -218,3 +218,20 @@ def finished_contraction(unit: Unit) -> FinishedContraction | None:
     if isinstance(kernel.emit, FinishedContraction):
         return kernel.emit
     return FinishedContraction(found, unit.head) if found is not None and len(unit.nodes) == 1 else None
+
+
+class JoinedCode(Protocol):
+    """What writes a call made of several ops. form: equal for equal code."""
+
+    @property
+    def form(self) -> Hashable: ...  # noqa: D102
+
+    def __call__(self, e: Emitter, group: Group) -> None: ...  # noqa: D102
+
+    def scratch(self, target: Target) -> list[TensorSpec]: ...  # noqa: D102
+
+
+def kernel_of(code: JoinedCode, target: Target) -> NativeKernel:
+    """The kernel of a call."""
+    scratch = code.scratch(target)
+    return NativeKernel(emit=code, scratch=lambda _: scratch, form=code.form)

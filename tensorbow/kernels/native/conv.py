@@ -102,7 +102,7 @@ def _images_gradient(node: NodeSpec) -> ConvolutionShape:
 
 
 def _rows_of_images(node: NodeSpec) -> int:
-    """Of the images' gradient, as a matrix, that are made one after the other."""
+    """Of the images' gradient, as a matrix, that are made together."""
     what = _images_gradient(node)
     reverse = what.reversed()
     return 0 if what.adds_taps else reverse.band * reverse.columns.count

@@ -18,7 +18,7 @@ from llvmlite import ir
 from tensorbow.kernels.native.contraction import contraction
 from tensorbow.kernels.native.convolution import ConvolutionShape
 from tensorbow.kernels.native.emitter import Emitter, index, type_of
-from tensorbow.kernels.native.ending import Ending, absorb, begin
+from tensorbow.kernels.native.ending import Ending
 from tensorbow.kernels.native.epilogue import Spread
 from tensorbow.kernels.native.packing import copy_row, copy_rows, fill_zero, transpose
 from tensorbow.kernels.native.winograd import WinogradPasses
@@ -102,7 +102,7 @@ def _correlation(
     epilogue, builder = ending.epilogue, e.builder
     product = contraction(e, replace(what.forward(), epilogue=epilogue))
     windows = what.band * what.columns.count
-    begin(e, ending)
+    ending.begin(e)
 
     def correlate(source: ir.Value, filters: ir.Value, result: ir.Value, i: ir.Value, band: ir.Value) -> None:
         number = builder.mul(index(what.rows.count // what.band), i)
@@ -117,7 +117,7 @@ def _correlation(
             elements = (there(p) if spread is Spread.ELEMENT else p for p, spread in spreads)
             more = [index(1), *elements]
         builder.call(product, [source, filters, there(result), index(0), *more])
-        absorb(e, ending, there(result), first, windows)
+        ending.absorb(e, there(result), first, windows)
 
     return correlate
 

@@ -43,17 +43,15 @@ class Ending(Generic[Place]):
         operands, summed, pooled = places[:first], places[first:second], places[second:]
         return Ending(self.epilogue, operands, self.sums, summed, self.pool, pooled)
 
+    def begin(self: Ending[ir.Value], e: Emitter) -> None:
+        """Before the first rows."""
+        if self.sums is not None:
+            self.sums.clear(e, self.summed[0])
 
-def begin(e: Emitter, ending: Ending[ir.Value]) -> None:
-    """Before the first rows."""
-    if ending.sums is not None:
-        ending.sums.clear(e, ending.summed[0])
-
-
-def absorb(e: Emitter, ending: Ending[ir.Value], made: ir.Value, first: ir.Value, rows: int) -> None:
-    """After some rows: made points to the first of them, which has that number."""
-    if ending.sums is not None:
-        running, *others = ending.summed
-        ending.sums.absorb(e, made, first, rows, running, others)
-    if ending.pool is not None:
-        ending.pool.write(e, made, first, rows, ending.pooled[0])
+    def absorb(self: Ending[ir.Value], e: Emitter, made: ir.Value, first: ir.Value, rows: int) -> None:
+        """After some rows: made points to the first of them, which has that number."""
+        if self.sums is not None:
+            running, *others = self.summed
+            self.sums.absorb(e, made, first, rows, running, others)
+        if self.pool is not None:
+            self.pool.write(e, made, first, rows, self.pooled[0])

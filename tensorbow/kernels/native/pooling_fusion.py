@@ -10,8 +10,11 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
-from tensorbow.kernels.native.batch_norm_fusion import kernel_of
-from tensorbow.kernels.native.contraction_fusion import FinishedContraction, finished_contraction
+from tensorbow.kernels.native.contraction_fusion import (
+    FinishedContraction,
+    finished_contraction,
+    kernel_of,
+)
 from tensorbow.kernels.native.emitter import Emitter
 from tensorbow.kernels.native.kernel import NativeKernel
 from tensorbow.kernels.native.pooling import emit_max_pool_grad

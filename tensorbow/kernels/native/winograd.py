@@ -21,7 +21,7 @@ from llvmlite import ir
 
 from tensorbow.kernels.native.contraction import contraction
 from tensorbow.kernels.native.emitter import Emitter, index, type_of
-from tensorbow.kernels.native.ending import Ending, absorb, begin
+from tensorbow.kernels.native.ending import Ending
 from tensorbow.kernels.native.epilogue import Spread
 from tensorbow.kernels.native.packing import copy_rows, fill_zero, transpose
 from tensorbow.kernels.native.winograd_matrices import OUT
@@ -61,7 +61,7 @@ class WinogradPasses:
         what, epilogue, b = self.what, ending.epilogue, e.builder
         images, filters, result, scratch = places
         work = self._work(scratch)
-        begin(e, ending)
+        ending.begin(e)
         self._clear_frame(work)
         b.call(self.shape.filters(what.channels, what.outputs).function(e), [filters, work.filters.pointer])
         product = contraction(e, self.shape.product(what.channels, what.outputs))
@@ -78,7 +78,7 @@ class WinogradPasses:
                 ]
                 made = self._on(result, row, what.outputs)
                 b.call(finish, [self._of_image(work.results, i, what.outputs), made, *there])
-                absorb(e, ending, made, row, self.shape.rows_at_once)
+                ending.absorb(e, made, row, self.shape.rows_at_once)
 
     def backprop_filter(self, places: Sequence[ir.Value]) -> None:
         """Images, gradient of the output, gradient of the filter, scratch."""

@@ -71,7 +71,7 @@ class Winograd:
 
     @property
     def rows_at_once(self) -> int:
-        """Rows of the result, as a matrix, that are made one after the other."""
+        """Rows of the result, as a matrix, that are made together."""
         return self.strip * OUT * self.what.columns.count
 
     @property

@@ -6,6 +6,7 @@ import ctypes
 import os
 import subprocess
 import sys
+import tempfile
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -44,13 +45,23 @@ from tests.scheduler_rig.programs import logistic
 from tests.scheduler_rig.running import Prepared, within
 
 
-def test_a_file_that_cannot_be_written_leaves_nothing(tmp_path, monkeypatch):
+@pytest.mark.parametrize("fails", ["write", "close", "replace"])
+def test_a_file_that_cannot_be_written_leaves_nothing(tmp_path, monkeypatch, fails):
     """The disk is full: nothing is kept, and nothing is left over."""
+    make = tempfile.NamedTemporaryFile
 
-    def full(source, target):
+    def full(*arguments):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(os, "replace", full)
+    def opened(**options):
+        file = make(**options)
+        if fails != "replace":
+            setattr(file, fails, full)
+        return file
+
+    monkeypatch.setattr(tempfile, "NamedTemporaryFile", opened)
+    if fails == "replace":
+        monkeypatch.setattr(os, "replace", full)
     keep_binary(tmp_path / "code", b"abc")
     assert not list(tmp_path.iterdir())
     monkeypatch.undo()

@@ -176,8 +176,7 @@ def test_a_product_that_is_not_finite_writes_nothing(sync, bad):
     model = _steep(bad)
     backend = NativeBackend()
     with used(backend), engine_of(model, cpu_devices(1), 2, sync=sync) as engine:
-        cause = "first .*(MatMul|Mul)" if np.isfinite(bad) else "its batch has NaN or infinite values already"
-        with pytest.raises(NumericsError, match=f"replica 1 is not finite at step 2; {cause}"):
+        with pytest.raises(NumericsError, match=r"replica 1 is not finite at step 2; .*first .*(MatMul|Mul)"):
             engine.run(Prepared(model.batch, 2).open, 0, 4)
         after = engine.learners.replica_values(1)
         assert all(np.isfinite(value).all() for value in after.values())
