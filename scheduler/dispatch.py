@@ -129,6 +129,8 @@ class Dispatch(WholeRounds):
             return [self._ended(run, *message)]
         if isinstance(message, ReadyRound):
             return self._take_round(run, message)
+        if isinstance(message, JointRounds):
+            return [self._rounds_ended(run, message)]
         if isinstance(message, ReadyBatch):
             if not 0 <= message.replica < self.learners.count:
                 raise InvalidArgumentError(
@@ -139,8 +141,6 @@ class Dispatch(WholeRounds):
                 return self._gather(run, message)
             run.batches[message.replica, message.round] = message
             return [BatchReady(message.replica, message.round)]
-        if isinstance(message, JointRounds):
-            return [self._rounds_ended(run, message)]
         if isinstance(message, BaseException):
             run.error = run.error or message
             return [SourceFailed(str(message))]

@@ -42,7 +42,6 @@ class JointRounds:
         self.events: Sequence[Event] = ()
         self._different: Sequence[Event] = ()  # of these: one, where one thread does the tasks of all
         self._launch = launch
-        self._ended = count(1)
 
     def run(self, replica: int) -> None:
         """Runs the tasks of a replica, on its stream."""
@@ -68,16 +67,26 @@ class JointRounds:
         """Takes the events; has `call` be called at the end of the last task, `stop` at one that failed."""
         self.events = events
         self._different = different = events[:1] if events[0] is events[-1] else events
-        last = len(different)
+        if len(different) == 1:
+            different[0].on_done(partial(self._one_ended, call, stop))
+            return
+        ended, last = count(1), len(different)
 
         def one_ended(event: Event) -> None:
             if event.error is not None:
                 stop()
-            if next(self._ended) == last:
+            if next(ended) == last:
                 call(self)
 
         for event in different:
             event.on_done(one_ended)
+
+    def _one_ended(
+        self, call: Callable[[JointRounds], object], stop: Callable[[], object], event: Event
+    ) -> None:
+        if event.error is not None:
+            stop()
+        call(self)
 
     def let_go(self) -> None:
         """Holds the inputs no more, after the end."""
@@ -90,14 +99,17 @@ class JointRounds:
     @property
     def error(self) -> BaseException | None:
         """What went wrong, if anything did: not that which only follows on another replica's error."""
+        if len(self._different) == 1:
+            return self._different[0].error
         errors = [error for event in self._different if (error := event.error) is not None]
         return next((e for e in errors if not isinstance(e, AbortedError)), errors[0]) if errors else None
 
     @property
     def times_s(self) -> Sequence[float]:
         """By replica, when its tasks ended, by `time.perf_counter`."""
-        times_s = [event.time_s for event in self._different]
-        return times_s * len(self.events) if len(times_s) == 1 else times_s
+        if len(self._different) == 1:
+            return [self._different[0].time_s] * len(self.events)
+        return [event.time_s for event in self._different]
 
 
 class JointTasks:

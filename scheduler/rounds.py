@@ -129,12 +129,13 @@ class WholeRounds(Fetching):
 
     def _round_of(self, run: EngineRun, tasks: JointRounds) -> RoundResults | None:
         """Those of one round, as `_rounds_of`: for the shortest steps that takes more than they do."""
-        fetched, good = [], True
-        for replica in self.learners.replicas:
-            values = [view.copy() if view.ndim else view.item() for view in replica.results(tasks.number)]
+        fetched, good, number = [], True, tasks.number
+        for index, replica in enumerate(self.learners.replicas):
+            views = replica.binding.plan.fetch_arrays(number)
+            values = [view.copy() if view.ndim else view.item() for view in views]
             if not values[-1]:
-                self._skipped_in_a_row[replica.index] = 0
-            elif not self._good(run, replica.index, tasks.rounds, [[value] for value in values]):
+                self._skipped_in_a_row[index] = 0
+            elif not self._good(run, index, tasks.rounds, [[value] for value in values]):
                 good = False
             fetched.append(values)
         if not good:

@@ -84,9 +84,12 @@ class ThreadChoice:
         if trial is None:
             trial = self._trials[rounds] = _Trial(self._alone)
         self._asked = trial
-        self.tries = trial.found is None
-        way = trial.found or trial.next_way(rounds)
-        if self.tries and self._last is None and rounds >= WINDOW:  # it begins at once, after a pause
+        if trial.found is not None:
+            self.tries = False
+            return trial.found
+        self.tries = True
+        way = trial.next_way(rounds)
+        if self._last is None and rounds >= WINDOW:  # it begins at once, after a pause
             self._last, self._began_s, self._launches = (rounds, way), self._clock(), 0
         return way
 
