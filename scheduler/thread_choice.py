@@ -8,7 +8,6 @@ had better be the caller's. The bits are the same either way.
 
 from __future__ import annotations
 
-import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -19,7 +18,7 @@ FAR_TOO_LONG = 3  # times that: one window tells
 BRIEF = 1.5e-4  # seconds of a launch: with longer ones who asks for a stop would wait for the caller's thread
 WINDOW = 4  # launches at least that are timed together: they end in bursts, of as many as are launched ahead
 WINDOW_S = 2e-3  # and at least so long, that an interruption is not all of it; a pause may end them earlier
-WARM_UP, MEASURED = 1, 3  # windows of each way
+WARM_UP, MEASURED = 1, 5  # windows of each way
 GAIN = 0.95  # of the time: a way that is tried later is to take less
 
 
@@ -40,9 +39,9 @@ class _Trial:
     found: Threads | None = None
 
     def seconds(self, way: Threads) -> float | None:
-        """The median of a way, when it is known."""
+        """The shortest window of a way, when it is known: what else the machine does only adds to them."""
         windows = self.windows[way][WARM_UP:]
-        return statistics.median(windows) if len(windows) >= MEASURED else None
+        return min(windows) if len(windows) >= MEASURED else None
 
     def next_way(self, rounds: int) -> Threads:
         """What to do, or to try, next."""
