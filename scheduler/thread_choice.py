@@ -118,7 +118,8 @@ class ThreadChoice:
             self._began_s, self._launches = self._ended_s, 0
 
     def pause(self) -> None:
-        """The next launch does not follow on the last. A window may have fewer launches of many rounds."""
-        if self._last is not None and self._launches and self._last[0] >= WINDOW:
+        """The next launch does not follow on the last. A window may then be short, and of fewer launches
+        where these are of many rounds."""
+        if self._last is not None and self._launches and max(self._launches, self._last[0]) >= WINDOW:
             self._close_window()
         self._last = None

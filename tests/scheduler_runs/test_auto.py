@@ -15,6 +15,7 @@ import tensorbow.data.registry as registry
 from scheduler import DatasetBatches, ReadyRound, RoundResults, Trainer, TrainingConfig
 from scheduler.auto import OnlineTuning
 from scheduler.classifier import build_engine, build_schedule
+from scheduler.thread_choice import ThreadChoice
 from tensorbow.data import BatchRecipe, BatchRun
 from tensorbow.training import load_arrays
 from tests.scheduler_rig.auto_runs import Lines, MadeUp, auto, trained
@@ -58,6 +59,7 @@ def test_launches_have_as_many_steps_while_it_is_timed_as_afterwards(
 ) -> None:
     pytest.importorskip("llvmlite")
     monkeypatch.setattr(MadeUp, "waits", True)
+    monkeypatch.setattr(ThreadChoice, "settled", True)  # which threads do them is another thing
     for given in (None, 3):
         MadeUp.steps.clear()
         with Trainer(auto(options, epochs=60, steps_per_launch=given, sync="none")) as trainer:
