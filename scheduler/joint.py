@@ -6,7 +6,7 @@ within its task. Or one thread does the tasks of all, where that is faster (`sch
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import count
@@ -67,26 +67,21 @@ class JointRounds:
         """Takes the events; has `call` be called at the end of the last task, `stop` at one that failed."""
         self.events = events
         self._different = different = events[:1] if events[0] is events[-1] else events
-        if len(different) == 1:
-            different[0].on_done(partial(self._one_ended, call, stop))
-            return
-        ended, last = count(1), len(different)
-
-        def one_ended(event: Event) -> None:
-            if event.error is not None:
-                stop()
-            if next(ended) == last:
-                call(self)
-
+        one_ended = partial(self._one_ended, count(1), call, stop)
         for event in different:
             event.on_done(one_ended)
 
     def _one_ended(
-        self, call: Callable[[JointRounds], object], stop: Callable[[], object], event: Event
+        self,
+        ended: Iterator[int],
+        call: Callable[[JointRounds], object],
+        stop: Callable[[], object],
+        event: Event,
     ) -> None:
         if event.error is not None:
             stop()
-        call(self)
+        if next(ended) == len(self._different):
+            call(self)
 
     def let_go(self) -> None:
         """Holds the inputs no more, after the end."""
@@ -99,8 +94,6 @@ class JointRounds:
     @property
     def error(self) -> BaseException | None:
         """What went wrong, if anything did: not that which only follows on another replica's error."""
-        if len(self._different) == 1:
-            return self._different[0].error
         errors = [error for event in self._different if (error := event.error) is not None]
         return next((e for e in errors if not isinstance(e, AbortedError)), errors[0]) if errors else None
 
