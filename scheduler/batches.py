@@ -31,7 +31,7 @@ from tensorbow.data.prefetch import HostSlot
 from tensorbow.devices import Device
 from tensorbow.errors import InvalidArgumentError
 
-PREPARED = 32  # rounds whose recipes are written at once, where launches are of one,
+PREPARED = 64  # rounds whose recipes are written at once, where launches are of one,
 KEPT = 3  # and how many such pieces are kept: replicas may be apart
 EPOCHS = 2  # whose picks are kept: at the border replicas ask for both
 

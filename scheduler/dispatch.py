@@ -156,10 +156,10 @@ class Dispatch(WholeRounds):
         if place is None:
             return SyncFinished(launch)
         replica, step = run.state.taker(place, launch)
-        views = self.learners.replicas[replica].results(step)
+        values = self.learners.replicas[replica].results(step)
         result = None
-        if run.on_results is not None or views[-1].item():
-            result = self._result(run, replica, place, launch, views, done.time_s)
+        if run.on_results is not None or values[-1]:
+            result = self._result(run, replica, place, launch, values, done.time_s)
             if result is None:
                 return TaskFailed(place, launch, f"not finite, at replica {replica}")
         else:

@@ -32,10 +32,10 @@ class Fetching:
     _rate: Schedule | None
 
     def _result(
-        self, run: EngineRun, replica: int, place: int, round: int, views: Sequence[Array], time_s: float
+        self, run: EngineRun, replica: int, place: int, round: int, fetched: Sequence[Any], time_s: float
     ) -> TaskResult | None:
         """The result of one task; None where that is to end the run: it is in `run.bad` then."""
-        *values, status = [view.copy() if view.ndim else view.item() for view in views]
+        *values, status = fetched
         loss = values.pop(0) if self._has_loss else math.nan
         if not status:
             self._skipped_in_a_row[replica] = 0

@@ -6,7 +6,7 @@ within its task. Or one thread does the tasks of all, where that is faster (`sch
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import count
@@ -67,21 +67,16 @@ class JointRounds:
         """Takes the events; has `call` be called at the end of the last task, `stop` at one that failed."""
         self.events = events
         self._different = different = events[:1] if events[0] is events[-1] else events
-        one_ended = partial(self._one_ended, count(1), call, stop)
+        ended = count(1)
+
+        def one_ended(event: Event) -> None:
+            if event.error is not None:
+                stop()
+            if next(ended) == len(different):
+                call(self)
+
         for event in different:
             event.on_done(one_ended)
-
-    def _one_ended(
-        self,
-        ended: Iterator[int],
-        call: Callable[[JointRounds], object],
-        stop: Callable[[], object],
-        event: Event,
-    ) -> None:
-        if event.error is not None:
-            stop()
-        if next(ended) == len(self._different):
-            call(self)
 
     def let_go(self) -> None:
         """Holds the inputs no more, after the end."""
@@ -94,6 +89,8 @@ class JointRounds:
     @property
     def error(self) -> BaseException | None:
         """What went wrong, if anything did: not that which only follows on another replica's error."""
+        if len(self._different) == 1:
+            return self._different[0].error
         errors = [error for event in self._different if (error := event.error) is not None]
         return next((e for e in errors if not isinstance(e, AbortedError)), errors[0]) if errors else None
 

@@ -49,8 +49,4 @@ def look(stepper: Stepper, inputs: Sequence[Sequence[Array]], count: int) -> lis
         error = learners.drain()
     if error is not None:
         raise error
-    results = []
-    for replica in learners.replicas:
-        *views, _ = replica.results(count)  # the last one is the status
-        results.append(tuple(view.item() if not view.ndim else view.copy() for view in views))
-    return results
+    return [tuple(replica.results(count)[:-1]) for replica in learners.replicas]

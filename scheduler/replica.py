@@ -262,9 +262,9 @@ class Replica:
         reads, writes = self._now.accesses[segment]
         return self.group.compute.submit(work, label=self._now.labels[segment], reads=reads, writes=writes)
 
-    def results(self, step: int) -> tuple[Array, ...]:
-        """Views of what a finished task fetched."""
-        return self.binding.plan.fetch_arrays(step)
+    def results(self, step: int) -> list[Any]:
+        """What a finished task fetched: numbers, and copies of arrays. The last is its status."""
+        return self.binding.plan.fetch_values(step)
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Sets step scalars for all tasks from now on; while nothing runs."""

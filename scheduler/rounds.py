@@ -129,18 +129,19 @@ class WholeRounds(Fetching):
 
     def _round_of(self, run: EngineRun, tasks: JointRounds) -> RoundResults | None:
         """Those of one round, as `_rounds_of`: for the shortest steps that takes more than they do."""
-        fetched, good, number = [], True, tasks.number
-        for index, replica in enumerate(self.learners.replicas):
-            views = replica.binding.plan.fetch_arrays(number)
-            values = [view.copy() if view.ndim else view.item() for view in views]
-            if not values[-1]:
-                self._skipped_in_a_row[index] = 0
-            elif not self._good(run, index, tasks.rounds, [[value] for value in values]):
-                good = False
-            fetched.append(values)
-        if not good:
-            return None
-        return self._in_columns(tasks, [*zip(*fetched, strict=True)])
+        fetched = [replica.results(tasks.number) for replica in self.learners.replicas]
+        *columns, statuses = zip(*fetched, strict=True)
+        if any(statuses):
+            good = [
+                self._good(run, index, tasks.rounds, [[value] for value in values])
+                for index, values in enumerate(fetched)
+            ]
+            if not all(good):
+                return None
+        else:
+            self._skipped_in_a_row = [0] * len(fetched)
+        losses = columns.pop(0) if self._has_loss else [math.nan] * len(fetched)
+        return RoundResults(tasks.rounds, range(len(fetched)), losses, columns, tasks.times_s)
 
     def _rounds_of(self, run: EngineRun, tasks: JointRounds) -> RoundResults | None:
         """Those of whole rounds; None where there is none. What is to end the run is in `run.bad` then."""

@@ -153,6 +153,10 @@ class BoundPlan(ABC):
     def fetch_arrays(self, step: int) -> tuple[Array, ...]:
         """Views of the fetched values of a step; copy what must outlive `ring` further steps."""
 
+    def fetch_values(self, step: int) -> list[Any]:
+        """The same to keep: of rank 0 as Python's numbers, others as copies."""
+        return [view.copy() if view.ndim else view.item() for view in self.fetch_arrays(step)]
+
     @abstractmethod
     def accesses(self, segment: int) -> tuple[Sequence[Access], Sequence[Access]]:
         """What a segment reads and writes, as address ranges, for the race checker."""

@@ -66,6 +66,7 @@ class ReferencePlan(BoundPlan):
             tuple(self._array(ref, slot * executable.ring_nbytes) for ref in executable.fetches)
             for slot in range(ring)
         ]
+        self._readers = [[view.copy if view.ndim else view.item for view in views] for views in self._fetched]
 
     def _array(self, ref: Ref, shift: int = 0) -> Array:
         """A view of a place, `shift` bytes on."""
@@ -162,6 +163,10 @@ class ReferencePlan(BoundPlan):
     def fetch_arrays(self, step: int) -> tuple[Array, ...]:
         """Views of what a step fetched."""
         return self._fetched[step % self._ring]
+
+    def fetch_values(self, step: int) -> list[Any]:
+        """See BoundPlan.fetch_values."""
+        return [read() for read in self._readers[step % self._ring]]
 
     def fetch_runs(self, first: int, count: int) -> list[Array]:
         """Copies of what several steps fetched; at most as many as there are RING slots."""

@@ -16,7 +16,7 @@ from tensorbow.ops.constant import constant
 from tensorbow.ops.control import placeholder
 from tensorbow.ops.definition import kernel_for
 from tensorbow.specs import TensorSpec, as_dtype, compatible
-from tests.ops_contract.collection import all_samples, product_ops
+from tests.ops_contract.collection import all_samples, each, product_ops
 from tests.ops_contract.exceptions import ALWAYS_STATIC, NEVER_EMPTY, NEVER_LARGE, STRUCTURAL
 from tests.ops_contract.gradient_check import check_gradients
 from tests.ops_contract.harness import (
@@ -30,14 +30,9 @@ from tests.ops_contract.harness import (
     specs_of,
     writable,
 )
-from tests.ops_contract.sample import Sample
 
 SAMPLES = all_samples()
 SMALL = [s for s in SAMPLES if not s.large]
-
-
-def each(samples: list[Sample] | tuple[Sample, ...]) -> pytest.MarkDecorator:
-    return pytest.mark.parametrize("sample", samples, ids=lambda s: s.id)
 
 
 # The tables ---------------------------------------------------------------------------------------------
@@ -191,42 +186,41 @@ def test_nan_and_infinity_raise_nothing(sample):
         run_sample(sample, inputs)
 
 
-def _inplace_cases():
-    for sample in SMALL:
-        if sample.op.kernels:
-            results = sample.op.infer(specs_of(sample.inputs), sample.complete_attrs)
-            for output, source in kernel_for(sample.op, "cpu").inplace:
-                if results[output] == specs_of(sample.inputs)[source]:
-                    yield pytest.param(sample, output, source, id=f"{sample.id}-{output}-{source}")
+def _inplace(sample):
+    """The pairs of an output and an input that its kernel may put in one place."""
+    if not sample.op.kernels:
+        return []
+    inputs = specs_of(sample.inputs)
+    results = sample.op.infer(inputs, sample.complete_attrs)
+    pairs = kernel_for(sample.op, "cpu").inplace
+    return [(output, source) for output, source in pairs if results[output] == inputs[source]]
 
 
-INPLACE = list(_inplace_cases())
+@each([s for s in SMALL if _inplace(s)])
+def test_declared_inplace_pairs(sample):
+    for output, source in _inplace(sample):
+        expected = run_sample(sample, writable(sample))
+        shared = sample.inputs[source].copy()
+        inputs = [shared if i == source else a for i, a in enumerate(writable(sample))]
+        call = Call(sample.op, inputs, sample.complete_attrs, sample.state, outputs={output: shared})
+        call.run()
+        assert all(same_bits(a, b) for a, b in zip(call.outputs, expected, strict=True)), (output, source)
 
 
-@pytest.mark.parametrize(("sample", "output", "source"), INPLACE)
-def test_declared_inplace_pairs(sample, output, source):
-    expected = run_sample(sample, writable(sample))
-    shared = sample.inputs[source].copy()
-    inputs = [shared if i == source else a for i, a in enumerate(writable(sample))]
-    call = Call(sample.op, inputs, sample.complete_attrs, sample.state, outputs={output: shared})
-    call.run()
-    assert all(same_bits(a, b) for a, b in zip(call.outputs, expected, strict=True))
-
-
-@pytest.mark.parametrize(
-    ("sample", "output", "source"), [case for case in INPLACE if not case.values[0].op.writes]
-)
-def test_declared_inplace_pairs_with_one_tensor_twice(sample, output, source):
+@each([s for s in SMALL if _inplace(s) and not s.op.writes])
+def test_declared_inplace_pairs_with_one_tensor_twice(sample):
     """The same tensor as several inputs, as in x * x: the output then is the memory of all of them."""
-    twins = [i for i, s in enumerate(specs_of(sample.inputs)) if s == specs_of(sample.inputs)[source]]
-    first = sample.inputs[source]
-    plain = [first if i in twins else a for i, a in enumerate(sample.inputs)]
-    expected = run_sample(sample, plain)
-    shared = first.copy()
-    inputs = [shared if i in twins else a for i, a in enumerate(plain)]
-    call = Call(sample.op, inputs, sample.complete_attrs, sample.state, outputs={output: shared})
-    call.run()
-    assert all(same_bits(a, b) for a, b in zip(call.outputs, expected, strict=True))
+    specs = specs_of(sample.inputs)
+    for output, source in _inplace(sample):
+        twins = [i for i, spec in enumerate(specs) if spec == specs[source]]
+        first = sample.inputs[source]
+        plain = [first if i in twins else a for i, a in enumerate(sample.inputs)]
+        expected = run_sample(sample, plain)
+        shared = first.copy()
+        inputs = [shared if i in twins else a for i, a in enumerate(plain)]
+        call = Call(sample.op, inputs, sample.complete_attrs, sample.state, outputs={output: shared})
+        call.run()
+        assert all(same_bits(a, b) for a, b in zip(call.outputs, expected, strict=True)), (output, source)
 
 
 @each([s for s in SAMPLES if s.large and s.op.kernels])

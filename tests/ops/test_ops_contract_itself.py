@@ -94,7 +94,7 @@ def writes_before_reading(call):
 
 
 def sample(op, *inputs):
-    return Sample(op, inputs or (X.copy(), Y.copy()), lambda x, y: x * y)
+    return [Sample(op, inputs or (X.copy(), Y.copy()), lambda x, y: x * y)]
 
 
 def test_garbage_that_shows_is_found():
@@ -112,11 +112,11 @@ def test_an_allocation_is_found():
 
 def test_a_trusted_layout_is_found():
     with pytest.raises(AssertionError, match="output 0"):
-        contract.test_inputs_of_any_layout(sample(product(right, trusts_the_layout)), "fortran")
+        contract.test_inputs_of_any_layout(sample(product(right, trusts_the_layout)), layout="fortran")
 
 
 def test_a_kept_input_is_found():
-    with pytest.raises(AssertionError):
+    with pytest.raises(AssertionError, match="sample Product"):
         contract.test_a_bound_call_reads_its_inputs_anew(sample(product(right, prepare=keeps_its_input)))
 
 
@@ -124,14 +124,14 @@ def test_a_wrong_inplace_pair_is_found():
     case = sample(product(right, writes_before_reading, inplace=((0, 0),)))
     contract.test_kernel_agrees_with_numpy(case)
     with pytest.raises(AssertionError):
-        contract.test_declared_inplace_pairs(case, 0, 0)
+        contract.test_declared_inplace_pairs(case)
 
 
 def test_a_kernel_cannot_change_its_input():
     def run(call):
         np.multiply(*call.inputs, out=call.inputs[0])
 
-    with pytest.raises(ValueError, match="read-only"):
+    with pytest.raises(AssertionError, match="read-only"):
         contract.test_kernel_agrees_with_numpy(sample(product(right, run)))
 
 
@@ -146,6 +146,4 @@ def test_a_wrong_spec_is_found():
     )
     contract.test_spec_is_what_the_kernel_gives(sample(wrong))
     with pytest.raises(AssertionError):
-        contract.test_spec_is_what_the_kernel_gives(
-            Sample(wrong, (normal(1, 4), normal(4)), lambda x, y: x * y)
-        )
+        contract.test_spec_is_what_the_kernel_gives(sample(wrong, normal(1, 4), normal(4)))

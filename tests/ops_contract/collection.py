@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import pkgutil
+from collections.abc import Callable, Iterable
 from functools import cache
+from typing import Any
+
+import pytest
 
 import tensorbow.ops
 import tests.ops_contract
@@ -29,3 +34,23 @@ def all_samples() -> tuple[Sample, ...]:
     for name in sorted(n for n in names if n.startswith("samples_")):
         found.extend(importlib.import_module(f"tests.ops_contract.{name}").SAMPLES)
     return tuple(found)
+
+
+def each(samples: Iterable[Sample]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """A test of every sample, op by op: there are thousands, and most take less than a test by itself."""
+    of_ops: dict[str, list[Sample]] = {}
+    for sample in samples:
+        of_ops.setdefault(sample.op.name, []).append(sample)
+
+    def decorate(test: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(test)
+        def run(sample: list[Sample], **arguments: Any) -> None:
+            for one in sample:
+                try:
+                    test(one, **arguments)
+                except Exception as error:
+                    raise AssertionError(f"sample {one.id}: {error}") from error
+
+        return pytest.mark.parametrize("sample", of_ops.values(), ids=of_ops)(run)
+
+    return decorate

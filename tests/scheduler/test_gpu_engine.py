@@ -77,7 +77,9 @@ def trained(
     ],
     ids=str,
 )
-@pytest.mark.parametrize(("count", "per_device"), [(1, 4), (2, 2), (2, (3, 1))])
+@pytest.mark.parametrize(
+    ("count", "per_device"), [(1, 4), pytest.param(2, 2, marks=pytest.mark.slow), (2, (3, 1))]
+)
 def test_it_agrees_with_the_cpu(
     opened: OpenedGpu, options: dict[str, Any], count: int, per_device: Any
 ) -> None:

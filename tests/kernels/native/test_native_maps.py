@@ -29,7 +29,7 @@ from tensorbow.ops.updates import ApplyMomentum
 from tensorbow.specs import as_dtype, bool_, int32
 from tests.native_rig.native_calls import TARGETS, run_native
 from tests.native_rig.native_steps import native_step, reference_step, taken
-from tests.ops_contract.collection import all_samples, product_ops
+from tests.ops_contract.collection import all_samples, each, product_ops
 from tests.ops_contract.harness import assert_close, same_bits
 from tests.ops_contract.sample import Sample, integers, normal
 from tests.program_rig.examples import given_few
@@ -63,11 +63,11 @@ def assert_same(sample, target, **options):
 
 
 @each_target
-@pytest.mark.parametrize("sample", SAMPLES, ids=lambda s: s.id)
+@each(SAMPLES)
 def test_native_map_samples(sample, target):
     if not taken(sample, TARGETS[target]()):
         assert sample.op in (IntegerPow, table.FloorDiv, table.FloorMod)
-        pytest.skip("integers' division and powers raise errors: reference kernels")
+        return  # integers' division and powers raise errors: reference kernels
     with np.errstate(all="ignore"):
         expected = reference_step(sample)
     actual = native_step(sample, TARGETS[target]())[:-1]
