@@ -1,28 +1,33 @@
-"""The number of replicas that the auto-tuner finds, against every fixed one (Crossbow, VLDB 2019, section 4).
+"""The number of replicas that the auto-tuner finds, against fixed ones (Crossbow, VLDB 2019, section 4).
 
     python benchmarks/auto_tuner.py [--small] [--windows N] [--output FOLDER]
 
 For each case a training run with `--replicas-per-gpu auto` on one CPU device goes on until it has decided.
-Then, in the same process, runs as `tensorbow train` has them by default, with 1, 2, 3 and 4 replicas and with
-every number that the tuner has looked at, train in turn: that is the throughput in steady state, at as many
-steps in a launch as each run finds. The number chosen is to be at most 5 % slower than the best fixed one.
+Then, in the same process, that run and runs as `tensorbow train` has them by default, with 1, 2, 3 and 4
+replicas and with every number that the tuner has looked at, train in turn: that is the throughput in steady
+state, at as many steps in a launch as each run finds. Two runs before it decide as well. Every number chosen,
+and the run that has tuned itself, are to be at most 5 % slower than the best fixed number.
 """
 
 from __future__ import annotations
 
+import json
+import tempfile
 import time
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from experiments import TITLES
 from harness import LEARNING_RATE, interleave, parser, positive_int, print_table, save
 from ours import CLASSES, image_shape
-from paused_training import PausedTraining
-from sweep import COLOURS, TITLES, Row, draw_lines, finish_axes, finish_figure
+from paused_training import PATIENCE_S, Gate, PausedTraining
+from sweep import COLOURS, Row, draw_lines, finish_axes, finish_figure
 
-from scheduler import Trainer, TrainingConfig
+from scheduler import TrainingConfig
 from tensorbow.data import DATASETS, Dataset, make_synthetic, register_dataset
-from tensorbow.training import TrainingProgress
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -30,22 +35,29 @@ if TYPE_CHECKING:
 NAME = "auto_tuner"
 CASES = (("lenet", 4), ("lenet", 16), ("logreg", 16), ("resnet32", 4))
 COUNTS = (1, 2, 3, 4)
+TUNED = "the run that has tuned itself"
+DECISIONS = 3
 FLOOR = 0.95  # of the best fixed number's throughput
 LONGEST_SECONDS, LONGEST_SMALL = 240.0, 30.0  # of tuning; the choice is then by what is known
 MANY_EPOCHS = 100_000
 EXAMPLES, TEST_EXAMPLES = 49_152, 16  # epochs as long as MNIST's, and evaluations that cost nothing
 
 
-class UntilDecided(TrainingProgress):
-    """Shows what the tuner says, and stops its trainer once it has decided."""
+class UntilDecided(Gate):
+    """Shows what the tuner of a run says, and holds the run only once it has decided."""
 
-    trainer: Trainer | None = None
+    def __init__(self) -> None:
+        super().__init__()
+        self._decided = False
 
     def line(self, text: str) -> None:
         if "per device" in text:
             print(f"  {text}", flush=True)
-        if "from now on" in text and self.trainer is not None:
-            self.trainer.request_stop()
+        self._decided = self._decided or "from now on" in text
+
+    def rounds(self, finished: int) -> None:
+        if self._decided:
+            super().rounds(finished)
 
 
 def data_set_of(model: str) -> str:
@@ -76,59 +88,81 @@ def run_of(model: str, batch_size: int) -> TrainingConfig:
     )
 
 
-def tuned(run: TrainingConfig, longest_seconds: float) -> dict[str, Any]:
-    """What a training run that finds its number of replicas has decided, and on what evidence."""
-    # Half of a run is the longest that it looks.
-    config = replace(run, replicas_per_device="auto", max_seconds=2 * longest_seconds)
-    progress = UntilDecided()
-    started = time.perf_counter()
-    with Trainer(config, progress) as trainer:
-        progress.trainer = trainer
-        result = trainer.train()
-    if result.tuning is None:
-        raise RuntimeError(
-            f"{run.model} b={run.batch_size}: the run was over before it had measured anything"
-        )
-    return {**result.tuning.to_dict(), "seconds": round(time.perf_counter() - started, 1)}
+@contextmanager
+def tuned(run: TrainingConfig, longest_seconds: float) -> Iterator[tuple[PausedTraining, dict[str, Any]]]:
+    """A run that has found its number of replicas and goes on with it; the decision, and its evidence."""
+    with tempfile.TemporaryDirectory() as folder:
+        # Half of a run is the longest that it looks.
+        config = replace(run, replicas_per_device="auto", max_seconds=2 * longest_seconds, output=folder)
+        gate = UntilDecided()
+        started = time.perf_counter()
+        with PausedTraining(config, gate) as training:
+            gate.await_hold(2 * longest_seconds + PATIENCE_S)
+            seconds = round(time.perf_counter() - started, 1)
+            decision = json.loads((Path(folder) / "tuning.json").read_text())
+            yield training, {**decision, "seconds": seconds}
 
 
-def fixed(run: TrainingConfig, counts: list[int], seconds: float, windows: int) -> list[Row]:
-    """A row for each number of replicas: steps of a launch, images per second. All of them train in turn."""
+def in_turn(
+    run: TrainingConfig, counts: list[int], tuned: PausedTraining, seconds: float, windows: int
+) -> tuple[list[Row], Row]:
+    """A row for each fixed number of replicas, and that of the tuned run; all of them train in turn.
+
+    In a row: steps of a launch, images per second.
+    """
     with ExitStack() as runs:
-        training = {
+        training: dict[int | str, PausedTraining] = {
             count: runs.enter_context(PausedTraining(replace(run, replicas_per_device=count)))
             for count in counts
         }
+        training[TUNED] = tuned
         measured = interleave(training, seconds, windows)
-        steps = {count: training[count].steps_per_launch for count in counts}
-    rows: list[Row] = []
-    for count, rates in measured.items():
-        images = rates.as_json()
-        rows.append({"replicas": count, "steps_per_launch": steps[count], "images_per_second": images})
-        print(f"  {count} fixed: {rates.median:,.0f} images/s, {steps[count]} steps in a launch", flush=True)
-    return rows
+        steps = {name: each.steps_per_launch for name, each in training.items()}
+    rows: dict[int | str, Row] = {}
+    for name, rates in measured.items():
+        rows[name] = {"steps_per_launch": steps[name], "images_per_second": rates.as_json()}
+        what = name if name == TUNED else f"{name} fixed"
+        print(f"  {what}: {rates.median:,.0f} images/s, {steps[name]} steps in a launch", flush=True)
+    return [{"replicas": count, **rows[count]} for count in counts], rows[TUNED]
 
 
 def judged(
-    model: str, batch_size: int, longest_seconds: float, seconds: float, windows: int
+    model: str, batch_size: int, longest_seconds: float, seconds: float, windows: int, decisions: int
 ) -> dict[str, Any]:
-    """A case: the decision, the fixed numbers in turn, and how the number chosen compares with the best."""
+    """A case: the decisions, the tuned run and the fixed numbers in turn, and how they compare.
+
+    ratio_to_best: of the fixed numbers that were chosen the slowest, to the best; tuned_to_best: of the run
+    that has tuned itself.
+    """
     print(f"{TITLES[model]} b={batch_size}, tuning", flush=True)
     run = run_of(model, batch_size)
-    decision = tuned(run, longest_seconds)
-    chosen = decision["replicas_per_device"]
-    seen = {known["replicas_per_device"] for known in decision["measurements"]}
-    rows = fixed(run, sorted({*COUNTS, *seen}), seconds, windows)
+    chosen, seen = [], set(COUNTS)
+    for _ in range(decisions - 1):
+        with tuned(run, longest_seconds) as (_, decision):
+            chosen.append(decision["replicas_per_device"])
+            seen |= {known["replicas_per_device"] for known in decision["measurements"]}
+    with tuned(run, longest_seconds) as (training, decision):
+        chosen.append(decision["replicas_per_device"])
+        seen |= {known["replicas_per_device"] for known in decision["measurements"]}
+        rows, tuned_row = in_turn(run, sorted(seen), training, seconds, windows)
     rates = {row["replicas"]: row["images_per_second"]["median"] for row in rows}
     best = max(rates, key=lambda count: rates[count])
     return {
         "model": model,
         "batch_size": batch_size,
+        "chosen": chosen,
         "decision": decision,
         "rows": rows,
+        "tuned": tuned_row,
         "best": best,
-        "ratio_to_best": round(rates[chosen] / rates[best], 4),
+        "ratio_to_best": round(min(rates[count] for count in chosen) / rates[best], 4),
+        "tuned_to_best": round(tuned_row["images_per_second"]["median"] / rates[best], 4),
     }
+
+
+def least_ratio(case: dict[str, Any]) -> float:
+    """What is held against the floor."""
+    return min(float(case["ratio_to_best"]), float(case["tuned_to_best"]))
 
 
 def series_of(row: Row) -> str:
@@ -148,6 +182,8 @@ def draw(figure: Figure, cases: list[dict[str, Any]]) -> None:
         sure = case["decision"]["complete"]
         label = "what the tuner chose" if sure else "what the tuner chose, not sure"
         axes.plot([chosen], [rates[chosen]], "o", color=COLOURS[1], label=label, **ring)
+        own = case["tuned"]["images_per_second"]["median"]
+        axes.plot([chosen], [own], "D", color=COLOURS[1], markersize=5, linestyle="none", label=TUNED)
         seen = case["decision"]["measurements"]
         axes.plot(
             [known["replicas_per_device"] for known in seen],
@@ -160,7 +196,7 @@ def draw(figure: Figure, cases: list[dict[str, Any]]) -> None:
         best = rates[case["best"]]
         axes.axhline(FLOOR * best, color="#b03030", linestyle="--", linewidth=1, label="5 % under the best")
         name = f"{TITLES[case['model']]}, batch size {case['batch_size']}"
-        title = f"{name}: {case['ratio_to_best']:.1%} of the best"
+        title = f"{name}: {least_ratio(case):.1%} of the best"
         counts = sorted({*rates, *(known["replicas_per_device"] for known in seen)})
         finish_axes(axes, title, "replicas", "images per second", counts)
         axes.set_ylim(top=1.08 * max(axes.get_ylim()[1], *(known["images_per_second"] for known in seen)))
@@ -177,7 +213,8 @@ def main() -> None:
     windows = options.windows or (3 if options.small else 9)
     longest = LONGEST_SMALL if options.small else LONGEST_SECONDS
     chosen_cases = CASES[:1] if options.small else CASES
-    cases = [judged(*case, longest, seconds, windows) for case in chosen_cases]
+    decisions = 1 if options.small else DECISIONS
+    cases = [judged(*case, longest, seconds, windows, decisions) for case in chosen_cases]
     table = []
     for case in cases:
         rates = {row["replicas"]: row["images_per_second"]["median"] for row in case["rows"]}
@@ -185,10 +222,11 @@ def main() -> None:
             [
                 f"{TITLES[case['model']]} b={case['batch_size']}",
                 *(f"{rates[count]:,.0f}" for count in COUNTS),
-                str(case["decision"]["replicas_per_device"]),
+                ", ".join(map(str, case["chosen"])),
                 str(case["best"]),
                 f"{case['ratio_to_best']:.1%}",
-                "met" if case["ratio_to_best"] >= FLOOR else "MISSED",
+                f"{case['tuned_to_best']:.1%}",
+                "met" if least_ratio(case) >= FLOOR else "MISSED",
                 f"{case['decision']['seconds']:.0f}",
             ]
         )
@@ -198,6 +236,7 @@ def main() -> None:
         "chosen",
         "best",
         "of the best",
+        "tuned run",
         "floor",
         "tuning s",
     ]

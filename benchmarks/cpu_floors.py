@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from experiments import TITLES
 from harness import (
     Measured,
     Window,
@@ -215,7 +216,6 @@ def draw(figure: Figure, rows: list[dict[str, Any]]) -> None:
 
 def draw_case(panel: Axes, row: dict[str, Any]) -> None:
     """The bars of one case."""
-    from sweep import TITLES
 
     rates = sorted(row["images_per_second"].items(), key=lambda item: item[1]["median"])
     names = [name for name, _ in rates]

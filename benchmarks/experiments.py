@@ -10,6 +10,8 @@ THESIS = "TensorBow (Budea, 2019)"
 CROSSBOW = "Crossbow (VLDB 2019)"
 OWN = "this project"
 OSDI = "TensorFlow (OSDI 2016)"
+TITLES = {"logreg": "logistic regression", "lenet": "LeNet"}  # of models
+TITLES |= {f"resnet{layers}": f"ResNet-{layers}" for layers in (8, 14, 20, 32, 44, 56, 110)}
 
 
 @dataclass(frozen=True)
@@ -74,7 +76,7 @@ EXPERIMENTS = (
     ),
     Experiment("tau", "the effect of averaging every tau rounds", CROSSBOW, data=True),
     Experiment(
-        "auto_tuner", "the number of replicas it chooses against every fixed one", f"{CROSSBOW}, section 4"
+        "auto_tuner", "the number of replicas it chooses against fixed ones", f"{CROSSBOW}, section 4"
     ),
     Experiment("null_steps", "what a step costs that computes nothing", f"{OSDI}, section 6.2"),
     Experiment("replicator_overhead", "what a Replicator costs beside the plain session", OWN),

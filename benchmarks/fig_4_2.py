@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from experiments import TITLES
 from harness import Window, interleave, paced, parser, print_table, save
 from ours import LEARNING_RATE, MOMENTUM, made_up_data, training_window
 
@@ -216,7 +217,7 @@ def on_gpu(
 
 
 def draw(figure: Figure, rows: list[dict[str, Any]]) -> None:
-    from sweep import COLOURS, TITLES, finish_axes
+    from sweep import COLOURS, finish_axes
 
     figure.set_size_inches(10.5, 4.4)
     memory, factors = figure.subplots(1, 2)

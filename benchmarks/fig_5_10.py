@@ -15,6 +15,7 @@ import math
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
+from experiments import TITLES
 from harness import RESULTS, cores, interleave, parser, print_table, save
 from peers import PeerError, PeerProcesses, PeerSetting, peer_settings
 
@@ -116,7 +117,7 @@ def ms_per_round(row: Row, rate: float) -> float:
 
 
 def draw(figure: Figure, rows: list[Row]) -> None:
-    from sweep import TITLES, draw_lines, finish_axes, finish_figure
+    from sweep import draw_lines, finish_axes, finish_figure
 
     models = list(dict.fromkeys(row["model"] for row in rows))
     for column, model in enumerate(models):
@@ -135,8 +136,6 @@ def draw(figure: Figure, rows: list[Row]) -> None:
 
 
 def main() -> None:
-    from sweep import TITLES
-
     options = parser(__doc__, NAME).parse_args()
     seconds, windows = (0.2, 3) if options.small else (1.5, 5)
     sizes, peer_sizes = (SMALL_SIZES, SMALL_PEER_SIZES) if options.small else (SIZES, PEER_SIZES)

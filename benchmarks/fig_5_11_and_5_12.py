@@ -11,8 +11,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from experiments import TITLES
 from harness import parser, print_table
-from sweep import TITLES, Row, Setting, finish_axes, finish_figure, measure, save_panels
+from sweep import Row, Setting, finish_axes, finish_figure, measure, save_panels
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -32,6 +33,11 @@ def with_shares(panel: list[Row]) -> list[Row]:
     return panel
 
 
+def share_of(row: Row) -> str:
+    """Of a round; where noise hides the cost, that it does."""
+    return f"{row['synchronisation_share']:.0%}" if row["synchronisation_share"] > 0.005 else "in noise"
+
+
 def draw(figure: Figure, panels: list[list[Row]]) -> None:
     columns = min(2, len(panels))
     lines = -(-len(panels) // columns)
@@ -43,7 +49,7 @@ def draw(figure: Figure, panels: list[list[Row]]) -> None:
         costs = [max(row["synchronisation_ms"], 0.0) for row in panel]
         axes.bar(names, costs, bottom=free, color="#d9622b", label="synchronisation")
         for spot, row in enumerate(panel[1:], start=1):
-            text = f"{row['synchronisation_share']:.0%}"
+            text = share_of(row)
             height = max(row["ms_per_round"], free)
             axes.annotate(text, (spot, height), (0, 3), textcoords="offset points", ha="center", fontsize=8)
         case = f"{TITLES[panel[0]['model']]}, batch size {panel[0]['batch_size']}"

@@ -159,7 +159,7 @@ def times_the_best_peer(row: Row, rows: list[Row]) -> float | None:
 
 def draw(figure: Figure, rows: list[Row], cells: Cells, goal: Goal) -> None:
     """A bar at the median and a dot for each seed, in seconds and in epochs."""
-    figure.set_size_inches(9, 7)
+    figure.set_size_inches(10, 8)
     runs = [row for row in rows if row["side"] != "bound"]
     upper, lower = figure.subplots(2, 1)
     for axes, key in ((upper, "seconds"), (lower, "epochs")):
@@ -173,19 +173,23 @@ def draw(figure: Figure, rows: list[Row], cells: Cells, goal: Goal) -> None:
             known = [value for value in found if value is not None]
             axes.plot([x] * len(known), known, "o", color=colour, markersize=4)
             text = shown(values.median) if reached else "not\nreached"
-            axes.annotate(text, (x, 0), (0, 4), textcoords="offset points", ha="center")
-        axes.set_xticks(range(len(runs)), [row["label"] for row in runs], rotation=20, ha="right")
+            top = max([value for value in (*known, values.median) if math.isfinite(value)], default=0.0)
+            axes.annotate(text, (x, top), (0, 5), textcoords="offset points", ha="center", fontsize=9)
+        axes.set_xticks(range(len(runs)), [row["label"] for row in runs], rotation=35, ha="right")
         axes.set_ylim(0, 1.15 * axes.get_ylim()[1])
+    bound = min((row["seconds"].median for row in rows if row["side"] == "bound"), default=math.inf)
+    if math.isfinite(bound):
+        name = "the best peer's data parallelism, if it never waited"
+        upper.axhline(bound, color="#8a8a8a", linestyle="--", linewidth=1, label=name)
     upper.set_ylabel("training time [s]")
     lower.set_ylabel("epochs")
     for side in dict.fromkeys(row["side"] for row in runs):
         what = "replicas x batch size" if side == "TensorBow" else "all cores"
         upper.bar(0, 0, color=COLOURS[side], alpha=0.45, label=f"{side}, {what}")
     upper.legend(fontsize="small")
-    seeds = 1 + max(cell["seed"] for cell in cells.all)
     figure.suptitle(
         f"LeNet on {goal.train.name.partition('/')[0]}, to {goal.target:.4g} test accuracy: "
-        f"median (bar) and seeds (dots, {seeds})"
+        "median (bar) and seeds (dots)"
     )
 
 

@@ -8,9 +8,10 @@ go to the best as long as it is not in the middle. Best is the least mean of the
 accuracy, a run that does not get there counting as the most epochs; of equal ones that with the best accuracy
 on the way, then the smaller.
 
-One replica is plain momentum SGD. PyTorch and JAX compute the same from the same initial values and batches,
-so their rates for a batch size are those found here for one replica: epochs do not depend on who computes
-them. The experiments read the choice from this script's file of results; for a setting that it has not, they
+One replica is plain momentum SGD. PyTorch and JAX do the same steps from the same initial values and
+batches, so their rates for a batch size are those found here for one replica. (The order of float32 sums
+differs, which a network in training magnifies: in single seeds the three need different epochs, at the same
+rate.) The experiments read the choice from this script's file of results; for a setting that it has not, they
 take that of the nearest batch size and say so (`chosen_rate`).
 """
 
@@ -151,6 +152,8 @@ def draw(figure: Figure, rows: list[dict[str, Any]], goal: Goal) -> None:
             rates, row["mean_epochs"].values(), styles[row["replicas"]], marker="o", markersize=4,
             color=colours[row["batch_size"]], label=f"{row['replicas']} x {row['batch_size']}",
         )  # fmt: skip
+    axes.axhline(goal.epochs, color="#b03030", linestyle=":", linewidth=1)
+    axes.annotate("not reached", (GRID[0], goal.epochs), (0, 3), textcoords="offset points", fontsize=8)
     axes.set_xscale("log")
     axes.set_xticks(GRID, [f"{rate:g}" for rate in GRID])
     axes.minorticks_off()

@@ -1,4 +1,7 @@
-"""The models in PyTorch, layer for layer those of `tensorbow.models`."""
+"""The models in PyTorch, layer for layer those of `tensorbow.models`; stride 2 pads both sides alike here.
+
+That costs the same; `resnet_against_torch.py`, which compares values, pads as TensorBow does.
+"""
 
 from __future__ import annotations
 

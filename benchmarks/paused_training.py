@@ -24,7 +24,7 @@ class Gate(TrainingProgress):
         self._from: tuple[float, int] | None = None  # when, and after how many rounds, its timing began
         self._rate: float | None = None  # rounds per second of the last one
         self.failure_of_run: BaseException | None = None
-        self._closed = False
+        self._held = self._closed = False
 
     def rounds(self, finished: int) -> None:
         """Rounds have ended, in the thread of the run."""
@@ -43,7 +43,18 @@ class Gate(TrainingProgress):
                 self._seconds = None
                 self._changed.notify_all()
             while self._seconds is None and not self._closed:
+                self._held = True
+                self._changed.notify_all()
                 self._changed.wait()
+
+    def await_hold(self, seconds: float) -> None:
+        """Returns once the run is held. Raises what it has raised, TimeoutError after so many seconds."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._held or self._closed, seconds)
+            if self.failure_of_run is not None:
+                raise self.failure_of_run
+            if not self._held:
+                raise TimeoutError(f"a run was to be held within {seconds:g} s: it is over, or it hangs")
 
     def window(self, seconds: float) -> float:
         """Rounds per second of a window of about so many seconds. Raises what the run has raised."""
@@ -67,11 +78,11 @@ class Gate(TrainingProgress):
 class PausedTraining:
     """A run as `tensorbow train` has it, on a thread of its own: a `Window`. Use it with `with`."""
 
-    def __init__(self, config: TrainingConfig):
-        """config: of a run without an end; the number of replicas is given."""
-        self._gate = Gate()
+    def __init__(self, config: TrainingConfig, gate: Gate | None = None):
+        """config: of a run without an end."""
+        self._gate = gate or Gate()
         self._trainer = Trainer(config, self._gate)
-        self._images = config.batch_size * config.replicas
+        self._batch_size = config.batch_size
         self._thread = threading.Thread(target=self._train, name="paused training")
         self._thread.start()
 
@@ -85,7 +96,8 @@ class PausedTraining:
 
     def __call__(self, seconds: float) -> float:
         """Images per second of a window."""
-        return self._images * self._gate.window(seconds)
+        rounds = self._gate.window(seconds)
+        return self._batch_size * self._trainer.engine.learners.count * rounds
 
     @property
     def steps_per_launch(self) -> int:

@@ -53,7 +53,7 @@ def peer_settings(model: str, cores: int, scanned: bool) -> list[PeerSetting]:
     """All that are tried for a model on so many cores; of libraries that are not installed, none.
 
     scanned: whether many steps a call are tried too; of JAX for models without convolutions only, which
-    XLA runs some hundred times slower within a loop on a CPU.
+    XLA runs several times slower within a loop on a CPU.
     """
     spread = [(1, cores), (cores, 1)] if cores > 1 else [(1, 1)]
     settings = []

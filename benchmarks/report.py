@@ -132,7 +132,7 @@ def floors_block(results: dict[str, Result], link: Path) -> list[str]:
     note = f"Medians of {windows} in turn, {result['settings']['replicas']} replicas; {picture}.{small}"
     others = [case_of(row) for row in result["rows"] if row["command"] != result["rows"][0]["command"]]
     if others:
-        note += f" All settings of a case are of one run; of another run: {', '.join(others)}."
+        note += f" All settings of a case are of one run; not of that of the first case: {', '.join(others)}."
     left_out = [
         f"{case_of(row)}: {name} ({why})" for row in result["rows"] for name, why in row["left_out"].items()
     ]

@@ -5,19 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from experiments import TITLES
 from report_papers import unit_of
 
 Result = dict[str, Any]
 Cells = tuple[str, str]  # ours, the peers'
 
-MODELS = {"logreg": "logistic regression", "lenet": "LeNet"}
-MODELS |= {f"resnet{layers}": f"ResNet-{layers}" for layers in (8, 32, 56)}
 NO_PEER = "-"
 
 
 def case_of(row: Result) -> str:
     """Model and batch size."""
-    return f"{MODELS.get(row['model'], row['model'])} b={row['batch_size']}"
+    return f"{TITLES[row['model']]} b={row['batch_size']}"
 
 
 def rate_of(row: Result) -> float:
@@ -31,17 +30,16 @@ def lines(parts: Iterable[str]) -> str:
 
 
 def cpu_floors(result: Result) -> Cells:
-    """Floors and stretches reached, and who was the best peer."""
+    """Floors and stretches reached."""
     targets = [(row, target) for row in result["rows"] for target in row["targets"]]
     counts = []
     for kind in ("floor", "stretch"):
         mine = [target for _, target in targets if kind in target]
         reached = sum(target["reached"] for target in mine)
         counts.append(f"{reached} of {len(mine)} {'floors' if kind == 'floor' else 'stretches'} reached")
-    best = {case_of(row): target["best_peer"] for row, target in targets if target["best_peer"]}
-    return f"{'; '.join(counts)}: table below", lines(
-        f"{case}: {name}" for case, name in best.items()
-    ) or NO_PEER
+    return f"{'; '.join(counts)}: table below", "table below" if any(
+        t["best_peer"] for _, t in targets
+    ) else NO_PEER
 
 
 def in_words(target: dict[str, Any]) -> tuple[str, str]:
@@ -53,14 +51,16 @@ def in_words(target: dict[str, Any]) -> tuple[str, str]:
 
 
 def table_5_1(result: Result) -> Cells:
-    """Sizes in the thesis's units."""
-    sizes = {row["model"]: row["model_nbytes"] for row in result["rows"]}
+    """Sizes in the thesis's units, ops, and a replica's memory."""
+    rows = {row["model"]: row for row in result["rows"]}
     named = [
-        f"{MODELS[m]} {sizes[m] / unit_of(m):.{digits}f} {'MB' if unit_of(m) == 10**6 else 'MiB'}"
+        f"{TITLES[m]} {rows[m]['model_nbytes'] / unit_of(m):.{digits}f} "
+        f"{'MB' if unit_of(m) == 10**6 else 'MiB'}, {rows[m]['operations']} ops, "
+        f"{rows[m]['replica_nbytes'] / 2**20:.3g} MiB a replica at b={rows[m]['batch_size']}"
         for m, digits in (("lenet", 2), ("resnet32", 2), ("logreg", 4))
-        if m in sizes
+        if m in rows
     ]
-    return ", ".join(named), NO_PEER
+    return lines(named), NO_PEER
 
 
 def fig_4_2(result: Result) -> Cells:
@@ -75,26 +75,27 @@ def fig_4_2(result: Result) -> Cells:
     return lines(parts), NO_PEER
 
 
-def seeds(result: Result) -> str:
-    """How many runs of a setting the figures are the median of."""
+def seeds(result: Result, figures: str = "medians") -> str:
+    """How many runs of a setting the figures are the median, or so, of."""
     count = len({cell["seed"] for cell in result["cells"]})
-    return "one seed" if count == 1 else f"medians of {count} seeds"
+    return "one seed" if count == 1 else f"{figures} of {count} seeds"
 
 
 def learning_rates(result: Result) -> Cells:
-    """The range of what was chosen."""
-    rates = [row["learning_rate"] for row in result["chosen"]]
-    return (
-        f"{min(rates):g} to {max(rates):g} for {len(rates)} settings; {seeds(result)}",
-        "those of one replica, at the same batch size",
-    )
+    """The range of what was chosen, and what is at the edge of the grid."""
+    chosen = {f"{row['replicas']} x b={row['batch_size']}": row["learning_rate"] for row in result["chosen"]}
+    ends = min(result["grid"]), max(result["grid"])
+    edges = [f"{rate:g} of {name}" for name, rate in chosen.items() if rate in ends]
+    parts = [f"{min(chosen.values()):g} to {max(chosen.values()):g} for {len(chosen)} settings"]
+    parts += [f"at the grid's edge: {', '.join(edges)}"] if edges else []
+    return lines([*parts, seeds(result, "means")]), "those of one replica, at the same batch size"
 
 
-def reached(row: Result) -> str:
-    """Seconds and epochs to the target, medians."""
+def reached(row: Result, what: str = "") -> str:
+    """Seconds and epochs to the target, medians; epochs count by checks, eight in each."""
     if row["seconds"]["median"] is None:
-        return "not reached"
-    return f"{row['seconds']['median']:.3g} s, {row['epochs']['median']:.3g} epochs"
+        return f"{what}not reached"
+    return f"{row['seconds']['median']:.3g} s, {round(row['epochs']['median'] * 8) / 8:g} epochs"
 
 
 def fig_5_1_to_5_3(result: Result) -> Cells:
@@ -106,10 +107,10 @@ def fig_5_1_to_5_3(result: Result) -> Cells:
 def synchronisers(result: Result) -> Cells:
     """Time and epochs to the target, and the accuracy at the end."""
     names = {"sma": "SMA", "ssgd": "S-SGD", "easgd": "EASGD", "none": "independent"}
-    parts = []
+    parts, goal = [], f"{result['target']:.0%} "
     for row in result["summary"]:
         last = f"{row['last_accuracy']['median']:.2%} at the end"
-        parts.append(f"{names[row['sync']]}: {reached(row)} to {result['target']:.0%}; {last}")
+        parts.append(f"{names[row['sync']]}: {reached(row, goal)}; {last}")
     return lines([*parts, seeds(result)]), NO_PEER
 
 
@@ -138,19 +139,21 @@ def fig_5_4_and_5_5(result: Result) -> Cells:
     dropped = result.get("dropped", {}).get("settings", [])
     theirs = list(found.values())
     if dropped:
-        theirs.append(f"slow after {result['dropped']['after_seeds']} seeds: {', '.join(dropped)}")
+        tried = f"stopped after {result['dropped']['after_seeds']} seeds, too slow"
+        theirs.append(f"{tried}: {', '.join(dropped)}")
     return lines([*ours, seeds(result)]), lines(theirs) or NO_PEER
 
 
 def fig_5_6_to_5_9(result: Result) -> Cells:
-    """From one replica to the best count on one device."""
+    """From one replica to the best count on one device, and the best on two virtual ones."""
     parts = []
-    rows = [row for row in result["rows"] if row["devices"] == 1 and row["sync"] == "sma"]
+    rows = [row for row in result["rows"] if row["sync"] == "sma"]
     for case in dict.fromkeys(map(case_of, rows)):
-        mine = [row for row in rows if case_of(row) == case]
-        alone, best = min(mine, key=lambda row: row["replicas"]), max(mine, key=rate_of)
+        on = [[r for r in rows if case_of(r) == case and r["devices"] == devices] for devices in (1, 2)]
+        alone, best = min(on[0], key=lambda row: row["replicas"]), max(on[0], key=rate_of)
         gain = f"{rate_of(best) / rate_of(alone):.2f} times at {best['replicas']}"
-        parts.append(f"{case}: {rate_of(alone):,.0f} images/s with {alone['replicas']}, {gain}")
+        two = f"; on 2 virtual devices at most {max(map(rate_of, on[1])):,.0f}" if on[1] else ""
+        parts.append(f"{case}: {rate_of(alone):,.0f} images/s with {alone['replicas']}, {gain}{two}")
     return lines(parts), NO_PEER
 
 
@@ -161,10 +164,10 @@ def fig_5_10(result: Result) -> Cells:
     for model in dict.fromkeys(row["model"] for row in result["rows"]):
         mine = [row for row in result["rows"] if row["model"] == model]
         alone = [row for row in mine if "peer" not in row and row["replicas"] == most]
-        ours.append(f"{MODELS.get(model, model)}, {most} replicas: {ends_of(alone)} images/s")
+        ours.append(f"{TITLES[model]}, {most} replicas: {ends_of(alone)} images/s")
         for peer in dict.fromkeys(row["peer"] for row in mine if "peer" in row):
             rows = [row for row in mine if row.get("peer") == peer]
-            theirs.append(f"{MODELS.get(model, model)}, {peer}: {ends_of(rows)} images/s")
+            theirs.append(f"{TITLES[model]}, {peer}: {ends_of(rows)} images/s")
     return lines(ours), lines(theirs) or NO_PEER
 
 
@@ -176,9 +179,14 @@ def ends_of(rows: list[Result]) -> str:
 
 
 def fig_5_11_and_5_12(result: Result) -> Cells:
-    """The share of a round that averaging every round takes."""
-    rows = [row for row in result["rows"] if row["sync"] == "sma" and row["tau"] == 1]
-    return lines(f"{case_of(r)}: {r['synchronisation_share']:.0%} of a round" for r in rows), NO_PEER
+    """The share of a round that averaging every round takes, and that steps on the mean gradient do."""
+    shares = {(case_of(r), r["sync"]): r["synchronisation_share"] for r in result["rows"] if r["tau"] == 1}
+    parts = []
+    for case in dict.fromkeys(map(case_of, result["rows"])):
+        sma, ssgd = (shares.get((case, sync), 0.0) for sync in ("sma", "ssgd"))
+        averaging = f"{sma:.0%} of a round" if sma > 0.005 else "lost in noise"
+        parts.append(f"{case}: averaging {averaging}, S-SGD {ssgd:.0%}")
+    return lines(parts), NO_PEER
 
 
 def fig_5_13(result: Result) -> Cells:
@@ -196,12 +204,17 @@ def fig_5_13(result: Result) -> Cells:
 
 
 def auto_tuner(result: Result) -> Cells:
-    """What was chosen, what was best."""
-    return lines(
-        f"{case_of(case)}: chose {case['decision']['replicas_per_device']}, "
-        f"best {case['best']}: {case['ratio_to_best']:.1%} of it"
-        for case in result["cases"]
-    ), NO_PEER
+    """What was chosen, and how it compares with the best of the others."""
+    parts = []
+    for case in result["cases"]:
+        chosen = case["decision"]["replicas_per_device"]
+        rates = {row["replicas"]: rate_of(row) for row in case["rows"]}
+        other = max((count for count in rates if count != chosen), key=lambda count: rates[count])
+        tried, all_chosen = ", ".join(map(str, rates)), ", ".join(map(str, case["chosen"]))
+        beside = f"{rates[chosen] / rates[other]:.2f} times the throughput of the best other, {other}"
+        tuned = f"the run that tuned itself has {case['tuned_to_best']:.1%} of the best fixed number's"
+        parts.append(f"{case_of(case)}: chose {all_chosen} (tried {tried}), {chosen} has {beside}; {tuned}")
+    return lines(parts), NO_PEER
 
 
 def round_profile(result: Result) -> Cells:
@@ -218,18 +231,19 @@ def null_steps(result: Result) -> Cells:
     for key, name in (("us", "learning task"), ("us_with_synchronisation_tasks", "task of any kind")):
         costs = [row[key] for row in result["tasks"]]
         parts.append(f"{min(costs):.1f} to {max(costs):.1f} us per {name}")
-    over = missed_tasks(result)
+    over = [task_case(row) for row in missed_tasks(result)]
     limit = f"limit {result['limit_us']:g} us per learning task"
     return lines([*parts, f"{limit}: **missed** by {', '.join(over)}" if over else f"{limit}: met"]), NO_PEER
 
 
-def missed_tasks(result: Result) -> list[str]:
-    """The cases whose learning task costs more than the limit, with what it costs."""
-    return [
-        f"{row['devices']} x {row['replicas_per_device']} {row['sync']} ({row['us']:.1f} us)"
-        for row in result["tasks"]
-        if row["us"] > result["limit_us"]
-    ]
+def missed_tasks(result: Result) -> list[Result]:
+    """The cases whose learning task costs more than the limit."""
+    return [row for row in result["tasks"] if row["us"] > result["limit_us"]]
+
+
+def task_case(row: Result) -> str:
+    """Null devices, replicas of each and how they are kept together, with what a learning task costs."""
+    return f"{row['devices']} x {row['replicas_per_device']} {row['sync']} ({row['us']:.1f} us)"
 
 
 def compile_time(result: Result) -> Cells:
@@ -247,7 +261,7 @@ def compile_time(result: Result) -> Cells:
 
 def compile_seconds(row: Result) -> float:
     """Graph, compile and bind."""
-    return float(row["graph_s"] + row["compile_s"])
+    return float(row["graph_and_compile_s"])
 
 
 def first_step(row: Result) -> float:
@@ -266,7 +280,18 @@ def replicator_overhead(result: Result) -> Cells:
         for row in result["rows"]
         if row["way"] != "plain session"
     ]
-    return lines([*named, f"at most {result['target'] - 1:.0%} is wanted"]), NO_PEER
+    over = slow_ways(result)
+    limit = f"limit {result['target'] - 1:.0%}"
+    return lines([*named, f"{limit}: **missed** by {', '.join(over)}" if over else f"{limit}: met"]), NO_PEER
+
+
+def slow_ways(result: Result) -> list[str]:
+    """The ways of training one replica that cost more than the limit, with what they cost."""
+    return [
+        f"{row['way']} ({row['ratio'] - 1:+.1%})"
+        for row in result["rows"]
+        if row["way"] != "plain session" and row["ratio"] > result["target"]
+    ]
 
 
 FIGURES: dict[str, Callable[[Result], Cells]] = {

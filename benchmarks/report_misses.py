@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from report_figures import COMPILE_TIMES, case_of, missed_tasks
+from report_figures import COMPILE_TIMES, case_of, missed_tasks, slow_ways, task_case
 
 Result = dict[str, Any]
 PARTS = {  # of a round, in `round_profile.py`
@@ -13,7 +13,7 @@ PARTS = {  # of a round, in `round_profile.py`
     "beside_us": "batches, calls, neighbour",
     "averaging_us": "averaging",
     "scheduler_us": "scheduler",
-    "waiting_us": "cores waiting",
+    "waiting_us": "cores waiting or unused",
 }
 PHASES = {
     "graph_s": "graph",
@@ -22,6 +22,7 @@ PHASES = {
     "first_round_s": "first round",
 }
 STEPS_A_CALL = " steps a call"
+FEW = 0.05  # of a round: with less on the other streams' threads, one does the work of all
 MOST = 0.75  # of the cores' time: where native steps have less, a sentence says what has the rest
 
 
@@ -37,14 +38,18 @@ class Missed:
 
 def missed(results: dict[str, Result]) -> Missed:
     """Of all results that there are."""
-    header = ["missed", "reached", "to reach", *PARTS.values(), "with native steps alone"]
+    header = ["missed", "reached", "to reach", "profiled at", *PARTS.values(), "with native steps alone"]
     found = Missed(header)
     profiles = {key_of(row): row for row in results.get("round_profile", {"rows": []})["rows"]}
     for row in results.get("cpu_floors", {"rows": []})["rows"]:
         for target in row["targets"]:
             if target["ratio"] is not None and not target.get("reached", True):
                 found.rates.append(row_of_rate(row, target, profiles.get(key_of_target(row, target["ours"]))))
-    found.others = [*null_steps(results), *compile_times(results), *time_to_accuracy(results)]
+    found.others = [
+        line
+        for lines in (auto_tuner, null_steps, compile_times, replicator_overhead, time_to_accuracy)
+        for line in lines(results)
+    ]
     found.count = len(found.rates) + len(found.others)
     return found
 
@@ -63,13 +68,14 @@ def key_of_target(row: Result, ours: str) -> tuple[Any, ...]:
 def row_of_rate(row: Result, target: Result, profiled: Result | None) -> list[str]:
     """A missed target: its ratio, the parts of its round in percent of the cores' time.
 
-    The last cell is the ratio that there would be if all cores did nothing but native steps, each as fast as
-    alone; `-` where the case has no profile.
+    The profile is of another run than the ratio, at a rate of its own. The last cell is the ratio that there
+    would be if all cores did nothing but native steps, each as fast as alone; `-` without a profile.
     """
     kind = "floor" if "floor" in target else "stretch"
     cells = [f"{case_of(row)}, {target['ours']}", f"{target['ratio']:.2f}", f"{kind} {target[kind]}"]
     if profiled is None:
-        return [*cells, *("-" for _ in PARTS), "-"]
+        return [*cells, *("-" for _ in ("rate", *PARTS, "alone"))]
+    cells.append(f"{profiled['images_per_second']:,.0f} images/s")
     cells += [f"{share(profiled, part):.0%}" for part in PARTS]
     alone = profiled["parts"]["native_us"]
     if profiled["native_step_us"] is None:
@@ -83,17 +89,32 @@ def share(row: Result, part: str) -> float:
     return float(row["parts"][part] / row["cores"] / row["round_us"])
 
 
+def auto_tuner(results: dict[str, Result]) -> list[str]:
+    """The cases in which the tuner's choice, or the run that made it, is too far behind the best."""
+    result = results.get("auto_tuner")
+    return [
+        f"`auto_tuner.py`, {case_of(case)}: {min(case['ratio_to_best'], case['tuned_to_best']):.1%} of the "
+        f"best fixed number's throughput, floor {result['floor']:.0%}"
+        for case in (result or {"cases": []})["cases"]
+        if result is not None and min(case["ratio_to_best"], case["tuned_to_best"]) < result["floor"]
+    ]
+
+
 def null_steps(results: dict[str, Result]) -> list[str]:
     """What the scheduler spends on a task, where it is more than the limit; null devices x replicas."""
     result = results.get("null_steps")
     if result is None:
         return []
-    limit = f"the limit is {result['limit_us']:g} us"
-    bare = f"a bare stream takes {result['bare_stream']['us']:.1f} us for its launches and event"
-    return [
-        f"`null_steps.py`, devices x replicas: {case} per learning task; {limit}, {bare}"
-        for case in missed_tasks(result)
-    ]
+    limit = f"limit {result['limit_us']:g} us"
+    made = []
+    for row in missed_tasks(result):
+        parts = ", ".join(f"{name} {part:.0%}" for name, part in row["parts"].items())
+        made.append(
+            f"`null_steps.py`, {task_case(row)} per learning task, {limit}: its part of the round's "
+            f"synchronisation included, {row['us_with_synchronisation_tasks']:.1f} us per task of any kind "
+            f"({parts})"
+        )
+    return made
 
 
 def compile_times(results: dict[str, Result]) -> list[str]:
@@ -112,6 +133,17 @@ def compile_times(results: dict[str, Result]) -> list[str]:
     return made
 
 
+def replicator_overhead(results: dict[str, Result]) -> list[str]:
+    """The ways of training one replica that cost too much beside the plain session."""
+    result = results.get("replicator_overhead")
+    over = slow_ways(result) if result is not None else []
+    if result is None or not over:
+        return []
+    plain = next(row for row in result["rows"] if row["way"] == "plain session")
+    beside = f"of a plain session's step of {plain['ms_per_step']:.2f} ms"
+    return [f"`replicator_overhead.py`: {', '.join(over)} {beside}, limit {result['target'] - 1:.0%}"]
+
+
 def time_to_accuracy(results: dict[str, Result]) -> list[str]:
     """The time to 99 %, if it is too long."""
     result = results.get("fig_5_4_and_5_5")
@@ -125,7 +157,7 @@ def rows_of_profile(result: Result) -> list[list[str]]:
     """Every profile, in microseconds of cores."""
     return [
         [
-            f"{case_of(row)}, {row['sync']}, K={row['steps_per_launch']}",
+            profiled_case(row),
             f"{row['images_per_second']:,.0f}",
             f"{row['round_us']:,.1f}",
             *(f"{row['parts'][part]:,.1f} ({share(row, part):.0%})" for part in PARTS),
@@ -137,22 +169,49 @@ def rows_of_profile(result: Result) -> list[list[str]]:
 def profile(result: Result) -> tuple[list[str], list[str]]:
     """The header of that table, and what is to be seen in it."""
     cores = result["rows"][0]["cores"]
-    header = ["us of cores a round; K steps a call", "images/s", "us a round", *PARTS.values()]
+    header = ["case; K steps a call", "images/s", "us a round", *(f"{name}, us" for name in PARTS.values())]
     sentences = [
-        "Native steps: what the round's steps take alone in one thread. Batches, calls, neighbour: what the "
-        "streams' threads take beyond that without averaging. Averaging: what they take more with it. "
-        "Scheduler: processor time of the thread that drives the engine. Cores waiting: the rest of "
-        f"{cores} cores' time, which is hand-over between threads and waiting for the other replica."
+        f"The parts of a round are shares of {cores} cores' time, {cores} times the time of the round. "
+        "Native steps: what the round's steps take alone in one thread, called one by one from Python. "
+        "Batches, calls, neighbour: what the streams' threads take beyond that without averaging. "
+        "Averaging: what they take more with it. Scheduler: processor time of the thread that drives the "
+        "engine. The rest is hand-over between threads, waiting for the other replica, and cores that are "
+        "given nothing to do."
     ]
+    alone = [row for row in result["rows"] if by_one_thread(row)]
+    if alone:
+        unused = ", ".join(f"{row['round_us']:,.1f}" for row in alone)
+        sentences.append(
+            f"{'; '.join(map(profiled_case, alone))}: one thread does the steps of both replicas, because "
+            "two were measured to take longer (handing over steps, or weights and z from core to core, costs "
+            "more than the second core brings). So nobody waits, and the other core is unused all the round "
+            f"({unused} us). With K=1 that thread is the one that drives the engine, and averaging is part "
+            "of `scheduler`."
+        )
     for row in result["rows"]:
         part = max((name for name in PARTS if name != "native_us"), key=lambda name: row["parts"][name])
         least = row["ready_without_a_core_us"] / row["round_us"]
-        busy = f"; threads stood ready without a core, in sum, for {least:.0%} of it" if least > 0.1 else ""
-        case = f"{case_of(row)}, {row['sync']}, K={row['steps_per_launch']}"
+        busy = (
+            f"; threads were ready without a core, in sum, for {least:.0%} of the round"
+            if least > 0.1
+            else ""
+        )
         native = share(row, "native_us")
-        if native < MOST:
+        if native < MOST and row not in alone:
             sentences.append(
-                f"{case}: native steps have {native:.0%} of the cores' time, the most of the rest "
-                f"goes to {PARTS[part]} ({row['parts'][part]:,.1f} us of cores a round){busy}."
+                f"{profiled_case(row)}: native steps have {native:.0%} of the cores' time, the most of the "
+                f"rest goes to {PARTS[part]} ({row['parts'][part]:,.1f} us of cores a round){busy}."
             )
     return header, sentences
+
+
+def by_one_thread(row: Result) -> bool:
+    """Whether one thread does the steps of all replicas: the driver's, or that of one stream."""
+    busy = sorted([row["driver_us"], *row["by_stream_us"].values()])
+    others = sum(busy[:-1]) - (row["driver_us"] if busy[-1] != row["driver_us"] else 0.0)
+    return bool(others < FEW * row["round_us"])
+
+
+def profiled_case(row: Result) -> str:
+    """Of a profile."""
+    return f"{case_of(row)}, {row['sync']}, K={row['steps_per_launch']}"

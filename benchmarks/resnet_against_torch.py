@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import platform
 import time
 from pathlib import Path
 from typing import Any
@@ -26,6 +25,7 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as functional
+from harness import command_line, machine
 
 import tensorbow as tb
 from scheduler import RoundResults
@@ -205,6 +205,7 @@ def draw(path: Path, mine: Any, torchs: Any, title: str) -> None:
         axes.plot(losses.mean(1), color=colour, alpha=0.2, linewidth=0.6)
         curve = smoothed(losses)
         axes.plot(np.arange(len(curve)) + len(losses) - len(curve), curve, color=colour, label=label)
+    title = f"{title}; thick: means of {WINDOW} rounds"
     axes.set(xlabel="round", ylabel="training loss, mean of the replicas", title=title)
     axes.legend()
     figure.savefig(path, dpi=120)
@@ -239,14 +240,13 @@ def main() -> None:
             runs.append(losses)
         torchs = np.stack(runs)
     report = {
+        "command": command_line(),
+        "machine": machine(),
         "model": options.model,
         "rounds": options.rounds,
         "replicas": options.replicas,
         "batch_size": options.batch_size,
         **{name: round(value, 1) for name, value in seconds.items()},
-        "torch": torch.__version__,
-        "numpy": np.__version__,
-        "machine": platform.machine(),
         **compare(mine, torchs),
     }
     print(json.dumps(report, indent=2))

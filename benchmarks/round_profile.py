@@ -29,6 +29,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from experiments import TITLES
 from harness import cores, parser, print_table, save
 from ours import Training, training_window
 from report_misses import PARTS
@@ -202,8 +203,6 @@ def measure(model: str, batch_size: int, seconds: float, windows: int) -> list[d
 
 def named(row: dict[str, Any]) -> str:
     """Of a bar."""
-    from sweep import TITLES
-
     return f"{TITLES[row['model']]} b={row['batch_size']}, {row['sync']}, K={row['steps_per_launch']}"
 
 

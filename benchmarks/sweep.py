@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from experiments import TITLES
 from harness import Window, interleave, save
 from ours import training_window
 
@@ -17,8 +18,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Row = dict[str, Any]
-TITLES = {"logreg": "logistic regression", "lenet": "LeNet"}
-TITLES |= {f"resnet{layers}": f"ResNet-{layers}" for layers in (8, 32, 56)}
 COLOURS = ("#1f5fa8", "#d9622b", "#3a8f4d", "#7b4fa3", "#8a8a8a")
 GRID = "#e3e3e3"
 VIRTUAL = "virtual CPU devices: threads of the same cores, so that more of them bring no more hardware"

@@ -1,6 +1,6 @@
 """Loss and accuracy against epochs and time: SMA, EASGD, synchronous SGD, and replicas on their own.
 
-    python benchmarks/synchronisers.py --data FOLDER [--small] [--seeds 3] [--epochs 2] [--fresh]
+    python benchmarks/synchronisers.py --data FOLDER [--small] [--seeds 3] [--epochs 4] [--fresh]
 
 LeNet on MNIST, four replicas of b=16, momentum 0.9, no augmentation, as in Crossbow's comparison of SMA with
 S-SGD and EASGD (VLDB 2019, section 5.5). SMA: tau 1, mu 0, alpha 1 / 4. EASGD: tau 1, moving rate as by
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 NAME = "synchronisers"
 REPLICAS, BATCH_SIZE = 4, 16
-LABELS = {"sma": "SMA", "easgd": "EASGD", "ssgd": "S-SGD", "none": "none (mean)"}
+LABELS = {"sma": "SMA", "easgd": "EASGD", "ssgd": "S-SGD", "none": "independent (mean)"}
 STYLES = {"sma": "-", "easgd": "--", "ssgd": "-", "none": "-"}
 FIGURES = (("test_accuracy", "test accuracy"), ("test_loss", "test loss"), ("training_loss", "training loss"))
 AXES = (("epochs", "epochs"), ("seconds", "training time [s]"))
@@ -78,7 +78,7 @@ def draw(figure: Figure, runs: dict[str, list[Cell]], goal: Goal, target: float)
                     x, list(map(min, values)), list(map(max, values)), color=f"C{colour}", alpha=0.15
                 )
             if key == "test_accuracy":
-                axes.axhline(target, color="grey", linewidth=0.8, linestyle="--")
+                axes.axhline(target, color="grey", linewidth=0.8)
                 axes.set_ylim(top=1.0, bottom=1 - 8 * (1 - target))
             else:
                 axes.set_yscale("log")
@@ -89,7 +89,7 @@ def draw(figure: Figure, runs: dict[str, list[Cell]], goal: Goal, target: float)
     seeds = max(len(cells) for cells in runs.values())
     figure.suptitle(
         f"LeNet on {goal.train.name.partition('/')[0]}, {REPLICAS} replicas of b={BATCH_SIZE}: "
-        f"{over(seeds)}; dashed: {target:.4g}"
+        f"{over(seeds)}; grey line: {target:.4g}"
     )
 
 
@@ -97,7 +97,7 @@ def main() -> None:
     parser = harness.parser(__doc__, NAME)
     add_goal_options(parser)
     options = parser.parse_args()
-    wanted = goal_of(options, epochs=2)
+    wanted = goal_of(options)
     assert wanted.target is not None
     goal = wanted.to_the_end()
     settings = settings_to_run()

@@ -19,6 +19,7 @@ import tracemalloc
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from experiments import TITLES
 from harness import parser, print_table, save
 from ours import LEARNING_RATE, MOMENTUM, image_shape, made_up_data
 
@@ -145,7 +146,7 @@ def counted_examples(model: str, data_dir: str | None) -> dict[str, Any]:
 
 
 def draw(figure: Figure, rows: list[dict[str, Any]]) -> None:
-    from sweep import COLOURS, TITLES, finish_axes
+    from sweep import COLOURS, finish_axes
 
     figure.set_size_inches(11, 0.42 * len(rows) + 2.4)
     sizes, memory = figure.subplots(1, 2, sharey=True)

@@ -37,8 +37,9 @@ class RunFolder:
     """The output folder of a run, and the checkpoint the run goes on from, if any.
 
     The constructor claims the folder if it is there, then only looks; `begin` writes. `checkpoint` is None
-    for a new run; `warnings` names damaged checkpoints that were passed over. Without `config.output`
-    nothing is written anywhere. Close it to let other runs use the folder.
+    for a new run; `warnings` names damaged checkpoints that were passed over, and says where there was none
+    to go on from. Without `config.output` nothing is written anywhere. Close it to let other runs use the
+    folder.
     """
 
     def __init__(self, config: TrainingConfig):
@@ -179,14 +180,18 @@ class RunFolder:
 def find_checkpoint(output: str | None, resume: str | None) -> tuple[Checkpoint | None, list[str]]:
     """The checkpoint that `resume` (auto, a file, a folder) means, and a line for each damaged newer one.
 
-    None for a new run. Raises NotFoundError, DataLossError, InvalidArgumentError.
+    None for a new run; that `auto` begins one is a line too. Raises NotFoundError, DataLossError,
+    InvalidArgumentError.
     """
     if resume is None:
         return None, []
     if resume == "auto":
         if output is None:
             raise InvalidArgumentError("--resume auto needs --output, the folder of the run to go on with")
-        return RollingCheckpoints(Path(output)).newest(_require_sound)
+        checkpoint, warnings = RollingCheckpoints(Path(output)).newest(_require_sound)
+        if checkpoint is None:
+            warnings.append(f"--resume auto: {output} holds no checkpoint, so a new run begins")
+        return checkpoint, warnings
     path = Path(resume)
     if path.is_dir():
         checkpoint, warnings = RollingCheckpoints(path).newest(_require_sound)

@@ -135,7 +135,7 @@ class Trainer:
 
     def _restore(self, checkpoint: Checkpoint | None) -> Tally:
         for warning in self.folder.warnings:
-            self._progress.line(f"passed over a damaged checkpoint: {warning}")
+            self._progress.line(warning)
         if checkpoint is None:
             return Tally()
         return restored(checkpoint, self.engine.learners, self._train_set, self.config.target_accuracy)

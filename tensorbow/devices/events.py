@@ -13,6 +13,7 @@ from tensorbow.errors import FailedPreconditionError, InternalError
 __all__ = ["HostEvent", "Waiter", "wait_name"]
 
 _logger = logging.getLogger("tensorbow.devices")
+_OF_ENDED = Lock()  # of events that need none: to make one takes as long as all the rest of them
 
 
 class Waiter:
@@ -56,8 +57,9 @@ class HostEvent(Event):
     @classmethod
     def ended(cls, origin: str, error: BaseException | None) -> HostEvent:
         """One that is done from the beginning."""
-        event = cls(origin)
-        event._error, event._time_s, event._done = error, perf_counter(), True
+        event = cls.__new__(cls)
+        event.origin, event._error, event._time_s, event._done = origin, error, perf_counter(), True
+        event._lock, event._callbacks = _OF_ENDED, None
         return event
 
     def done(self) -> bool:

@@ -69,7 +69,7 @@ class RollingCheckpoints:
             try:
                 checkpoint = Checkpoint(path, *load_arrays(path, remedy=""))
                 check(checkpoint)
-                return checkpoint, problems
+                return checkpoint, [f"passed over a damaged checkpoint: {problem}" for problem in problems]
             except (DataLossError, NotFoundError) as error:
                 problems.append(str(error))
         if problems:
@@ -78,7 +78,7 @@ class RollingCheckpoints:
                 f"no checkpoint in {self.folder} can be read: {problems[0]}{others}; "
                 "start anew in another folder"
             )
-        return None, problems
+        return None, []
 
     def remove_leftovers(self) -> None:
         """Deletes what writers that were killed have left. Only for the folder's sole owner."""

@@ -1,3 +1,8 @@
+"""Best fit with coalescing, call by call: sizes, splits, merges, limits, statistics, errors.
+
+As long as the list of its cases.
+"""
+
 import dataclasses
 from collections.abc import Callable
 from itertools import pairwise

@@ -94,10 +94,10 @@ def test_cases_of_another_run_are_named(places: Path) -> None:
     found["rows"].append({**row, "batch_size": 32, "command": "cpu_floors.py --only lenet:32"})
     (places / "benchmarks" / "results" / "cpu_floors.json").write_text(json.dumps(found))
     assert run(places) == 0
-    assert "of one run; of another run: LeNet b=32." in (places / "README.md").read_text()
+    assert "are of one run; not of that of the first case: LeNet b=32." in (places / "README.md").read_text()
     (places / "benchmarks" / "results" / "cpu_floors.json").write_text(json.dumps(floors(2.5)))
     assert run(places) == 0
-    assert "another run" not in (places / "README.md").read_text()
+    assert "the first case" not in (places / "README.md").read_text()
 
 
 @pytest.mark.parametrize(
@@ -128,21 +128,26 @@ def test_misses_stand_beside_their_profile(places: Path) -> None:
 
     row: dict[str, Any] = {"model": "lenet", "batch_size": 16, "sync": "sma", "steps_per_launch": 1}
     row |= {"cores": 2, "replicas": 2, "round_us": 8000.0, "streams_us": 9000.0, "driver_us": 1000.0}
+    row["by_stream_us"] = {"replica 0": 4500.0, "replica 1": 4500.0}
     row |= {"images_per_second": 4000.0, "ready_without_a_core_us": 0.0, "native_step_us": 4000.0}
     row["parts"] = shares(row, 4000.0, row)
     profiled = {"rows": [row], "settings": {"small": False}}
     found = missed({"cpu_floors": floors(1.5), "round_profile": profiled})
     case = "LeNet b=16, TensorBow sma"
     # of 16,000 us of cores 8,000 are native steps; 2 x 16 images in 4 ms are 8 times the peer's 1,000
-    assert found.rates == [[case, "1.50", "floor 1.9", "50%", "6%", "0%", "6%", "38%", "8.00"]]
+    assert found.rates == [
+        [case, "1.50", "floor 1.9", "4,000 images/s", "50%", "6%", "0%", "6%", "38%", "8.00"]
+    ]
     assert len(found.header) == len(found.rates[0])
-    assert missed({"cpu_floors": floors(1.5)}).rates[0][3:] == ["-"] * 6
+    assert missed({"cpu_floors": floors(1.5)}).rates[0][3:] == ["-"] * 7
     assert missed({"cpu_floors": floors(2.0), "round_profile": profiled}).count == 0
     header, sentences = profile(profiled)
     assert len(header) == len(rows_of_profile(profiled)[0])
     assert (
         "native steps have 50% of the cores' time, the most of the rest goes to cores waiting" in sentences[1]
     )
+    alone = {**row, "by_stream_us": {"replica 0": 7900.0, "replica 1": 20.0}, "driver_us": 90.0}
+    assert "one thread does the steps of both replicas" in profile({**profiled, "rows": [alone]})[1][1]
 
 
 def test_a_missed_limit_of_the_scheduler_and_of_compiling_is_said(places: Path) -> None:
@@ -150,7 +155,7 @@ def test_a_missed_limit_of_the_scheduler_and_of_compiling_is_said(places: Path) 
     from report_misses import missed
 
     task = {"devices": 1, "replicas_per_device": 2, "sync": "sma"}
-    tasks = [{**task, "us": 23.5, "us_with_synchronisation_tasks": 15.7}]
+    tasks = [{**task, "us": 23.5, "us_with_synchronisation_tasks": 15.7, "parts": {"launching": 0.6}}]
     sessions = [{"call": "session.run", "fetches": 0, "us": 90.0}]
     steps = {"limit_us": 20.0, "tasks": tasks, "sessions": sessions, "bare_stream": {"us": 0.7}}
     cell, _ = null_steps(steps)
@@ -159,6 +164,7 @@ def test_a_missed_limit_of_the_scheduler_and_of_compiling_is_said(places: Path) 
     assert null_steps({**steps, "limit_us": 24.0})[0].endswith("limit 24 us per learning task: met")
     phases = {"graph_s": 0.05, "compile_s": 0.1, "initial_values_s": 0.1, "first_round_s": 0.05}
     row = {"model": "lenet", "batch_size": 4, "cache": "cached", **phases, "total_s": 0.3, "limit_s": 0.2}
+    row["graph_and_compile_s"] = 0.15
     cell, _ = compile_time({"rows": [row]})
     assert "cached, graph, compile and bind: 0.15 s at most (LeNet b=4), limit 0.2 s: met" in cell
     assert "cached, to the first step: 0.30 s at most (LeNet b=4), limit 0.2 s: **missed**" in cell
@@ -174,14 +180,37 @@ def test_what_a_paper_says_is_held_against_our_result(places: Path) -> None:
     assert set(CONCLUSIONS) <= {experiment.name for experiment in EXPERIMENTS}
 
     def course(name: str, value: object, seconds: float | None, epochs: float | None) -> dict[str, Any]:
-        return {name: value, "seconds": {"median": seconds}, "epochs": {"median": epochs}}
+        figures = {"seconds": seconds, "epochs": epochs, "rate": 1000.0}
+        ends = ("least", "median", "greatest")
+        return {name: value, **{key: dict.fromkeys(ends, figure) for key, figure in figures.items()}}
+
+    def summed(name: str, **courses: tuple[float | None, float | None]) -> dict[str, Any]:
+        return {"summary": [course(name, value, *figures) for value, figures in courses.items()]}
 
     verdict = CONCLUSIONS["synchronisers"].verdict
-    slower = {"summary": [course("sync", "sma", 10.0, 1.0), course("sync", "ssgd", 15.0, 2.0)]}
-    assert verdict(slower) == "ours agree: S-SGD took 1.50 times as long as SMA"
-    faster = {"summary": [course("sync", "sma", 10.0, 1.0), course("sync", "ssgd", 5.0, 2.0)]}
-    assert verdict(faster).startswith("ours do not agree")
-    never = {"summary": [course("sync", "sma", 10.0, 1.0), course("sync", "ssgd", None, None)]}
-    assert "not to be told" in verdict(never)
-    sizes = {"summary": [course("batch_size", 4, 1.0, 1.0), course("batch_size", 256, 1.0, 3.0)]}
-    assert "b=256 needs 3 times the epochs of b=4" in CONCLUSIONS["fig_5_1_to_5_3"].verdict(sizes)
+    found = verdict(summed("sync", sma=(10.0, 1.0), ssgd=(15.0, 2.0)))
+    assert found.startswith("ours agree: S-SGD took 2.00 times the epochs of SMA and 1.50 times the time, at")
+    assert verdict(summed("sync", sma=(10.0, 1.0), ssgd=(5.0, 2.0))).startswith("ours do not agree")
+    slower = verdict(summed("sync", sma=(10.0, 1.0), ssgd=(15.0, 1.0)))
+    assert slower.startswith("ours agree on the time, but not on the epochs")
+    assert "not to be told" in verdict(summed("sync", sma=(10.0, 1.0), ssgd=(None, None)))
+    verdict = CONCLUSIONS["fig_5_1_to_5_3"].verdict
+
+    def of_sizes(**epochs: float | None) -> dict[str, Any]:
+        return {"summary": [course("batch_size", int(size[1:]), 1.0, n) for size, n in epochs.items()]}
+
+    assert verdict(of_sizes(b4=1.0, b16=1.0, b256=3.0)).startswith(
+        "ours agree: in every seed more epochs than b=4: b=256;"
+    )
+    assert verdict(of_sizes(b4=3.0, b16=1.0, b256=1.0)).startswith("ours do not agree")
+    assert verdict(of_sizes(b4=1.0, b16=1.0, b256=1.0)).startswith("ours do not agree")
+    assert "b=256" in verdict(of_sizes(b4=1.0, b16=1.0, b256=None))
+
+
+def test_a_factor_is_said_with_the_cost_at_which_it_is(places: Path) -> None:
+    from report_papers import CONCLUSIONS
+
+    costs = [{"driver_us": cost, "step_factor": factor} for cost, factor in ((10, 1.0), (20, 3.0), (40, 5.0))]
+    found = CONCLUSIONS["fig_4_2"].verdict({"rows": [{"model": "lenet", "by_driver_cost": costs}]})
+    assert "not to be told" in found
+    assert "LeNet at 30 us" in found

@@ -1,3 +1,8 @@
+"""Batches filled ahead: their order, slots, augmentation, ends and errors.
+
+As long as the list of its cases.
+"""
+
 import random
 import threading
 import time

@@ -1,4 +1,7 @@
-"""Data kept on the devices: the training is that with batches of the host, bit for bit."""
+"""Data kept on the devices: the training is that with batches of the host, bit for bit.
+
+As long as the list of its cases.
+"""
 
 from __future__ import annotations
 

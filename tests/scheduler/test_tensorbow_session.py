@@ -1,4 +1,7 @@
-"""Programs for one device, trained by several replicas by changing the session alone."""
+"""Programs for one device, trained by several replicas by changing the session alone.
+
+As long as the list of its cases.
+"""
 
 from __future__ import annotations
 

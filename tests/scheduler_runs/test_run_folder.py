@@ -105,7 +105,9 @@ def test_auto_takes_the_newest_and_drops_later_metrics(tmp_path: Path, options: 
 
 
 def test_auto_without_a_run_starts_anew(tmp_path: Path, options: Options) -> None:
-    assert RunFolder(options(output=tmp_path / "none", resume="auto")).checkpoint is None
+    folder = RunFolder(options(output=tmp_path / "none", resume="auto"))
+    assert folder.checkpoint is None
+    assert folder.warnings == [f"--resume auto: {tmp_path / 'none'} holds no checkpoint, so a new run begins"]
 
 
 def test_auto_needs_a_folder(options: Options) -> None:

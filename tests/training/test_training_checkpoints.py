@@ -56,7 +56,7 @@ def test_content_that_cannot_be_is_passed_over(tmp_path: Path) -> None:
 
     found, problems = RollingCheckpoints(tmp_path).newest(check)
     assert found is not None
-    assert (found.metadata["round"], problems) == (1, ["strange"])
+    assert (found.metadata["round"], problems) == (1, ["passed over a damaged checkpoint: strange"])
 
 
 def test_only_damaged_ones_are_an_error(tmp_path: Path) -> None:

@@ -171,6 +171,7 @@ class _NativeLaunch(JointLaunch):
         self._rounds_address = rounds.ctypes.data
         self._driver, self._rounds_driver = joint.drivers
         self._alive: list[Any] = [None, table]  # what is pointed to: by the rows, by `rounds`
+        self._written: dict[str, Any] = {}  # of the step scalars: by name what was last written
         self._filled: tuple[int, Sequence[bool]] | None = None  # the first RING slot, and which steps average
         self._made: MadeBatches | None = None  # how batches are made,
         self._examples: Sequence[Any] = ()  # and the words that say it, by replica
@@ -187,7 +188,8 @@ class _NativeLaunch(JointLaunch):
         """Makes it the launch of other steps; see JointSteps.launch."""
         stops = 0 if "status" in state else -1
         for key, value in state.items():
-            self._scalars[key][...] = value
+            if self._written.get(key) != value:
+                self._scalars[key][...] = self._written[key] = value
         self._alive[0] = inputs
         begin, to_next, to_replica = self._picks_of(inputs)
         if len(self._steps) == 1:

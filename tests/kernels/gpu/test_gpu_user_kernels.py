@@ -1,4 +1,7 @@
-"""Kernels of users' own ops on a GPU: CUDA source, within steps, gradients and training; what is refused."""
+"""Kernels of users' own ops on a GPU: CUDA source, within steps, gradients and training; what is refused.
+
+As long as the list of its cases, some with their sources.
+"""
 
 from __future__ import annotations
 

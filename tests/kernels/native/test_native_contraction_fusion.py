@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import strategies as st
 
 pytest.importorskip("llvmlite", reason="the native backend needs llvmlite")
 
@@ -16,6 +17,7 @@ from tests.native_rig.fused_runs import values
 from tests.native_rig.native_calls import native_cpu
 from tests.native_rig.targets import narrow_target
 from tests.ops_contract.sample import normal
+from tests.program_rig.examples import given_few
 
 
 def assert_same_bits(fetch, feeds, contraction, joins=True):
@@ -43,6 +45,53 @@ def test_bias_and_relu_of_a_convolution(outputs, dtype):
     w, b = normal(3, 3, 7, outputs, dtype=numpy_dtype), normal(outputs, dtype=numpy_dtype, seed=1)
     y = tb.nn.relu(tb.nn.bias_add(tb.nn.conv2d(x, w, 1, "SAME"), b))
     assert_same_bits(y, {x: normal(2, 9, 11, 7, dtype=numpy_dtype)}, "Conv2D")
+
+
+ENDS = {
+    "bias": lambda y, kind: tb.nn.bias_add(y, normal(int(y.shape[-1]), dtype=kind, seed=1)),
+    "relu": lambda y, kind: tb.nn.relu(y),
+    "tanh": lambda y, kind: tb.tanh(y),
+    "factor": lambda y, kind: y * tb.constant(np.asarray(0.7, kind)),
+    "sum": lambda y, kind: y + normal(*y.shape, dtype=kind, seed=2),
+    "square": lambda y, kind: y * y,
+}
+
+
+@given_few(
+    5,
+    30,
+    batch=st.integers(1, 3),
+    extents=st.tuples(st.integers(5, 12), st.integers(5, 12)),
+    depth=st.sampled_from([1, 3, 8, 15, 16, 17]),
+    outputs=st.sampled_from([1, 4, 7, 8, 9, 15, 16, 17, 31, 32, 33]),
+    window=st.sampled_from([0, 1, 2, 3, 5]),
+    stride=st.integers(1, 2),
+    padding=st.sampled_from(["SAME", "VALID"]),
+    ends=st.lists(st.sampled_from(sorted(ENDS)), min_size=1, max_size=4),
+    dtype=st.sampled_from([tb.float32, tb.float64]),
+    narrow=st.booleans(),
+)
+def test_any_ends_of_any_contraction(
+    batch, extents, depth, outputs, window, stride, padding, ends, dtype, narrow
+):
+    """Window 0: a product of matrices."""
+    kind = dtype.as_numpy_dtype
+    shape = (batch, *extents, depth) if window else (batch, depth)
+    with tb.Graph().as_default():
+        x = tb.placeholder(dtype, shape)
+        if window:
+            y = tb.nn.conv2d(x, normal(window, window, depth, outputs, dtype=kind), stride, padding)
+        else:
+            y = tb.matmul(x, normal(depth, outputs, dtype=kind))
+        for end in ends:
+            y = ENDS[end](y, kind)
+        feeds = {x: normal(*shape, dtype=kind, seed=3)}
+        target = narrow_target() if narrow else None
+        (ours, text), (alone, _) = (values(y, feeds, fuses, target) for fuses in (True, False))
+        assert f"fused with {'Conv2D' if window else 'MatMul'}" in text
+        np.testing.assert_array_equal(ours, alone)
+        with tb.Session() as session:
+            np.testing.assert_allclose(ours, session.run(y, feeds), rtol=1e-3, atol=1e-3)
 
 
 def test_sum_with_another_image_and_a_factor():

@@ -138,11 +138,12 @@ MODELS = {
     "resnet8": (ResNet(blocks=1), (16, 16, 3), 0.002),
     "logreg": (LogisticRegression(), (28, 28, 1), 0.02),
 }
+LONG = {"resnet32": (ResNet(blocks=5), (32, 32, 3), 0.000005)}
 
 
 def trained(model, backend, steps, replicas=0):
     """Losses and variables, by one Session or by replicas that are not averaged."""
-    network, shape, rate = MODELS[model]
+    network, shape, rate = {**MODELS, **LONG}[model]
     size = 4
     rng = np.random.default_rng(6)  # with 5, half an ulp in the images flips a ReLU of the reference itself
     images = rng.standard_normal((steps, max(1, replicas) * size, *shape)).astype(np.float32) * 0.3
@@ -171,6 +172,7 @@ def trained(model, backend, steps, replicas=0):
         *((model, "host") for model in MODELS),
         ("lenet", "narrow"),
         *(pytest.param(model, "narrow", marks=pytest.mark.slow) for model in ("resnet8", "logreg")),
+        *(pytest.param(model, "host", marks=pytest.mark.slow) for model in LONG),
     ],
 )
 def test_twenty_steps_lie_close_to_the_reference(model, target):
@@ -180,7 +182,7 @@ def test_twenty_steps_lie_close_to_the_reference(model, target):
     assert np.isfinite(losses).all()
 
 
-@pytest.mark.parametrize("model", ["lenet", "logreg"])
+@pytest.mark.parametrize("model", MODELS)
 def test_without_fusion_the_bits_are_the_same(model, monkeypatch):
     monkeypatch.setattr(factored_gradients, "FAR", 1 << 40)  # updates that multiply add in another order
     losses, values = trained(model, NativeBackend(), 3)

@@ -1,0 +1,48 @@
+"""Experiments as they are, run small: they end well, draw, and can be summed up."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+FOLDER = Path(__file__).resolve().parents[2] / "benchmarks"
+QUICK = (  # those without peers and data of their own
+    "auto_tuner",
+    "compile_time",
+    "fig_4_2",
+    "fig_5_11_and_5_12",
+    "fig_5_13",
+    "fig_5_6_to_5_9",
+    "null_steps",
+    "replicator_overhead",
+    "round_profile",
+    "table_5_1",
+)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", QUICK)
+def test_a_small_run(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("matplotlib")
+    pytest.importorskip("llvmlite")
+    monkeypatch.syspath_prepend(str(FOLDER))
+    from report_figures import FIGURES
+    from report_misses import missed
+    from report_papers import CONCLUSIONS
+
+    environment = {**os.environ, "PYTHONPATH": str(FOLDER.parent)}
+    command = [sys.executable, str(FOLDER / f"{name}.py"), "--small", "--output", str(tmp_path)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    result = json.loads((tmp_path / f"{name}.json").read_text())
+    assert (tmp_path / f"{name}.png").stat().st_size > 10_000
+    ours, _ = FIGURES[name](result)
+    assert ours
+    if name in CONCLUSIONS:
+        assert CONCLUSIONS[name].verdict(result)
+    missed({name: result})
