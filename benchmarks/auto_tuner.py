@@ -11,13 +11,10 @@ and the run that has tuned itself, are to be at most 5 % slower than the best fi
 
 from __future__ import annotations
 
-import json
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from experiments import TITLES
@@ -91,16 +88,16 @@ def run_of(model: str, batch_size: int) -> TrainingConfig:
 @contextmanager
 def tuned(run: TrainingConfig, longest_seconds: float) -> Iterator[tuple[PausedTraining, dict[str, Any]]]:
     """A run that has found its number of replicas and goes on with it; the decision, and its evidence."""
-    with tempfile.TemporaryDirectory() as folder:
-        # Half of a run is the longest that it looks.
-        config = replace(run, replicas_per_device="auto", max_seconds=2 * longest_seconds, output=folder)
-        gate = UntilDecided()
-        started = time.perf_counter()
-        with PausedTraining(config, gate) as training:
-            gate.await_hold(2 * longest_seconds + PATIENCE_S)
-            seconds = round(time.perf_counter() - started, 1)
-            decision = json.loads((Path(folder) / "tuning.json").read_text())
-            yield training, {**decision, "seconds": seconds}
+    # Half of a run is the longest that it looks.
+    config = replace(run, replicas_per_device="auto", max_seconds=2 * longest_seconds)
+    gate = UntilDecided()
+    started = time.perf_counter()
+    with PausedTraining(config, gate) as training:
+        gate.await_hold(2 * longest_seconds + PATIENCE_S)
+        seconds = round(time.perf_counter() - started, 1)
+        found = training.trainer.tuning
+        assert found is not None
+        yield training, {**found.to_dict(), "seconds": seconds}
 
 
 def in_turn(

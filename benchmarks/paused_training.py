@@ -76,12 +76,15 @@ class Gate(TrainingProgress):
 
 
 class PausedTraining:
-    """A run as `tensorbow train` has it, on a thread of its own: a `Window`. Use it with `with`."""
+    """A run as `tensorbow train` has it, on a thread of its own: a `Window`. Use it with `with`.
+
+    trainer: of the run; to be looked at while the run stands still.
+    """
 
     def __init__(self, config: TrainingConfig, gate: Gate | None = None):
         """config: of a run without an end."""
         self._gate = gate or Gate()
-        self._trainer = Trainer(config, self._gate)
+        self.trainer = Trainer(config, self._gate)
         self._batch_size = config.batch_size
         self._thread = threading.Thread(target=self._train, name="paused training")
         self._thread.start()
@@ -89,7 +92,7 @@ class PausedTraining:
     def _train(self) -> None:
         failure: BaseException | None = None
         try:
-            self._trainer.train()
+            self.trainer.train()
         except BaseException as error:
             failure = error
         self._gate.close(failure)
@@ -97,18 +100,18 @@ class PausedTraining:
     def __call__(self, seconds: float) -> float:
         """Images per second of a window."""
         rounds = self._gate.window(seconds)
-        return self._batch_size * self._trainer.engine.learners.count * rounds
+        return self._batch_size * self.trainer.engine.learners.count * rounds
 
     @property
     def steps_per_launch(self) -> int:
         """As many as the run has found."""
-        return self._trainer.engine.steps_per_launch
+        return self.trainer.engine.steps_per_launch
 
     def __enter__(self) -> PausedTraining:
         return self
 
     def __exit__(self, *exception: Any) -> None:
-        self._trainer.request_stop()
+        self.trainer.request_stop()
         self._gate.close()
         self._thread.join()
-        self._trainer.close()
+        self.trainer.close()

@@ -3,7 +3,7 @@
 Replicas on threads of their own use more cores, but hand each other weights and z between these cores in
 every round that averages. Where a step takes some microseconds, that is more than it takes, and one thread
 had better do the steps of all. And where a launch takes no longer than handing it to another thread, that one
-had better be the caller's. The bits are the same either way.
+had better be the caller's. The bits are the same either way, so that all is tried anew now and then.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ WINDOW = 4  # launches at least that are timed together: they end in bursts, of 
 WINDOW_S = 2e-3  # and at least so long, that an interruption is not all of it; a pause may end them earlier
 WARM_UP, MEASURED = 1, 5  # windows of each way
 GAIN = 0.95  # of the time: a way that is tried later is to take less
+AGAIN_S = 30.0  # of launches, after which all is measured anew: the machine may have been busy, or be now
 
 
 class Threads(Enum):
@@ -37,6 +38,7 @@ class _Trial:
     alone: bool
     windows: dict[Threads, list[float]] = field(default_factory=lambda: {way: [] for way in Threads})
     found: Threads | None = None
+    left: int = 0  # launches for which that holds
 
     def seconds(self, way: Threads) -> float | None:
         """The shortest window of a way, when it is known: what else the machine does only adds to them."""
@@ -47,8 +49,9 @@ class _Trial:
         """What to do, or to try, next."""
         best, least = Threads.EACH, self.seconds(Threads.EACH)
         if least is None:
-            if any(seconds > FAR_TOO_LONG * SHORT * rounds for seconds in self.windows[Threads.EACH]):
-                self.found = Threads.EACH
+            far = [s for s in self.windows[Threads.EACH] if s > FAR_TOO_LONG * SHORT * rounds]
+            if far:
+                self._find(Threads.EACH, far[0])
             return Threads.EACH
         ways = ((Threads.ONE, SHORT * rounds), (Threads.CALLER, BRIEF))
         for way, longest in ways[1:] if self.alone else ways:
@@ -59,8 +62,14 @@ class _Trial:
                 return way
             if seconds < GAIN * least:
                 best, least = way, seconds
-        self.found = best
+        self._find(best, least)
         return best
+
+    def _find(self, way: Threads, seconds: float) -> None:
+        """It is this way, which takes so long; the next trial begins from nothing."""
+        self.found, self.left = way, max(1, round(AGAIN_S / seconds))
+        for windows in self.windows.values():
+            windows.clear()
 
 
 class ThreadChoice:
@@ -84,8 +93,11 @@ class ThreadChoice:
             trial = self._trials[rounds] = _Trial(self._alone)
         self._asked = trial
         if trial.found is not None:
-            self.tries = False
-            return trial.found
+            trial.left -= 1
+            if trial.left >= 0:
+                self.tries = False
+                return trial.found
+            trial.found = self._last = None
         self.tries = True
         way = trial.next_way(rounds)
         if self._last is None and rounds >= WINDOW:  # it begins at once, after a pause

@@ -23,6 +23,7 @@ from scheduler.run_folder import RunFolder
 from scheduler.run_trace import RunTrace
 from scheduler.tally import Tally, TrainingResult
 from scheduler.task_result import RoundResults
+from scheduler.tuning_result import TuningResult
 from tensorbow.data import load
 from tensorbow.devices import GpuMonitor, get_device
 from tensorbow.devices.cuda_runtime import CudaError
@@ -127,6 +128,12 @@ class Trainer:
         """The engine, with replicas and z."""
         assert self._engine is not None
         return self._engine
+
+    @property
+    def tuning(self) -> TuningResult | None:
+        """What is known of the number of replicas by now; None where it is given, or nothing is measured."""
+        interrupted = self._stopping and not self._complete()
+        return None if self._tuning is None else self._tuning.result(self._tally.seconds, interrupted)
 
     @property
     def _epoch(self) -> float:
@@ -326,8 +333,7 @@ class Trainer:
 
     def _result(self) -> TrainingResult:
         tally, interrupted = self._tally, self._stopping and not self._complete()
-        tuning = None if self._tuning is None else self._tuning.result(tally.seconds, interrupted)
-        return result_of(self.config, tally, self._batches.replicas, self._epoch, interrupted, tuning)
+        return result_of(self.config, tally, self._batches.replicas, self._epoch, interrupted, self.tuning)
 
     def close(self) -> None:
         """Closes streams, gives memory back and lets go of the folder; idempotent."""

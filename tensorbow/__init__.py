@@ -8,6 +8,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from tensorbow import errors, initializers, layers, metrics, nn, profiler, train
+from tensorbow.absent import no_attribute as _no_attribute
 from tensorbow.devices import configure_gpus
 from tensorbow.errors import TensorBowError
 from tensorbow.gradients import gradients
@@ -213,7 +214,7 @@ _LATER = {
 
 def __getattr__(name: str) -> Any:
     if name not in _LATER:
-        raise AttributeError(f"module 'tensorbow' has no attribute {name!r}")
+        raise _no_attribute(name, __dir__())
     module = _import_ours(_LATER[name])
     value = module if _LATER[name].endswith(f".{name}") else getattr(module, name)
     globals()[name] = value

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import pkgutil
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +17,7 @@ import allocators
 import replicator
 import scheduler
 import tensorbow
+from tensorbow.absent import INSTEAD
 
 ROOT = Path(tensorbow.__file__).resolve().parent.parent
 
@@ -88,8 +91,19 @@ def test_every_export_has_a_docstring():
 def test_names_of_upper_layers_load_on_first_use():
     for name in tensorbow._LATER:
         assert getattr(tensorbow, name) is not None
-    with pytest.raises(AttributeError, match="module 'tensorbow' has no attribute 'Sesion'"):
+    with pytest.raises(
+        AttributeError, match=r"module 'tensorbow' has no attribute 'Sesion'; did you mean tb.Session\?"
+    ):
         tensorbow.Sesion  # noqa: B018
+
+
+def test_who_looks_for_what_is_not_there_is_told_what_is():
+    for name, instead in INSTEAD.items():
+        assert not hasattr(tensorbow, name)
+        with pytest.raises(AttributeError, match=f"has no attribute '{name}': "):
+            getattr(tensorbow, name)
+        for path in re.findall(r"tb\.([\w.]*\w)", instead):
+            assert functools.reduce(getattr, path.split("."), tensorbow) is not None, (name, path)
 
 
 def loaded_by(statement: str) -> set[str]:

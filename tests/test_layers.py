@@ -34,7 +34,7 @@ LAYERS = (
     ("tensorbow.ops",),
     ("tensorbow.graph",),
     ("tensorbow.devices", "tensorbow.shadowing"),
-    ("tensorbow.specs", "tensorbow.errors", "tensorbow.tracing"),
+    ("tensorbow.specs", "tensorbow.errors", "tensorbow.tracing", "tensorbow.absent"),
     ("allocators",),
 )
 SIDEWAYS = {("tensorbow.specs", "tensorbow.errors"), ("tensorbow.tracing", "tensorbow.errors")}
@@ -43,6 +43,7 @@ ENTRIES = {"tensorbow.__main__"}  # `python -m`: above everything
 
 EXTERNAL = {
     "allocators": set(),
+    "tensorbow.absent": set(),
     "tensorbow.errors": set(),
     "tensorbow.tracing": set(),
     "tensorbow.devices": {"numpy", "threadpoolctl", "pynvml", "cupy", "cuda", "nvidia"},

@@ -93,6 +93,23 @@ def test_long_launches_are_not_the_callers(rounds: int) -> None:
     assert (CALLER in ways) is (40e-6 * rounds <= BRIEF)
 
 
+@pytest.mark.parametrize("before", [2e-3, 280e-6, 50e-6])
+def test_after_a_while_it_is_measured_anew(before: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The machine was busy while the ways were tried, or is now."""
+    monkeypatch.setattr("scheduler.thread_choice.AGAIN_S", 0.5)
+    clock = Clock(before, 100e-6, 30e-6)
+    ways = [clock.launch() for _ in range(2 * LAUNCHES)]
+    chosen = ways[-1]
+    assert chosen is (EACH if before > 300e-6 else CALLER)
+    clock.seconds.update({EACH: 50e-6, ONE: 40e-6, CALLER: 60e-6})
+    since = clock.now
+    ways = []
+    while clock.now < since + 2.0:
+        ways.append(clock.launch())
+    later = ways[-len(ways) // 4 :]
+    assert later.count(ONE) > 0.8 * len(later)  # the rest are trials
+
+
 @pytest.mark.parametrize("launches", [1, 3])
 def test_short_runs_of_long_launches_are_measured_too(launches: int) -> None:
     """Epochs of a few launches each, with long pauses between them."""
