@@ -102,6 +102,7 @@ class ReplicaInputs:
         self._streams: list[Iterator[Any]] = []
         if input_fn is None:
             return
+        self._hint = _hint(input_fn)
         calls = 1 if self._per_worker else replicas
         contexts = [_WatchedContext(number, calls, replicas) for number in range(calls)]
         given = _call(input_fn, contexts[0])
@@ -158,7 +159,7 @@ class ReplicaInputs:
             raise
         except Exception as error:
             kind = type(error).__name__
-            raise AbortedError(f"{who}, batch {self._rounds}, failed: {kind}: {error}") from error
+            raise AbortedError(f"{who}, batch {self._rounds}, failed: {kind}: {error}{self._hint}") from error
 
     def _arrays(self, nest: Any, replica: int) -> tuple[Array, ...]:
         if self.structure is None:
@@ -217,6 +218,14 @@ def _call(input_fn: Callable[..., Any], context: InputContext) -> Any:
     if only.kind == only.KEYWORD_ONLY:
         return input_fn(**{only.name: context})
     return input_fn(context.replica_id if only.name == "replica_id" else context)
+
+
+def _hint(input_fn: Callable[..., Any]) -> str:
+    """Of a parameter whose name does not tell what it gets."""
+    names = _required(inspect.signature(input_fn).parameters)
+    if len(names) != 1 or names[0] in ("replica_id", *CONTEXT_NAMES):
+        return ""
+    return f" ({names[0]} is an InputContext; a parameter of the name replica_id gets the number)"
 
 
 def _required(parameters: Mapping[str, inspect.Parameter]) -> list[str]:

@@ -297,7 +297,8 @@ def _device(text: str) -> DeviceName:
     elif name.job is not None or name.task is not None:
         reason = "a run trains on this process's devices"
     elif kind not in device_kinds():
-        reason = f"this version has no {kind.upper()} device"
+        gpu = "; a GPU is gpu:0" if kind == "cuda" else ""
+        reason = f"this version has no {kind.upper()} device{gpu}"
     elif kind == "gpu" and gpu_status().problem:
         reason = gpu_status().problem
     elif kind == "null":

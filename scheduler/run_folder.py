@@ -51,6 +51,7 @@ class RunFolder:
         self.path = Path(config.output) if config.output is not None else None
         self.checkpoint: Checkpoint | None = None
         self.warnings: list[str] = []
+        self._described = config.to_dict()  # in checkpoints
         self._metrics: MetricsLog | None = None
         self._checkpoints: RollingCheckpoints | None = None
         self._lock: int | None = None
@@ -117,6 +118,8 @@ class RunFolder:
             self._require_untouched(self.path)
         self._checkpoints = RollingCheckpoints(self.path, self.config.keep_checkpoints)
         self._checkpoints.remove_leftovers()
+        if keep_config and self.checkpoint is not None:
+            self._described = self.checkpoint.metadata["config"]
         if not (keep_config and (self.path / CONFIG).exists()):
             text = yaml.safe_dump(self.config.to_dict(), sort_keys=False)
             write_atomically(self.path / CONFIG, text.encode())
@@ -141,7 +144,7 @@ class RunFolder:
     def save_checkpoint(self, arrays: Mapping[str, Array], metadata: dict[str, Any]) -> None:
         """Writes a rolling checkpoint; `metadata` has the round."""
         if self._checkpoints is not None:
-            described = {**metadata, "config": self.config.to_dict()}
+            described = {**metadata, "config": self._described}
             self._checkpoints.save(metadata["round"], arrays, described)
 
     @property

@@ -52,12 +52,15 @@ class RunTrace:
         self._last = -1  # round of which there are results
         self._ended_s: float | None = None  # when it ended
 
-    def claim_early(self) -> None:
-        """Claims the file, unless its folder is one that the run is still to make; then `begin` does.
+    def claim_early(self, output: Path | None) -> None:
+        """Claims the file, unless it is to lie in the run's folder, still to be made; then `begin` does.
 
         Raises InvalidArgumentError for a file that cannot be written.
         """
-        if self._path is not None and self._path.parent.is_dir():
+        if self._path is None:
+            return
+        is_there = self._path.parent.is_dir()
+        if is_there or output is None or self._path.parent.resolve() != output.resolve():
             self._file = TraceFile(self._path)
 
     def begin(self, round: int) -> None:

@@ -47,6 +47,13 @@ class StepProgram:
         return [*([] if self.loss is None else [self.loss]), *self.metrics.values()]
 
     def __post_init__(self) -> None:
+        order = "give StepProgram(inputs, loss, update)"
+        if not isinstance(self.inputs, Sequence) or not all(isinstance(i, Tensor) for i in self.inputs):
+            raise InvalidArgumentError(
+                f"inputs: expected a tuple of placeholders, got {self.inputs!r:.60}; {order}"
+            )
+        if self.loss is not None and not isinstance(self.loss, Tensor):
+            raise InvalidArgumentError(f"loss: expected a tensor or None, got {self.loss!r:.60}; {order}")
         if not isinstance(self.update, Operation):
             raise InvalidArgumentError(
                 f"update: expected the operation that does the step, got {self.update!r:.60}; "

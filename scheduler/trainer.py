@@ -62,7 +62,7 @@ class Trainer:
 
     def _build(self) -> None:
         config = self.config
-        self._trace.claim_early()
+        self._trace.claim_early(self.folder.path)
         devices = [get_device(name) for name in config.devices]
         self._monitor = GpuMonitor(devices)
         self._computing = Computing(devices, config.compute)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from difflib import get_close_matches
+
+ALIKE = 0.75  # as difflib measures it; with less, names are other words
 
 _GRAPHS = "programs are graphs: build one of tb.placeholder and tb.Variable, and run it in a tb.Session"
 _LOOPS = "graphs have no loops: compute on whole tensors, unroll it in Python, or loop over session.run"
@@ -10,7 +13,22 @@ _CHOICE = "tb.where(condition, x, y) chooses element by element, of two results 
 _OPTIONS = "a tb.Session takes its options by name, see help(tb.Session)"
 _MODELS = "tb.layers, tb.nn and tb.train have layers, operations, optimisers; tb.Trainer trains whole models"
 _LOGS = "a Trainer's metrics.jsonl has its figures; session.run fetches any tensor"
+_QUEUES = "tb.DatasetBatches fills batches ahead of use, a Replicator's input_fn gives them"
+_CHECKS = "tb.LearningEngine and tb.Trainer stop at NaN and infinity, and name the operation"
+_ARGUMENTS = "Python's own argparse, logging and pathlib do that"
 INSTEAD = {
+    "app": _ARGUMENTS,
+    "check_numerics": _CHECKS,
+    "compat": "the names of TensorFlow 1 are tensorbow's own: write tb.Session for tf.compat.v1.Session",
+    "contrib": "there is no collection of experiments",
+    "flags": _ARGUMENTS,
+    "gfile": _ARGUMENTS,
+    "logging": _ARGUMENTS,
+    "losses": "tb.nn has losses by example; take their mean by tb.reduce_mean",
+    "queue": _QUEUES,
+    "FIFOQueue": _QUEUES,
+    "train.MonitoredTrainingSession": "write tb.train.MonitoredSession",
+    "train.Supervisor": "write tb.train.MonitoredSession, or let a tb.Trainer train",
     "GradientTape": f"{_GRAPHS}; tb.gradients differentiates",
     "Print": "fetch the tensor by session.run and print it",
     "InteractiveSession": "write `with tb.Session() as session:`",
@@ -42,11 +60,12 @@ INSTEAD = {
 }
 
 
-def no_attribute(name: str, names: list[str]) -> AttributeError:
-    """The error for a name that the library has not; names: those that it has."""
-    text = f"module 'tensorbow' has no attribute {name!r}"
-    if name in INSTEAD:
-        text = f"{text}: {INSTEAD[name]}"
-    elif not name.startswith("_") and (close := get_close_matches(name, names, 1)):
-        text = f"{text}; did you mean tb.{close[0]}?"
+def no_attribute(name: str, names: Collection[str], module: str = "tensorbow") -> AttributeError:
+    """The error for a name that a module of ours has not; names: those that it has."""
+    text = f"module {module!r} has no attribute {name!r}"
+    path = f"{module}.{name}".removeprefix("tensorbow.")
+    if path in INSTEAD:
+        text = f"{text}: {INSTEAD[path]}"
+    elif not name.startswith("_") and (close := get_close_matches(name, names, 1, ALIKE)):
+        text = f"{text}; did you mean {f'{module}.{close[0]}'.replace('tensorbow', 'tb', 1)}?"
     return AttributeError(text)

@@ -53,7 +53,7 @@ def dense(
             result = bias_add(
                 result, get_variable("bias", [units], tensor.dtype, bias_initializer, trainable)
             )
-        return result if activation is None else activation(result)
+        return _activated(result, activation)
 
 
 def conv2d(
@@ -89,7 +89,7 @@ def conv2d(
         if use_bias:
             bias = get_variable("bias", [filters], images.dtype, bias_initializer, trainable)
             result = bias_add(result, bias, layout)
-        return result if activation is None else activation(result)
+        return _activated(result, activation)
 
 
 def max_pooling2d(
@@ -241,3 +241,11 @@ def _extent(layer: str, tensor: Tensor, axis: int) -> int:
     if extent is None:
         raise InvalidArgumentError(f"{layer}: axis {axis} of {tensor.spec} must be known; use set_shape")
     return extent
+
+
+def _activated(tensor: Tensor, activation: Activation) -> Tensor:
+    if activation is not None and not callable(activation):
+        raise InvalidArgumentError(
+            f"activation: expected a function such as tb.nn.relu, or None, got {activation!r}"
+        )
+    return tensor if activation is None else activation(tensor)

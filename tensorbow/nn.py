@@ -1,5 +1,8 @@
 """`tb.nn`: the neural-network ops, under TensorFlow's names."""
 
+from typing import Any
+
+from tensorbow.absent import no_attribute as _no_attribute
 from tensorbow.ops.activations import elu, gelu, leaky_relu, softplus
 from tensorbow.ops.average_pooling import avg_pool, avg_pool2d
 from tensorbow.ops.conv import conv2d, conv2d_backprop_filter, conv2d_backprop_input, conv2d_transpose
@@ -46,3 +49,7 @@ __all__ = [
     "tanh",
     "top_k",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    raise _no_attribute(name, __all__, __name__)

@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
+from tensorbow.absent import no_attribute as _no_attribute
 from tensorbow.optimizers import (
     AdadeltaOptimizer,
     AdagradOptimizer,
@@ -58,7 +59,7 @@ _LATER = (
 def __getattr__(name: str) -> Any:
     """Savers and saved models: of a layer that is loaded on first use."""
     if name not in _LATER:
-        raise AttributeError(f"module 'tensorbow.train' has no attribute {name!r}")
+        raise _no_attribute(name, __all__, __name__)
     from tensorbow import training
 
     return getattr(training, name)

@@ -98,12 +98,26 @@ def test_names_of_upper_layers_load_on_first_use():
 
 
 def test_who_looks_for_what_is_not_there_is_told_what_is():
-    for name, instead in INSTEAD.items():
-        assert not hasattr(tensorbow, name)
+    for path, instead in INSTEAD.items():
+        *parts, name = path.split(".")
+        module = functools.reduce(getattr, parts, tensorbow)
         with pytest.raises(AttributeError, match=f"has no attribute '{name}': "):
-            getattr(tensorbow, name)
-        for path in re.findall(r"tb\.([\w.]*\w)", instead):
-            assert functools.reduce(getattr, path.split("."), tensorbow) is not None, (name, path)
+            getattr(module, name)
+        for known in re.findall(r"tb\.([\w.]*\w)", instead):
+            assert functools.reduce(getattr, known.split("."), tensorbow) is not None, (path, known)
+
+
+def test_what_is_misspelt_has_a_hint_only_where_something_is_alike():
+    for module, name, hint in (
+        (tensorbow, "reduce_maen", "did you mean tb.reduce_mean?"),
+        (tensorbow.train, "AdamOptimiser", "did you mean tb.train.AdamOptimizer?"),
+        (tensorbow.nn, "relus", "did you mean tb.nn.relu?"),
+    ):
+        with pytest.raises(AttributeError, match=re.escape(hint)):
+            getattr(module, name)
+    with pytest.raises(AttributeError, match=r"no attribute 'no_grad'$"):
+        tensorbow.no_grad  # noqa: B018
+    assert not hasattr(tensorbow, "__wrapped__")
 
 
 def loaded_by(statement: str) -> set[str]:

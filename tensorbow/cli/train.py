@@ -160,7 +160,12 @@ def _option(
     help="Weight decay for biases too.",
 )
 @_option("--epochs", type=int, shown=_by_model("epochs"), help="Passes over the training data.")
-@_option("--max-seconds", type=float, shown="no limit", help="Stop after so many seconds of training.")
+@_option(
+    "--max-seconds",
+    type=float,
+    shown="no limit",
+    help="Stop after so many seconds of training; evaluations and checkpoints do not count.",
+)
 @_option(
     "--target-accuracy", type=float, shown="none", help="Stop when the test accuracy reaches this fraction."
 )
@@ -274,14 +279,14 @@ def train(context: click.Context, /, config: Path | None, as_json: bool, **given
             f"cannot write to standard output: {progress.failure.strerror or progress.failure}; "
             f"stopped at step {result.steps} with a checkpoint; go on with --resume auto --output {folder}"
         )
-    _show(console, result, folder)
+    _show(console, resolved, result, folder)
     _draw_tuning(console, resolved, result, folder)
     if as_json:
         print(json.dumps(result.to_dict(), allow_nan=False), flush=True)
     return INTERRUPTED if result.interrupted else 0
 
 
-def _show(console: Console, result: TrainingResult, folder: Path | None) -> None:
+def _show(console: Console, config: TrainingConfig, result: TrainingResult, folder: Path | None) -> None:
     """A short table, in lines that no width breaks."""
     epochs = "1 epoch" if result.epochs == 1 else f"{epoch_text(result.epochs)} epochs"
     replicas = f"{result.replicas} x batch {result.batch_size}, {result.sync}, on {', '.join(result.devices)}"
@@ -293,7 +298,7 @@ def _show(console: Console, result: TrainingResult, folder: Path | None) -> None
     rows = {
         "model": f"{result.model} on {result.dataset}",
         "replicas": replicas,
-        **_chosen(result),
+        **_chosen(config, result),
         "trained": f"{epochs}, {result.steps:,} steps, {result.seconds:.1f} s",
         "images/s": f"{result.images_per_second:,.0f}",
         "test accuracy": accuracy,
@@ -309,11 +314,13 @@ def _show(console: Console, result: TrainingResult, folder: Path | None) -> None
         console.print(f"{name:<15}  {value}", highlight=False, markup=False, emoji=False, soft_wrap=True)
 
 
-def _chosen(result: TrainingResult) -> dict[str, str]:
-    """Of a run that found its number of replicas: which and why."""
+def _chosen(config: TrainingConfig, result: TrainingResult) -> dict[str, str]:
+    """Of a run that was to find its number of replicas: which and why."""
+    trained = result.replicas // len(result.devices)
     if result.tuning is None:
-        return {}
-    decision, trained = result.tuning.decision, result.replicas // len(result.devices)
+        undecided = f"not decided: the run was over before {trained} per device was measured"
+        return {"auto": undecided} if config.tunes else {}
+    decision = result.tuning.decision
     trial = f"; {trained} were on trial when the run ended" if trained != decision.replicas else ""
     return {"auto": f"{decision.replicas} per device: {decision.reason}{trial}"}
 

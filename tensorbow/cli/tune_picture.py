@@ -86,7 +86,7 @@ class ThroughputPicture:
         axes.grid(axis="y", color="#e3e3e3", linewidth=0.8)
         axes.set_axisbelow(True)
         axes.spines[["top", "right"]].set_visible(False)
-        axes.legend(frameon=False, loc="best")
+        figure.legend(frameon=False, loc="outside lower center", ncols=2, fontsize=9)
         blob = io.BytesIO()
         figure.savefig(blob, format=self._format, dpi=150)
         write_atomically(self.path, blob.getvalue())

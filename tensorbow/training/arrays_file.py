@@ -186,7 +186,7 @@ def _split(blob: bytes) -> tuple[dict[str, dict[str, Any]], dict[str, Any], memo
     """The header's entries, what we wrote into its metadata, and the arrays' bytes. All offsets hold."""
     size = int.from_bytes(blob[:8], "little")
     if len(blob) < 8 or not 2 <= size <= min(HEADER_LIMIT, len(blob) - 8):
-        raise _FaultError(f"a header of {size} bytes does not fit into a file of {len(blob)}")
+        raise _FaultError(f"it does not begin with the size of a safetensors header ({len(blob)} bytes)")
     header = _json_object(blob[8 : 8 + size].decode("utf-8"))
     extra = header.pop("__metadata__", {})
     text = extra.get(KEY) if isinstance(extra, dict) else None

@@ -36,6 +36,13 @@ def test_a_run_that_finds_its_number_of_replicas(call: Call, tmp_path: Path) -> 
     assert json.loads(again.out.splitlines()[-1])["steps"] > result["steps"]
 
 
+def test_a_run_that_is_over_before_it_has_decided_says_so(call: Call) -> None:
+    ended = call(*AUTO, "--epochs", 1, "--max-seconds", 0.001)
+    assert ended.status == 0
+    row = "auto             not decided: the run was over before 1 per device was measured"
+    assert row in ended.out.splitlines()
+
+
 def test_the_plan_of_such_a_run_is_that_of_its_beginning(call: Call) -> None:
     ended = call("explain", "logreg", "--replicas-per-gpu", "auto", "--devices", "cpu:0,cpu:1")
     assert ended.status == 0

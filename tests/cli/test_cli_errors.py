@@ -38,7 +38,10 @@ BAD = [
     ((*QUICK, "--on-nan", "pray"), "--on-nan: expected one of stop, skip, got 'pray'"),
     ((*QUICK, "--sync", "none", "--ssgd-epoch", "1"), "--ssgd-epoch: expected sync sma"),
     ((*QUICK, "--devices", "gpu:0"), f"{NAMES} got 'gpu:0': "),
-    ((*QUICK, "--devices", "cuda:0"), f"{NAMES} got 'cuda:0': this version has no CUDA device"),
+    (
+        (*QUICK, "--devices", "cuda:0"),
+        f"{NAMES} got 'cuda:0': this version has no CUDA device; a GPU is gpu:0",
+    ),
     ((*QUICK, "--devices", "cpu:0,cpu:0"), "--devices: expected different ones"),
     ((*QUICK, "--devices", "cpu"), f"{NAMES} got 'cpu': it has no number; write cpu:0"),
     ((*QUICK, "--devices", ""), f"{NAMES} got '': it names no device"),

@@ -215,3 +215,12 @@ def test_dropout_works_in_training_only(session):
     np.testing.assert_array_equal(session.run(fed, {rate: 0.0}), np.ones((40, 50)))
     with pytest.raises(InvalidArgumentError, match="training must be True or False"):
         tb.layers.dropout(x, training=tb.constant(True))
+
+
+def test_an_activation_is_a_function():
+    with tb.Graph().as_default():
+        x = tb.placeholder(tb.float32, [2, 3])
+        with pytest.raises(
+            InvalidArgumentError, match=r"expected a function such as tb.nn.relu, or None, got 'relu'"
+        ):
+            tb.layers.dense(x, 4, activation="relu")

@@ -334,6 +334,11 @@ def test_a_program_that_is_no_step() -> None:
         ({"loss": vector}, "must be a scalar"),
         ({"loss": whole}, "must be floating"),
         ({"update": logistic().program.update}, "not of the graph of"),
+        ({"inputs": good.loss, "loss": good.inputs}, r"inputs: expected a tuple of placeholders"),
+        (
+            {"loss": good.inputs},
+            r"loss: expected a tensor or None, got .*give StepProgram\(inputs, loss, update\)",
+        ),
     ):
         fields = {"inputs": good.inputs, "loss": good.loss, "update": good.update, "metrics": {}, **parts}
         with pytest.raises(InvalidArgumentError, match=message):

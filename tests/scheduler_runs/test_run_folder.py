@@ -104,6 +104,18 @@ def test_auto_takes_the_newest_and_drops_later_metrics(tmp_path: Path, options: 
     assert [json.loads(line)["round"] for line in lines] == [5, 10]
 
 
+def test_options_of_a_run_that_adds_nothing_are_not_kept(tmp_path: Path, options: Options) -> None:
+    write(options(output=tmp_path, epochs=8), 5)
+    folder = RunFolder(options(output=tmp_path, epochs=4, resume="auto"))
+    folder.begin(evaluated_at=5, keep_config=True)
+    folder.save_checkpoint({"w": np.zeros(2)}, asdict(Tally(round=5, evaluated_at=5)))
+    folder.close()
+    checkpoint, _ = find_checkpoint(str(tmp_path), "auto")
+    assert checkpoint is not None
+    assert checkpoint.metadata["config"]["epochs"] == 8
+    assert yaml.safe_load((tmp_path / "config.yaml").read_text())["epochs"] == 8
+
+
 def test_auto_without_a_run_starts_anew(tmp_path: Path, options: Options) -> None:
     folder = RunFolder(options(output=tmp_path / "none", resume="auto"))
     assert folder.checkpoint is None

@@ -116,6 +116,14 @@ def test_the_file_may_lie_in_the_folder_that_the_run_makes(tmp_path: Path, run: 
     assert not [path for path in (tmp_path / "run").iterdir() if path.name.endswith(".partial")]
 
 
+def test_a_file_that_cannot_be_written_is_refused_before_a_folder_is_made(
+    tmp_path: Path, options: Options
+) -> None:
+    with pytest.raises(InvalidArgumentError, match="expected a file that can be written"):
+        Trainer(options(output=tmp_path / "run", trace=tmp_path / "nowhere" / "trace.json"))
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_resumed_run_is_traced_from_where_it_goes_on(tmp_path: Path, options: Options) -> None:
     with Trainer(options(output=tmp_path, epochs=1)) as trainer:
         trainer.train()

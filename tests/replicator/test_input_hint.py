@@ -1,0 +1,27 @@
+"""What an `input_fn` is told when its parameter is not what it takes it for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from replicator.inputs import ReplicaInputs
+from tensorbow.errors import AbortedError
+
+
+def test_a_parameter_of_another_name_is_said_to_be_a_context() -> None:
+    def input_fn(i: Any) -> Iterator[Any]:
+        yield np.arange(3) + i
+
+    with pytest.raises(AbortedError, match=r"\(i is an InputContext; a parameter of the name replica_id"):
+        ReplicaInputs(input_fn, 2)
+
+    def failing(replica_id: int) -> Iterator[Any]:
+        yield np.zeros(replica_id - 1)
+
+    with pytest.raises(AbortedError) as failed:
+        ReplicaInputs(failing, 2)
+    assert "InputContext" not in str(failed.value)
