@@ -211,11 +211,15 @@ def test_an_interrupt_waits_for_the_step_and_leaves_the_session_usable(session):
         os.kill(os.getpid(), signal.SIGINT)
 
     thread = threading.Thread(target=interrupt)
-    thread.start()
-    with pytest.raises(KeyboardInterrupt):
-        session.run(y, {x: [1.0, 2.0]})
-    assert ended
-    thread.join()
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # jobs in the background ignore it
+    try:
+        thread.start()
+        with pytest.raises(KeyboardInterrupt):
+            session.run(y, {x: [1.0, 2.0]})
+        assert ended
+        thread.join()
+    finally:
+        signal.signal(signal.SIGINT, before)
     np.testing.assert_array_equal(session.run(y, {x: [3.0, 4.0]}), [3.0, 4.0])
 
 
