@@ -98,9 +98,11 @@ def choices_of(
 
 
 def slow_ones(settings: list[RunSetting], cells: Cells) -> list[RunSetting]:
-    """The peers' settings whose median is more than `SLOW` times that of the best of them."""
+    """The peers' settings whose median, of the first seeds, is more than `SLOW` times the best of them."""
     medians = {
-        setting: summary(cells.of(described(setting)))["seconds"].median
+        setting: summary([c for c in cells.of(described(setting)) if c["seed"] < TRIAL_SEEDS])[
+            "seconds"
+        ].median
         for setting in settings
         if setting.side in LIBRARIES
     }

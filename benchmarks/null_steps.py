@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import cProfile
 import pstats
+import statistics
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -43,7 +44,7 @@ REPLICAS = (1, 2, 4, 8, 16)
 SYNCS = ("sma", "ssgd", "none")
 LIMIT_US = 20.0  # per learning task
 BATCH, FEATURES, UNITS = 16, 8, 4  # of the step whose kernels are never run
-PROFILED_ROUNDS = 400
+PROFILES, PROFILED_ROUNDS = 7, 200
 PARTS = {  # of the scheduler, by files and folders
     "state machine": (
         "scheduler/machine.py",
@@ -139,7 +140,12 @@ def engine_rounds(devices: int, per_device: int, sync: str) -> tuple[Callable[[i
 
 
 def shares_of_parts(run_rounds: Callable[[int], None]) -> dict[str, float]:
-    """Of the time of rounds, by part of the scheduler: from a profile, built-ins with their callers."""
+    """Of the time of rounds, by part of the scheduler: medians of profiles, built-ins with their callers."""
+    profiles = [_shares_of_profile(run_rounds) for _ in range(PROFILES)]
+    return {part: round(statistics.median(one[part] for one in profiles), 3) for part in (*PARTS, REST)}
+
+
+def _shares_of_profile(run_rounds: Callable[[int], None]) -> dict[str, float]:
     profile = cProfile.Profile()
     profile.runcall(run_rounds, PROFILED_ROUNDS)
     seconds = dict.fromkeys((*PARTS, REST), 0.0)
@@ -149,7 +155,7 @@ def shares_of_parts(run_rounds: Callable[[int], None]) -> dict[str, float]:
         for (caller, _, _), (_, _, inside, _) in callers.items() if path == "~" else ():
             seconds[part_of(caller)] += inside
     total = sum(seconds.values())
-    return {part: round(spent / total, 3) for part, spent in seconds.items()}
+    return {part: spent / total for part, spent in seconds.items()}
 
 
 def part_of(path: str) -> str:

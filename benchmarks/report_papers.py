@@ -48,7 +48,7 @@ def _allocation(result: Result) -> str:
         for (less, low), (more, high) in pairwise(costs):
             if low <= 4 <= high:
                 at = less + (more - less) * (4 - low) / (high - low)
-                found.append(f"{TITLES[row['model']]} at {at:.2g} us")
+                found.append(f"{TITLES[row['model']]} at {float(f'{at:.2g}'):g} us")
     where = f"ours is that at a driver's cost per call of: {', '.join(found)}" if found else "ours never is"
     return f"not to be told, for no driver was measured; {where}"
 
