@@ -124,7 +124,7 @@ def train(settings: list[RunSetting], goal: Goal, cells: Cells, seeds: int, choi
             cell = cells.get(described(setting), seed, partial(run, setting, goal, seed, choices))
             found = f"{cell['seconds_to_target']} s, {cell['epochs_to_target']} epochs"
             print(f"seed {seed}  {label(setting):16} {found}", flush=True)
-    return [label(setting) for setting in dropped]
+    return [label(setting) for setting in dropped if len(cells.of(described(setting))) < seeds]
 
 
 def rows_of(cells: Cells, settings: list[RunSetting], choices: Choices, examples: int) -> list[Row]:
