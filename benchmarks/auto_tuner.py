@@ -21,6 +21,7 @@ from experiments import TITLES
 from harness import LEARNING_RATE, interleave, parser, positive_int, print_table, save
 from ours import CLASSES, image_shape
 from paused_training import PATIENCE_S, Gate, PausedTraining
+from report_papers import least_ratio
 from sweep import COLOURS, Row, draw_lines, finish_axes, finish_figure
 
 from scheduler import TrainingConfig
@@ -134,14 +135,12 @@ def judged(
     print(f"{TITLES[model]} b={batch_size}, tuning", flush=True)
     run = run_of(model, batch_size)
     chosen, seen = [], set(COUNTS)
-    for _ in range(decisions - 1):
-        with tuned(run, longest_seconds) as (_, decision):
+    while len(chosen) < decisions:
+        with tuned(run, longest_seconds) as (training, decision):
             chosen.append(decision["replicas_per_device"])
             seen |= {known["replicas_per_device"] for known in decision["measurements"]}
-    with tuned(run, longest_seconds) as (training, decision):
-        chosen.append(decision["replicas_per_device"])
-        seen |= {known["replicas_per_device"] for known in decision["measurements"]}
-        rows, tuned_row = in_turn(run, sorted(seen), training, seconds, windows)
+            if len(chosen) == decisions:
+                rows, tuned_row = in_turn(run, sorted(seen), training, seconds, windows)
     rates = {row["replicas"]: row["images_per_second"]["median"] for row in rows}
     best = max(rates, key=lambda count: rates[count])
     return {
@@ -155,11 +154,6 @@ def judged(
         "ratio_to_best": round(min(rates[count] for count in chosen) / rates[best], 4),
         "tuned_to_best": round(tuned_row["images_per_second"]["median"] / rates[best], 4),
     }
-
-
-def least_ratio(case: dict[str, Any]) -> float:
-    """What is held against the floor."""
-    return min(float(case["ratio_to_best"]), float(case["tuned_to_best"]))
 
 
 def series_of(row: Row) -> str:

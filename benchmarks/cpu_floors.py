@@ -216,7 +216,6 @@ def draw(figure: Figure, rows: list[dict[str, Any]]) -> None:
 
 def draw_case(panel: Axes, row: dict[str, Any]) -> None:
     """The bars of one case."""
-
     rates = sorted(row["images_per_second"].items(), key=lambda item: item[1]["median"])
     names = [name for name, _ in rates]
     medians = [rate["median"] for _, rate in rates]

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from report_figures import COMPILE_TIMES, case_of, missed_tasks, slow_ways, task_case
+from report_papers import least_ratio
 
 Result = dict[str, Any]
 PARTS = {  # of a round, in `round_profile.py`
@@ -91,12 +92,12 @@ def share(row: Result, part: str) -> float:
 
 def auto_tuner(results: dict[str, Result]) -> list[str]:
     """The cases in which the tuner's choice, or the run that made it, is too far behind the best."""
-    result = results.get("auto_tuner")
+    result = results.get("auto_tuner", {"cases": []})
     return [
-        f"`auto_tuner.py`, {case_of(case)}: {min(case['ratio_to_best'], case['tuned_to_best']):.1%} of the "
-        f"best fixed number's throughput, floor {result['floor']:.0%}"
-        for case in (result or {"cases": []})["cases"]
-        if result is not None and min(case["ratio_to_best"], case["tuned_to_best"]) < result["floor"]
+        f"`auto_tuner.py`, {case_of(case)}: {least_ratio(case):.1%} of the best fixed number's throughput, "
+        f"floor {result['floor']:.0%}"
+        for case in result["cases"]
+        if least_ratio(case) < result["floor"]
     ]
 
 

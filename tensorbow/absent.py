@@ -13,6 +13,8 @@ _CHOICE = "tb.where(condition, x, y) chooses element by element, of two results 
 _OPTIONS = "a tb.Session takes its options by name, see help(tb.Session)"
 _MODELS = "tb.layers, tb.nn and tb.train have layers, operations, optimisers; tb.Trainer trains whole models"
 _LOGS = "a Trainer's metrics.jsonl has its figures; session.run fetches any tensor"
+_OWN = "tb.define_op makes an operation of a NumPy function of yours"
+_PRINT = "fetch the tensor by session.run and print it"
 _QUEUES = "tb.DatasetBatches fills batches ahead of use, a Replicator's input_fn gives them"
 _CHECKS = "tb.LearningEngine and tb.Trainer stop at NaN and infinity, and name the operation"
 _ARGUMENTS = "Python's own argparse, logging and pathlib do that"
@@ -30,7 +32,7 @@ INSTEAD = {
     "train.MonitoredTrainingSession": "write tb.train.MonitoredSession",
     "train.Supervisor": "write tb.train.MonitoredSession, or let a tb.Trainer train",
     "GradientTape": f"{_GRAPHS}; tb.gradients differentiates",
-    "Print": "fetch the tensor by session.run and print it",
+    "Print": _PRINT,
     "InteractiveSession": "write `with tb.Session() as session:`",
     "ConfigProto": _OPTIONS,
     "GPUOptions": _OPTIONS,
@@ -46,11 +48,11 @@ INSTEAD = {
     "keras": _MODELS,
     "map_fn": _LOOPS,
     "mul": "write tb.multiply",
-    "numpy_function": "tb.define_op makes an operation of a NumPy function of yours",
+    "numpy_function": _OWN,
     "placeholder_with_default": "feed_dict takes any tensor of the graph, not placeholders alone",
-    "print": "fetch the tensor by session.run and print it",
-    "py_func": "tb.define_op makes an operation of a NumPy function of yours",
-    "py_function": "tb.define_op makes an operation of a NumPy function of yours",
+    "print": _PRINT,
+    "py_func": _OWN,
+    "py_function": _OWN,
     "scan": _LOOPS,
     "sub": "write tb.subtract",
     "summary": _LOGS,

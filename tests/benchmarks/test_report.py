@@ -173,6 +173,15 @@ def test_a_missed_limit_of_the_scheduler_and_of_compiling_is_said(places: Path) 
     assert "to the first step 0.30 s, limit 0.2 s" in found.others[1]
 
 
+def test_a_tuner_that_is_too_far_behind_is_said(places: Path) -> None:
+    from report_misses import missed
+
+    case = {"model": "lenet", "batch_size": 4, "ratio_to_best": 1.0, "tuned_to_best": 0.96}
+    assert missed({"auto_tuner": {"floor": 0.95, "cases": [case]}}).count == 0
+    (line,) = missed({"auto_tuner": {"floor": 0.97, "cases": [case]}}).others
+    assert "LeNet b=4: 96.0% of the best fixed number's throughput, floor 97%" in line
+
+
 def test_what_a_paper_says_is_held_against_our_result(places: Path) -> None:
     from experiments import EXPERIMENTS
     from report_papers import CONCLUSIONS

@@ -100,7 +100,7 @@ VALUES = st.sampled_from(
 )  # fmt: skip
 
 
-@settings(max_examples=800, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=1500, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.data())
 def test_steps_with_other_attributes_end_in_our_errors(data):
     content, fetches, feeds = data.draw(st.sampled_from(PROGRAMS))

@@ -347,4 +347,4 @@ class FirstComeMachine(RuleBasedStateMachine):
 
 
 TestFirstCome = FirstComeMachine.TestCase
-TestFirstCome.settings = settings(max_examples=120, stateful_step_count=60, deadline=None)
+TestFirstCome.settings = settings(max_examples=200, stateful_step_count=60, deadline=None)

@@ -229,4 +229,4 @@ class Twins(RuleBasedStateMachine):
 
 
 TestTwins = Twins.TestCase
-TestTwins.settings = settings(max_examples=120, stateful_step_count=60, deadline=None)
+TestTwins.settings = settings(max_examples=200, stateful_step_count=60, deadline=None)

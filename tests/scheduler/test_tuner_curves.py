@@ -13,7 +13,7 @@ import pytest
 
 from scheduler import Measure, ReplicaTuner
 
-DRAWS = 200
+DRAWS = 300
 SHAPES = ("linear", "saturating", "collapsing", "stepped", "logarithmic")
 LONG = ("stepped", "logarithmic")  # many windows: those that the default suite leaves to `-m slow`,
 LONGER = (*LONG, "linear", "saturating")  # and on a busy machine

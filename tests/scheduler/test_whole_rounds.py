@@ -84,7 +84,7 @@ def test_the_batches_of_a_source_of_each_replicas(
     augmentation: CropAndFlip | None, options: dict[str, Any]
 ) -> None:
     data = pictures(augmentation)
-    for replicas in (1, 2):
+    for replicas in (1, 3):
         *expected, kinds = trained_on(data, replicas, 1, "never", **options)
         assert kinds == {ReadyBatch}
         for steps in (1, 5):

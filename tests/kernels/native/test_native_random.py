@@ -72,7 +72,7 @@ def test_integers_uniforms_and_masks_have_the_same_bits(target, size, seed, step
 
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("dtype", BOUND, ids=lambda d: d.name)
-@pytest.mark.parametrize("size", [1, 3, 64, 65, 100_003])
+@pytest.mark.parametrize("size", [1, 2, 3, 17, 64, 65, 4096, 100_003])
 def test_normals_lie_within_the_bound(target, dtype, size):
     def make():
         return [
