@@ -13,6 +13,7 @@ import yaml
 from scheduler.config import TrainingConfig
 from scheduler.tally import Tally
 from tensorbow.errors import DataLossError, FailedPreconditionError, InvalidArgumentError, NotFoundError
+from tensorbow.files import remove_unfinished, write_file
 from tensorbow.specs import Array
 from tensorbow.training import (
     Checkpoint,
@@ -21,7 +22,6 @@ from tensorbow.training import (
     load_arrays,
     make_folder,
     save_arrays,
-    write_atomically,
 )
 
 try:
@@ -117,12 +117,12 @@ class RunFolder:
             self._lock = _lock(self.path)
             self._require_untouched(self.path)
         self._checkpoints = RollingCheckpoints(self.path, self.config.keep_checkpoints)
-        self._checkpoints.remove_leftovers()
+        remove_unfinished(self.path)
         if keep_config and self.checkpoint is not None:
             self._described = self.checkpoint.metadata["config"]
         if not (keep_config and (self.path / CONFIG).exists()):
             text = yaml.safe_dump(self.config.to_dict(), sort_keys=False)
-            write_atomically(self.path / CONFIG, text.encode())
+            write_file(self.path / CONFIG, text.encode())
         resumed = self.checkpoint.path.parent / METRICS if self.checkpoint else None
         self._metrics = MetricsLog(
             self.path / METRICS, resume_at=evaluated_at if self.checkpoint else None, source=resumed
@@ -156,7 +156,7 @@ class RunFolder:
     def save_tuning(self, facts: Mapping[str, Any]) -> None:
         """Writes what is known of the number of replicas, in place of what was."""
         if self.path is not None:
-            write_atomically(self.path / TUNING, (json.dumps(facts, indent=1) + "\n").encode())
+            write_file(self.path / TUNING, (json.dumps(facts, indent=1) + "\n").encode())
 
     def save_model(self, values: Mapping[str, Array], metadata: dict[str, Any], replica: int = 0) -> None:
         """Writes a model, in place of an earlier one: its variables by name."""

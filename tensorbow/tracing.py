@@ -11,18 +11,18 @@ from __future__ import annotations
 import gzip
 import itertools
 import json
-import os
 import re
 import threading
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext
 from datetime import datetime, timezone
 from pathlib import Path
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
-from tensorbow.errors import FailedPreconditionError, InvalidArgumentError, ResourceExhaustedError
+from tensorbow.errors import FailedPreconditionError, InvalidArgumentError, TensorBowError
+from tensorbow.files import NewFile
 
 SPAN_LIMIT = 1_000_000  # about 150 MB in memory while collected, and as much in the file
 WORK, WAIT = "work", "wait"  # categories of spans
@@ -136,11 +136,10 @@ class Timeline:
         """The whole trace as JSON text."""
         return "".join(self._pieces())
 
-    def write(self, path: Path) -> None:
-        """Writes the JSON to a file, compressed where its name ends in .gz. Raises OSError."""
-        zipped = path.name.removesuffix(_PARTIAL).endswith(".gz")
-        with gzip.open(path, "wt", encoding="utf-8") if zipped else open(path, "w", encoding="utf-8") as file:
-            file.writelines(self._pieces())
+    def write(self, file: BinaryIO, compressed: bool = False) -> None:
+        """Writes the JSON to a file, by gzip where that is asked for. Raises OSError."""
+        with gzip.GzipFile("", "wb", fileobj=file) if compressed else nullcontext(file) as into:
+            into.writelines(piece.encode() for piece in self._pieces())
 
     def events(self) -> Iterator[dict[str, Any]]:
         """The events: names and order of the rows (`M`), spans by start (`X`), counters (`C`)."""
@@ -206,50 +205,29 @@ def _named(what: str, name: str, order: int, pid: int, tid: int = 0) -> Iterator
         yield {"name": f"{what}_{kind}", "ph": "M", "pid": pid, "tid": tid, "args": args}
 
 
-_PARTIAL = ".partial"
-
-
 class TraceFile:
-    """The place of a trace, claimed before what is traced begins: a file beside it that takes its place."""
+    """The place of a trace, claimed before what is traced begins."""
 
     def __init__(self, path: str | Path) -> None:
         """Raises InvalidArgumentError where no file can be written."""
         self.path = Path(path)
-        name = self.path.name
-        beside = f".{os.getpid()}.{next(_numbers)}.{name}{_PARTIAL}"
-        self._partial = self.path.with_name(beside) if name else None
         try:
-            if self._partial is None or self.path.is_dir():
-                raise IsADirectoryError(0, "it is a folder")
-            self._partial.touch()
-        except (OSError, ValueError) as error:  # ValueError: a null character
-            reason = getattr(error, "strerror", None) or error
-            raise InvalidArgumentError(
-                f"trace {str(path)!r:.200}: expected a file that can be written, got: {reason}; "
-                "choose another one, in a folder that is there"
-            ) from None
+            self._claimed: NewFile | None = NewFile(path)
+        except TensorBowError as error:
+            raise InvalidArgumentError(f"trace: {error}") from None
 
     def save(self, tracer: Tracer) -> None:
         """Writes the trace, in one step. Raises ResourceExhaustedError; the file is as before then."""
-        if self._partial is None:
-            return
-        try:
-            Timeline(tracer).write(self._partial)
-            os.replace(self._partial, self.path)
-        except OSError as error:
-            raise ResourceExhaustedError(
-                f"cannot write the trace {self.path}: {error.strerror or error}; free space, or choose "
-                "another file"
-            ) from error
-        finally:
-            self.discard()
+        claimed, self._claimed = self._claimed, None
+        if claimed is not None:
+            with claimed as file:
+                Timeline(tracer).write(file, compressed=self.path.name.endswith(".gz"))
 
     def discard(self) -> None:
         """Gives the place up; idempotent."""
-        partial, self._partial = self._partial, None
-        if partial is not None:
-            with suppress(OSError):
-                partial.unlink(missing_ok=True)
+        claimed, self._claimed = self._claimed, None
+        if claimed is not None:
+            claimed.discard()
 
 
 @contextmanager

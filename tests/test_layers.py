@@ -34,10 +34,15 @@ LAYERS = (
     ("tensorbow.ops",),
     ("tensorbow.graph",),
     ("tensorbow.devices", "tensorbow.shadowing"),
-    ("tensorbow.specs", "tensorbow.errors", "tensorbow.tracing", "tensorbow.absent"),
+    ("tensorbow.specs", "tensorbow.errors", "tensorbow.tracing", "tensorbow.absent", "tensorbow.files"),
     ("allocators",),
 )
-SIDEWAYS = {("tensorbow.specs", "tensorbow.errors"), ("tensorbow.tracing", "tensorbow.errors")}
+SIDEWAYS = {
+    ("tensorbow.specs", "tensorbow.errors"),
+    ("tensorbow.files", "tensorbow.errors"),
+    ("tensorbow.tracing", "tensorbow.errors"),
+    ("tensorbow.tracing", "tensorbow.files"),
+}
 FACADES = {"tensorbow", "tensorbow.nn", "tensorbow.profiler", "tensorbow.train"}
 ENTRIES = {"tensorbow.__main__"}  # `python -m`: above everything
 
@@ -45,6 +50,7 @@ EXTERNAL = {
     "allocators": set(),
     "tensorbow.absent": set(),
     "tensorbow.errors": set(),
+    "tensorbow.files": set(),
     "tensorbow.tracing": set(),
     "tensorbow.devices": {"numpy", "threadpoolctl", "pynvml", "cupy", "cuda", "nvidia"},
     "tensorbow.kernels": {"numpy", "cupy", "llvmlite"},

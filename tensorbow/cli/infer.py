@@ -16,7 +16,7 @@ from tensorbow.cli.program import OptionValueError
 from tensorbow.cli.train import Choice
 from tensorbow.data import DATASETS, load, read_pictures
 from tensorbow.errors import InvalidArgumentError
-from tensorbow.training import write_atomically
+from tensorbow.files import write_file
 
 
 def _device(context: click.Context, option: click.Parameter, name: str) -> str:
@@ -68,7 +68,7 @@ def predict(
     if output is not None:
         blob = io.BytesIO()
         np.save(blob, probabilities)
-        write_atomically(output, blob.getvalue())
+        write_file(output, blob.getvalue())
     best = probabilities.argmax(1)
     for name, row, chosen in zip(names, probabilities, best, strict=True):
         likely = float(row[chosen])

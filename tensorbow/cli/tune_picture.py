@@ -9,7 +9,7 @@ from scheduler import TrainingConfig, TuningResult
 from tensorbow.cli.options import require_writable
 from tensorbow.cli.program import OptionValueError
 from tensorbow.errors import FailedPreconditionError
-from tensorbow.training import write_atomically
+from tensorbow.files import write_file
 
 FORMATS = ("png", "svg", "pdf")
 BLUE, ORANGE, GREY = "#1f5fa8", "#d9622b", "#8a8a8a"
@@ -89,4 +89,4 @@ class ThroughputPicture:
         figure.legend(frameon=False, loc="outside lower center", ncols=2, fontsize=9)
         blob = io.BytesIO()
         figure.savefig(blob, format=self._format, dpi=150)
-        write_atomically(self.path, blob.getvalue())
+        write_file(self.path, blob.getvalue())

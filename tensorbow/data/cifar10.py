@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 
 from tensorbow.data.augment import CropAndFlip
 from tensorbow.data.dataset import Dataset, pixel_statistics
-from tensorbow.data.folder import data_folder, find_file, shown
+from tensorbow.data.folder import data_folder, find_file
 from tensorbow.data.pickles import read_pickled_dict
-from tensorbow.errors import DataLossError, FailedPreconditionError, NotFoundError, ResourceExhaustedError
+from tensorbow.errors import DataLossError, NotFoundError, ResourceExhaustedError, TensorBowError
+from tensorbow.files import open_to_read, shown
 
 _BINARY, _PYTHON = "cifar-10-batches-bin", "cifar-10-batches-py"
 _FOLDERS = ("", _BINARY, _PYTHON, f"cifar10/{_BINARY}", f"cifar10/{_PYTHON}", "cifar10")
@@ -67,15 +68,13 @@ def _read(path: Path) -> Split:
 
 def _read_binary(path: Path) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     try:
-        with open(path, "rb") as file:
+        with open_to_read(path) as file:
             nbytes = os.fstat(file.fileno()).st_size
             if nbytes == 0 or nbytes % _RECORD or nbytes > _MAXIMUM_EXAMPLES * _RECORD:
                 raise _fault(path, f"it has {nbytes:,} bytes, and records have {_RECORD:,}")
             records = np.fromfile(file, np.uint8, count=nbytes)
-    except OSError as error:
-        raise FailedPreconditionError(
-            f"cannot read {shown(path)}: {error.strerror or error}; check the file and its permissions"
-        ) from error
+    except TensorBowError:
+        raise
     except MemoryError as error:
         raise ResourceExhaustedError(f"the content of {shown(path)} does not fit into memory") from error
     if records.size != nbytes:

@@ -8,13 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tensorbow.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
+from tensorbow.files import shown
 
 DATA_DIR_VARIABLE = "TENSORBOW_DATA"
-
-
-def shown(path: str | os.PathLike[str]) -> str:
-    """A path as it stands in a message: quoted, on one line, printable whatever bytes it holds."""
-    return ascii(os.fsdecode(path)) if not os.fsdecode(path).isprintable() else f"'{os.fsdecode(path)}'"
 
 
 def data_folder(data_dir: str | os.PathLike[str] | None, wanted_by: str, remedy: str) -> Path:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import gzip
 import math
 import os
-import stat
 import struct
 import zlib
 from collections.abc import Sequence
@@ -20,8 +19,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from tensorbow.data.folder import shown
-from tensorbow.errors import DataLossError, FailedPreconditionError, NotFoundError, ResourceExhaustedError
+from tensorbow.errors import DataLossError, ResourceExhaustedError, TensorBowError
+from tensorbow.files import open_to_read, shown
 
 _TYPE_NAMES = {0x08: "uint8", 0x09: "int8", 0x0B: "int16", 0x0C: "int32", 0x0D: "float32", 0x0E: "float64"}
 _UNSIGNED_BYTE = 0x08
@@ -45,32 +44,21 @@ def read_idx(
     """
     path = Path(path)
     try:
-        with open(path, "rb", opener=_open_without_waiting) as file:
-            status = os.fstat(file.fileno())
-            if not stat.S_ISREG(status.st_mode):
-                raise FailedPreconditionError(f"{shown(path)} is not a regular file; remove or replace it")
+        with open_to_read(path) as file:
+            nbytes = os.fstat(file.fileno()).st_size
             packed = file.read(2) == _GZIP_MAGIC
             file.seek(0)
             if not packed:
-                return _read(path, file, status.st_size, dimensions, maximum_length, packed=False)
+                return _read(path, file, nbytes, dimensions, maximum_length, packed=False)
             with gzip.GzipFile(fileobj=file, mode="rb") as unpacked:
-                limit = status.st_size * _DEFLATE_LIMIT
+                limit = nbytes * _DEFLATE_LIMIT
                 return _read(path, unpacked, limit, dimensions, maximum_length, packed=True)
-    except FileNotFoundError as error:
-        raise NotFoundError(f"there is no file {shown(path)}") from error
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise _fault(path, f"its gzip data is truncated or corrupt ({error})") from error
+    except TensorBowError:
+        raise
     except MemoryError as error:
         raise ResourceExhaustedError(f"the content of {shown(path)} does not fit into memory") from error
-    except OSError as error:
-        raise FailedPreconditionError(
-            f"cannot read {shown(path)}: {error.strerror or error}; check the file and its permissions"
-        ) from error
-
-
-def _open_without_waiting(path: str, flags: int) -> int:
-    """Opens without waiting for a writer, should the path be a pipe."""
-    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
 def _fault(path: Path, what: str) -> DataLossError:

@@ -9,9 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tensorbow.data.dataset import Dataset, pixel_statistics
-from tensorbow.data.folder import data_folder, find_file, shown
+from tensorbow.data.folder import data_folder, find_file
 from tensorbow.data.idx import read_idx
 from tensorbow.errors import DataLossError, NotFoundError
+from tensorbow.files import shown
 
 _FOLDERS = ("", "mnist", "MNIST/raw", "MNIST", "raw")  # below the data folder, in this order
 _FILES = (

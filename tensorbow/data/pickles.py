@@ -7,7 +7,6 @@ and nothing else, and what comes out is looked at before it is used.
 from __future__ import annotations
 
 import io
-import os
 import pickle
 from collections.abc import Callable
 from pathlib import Path
@@ -15,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from tensorbow.data.folder import shown
-from tensorbow.errors import DataLossError, FailedPreconditionError, ResourceExhaustedError
+from tensorbow.errors import DataLossError, ResourceExhaustedError
+from tensorbow.files import read_file, shown
 
 MAXIMUM_NBYTES = 256 << 20  # of a file: a batch of CIFAR-10 has 31 MB
 
@@ -138,16 +137,7 @@ def read_pickled_dict(path: Path) -> dict[str, Any]:
 
     DataLossError for anything but a pickle of such a dict, FailedPreconditionError when it cannot be read.
     """
-    try:
-        if (nbytes := os.stat(path).st_size) > MAXIMUM_NBYTES:
-            raise DataLossError(
-                f"{shown(path)} is no batch of CIFAR-10: it has {nbytes:,} bytes; get it again"
-            )
-        content = path.read_bytes()
-    except OSError as error:
-        raise FailedPreconditionError(
-            f"cannot read {shown(path)}: {error.strerror or error}; check the file and its permissions"
-        ) from error
+    content = read_file(path, MAXIMUM_NBYTES)
     try:
         value = _Unpickler(io.BytesIO(content), encoding="bytes").load()
     except MemoryError as error:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tensorbow.data.folder import mode_of, shown
+from tensorbow.data.folder import mode_of
 from tensorbow.data.idx import read_idx
 from tensorbow.data.resize import resize_bilinear
 from tensorbow.errors import (
@@ -24,6 +24,7 @@ from tensorbow.errors import (
     ResourceExhaustedError,
     TensorBowError,
 )
+from tensorbow.files import shown
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".ppm", ".pgm")
 MAXIMUM_PIXELS = 1 << 26  # of one picture, before it is resized

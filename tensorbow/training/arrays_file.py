@@ -6,12 +6,9 @@ file that can fit, and every offset, shape, dtype and byte is held against the r
 
 from __future__ import annotations
 
-import contextlib
-import itertools
 import json
 import math
-import os
-import stat
+import sys
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,12 +18,8 @@ import numpy as np
 from safetensors.numpy import save as encode
 
 from tensorbow.devices.host_memory import host_memory_nbytes
-from tensorbow.errors import (
-    DataLossError,
-    InvalidArgumentError,
-    NotFoundError,
-    ResourceExhaustedError,
-)
+from tensorbow.errors import DataLossError, InvalidArgumentError, ResourceExhaustedError
+from tensorbow.files import read_file, write_file
 from tensorbow.specs import Array, as_dtype
 
 FORMAT = "tensorbow-1"
@@ -35,7 +28,6 @@ RESERVED = "__metadata__"  # a name that the format keeps for itself
 HEADER_LIMIT = 100_000_000  # bytes; what the format allows
 
 _DTYPES = {"F32": "float32", "F64": "float64", "I32": "int32", "I64": "int64", "U8": "uint8", "BOOL": "bool"}
-_writes = itertools.count()  # tells the temporary files of this process's threads apart
 
 
 def save_arrays(path: Path, arrays: Mapping[str, Array], metadata: Mapping[str, Any]) -> None:
@@ -47,7 +39,7 @@ def save_arrays(path: Path, arrays: Mapping[str, Array], metadata: Mapping[str, 
     """
     plain = {name: _writable(name, array) for name, array in arrays.items()}
     described = {"format": FORMAT, "crc32": _checksum(plain, metadata), "metadata": dict(metadata)}
-    write_atomically(path, encode(plain, {KEY: json.dumps(described, allow_nan=False)}))
+    write_file(path, encode(plain, {KEY: json.dumps(described, allow_nan=False)}))
 
 
 def _writable(name: object, value: Any) -> Array:
@@ -68,53 +60,17 @@ def _is_unicode(text: str) -> bool:
     return not any("\ud800" <= character <= "\udfff" for character in text)
 
 
-def write_atomically(path: Path, blob: bytes) -> None:
-    """Replaces a file by new content in one step, on disk before it returns. Threads may do so at once.
-
-    Raises ResourceExhaustedError, InvalidArgumentError for a path that can be no file's; the earlier file
-    is then untouched.
-    """
-    if not path.name or "\0" in str(path):
-        raise InvalidArgumentError(f"cannot write {str(path)!r:.200}: expected the path of a file")
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.{next(_writes)}.tmp")
-    try:
-        with open(temporary, "wb") as file:
-            file.write(blob)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-        _sync_folder(path.parent)
-    except BaseException as error:
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
-        if not isinstance(error, OSError):
-            raise
-        raise ResourceExhaustedError(
-            f"cannot write {path} ({len(blob):,} bytes): {error.strerror or error}; "
-            "free space or choose another --output; what was saved before is untouched"
-        ) from error
-
-
-def _sync_folder(folder: Path) -> None:
-    """Makes a rename durable, where the system lets folders be synchronised."""
-    with contextlib.suppress(OSError):
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
-
-
 def load_arrays(
     path: Path, remedy: str = "use an earlier checkpoint"
 ) -> tuple[dict[str, Array], dict[str, Any]]:
     """The arrays and metadata of a file.
 
     remedy: what an error of a damaged file advises to do, or nothing.
-    Raises NotFoundError when there is none, ResourceExhaustedError when it cannot fit into memory,
-    DataLossError when it is truncated, corrupt or not ours.
+    Raises NotFoundError when there is none, FailedPreconditionError when it cannot be read (it is no regular
+    file, no permission), ResourceExhaustedError when it cannot fit into memory, DataLossError when it is
+    truncated, corrupt or not ours.
     """
-    blob = read_file(path)
+    blob = read_file(path, host_memory_nbytes() or sys.maxsize - 1)
     try:
         entries, described, data = _split(blob)
         if described.get("format") != FORMAT or not isinstance(described.get("metadata"), dict):
@@ -128,7 +84,7 @@ def load_arrays(
             f"{path} is truncated, damaged or no file of arrays: {reason}{remedy and f'; {remedy}'}"
         ) from error
     except MemoryError as error:
-        raise _too_large(path, len(blob)) from error
+        raise ResourceExhaustedError(f"{path} ({len(blob):,} bytes) does not fit into memory") from error
     return arrays, described["metadata"]
 
 
@@ -144,39 +100,6 @@ def _checksum(arrays: Mapping[str, Array], metadata: Mapping[str, Any]) -> int:
         total = zlib.crc32(json.dumps([name, array.dtype.name, array.shape]).encode(), total)
         total = zlib.crc32(array.reshape(-1).view(np.uint8).data, total)
     return total
-
-
-def read_file(path: Path, limit: int | None = None) -> bytes:
-    """The bytes of a regular file, of at most `limit` of them.
-
-    Raises NotFoundError when there is none, ResourceExhaustedError when it is larger or cannot fit into
-    memory, DataLossError when it cannot be read.
-    """
-    try:
-        with open(path, "rb", opener=_open_without_waiting) as file:
-            status = os.fstat(file.fileno())
-            if not stat.S_ISREG(status.st_mode):
-                raise DataLossError(f"{path} is not a regular file; give a checkpoint")
-            if status.st_size > min(host_memory_nbytes() or math.inf, math.inf if limit is None else limit):
-                raise _too_large(path, status.st_size)
-            try:
-                return file.read()
-            except MemoryError as error:
-                raise _too_large(path, status.st_size) from error
-    except FileNotFoundError:
-        raise NotFoundError(f"there is no file {path}") from None
-    except (OSError, ValueError) as error:  # ValueError: a null character in the path
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else error
-        raise DataLossError(f"cannot read {path}: {reason}") from error
-
-
-def _open_without_waiting(path: str, flags: int) -> int:
-    """Opens without waiting for a writer, should the path be a pipe."""
-    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
-
-
-def _too_large(path: Path, nbytes: int) -> ResourceExhaustedError:
-    return ResourceExhaustedError(f"{path} ({nbytes:,} bytes) does not fit into memory")
 
 
 # The format: the header's size as a little-endian uint64, the header as JSON, the arrays' bytes.

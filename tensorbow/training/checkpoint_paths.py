@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from tensorbow.errors import DataLossError, InvalidArgumentError, NotFoundError, TensorBowError
+from tensorbow.files import read_file
 from tensorbow.specs import Array
-from tensorbow.training.arrays_file import load_arrays, read_file
+from tensorbow.training.arrays_file import load_arrays
 
 SUFFIX = ".safetensors"
 STATE = "checkpoint"  # the file that names a folder's checkpoints

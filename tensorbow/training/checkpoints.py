@@ -9,14 +9,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tensorbow.errors import DataLossError, InvalidArgumentError, NotFoundError, ResourceExhaustedError
+from tensorbow.errors import (
+    DataLossError,
+    FailedPreconditionError,
+    InvalidArgumentError,
+    NotFoundError,
+    ResourceExhaustedError,
+)
 from tensorbow.specs import Array
 from tensorbow.training.arrays_file import load_arrays, save_arrays
 
 MAXIMUM_ROUND = 10**15 - 1  # what a file name holds
 
 _NAME = re.compile(r"^checkpoint-(\d{1,15})\.safetensors$", re.ASCII)
-_TEMPORARY = re.compile(r"^\..+\.\d+\.tmp$")
 
 
 @dataclass(frozen=True)
@@ -70,7 +75,7 @@ class RollingCheckpoints:
                 checkpoint = Checkpoint(path, *load_arrays(path, remedy=""))
                 check(checkpoint)
                 return checkpoint, [f"passed over a damaged checkpoint: {problem}" for problem in problems]
-            except (DataLossError, NotFoundError) as error:
+            except (DataLossError, FailedPreconditionError, NotFoundError) as error:
                 problems.append(str(error))
         if problems:
             others = f"; nor can {len(problems) - 1} older" if len(problems) > 1 else ""
@@ -79,13 +84,6 @@ class RollingCheckpoints:
                 "start anew in another folder"
             )
         return None, []
-
-    def remove_leftovers(self) -> None:
-        """Deletes what writers that were killed have left. Only for the folder's sole owner."""
-        for path in self.folder.iterdir():
-            if _TEMPORARY.match(path.name):
-                with contextlib.suppress(OSError):
-                    path.unlink(missing_ok=True)
 
 
 def make_folder(folder: Path) -> None:

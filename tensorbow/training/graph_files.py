@@ -11,13 +11,14 @@ from typing import Any
 import numpy as np
 
 from tensorbow.errors import DataLossError, InvalidArgumentError, NotFoundError, TensorBowError
+from tensorbow.files import read_file, write_file
 from tensorbow.graph import Graph, GraphDef, Tensor
 from tensorbow.graph.graph_def import MAXIMUM_CHARACTERS
 from tensorbow.ops.importing import import_graph_def
 from tensorbow.ops.state import VariableReference
 from tensorbow.runtime import Session
 from tensorbow.specs import Array, render_dims
-from tensorbow.training.arrays_file import load_arrays, read_file, save_arrays, write_atomically
+from tensorbow.training.arrays_file import load_arrays, save_arrays
 from tensorbow.training.checkpoints import make_folder
 
 GRAPH, VARIABLES = "graph.json", "variables.safetensors"
@@ -34,7 +35,7 @@ def write_graph(graph: Graph | GraphDef, logdir: str | os.PathLike[str], name: s
     graph_def = graph.as_graph_def() if isinstance(graph, Graph) else graph
     folder = Path(logdir)
     make_folder(folder)
-    write_atomically(folder / name, graph_def.to_json().encode())
+    write_file(folder / name, graph_def.to_json().encode())
     return str(folder / name)
 
 
@@ -79,7 +80,7 @@ def save_model(
     path = Path(folder)
     make_folder(path)
     text = part.to_json().encode()
-    write_atomically(path / GRAPH, text)
+    write_file(path / GRAPH, text)
     described = {
         "kind": "model",
         "graph_crc32": zlib.crc32(text),

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import math
-import os
 from pathlib import Path
 from typing import Any
 
-from tensorbow.errors import DataLossError, ResourceExhaustedError
-from tensorbow.training.arrays_file import write_atomically
+from tensorbow.errors import NotFoundError
+from tensorbow.files import append_to_file, read_file, write_file
+
+LIMIT = 1 << 30  # bytes of a metrics file: some millions of records
 
 
 class MetricsLog:
@@ -20,36 +20,21 @@ class MetricsLog:
         """resume_at: keep only the records up to that round; None: start an empty file.
 
         source: the file they are taken from, if not `path` itself.
-        Raises ResourceExhaustedError, DataLossError.
+        Raises ResourceExhaustedError, InvalidArgumentError, FailedPreconditionError.
         """
         self.path = path
         kept: list[str] = []
         if resume_at is not None:
             kept = [line for line in _lines(source or path) if _round_of(line) <= resume_at]
-        write_atomically(path, "".join(f"{line}\n" for line in kept).encode())
+        write_file(path, "".join(f"{line}\n" for line in kept).encode())
 
     def append(self, record: dict[str, Any]) -> None:
         """Adds a record, with null for what is not finite; it is on disk when the method returns.
 
-        Raises ResourceExhaustedError; the records before it are then whole.
+        Raises ResourceExhaustedError, InvalidArgumentError; the records before it are then whole.
         """
         line = json.dumps({name: finite_or_none(value) for name, value in record.items()}) + "\n"
-        try:
-            with open(self.path, "ab") as file:
-                before = file.tell()
-                try:
-                    file.write(line.encode())
-                    file.flush()
-                    os.fsync(file.fileno())
-                except OSError:
-                    with contextlib.suppress(OSError):
-                        os.truncate(self.path, before)
-                    raise
-        except OSError as error:
-            raise ResourceExhaustedError(
-                f"cannot write {self.path}: {error.strerror or error}; free space; "
-                "what was saved before is untouched"
-            ) from error
+        append_to_file(self.path, line.encode())
 
 
 def finite_or_none(value: Any) -> Any:
@@ -59,11 +44,9 @@ def finite_or_none(value: Any) -> Any:
 
 def _lines(path: Path) -> list[str]:
     try:
-        return path.read_text(encoding="utf-8", errors="replace").splitlines()
-    except FileNotFoundError:
+        return read_file(path, LIMIT).decode("utf-8", errors="replace").splitlines()
+    except NotFoundError:
         return []
-    except OSError as error:
-        raise DataLossError(f"cannot read {path}: {error.strerror or error}") from error
 
 
 def _round_of(line: str) -> float:

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from tensorbow.errors import DataLossError, InvalidArgumentError, NotFoundError
-from tensorbow.training.arrays_file import load_arrays, save_arrays, write_atomically
+from tensorbow.files import write_file
+from tensorbow.training.arrays_file import load_arrays, save_arrays
 from tensorbow.training.checkpoint_paths import (
     STATE,
     SUFFIX,
@@ -154,7 +155,7 @@ class Saver:
         if self.best_checkpoint is not None:
             lines.append(("best_model_checkpoint_path", self.best_checkpoint))
         text = "".join(f"{key}: {json.dumps(os.path.relpath(p, path.parent))}\n" for key, p in lines)
-        write_atomically(path, text.encode())
+        write_file(path, text.encode())
 
     # Restoring --------------------------------------------------------------------------------
 

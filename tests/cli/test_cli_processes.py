@@ -148,8 +148,8 @@ def test_a_disk_that_is_full_at_the_first_checkpoint(program: Program, tmp_path:
         resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000))
 
     ended = program.run(*QUICK, preexec_fn=limit)
-    assert "cannot write run/checkpoint-000000128.safetensors" in ended.line
-    assert "free space or choose another --output" in ended.line
+    assert "cannot write 'run/checkpoint-000000128.safetensors'" in ended.line
+    assert "free space or choose another path" in ended.line
     assert not list((tmp_path / "run").glob(".*"))
     assert program.run(*QUICK).status == 0
 

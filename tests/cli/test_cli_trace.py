@@ -60,7 +60,7 @@ def test_a_resumed_run_is_not_traced_again(call: Call, tmp_path: Path) -> None:
     [
         (
             ("--trace", "nowhere/trace.json"),
-            "trace 'nowhere/trace.json': expected a file that can be written",
+            "trace: cannot write 'nowhere/trace.json': No such file",
         ),
         (("--trace", ""), "--trace: expected a path"),
         (("--trace-rounds", "1:2"), "--trace-rounds: expected a trace to write them to"),

@@ -113,13 +113,13 @@ def test_tracing_changes_no_bit(tmp_path: Path, run: Run, model: Callable[[Path]
 def test_the_file_may_lie_in_the_folder_that_the_run_makes(tmp_path: Path, run: Run) -> None:
     run(output=tmp_path / "run", trace=tmp_path / "run" / "trace.json", epochs=1)
     assert len(labels(by_row(tmp_path / "run" / "trace.json")["z"])) == 2 * ROUNDS
-    assert not [path for path in (tmp_path / "run").iterdir() if path.name.endswith(".partial")]
+    assert not [path for path in (tmp_path / "run").iterdir() if path.name.endswith(".tmp")]
 
 
 def test_a_file_that_cannot_be_written_is_refused_before_a_folder_is_made(
     tmp_path: Path, options: Options
 ) -> None:
-    with pytest.raises(InvalidArgumentError, match="expected a file that can be written"):
+    with pytest.raises(InvalidArgumentError, match="trace: cannot write"):
         Trainer(options(output=tmp_path / "run", trace=tmp_path / "nowhere" / "trace.json"))
     assert not list(tmp_path.iterdir())
 
@@ -168,6 +168,7 @@ def test_a_disk_that_fills_is_an_error_of_its_own_or_a_line(
     tmp_path: Path, options: Options, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(file: TraceFile, tracer: object) -> None:
+        file.discard()
         raise ResourceExhaustedError("cannot write the trace: no space")
 
     monkeypatch.setattr(TraceFile, "save", full)
@@ -185,10 +186,10 @@ def test_a_disk_that_fills_is_an_error_of_its_own_or_a_line(
 
 
 def test_a_path_that_cannot_be_written_is_refused_before_training(tmp_path: Path, options: Options) -> None:
-    with pytest.raises(InvalidArgumentError, match="expected a file that can be written"):
+    with pytest.raises(InvalidArgumentError, match="trace: cannot write"):
         Trainer(options(output=tmp_path / "run", trace=tmp_path))
     assert not (tmp_path / "run").exists()
-    with pytest.raises(InvalidArgumentError, match="in a folder that is there"):
+    with pytest.raises(InvalidArgumentError, match="a folder that is there"):
         Trainer(options(trace=tmp_path / "nowhere" / "t.json"))
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from tensorbow.errors import DataLossError, InvalidArgumentError
+from tensorbow.files import remove_unfinished
 from tensorbow.training import Checkpoint, RollingCheckpoints, make_folder
 
 
@@ -79,9 +80,9 @@ def test_a_damaged_later_one_never_costs_a_sound_one(tmp_path: Path) -> None:
 def test_other_files_are_left_alone(tmp_path: Path) -> None:
     for name in ("notes.txt", "checkpoint-x.safetensors", ".hidden"):
         (tmp_path / name).write_text("mine")
-    (tmp_path / ".model.safetensors.123.tmp").write_text("left by a killed writer")
+    (tmp_path / ".tensorbow-123-1.tmp").write_text("left by a killed writer")
     checkpoints = RollingCheckpoints(tmp_path, keep=1)
-    checkpoints.remove_leftovers()
+    remove_unfinished(tmp_path)
     save(checkpoints, 1, 2)
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         ".hidden",
@@ -96,13 +97,13 @@ def test_one_that_cannot_be_deleted_stops_nothing(tmp_path: Path, monkeypatch: p
         raise PermissionError(13, "Permission denied")
 
     checkpoints = RollingCheckpoints(tmp_path, keep=1)
-    (tmp_path / ".model.safetensors.123.7.tmp").write_text("left by a killed writer")
+    (tmp_path / ".tensorbow-123-7.tmp").write_text("left by a killed writer")
     monkeypatch.setattr(Path, "unlink", refuse)
-    checkpoints.remove_leftovers()
+    remove_unfinished(tmp_path)
     save(checkpoints, 1, 2)
     assert rounds(tmp_path) == [1, 2]
     monkeypatch.undo()
-    checkpoints.remove_leftovers()
+    remove_unfinished(tmp_path)
     save(checkpoints, 3)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoint-000000003.safetensors"]
 

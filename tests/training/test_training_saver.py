@@ -196,7 +196,7 @@ def test_paths_that_can_be_no_files(session, w, tmp_path, monkeypatch, path):
     saver = tb.train.Saver()
     with pytest.raises(InvalidArgumentError, match=r"expected (a|the) path"):
         saver.save(session, path)
-    with pytest.raises((NotFoundError, DataLossError, InvalidArgumentError)):
+    with pytest.raises((NotFoundError, FailedPreconditionError, InvalidArgumentError)):
         saver.restore(session, path)
     assert names(tmp_path) == []
     if not isinstance(path, str) or "\0" in path:
@@ -245,7 +245,7 @@ def test_a_state_that_cannot_be_written_costs_no_checkpoint(session, w, tmp_path
     first = saver.save(session, tmp_path / "m", 1, metrics={"a": 1})
     (tmp_path / "checkpoint").unlink()
     (tmp_path / "checkpoint").mkdir()
-    with pytest.raises(ResourceExhaustedError, match=r"cannot write .*checkpoint"):
+    with pytest.raises(InvalidArgumentError, match=r"cannot write .*checkpoint"):
         saver.save(session, tmp_path / "m", 2, metrics={"a": 2})
     assert (saver.last_checkpoints, saver.best_checkpoint, saver.best_value) == ([first], first, 1)
     assert Path(first).exists()
@@ -255,19 +255,21 @@ def test_a_state_that_cannot_be_written_costs_no_checkpoint(session, w, tmp_path
     assert tb.train.latest_checkpoint(tmp_path) is None
 
 
-def test_a_link_is_followed_when_read_and_replaced_when_written(session, w, tmp_path):
+def test_a_link_is_followed_when_read_and_when_written(session, w, tmp_path):
     session.run(w.initializer)
     saver = tb.train.Saver()
     real = Path(saver.save(session, tmp_path / "real"))
     link = tmp_path / "link.safetensors"
     link.symlink_to(real)
     saver.restore(session, link)
-    before = real.read_bytes()
-    session.run(w.assign(np.zeros((2, 3))))
+    session.run(w.assign(np.full((2, 3), 7.0)))
     saver.save(session, link)
-    assert (real.read_bytes(), link.is_symlink()) == (before, False)
+    assert link.is_symlink()
+    session.run(w.initializer)
+    saver.restore(session, real)
+    assert (session.run(w) == 7).all()
     (tmp_path / "loop.safetensors").symlink_to("loop.safetensors")
-    with pytest.raises(DataLossError, match=r"loop\.safetensors"):
+    with pytest.raises(FailedPreconditionError, match=r"loop\.safetensors"):
         saver.restore(session, tmp_path / "loop")
 
 
