@@ -14,8 +14,6 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-import pytest
-
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("allocators", "tensorbow", "scheduler", "replicator")
 
@@ -160,37 +158,44 @@ def test_every_module_has_a_layer_or_is_a_facade():
     assert not homeless, f"add these to LAYERS: {homeless}"
 
 
-@pytest.mark.parametrize("module", sorted(modules()))
-def test_imports_go_only_down(module):
+def not_below(module: str) -> Iterator[str]:
+    """A line for each import that is not of a layer below the module's own."""
     unit = unit_of(module)
-    if unit is None:
-        return
-    wrong = []
-    for item in imports(module):
+    for item in imports(module) if unit is not None else ():
+        target = unit_of(item.target)
+        where = f"{module}, line {item.line}: {item.target}"
         if not is_own(item.target):
             continue
-        target = unit_of(item.target)
         if target is None:
-            wrong.append(f"line {item.line}: {item.target} is a facade, for users only")
-        elif target != unit and rank(target) <= rank(unit) and (unit, target) not in SIDEWAYS:
-            wrong.append(f"line {item.line}: {item.target} is not below {unit}")
-    if unit == "tensorbow.cli":
-        wrong = [text for text in wrong if "facade" not in text]
-    assert not wrong, f"{module}: {'; '.join(wrong)}"
+            if unit != "tensorbow.cli":
+                yield f"{where} is a facade, for users only"
+        elif target != unit and rank(target) <= rank(str(unit)) and (unit, target) not in SIDEWAYS:
+            yield f"{where} is not below {unit}"
 
 
-@pytest.mark.parametrize("module", sorted(modules()))
-def test_external_dependencies(module):
+def test_imports_go_only_down():
+    assert [line for module in sorted(modules()) for line in not_below(module)] == []
+
+
+def foreign(module: str) -> Iterator[str]:
+    """A line for each import of a package that the module's layer may not import, or not there."""
     allowed = EXTERNAL.get(unit_of(module) or "tensorbow", {"numpy"})
     for item in imports(module):
         top = item.target.partition(".")[0]
-        if item.target.startswith(NATIVE) and not module.startswith(NATIVE):
-            assert item.in_function, f"{module}, line {item.line}: import {NATIVE} where it is used"
+        where = f"{module}, line {item.line}: {item.target}"
+        if item.target.startswith(NATIVE) and not module.startswith(NATIVE) and not item.in_function:
+            yield f"{where} is imported where it is used"
         if is_own(item.target) or top in sys.stdlib_module_names:
             continue
-        assert top in allowed, f"{module}, line {item.line}: {top} is not a dependency of this package"
-        if top in ONLY_INSIDE_FUNCTIONS and not (top == "llvmlite" and module.startswith(NATIVE)):
-            assert item.in_function, f"{module}, line {item.line}: import {top} where it is used"
+        if top not in allowed:
+            yield f"{where} is not a dependency of this package"
+        inside = top in ONLY_INSIDE_FUNCTIONS and not (top == "llvmlite" and module.startswith(NATIVE))
+        if inside and not item.in_function:
+            yield f"{where} is imported where it is used"
+
+
+def test_external_dependencies():
+    assert [line for module in sorted(modules()) for line in foreign(module)] == []
 
 
 def test_nothing_is_imported_by_its_name_in_a_string():
