@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import time
+import zlib
 from collections.abc import Iterator
 from importlib.util import find_spec
 
@@ -12,6 +13,23 @@ import pytest
 
 from tensorbow.devices.blas_threads import streams_limiting_blas
 from tensorbow.kernels import ReferenceBackend, backends
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Of a test marked `sampled(n)`, n cases belong to the default suite, all others to the slow one.
+
+    Which ones depends on nothing but their names, and looks random, so that all parameters occur.
+    """
+    cases: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        if item.get_closest_marker("sampled") and not item.get_closest_marker("slow"):
+            cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    for members in cases.values():
+        members.sort(key=lambda item: zlib.crc32(item.nodeid.encode()))
+        marker = members[0].get_closest_marker("sampled")
+        for item in members[marker.args[0] if marker else 0 :]:
+            item.add_marker("slow")
 
 
 def pytest_collection_finish() -> None:

@@ -15,6 +15,7 @@ ROOT = Path(tb.__file__).resolve().parent.parent
 PYTHON_PROGRAM = "import tensorbow as tb; tb.Session(); tb.LearningEngine"
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("form", ["script", "package", "folder"])
 @pytest.mark.parametrize("arguments", [["-c", PYTHON_PROGRAM], ["-m", "tensorbow", "devices"]])
 def test_a_foreign_scheduler(tmp_path, form, arguments):

@@ -189,6 +189,7 @@ def test_inference_needs_two_layers_at_a_time() -> None:
     assert plan.peak_nbytes <= 1.10 * plan.lower_bound_nbytes == pytest.approx(1.10 * 13000)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("lives", ["chain", "random"])
 def test_thousands_of_buffers_are_planned_in_seconds(lives: str) -> None:
     chooser = random.Random(7)

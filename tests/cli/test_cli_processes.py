@@ -34,6 +34,7 @@ def metrics(folder: Path) -> list[dict[str, Any]]:
     return [{k: v for k, v in json.loads(line).items() if "second" not in k} for line in lines]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("words", "number"),
     [(LONG, signal.SIGINT), (LONG, signal.SIGTERM), (LENET, signal.SIGINT)],

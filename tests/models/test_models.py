@@ -52,7 +52,7 @@ def test_the_layers_of_lenet():
     }
 
 
-SMALL = ("logreg", "lenet", "resnet8")  # one of each kind
+SMALL = ("logreg", "lenet", pytest.param("resnet8", marks=pytest.mark.slow))  # one of each kind
 
 
 @pytest.mark.parametrize("name", SMALL)

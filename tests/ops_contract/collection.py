@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import importlib
 import pkgutil
+import zlib
 from collections.abc import Callable, Iterable
 from functools import cache
 from typing import Any
@@ -36,11 +37,23 @@ def all_samples() -> tuple[Sample, ...]:
     return tuple(found)
 
 
-def each(samples: Iterable[Sample]) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """A test of every sample, op by op: there are thousands, and most take less than a test by itself."""
+def each(
+    samples: Iterable[Sample], few: int | None = None
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """A test of every sample, op by op: there are thousands, and most take less than a test by itself.
+
+    few: samples of each op in the default suite, where they take long; all others are the slow one's.
+    """
     of_ops: dict[str, list[Sample]] = {}
     for sample in samples:
         of_ops.setdefault(sample.op.name, []).append(sample)
+    cases: list[Any] = []
+    for name, members in of_ops.items():
+        ordered = sorted(members, key=lambda sample: zlib.crc32(sample.id.encode()))
+        chosen, others = ordered[:few], ordered[len(ordered[:few]) :]
+        cases.append(pytest.param(chosen, id=name))
+        if others:
+            cases.append(pytest.param(others, id=f"{name} others", marks=pytest.mark.slow))
 
     def decorate(test: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(test)
@@ -51,6 +64,6 @@ def each(samples: Iterable[Sample]) -> Callable[[Callable[..., None]], Callable[
                 except Exception as error:
                     raise AssertionError(f"sample {one.id}: {error}") from error
 
-        return pytest.mark.parametrize("sample", of_ops.values(), ids=of_ops)(run)
+        return pytest.mark.parametrize("sample", cases)(run)
 
     return decorate

@@ -111,6 +111,7 @@ def reference(kind, decay=0.0):
     return values, slots
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("decay", [0.0, 0.1])
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 def test_many_steps(session, kind, decay):

@@ -62,6 +62,7 @@ def trained(
         return losses, engine.learners.state_arrays()
 
 
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize(
     "options",
     [

@@ -65,6 +65,7 @@ def races_of_a_run(
     return labels, races
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     "options", [{}, {"tau": 2}, {"staleness": 1}, {"sync": "ssgd"}, {"dispatch": "fcfs"}], ids=str
 )

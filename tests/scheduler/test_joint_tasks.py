@@ -54,6 +54,7 @@ def apart(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     return lambda: monkeypatch.setattr(scheduler.learners, "joint_tasks", lambda *given: None)
 
 
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("options", WAYS, ids=str)
 @pytest.mark.parametrize(("replicas", "size"), [(1, CHUNK + 1), (2, 3 * CHUNK + 21), (5, CHUNK - 1), (3, 7)])
 def test_the_bits_of_tasks_apart(
@@ -66,6 +67,7 @@ def test_the_bits_of_tasks_apart(
     assert all(each == expected for each in joint)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("dtype", [tb.float32, tb.float64])
 def test_other_programs(apart: Callable[[], None], dtype: Any) -> None:
     models = [logistic(dtype), convolutional(dropout=True), convolutional(dropout=False)]
@@ -95,6 +97,7 @@ def lenet(data: Dataset, replicas: int, steps: int, data_on_device: str) -> dict
         return {name: a.tobytes() for name, a in engine.learners.state_arrays().items()}
 
 
+@pytest.mark.slow
 def test_lenet_on_a_data_set_over_the_end_of_epochs(apart: Callable[[], None]) -> None:
     """Its dense layer's gradient stands as factors, and its batches are made by native code."""
     data, _ = make_synthetic(37, 8)
@@ -112,6 +115,7 @@ def test_restarts_come_between_launches(apart: Callable[[], None], steps: int) -
     assert joint == trained(model, 2, 1, 17, False, schedule=schedule, mu=0.9)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("places", [[(6, 1)], [(6, 0), (6, 1), (6, 2)], [(7, 2), (8, 0)]])
 @pytest.mark.parametrize("sync", ["sma", "none"])
 def test_a_nan_ends_the_launch_with_its_step(sync: str, places: list[tuple[int, int]]) -> None:

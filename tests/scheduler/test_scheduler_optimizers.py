@@ -82,6 +82,7 @@ def test_averaging_pulls_by_the_weights_of_before_the_update(name):
     np.testing.assert_allclose(trained(OPTIMIZERS[name], FEEDS[:2], "sma"), np.mean(alone, 0), rtol=1e-12)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_slots_that_are_cleared_start_as_they_began(name):
     options = tb.Synchronisation("sma", clear_velocity=True)

@@ -39,6 +39,7 @@ def trained(counts: Any, dtype: Any, delays: int | None = None, **options: Any) 
         return state
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("options", OPTIONS)
 def test_four_replicas_have_the_same_z_however_they_are_spread(options: dict[str, Any]) -> None:
     results = [trained(counts, tb.float32, **options) for counts in FOUR]
@@ -48,6 +49,7 @@ def test_four_replicas_have_the_same_z_however_they_are_spread(options: dict[str
             np.testing.assert_allclose(other[name], value, rtol=0, atol=3e-6 * max(1.0, np.abs(value).max()))
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("options", OPTIONS[:3])
 @pytest.mark.parametrize("counts", FOUR)
 def test_each_spread_gives_the_same_bits_on_every_run(counts: Any, options: dict[str, Any]) -> None:

@@ -183,6 +183,7 @@ def forced(native: None, request: pytest.FixtureRequest, monkeypatch: pytest.Mon
     monkeypatch.setattr(ThreadChoice, "way", lambda self, rounds: next(ways))
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.usefixtures("forced")
 @pytest.mark.parametrize(
     ("replicas", "size", "options"),
@@ -206,6 +207,7 @@ def test_the_bits_of_tasks_apart(
     assert all(each == expected for each in joint)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.usefixtures("forced")
 @pytest.mark.parametrize("steps", [1, 4])
 def test_restarts_and_random_ops(monkeypatch: pytest.MonkeyPatch, steps: int) -> None:
@@ -218,6 +220,7 @@ def test_restarts_and_random_ops(monkeypatch: pytest.MonkeyPatch, steps: int) ->
     assert joint == trained(model, 2, 1, 17, False, schedule=schedule, mu=0.9)
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.usefixtures("forced")
 @pytest.mark.parametrize(
     ("places", "options"),

@@ -79,6 +79,7 @@ def test_without_noise(shape: str) -> None:
     assert share("exact", shape, (0.0, 0.0)) >= 0.98
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("shape", MARKED)
 def test_with_the_noise_of_a_quiet_machine(shape: str) -> None:
     assert share("quiet", shape, (0.005, 0.03)) >= 0.97
@@ -111,12 +112,14 @@ def good_choices_on_a_drifting_machine(slow: float, spell_windows: float) -> flo
     return good / DRAWS
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("spell_windows", [10, 30])
 def test_on_a_machine_whose_speed_drifts(spell_windows: float) -> None:
     """Fewer were good (91 and 97 of 100) when each count was looked at in one stretch of time only."""
     assert good_choices_on_a_drifting_machine(0.8, spell_windows) >= 0.94
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("threshold", [0.02, pytest.param(0.1, marks=pytest.mark.slow), 0.2])
 def test_other_thresholds(threshold: float) -> None:
     """With noise up to half of the threshold; the 95 of 100 are promised for the default."""

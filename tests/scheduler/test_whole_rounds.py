@@ -78,6 +78,7 @@ def trained_on(data: Dataset, replicas: int, steps: int, kept: str, **options: A
         return {n: a.tobytes() for n, a in engine.learners.state_arrays().items()}, told, kinds
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("augmentation", [None, CropAndFlip(2)])
 @pytest.mark.parametrize("options", [{}, {"tau": 3}, {"sync": "none"}], ids=str)
 def test_the_batches_of_a_source_of_each_replicas(
@@ -93,6 +94,7 @@ def test_the_batches_of_a_source_of_each_replicas(
             assert kinds == {ReadyRound}
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("ways", [[Threads.ONE], [Threads.CALLER], [*Threads, Threads.ONE]], ids=len)
 def test_by_every_thread(monkeypatch: pytest.MonkeyPatch, ways: list[Threads]) -> None:
     data, order = pictures(CropAndFlip(2)), cycle(ways)

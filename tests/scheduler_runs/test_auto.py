@@ -193,6 +193,7 @@ def replayed(config: TrainingConfig, changes: list[list[int]], rounds: int) -> d
         return engine.learners.state_arrays()
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "given",
     [

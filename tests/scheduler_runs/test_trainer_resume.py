@@ -32,6 +32,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", VARIANTS)
 def test_interruptions_change_no_bit(
     name: str, tmp_path: Path, options: Options, run: Run, metrics: Metrics

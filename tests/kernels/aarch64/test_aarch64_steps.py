@@ -25,7 +25,8 @@ from tests.scheduler_rig import joint_engines  # isort: skip
 from tests.scheduler_rig.programs import logistic  # isort: skip
 from tests.scheduler_rig.running import Prepared  # isort: skip
 
-STEPS = {"logreg": 4, "resnet8": 1, "lenet": 1}  # by default, of emulated models
+STEPS = {"logreg": 4, "lenet": 1}  # by default, of emulated models
+MODELS = ("logreg", "lenet", "resnet8")
 ROUNDS = 5
 
 
@@ -64,7 +65,10 @@ def test_batches(augmented):
 
 @pytest.mark.parametrize(
     ("model", "steps"),
-    [*STEPS.items(), *(pytest.param(model, 20, marks=pytest.mark.slow) for model in STEPS)],
+    [
+        *STEPS.items(),
+        *(pytest.param(model, steps, marks=pytest.mark.slow) for model in MODELS for steps in (1, 20)),
+    ],
 )
 def test_steps_of_models_lie_close_to_the_reference(model, steps):
     expected, variables = test_native_plan.trained(model, ReferenceBackend(), steps)

@@ -121,6 +121,7 @@ def test_cudnn_in_nchw_where_nhwc_is_not_supported(first_bench, case):
         assert sum("copy" in name for name in taken) >= 3
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("case", SHAPES)
 def test_direct_sums_where_the_workspace_is_too_small(case, dtype):

@@ -90,7 +90,7 @@ def assert_same(first: GpuResult, second: GpuResult) -> None:
             assert same_bits(a, b), f"{what} {i}"
 
 
-@each(SAMPLES)
+@each(SAMPLES, few=3)
 def test_agrees_with_the_reference_kernel(sample, runtime):
     """And gives the same bits from a graph, with all blocks and threads in reverse order."""
     result = run(runtime, sample)
@@ -121,7 +121,7 @@ def _shared(sample):
     return [(output, source) for output, source in pairs if results[output] == specs[source]]
 
 
-@each([s for s in SMALL if _shared(s)])
+@each([s for s in SMALL if _shared(s)], few=2)
 def test_declared_inplace_pairs(sample, runtime):
     for output, source in _shared(sample):
         result = run(runtime, sample, shared={output: source})
@@ -142,7 +142,7 @@ def _takes_nan(sample):
     return sample.op.name not in excluded and any(a.dtype.kind == "f" and a.size for a in sample.inputs)
 
 
-@each([s for s in SMALL if _takes_nan(s)])
+@each([s for s in SMALL if _takes_nan(s)], few=2)
 def test_nan_and_infinity_are_the_reference_kernels(sample, runtime):
     for value in (np.nan, np.inf):
         inputs = _with(sample, value)

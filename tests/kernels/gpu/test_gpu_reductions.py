@@ -129,6 +129,7 @@ def test_sum_has_the_same_bits_on_every_gpu(axes):
     assert same_everywhere(Sum, (normal(2000, 65),), {"axis": axes})
 
 
+@pytest.mark.sampled(20)
 @needs_compiler
 @each_case
 @pytest.mark.parametrize("dtype", [np.int32, np.int64, np.uint8])

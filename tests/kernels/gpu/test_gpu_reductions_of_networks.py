@@ -229,6 +229,7 @@ def _images(kind, shape):
     return x
 
 
+@pytest.mark.sampled(10)
 @needs_compiler
 @pytest.mark.parametrize("kind", ["normal", "ties", "nan", "infinite"])
 @each_pool

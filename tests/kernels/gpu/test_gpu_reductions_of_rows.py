@@ -31,6 +31,7 @@ each_scatter = pytest.mark.parametrize("op", SCATTERS, ids=lambda op: op.name)
 # Running sums and products --------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(10)
 @needs_compiler
 @pytest.mark.parametrize("exclusive", [False, True])
 @pytest.mark.parametrize("reverse", [False, True])
@@ -92,6 +93,7 @@ def test_top_k_puts_nan_first(k):
 # Scatters ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(12)
 @needs_compiler
 @each_scatter
 @pytest.mark.parametrize("index", [np.int32, np.int64, np.uint8])

@@ -24,6 +24,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
 
 
+@pytest.mark.slow
 @needs_compiler
 def test_a_dry_run_measures_everything_and_writes_nothing(tmp_path: Path) -> None:
     files = f"--json={tmp_path}/figures.json", f"--picture={tmp_path}/picture.png"
@@ -55,6 +56,7 @@ def test_without_a_gpu_it_says_so_in_one_line() -> None:
     assert "--emulated" in done.stderr
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     "wrong", ["--case=vgg:4", "--case=lenet:0", "--case=lenet", "--counts=0", "--counts=x"]
 )

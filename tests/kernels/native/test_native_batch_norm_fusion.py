@@ -68,6 +68,7 @@ JOINED = "fused with Conv2D conv2d, FusedBatchNorm"
 CASES = [(3, 16, (5, 16)), (2, 16, (16, 32)), (1, 8, (32, 64)), (2, 32, (3, 5))]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("batch", "extent", "depth", "dtype"),
     [
@@ -193,6 +194,7 @@ def test_any_shape(batch, extents, outputs, window, is_double, narrow):
         assert_same_bits(fetches, feeds, targets=(narrow_target if narrow else None,))
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("case", ["flow of a convolution", "of an activation", "filter used twice"])
 def test_what_others_read_of_the_way_back_is_written(case):
     x = tb.placeholder(tb.float32, [2, 16, 16, 32])

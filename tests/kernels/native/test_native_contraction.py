@@ -18,6 +18,7 @@ from tensorbow.kernels.native.microkernel import Walk, broadcasts, merged, share
 from tensorbow.kernels.native.target import host_target
 from tensorbow.specs import float32, float64
 from tests.native_rig.emitted_code import call_emitted
+from tests.native_rig.native_calls import each_target
 from tests.native_rig.targets import narrow_target
 from tests.program_rig.examples import given_few
 
@@ -42,7 +43,7 @@ def run(what, a, b, c, accumulate, target):
     call_emitted(write, (a, b, c), target)
 
 
-def check(what, accumulate, target_name):
+def check(what, accumulate, target):
     """A contraction against sums in float64; what lies between the rows of C stays as it is."""
     rng = np.random.default_rng(0)
     dtype = what.dtype.as_numpy_dtype
@@ -55,12 +56,12 @@ def check(what, accumulate, target_name):
     start = expected[at_c] if accumulate else 0
     expected[at_c] = start + a.astype(np.float64)[at_a] @ b.astype(np.float64)[at_b]
     again = c.copy()
-    run(what, a, b, c, accumulate, TARGETS[target_name]())
+    run(what, a, b, c, accumulate, TARGETS[target]())
     tolerance = 1e-4 if dtype == np.float32 else 1e-12
     np.testing.assert_allclose(c, expected, rtol=tolerance, atol=tolerance * math.sqrt(at_b.shape[0]))
     untouched = np.setdiff1d(np.arange(c.size), at_c)
     np.testing.assert_array_equal(c[untouched], again[untouched])
-    run(what, a, b, again, accumulate, TARGETS[target_name]())
+    run(what, a, b, again, accumulate, TARGETS[target]())
     np.testing.assert_array_equal(c, again)  # the same bits, run after run
 
 
@@ -81,50 +82,52 @@ def contractions(draw):
 
 
 @given_few(25, 60, contractions(), st.booleans(), st.sampled_from(sorted(TARGETS)))
-def test_contraction_of_any_walk(what, accumulate, target_name):
-    check(what, int(accumulate), target_name)
+def test_contraction_of_any_walk(what, accumulate, target):
+    check(what, int(accumulate), target)
 
 
-@pytest.mark.parametrize("target_name", sorted(TARGETS))
-def test_contraction_whose_sum_is_cut_into_passes(target_name):
+@each_target
+def test_contraction_whose_sum_is_cut_into_passes(target):
     """B of a tile is far larger than a first cache, in loops that do not divide evenly."""
     sums = (Walk(7, 5000, 96 * 50), Walk(96, 50, 50), Walk(11, 3, 7))
     what = Contraction(float32, (Walk(9, 2, c=49),), 49, sums)
-    assert math.prod(w.count for w in blocking_of(what, TARGETS[target_name]()).passes) > 1
+    assert math.prod(w.count for w in blocking_of(what, TARGETS[target]()).passes) > 1
     for accumulate in (0, 1):
-        check(what, accumulate, target_name)
+        check(what, accumulate, target)
 
 
-@pytest.mark.parametrize("target_name", sorted(TARGETS))
+@pytest.mark.sampled(3)
+@each_target
 @pytest.mark.parametrize(("rows", "steps", "columns"), [(16, 1021, 300), (16, 514, 300), (70, 1021, 40)])
-def test_a_sum_that_no_even_pass_divides(rows, steps, columns, target_name):
+def test_a_sum_that_no_even_pass_divides(rows, steps, columns, target):
     """A prime number of steps, or twice one: passes as long as they may be, and one that is shorter."""
     what = Contraction(float32, (Walk(rows, steps, c=columns),), columns, (Walk(steps, 1, columns),))
-    target = TARGETS[target_name]()
-    parts = split_of(what, blocking_of(what, target))
+    machine = TARGETS[target]()
+    parts = split_of(what, blocking_of(what, machine))
     assert parts is not None
-    blockings = [blocking_of(part, target) for part in parts]
+    blockings = [blocking_of(part, machine) for part in parts]
     passes = [math.prod(walk.count for walk in blocking.passes) for blocking in blockings]
     assert sum(passes) <= 2 + steps // min(blocking.limit for blocking in blockings) * 2
     for accumulate in (0, 1):
-        check(what, accumulate, target_name)
+        check(what, accumulate, target)
 
 
-@pytest.mark.parametrize("target_name", sorted(TARGETS))
+@pytest.mark.sampled(3)
+@each_target
 @pytest.mark.parametrize(("stride", "depth"), [(1, (16, 16)), (2, (3, 16)), (1, (1, 5))])
-def test_rows_that_share_elements_with_their_neighbours(stride, depth, target_name):
+def test_rows_that_share_elements_with_their_neighbours(stride, depth, target):
     """Both passes of a convolution of few channels, whose windows overlap."""
     attrs = {"strides": (1, stride, stride, 1), "padding": "SAME", "dilations": (1, 1, 1, 1)}
     shape = ConvolutionShape.of((1, 14, 19, depth[0]), (3, 3, *depth), attrs, float32)
     for what in (shape.forward(), shape.filter_gradient()):
-        check(what, 0, target_name)
-        check(what, 1, target_name)
+        check(what, 0, target)
+        check(what, 1, target)
 
 
-@pytest.mark.parametrize("target_name", sorted(TARGETS))
-def test_few_columns_are_summed_along_what_rows_share(target_name):
+@each_target
+def test_few_columns_are_summed_along_what_rows_share(target):
     attrs = {"strides": (1, 1, 1, 1), "padding": "SAME", "dilations": (1, 1, 1, 1)}
-    target = TARGETS[target_name]()
+    target = TARGETS[target]()
     shape = ConvolutionShape.of((1, 32, 32, 16), (3, 3, 16, target.lanes(4)), attrs, float32)
     blocking = blocking_of(shape.forward(), target)
     inner, (high, wide) = blocking.sums[-1], blocking.rows[-2:]
@@ -134,14 +137,14 @@ def test_few_columns_are_summed_along_what_rows_share(target_name):
     assert broadcasts(rows, inner.a, steps) < steps * len(rows)
 
 
-@pytest.mark.parametrize("target_name", sorted(TARGETS))
-def test_contraction_with_few_rows_and_a_large_matrix(target_name):
-    check(Contraction(float32, (Walk(5, 600, c=520),), 520, (Walk(600, 1, 520),)), 0, target_name)
+@each_target
+def test_contraction_with_few_rows_and_a_large_matrix(target):
+    check(Contraction(float32, (Walk(5, 600, c=520),), 520, (Walk(600, 1, 520),)), 0, target)
 
 
-@pytest.mark.parametrize("target_name", sorted(TARGETS))
-def test_contraction_without_any_loop(target_name):
-    check(Contraction(float32, (Walk(1),), 5, (Walk(1),)), 1, target_name)
+@each_target
+def test_contraction_without_any_loop(target):
+    check(Contraction(float32, (Walk(1),), 5, (Walk(1),)), 1, target)
 
 
 walks = st.lists(
@@ -172,8 +175,8 @@ def test_cut_walks_visit_the_same_places_in_order(loops, limit):
 
 @settings(max_examples=40, deadline=None)
 @given(contractions(), st.sampled_from(sorted(TARGETS)))
-def test_tiles_fit_the_registers(what, target_name):
-    target = TARGETS[target_name]()
+def test_tiles_fit_the_registers(what, target):
+    target = TARGETS[target]()
     blocking = blocking_of(what, target)
     size = blocking.height * blocking.width * blocking.vectors
     assert size + blocking.vectors + 1 <= target.vector_registers

@@ -37,6 +37,7 @@ def graph():
         yield
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("dtype", [tb.float32, tb.float64])
 @pytest.mark.parametrize("outputs", [5, 16, 37])
 def test_bias_and_relu_of_a_convolution(outputs, dtype):
@@ -101,6 +102,7 @@ def test_sum_with_another_image_and_a_factor():
     assert_same_bits(y, feeds, "Conv2D")
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("rows", [3, 70])
 def test_end_of_a_product_whose_sum_takes_several_passes(rows):
     x, z = tb.placeholder(tb.float32, [rows, 900]), tb.placeholder(tb.float32, [rows, 300])

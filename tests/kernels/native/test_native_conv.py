@@ -22,6 +22,7 @@ strides = st.integers(1, 3)
 floats = st.sampled_from([np.float32, np.float64])
 
 
+@pytest.mark.sampled(18)
 @pytest.mark.parametrize("sample", [s for s in all_samples() if s.op.name in OPS], ids=lambda s: s.id)
 def test_native_convolution_samples(sample):
     assert_sample(sample)
@@ -59,6 +60,7 @@ def test_native_convolutions(batch, image, window, depth, steps, rates, padding,
     check((batch, *image, depth[0]), (*window, *depth), steps, padding, rates, dtype, targets)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("images", "filters", "steps", "padding"),
     [

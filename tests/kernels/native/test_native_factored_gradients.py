@@ -15,7 +15,7 @@ from tensorbow.kernels.native import factored_gradients
 from tensorbow.kernels.native.backend import NativeBackend
 from tensorbow.kernels.native.factored_gradients import FACTORS_FORM
 from tensorbow.kernels.reference import ReferenceBackend
-from tests.native_rig.native_calls import TARGETS
+from tests.native_rig.native_calls import TARGETS, each_target
 from tests.program_rig.examples import given_few
 from tests.scalar_rig.numpy_backend import used
 from tests.scheduler_rig.programs import Model
@@ -87,7 +87,7 @@ def assert_close(ours, theirs, rtol=1e-4, atol=1e-5):
         np.testing.assert_allclose(ours[name], value, rtol=rtol, atol=atol, err_msg=name)
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@each_target
 @given_few(
     2,
     8,
@@ -103,7 +103,8 @@ def test_updates_equal_the_reference(target, batch, features, units, optimizer):
     assert_close(ours, trained(model, ReferenceBackend()), rtol=2e-3 if optimizer == "adam" else 1e-4)
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.sampled(2)
+@each_target
 @pytest.mark.parametrize(("features", "units"), [(33, 130), (18, 100), (64, 128)])
 def test_updates_of_columns_in_several_panels(features, units, target):
     model, _ = dense(5, features, units, scale=0.1)
@@ -111,6 +112,7 @@ def test_updates_of_columns_in_several_panels(features, units, target):
     assert_close(ours, trained(model, ReferenceBackend()))
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("batch", "dtype", "options"),
     [
@@ -170,6 +172,7 @@ def test_a_fetched_gradient_is_whole():
         np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("sync", ["none", "sma"])
 @pytest.mark.parametrize("bad", [np.nan, np.inf, 3e19], ids=str)
 def test_a_product_that_is_not_finite_writes_nothing(sync, bad):

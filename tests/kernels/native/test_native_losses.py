@@ -10,10 +10,10 @@ import tensorbow as tb
 from tensorbow.ops.losses import SoftmaxCrossEntropyWithLogits, SparseSoftmaxCrossEntropyWithLogits
 from tensorbow.ops.nn import LogSoftmax, Softmax
 from tests.native_rig.native_calls import (
-    TARGETS,
     RefusedError,
     assert_as_reference,
     assert_sample,
+    each_target,
     native_cpu,
     run_native,
 )
@@ -56,7 +56,7 @@ def test_native_dense_loss_and_softmax(batch, classes, dtype, narrow):
         assert_as_reference(op, (logits,), inplace=[(0, 0)], **options)
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@each_target
 def test_native_softmax_of_large_numbers_and_nan(target):
     logits = np.array(
         [[1e30, 0, -1e30], [np.nan, 1, 2], [-np.inf, 0, 1], [np.inf, 0, 1], [-88, 0, 88]], np.float32

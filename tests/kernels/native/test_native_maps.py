@@ -27,7 +27,7 @@ from tensorbow.ops.selection import Cast, Select
 from tensorbow.ops.state import AssignAdd
 from tensorbow.ops.updates import ApplyMomentum
 from tensorbow.specs import as_dtype, bool_, int32
-from tests.native_rig.native_calls import TARGETS, run_native
+from tests.native_rig.native_calls import TARGETS, each_target, run_native
 from tests.native_rig.native_steps import native_step, reference_step, taken
 from tests.ops_contract.collection import all_samples, each, product_ops
 from tests.ops_contract.harness import assert_close, same_bits
@@ -42,7 +42,6 @@ FUNCTIONS = {
     "Exp": 4, "Log": 4, "Sin": 4, "Cos": 4, "Erf": 5, "Tanh": 4, "Sigmoid": 4, "Elu": 4, "Softplus": 5,
     "Pow": 4,
 }  # fmt: skip
-each_target = pytest.mark.parametrize("target", TARGETS)
 extents = st.sampled_from([0, 1, 2, 3, 7, 8, 9, 15, 16, 17, 31, 32, 33, 47, 63, 64, 65, 100, 130])
 
 
@@ -63,7 +62,7 @@ def assert_same(sample, target, **options):
 
 
 @each_target
-@each(SAMPLES)
+@each(SAMPLES, few=4)
 def test_native_map_samples(sample, target):
     if not taken(sample, TARGETS[target]()):
         assert sample.op in (IntegerPow, table.FloorDiv, table.FloorMod)
@@ -96,6 +95,7 @@ CASES = [
 ]
 
 
+@pytest.mark.sampled(70)
 @each_target
 @pytest.mark.parametrize(("name", "kind"), CASES, ids=lambda v: getattr(v, "name", v))
 def test_native_elementwise_of_every_dtype(name, kind, target):
@@ -153,6 +153,7 @@ def test_native_functions_around_the_width_of_vectors(size, seed, target):
         assert_same(Sample(product_ops()[name], arrays, None), target)
 
 
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("source", ["float32", "float64", "int32", "int64", "uint8", "bool"])
 @pytest.mark.parametrize("into", ["float32", "float64", "int32", "int64", "uint8", "bool"])
 def test_native_casts(source, into):
@@ -251,6 +252,7 @@ def test_nothing_is_written_while_the_status_is_set(target):
     assert status == 1
 
 
+@pytest.mark.sampled(8)
 @each_target
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("size", [0, 1, 2, 15, 16, 63, 64, 65, 127, 200])

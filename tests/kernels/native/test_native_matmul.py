@@ -50,6 +50,7 @@ def test_native_stacks_of_matrices(lead, columns, turn_x, turn_y, dtype):
     assert_as_reference(BatchMatMulV2, (x, y), {"adj_x": turn_x, "adj_y": turn_y}, **TOLERANCES)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("turn_b", [False, True])
 @pytest.mark.parametrize("rows", [4, 32, 300])
 def test_native_product_with_a_matrix_beyond_the_caches(rows, turn_b):

@@ -182,7 +182,7 @@ def test_twenty_steps_lie_close_to_the_reference(model, target):
     assert np.isfinite(losses).all()
 
 
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("model", ["logreg", "lenet", pytest.param("resnet8", marks=pytest.mark.slow)])
 def test_without_fusion_the_bits_are_the_same(model, monkeypatch):
     monkeypatch.setattr(factored_gradients, "FAR", 1 << 40)  # updates that multiply add in another order
     losses, values = trained(model, NativeBackend(), 3)
@@ -192,7 +192,7 @@ def test_without_fusion_the_bits_are_the_same(model, monkeypatch):
         assert ours.tobytes() == theirs.tobytes()
 
 
-@pytest.mark.parametrize("model", ["lenet", "resnet8"])
+@pytest.mark.parametrize("model", [pytest.param("resnet8", marks=pytest.mark.slow), "lenet"])
 def test_averaged_replicas_lie_close_to_the_reference(model):
     expected, values = trained(model, ReferenceBackend(), 4, replicas=3)
     runs = [trained(model, NativeBackend(), 4, replicas=3) for _ in range(2)]
@@ -218,6 +218,7 @@ def test_the_step_of_a_model_is_native_as_a_whole(model, native):
     assert "updates in one pass" in text
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("dropout", [False, True])
 def test_the_averaging_is_taken_into_the_update(dropout):
     """The same bits as in three passes."""

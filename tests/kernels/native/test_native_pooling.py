@@ -8,7 +8,12 @@ from hypothesis import assume
 
 from tensorbow.ops.average_pooling import AvgPool, AvgPoolGrad
 from tensorbow.ops.pooling import MaxPool, MaxPoolGrad, MaxPoolGradGrad
-from tests.native_rig.native_calls import TARGETS, assert_as_reference, assert_sample, run_reference
+from tests.native_rig.native_calls import (
+    assert_as_reference,
+    assert_sample,
+    each_target,
+    run_reference,
+)
 from tests.native_rig.pools import ANY_POOL
 from tests.ops_contract.collection import all_samples
 from tests.ops_contract.sample import integers, normal
@@ -52,6 +57,7 @@ def _assert_pools(images, attrs, **options):
     assert_as_reference(AvgPoolGrad, (np.array(images.shape, np.int32), flow), attrs, **options)
 
 
+@pytest.mark.sampled(7)
 @each_case
 @each_dtype
 def test_native_pooling(shape, window, stride, padding, dtype):
@@ -63,7 +69,7 @@ def test_native_pooling_with_ties(shape, window, stride, padding):
     _assert_pools(integers(*shape, high=3, dtype=np.float32), _attrs(window, stride, padding))
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@each_target
 @pytest.mark.parametrize("padding", ["VALID", "SAME"])
 def test_native_max_pooling_with_nan_and_infinities(target, padding):
     images = normal(2, 7, 9, 19)

@@ -51,6 +51,7 @@ def assert_joined(images, bias, *options, targets=tuple(TARGETS), **more):
             np.testing.assert_allclose(value, expected, rtol=40 * eps, atol=40 * eps * images.shape[0] * 9)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("dtype", [tb.float32, tb.float64])
 @pytest.mark.parametrize("shape", [(4, 24, 24, 32), (3, 8, 8, 64), (2, 7, 9, 150), (1, 5, 4, 3)], ids=str)
 def test_pools_of_a_network(shape, dtype):

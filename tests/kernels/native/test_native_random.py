@@ -18,7 +18,7 @@ from tensorbow.kernels.native.kernel import NativeKernel
 from tensorbow.kernels.native.plan_key import plan_key
 from tensorbow.kernels.reference import ReferenceBackend
 from tensorbow.ops.random import dropout_mask
-from tests.native_rig.native_calls import TARGETS
+from tests.native_rig.native_calls import TARGETS, each_target
 from tests.program_rig.examples import given_few
 from tests.program_rig.poisoned import PoisonedStep
 from tests.scalar_rig.numpy_backend import used
@@ -58,7 +58,7 @@ def drawn(backend, make, replica=3, step=11):
             return compiled.run(**dict.fromkeys(counters, step), replica=replica)
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@each_target
 @given_few(5, 15, size=SIZES, seed=SEEDS, step=STEPS, replica=REPLICAS)
 def test_integers_uniforms_and_masks_have_the_same_bits(target, size, seed, step, replica):
     ours, theirs = (
@@ -70,7 +70,8 @@ def test_integers_uniforms_and_masks_have_the_same_bits(target, size, seed, step
         assert value.tobytes() == expected.tobytes(), number
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.sampled(8)
+@each_target
 @pytest.mark.parametrize("dtype", BOUND, ids=lambda d: d.name)
 @pytest.mark.parametrize("size", [1, 2, 3, 17, 64, 65, 4096, 100_003])
 def test_normals_lie_within_the_bound(target, dtype, size):
@@ -92,7 +93,7 @@ def test_normals_lie_within_the_bound(target, dtype, size):
         assert (np.abs(ours[1]) > 1.9).any()
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@each_target
 def test_the_whole_range_of_normals(target):
     """The extremes of Box and Muller: the least radius, the greatest one, and every quarter of a turn."""
     numbers = drawn(NativeBackend(TARGETS[target]()), lambda: [tb.random_normal([1 << 20], seed=4)])[0]

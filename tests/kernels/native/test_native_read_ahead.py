@@ -20,6 +20,7 @@ from tensorbow.kernels.native.microkernel import Walk
 from tensorbow.kernels.native.target import host_target
 from tensorbow.specs import float32, float64
 from tests.native_rig.emitted_code import LINE, AskedLines, at_line, call_emitted
+from tests.native_rig.native_calls import each_target
 from tests.native_rig.targets import narrow_target
 from tests.ops_contract.sample import normal
 from tests.program_rig.examples import given_few
@@ -91,7 +92,7 @@ def test_dot_products_ask_for_the_next_rows(rows, columns, inner, dtype, target)
 
 
 @pytest.mark.parametrize("dtype", sorted(DTYPES))
-@pytest.mark.parametrize("target", sorted(TARGETS))
+@each_target
 def test_tiles_of_dot_products_fit_the_registers(target, dtype):
     """And what a vector can hold of a row of C."""
     processor = TARGETS[target]()
@@ -106,7 +107,7 @@ def test_dot_products_with_a_matrix_that_is_near_ask_for_nothing():
     assert not dots_asking(DotProducts(float32, 16, 48, 128), host_target()).inside.any()
 
 
-@pytest.mark.parametrize("target", sorted(TARGETS))
+@each_target
 def test_dot_products_with_a_large_matrix_ask_for_it(target):
     asked = dots_asking(DotProducts(float32, 16, 600, 256), TARGETS[target]())
     assert asked.inside.mean() > 0.9
@@ -166,7 +167,7 @@ def test_passes_ask_for_the_rows_of_the_next(rows, inner, columns, dtype, target
             assert not blocking.reads_ahead
 
 
-@pytest.mark.parametrize("target", sorted(TARGETS))
+@each_target
 @pytest.mark.usefixtures("all_is_far")
 def test_passes_of_many_tiles_ask_for_all_but_the_first_rows(target):
     processor = TARGETS[target]()
@@ -177,7 +178,7 @@ def test_passes_of_many_tiles_ask_for_all_but_the_first_rows(target):
     assert asked.inside[sums.count * 160 * 4 // LINE :].all()
 
 
-@pytest.mark.parametrize("target", sorted(TARGETS))
+@each_target
 @pytest.mark.usefixtures("all_is_far")
 def test_passes_in_nested_loops_end_with_the_last_of_all(target):
     sums = (Walk(6, 1000, 200 * 48), Walk(200, 3, 48))
@@ -188,7 +189,7 @@ def test_passes_in_nested_loops_end_with_the_last_of_all(target):
     contraction_asking(what, TARGETS[target]())
 
 
-@pytest.mark.parametrize("target", sorted(TARGETS))
+@each_target
 def test_a_layer_of_a_small_batch_reads_ahead(target):
     assert blocking_of(product(4, (1024,), 1024), TARGETS[target]()).reads_ahead
 

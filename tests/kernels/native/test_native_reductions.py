@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tensorbow.ops.broadcasting import SumTo
 from tensorbow.ops.nn import BiasAddGrad, L2Loss
 from tensorbow.ops.reductions import All, Any_, ArgMax, Max, Mean, Min, Prod, Sum
-from tests.native_rig.native_calls import TARGETS, assert_as_reference, assert_sample, run_native
+from tests.native_rig.native_calls import TARGETS, assert_as_reference, assert_sample, each_target, run_native
 from tests.ops_contract.collection import all_samples
 from tests.ops_contract.sample import integers, normal
 from tests.program_rig.examples import given_few
@@ -48,8 +48,9 @@ def test_native_reduction_samples(sample):
     assert_sample(sample)
 
 
+@pytest.mark.sampled(16)
 @each_case
-@pytest.mark.parametrize("target", TARGETS)
+@each_target
 def test_native_sum_keeps_the_stated_bound(shape, axes, target):
     x = normal(*shape)
     (result,) = run_native(Sum, (x,), {"axis": axes}, TARGETS[target]())
@@ -66,12 +67,14 @@ def test_native_sum_of_many_equal_numbers_is_exact_enough():
         np.testing.assert_allclose(result, array.sum(axes, np.float64), rtol=5e-6)
 
 
+@pytest.mark.sampled(16)
 @each_case
 @pytest.mark.parametrize("op", [Max, Min], ids=lambda op: op.name)
 def test_native_extremes(op, shape, axes):
     assert_as_reference(op, (normal(*shape),), {"axis": axes}, rtol=0, atol=0)
 
 
+@pytest.mark.sampled(10)
 @pytest.mark.parametrize(("shape", "axes"), CASES[::3], ids=str)
 @pytest.mark.parametrize("dtype", [np.int32, np.int64, np.uint8])
 def test_native_integer_reductions_are_exact_and_wrap_around(shape, axes, dtype):
@@ -141,6 +144,7 @@ def test_native_sum_to(large, small):
     assert_as_reference(SumTo, (normal(*large), np.array(small, np.int64)), atol=1e-4)
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("shape", [(3, 5), (2, 33), (4, 1025), (300, 3), (7, 6, 19)])
 @pytest.mark.parametrize("axis", [0, 1, -1])
 def test_native_argmax_takes_the_first_of_equals(shape, axis):

@@ -55,7 +55,7 @@ def _executables(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "model", [pytest.param(m, marks=[pytest.mark.slow] if m == "resnet8" else []) for m in MODELS]
+    "model", [pytest.param(m, marks=[pytest.mark.slow] if m != "logreg" else []) for m in MODELS]
 )
 def test_native_step_trains_as_by_reference_without_its_kernels(model, executables):
     expected = train(model)

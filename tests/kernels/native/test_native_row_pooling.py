@@ -59,6 +59,7 @@ def operands(images, filters, dtype=np.float32):
     return normal(*images, seed=1).astype(dtype), (normal(*filters, seed=2) / 4).astype(dtype)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("images", "filters", "padding", "pool", "dtype"),
     [

@@ -91,6 +91,7 @@ def test_all_passes(batch, tiles, window, depth, padding, dtype, narrow, aligned
         check(images, filters, padding, dtype, ["narrow" if narrow else "host"], aligned)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("padding", ["SAME", "VALID"])
 @pytest.mark.parametrize("images", [(1, 24, 40, 3), (2, 8, 70, 16), (7, 8, 8, 16), (12, 6, 6, 5)])
 def test_strips_of_large_images_and_groups_of_small_ones(images, padding):
@@ -137,6 +138,7 @@ def test_rounding_errors_are_near_those_of_a_sum_in_order(window, most):
     assert np.sqrt(((ours - exact) ** 2).mean()) / scale < most
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("window", sorted(POINTS))
 def test_what_is_not_finite_does_not_get_lost(window, value):
@@ -155,6 +157,7 @@ def test_what_is_not_finite_does_not_get_lost(window, value):
         assert not np.isfinite(ours[reached > 0.5]).any()
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("batch_norm", [False, True])
 def test_ends_of_the_convolution_give_the_same_bits(batch_norm):
     """Bias, addition and activation while the result is in registers, and sums for a normalisation."""
