@@ -148,8 +148,11 @@ def same_course(side: str, choice: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("variant", ["eager", "channels-last"])
 def test_pytorch_trains_the_same_model_on_the_same_batches(variant: str) -> None:
-    pytest.importorskip("torch")
-    same_course("torch", {"variant": variant, "optimizer": "foreach", "threads": 1})
+    torch = pytest.importorskip("torch")
+    try:
+        same_course("torch", {"variant": variant, "optimizer": "foreach", "threads": 1})
+    finally:
+        torch.set_flush_denormal(False)  # which a peer sets for the whole thread
 
 
 @pytest.mark.parametrize("steps_per_call", [1, 4])

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tensorbow.errors import InternalError
-from tensorbow.kernels.scalars import RULES, results_of, symbols, to_numpy
+from tensorbow.kernels.scalars import RULES, results_of, symbols
 from tensorbow.kernels.scalars.expression import apply, select
 from tensorbow.ops import elementwise_table as table
 from tensorbow.ops.averaging import SmaDifference
@@ -14,6 +14,7 @@ from tensorbow.specs import as_dtype, bool_, float32, float64, int32, int64
 from tests.ops_contract.collection import all_samples, product_ops
 from tests.ops_contract.harness import run_sample, same_bits, writable
 from tests.ops_contract.sample import Sample, integers, normal
+from tests.scalar_rig.numpy_form import to_numpy
 
 SAMPLES = [s for s in all_samples() if s.op in RULES]
 # Formulas of their own, within units of the last place of the result (NumPy's logaddexp branches).

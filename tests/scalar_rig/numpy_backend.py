@@ -20,8 +20,9 @@ from tensorbow.kernels.averaged_updates import KEYS, AveragedUpdate, merge_avera
 from tensorbow.kernels.merging import merge_updates
 from tensorbow.kernels.program import Node, Unit
 from tensorbow.kernels.reference import ReferenceBackend, ReferencePlan
-from tensorbow.kernels.scalars import RULES, FusedMap, fuse_maps, results_of, to_numpy
+from tensorbow.kernels.scalars import RULES, FusedMap, fuse_maps, results_of
 from tensorbow.specs import as_dtype
+from tests.scalar_rig.numpy_form import to_numpy
 
 
 def run_fused(fused: FusedMap) -> Callable[[KernelCall], Callable[[], None]]:

@@ -3,7 +3,6 @@
 from tensorbow.kernels.scalars.c_form import CForm, to_c
 from tensorbow.kernels.scalars.expression import Scalar, inputs_of, symbols
 from tensorbow.kernels.scalars.fusion import FusedMap, fuse_maps
-from tensorbow.kernels.scalars.numpy_form import to_numpy
 from tensorbow.kernels.scalars.table import RULES, Rule, results_of
 
 __all__ = [
@@ -17,5 +16,4 @@ __all__ = [
     "results_of",
     "symbols",
     "to_c",
-    "to_numpy",
 ]

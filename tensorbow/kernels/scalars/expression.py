@@ -1,7 +1,7 @@
 """Scalar expressions: the meaning of an element-wise kernel as a typed tree, apart from any language.
 
 A tree is made by calling the functions below on symbols. What it becomes is the printers' business:
-NumPy (`numpy_form`), C++ for CUDA (`c_form`). A node that stands in several places is computed once.
+C++ for CUDA (`c_form`), LLVM IR (`native.llvm_form`). A node that stands in several places is computed once.
 """
 
 from __future__ import annotations
