@@ -136,6 +136,12 @@ def _unwritable(path: str | os.PathLike[str], error: OSError) -> ResourceExhaust
     return ResourceExhaustedError(f"cannot write {shown(path)}: {_reason(error)}; {remedy}")
 
 
+def disk_is_full(error: ResourceExhaustedError) -> bool:
+    """Whether a write failed for want of space, so that it may succeed when something is deleted."""
+    full = (errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC))
+    return isinstance(error.__cause__, OSError) and error.__cause__.errno in full
+
+
 class NewFile:
     """A file in the making beside the one whose place it takes, in one step, at `commit`.
 

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from tensorbow.errors import InvalidArgumentError, ResourceExhaustedError
 
-__all__ = ["HostMemory", "host_memory_nbytes"]
+__all__ = ["HostMemory", "available_memory_nbytes", "host_memory_nbytes"]
 
 _HUGE_PAGE_NBYTES = 2 * 1024 * 1024
 _CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
@@ -134,4 +134,14 @@ def host_memory_nbytes() -> int | None:
     for path in _CGROUP_LIMITS:
         with suppress(OSError, ValueError):  # no container, or "max"
             found.append(int(Path(path).read_text(encoding="ascii")))
+    return min(found, default=None)
+
+
+def available_memory_nbytes() -> int | None:
+    """Bytes of memory that can be taken now without swapping, as far as the system says; None if unknown."""
+    found = [nbytes for nbytes in (host_memory_nbytes(),) if nbytes is not None]
+    with suppress(OSError, ValueError, StopIteration):  # not Linux
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+        available = next(line.split() for line in lines if line.startswith("MemAvailable:"))
+        found.append(int(available[1]) * 1024)
     return min(found, default=None)

@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import sys
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from safetensors.numpy import save as encode
 
-from tensorbow.devices.host_memory import host_memory_nbytes
+from tensorbow.devices.host_memory import available_memory_nbytes
 from tensorbow.errors import DataLossError, InvalidArgumentError, ResourceExhaustedError
-from tensorbow.files import read_file, write_file
+from tensorbow.files import open_to_read, shown, write_file
 from tensorbow.specs import Array, as_dtype
 
 FORMAT = "tensorbow-1"
@@ -70,11 +71,16 @@ def load_arrays(
     file, no permission), ResourceExhaustedError when it cannot fit into memory, DataLossError when it is
     truncated, corrupt or not ours.
     """
-    blob = read_file(path, host_memory_nbytes() or sys.maxsize - 1)
+    nbytes = 0
     try:
-        entries, described, data = _split(blob)
-        if described.get("format") != FORMAT or not isinstance(described.get("metadata"), dict):
-            raise _FaultError("it was not written by this library")
+        with open_to_read(path) as file:
+            nbytes = os.fstat(file.fileno()).st_size
+            entries, described, data_nbytes = _read_header(file, nbytes)
+            if data_nbytes > (available_memory_nbytes() or sys.maxsize):
+                raise MemoryError
+            data = memoryview(file.read(data_nbytes))
+        if len(data) != data_nbytes:
+            raise _FaultError(f"it became shorter while it was read ({data_nbytes} bytes expected)")
         arrays = {name: _array(entry, data) for name, entry in entries.items()}
         if described.get("crc32") != _checksum(arrays, described["metadata"]):
             raise _FaultError("the check sum of its content is wrong")
@@ -84,7 +90,7 @@ def load_arrays(
             f"{path} is truncated, damaged or no file of arrays: {reason}{remedy and f'; {remedy}'}"
         ) from error
     except MemoryError as error:
-        raise ResourceExhaustedError(f"{path} ({len(blob):,} bytes) does not fit into memory") from error
+        raise ResourceExhaustedError(f"{shown(path)} ({nbytes:,} bytes) does not fit into memory") from error
     return arrays, described["metadata"]
 
 
@@ -105,25 +111,31 @@ def _checksum(arrays: Mapping[str, Array], metadata: Mapping[str, Any]) -> int:
 # The format: the header's size as a little-endian uint64, the header as JSON, the arrays' bytes.
 
 
-def _split(blob: bytes) -> tuple[dict[str, dict[str, Any]], dict[str, Any], memoryview]:
-    """The header's entries, what we wrote into its metadata, and the arrays' bytes. All offsets hold."""
-    size = int.from_bytes(blob[:8], "little")
-    if len(blob) < 8 or not 2 <= size <= min(HEADER_LIMIT, len(blob) - 8):
-        raise _FaultError(f"it does not begin with the size of a safetensors header ({len(blob)} bytes)")
-    header = _json_object(blob[8 : 8 + size].decode("utf-8"))
+def _read_header(file: BinaryIO, nbytes: int) -> tuple[dict[str, dict[str, Any]], dict[str, Any], int]:
+    """The header's entries, what we wrote into its metadata, and how many bytes the arrays are.
+
+    nbytes: of the file. All offsets hold, so that memory need be taken only for a file that is as large as
+    its header says.
+    """
+    start = file.read(8)
+    size = int.from_bytes(start, "little")
+    if len(start) < 8 or not 2 <= size <= min(HEADER_LIMIT, nbytes - 8):
+        raise _FaultError(f"it does not begin with the size of a safetensors header ({nbytes} bytes)")
+    header = _json_object(file.read(size).decode("utf-8"))
     extra = header.pop("__metadata__", {})
     text = extra.get(KEY) if isinstance(extra, dict) else None
     described = _json_object(text) if isinstance(text, str) else {}
-    data = memoryview(blob)[8 + size :]
+    if described.get("format") != FORMAT or not isinstance(described.get("metadata"), dict):
+        raise _FaultError("it was not written by this library")
     spans = sorted(_span(name, entry) for name, entry in header.items())
     end = 0
     for begin, stop in spans:
         if begin != end or stop < begin:
             raise _FaultError(f"bytes {begin} to {stop} do not follow byte {end}")
         end = stop
-    if end != len(data):
-        raise _FaultError(f"its header declares {end} bytes of values, and {len(data)} follow")
-    return header, described, data
+    if end != nbytes - 8 - size:
+        raise _FaultError(f"its header declares {end} bytes of values, and {nbytes - 8 - size} follow")
+    return header, described, end
 
 
 def _json_object(text: str) -> dict[str, Any]:

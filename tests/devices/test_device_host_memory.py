@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tensorbow.devices import CpuDevice
-from tensorbow.devices.host_memory import HostMemory, host_memory_nbytes
+from tensorbow.devices.host_memory import HostMemory, available_memory_nbytes, host_memory_nbytes
 from tensorbow.errors import InvalidArgumentError, ResourceExhaustedError
 
 MIB = 1 << 20
@@ -131,3 +131,6 @@ def test_what_the_system_refuses_is_an_error_with_the_size() -> None:
 def test_the_machine_has_memory() -> None:
     nbytes = host_memory_nbytes()
     assert nbytes is None or nbytes > 16 * MIB
+    available = available_memory_nbytes()
+    assert (available is None) <= (nbytes is None)
+    assert available is None or nbytes is None or 0 < available <= nbytes

@@ -170,7 +170,7 @@ def test_a_damaged_newest_checkpoint_is_passed_over(tmp_path: Path, options: Opt
     with Trainer(options(output=tmp_path / "run", epochs=3, resume="auto"), listening) as trainer:
         trainer.train()
     lines = listening.lines
-    assert lines[0].startswith("passed over a damaged checkpoint: ")
+    assert lines[0].startswith("passed over an unusable checkpoint: ")
     assert str(newest) in lines[0]
     assert "at round 7" in lines[1]
     name = "model.safetensors"

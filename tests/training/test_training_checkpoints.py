@@ -1,13 +1,17 @@
 from __future__ import annotations
 
+import json
+import os
+import struct
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from tensorbow.errors import DataLossError, InvalidArgumentError
+from tensorbow.errors import AlreadyExistsError, DataLossError, InvalidArgumentError
 from tensorbow.files import remove_unfinished
-from tensorbow.training import Checkpoint, RollingCheckpoints, make_folder
+from tensorbow.training import Checkpoint, RollingCheckpoints, arrays_file, checkpoints, make_folder
 
 
 def save(checkpoints: RollingCheckpoints, *rounds: int) -> None:
@@ -26,6 +30,25 @@ def test_the_newest_few_stay(tmp_path: Path) -> None:
     assert checkpoint is not None
     assert checkpoint.metadata["round"] == 4000
     assert not problems
+
+
+def test_those_spared_stay_and_count_once(tmp_path: Path) -> None:
+    rolling = RollingCheckpoints(tmp_path, keep=2)
+    for round in (1, 2, 3, 4, 5, 6):
+        rolling.save(round, {"w": np.zeros(3)}, {"round": round}, spared={2, 5, 9})
+    assert rounds(tmp_path) == [2, 5, 6]
+    rolling.save(7, {"w": np.zeros(3)}, {"round": 7}, spared={7})
+    assert rounds(tmp_path) == [6, 7]
+
+
+@pytest.mark.parametrize(("keep", "left"), [(1, [3, 9]), (2, [3, 9]), (3, [3, 8, 9]), (20, [*range(1, 10)])])
+def test_room_is_made_of_what_the_next_one_would_delete(tmp_path: Path, keep: int, left: list[int]) -> None:
+    save(RollingCheckpoints(tmp_path, keep=20), *range(1, 10), 15)
+    rolling = RollingCheckpoints(tmp_path, keep)
+    rolling.spared = {3}
+    assert rolling.make_room(10) is (keep < 20)
+    assert rounds(tmp_path) == [*left, 15]
+    assert rolling.make_room(10) is False
 
 
 def test_none_to_keep_is_refused(tmp_path: Path) -> None:
@@ -48,6 +71,107 @@ def test_damaged_newer_ones_are_passed_over_with_a_line_each(tmp_path: Path) -> 
     assert ["000000003" in problems[0], "000000002" in problems[1]] == [True, True]
 
 
+def claims(nbytes: int) -> bytes:
+    """The header of a file with one array of so many bytes."""
+    described = {"format": arrays_file.FORMAT, "crc32": 0, "metadata": {}}
+    entry = {"dtype": "U8", "shape": [nbytes], "data_offsets": [0, nbytes]}
+    text = json.dumps({"__metadata__": {arrays_file.KEY: json.dumps(described)}, "a": entry}).encode()
+    return struct.pack("<Q", len(text)) + text
+
+
+def sparse(path: Path) -> None:
+    path.write_bytes(b"")
+    os.truncate(path, 1 << 42)
+
+
+def larger_than_its_file(path: Path) -> None:
+    path.write_bytes(claims(1 << 42))
+
+
+def larger_than_memory(path: Path) -> None:
+    path.write_bytes(head := claims(1 << 42))
+    os.truncate(path, len(head) + (1 << 42))
+
+
+def a_fifo(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+def a_folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+def a_loop(path: Path) -> None:
+    path.unlink()
+    path.symlink_to(path.name)
+
+
+def a_link_to_nothing(path: Path) -> None:
+    path.unlink()
+    path.symlink_to("nothing")
+
+
+def renamed(path: Path) -> None:
+    path.unlink()
+    path.with_name("checkpoint-000000001.safetensors").rename(path)
+
+
+SPOILED = {
+    sparse: "does not begin with the size of a safetensors header",
+    larger_than_its_file: "its header declares 4398046511104 bytes of values, and 0 follow",
+    larger_than_memory: "does not fit into memory",
+    a_fifo: "got a FIFO",
+    a_folder: "got a folder",
+    a_loop: "cannot read",
+    a_link_to_nothing: "there is no file",
+    renamed: "was renamed: what it holds is of round 1",
+}
+
+
+@pytest.mark.parametrize("spoil", SPOILED, ids=lambda spoil: spoil.__name__)
+def test_a_newest_one_that_cannot_be_used_is_passed_over(
+    tmp_path: Path, spoil: Callable[[Path], None]
+) -> None:
+    rolling = RollingCheckpoints(tmp_path)
+    save(rolling, 1, 2, 3)
+    spoil(rolling.path_of(3))
+    found, (problem,) = rolling.newest()
+    assert found is not None
+    assert found.metadata["round"] == 2
+    assert problem.startswith("passed over an unusable checkpoint: ")
+    assert SPOILED[spoil] in problem
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_one_that_may_not_be_read_is_passed_over(tmp_path: Path) -> None:
+    rolling = RollingCheckpoints(tmp_path)
+    save(rolling, 1, 2)
+    rolling.path_of(2).chmod(0)
+    found, (problem,) = rolling.newest()
+    assert found is not None
+    assert "Permission denied" in problem
+
+
+def test_a_run_that_writes_meanwhile_is_no_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between the look at the folder and the reading of the newest all that was seen is deleted."""
+    rolling = RollingCheckpoints(tmp_path, keep=1)
+    save(rolling, 1)
+    load, later = checkpoints.load_arrays, iter([2, 3])
+
+    def overtaken(*arguments: object, **more: object) -> object:
+        for round in later:
+            save(rolling, round)
+            break
+        return load(*arguments, **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(checkpoints, "load_arrays", overtaken)
+    found, problems = rolling.newest()
+    assert found is not None
+    assert (found.metadata["round"], problems) == (3, [])
+
+
 def test_content_that_cannot_be_is_passed_over(tmp_path: Path) -> None:
     save(RollingCheckpoints(tmp_path), 1, 2)
 
@@ -57,7 +181,7 @@ def test_content_that_cannot_be_is_passed_over(tmp_path: Path) -> None:
 
     found, problems = RollingCheckpoints(tmp_path).newest(check)
     assert found is not None
-    assert (found.metadata["round"], problems) == (1, ["passed over a damaged checkpoint: strange"])
+    assert (found.metadata["round"], problems) == (1, ["passed over an unusable checkpoint: strange"])
 
 
 def test_only_damaged_ones_are_an_error(tmp_path: Path) -> None:
@@ -115,3 +239,6 @@ def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
     for path in (tmp_path / "file", tmp_path / "file" / "below"):
         with pytest.raises(InvalidArgumentError, match="a file is in the way"):
             make_folder(path)
+    for name in ("new", "file"):
+        with pytest.raises(AlreadyExistsError):
+            make_folder(tmp_path / name, new=True)
