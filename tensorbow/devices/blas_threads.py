@@ -8,9 +8,9 @@ from __future__ import annotations
 import threading
 
 import numpy  # noqa: F401 - its BLAS has to be loaded before it can be found and limited
-from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+from threadpoolctl import threadpool_info, threadpool_limits  # type: ignore[import-untyped]
 
-__all__ = ["limit_blas_threads", "restore_blas_threads", "streams_limiting_blas"]
+__all__ = ["limit_blas_threads", "numpy_blas", "restore_blas_threads", "streams_limiting_blas"]
 
 _lock = threading.Lock()  # owns the two below
 _count = 0
@@ -39,3 +39,13 @@ def restore_blas_threads() -> None:
 def streams_limiting_blas() -> int:
     """How many open streams hold the limit now."""
     return _count
+
+
+def numpy_blas() -> str:
+    """NumPy's BLAS, its version and the processor that it computes for, as `openblas 0.3.29 (Haswell)`."""
+    found = [info for info in threadpool_info() if info["user_api"] == "blas"]
+    own = [info for info in found if "numpy" in info["filepath"]] or found
+    return ", ".join(
+        f"{info['internal_api']} {info['version']} ({info.get('architecture', 'any processor')})"
+        for info in own[:1]
+    )

@@ -6,6 +6,7 @@ import ctypes
 import importlib
 from contextlib import suppress
 from functools import cache
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from tensorbow.errors import NotFoundError
@@ -27,6 +28,16 @@ def load_cuda_library(name: str) -> ctypes.CDLL:
         return ctypes.CDLL(_library_path(name))
     except OSError as error:
         raise NotFoundError(f"CUDA library {name} cannot be loaded ({error}): {INSTALL}") from None
+
+
+def wheel_versions() -> dict[str, str]:
+    """The versions of cuBLAS and cuDNN that wheels brought, by the libraries' names; loads neither."""
+    found = {}
+    for library in _BEFORE:
+        for wheel in (f"nvidia-{library}-cu12", f"nvidia-{library}-cu13", f"nvidia-{library}"):
+            with suppress(PackageNotFoundError):
+                found[library] = version(wheel)
+    return found
 
 
 def _library_path(name: str) -> str:

@@ -180,6 +180,10 @@ class Backend(ABC):
     title = ""  # for tables and `explain`
     keeps_examples = False  # whether batches are made faster of data in the device's memory
 
+    def made_with(self, device: Device) -> dict[str, str]:
+        """What the bits of results depend on beside the program: kernels, libraries, processor, by name."""
+        return {"kernels": self.title}
+
     def _kernel(self, node: Node) -> Kernel:
         """The kernel of a node. Raises UnimplementedError naming op, line and the kinds that have one."""
         try:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from tensorbow.devices import Access, Device, StreamGroup
+from tensorbow.devices.blas_threads import numpy_blas
 from tensorbow.errors import InvalidArgumentError, ResourceExhaustedError, TensorBowError
 from tensorbow.graph import KernelCall, blame
 from tensorbow.graph.definition import read_only
@@ -24,6 +25,10 @@ class ReferenceBackend(Backend):
 
     kernel_kind = "cpu"
     title = "reference kernels"
+
+    def made_with(self, device: Device) -> dict[str, str]:
+        """See Backend.made_with. NumPy chooses loops, and its BLAS kernels, by the processor."""
+        return {**super().made_with(device), "NumPy": np.__version__, "BLAS": numpy_blas()}
 
     def fuse(self, nodes: Sequence[Node]) -> list[Unit]:
         """Views cost nothing and vanish; every other node is a unit of its own.

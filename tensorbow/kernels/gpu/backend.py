@@ -7,6 +7,7 @@ import weakref
 from collections.abc import Mapping, Sequence
 
 from tensorbow.devices import Device, GpuDevice, StreamGroup
+from tensorbow.devices.cuda_libraries import wheel_versions
 from tensorbow.devices.cuda_runtime import CudaRuntime
 from tensorbow.devices.gpu_stream import GpuStream
 from tensorbow.errors import InternalError
@@ -41,6 +42,13 @@ class GpuBackend(Backend):
         self._lock = threading.Lock()  # owns the two tables
         self._programs: weakref.WeakKeyDictionary[CudaRuntime, ProgramCache] = weakref.WeakKeyDictionary()
         self._contexts: weakref.WeakKeyDictionary[StreamGroup, GpuContext] = weakref.WeakKeyDictionary()
+
+    def made_with(self, device: Device) -> dict[str, str]:
+        """See Backend.made_with. Of cuBLAS and cuDNN only wheels tell their versions."""
+        facts = {**super().made_with(device), **wheel_versions(), "precision": device.compute}
+        if isinstance(device, GpuDevice):
+            facts |= {"model": device.runtime.properties.name, "compiler": device.runtime.compiler}
+        return facts
 
     def fuse(self, nodes: Sequence[Node]) -> list[Unit]:
         """Element-wise nodes of one shape become one kernel, see `scalars.fuse_maps`.

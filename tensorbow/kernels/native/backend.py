@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import threading
 import weakref
+import zlib
 from collections.abc import Hashable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
+import llvmlite
 import llvmlite.binding as llvm
 
 from tensorbow.devices import Device, StreamGroup
@@ -55,6 +57,15 @@ class NativeBackend(ReferenceBackend):
         self._lock = threading.Lock()  # owns the table
         self._joint = JointCodes()
         self._segments: weakref.WeakKeyDictionary[Executable, NativeSegments] = weakref.WeakKeyDictionary()
+
+    def made_with(self, device: Device) -> dict[str, str]:
+        """See Backend.made_with. Ops without native code run reference kernels."""
+        features = zlib.crc32(self.target.features.encode())
+        return {
+            **super().made_with(device),
+            "llvmlite": llvmlite.__version__,
+            "processor": f"{self.target.processor} (features {features:08x})",
+        }
 
     def fuse(self, nodes: Sequence[Node]) -> list[Unit]:
         """Element-wise nodes of one shape become one pass (`scalars.fuse_maps`), or the end of a contraction
