@@ -79,6 +79,7 @@ class TrainingConfig:
     compute: in what GPUs compute products and convolutions of float32: fp32, or on tensor cores tf32 or bf16;
         None is the devices' own, fp32 unless `tb.configure_gpus` said otherwise.
     trace: a file for a Chrome trace of `trace_rounds`, (first, stop); None is the run's first hundred.
+    keep_checkpoints: the newest so many; the best and the last sound one (`Tally`) are kept beside them.
     data_on_device: whether devices keep the data set and make the batches, with the same bits: `auto` on
         GPUs, where it takes at most half of what the replicas leave free, and on CPU devices with native
         code, where it takes nothing; `always` on all CPU devices; or `never`.

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 
 from scheduler.config import TrainingConfig
-from scheduler.tally import Tally
+from scheduler.run_folder import CONFIG, RunFolder, numbered_folders
+from scheduler.tally import Tally, is_sound
 from scheduler.task_result import RoundResults, TaskResult
 from tensorbow.data import WITHOUT_FILES
 from tensorbow.devices import DeviceName
 from tensorbow.devices.cuda_runtime import CudaError
 from tensorbow.devices.gpu import COMPUTE
+from tensorbow.errors import NumericsError
 from tensorbow.models import get_model
 
 HOPELESS = 1e6  # times the loss of a guess, log(classes)
+LOWER = 10  # by this the learning rate is divided that a run which diverged is advised to go on with
 
 
 def ignored_options(config: TrainingConfig) -> list[str]:
@@ -145,3 +149,33 @@ def with_last_checkpoint(error: CudaError, checkpoint: tuple[int, Path] | None) 
             f"the last checkpoint is of step {step}, {path}; go on with --resume auto --output {path.parent}"
         )
     return CudaError(f"{error}; {kept}", error.status, error.sticky)
+
+
+def with_way_on(
+    error: NumericsError, folder: RunFolder, tally: Tally, classes: int, rate: float
+) -> NumericsError:
+    """The error of a run that diverged, and the command that goes on from a checkpoint of before.
+
+    rate: the learning rate that the run began with.
+    """
+    if folder.path is None:
+        return error
+    kept, marked, advice = folder.checkpoints(), {}, "go on from"
+    if tally.best in kept and is_sound(tally.best_loss, classes):
+        marked[tally.best] = f"the best one, test accuracy {tally.best_accuracy or 0.0:.2%}"
+    if tally.sound in kept:
+        marked.setdefault(tally.sound, "the last sound one")
+    if not marked:
+        advice = "no checkpoint is known to be sound: start anew"
+        if len(kept) < 2:
+            return type(error)(f"{error}; {advice}")
+        advice, marked = f"{advice}, or try", {min(kept): "the oldest one"}
+    start, *others = marked
+    elsewhere = next(path for path in numbered_folders(folder.path) if not path.exists())
+    options = {"config": folder.path / CONFIG, "resume": kept[start], "output": elsewhere}
+    words = [word for name, path in options.items() for word in (f"--{name}", shlex.quote(str(path)))]
+    command = f"tensorbow train {' '.join(words)} --learning-rate {rate / LOWER:.3g}"
+    either = "".join(f"; or from {kept[round]} ({marked[round]})" for round in others)
+    return type(error)(
+        f"{error}; {advice} the checkpoint of step {start} ({marked[start]}) by: {command}{either}"
+    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from scheduler.config import TrainingConfig
@@ -12,6 +12,18 @@ from scheduler.tally import Tally, TrainingResult
 from scheduler.tuning_result import TuningResult
 from tensorbow.data import Dataset
 from tensorbow.specs import Array
+
+LARGEST = 2.0**24  # of a sound weight: beyond, float32 has no fraction any more that a step could change
+
+
+def has_exploded(engine: LearningEngine, arrays: Mapping[str, Array]) -> bool:
+    """Whether the arrays of a checkpoint have a weight that is not finite, or larger than training leaves it.
+
+    Its loss need not tell: that of a linear model whose weights have exploded may be zero.
+    """
+    names = {op.name for op in engine.learners.layout.variables if op.attrs["role"] == "weights"}
+    weights = (array for name, array in arrays.items() if name.partition("/")[2] in names and array.size)
+    return not all(array.min() >= -LARGEST and array.max() <= LARGEST for array in weights)
 
 
 def models_of(engine: LearningEngine, round: int) -> list[dict[str, Array]]:

@@ -2,18 +2,52 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from scheduler.learners import Learners
+from scheduler.option_values import shortened
 from scheduler.tally import Tally
 from tensorbow.data import Dataset
+from tensorbow.devices import Device
 from tensorbow.errors import DataLossError, InvalidArgumentError
+from tensorbow.kernels import backend_for
 from tensorbow.training import Checkpoint
 
 
 def data_facts(data: Dataset) -> dict[str, Any]:
     """What tells one data set of a name from another."""
     return {"examples": len(data), "mean": data.mean, "std": data.std}
+
+
+def made_with(devices: Sequence[Device]) -> dict[str, str]:
+    """What a run's bits depend on beside its options and data: kernels, libraries, processors, by name."""
+    found: dict[str, dict[str, None]] = {}  # several values of a name, where devices of a kind differ
+    with suppress(PackageNotFoundError):  # run from a checkout that is not installed
+        found["tensorbow"] = {version("tensorbow"): None}
+    for device in devices:
+        for name, value in backend_for(device).made_with(device).items():
+            found.setdefault(f"{device.kind.upper()} {name}", {})[value] = None
+    return {name: ", ".join(values) for name, values in found.items()}
+
+
+def changed_since(checkpoint: Checkpoint, now: Mapping[str, str]) -> str | None:
+    """A line when the run goes on with other kernels or libraries; older checkpoints do not say theirs."""
+    before = checkpoint.metadata.get("made_with")
+    before = before if isinstance(before, dict) else {}
+    changes = [
+        f"{name} was {shortened(before[name])}, is {value!r}"
+        for name, value in now.items()
+        if before.get(name, value) != value
+    ]
+    if not changes:
+        return None
+    return (
+        f"the checkpoint was made with other kernels or libraries: {'; '.join(changes)}; the run goes on, "
+        "and its bits may differ from those of an uninterrupted one"
+    )
 
 
 def restored(
@@ -36,6 +70,8 @@ def restored(
     tally = Tally.from_metadata(checkpoint.metadata)
     if checkpoint.metadata["config"].get("target_accuracy") != target_accuracy:
         tally.seconds_to_target = None
+    if tally.best is None and 0 < tally.round == tally.evaluated_at:  # of an older version
+        tally.best, tally.best_accuracy = tally.round, tally.test_accuracy
     if tally.test_accuracies is not None and len(tally.test_accuracies) != learners.count:
         raise DataLossError(f"{checkpoint.path} has not one test accuracy for each replica")
     return tally

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +15,17 @@ import yaml
 
 from scheduler.config import TrainingConfig
 from scheduler.tally import Tally
-from tensorbow.errors import DataLossError, FailedPreconditionError, InvalidArgumentError, NotFoundError
-from tensorbow.files import remove_unfinished, write_file
+from tensorbow.errors import (
+    AbortedError,
+    AlreadyExistsError,
+    DataLossError,
+    FailedPreconditionError,
+    InvalidArgumentError,
+    NotFoundError,
+    ResourceExhaustedError,
+    TensorBowError,
+)
+from tensorbow.files import NewFile, disk_is_full, remove_unfinished, shown, write_file
 from tensorbow.specs import Array
 from tensorbow.training import (
     Checkpoint,
@@ -31,19 +43,26 @@ except ImportError:  # not a POSIX system: folders are not locked there
 
 CONFIG, METRICS, MODEL = "config.yaml", "metrics.jsonl", "model.safetensors"
 TUNING = "tuning.json"
+RUNS = Path("runs")  # where runs are saved when nobody says
 
 
 class RunFolder:
     """The output folder of a run, and the checkpoint the run goes on from, if any.
 
     The constructor claims the folder if it is there, then only looks; `begin` writes. `checkpoint` is None
-    for a new run; `warnings` names damaged checkpoints that were passed over, and says where there was none
-    to go on from. Without `config.output` nothing is written anywhere. Close it to let other runs use the
-    folder.
+    for a new run; `warnings` names checkpoints that cannot be used and were passed over, and says where there
+    was none to go on from. Without `config.output` nothing is written anywhere. Close it to let other runs
+    use the folder.
+
+    On a full disk older checkpoints that are to be deleted anyway make room. A folder that is deleted, moved
+    or replaced while it is written to ends the run: whatever saves raises AbortedError then.
     """
 
-    def __init__(self, config: TrainingConfig):
-        """Raises FailedPreconditionError for a folder that another run is writing to, or that holds a run,
+    def __init__(self, config: TrainingConfig, numbered: bool = False):
+        """numbered: nobody said where to save, and `config.output` is only where there was room a moment ago:
+            a new run takes the first number that is free when it begins. `path` and `config` say which.
+
+        Raises FailedPreconditionError for a folder that another run is writing to, or that holds a run,
         unless resuming; InvalidArgumentError when the checkpoint is of another run; DataLossError,
         NotFoundError. The folder is let go then.
         """
@@ -51,11 +70,16 @@ class RunFolder:
         self.path = Path(config.output) if config.output is not None else None
         self.checkpoint: Checkpoint | None = None
         self.warnings: list[str] = []
-        self._described = config.to_dict()  # in checkpoints
+        self._numbered = numbered
+        self._described: dict[str, Any] = {}  # the configuration in checkpoints
         self._metrics: MetricsLog | None = None
         self._checkpoints: RollingCheckpoints | None = None
-        self._lock: int | None = None
-        self._is_there = self.path is not None and self.path.is_dir()
+        self._resumed_in: Path | None = None  # the folder of the checkpoint
+        self._round = 0  # of the last checkpoint
+        self._handle: int | None = None  # of the folder: has the lock, and keeps its inode from another
+        self._identity: tuple[int, int] | None = None  # its device and inode
+        anew = numbered and config.resume is None
+        self._is_there = self.path is not None and not anew and self.path.is_dir()
         try:
             self._look()
         except BaseException:
@@ -64,13 +88,26 @@ class RunFolder:
 
     def _look(self) -> None:
         """Claims the folder before it looks, so that what it finds stays as it is."""
-        if self.path is not None and self._is_there:
-            self._lock = _lock(self.path)
-        self.checkpoint, self.warnings = find_checkpoint(self.config.output, self.config.resume)
+        config, path = self.config, self.path
+        if path is not None and self._is_there:
+            try:
+                self._claim(path)
+            except FailedPreconditionError:
+                if not self._numbered or RollingCheckpoints(path).paths():
+                    raise
+                self._is_there = False  # nothing to go on with yet: this is to be another run
+                self.warnings = [_begins_anew(path)]
+                return
+        self.checkpoint, self.warnings = find_checkpoint(config.output, config.resume)
         if self.checkpoint is not None:
             self._require_same_run(self.checkpoint)
-        if self.path is not None:
-            self._require_free(self.path)
+            self._resumed_in, self._round = self.checkpoint.path.parent, self.checkpoint.metadata["round"]
+        if path is not None and not self._numbered:
+            self._require_free(path)
+
+    def _claim(self, path: Path) -> None:
+        self._handle = _lock(path)
+        self._identity = _identity(path if self._handle is None else self._handle)
 
     def _require_same_run(self, checkpoint: Checkpoint) -> None:
         differences = self.config.differences(checkpoint.metadata["config"])
@@ -112,21 +149,44 @@ class RunFolder:
         """
         if self.path is None:
             return
-        make_folder(self.path)
         if not self._is_there:
-            self._lock = _lock(self.path)
-            self._require_untouched(self.path)
-        self._checkpoints = RollingCheckpoints(self.path, self.config.keep_checkpoints)
-        remove_unfinished(self.path)
-        if keep_config and self.checkpoint is not None:
-            self._described = self.checkpoint.metadata["config"]
-        if not (keep_config and (self.path / CONFIG).exists()):
-            text = yaml.safe_dump(self.config.to_dict(), sort_keys=False)
-            write_file(self.path / CONFIG, text.encode())
-        resumed = self.checkpoint.path.parent / METRICS if self.checkpoint else None
-        self._metrics = MetricsLog(
-            self.path / METRICS, resume_at=evaluated_at if self.checkpoint else None, source=resumed
-        )
+            self.path = self._made(self.path)
+            self.config = replace(self.config, output=str(self.path))
+        checkpoint, path = self.checkpoint, self.path
+        self._checkpoints = RollingCheckpoints(path, self.config.keep_checkpoints)
+        if checkpoint is not None:
+            self._checkpoints.spared = _spared(checkpoint.metadata)
+        remove_unfinished(path)
+        goes_on = checkpoint is not None and keep_config
+        self._described = checkpoint.metadata["config"] if checkpoint and goes_on else self.config.to_dict()
+        if not (goes_on and (path / CONFIG).exists()):
+            self._save_config(path)
+        resumed = checkpoint.path.parent / METRICS if checkpoint else None
+
+        def open_metrics() -> None:
+            resume_at = evaluated_at if checkpoint else None
+            self._metrics = MetricsLog(path / METRICS, resume_at=resume_at, source=resumed)
+
+        self._write(open_metrics)
+        self._write(lambda: NewFile(path / MODEL).discard())  # known before anything is computed for it
+
+    def _made(self, path: Path) -> Path:
+        """The folder, made and claimed; with a number, if it was taken meanwhile."""
+        if not self._numbered:
+            make_folder(path)
+            self._claim(path)
+            self._require_untouched(path)
+            return path
+        folders = numbered_folders(RUNS / _name_of(self.config))
+        while True:
+            folder = next(folders)
+            try:
+                make_folder(folder, new=True)
+                self._claim(folder)
+                self._require_untouched(folder)
+                return folder
+            except (AlreadyExistsError, FailedPreconditionError):  # or somebody took it just then
+                self.close()
 
     def _require_untouched(self, path: Path) -> None:
         """Refuses a folder that another run has made, filled and left since this one looked."""
@@ -136,16 +196,65 @@ class RunFolder:
                 "with it, or choose another --output"
             )
 
-    def record(self, record: dict[str, Any]) -> None:
-        """Appends to the metrics."""
-        if self._metrics is not None:
-            self._metrics.append(record)
+    # Writing ----------------------------------------------------------------------------------
+
+    def _write(self, write: Callable[[], object]) -> None:
+        """Has something written into the folder, a second time when the disk was full and has room now."""
+        self._require_folder()
+        try:
+            write()
+        except TensorBowError as error:
+            self._require_folder()
+            full = isinstance(error, ResourceExhaustedError) and disk_is_full(error)
+            if not (full and self._checkpoints is not None and self._checkpoints.make_room(self._round + 1)):
+                raise
+            write()
+        self._require_folder()
+
+    def _require_folder(self) -> None:
+        """Raises AbortedError when the folder is not that which was claimed any more."""
+        assert self.path is not None
+        now = None
+        with suppress(OSError):
+            now = _identity(self.path)
+        if now == self._identity:
+            return
+        deleted = self._handle is not None and os.fstat(self._handle).st_nlink == 0
+        became = f"was {'deleted' if deleted else 'moved or deleted'}{' and made again' if now else ''}"
+        remedy = "start anew, in a folder that stays"
+        if not deleted:
+            remedy = f"if it was moved, go on from where it is now by --resume auto --output; else {remedy}"
+        raise AbortedError(
+            f"output folder {shown(self.path)} {became} while the run was writing there: the run ends, and "
+            f"what was trained since the last checkpoint in it is lost; {remedy}"
+        )
+
+    def _save_config(self, path: Path) -> None:
+        text = yaml.safe_dump(self._described, sort_keys=False)
+        self._write(lambda: write_file(path / CONFIG, text.encode()))
+
+    def record(self, record: dict[str, Any]) -> list[str]:
+        """Appends to the metrics; a line for each file that was deleted while the run went on."""
+        metrics, path = self._metrics, self.path
+        if metrics is None or path is None:
+            return []
+        lost = []
+        if not (path / CONFIG).exists():
+            self._save_config(path)
+            lost.append(f"warning: {path / CONFIG} was deleted; it is written again")
+        if not (path / METRICS).exists():
+            lost.append(f"warning: {path / METRICS} was deleted; it begins anew with round {record['round']}")
+        self._write(lambda: metrics.append(record))
+        return lost
 
     def save_checkpoint(self, arrays: Mapping[str, Array], metadata: dict[str, Any]) -> None:
-        """Writes a rolling checkpoint; `metadata` has the round."""
-        if self._checkpoints is not None:
+        """Writes a rolling checkpoint; `metadata` has the round, and the rounds that are never deleted."""
+        checkpoints = self._checkpoints
+        if checkpoints is not None:
             described = {**metadata, "config": self._described}
-            self._checkpoints.save(metadata["round"], arrays, described)
+            round, spared = metadata["round"], _spared(metadata)
+            self._write(lambda: checkpoints.save(round, arrays, described, spared))
+            self._round = round
 
     @property
     def last_checkpoint(self) -> tuple[int, Path] | None:
@@ -153,19 +262,31 @@ class RunFolder:
         saved = RollingCheckpoints(self.path).paths() if self.path is not None else []
         return saved[-1] if saved else None
 
+    def holds(self, round: int | None) -> bool:
+        """Whether it has the checkpoint of a round."""
+        kept = None if self.path is None or round is None else RollingCheckpoints(self.path).path_of(round)
+        return kept is not None and kept.exists()
+
+    def checkpoints(self) -> dict[int, Path]:
+        """Those to go back to, by round, oldest first: in this folder, and beside the one gone on from."""
+        folders = [path for path in (self._resumed_in, self.path) if path is not None]
+        return dict(sorted(item for folder in folders for item in RollingCheckpoints(folder).paths()))
+
     def save_tuning(self, facts: Mapping[str, Any]) -> None:
         """Writes what is known of the number of replicas, in place of what was."""
         if self.path is not None:
-            write_file(self.path / TUNING, (json.dumps(facts, indent=1) + "\n").encode())
+            path, text = self.path / TUNING, json.dumps(facts, indent=1) + "\n"
+            self._write(lambda: write_file(path, text.encode()))
 
     def save_model(self, values: Mapping[str, Array], metadata: dict[str, Any], replica: int = 0) -> None:
         """Writes a model, in place of an earlier one: its variables by name."""
         if self.path is not None:
-            save_arrays(self._model_of(self.path, replica), values, metadata)
+            path = self._model_of(self.path, replica)
+            self._write(lambda: save_arrays(path, values, metadata))
 
     def remove_models(self, first: int) -> None:
         """Removes those of replicas from that number on, which the run had when it was interrupted."""
-        while self.path is not None and (path := self._model_of(self.path, first)).exists():
+        while self.path is not None and (path := self._model_of(self.path, first)).is_file():
             path.unlink()
             first += 1
 
@@ -175,13 +296,42 @@ class RunFolder:
 
     def close(self) -> None:
         """Lets other runs use the folder; idempotent."""
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
+        if self._handle is not None:
+            os.close(self._handle)
+            self._handle = None
+
+
+def _spared(metadata: Mapping[str, Any]) -> set[int]:
+    """The rounds of checkpoints that are not deleted: the best one and the last sound one."""
+    return {metadata[name] for name in ("best", "sound") if type(metadata.get(name)) is int}
+
+
+# Where runs are saved, and what they go on from -------------------------------------------------------
+
+
+def numbered_folders(first: Path) -> Iterator[Path]:
+    """A folder, and that with the numbers 2, 3, ..."""
+    yield first
+    for number in itertools.count(2):
+        yield first.with_name(f"{first.name}-{number}")
+
+
+def _name_of(config: TrainingConfig) -> str:
+    return f"{config.model}-{config.dataset}"
+
+
+def default_output(config: TrainingConfig) -> Path:
+    """Where a run is saved when nobody says: in a fresh folder, or in the last one to resume."""
+    first = RUNS / _name_of(config)
+    taken = list(itertools.takewhile(Path.exists, numbered_folders(first)))
+    if config.resume == "auto":
+        return taken[-1] if taken else first
+    return next(itertools.islice(numbered_folders(first), len(taken), None))
 
 
 def find_checkpoint(output: str | None, resume: str | None) -> tuple[Checkpoint | None, list[str]]:
-    """The checkpoint that `resume` (auto, a file, a folder) means, and a line for each damaged newer one.
+    """The checkpoint that `resume` (auto, a file, a folder) means, and a line for each newer one that cannot
+    be used.
 
     None for a new run; that `auto` begins one is a line too. Raises NotFoundError, DataLossError,
     InvalidArgumentError.
@@ -193,7 +343,7 @@ def find_checkpoint(output: str | None, resume: str | None) -> tuple[Checkpoint 
             raise InvalidArgumentError("--resume auto needs --output, the folder of the run to go on with")
         checkpoint, warnings = RollingCheckpoints(Path(output)).newest(_require_sound)
         if checkpoint is None:
-            warnings.append(f"--resume auto: {output} holds no checkpoint, so a new run begins")
+            warnings.append(_begins_anew(output))
         return checkpoint, warnings
     path = Path(resume)
     if path.is_dir():
@@ -210,6 +360,10 @@ def find_checkpoint(output: str | None, resume: str | None) -> tuple[Checkpoint 
     return checkpoint, []
 
 
+def _begins_anew(output: Path | str) -> str:
+    return f"--resume auto: {output} holds no checkpoint, so a new run begins"
+
+
 def _require_sound(checkpoint: Checkpoint) -> None:
     """Raises DataLossError for a file that is whole but no checkpoint of a training run."""
     if not isinstance(checkpoint.metadata.get("config"), dict):
@@ -220,8 +374,13 @@ def _require_sound(checkpoint: Checkpoint) -> None:
         raise DataLossError(f"{checkpoint.path} is no checkpoint of a training run: {error}") from None
 
 
+def _identity(path: Path | int) -> tuple[int, int]:
+    about = os.stat(path)
+    return about.st_dev, about.st_ino
+
+
 def _lock(folder: Path) -> int | None:
-    """Claims a folder until the handle is closed or the process ends, however it ends."""
+    """A handle of a folder, which is claimed until that is closed or the process ends, however it ends."""
     if fcntl is None:
         return None
     try:
@@ -236,6 +395,5 @@ def _lock(folder: Path) -> int | None:
             f"output folder {folder}: another run is writing there; wait for it, or choose another --output"
         ) from None
     except OSError:  # a file system without locks
-        os.close(handle)
-        return None
+        pass
     return handle

@@ -14,6 +14,8 @@ from tensorbow.errors import DataLossError
 from tensorbow.training import finite_or_none
 from tensorbow.training.checkpoints import MAXIMUM_ROUND
 
+SOUND = 2.0  # times the loss of a guess, log(classes): with more a model is worse than an untrained one
+
 
 @dataclass(frozen=True)
 class TrainingResult:
@@ -54,6 +56,11 @@ class Tally:
     epoch_*: over the tasks of the epoch at hand; losses that are not finite are left out.
     evaluated_at: the round of the last evaluation, 0 for none.
     test_accuracy: of z; without averaging the mean of test_accuracies, which are the replicas'.
+    best: the round with the best test accuracy so far, of equal ones that with the lowest test loss; best_*
+        are those. None before the first evaluation, and in checkpoints of versions that did not keep it.
+    sound: the last round with a checkpoint from which training is known to go on: up to the next one all
+        losses were finite, and their mean at most `SOUND` times that of a guess.
+    Neither is a round whose weights had exploded by its checkpoint, or by the next one.
     """
 
     round: int = 0
@@ -69,6 +76,10 @@ class Tally:
     test_accuracy: float | None = None
     seconds_to_target: float | None = None
     test_accuracies: list[float] | None = None
+    best: int | None = None
+    best_accuracy: float | None = None
+    best_loss: float | None = None
+    sound: int | None = None
 
     def begin_epoch(self) -> None:
         """Forgets the sums of the epoch before."""
@@ -88,6 +99,19 @@ class Tally:
             total, counted = reduce(add, finite, self.epoch_loss), len(finite)
         self.epoch_loss = total
         self.epoch_losses += counted
+
+    def mark_best(self, test_loss: float, is_there: bool) -> None:
+        """Compares the round at hand, just evaluated, with the best. is_there: its checkpoint still is."""
+        loss = test_loss if math.isfinite(test_loss) else math.inf
+        before = (self.best_accuracy or 0.0, -math.inf if self.best_loss is None else -self.best_loss)
+        if self.best is None or not is_there or (self.test_accuracy or 0.0, -loss) > before:
+            self.best, self.best_accuracy = self.round, self.test_accuracy
+            self.best_loss = finite_or_none(loss)
+
+    def mark_sound(self, checkpoint: int, loss: float, classes: int) -> None:
+        """Judges the checkpoint of a round by the mean loss up to the next one."""
+        if checkpoint and is_sound(loss, classes):
+            self.sound = checkpoint
 
     @property
     def loss(self) -> float:
@@ -117,9 +141,9 @@ class Tally:
             value = metadata.get(field.name)
             annotation = str(field.type)
             if annotation.startswith("list"):
-                sound = isinstance(value, list) and all(_is_sound(item, annotation) for item in value)
+                sound = isinstance(value, list) and all(_can_be(item, annotation) for item in value)
             else:
-                sound = _is_sound(value, annotation)
+                sound = _can_be(value, annotation)
             if not sound and not (value is None and "None" in annotation):
                 raise DataLossError(f"a run's {field.name} cannot be {str(value)[:80]!r}")
             values[field.name] = value
@@ -129,7 +153,12 @@ class Tally:
         return tally
 
 
-def _is_sound(value: Any, annotation: str) -> bool:
+def is_sound(loss: float | None, classes: int) -> bool:
+    """Whether a mean loss is that of a model worth going on with; False for NaN and None."""
+    return loss is not None and loss <= SOUND * math.log(max(classes, 2))
+
+
+def _can_be(value: Any, annotation: str) -> bool:
     """Whether a number out of a file can be what its field holds."""
     if type(value) is int:
         return 0 <= value <= MAXIMUM_ROUND

@@ -14,11 +14,18 @@ from scheduler.computing import Computing
 from scheduler.config import DEFAULT_REPLICAS, TrainingConfig
 from scheduler.engine import LearningEngine
 from scheduler.evaluation import Evaluation, Evaluator
-from scheduler.notices import LossWatch, dispatch_notice, epoch_line, nothing_left, with_last_checkpoint
-from scheduler.outcome import metrics_record, models_of, result_of, save_models
+from scheduler.notices import (
+    LossWatch,
+    dispatch_notice,
+    epoch_line,
+    nothing_left,
+    with_last_checkpoint,
+    with_way_on,
+)
+from scheduler.outcome import has_exploded, metrics_record, models_of, result_of, save_models
 from scheduler.pace import LaunchPace
 from scheduler.resizing import most_that_fit
-from scheduler.resuming import data_facts, restored
+from scheduler.resuming import changed_since, data_facts, made_with, restored
 from scheduler.run_folder import RunFolder
 from scheduler.run_trace import RunTrace
 from scheduler.tally import Tally, TrainingResult
@@ -37,9 +44,12 @@ LEAST = 1e-9  # of what is left of a run, in epochs or seconds: there may be not
 class Trainer:
     """Trains a model as a `TrainingConfig` says. Use it with `with`, or close it."""
 
-    def __init__(self, config: TrainingConfig, progress: TrainingProgress | None = None):
+    def __init__(
+        self, config: TrainingConfig, progress: TrainingProgress | None = None, *, numbered: bool = False
+    ):
         """Loads data, builds and places all replicas, restores a checkpoint if there is one to resume.
 
+        numbered: nobody chose `config.output`; see RunFolder, which says where the run is saved then.
         Raises a TensorBowError with one clear line for anything that cannot work; nothing that an
         earlier run saved has been touched then.
         """
@@ -52,8 +62,11 @@ class Trainer:
         self._monitor: GpuMonitor | None = None
         self._computing: Computing | None = None
         self._began: float | None = None  # when the rounds that are trained at the moment did
+        # Since the last checkpoint: its round and the mean loss since, the test loss.
+        self._trained: tuple[int, float] | None = None
+        self._test_loss: float | None = None
         self._trace = RunTrace(config.trace, config.trace_rounds, config.batch_size)
-        self.folder = RunFolder(config)
+        self.folder = RunFolder(config, numbered)
         try:
             self._build()
         except BaseException:
@@ -66,6 +79,7 @@ class Trainer:
         devices = [get_device(name) for name in config.devices]
         self._monitor = GpuMonitor(devices)
         self._computing = Computing(devices, config.compute)
+        self._made_with = made_with(devices)
         self._train_set, self._test_set = load(config.dataset, config.data_dir)
         batches, say = len(self._train_set) // config.batch_size, self._progress.line
         self._tuning = tuning = tuning_of(
@@ -116,6 +130,8 @@ class Trainer:
             self._tuning.save()
         if checkpoint is not None:
             self._progress.line(f"resumed from {checkpoint.path} at round {tally.round}")
+            if done is None and (change := changed_since(checkpoint, self._made_with)):
+                self._progress.line(change)
             if self._tuning is not None and done is None:
                 self._tuning.say_where(tally.round, self._batches.positions)
         if done is not None:
@@ -153,8 +169,8 @@ class Trainer:
         """Trains to the end, the target accuracy, the time limit or a request to stop.
 
         Each epoch ends with an evaluation, a line of metrics and a checkpoint. An interrupted run ends
-        with a checkpoint and the model as it is. Raises NumericsError for a NaN loss, CudaError for a GPU
-        that fails, naming the last checkpoint; those written before stay usable.
+        with a checkpoint and the model as it is. Raises NumericsError for a NaN loss, naming a sound
+        checkpoint to go on from, and CudaError for a GPU that fails, naming the last one.
         """
         config, tally = self.config, self._tally
         self._progress.start(config.epochs, self._batches.rounds_per_epoch, tally.round)
@@ -175,6 +191,9 @@ class Trainer:
             return self._result()
         except CudaError as error:
             raise with_last_checkpoint(error, self.folder.last_checkpoint) from error
+        except NumericsError as error:
+            classes, rate = self._train_set.classes, self.schedule(0)
+            raise with_way_on(error, self.folder, tally, classes, rate) from error
         finally:
             self._progress.stop()
             self._trace.save(self._progress.line, failing=sys.exc_info()[0] is not None)
@@ -249,12 +268,14 @@ class Trainer:
         skipped = self.engine.skipped_updates
         started = self._began = time.perf_counter()
         deadline = started + (config.max_seconds or math.inf) - tally.seconds
-        since = tally.round
+        since, total, count = tally.round, 0.0, 0
         progress.resume_clock()
 
         def on_results(results: RoundResults) -> None:
             losses, correct = results.losses, results.metrics[0]
             tally.add(losses, correct, config.batch_size)
+            nonlocal total, count
+            total, count = total + sum(losses), count + len(losses)
             for warning in self._watch.warnings(results):
                 progress.line(warning)
             self._trace.on_results(results)
@@ -281,6 +302,7 @@ class Trainer:
         tally.seconds += elapsed
         tally.epoch_seconds += elapsed
         tally.skipped_updates += self.engine.skipped_updates - skipped
+        self._trained = (since, total / count) if count else None
 
     # Evaluation -------------------------------------------------------------------------------
 
@@ -300,10 +322,10 @@ class Trainer:
         if not math.isfinite(loss) and config.on_nan == "stop":
             raise NumericsError(
                 f"the test loss of the central model is {loss} after step {tally.round}; lower the learning "
-                f"rate ({self.schedule(max(0, tally.round - 1)):g}), mu or staleness; "
-                "checkpoints of before are usable"
+                f"rate ({self.schedule(max(0, tally.round - 1)):g}), mu or staleness"
             )
         tally.test_accuracy, tally.evaluated_at = accuracy, tally.round
+        self._test_loss = loss
         if config.sync == "none":
             tally.test_accuracies = [result.accuracy for result in results]
         target = config.target_accuracy
@@ -317,7 +339,8 @@ class Trainer:
         record = metrics_record(self.engine, tally, epoch, test_loss, rate)
         if self._monitor is not None and (figures := self._monitor.take()):
             record["devices"] = figures
-        self.folder.record(record)
+        for warning in self.folder.record(record):
+            self._progress.line(warning)
         self._progress.line(epoch_line(self.config, tally, epoch, test_loss))
         if self._progress.failure is not None:
             self.request_stop()
@@ -325,11 +348,19 @@ class Trainer:
     # Saving -----------------------------------------------------------------------------------
 
     def _checkpoint(self) -> None:
-        if self.folder.path is not None:
-            metadata = {**asdict(self._tally), "data": data_facts(self._train_set)}
-            if self._tuning is not None:
-                metadata["tuning"] = self._tuning.checkpoint()
-            self.folder.save_checkpoint(self.engine.learners.state_arrays(), metadata)
+        if self.folder.path is None:
+            return
+        tally, arrays = self._tally, self.engine.learners.state_arrays()
+        if not has_exploded(self.engine, arrays):
+            if self._trained is not None:
+                tally.mark_sound(*self._trained, self._train_set.classes)
+            if self._test_loss is not None:
+                tally.mark_best(self._test_loss, is_there=self.folder.holds(tally.best))
+        self._trained = self._test_loss = None
+        metadata = {**asdict(tally), "data": data_facts(self._train_set), "made_with": self._made_with}
+        if self._tuning is not None:
+            metadata["tuning"] = self._tuning.checkpoint()
+        self.folder.save_checkpoint(arrays, metadata)
 
     def _result(self) -> TrainingResult:
         tally, interrupted = self._tally, self._stopping and not self._complete()

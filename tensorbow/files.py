@@ -160,7 +160,7 @@ class NewFile:
         self._target = Path(os.path.realpath(path))
         self._temporary: Path | None = None
         try:
-            mode = _mode_there(self._target)
+            mode = _mode_there(self.path)
             self._temporary = self._target.with_name(f".tensorbow-{os.getpid()}-{next(_numbers)}.tmp")
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0)
             handle = os.open(self._temporary, flags | getattr(os, "O_BINARY", 0), 0o666)

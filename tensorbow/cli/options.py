@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 
 from scheduler import TrainingConfig
-from scheduler.run_folder import find_checkpoint
+from scheduler.run_folder import default_output, find_checkpoint
 from tensorbow.cli.program import OptionValueError, say
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.models import MODEL_NAMES
@@ -195,13 +195,8 @@ def require_writable(option: str, path: Path) -> None:
 
 
 def _default_output(config: TrainingConfig) -> str:
-    """Where the run is saved when nobody says: a fresh folder, or the last one to resume."""
-    if config.resume not in (None, "auto"):
-        path = Path(str(config.resume))
-        return str(path if path.is_dir() else path.parent)
-    base = Path("runs") / f"{config.model}-{config.dataset}"
-    number, folder, previous = 1, base, base
-    while folder.exists():
-        number, previous = number + 1, folder
-        folder = base.with_name(f"{base.name}-{number}")
-    return str(previous if config.resume == "auto" else folder)
+    """Where the run is saved when nobody says."""
+    if config.resume in (None, "auto"):
+        return str(default_output(config))
+    path = Path(str(config.resume))
+    return str(path if path.is_dir() else path.parent)

@@ -12,6 +12,7 @@ from click.core import ParameterSource
 from rich.console import Console
 
 from scheduler import SYNCS, Trainer, TrainingConfig, TrainingResult
+from scheduler.config import IDENTITY
 from scheduler.device_data import ON_DEVICE
 from scheduler.notices import epoch_text, ignored_options
 from scheduler.options import DISPATCHES, ON_NAN
@@ -209,7 +210,8 @@ def _option(
     "--resume",
     metavar="auto|PATH",
     shown="no",
-    help="Go on from the newest checkpoint of --output (auto), or from a file or folder.",
+    help="Go on from the newest checkpoint of --output (auto), or from a file or folder, with the options "
+    f"that it has and those given now. Not to be changed: {', '.join(IDENTITY).replace('_', ' ')}.",
 )
 @_option(
     "--checkpoint-rounds",
@@ -220,7 +222,9 @@ def _option(
 @_option(
     "--keep-checkpoints",
     default=DEFAULTS.keep_checkpoints,
-    help="Checkpoints to keep, the newest; each holds every replica and z (27 MB with two of LeNet).",
+    help="Checkpoints to keep, the newest. Beside them stay the best (by test accuracy) and the last sound "
+    "one (from which training went on with finite losses, on average at most twice that of a guess). Each "
+    "holds every replica and z (27 MB with two of LeNet).",
 )
 @_option(
     "--trace",
@@ -270,7 +274,8 @@ def train(context: click.Context, /, config: Path | None, as_json: bool, **given
     signals = context.find_object(StopSignals) or StopSignals()
     console = Console()
     progress = TrainingProgress(console)
-    with names_as_typed(), Trainer(resolved, progress) as trainer:
+    numbered = "output" not in said and resolved.resume in (None, "auto")
+    with names_as_typed(), Trainer(resolved, progress, numbered=numbered) as trainer:
         with signals.calling(trainer.request_stop):
             result = trainer.train()
         folder = trainer.folder.path

@@ -168,6 +168,14 @@ def test_a_second_run_before_the_first_checkpoint(
     assert program.end(first).status == 130
 
 
+@pytest.mark.slow
+def test_runs_that_name_no_folder_have_one_each(program: Program, tmp_path: Path) -> None:
+    started = [program.start(*QUICK[:-2]) for _ in range(5)]
+    assert [program.end(process).status for process in started] == [0] * 5
+    numbers = ("", "-2", "-3", "-4", "-5")
+    assert all((tmp_path / f"runs/logreg-synthetic{n}" / "model.safetensors").exists() for n in numbers)
+
+
 def test_a_second_run_in_the_same_folder(program: Program, tmp_path: Path, wait_for: WaitFor) -> None:
     first = program.start(*LONG)
     wait_for(lambda: rounds(tmp_path / "run"), first)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from scheduler import TrainingConfig
+from scheduler.config import IDENTITY
 from scheduler.run_folder import RunFolder, find_checkpoint
 from scheduler.tally import Tally
 from tensorbow.errors import (
@@ -165,6 +166,60 @@ def test_another_run_s_checkpoint(tmp_path: Path, options: Options) -> None:
     write(options(output=tmp_path), 5)
     with pytest.raises(InvalidArgumentError, match=r"another run: model was 'logreg', is 'lenet'; seed was"):
         RunFolder(options(output=tmp_path, resume="auto", model="lenet", seed=9))
+
+
+# For each option another value than that of the run to go on with.
+OTHERS: dict[str, Any] = {
+    "model": "lenet",
+    "dataset": "digits",
+    "data_dir": "there",
+    "batch_size": 8,
+    "replicas_per_device": 3,
+    "devices": ("cpu:0", "cpu:1"),
+    "sync": "easgd",
+    "tau": 2,
+    "alpha": 0.25,
+    "mu": 0.5,
+    "staleness": 1,
+    "momentum": 0.5,
+    "learning_rate": 0.5,
+    "learning_rate_drops": ((1, 0.5),),
+    "weight_decay": 0.5,
+    "epochs": 9,
+    "max_seconds": 9.0,
+    "target_accuracy": 0.9,
+    "seed": 1,
+    "launch_ahead": 3,
+    "steps_per_launch": 2,
+    "on_nan": "skip",
+    "checkpoint_rounds": 3,
+    "keep_checkpoints": 5,
+    "clear_velocity": True,
+    "ssgd_epoch": 1,
+    "decay_all": True,
+    "trace": "trace.json",
+    "trace_rounds": (0, 2),
+    "data_on_device": "never",
+    "compute": "tf32",
+    "dispatch": "fcfs",
+}
+
+
+def test_options_that_a_run_goes_on_with_may_be_others_or_are_refused(
+    tmp_path: Path, options: Options
+) -> None:
+    write(options(output=tmp_path), 5)
+    assert {field.name for field in fields(TrainingConfig)} == OTHERS.keys() | {"output", "resume"}
+    for name, value in OTHERS.items():
+        given = {"trace": "trace.json"} if name == "trace_rounds" else {}
+        config = options(output=tmp_path, resume="auto", **{name: value}, **given)
+        before, after = options(output=tmp_path).to_dict()[name], config.to_dict()[name]
+        if name not in IDENTITY:
+            RunFolder(config).close()
+            continue
+        with pytest.raises(InvalidArgumentError) as caught:
+            RunFolder(config)
+        assert f"is of another run: {name} was {before!r}, is {after!r}; use the same" in str(caught.value)
 
 
 STRANGE: list[dict[str, Any]] = [

@@ -10,6 +10,7 @@ import tensorbow.data.registry as registry
 from scheduler import Trainer, TrainingConfig, TrainingResult
 from tensorbow.data import make_synthetic
 from tensorbow.errors import FailedPreconditionError, InvalidArgumentError
+from tensorbow.kernels import ReferenceBackend, backends
 from tensorbow.training import TrainingProgress, load_arrays, save_arrays
 from tests.scheduler_rig.interrupted import train_until
 
@@ -206,3 +207,38 @@ def test_a_branch_goes_on_elsewhere(tmp_path: Path, run: Run, metrics: Metrics) 
     old = tmp_path / "whole" / "checkpoint-000000007.safetensors"
     run(output=tmp_path / "branch", epochs=3, resume=old)
     assert metrics(tmp_path / "branch") == metrics(tmp_path / "whole")
+
+
+def test_other_kernels_than_the_checkpoint_s_are_told(
+    tmp_path: Path, options: Options, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Other(ReferenceBackend):
+        title = "other kernels"
+
+    def told(epochs: int) -> list[str]:
+        listening = Listening()
+        with Trainer(options(output=tmp_path, epochs=epochs, resume="auto"), listening) as trainer:
+            trainer.train()
+        return [line for line in listening.lines if "was made with" in line]
+
+    run(output=tmp_path, epochs=1)
+    assert told(2) == []
+    title = backends.backend_of_kind("cpu").title
+    monkeypatch.setitem(backends._backends, "cpu", Other())
+    (line,) = told(3)
+    assert (
+        f"other kernels or libraries: CPU kernels was '{title}', is 'other kernels'; the run goes on" in line
+    )
+    assert told(3) == []  # nothing is left to train
+    assert told(4) == []  # the checkpoint is of these
+
+
+@pytest.mark.parametrize("made_with", [None, "x", ["x"], {"CPU kernels": 3}], ids=str)
+def test_a_checkpoint_may_say_anything_of_what_it_was_made_with(
+    tmp_path: Path, run: Run, made_with: Any
+) -> None:
+    run(output=tmp_path, epochs=1)
+    path = tmp_path / "checkpoint-000000007.safetensors"
+    arrays, metadata = load_arrays(path)
+    save_arrays(path, arrays, {**metadata, "made_with": made_with})
+    assert run(output=tmp_path, epochs=2, resume="auto").steps == 14
