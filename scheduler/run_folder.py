@@ -32,6 +32,7 @@ from tensorbow.training import (
     MetricsLog,
     RollingCheckpoints,
     load_arrays,
+    load_metadata,
     make_folder,
     save_arrays,
 )
@@ -102,6 +103,7 @@ class RunFolder:
         if self.checkpoint is not None:
             self._require_same_run(self.checkpoint)
             self._resumed_in, self._round = self.checkpoint.path.parent, self.checkpoint.metadata["round"]
+            self._require_one_run(self.checkpoint)
         if path is not None and not self._numbered:
             self._require_free(path)
 
@@ -116,6 +118,22 @@ class RunFolder:
                 f"{checkpoint.path} is of another run: {'; '.join(differences)}; "
                 "use the same options, or start anew in another --output"
             )
+
+    def _require_one_run(self, checkpoint: Checkpoint) -> None:
+        """Refuses a folder into which checkpoints of another run were copied: one run's would be deleted."""
+        folder = checkpoint.path.parent
+        if self.path is None or folder.resolve() != self.path.resolve():
+            return
+        for _, path in RollingCheckpoints(folder).paths():
+            try:
+                config = load_metadata(path).get("config")
+            except TensorBowError:  # passed over, or deleted just now
+                continue
+            if isinstance(config, dict) and (differences := self.config.differences(config)):
+                raise FailedPreconditionError(
+                    f"{path} is of another run than {checkpoint.path.name} beside it: "
+                    f"{'; '.join(differences)}; move those of one run away"
+                )
 
     def _require_free(self, path: Path) -> None:
         """Refuses to write over a run that this one does not go on with."""

@@ -1,6 +1,6 @@
 """What surrounds training: checkpoints, saved graphs and models, metrics, progress."""
 
-from tensorbow.training.arrays_file import load_arrays, save_arrays
+from tensorbow.training.arrays_file import load_arrays, load_metadata, save_arrays
 from tensorbow.training.checkpoint_paths import best_checkpoint, latest_checkpoint, list_variables
 from tensorbow.training.checkpoints import Checkpoint, RollingCheckpoints, make_folder
 from tensorbow.training.graph_files import SavedModel, read_graph, save_model, write_graph
@@ -20,6 +20,7 @@ __all__ = [
     "latest_checkpoint",
     "list_variables",
     "load_arrays",
+    "load_metadata",
     "make_folder",
     "read_graph",
     "save_arrays",

@@ -11,7 +11,8 @@ import math
 import os
 import sys
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -71,19 +72,34 @@ def load_arrays(
     file, no permission), ResourceExhaustedError when it cannot fit into memory, DataLossError when it is
     truncated, corrupt or not ours.
     """
-    nbytes = 0
-    try:
-        with open_to_read(path) as file:
-            nbytes = os.fstat(file.fileno()).st_size
-            entries, described, data_nbytes = _read_header(file, nbytes)
-            if data_nbytes > (available_memory_nbytes() or sys.maxsize):
-                raise MemoryError
-            data = memoryview(file.read(data_nbytes))
+    with _opened(path, remedy) as (file, nbytes):
+        entries, described, data_nbytes = _read_header(file, nbytes)
+        if data_nbytes > (available_memory_nbytes() or sys.maxsize):
+            raise MemoryError
+        data = memoryview(file.read(data_nbytes))
         if len(data) != data_nbytes:
             raise _FaultError(f"it became shorter while it was read ({data_nbytes} bytes expected)")
         arrays = {name: _array(entry, data) for name, entry in entries.items()}
         if described.get("crc32") != _checksum(arrays, described["metadata"]):
             raise _FaultError("the check sum of its content is wrong")
+    return arrays, described["metadata"]
+
+
+def load_metadata(path: Path) -> dict[str, Any]:
+    """The metadata of a file, which the check sum is not compared with. Raises as `load_arrays`."""
+    with _opened(path, "") as (file, nbytes):
+        metadata: dict[str, Any] = _read_header(file, nbytes)[1]["metadata"]
+    return metadata
+
+
+@contextmanager
+def _opened(path: Path, remedy: str) -> Iterator[tuple[BinaryIO, int]]:
+    """A file to be read, and its size. What is found wrong in the block is an error of it, in one line."""
+    nbytes = 0
+    try:
+        with open_to_read(path) as file:
+            nbytes = os.fstat(file.fileno()).st_size
+            yield file, nbytes
     except (_FaultError, ValueError, RecursionError) as error:
         reason = " ".join(str(error).split())[:200]
         raise DataLossError(
@@ -91,7 +107,6 @@ def load_arrays(
         ) from error
     except MemoryError as error:
         raise ResourceExhaustedError(f"{shown(path)} ({nbytes:,} bytes) does not fit into memory") from error
-    return arrays, described["metadata"]
 
 
 class _FaultError(Exception):

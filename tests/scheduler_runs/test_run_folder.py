@@ -168,6 +168,23 @@ def test_another_run_s_checkpoint(tmp_path: Path, options: Options) -> None:
         RunFolder(options(output=tmp_path, resume="auto", model="lenet", seed=9))
 
 
+def test_checkpoints_of_two_runs_in_one_folder(tmp_path: Path, options: Options) -> None:
+    write(options(output=tmp_path / "a"), 5)
+    write(options(output=tmp_path / "b", seed=9, learning_rate=0.5), 10)
+    newest = tmp_path / "b" / "checkpoint-000000010.safetensors"
+    newest.rename(copy := tmp_path / "a" / newest.name)
+    with pytest.raises(
+        FailedPreconditionError, match=r"005.safetensors is of another run than .*: seed was 0"
+    ):
+        RunFolder(options(output=tmp_path / "a", resume="auto", seed=9))
+    assert RunFolder(options(output=tmp_path / "c", resume=copy, seed=9)).checkpoint is not None
+    copy.write_bytes(copy.read_bytes()[:-1])
+    folder = RunFolder(options(output=tmp_path / "a", resume="auto"))
+    assert folder.checkpoint is not None
+    assert folder.checkpoint.metadata["round"] == 5
+    folder.close()
+
+
 # For each option another value than that of the run to go on with.
 OTHERS: dict[str, Any] = {
     "model": "lenet",

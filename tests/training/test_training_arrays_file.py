@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from safetensors.numpy import load_file
 
 from tensorbow.errors import DataLossError, FailedPreconditionError, InvalidArgumentError, NotFoundError
-from tensorbow.training import arrays_file, load_arrays, save_arrays
+from tensorbow.training import arrays_file, load_arrays, load_metadata, save_arrays
 
 ARRAYS = {
     "weights": np.arange(6, dtype=np.float32).reshape(2, 3),
@@ -34,7 +34,7 @@ def saved(tmp_path: Path) -> Path:
 
 def test_what_is_saved_is_loaded(saved: Path) -> None:
     arrays, metadata = load_arrays(saved)
-    assert metadata == METADATA
+    assert metadata == METADATA == load_metadata(saved)
     assert arrays.keys() == ARRAYS.keys()
     for name, array in ARRAYS.items():
         assert arrays[name].dtype == array.dtype
