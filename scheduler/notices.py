@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import os
 import shlex
 from collections.abc import Callable
 from pathlib import Path
 
 from scheduler.config import TrainingConfig
-from scheduler.run_folder import CONFIG, RunFolder, numbered_folders
+from scheduler.run_folder import CONFIG, RunFolder
+from scheduler.run_places import numbered_folders
 from scheduler.tally import Tally, is_sound
 from scheduler.task_result import RoundResults, TaskResult
 from tensorbow.data import WITHOUT_FILES
@@ -171,7 +173,7 @@ def with_way_on(
             return type(error)(f"{error}; {advice}")
         advice, marked = f"{advice}, or try", {min(kept): "the oldest one"}
     start, *others = marked
-    elsewhere = next(path for path in numbered_folders(folder.path) if not path.exists())
+    elsewhere = next(path for path in numbered_folders(folder.path) if not os.path.lexists(path))
     options = {"config": folder.path / CONFIG, "resume": kept[start], "output": elsewhere}
     words = [word for name, path in options.items() for word in (f"--{name}", shlex.quote(str(path)))]
     command = f"tensorbow train {' '.join(words)} --learning-rate {rate / LOWER:.3g}"

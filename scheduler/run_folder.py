@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -14,14 +13,12 @@ from typing import Any
 import yaml
 
 from scheduler.config import TrainingConfig
-from scheduler.tally import Tally
+from scheduler.run_places import begins_anew, find_checkpoint, first_output, numbered_folders
 from tensorbow.errors import (
     AbortedError,
     AlreadyExistsError,
-    DataLossError,
     FailedPreconditionError,
     InvalidArgumentError,
-    NotFoundError,
     ResourceExhaustedError,
     TensorBowError,
 )
@@ -31,7 +28,6 @@ from tensorbow.training import (
     Checkpoint,
     MetricsLog,
     RollingCheckpoints,
-    load_arrays,
     load_metadata,
     make_folder,
     save_arrays,
@@ -44,7 +40,6 @@ except ImportError:  # not a POSIX system: folders are not locked there
 
 CONFIG, METRICS, MODEL = "config.yaml", "metrics.jsonl", "model.safetensors"
 TUNING = "tuning.json"
-RUNS = Path("runs")  # where runs are saved when nobody says
 
 
 class RunFolder:
@@ -97,7 +92,7 @@ class RunFolder:
                 if not self._numbered or RollingCheckpoints(path).paths():
                     raise
                 self._is_there = False  # nothing to go on with yet: this is to be another run
-                self.warnings = [_begins_anew(path)]
+                self.warnings = [begins_anew(path)]
                 return
         self.checkpoint, self.warnings = find_checkpoint(config.output, config.resume)
         if self.checkpoint is not None:
@@ -174,7 +169,7 @@ class RunFolder:
         self._checkpoints = RollingCheckpoints(path, self.config.keep_checkpoints)
         if checkpoint is not None:
             self._checkpoints.spared = _spared(checkpoint.metadata)
-        remove_unfinished(path)
+        self._write(lambda: remove_unfinished(path))
         goes_on = checkpoint is not None and keep_config
         self._described = checkpoint.metadata["config"] if checkpoint and goes_on else self.config.to_dict()
         if not (goes_on and (path / CONFIG).exists()):
@@ -186,7 +181,12 @@ class RunFolder:
             self._metrics = MetricsLog(path / METRICS, resume_at=resume_at, source=resumed)
 
         self._write(open_metrics)
-        self._write(lambda: NewFile(path / MODEL).discard())  # known before anything is computed for it
+        self._write(lambda: self._require_writable_models(path))
+
+    def _require_writable_models(self, path: Path) -> None:
+        """Raises InvalidArgumentError for what is no file and has a model's name, before that is trained."""
+        for replica in range(self.config.replicas if self.config.sync == "none" else 1):
+            NewFile(self._model_of(path, replica)).discard()
 
     def _made(self, path: Path) -> Path:
         """The folder, made and claimed; with a number, if it was taken meanwhile."""
@@ -195,7 +195,7 @@ class RunFolder:
             self._claim(path)
             self._require_untouched(path)
             return path
-        folders = numbered_folders(RUNS / _name_of(self.config))
+        folders = numbered_folders(first_output(self.config))
         while True:
             folder = next(folders)
             try:
@@ -322,74 +322,6 @@ class RunFolder:
 def _spared(metadata: Mapping[str, Any]) -> set[int]:
     """The rounds of checkpoints that are not deleted: the best one and the last sound one."""
     return {metadata[name] for name in ("best", "sound") if type(metadata.get(name)) is int}
-
-
-# Where runs are saved, and what they go on from -------------------------------------------------------
-
-
-def numbered_folders(first: Path) -> Iterator[Path]:
-    """A folder, and that with the numbers 2, 3, ..."""
-    yield first
-    for number in itertools.count(2):
-        yield first.with_name(f"{first.name}-{number}")
-
-
-def _name_of(config: TrainingConfig) -> str:
-    return f"{config.model}-{config.dataset}"
-
-
-def default_output(config: TrainingConfig) -> Path:
-    """Where a run is saved when nobody says: in a fresh folder, or in the last one to resume."""
-    first = RUNS / _name_of(config)
-    taken = list(itertools.takewhile(Path.exists, numbered_folders(first)))
-    if config.resume == "auto":
-        return taken[-1] if taken else first
-    return next(itertools.islice(numbered_folders(first), len(taken), None))
-
-
-def find_checkpoint(output: str | None, resume: str | None) -> tuple[Checkpoint | None, list[str]]:
-    """The checkpoint that `resume` (auto, a file, a folder) means, and a line for each newer one that cannot
-    be used.
-
-    None for a new run; that `auto` begins one is a line too. Raises NotFoundError, DataLossError,
-    InvalidArgumentError.
-    """
-    if resume is None:
-        return None, []
-    if resume == "auto":
-        if output is None:
-            raise InvalidArgumentError("--resume auto needs --output, the folder of the run to go on with")
-        checkpoint, warnings = RollingCheckpoints(Path(output)).newest(_require_sound)
-        if checkpoint is None:
-            warnings.append(_begins_anew(output))
-        return checkpoint, warnings
-    path = Path(resume)
-    if path.is_dir():
-        checkpoint, warnings = RollingCheckpoints(path).newest(_require_sound)
-        if checkpoint is None:
-            raise NotFoundError(f"--resume {path}: the folder holds no checkpoint-*.safetensors")
-        return checkpoint, warnings
-    try:
-        checkpoint = Checkpoint(path, *load_arrays(path))
-    except NotFoundError as error:
-        remedy = "give a checkpoint, the folder of a run, or auto with --output"
-        raise NotFoundError(f"--resume: {error}; {remedy}") from None
-    _require_sound(checkpoint)
-    return checkpoint, []
-
-
-def _begins_anew(output: Path | str) -> str:
-    return f"--resume auto: {output} holds no checkpoint, so a new run begins"
-
-
-def _require_sound(checkpoint: Checkpoint) -> None:
-    """Raises DataLossError for a file that is whole but no checkpoint of a training run."""
-    if not isinstance(checkpoint.metadata.get("config"), dict):
-        raise DataLossError(f"{checkpoint.path} is no checkpoint of a training run: it has no configuration")
-    try:
-        Tally.from_metadata(checkpoint.metadata)
-    except DataLossError as error:
-        raise DataLossError(f"{checkpoint.path} is no checkpoint of a training run: {error}") from None
 
 
 def _identity(path: Path | int) -> tuple[int, int]:

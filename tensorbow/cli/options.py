@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 
 from scheduler import TrainingConfig
-from scheduler.run_folder import default_output, find_checkpoint
+from scheduler.run_places import default_output, find_checkpoint
 from tensorbow.cli.program import OptionValueError, say
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.models import MODEL_NAMES

@@ -18,6 +18,7 @@ from tensorbow.errors import (
     NotFoundError,
     ResourceExhaustedError,
 )
+from tensorbow.files import shown
 from tensorbow.specs import Array
 from tensorbow.training.arrays_file import load_arrays, save_arrays
 
@@ -92,10 +93,16 @@ class RollingCheckpoints:
         return self.folder / f"checkpoint-{round:09d}.safetensors"
 
     def paths(self) -> list[tuple[int, Path]]:
-        """(round, path), oldest first."""
-        if not self.folder.is_dir():
+        """(round, path), oldest first. Raises FailedPreconditionError for a folder that cannot be read."""
+        try:
+            found = [(_NAME.match(name), self.folder / name) for name in os.listdir(self.folder)]
+        except (FileNotFoundError, NotADirectoryError):
             return []
-        found = [(_NAME.match(path.name), path) for path in self.folder.iterdir()]
+        except (OSError, ValueError) as error:  # ValueError: a null character
+            reason = getattr(error, "strerror", None) or error
+            raise FailedPreconditionError(
+                f"cannot look for checkpoints in {shown(self.folder)}: {reason}"
+            ) from error
         return sorted((int(match.group(1)), path) for match, path in found if match)
 
     def newest(

@@ -27,6 +27,7 @@ class MetricsLog:
         if resume_at is not None:
             kept = [line for line in _lines(source or path) if _round_of(line) <= resume_at]
         write_file(path, "".join(f"{line}\n" for line in kept).encode())
+        append_to_file(path, b"")  # whether that can be, too, is known before anything is trained
 
     def append(self, record: dict[str, Any]) -> None:
         """Adds a record, with null for what is not finite; it is on disk when the method returns.

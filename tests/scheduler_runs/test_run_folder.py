@@ -12,7 +12,8 @@ import yaml
 
 from scheduler import TrainingConfig
 from scheduler.config import IDENTITY
-from scheduler.run_folder import RunFolder, find_checkpoint
+from scheduler.run_folder import RunFolder
+from scheduler.run_places import find_checkpoint
 from scheduler.tally import Tally
 from tensorbow.errors import (
     DataLossError,

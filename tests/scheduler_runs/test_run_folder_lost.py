@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import os
 import shutil
 from collections.abc import Callable
@@ -16,11 +17,13 @@ import yaml
 
 import scheduler.run_folder as run_folder
 from scheduler import Trainer, TrainingConfig, TrainingResult
-from scheduler.run_folder import RunFolder, default_output
+from scheduler.run_folder import RunFolder
+from scheduler.run_places import default_output, numbered_folders
 from scheduler.tally import Tally
 from tensorbow.errors import (
     AbortedError,
     FailedPreconditionError,
+    InvalidArgumentError,
     ResourceExhaustedError,
     TensorBowError,
 )
@@ -37,6 +40,9 @@ def save(folder: RunFolder, round: int, **marks: Any) -> None:
 
 def rounds(folder: Path) -> list[int]:
     return [round for round, _ in RollingCheckpoints(folder).paths()]
+
+
+needs_permissions = pytest.mark.skipif(os.geteuid() == 0, reason="root may read and write everything")
 
 
 # A folder for a run that names none ---------------------------------------------------------------------
@@ -113,6 +119,18 @@ def test_a_run_says_where_it_is(options: Options, tmp_path: Path, monkeypatch: p
             assert trainer.folder.path is not None
             assert (trainer.folder.path / "model.safetensors").exists()
         assert first.folder.path != second.folder.path
+
+
+@pytest.mark.parametrize("name", ["run", ".", "..", "a/..", "a" * 254])
+def test_a_folder_beside_another_has_a_name_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    (tmp_path / "in" / "a").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "in" / "a")
+    first, second, third = itertools.islice(numbered_folders(Path(name)), 3)
+    assert first == Path(name)
+    assert second.parent.resolve() == third.parent.resolve() == first.resolve().parent
+    assert [second.name, third.name] == [f"{first.resolve().name}-{number}" for number in (2, 3)]
 
 
 # A folder that is lost on the way ------------------------------------------------------------------------
@@ -329,6 +347,32 @@ def test_what_is_no_file_is_refused_before_anything_is_trained(
         assert "\n" not in str(caught.value)
         after = {path.name: os.lstat(path).st_mode for path in folder.iterdir()}
         assert before == {entry: after[entry] for entry in before}
+
+
+def test_a_replica_s_model_that_cannot_be_written(tmp_path: Path, options: Options) -> None:
+    a_fifo(tmp_path / "model-replica1.safetensors")
+    with pytest.raises(InvalidArgumentError, match=r"model-replica1.safetensors': expected a regular file"):
+        Trainer(options(output=tmp_path, sync="none"))
+
+
+@needs_permissions
+def test_what_may_not_be_written_is_known_before_anything_is_trained(
+    tmp_path: Path, options: Options, run: Run
+) -> None:
+    run(output=tmp_path, epochs=1)
+    (tmp_path / "metrics.jsonl").chmod(0o444)
+    with pytest.raises(ResourceExhaustedError, match=r"cannot write '.*metrics.jsonl': Permission denied"):
+        Trainer(options(output=tmp_path, epochs=3, resume="auto"))
+    (tmp_path / "metrics.jsonl").chmod(0o644)
+    tmp_path.chmod(0o500)
+    with pytest.raises(ResourceExhaustedError, match=r"cannot write '.*config.yaml': Permission denied"):
+        Trainer(options(output=tmp_path, epochs=3, resume="auto"))
+    tmp_path.chmod(0o300)
+    with pytest.raises(
+        FailedPreconditionError, match=r"cannot look for checkpoints in .*: Permission denied"
+    ):
+        Trainer(options(output=tmp_path, epochs=3, resume="auto"))
+    tmp_path.chmod(0o700)
 
 
 @pytest.mark.parametrize("make", [a_fifo, a_folder, a_loop], ids=lambda m: m.__name__)
