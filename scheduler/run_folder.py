@@ -217,17 +217,25 @@ class RunFolder:
     # Writing ----------------------------------------------------------------------------------
 
     def _write(self, write: Callable[[], object]) -> None:
-        """Has something written into the folder, a second time when the disk was full and has room now."""
-        self._require_folder()
-        try:
-            write()
-        except TensorBowError as error:
+        """Has something written into the folder; a second time where that may succeed."""
+        for attempt in (1, 2):
             self._require_folder()
-            full = isinstance(error, ResourceExhaustedError) and disk_is_full(error)
-            if not (full and self._checkpoints is not None and self._checkpoints.make_room(self._round + 1)):
-                raise
-            write()
+            try:
+                write()
+                break
+            except TensorBowError as error:
+                self._require_folder()
+                if attempt == 2 or not self._may_succeed_now(error):
+                    raise
         self._require_folder()
+
+    def _may_succeed_now(self, error: TensorBowError) -> bool:
+        """Whether a write may succeed after this error: the disk was full and has room now, or the file was
+        deleted while it was written.
+        """
+        if isinstance(error, ResourceExhaustedError) and disk_is_full(error):
+            return self._checkpoints is not None and self._checkpoints.make_room(self._round + 1)
+        return isinstance(error.__cause__, FileNotFoundError)
 
     def _require_folder(self) -> None:
         """Raises AbortedError when the folder is not that which was claimed any more."""
@@ -251,14 +259,20 @@ class RunFolder:
         text = yaml.safe_dump(self._described, sort_keys=False)
         self._write(lambda: write_file(path / CONFIG, text.encode()))
 
+    def _save_config_again(self, path: Path) -> bool:
+        """Whether it had been deleted."""
+        lost = not (path / CONFIG).exists()
+        if lost:
+            self._save_config(path)
+        return lost
+
     def record(self, record: dict[str, Any]) -> list[str]:
         """Appends to the metrics; a line for each file that was deleted while the run went on."""
         metrics, path = self._metrics, self.path
         if metrics is None or path is None:
             return []
         lost = []
-        if not (path / CONFIG).exists():
-            self._save_config(path)
+        if self._save_config_again(path):
             lost.append(f"warning: {path / CONFIG} was deleted; it is written again")
         if not (path / METRICS).exists():
             lost.append(f"warning: {path / METRICS} was deleted; it begins anew with round {record['round']}")
@@ -301,6 +315,7 @@ class RunFolder:
         if self.path is not None:
             path = self._model_of(self.path, replica)
             self._write(lambda: save_arrays(path, values, metadata))
+            self._save_config_again(self.path)
 
     def remove_models(self, first: int) -> None:
         """Removes those of replicas from that number on, which the run had when it was interrupted."""

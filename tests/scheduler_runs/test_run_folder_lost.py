@@ -202,6 +202,25 @@ def test_a_folder_that_is_replaced_during_a_write_ends_the_run(
     folder.close()
 
 
+def test_a_file_that_is_deleted_while_it_is_written_is_written_again(
+    tmp_path: Path, options: Options, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = RunFolder(options(output=tmp_path))
+    folder.begin(0)
+    replace, calls = os.replace, []
+
+    def overtaken(source: Path, target: Path) -> None:
+        calls.append(source)
+        if len(calls) == 1:
+            source.unlink()
+        replace(source, target)
+
+    monkeypatch.setattr(os, "replace", overtaken)
+    save(folder, 7)
+    assert (rounds(tmp_path), len(calls)) == ([7], 2)
+    folder.close()
+
+
 def test_a_run_whose_folder_is_deleted_ends_at_its_next_save(tmp_path: Path, options: Options) -> None:
     class Deletes(TrainingProgress):
         def line(self, text: str) -> None:
@@ -227,6 +246,8 @@ def test_files_that_are_deleted_are_made_again_and_told(
             if text.startswith("epoch   2"):
                 for path in tmp_path.iterdir():
                     path.unlink()
+            if text.startswith("epoch   4"):
+                (tmp_path / "config.yaml").unlink()
 
     progress = Empties()
     with Trainer(options(output=tmp_path, epochs=4), progress) as trainer:

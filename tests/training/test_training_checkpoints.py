@@ -8,6 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tensorbow.errors import AlreadyExistsError, DataLossError, InvalidArgumentError
 from tensorbow.files import remove_unfinished
@@ -39,6 +41,29 @@ def test_those_spared_stay_and_count_once(tmp_path: Path) -> None:
     assert rounds(tmp_path) == [2, 5, 6]
     rolling.save(7, {"w": np.zeros(3)}, {"round": 7}, spared={7})
     assert rounds(tmp_path) == [6, 7]
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    keep=st.integers(1, 4),
+    marks=st.lists(st.sets(st.integers(0, 9), max_size=2), min_size=1, max_size=10),
+    full=st.sets(st.integers(0, 9)),
+)
+def test_the_newest_and_the_spared_are_there_at_any_time(
+    keep: int, marks: list[set[int]], full: set[int], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    rolling = RollingCheckpoints(tmp_path_factory.mktemp("rolling"), keep)
+    there: list[int] = []
+    for round, spared in enumerate(marks):
+        before = set(rolling.spared)
+        if round in full:
+            rolling.make_room(round)
+            left = there[-max(1, keep - 1) :]
+            assert rounds(rolling.folder) == [r for r in there if r in left or r in before]
+        rolling.save(round, {"w": np.zeros(1)}, {"round": round}, spared)
+        held = [*(r for r in there if round not in full or r in left or r in before), round]
+        there = [r for r in held if r in held[-keep:] or r in spared]
+        assert rounds(rolling.folder) == there
 
 
 @pytest.mark.parametrize(("keep", "left"), [(1, [3, 9]), (2, [3, 9]), (3, [3, 8, 9]), (20, [*range(1, 10)])])
