@@ -170,10 +170,7 @@ class RunFolder:
         if checkpoint is not None:
             self._checkpoints.spared = _spared(checkpoint.metadata)
         self._write(lambda: remove_unfinished(path))
-        goes_on = checkpoint is not None and keep_config
-        self._described = checkpoint.metadata["config"] if checkpoint and goes_on else self.config.to_dict()
-        if not (goes_on and (path / CONFIG).exists()):
-            self._save_config(path)
+        self._write(lambda: self._require_writable(path))
         resumed = checkpoint.path.parent / METRICS if checkpoint else None
 
         def open_metrics() -> None:
@@ -181,38 +178,38 @@ class RunFolder:
             self._metrics = MetricsLog(path / METRICS, resume_at=resume_at, source=resumed)
 
         self._write(open_metrics)
-        self._write(lambda: self._require_writable_models(path))
+        kept = checkpoint.metadata["config"] if checkpoint is not None and keep_config else None
+        self._described = kept or self.config.to_dict()
+        if kept is None or not (path / CONFIG).exists():
+            self._save_config(path)
 
-    def _require_writable_models(self, path: Path) -> None:
-        """Raises InvalidArgumentError for what is no file and has a model's name, before that is trained."""
-        for replica in range(self.config.replicas if self.config.sync == "none" else 1):
-            NewFile(self._model_of(path, replica)).discard()
+    def _require_writable(self, path: Path) -> None:
+        """Raises the error of what can only be written later, before anything is trained for it."""
+        models = self.config.replicas if self.config.sync == "none" else 1
+        files = [self._model_of(path, replica) for replica in range(models)]
+        for file in [*files, path / TUNING] if self.config.tunes else files:
+            NewFile(file).discard()
 
     def _made(self, path: Path) -> Path:
-        """The folder, made and claimed; with a number, if it was taken meanwhile."""
-        if not self._numbered:
-            make_folder(path)
-            self._claim(path)
-            self._require_untouched(path)
-            return path
-        folders = numbered_folders(first_output(self.config))
-        while True:
-            folder = next(folders)
-            try:
-                make_folder(folder, new=True)
-                self._claim(folder)
-                self._require_untouched(folder)
-                return folder
-            except (AlreadyExistsError, FailedPreconditionError):  # or somebody took it just then
-                self.close()
+        """The folder, made and claimed; with a number, if it was taken meanwhile.
 
-    def _require_untouched(self, path: Path) -> None:
-        """Refuses a folder that another run has made, filled and left since this one looked."""
+        Refuses one that another run has made, filled and left since this one looked.
+        """
+        folders = numbered_folders(first_output(self.config)) if self._numbered else iter([path])
+        for path in folders:
+            try:
+                make_folder(path, new=self._numbered)
+                self._claim(path)
+                break
+            except (AlreadyExistsError, FailedPreconditionError):  # or somebody took it just then
+                if not self._numbered:
+                    raise
         if RollingCheckpoints(path).paths() or (path / MODEL).exists():
             raise FailedPreconditionError(
                 f"output folder {path}: another run has written there meanwhile; add --resume auto to go on "
                 "with it, or choose another --output"
             )
+        return path
 
     # Writing ----------------------------------------------------------------------------------
 

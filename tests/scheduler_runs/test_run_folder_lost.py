@@ -351,6 +351,14 @@ def a_loop(path: Path) -> None:
     path.symlink_to(path.name)
 
 
+def contents(folder: Path) -> dict[str, object]:
+    """Of each file its bytes, of all else its kind."""
+    return {
+        path.name: path.read_bytes() if path.is_file() else os.lstat(path).st_mode
+        for path in folder.iterdir()
+    }
+
+
 @pytest.mark.parametrize("name", ["config.yaml", "metrics.jsonl", "model.safetensors", "tuning.json"])
 @pytest.mark.parametrize("make", [a_fifo, a_folder, a_link_to_a_device, a_loop], ids=lambda m: m.__name__)
 def test_what_is_no_file_is_refused_before_anything_is_trained(
@@ -362,12 +370,11 @@ def test_what_is_no_file_is_refused_before_anything_is_trained(
     for folder, resume in ((tmp_path / "new", None), (tmp_path / "old", "auto")):
         (folder / name).unlink(missing_ok=True)
         make(folder / name)
-        before = {path.name: os.lstat(path).st_mode for path in folder.iterdir()}
+        before = contents(folder)
         with pytest.raises(TensorBowError, match=rf"{folder / name}'|holds a run already") as caught:
             Trainer(options(output=folder, epochs=3, resume=resume, **given))
         assert "\n" not in str(caught.value)
-        after = {path.name: os.lstat(path).st_mode for path in folder.iterdir()}
-        assert before == {entry: after[entry] for entry in before}
+        assert {entry: contents(folder)[entry] for entry in before} == before
 
 
 def test_a_replica_s_model_that_cannot_be_written(tmp_path: Path, options: Options) -> None:
