@@ -108,7 +108,7 @@ class TorchReplica:
         return functional.cross_entropy(logits, torch.from_numpy(np.array(labels)))
 
     def step(self, images: Any, labels: Any, rate: float, decay: float) -> float:
-        """The local update: v = momentum v - rate (g + decay w); w += v."""
+        """The local update: v = momentum v + g + decay w; w -= rate v."""
         loss = self.loss(images, labels)
         gradients = torch.autograd.grad(loss, list(self.weights.values()))
         with torch.no_grad():
@@ -116,8 +116,8 @@ class TorchReplica:
                 if weight.ndim >= 2:
                     gradient = gradient + decay * weight
                 velocity = self.velocity[name]
-                velocity.mul_(MOMENTUM).sub_(gradient, alpha=rate)
-                weight.add_(velocity)
+                velocity.mul_(MOMENTUM).add_(gradient)
+                weight.sub_(velocity, alpha=rate)
         return float(loss.detach())
 
 

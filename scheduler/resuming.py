@@ -14,6 +14,8 @@ from tensorbow.data import Dataset
 from tensorbow.devices import Device
 from tensorbow.errors import DataLossError, InvalidArgumentError
 from tensorbow.kernels import backend_for
+from tensorbow.optimizers import Schedule, slots_hold_rate
+from tensorbow.specs import Array
 from tensorbow.training import Checkpoint
 
 
@@ -51,9 +53,15 @@ def changed_since(checkpoint: Checkpoint, now: Mapping[str, str]) -> str | None:
 
 
 def restored(
-    checkpoint: Checkpoint, learners: Learners, data: Dataset, target_accuracy: float | None
+    checkpoint: Checkpoint,
+    learners: Learners,
+    data: Dataset,
+    schedule: Schedule,
+    target_accuracy: float | None,
 ) -> Tally:
     """The tally of a checkpoint, whose values the learners have from now on.
+
+    Momentum's slots of an earlier version, which hold the rate too, are divided by that of the last round.
 
     Raises InvalidArgumentError for one of a run on other data, or of other variables; DataLossError.
     """
@@ -63,11 +71,14 @@ def restored(
             f"{checkpoint.path} is of a run on other data than {data.name} "
             f"({facts['examples']} examples); give the same --data-dir"
         )
+    tally = Tally.from_metadata(checkpoint.metadata)
+    arrays: Mapping[str, Array] = checkpoint.arrays
+    if slots_hold_rate(checkpoint.metadata):
+        arrays = _without_rate(arrays, schedule(max(0, tally.round - 1)))
     try:
-        learners.load_state_arrays(checkpoint.arrays)
+        learners.load_state_arrays(arrays)
     except InvalidArgumentError as error:
         raise InvalidArgumentError(f"{checkpoint.path}: {error}") from error
-    tally = Tally.from_metadata(checkpoint.metadata)
     if checkpoint.metadata["config"].get("target_accuracy") != target_accuracy:
         tally.seconds_to_target = None
     if tally.best is None and 0 < tally.round == tally.evaluated_at:  # of an older version
@@ -75,3 +86,11 @@ def restored(
     if tally.test_accuracies is not None and len(tally.test_accuracies) != learners.count:
         raise DataLossError(f"{checkpoint.path} has not one test accuracy for each replica")
     return tally
+
+
+def _without_rate(arrays: Mapping[str, Array], rate: float) -> dict[str, Array]:
+    """The arrays of a checkpoint whose momentum slots hold -rate times the sum of gradients."""
+    return {
+        name: value / value.dtype.type(-rate) if name.endswith("/Momentum") else value
+        for name, value in arrays.items()
+    }

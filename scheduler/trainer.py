@@ -36,6 +36,7 @@ from tensorbow.devices import GpuMonitor, get_device
 from tensorbow.devices.cuda_runtime import CudaError
 from tensorbow.errors import NumericsError, ResourceExhaustedError
 from tensorbow.models import get_model
+from tensorbow.optimizers import SLOT_FORM
 from tensorbow.training import Checkpoint, TrainingProgress
 
 LEAST = 1e-9  # of what is left of a run, in epochs or seconds: there may be nothing
@@ -161,7 +162,8 @@ class Trainer:
             self._progress.line(warning)
         if checkpoint is None:
             return Tally()
-        return restored(checkpoint, self.engine.learners, self._train_set, self.config.target_accuracy)
+        learners, target = self.engine.learners, self.config.target_accuracy
+        return restored(checkpoint, learners, self._train_set, self.schedule, target)
 
     # Running ----------------------------------------------------------------------------------
 
@@ -357,7 +359,8 @@ class Trainer:
             if self._test_loss is not None:
                 tally.mark_best(self._test_loss, is_there=self.folder.holds(tally.best))
         self._trained = self._test_loss = None
-        metadata = {**asdict(tally), "data": data_facts(self._train_set), "made_with": self._made_with}
+        facts = {"data": data_facts(self._train_set), "made_with": self._made_with}
+        metadata = {**asdict(tally), **SLOT_FORM, **facts}
         if self._tuning is not None:
             metadata["tuning"] = self._tuning.checkpoint()
         self.folder.save_checkpoint(arrays, metadata)

@@ -12,7 +12,7 @@ import numpy as np
 
 from tensorbow.graph import NOT_DIFFERENTIABLE, Kernel, KernelCall, NodeSpec, OpDef
 from tensorbow.ops.definition import define_op
-from tensorbow.ops.updates import chunk_spec, chunks, update_spec
+from tensorbow.ops.updates import chunk_spec, chunks, decayed_gradient, update_spec
 from tensorbow.specs import Array, TensorSpec
 
 Formula = Callable[..., None]  # (two temporaries, variable, *slots, gradient, *scalars): changes in place
@@ -21,14 +21,6 @@ Formula = Callable[..., None]  # (two temporaries, variable, *slots, gradient, *
 def _scratch(node: NodeSpec) -> list[TensorSpec]:
     """Two pieces: the decayed gradient or its square, and a step."""
     return [chunk_spec(node)] * 2
-
-
-def _decayed(decay: float, out: Array, variable: Array, gradient: Array) -> Array:
-    """gradient + decay * variable: in `out`, or the gradient itself."""
-    if not decay:
-        return gradient
-    np.multiply(variable, variable.dtype.type(decay), out=out)
-    return np.add(out, gradient, out=out)
 
 
 def _preparation(formula: Formula, arrays: int) -> Callable[[KernelCall], Callable[[], None]]:
@@ -41,7 +33,7 @@ def _preparation(formula: Formula, arrays: int) -> Callable[[KernelCall], Callab
 
         def step() -> None:
             for a, w, *slots, gradient in pieces:
-                formula(a, second[: a.size], w, *slots, _decayed(decay, a, w, gradient), *scalars)
+                formula(a, second[: a.size], w, *slots, decayed_gradient(decay, a, w, gradient), *scalars)
 
         return step
 

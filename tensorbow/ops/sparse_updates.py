@@ -154,14 +154,16 @@ def _prepare_momentum(call: KernelCall) -> Callable[[], None]:
             take_rows(velocity, chosen, speeds[:count]),
             delta[:count],
         )
-        np.multiply(gradient[:count], rate, out=d)
         np.multiply(v, momentum, out=v)
-        np.subtract(v, d, out=v)
+        np.add(v, gradient[:count], out=v)
         velocity[chosen] = v
         if nesterov:
-            np.subtract(w, d, out=w)
-            np.multiply(v, momentum, out=v)
-        np.add(w, v, out=w)
+            np.multiply(v, momentum, out=d)
+            np.add(d, gradient[:count], out=d)
+            np.multiply(d, rate, out=d)
+        else:
+            np.multiply(v, rate, out=d)
+        np.subtract(w, d, out=w)
         variable[chosen] = w
 
     return step

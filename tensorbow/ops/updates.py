@@ -44,6 +44,11 @@ def _scratch(node: NodeSpec) -> list[TensorSpec]:
     return [chunk_spec(node)]
 
 
+def _momentum_scratch(node: NodeSpec) -> list[TensorSpec]:
+    """The decayed gradient and the step."""
+    return [chunk_spec(node)] * 2
+
+
 def chunks(scratch: Array, *arrays: Array) -> Iterator[tuple[Array, ...]]:
     """The scratch and flat views of the arrays, piece by piece.
 
@@ -57,16 +62,12 @@ def chunks(scratch: Array, *arrays: Array) -> Iterator[tuple[Array, ...]]:
         yield (scratch[: stop - start], *(array[start:stop] for array in flat))
 
 
-def _scaled_gradient(
-    weight_decay: float, scratch: Array, variable: Array, gradient: Array, rate: Array
-) -> None:
-    """scratch = rate * (gradient + weight_decay * variable)."""
-    if weight_decay:
-        np.multiply(variable, variable.dtype.type(weight_decay), out=scratch)
-        np.add(scratch, gradient, out=scratch)
-        np.multiply(scratch, rate, out=scratch)
-    else:
-        np.multiply(gradient, rate, out=scratch)
+def decayed_gradient(weight_decay: float, scratch: Array, variable: Array, gradient: Array) -> Array:
+    """gradient + weight_decay * variable: in `scratch`, or the gradient itself."""
+    if not weight_decay:
+        return gradient
+    np.multiply(variable, variable.dtype.type(weight_decay), out=scratch)
+    return np.add(scratch, gradient, out=scratch)
 
 
 def _prepare_descent(call: KernelCall) -> Callable[[], None]:
@@ -76,7 +77,7 @@ def _prepare_descent(call: KernelCall) -> Callable[[], None]:
 
     def step() -> None:
         for delta, w, g in pieces:
-            _scaled_gradient(decay, delta, w, g, rate)
+            np.multiply(decayed_gradient(decay, delta, w, g), rate, out=delta)
             np.subtract(w, delta, out=w)
 
     return step
@@ -86,19 +87,21 @@ def _prepare_momentum(call: KernelCall) -> Callable[[], None]:
     variable, velocity, gradient, rate, momentum = call.inputs
     decay = float(call.attrs["weight_decay"])
     nesterov = bool(call.attrs["use_nesterov"])
-    pieces = list(chunks(call.scratch[0], variable, velocity, gradient))
+    first, second = call.scratch
+    pieces = list(chunks(first, variable, velocity, gradient))
 
     def step() -> None:
-        for delta, w, v, g in pieces:
-            _scaled_gradient(decay, delta, w, g, rate)
+        for scratch, w, v, g in pieces:
+            g, delta = decayed_gradient(decay, scratch, w, g), second[: w.size]
             np.multiply(v, momentum, out=v)
-            np.subtract(v, delta, out=v)
+            np.add(v, g, out=v)
             if nesterov:
-                np.subtract(w, delta, out=w)
                 np.multiply(v, momentum, out=delta)
-                np.add(w, delta, out=w)
+                np.add(delta, g, out=delta)
+                np.multiply(delta, rate, out=delta)
             else:
-                np.add(w, v, out=w)
+                np.multiply(v, rate, out=delta)
+            np.subtract(w, delta, out=w)
 
     return step
 
@@ -122,10 +125,10 @@ ApplyMomentum = define_op(
     gradient=NOT_DIFFERENTIABLE,
     inputs=("var", "velocity", "gradient", "learning_rate", "momentum"),
     attrs={"weight_decay": 0.0, "use_nesterov": False},
-    kernel=Kernel(prepare=_prepare_momentum, scratch=_scratch, pointwise=True),
+    kernel=Kernel(prepare=_prepare_momentum, scratch=_momentum_scratch, pointwise=True),
     alias=((0, 0),),
     writes=(0, 1),
     update=(0, 2),
     uniform_dtype=True,
-    doc="v = momentum * v - rate * (g + weight_decay * w); w += v (Nesterov: w += momentum * v - rate * g)",
+    doc="g += weight_decay * w; v = momentum * v + g; w -= rate * v (Nesterov: rate * (momentum * v + g))",
 )

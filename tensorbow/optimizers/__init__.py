@@ -15,7 +15,12 @@ from tensorbow.optimizers.decay import (
     exponential_decay,
     warm_up,
 )
-from tensorbow.optimizers.gradient_descent import GradientDescentOptimizer, MomentumOptimizer
+from tensorbow.optimizers.gradient_descent import (
+    SLOT_FORM,
+    GradientDescentOptimizer,
+    MomentumOptimizer,
+    slots_hold_rate,
+)
 from tensorbow.optimizers.optimizer import Optimizer
 from tensorbow.optimizers.schedules import (
     Constant,
@@ -26,6 +31,7 @@ from tensorbow.optimizers.schedules import (
 )
 
 __all__ = [
+    "SLOT_FORM",
     "AdadeltaOptimizer",
     "AdagradOptimizer",
     "AdamOptimizer",
@@ -45,5 +51,6 @@ __all__ = [
     "exponential_decay",
     "global_norm",
     "piecewise_constant",
+    "slots_hold_rate",
     "warm_up",
 ]

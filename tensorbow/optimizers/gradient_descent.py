@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tensorbow.errors import InvalidArgumentError
@@ -14,6 +14,13 @@ from tensorbow.ops.sparse_updates import SparseApplyMomentum, sum_equal_rows
 from tensorbow.ops.updates import ApplyGradientDescent, ApplyMomentum
 from tensorbow.optimizers.optimizer import Optimizer, Rate
 from tensorbow.variables import Variable
+
+SLOT_FORM = {"momentum": "sum of gradients"}  # what checkpoints say of the slots of `MomentumOptimizer`
+
+
+def slots_hold_rate(metadata: Mapping[str, Any]) -> bool:
+    """Whether a checkpoint is of an earlier version: its slots are -learning_rate times what they are now."""
+    return any(metadata.get(key) != form for key, form in SLOT_FORM.items())
 
 
 class GradientDescentOptimizer(Optimizer):
@@ -28,12 +35,11 @@ class GradientDescentOptimizer(Optimizer):
 
 
 class MomentumOptimizer(Optimizer):
-    """v = momentum * v - learning_rate * (g + weight_decay * w), then w += v.
+    """v = momentum * v + g + weight_decay * w, then w -= learning_rate * v, as in TensorFlow.
 
-    With `use_nesterov`, w += momentum * v - learning_rate * (...) with the new v. Where TensorFlow
-    keeps the sum of gradients in the slot, this keeps the velocity (learning rate included), as
-    synchronous model averaging needs it; at a constant rate the weights are the same. A sparse gradient
-    moves the rows it names, and leaves the velocity of all others as it is, as in TensorFlow.
+    With `use_nesterov`, w -= learning_rate * (momentum * v + g + weight_decay * w) with the new v. The slot
+    `Momentum` holds v, so that another learning rate counts for all of the step. A sparse gradient moves
+    the rows it names, and leaves the v of all others as it is.
     """
 
     def __init__(

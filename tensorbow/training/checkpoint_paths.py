@@ -55,11 +55,13 @@ def existing_file(save_path: str | os.PathLike[str]) -> Path:
     return path if path.name.endswith(SUFFIX) else path.with_name(path.name + SUFFIX) if path.name else path
 
 
-def load_checkpoint(save_path: str | os.PathLike[str]) -> tuple[Path, dict[str, Array]]:
-    """The file and its arrays by name. Raises NotFoundError in TensorFlow's words, DataLossError."""
+def load_checkpoint(save_path: str | os.PathLike[str]) -> tuple[Path, dict[str, Array], dict[str, Any]]:
+    """The file, its arrays by name, and its metadata. Raises NotFoundError in TensorFlow's words,
+    DataLossError.
+    """
     path = existing_file(save_path)
     try:
-        return path, load_arrays(path)[0]
+        return path, *load_arrays(path)
     except NotFoundError:
         raise NotFoundError(
             f"The passed save_path is not a valid checkpoint: there is no file {path}"

@@ -15,6 +15,9 @@ import numpy as np
 
 from tensorbow.errors import DataLossError, InvalidArgumentError, NotFoundError
 from tensorbow.files import write_file
+from tensorbow.ops.sparse_updates import SparseApplyMomentum
+from tensorbow.ops.updates import ApplyMomentum
+from tensorbow.optimizers import SLOT_FORM, slots_hold_rate
 from tensorbow.training.arrays_file import load_arrays, save_arrays
 from tensorbow.training.checkpoint_paths import (
     STATE,
@@ -100,7 +103,8 @@ class Saver:
         path = file_to_save(save_path, _step(session, global_step))
         arrays = {name: np.asarray(array) for name, array in session.run(elements).items()}
         make_folder(path.parent)
-        save_arrays(path, arrays, {"kind": "saver", "metrics": {k: _plain(v) for k, v in numbers.items()}})
+        described = {"kind": "saver", **SLOT_FORM, "metrics": {k: _plain(v) for k, v in numbers.items()}}
+        save_arrays(path, arrays, described)
         name = str(path)
         before = self._paths, self.best_checkpoint, self.best_value
         self._paths = [*(p for p in self._paths if p != name), name]
@@ -163,10 +167,11 @@ class Saver:
         """Gives the variables the values of a file; other variables, and other arrays there, are left alone.
 
         Nothing has changed when it raises: NotFoundError for a missing file or a variable that is not in
-        it, InvalidArgumentError for another shape or dtype, DataLossError for a damaged file.
+        it, InvalidArgumentError for another shape or dtype, or for momentum of an earlier version of this
+        library, DataLossError for a damaged file.
         """
         variables = self._elements(session)
-        path, arrays = load_checkpoint(save_path)
+        path, arrays, described = load_checkpoint(save_path)
         missing = [name for name in variables if name not in arrays]
         if missing:
             raise NotFoundError(_not_found(missing, path, arrays))
@@ -182,6 +187,11 @@ class Saver:
                 raise InvalidArgumentError(
                     f"Assign requires shapes of both tensors to match. lhs shape= {_shape(expected)} "
                     f"rhs shape= {_shape(array.shape)}: variable {variable.op.name}, checkpoint {path}"
+                )
+            if slots_hold_rate(described) and _is_momentum(variable) and array.any():
+                raise InvalidArgumentError(
+                    f"{path} is of an earlier version: its {name} is -learning_rate times the sum of "
+                    "gradients that momentum keeps now; restore the others, by a Saver(var_list) of them"
                 )
         session.load_variables({v.op.name: arrays[name] for name, v in variables.items()})
 
@@ -233,6 +243,13 @@ def _by_name(var_list: Sequence[Variable] | Mapping[str, Variable] | None) -> di
     if not found:
         raise InvalidArgumentError("Saver: no variables to save; make them first, or give var_list")
     return found
+
+
+def _is_momentum(variable: Variable) -> bool:
+    """Whether it is what momentum's update of another variable keeps."""
+    slot = variable.op.outputs[0]
+    kinds = (ApplyMomentum, SparseApplyMomentum)
+    return any(op.definition in kinds and op.inputs[1] is slot for op in variable.graph.consumers(slot))
 
 
 def _not_found(missing: Sequence[str], path: Path, there: Collection[str]) -> str:

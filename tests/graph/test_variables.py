@@ -171,7 +171,7 @@ def test_a_variable_is_no_slot_of_its_own(session):
     good = ApplyMomentum(v, slot, v, rate, rate)
     bad = ApplyMomentum(v, v, slot, rate, rate, name="bad")
     session.run(tb.global_variables_initializer())
-    assert session.run(good).tolist() == [1, 1, 1]
+    assert session.run(good).tolist() == [0.25, 0.25, 0.25]
     with pytest.raises(
         InvalidArgumentError, match=r"ApplyMomentum bad: writes the variable v twice.*\[0, 1\]"
     ):

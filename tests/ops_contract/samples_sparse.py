@@ -33,8 +33,8 @@ def _momentum_sample(variable: Array, indices: Array, nesterov: bool = False, **
         w, v = w.copy(), v.copy()
         for row, index in zip(g, indices.tolist(), strict=True):
             if index >= 0:
-                v[index] = momentum * v[index] - rate * row
-                w[index] += momentum * v[index] - rate * row if nesterov else v[index]
+                v[index] = momentum * v[index] + row
+                w[index] -= rate * (momentum * v[index] + row if nesterov else v[index])
         return w, v
 
     shape = variable.shape

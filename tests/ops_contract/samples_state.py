@@ -83,9 +83,9 @@ def _descent(label: str, shape: tuple[int, ...], decay: float) -> Sample:
 
 def _momentum(label: str, shape: tuple[int, ...], decay: float, nesterov: bool) -> Sample:
     def after(w: Array, v: Array, g: Array, rate: Array, momentum: Array) -> tuple[Array, Array]:
-        step = rate * (g + np.float32(decay) * w)
-        velocity = momentum * v - step
-        return w + (momentum * velocity - step if nesterov else velocity), velocity
+        g = g + np.float32(decay) * w
+        velocity = momentum * v + g
+        return w - rate * (momentum * velocity + g if nesterov else velocity), velocity
 
     return Sample(
         ApplyMomentum,

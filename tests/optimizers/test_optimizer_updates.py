@@ -5,7 +5,7 @@ import pytest
 
 import tensorbow as tb
 from tensorbow.errors import InvalidArgumentError
-from tensorbow.train import GradientDescentOptimizer, MomentumOptimizer, PiecewiseConstant
+from tensorbow.train import Constant, GradientDescentOptimizer, MomentumOptimizer, PiecewiseConstant
 
 RANDOM = np.random.default_rng(5)
 W, B = RANDOM.normal(size=(3, 2)), RANDOM.normal(size=2)
@@ -34,15 +34,15 @@ class Regression:
 
 
 def reference(steps, rate, momentum=0.0, nesterov=False, decay=0.0):
-    """The updates as the papers and TensorFlow write them, the rate inside the velocity."""
+    """The updates as TensorFlow has them: the slot holds the sum of gradients."""
     w, b, v, u = W.copy(), B.copy(), np.zeros_like(W), np.zeros_like(B)
     for step in range(steps):
         eta = rate(step) if callable(rate) else rate
         by_w, by_b = Regression.gradients(w, b)
         by_w = by_w + decay * w
-        v, u = momentum * v - eta * by_w, momentum * u - eta * by_b
-        w = w + (momentum * v - eta * by_w if nesterov else v)
-        b = b + (momentum * u - eta * by_b if nesterov else u)
+        v, u = momentum * v + by_w, momentum * u + by_b
+        w = w - eta * (momentum * v + by_w if nesterov else v)
+        b = b - eta * (momentum * u + by_b if nesterov else u)
     return w, b, v, u
 
 
@@ -75,6 +75,26 @@ def test_momentum(session, nesterov, decay):
         np.testing.assert_allclose(session.run(variable), expected, rtol=1e-12)
 
 
+@pytest.mark.parametrize("nesterov", [False, True])
+@pytest.mark.parametrize("rows", [None, [0, 2, 2]])
+def test_momentum_at_a_changing_rate_is_tensorflows(session, nesterov, rows):
+    """The slot holds the sum of gradients, without the rate: a new rate counts for all of the next step."""
+    w = tb.Variable(np.ones((3, 2)), name="w")
+    seen = w if rows is None else tb.gather(w, rows)
+    rate, push = tb.placeholder(tb.float64, []), tb.placeholder(tb.float64, [])
+    optimizer = MomentumOptimizer(rate, 0.5, use_nesterov=nesterov)
+    update = optimizer.minimize(push * tb.reduce_sum(seen))
+    session.run(tb.global_variables_initializer())
+    counts = np.ones(3) if rows is None else np.bincount(rows, minlength=3)
+    expected, slot = np.ones((3, 2)), np.zeros((3, 2))
+    for eta, gradient in ((1.0, 3.0), (0.125, -1.0), (4.0, 0.5)):
+        session.run(update, {rate: eta, push: gradient})
+        slot = 0.5 * slot + gradient * counts[:, None]
+        expected = expected - eta * (0.5 * slot + gradient * counts[:, None] if nesterov else slot)
+    np.testing.assert_array_equal(session.run(w), expected)
+    np.testing.assert_array_equal(session.run(optimizer.get_slot(w, "Momentum")), slot)
+
+
 def test_large_variables_are_updated_whole(session):
     start = RANDOM.normal(size=(300, 401))
     w = tb.Variable(start)
@@ -82,9 +102,9 @@ def test_large_variables_are_updated_whole(session):
     session.run(tb.global_variables_initializer())
     session.run(update)
     session.run(update)
-    velocity = -0.1 * (2.01 * start)
-    once = start + velocity
-    np.testing.assert_allclose(session.run(w), once + 0.5 * velocity - 0.1 * 2.01 * once)
+    slot = 2.01 * start
+    once = start - 0.1 * slot
+    np.testing.assert_allclose(session.run(w), once - 0.1 * (0.5 * slot + 2.01 * once))
 
 
 def test_which_variables_are_decayed(session):
@@ -137,11 +157,17 @@ def test_a_schedule_follows_the_global_step(session):
     np.testing.assert_allclose(session.run(model.b), b, rtol=1e-6)
 
 
-def test_numbers_and_schedules_become_the_step_scalar(session):
+def test_numbers_become_the_step_scalar_and_schedules_count_by_themselves(session):
     model = Regression()
-    update = GradientDescentOptimizer(PiecewiseConstant([10], [0.25, 0.1])).minimize(model.loss)
-    executable = session.explain(update).executable
-    assert executable.scalars == {"learning_rate": 0.25}
+    numbers = [GradientDescentOptimizer(rate).minimize(model.loss) for rate in (0.25, Constant(0.25))]
+    optimizer = GradientDescentOptimizer(PiecewiseConstant([10], [0.25, 0.1]))
+    update = optimizer.minimize(model.loss)
+    assert update.name == "GradientDescent_2/update"
+    assert [v.name for v in optimizer.variables()] == ["GradientDescent/iterations:0"]
+    assert tb.global_variables()[-1] is optimizer.variables()[0]
+    for number in numbers:
+        assert session.explain(number).executable.scalars == {"learning_rate": 0.25}
+    assert session.explain(update).executable.scalars == {}
 
 
 def test_two_optimisers_keep_their_own_rates(session):

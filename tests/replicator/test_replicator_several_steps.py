@@ -207,21 +207,23 @@ def test_values_for_new_variables():
 
 
 def test_two_schedules_over_two_steps():
-    repl = tb.MultiGpuReplicator(["/cpu:0"], 2)
+    """As of a generator and a discriminator: each optimiser counts the steps that it applies."""
+    repl = tb.MultiGpuReplicator(["/cpu:0"], 2, sync="none")
     with repl.context():
-        w = tb.Variable([1.0], name="w")
+        first, second = (tb.Variable([0.0], name=name) for name in ("first", "second"))
 
-    def step_with(rate):
+    def step_with(variable, boundary):
+        rate = tb.train.PiecewiseConstant([boundary], [1.0, 0.5])
         optimizer = repl.wrap_optimizer(tb.train.GradientDescentOptimizer(rate))
-        return lambda: optimizer.minimize(tb.reduce_sum(w))
+        return lambda: optimizer.minimize(tb.reduce_sum(variable))
 
-    repl.run(step_with(schedule()))
-    repl.run(lambda: w)
-    with repl:
-        repl.init()
-        with pytest.raises(InvalidArgumentError, match=r"follow one schedule .*global_step"):
-            repl.run(step_with(schedule()))
-        repl.run(lambda: w * 2.0)
+    steps = [repl.run(step_with(first, 1)), repl.run(step_with(second, 0))]
+    look = repl.run(lambda: [first, second])
+    with repl, tb.Session() as session:
+        repl.init(session)
+        for number in (0, 1, 0, 0, 1):
+            session.run(steps[number])
+        assert [w[1, 0] for w in session.run(look)] == [-1 - 1 - 0.5, -1 - 0.5]
 
 
 def test_a_schedule_that_comes_with_a_later_step_is_followed():
@@ -236,6 +238,7 @@ def test_a_schedule_that_comes_with_a_later_step_is_followed():
         repl.init(session)
         assert not session.run(look).any()
         train = repl.run(lambda: optimizer.minimize(tb.reduce_sum(w)))
+        repl.init(session)  # the optimiser counts in a variable
         seen = []
         for _ in range(4):
             session.run(train)
@@ -257,7 +260,7 @@ def test_loops_between_init_and_shutdown_go_on():
     with repl, tb.Session() as session:
         repl.init(session)  # the loop makes the slots
         velocities = [v[0, 0] for _ in range(2) for v in repl.train(step, steps=2)]
-        assert velocities == [-0.5, -0.75, -0.875, -0.9375]
+        assert velocities == [1.0, 1.5, 1.75, 1.875]
         assert (session.run(look) < -1).all()
 
 

@@ -42,8 +42,8 @@ def elastic(
         springs = (t + 1) % tau == 0 and k > 1
         before = list(x)
         for i in range(k):
-            v[i] = momentum * v[i] - rate(t) * gradient(x[i], batch(t, i))
-            x[i] = x[i] + v[i] - (moving_rate * (before[i] - z) if springs else 0.0)
+            v[i] = momentum * v[i] + gradient(x[i], batch(t, i))
+            x[i] = x[i] - rate(t) * v[i] - (moving_rate * (before[i] - z) if springs else 0.0)
         if springs:
             z = z + moving_rate * np.sum([worker - z for worker in before], axis=0)
     return x, z if k > 1 else x[0]

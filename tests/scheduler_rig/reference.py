@@ -66,9 +66,9 @@ class Sma:
             return np.zeros_like(self.start)
         kind = self.start.dtype.type
         g = self.gradient(self.w[i], batch) + self.decay * self.w[i]
-        self.v[i] = kind(self.momentum) * self.v[i] - kind(self.rate(t)) * g
+        self.v[i] = kind(self.momentum) * self.v[i] + g
         s = self.w[i]
-        self.w[i] = self.w[i] + self.v[i]
+        self.w[i] = self.w[i] - kind(self.rate(t)) * self.v[i]
         c = np.zeros_like(self.start)
         if averages:
             c = (s - self.past[0]) * self.a
@@ -129,8 +129,8 @@ class WindowAveraging:
         for number, replica in enumerate(takers, start * self.k):
             round, place = divmod(number, self.k)
             gradient = well_gradient(self.w[replica], batch(round, place))
-            self.v[replica] = np.float32(0.9) * self.v[replica] - np.float32(0.1) * gradient
-            self.w[replica] = self.w[replica] + self.v[replica]
+            self.v[replica] = np.float32(0.9) * self.v[replica] + gradient
+            self.w[replica] = self.w[replica] - np.float32(0.1) * self.v[replica]
             if place == self.k - 1 and self.options.averages(self.k):
                 if (round + 1) % self.options.tau == 0:
                     self.average()

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import tensorbow.data.registry as registry
@@ -54,6 +55,26 @@ def test_interruptions_change_no_bit(
     for file in (tmp_path / "whole").glob("model*.safetensors"):
         assert (pieces / file.name).read_bytes() == file.read_bytes()
     assert metrics(pieces) == metrics(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("drops", [(), ((1, 0.5),)], ids=["one rate", "a drop"])
+def test_momentum_of_an_earlier_version_is_divided_by_the_last_rate(
+    tmp_path: Path, options: Options, run: Run, drops: Any
+) -> None:
+    """It was -learning_rate times the sum of gradients. Powers of two, so that no bit is lost."""
+    common = {"learning_rate": 0.0625, "learning_rate_drops": drops, "epochs": 3}
+    run(output=tmp_path / "whole", **common)
+    stopped = train_until(options(output=tmp_path / "run", checkpoint_rounds=2, **common), 10)
+    rate = 0.0625 * (drops[0][1] if drops else 1)
+    path = tmp_path / "run" / f"checkpoint-{stopped.steps:09d}.safetensors"
+    arrays, metadata = load_arrays(path)
+    del metadata["momentum"]
+    slots = [name for name in arrays if name.endswith("/Momentum")]
+    assert slots
+    save_arrays(path, {**arrays, **{name: arrays[name] * np.float32(-rate) for name in slots}}, metadata)
+    run(output=tmp_path / "run", resume="auto", **common)
+    models = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "run")]
+    assert models[0] == models[1]
 
 
 def test_a_stop_comes_within_the_lead_of_the_scheduler(tmp_path: Path, options: Options) -> None:

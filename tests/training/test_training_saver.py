@@ -16,6 +16,7 @@ from tensorbow.errors import (
     NotFoundError,
     ResourceExhaustedError,
 )
+from tensorbow.training import load_arrays, save_arrays
 
 ROOT = Path(tb.__file__).resolve().parent.parent
 
@@ -333,3 +334,33 @@ def test_optimiser_slots_are_saved_like_variables(session, w, tmp_path):
     tb.train.Saver().restore(session, path)
     session.run(step)
     np.testing.assert_array_equal(session.run(w), after)
+
+
+def test_momentum_of_an_earlier_version_is_refused(session, w, tmp_path):
+    """Its slot was -learning_rate times the sum of gradients, and the file does not tell the rate."""
+    optimizer = tb.train.MomentumOptimizer(0.5, 0.9)
+    other = tb.train.RMSPropOptimizer(0.1, momentum=0.5)  # whose slot `momentum` is as it was
+    update = tb.group(*(each.minimize(tb.reduce_sum(w)) for each in (optimizer, other)))
+    session.run(tb.global_variables_initializer())
+    saver = tb.train.Saver()
+
+    def made_old(path):
+        arrays, described = load_arrays(Path(path))
+        assert described.pop("momentum") == "sum of gradients"
+        save_arrays(Path(path), arrays, described)
+        return path
+
+    saver.restore(
+        session, made_old(saver.save(session, tmp_path / "unused"))
+    )  # a slot of zeros means the same
+    session.run(update)
+    slot, before = optimizer.get_slot(w, "Momentum"), session.run(w)
+    path = saver.save(session, tmp_path / "used")
+    saver.restore(session, path)
+    session.run(update)
+    made_old(path)
+    with pytest.raises(InvalidArgumentError, match=r"earlier version: its w/Momentum is .*Saver\(var_list\)"):
+        saver.restore(session, path)
+    assert not np.array_equal(session.run(w), before)  # nothing was restored
+    tb.train.Saver([v for v in tb.global_variables() if v is not slot]).restore(session, path)
+    np.testing.assert_array_equal(session.run(w), before)

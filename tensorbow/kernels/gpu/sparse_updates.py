@@ -75,10 +75,10 @@ extern "C" __global__ void update_rows(
 """
 )
 
-MOMENTUM = "velocity = velocity * momentum - gradient * learning_rate; var += velocity;"
+MOMENTUM = "velocity = velocity * momentum + gradient; var -= velocity * learning_rate;"
 NESTEROV = """
-        velocity = velocity * momentum - gradient * learning_rate;
-        var += velocity * momentum - gradient * learning_rate;
+        velocity = velocity * momentum + gradient;
+        var -= (velocity * momentum + gradient) * learning_rate;
 """
 ADAGRAD = "accumulator += gradient * gradient; var -= gradient * learning_rate / tb_sqrt(accumulator);"
 

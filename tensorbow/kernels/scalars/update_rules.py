@@ -34,11 +34,10 @@ def _descent(x: Inputs, attrs: Attrs, state: State) -> Sequence[Scalar]:
 
 def _momentum(x: Inputs, attrs: Attrs, state: State) -> Sequence[Scalar]:
     variable, velocity, gradient, rate, momentum = x
-    delta = _decayed(gradient, variable, attrs) * rate
-    after = velocity * momentum - delta
-    if attrs["use_nesterov"]:
-        return variable - delta + after * momentum, after
-    return variable + after, after
+    g = _decayed(gradient, variable, attrs)
+    after = velocity * momentum + g
+    step = after * momentum + g if attrs["use_nesterov"] else after
+    return variable - step * rate, after
 
 
 def _adagrad(x: Inputs, attrs: Attrs, state: State) -> Sequence[Scalar]:
