@@ -14,7 +14,7 @@ from weakref import WeakSet
 from replicator.inputs import PER_REPLICA, ReplicaInputs, SplitFunction
 from replicator.nests import map_leaves
 from replicator.replicated_step import BuiltStep, ReplicatedStep
-from replicator.tracing import Trace, common_schedule, trace_step
+from replicator.tracing import Trace, trace_step
 from replicator.wrapped_optimizer import WrappedOptimizer
 from scheduler import LearningEngine, Stepper, Synchronisation
 from scheduler.growing import grown, new_variables
@@ -24,7 +24,7 @@ from scheduler.spread import device_list, replica_counts, require_different
 from tensorbow.devices import Device, get_device
 from tensorbow.errors import FailedPreconditionError, InvalidArgumentError, OutOfRangeError
 from tensorbow.graph import Graph, Operation, get_default_graph
-from tensorbow.optimizers import Optimizer, Schedule
+from tensorbow.optimizers import Optimizer
 from tensorbow.runtime import MonitoredSession, Session
 from tensorbow.specs import Array
 
@@ -138,13 +138,9 @@ class Replicator:
             traced = trace_step(step_fn, inputs, trace)
         step = BuiltStep(self._run_step, len(self._steps), traced, inputs)
         with self._lock:
-            self._schedule(step)  # raises for two
             self._give(step)
             self._steps.append(step)
         return step
-
-    def _schedule(self, *more: BuiltStep) -> Schedule | None:
-        return common_schedule([step.traced for step in (*self._steps, *more)])
 
     def _give(self, step: BuiltStep) -> None:
         """Gives a new step to the replicas that are there, unless variables are missing in them."""
@@ -153,7 +149,6 @@ class Replicator:
             return
         stepper.settle()
         engine.add_program(step.traced.program, step.traced.shapes)
-        engine.schedule = self._schedule(step)
         step.only_looks = only_looks(engine, step.number)
         self._given = step.number + 1
 
@@ -200,7 +195,6 @@ class Replicator:
             self.devices,
             self.replicas_per_device,
             self.synchronisation,
-            self._schedule(),
             launch_ahead=1,
             on_nan=self._on_nan,
         )
@@ -225,7 +219,6 @@ class Replicator:
                 f"init: the replicas have {', '.join(unknown[:3])} already; give values for what was made "
                 f"since ({', '.join(new[:3])}), or shutdown() first"
             )
-        stepper.engine.schedule = self._schedule()
         programs = [(step.traced.program, step.traced.shapes) for step in self._steps]
         initial = self._steps[0].traced.program.initial_values()
         return grown(stepper, programs, {**initial, **(values or {})})

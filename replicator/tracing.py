@@ -29,7 +29,6 @@ from tensorbow.ops import gather, stack
 from tensorbow.ops.constant import constant
 from tensorbow.ops.control import group, placeholder
 from tensorbow.ops.definition import define_op
-from tensorbow.optimizers import Schedule
 from tensorbow.specs import TensorSpec, int32
 
 
@@ -41,7 +40,6 @@ class Trace:
     graph: Graph
     synchronises: bool  # whether replicas are kept together, so that optimisers must be wrapped
     updates: set[Operation] = field(default_factory=set)  # added by wrapped optimisers
-    rates: list[Any] = field(default_factory=list)  # of wrapped optimisers without a global_step
 
 
 @dataclass(frozen=True)
@@ -52,8 +50,6 @@ class TracedStep:
     shapes: list[TensorSpec]
     structure: Any  # leaves: the place among `tensors`, an Operation, or None
     tensors: tuple[Tensor, ...]
-    schedule: Schedule | None
-    has_rate: bool  # whether some optimiser of it follows the scheduler's rate
 
 
 class _Current(threading.local):
@@ -131,7 +127,7 @@ def trace_step(step_fn: Callable[..., Any], inputs: ReplicaInputs, trace: Trace)
         return next(places) if isinstance(kept, Tensor) else kept
 
     structure = map_leaves(placed, outputs, "output")
-    return TracedStep(program, inputs.specs, structure, tensors, _schedule(trace.rates), bool(trace.rates))
+    return TracedStep(program, inputs.specs, structure, tensors)
 
 
 def _own_part(parts: Sequence[Any]) -> Any:
@@ -211,33 +207,6 @@ def _warn_of_unused(trace: Trace, step_fn: Callable[..., Any], outputs: list[Ten
             f"tensor made under tb.control_dependencies([...]) of it (made at {built[0].source})",
             stacklevel=5,
         )
-
-
-def _schedule(rates: list[Any]) -> Schedule | None:
-    """The schedule that the scheduler follows. Raises InvalidArgumentError when it is not the only rate."""
-    schedules = [rate for rate in rates if isinstance(rate, Schedule)]
-    if not schedules:
-        return None
-    if any(rate is not schedules[0] for rate in rates):
-        raise InvalidArgumentError(
-            "a step with several optimisers follows a schedule of the learning rate by a global step: "
-            "give minimize(loss, global_step=...) to each optimiser that has a schedule"
-        )
-    return schedules[0]
-
-
-def common_schedule(steps: Sequence[TracedStep]) -> Schedule | None:
-    """The schedule that the scheduler follows in all steps that have a rate.
-
-    Raises InvalidArgumentError when there are two.
-    """
-    schedules = [step.schedule for step in steps if step.has_rate]
-    if any(schedule is not schedules[0] for schedule in schedules):
-        raise InvalidArgumentError(
-            "run: steps over the same replicas follow one schedule of the learning rate; "
-            "give minimize(loss, global_step=...) where a step has another"
-        )
-    return schedules[0] if schedules else None
 
 
 # Inside a step ------------------------------------------------------------------------------------

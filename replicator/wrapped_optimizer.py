@@ -31,7 +31,6 @@ class WrappedOptimizer:
         """
         return self._build(
             "minimize",
-            global_step,
             lambda: self.optimizer.minimize(loss, global_step, var_list, name, grad_loss),
         )
 
@@ -47,17 +46,14 @@ class WrappedOptimizer:
         """The operation that applies gradients. Raises FailedPreconditionError outside of a step."""
         return self._build(
             "apply_gradients",
-            global_step,
             lambda: self.optimizer.apply_gradients(grads_and_vars, global_step, name),
         )
 
-    def _build(self, method: str, global_step: Variable | None, build: Callable[[], Operation]) -> Operation:
+    def _build(self, method: str, build: Callable[[], Operation]) -> Operation:
         trace = current_trace(f"{method} of a wrapped optimizer")
         before = trace.graph.version
         update = build()
         trace.updates.update(trace.graph.get_operations()[before:])
-        if global_step is None:
-            trace.rates.append(self.optimizer.learning_rate)
         return update
 
     def get_slot(self, variable: Variable, name: str) -> Variable | None:

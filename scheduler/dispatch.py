@@ -40,7 +40,7 @@ from scheduler.task_result import EngineRun, RoundResults
 from tensorbow.data import BatchRun
 from tensorbow.devices import Event
 from tensorbow.errors import AbortedError, InternalError, InvalidArgumentError
-from tensorbow.optimizers import Schedule
+from tensorbow.optimizers import Schedule, ScheduledBy
 
 
 class Dispatch(WholeRounds):
@@ -50,6 +50,8 @@ class Dispatch(WholeRounds):
     steps_per_launch: int
     most_steps_per_launch: int
     schedule: Schedule | None
+    _own_schedules: list[ScheduledBy]
+    _ahead: list[int]
     _stopping: bool
 
     def set_steps_per_launch(self, steps: int) -> None:
@@ -100,8 +102,15 @@ class Dispatch(WholeRounds):
         return EngineRun(state, start, stop, steps, SimpleQueue(), on_results, awaited=start)
 
     def _restarts_before(self, round: int) -> bool:
+        own = zip(self._own_schedules, self._ahead, strict=True)
         jumps = self.schedule is not None and self.schedule.restarts(round)
+        jumps = jumps or any(each.schedule.restarts(round + ahead) for each, ahead in own)
         return self.learners.restarts_before(round, jumps)
+
+    def follow_counts(self, round: int) -> None:
+        """Takes note, before a round, of how far the counts are that the optimisers' own schedules go by."""
+        container = self.learners.replicas[0].container
+        self._ahead = [int(container.read(own.step.op.name)) - round for own in self._own_schedules]
 
     def take(self, run: EngineRun, message: Any) -> None:
         """Turns one message of the inbox into events of the machine, and does what it says. None is none."""

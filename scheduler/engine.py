@@ -23,8 +23,9 @@ from scheduler.step import StepProgram
 from scheduler.training_runs import TrainingRuns
 from tensorbow.devices import Device, get_device
 from tensorbow.errors import FailedPreconditionError, InvalidArgumentError
+from tensorbow.graph import GraphKeys
 from tensorbow.kernels import Executable
-from tensorbow.optimizers import Schedule
+from tensorbow.optimizers import Schedule, ScheduledBy
 from tensorbow.specs import Array, TensorSpec
 
 
@@ -55,7 +56,8 @@ class LearningEngine(TrainingRuns):
         replicas_per_device: one count for all devices, or one for each; batch n of a round goes to replica n,
         which are counted device by device.
 
-        schedule: the learning rate by round; None leaves it at what the optimiser was made with.
+        schedule: the learning rate by round; None leaves it to what the optimiser was made with: a number, or
+        a schedule, which counts by itself.
         on_nan: `stop`, or `skip` the update and go on.
         steps_per_launch: rounds that a replica does in one launch, averaging included, where steps are so
         short that launches are what they cost. The bits stay the same. The source then gives a `BatchRun` for
@@ -93,9 +95,12 @@ class LearningEngine(TrainingRuns):
             compiled=self._compiled,
         )
         self._skipped_in_a_row = [0] * self.learners.count
+        self._own_schedules: list[ScheduledBy] = []  # of the selected step's optimisers
+        self._ahead: list[int] = []  # of the round, by own schedule: its count
         self.selected = 0
         try:
             self.select(0)
+            self._require_rate(schedule)
         except BaseException:
             self.learners.close()
             raise
@@ -138,6 +143,18 @@ class LearningEngine(TrainingRuns):
         self._has_loss = self._steps[number][0].loss is not None
         self._counters = [f"counter:{name}" for name in executable.counters]
         self._rate = self.schedule if "learning_rate" in executable.scalars else None
+        scheduled: list[ScheduledBy] = self._steps[number][0].graph.get_collection(GraphKeys.SCHEDULES)
+        self._own_schedules = [own for own in scheduled if own.step.op.name in executable.writes]
+
+    def _require_rate(self, schedule: Schedule | None) -> None:
+        """Raises InvalidArgumentError for a schedule of rounds that the selected step would not follow."""
+        own = [scheduled.schedule for scheduled in self._own_schedules]
+        if schedule is None or "learning_rate" in self.learners.executable.scalars or schedule in own:
+            return
+        has = "a schedule of its own" if own else "no learning rate that the engine sets"
+        raise InvalidArgumentError(
+            f"schedule: the step's optimiser has {has}; leave it out, or make the optimiser with a number"
+        )
 
     def _require_launches(self, learners: Learners) -> None:
         """Raises InvalidArgumentError where several steps in a launch are asked for, and cannot be."""
@@ -167,8 +184,8 @@ class LearningEngine(TrainingRuns):
         round: where the last run ended, by default by the count of `run`. schedule, ssgd_from: take the place
         of those before, since they count rounds, of which more replicas make fewer.
         Raises FailedPreconditionError while a run is going on, before `initialize`, or with an all-reduce of
-        the caller's; InvalidArgumentError for an alpha that is not stable with so many;
-        ResourceExhaustedError when they do not fit. The engine is then as it was.
+        the caller's; InvalidArgumentError for an alpha that is not stable with so many, or a schedule that
+        the step does not follow; ResourceExhaustedError when they do not fit. The engine is then as it was.
         """
         if self._inbox is not None:
             raise FailedPreconditionError("resize: a run is going on; request_stop() it first")
@@ -176,6 +193,7 @@ class LearningEngine(TrainingRuns):
             raise FailedPreconditionError(
                 "resize: this engine was given its all-reduce, which is connected for good; leave it out"
             )
+        self._require_rate(schedule)
         self._require_values()
         self._drain()
         self.learners.prepare()
@@ -202,6 +220,7 @@ class LearningEngine(TrainingRuns):
             self._skipped_in_a_row[index] = 0 if origin is None else skipped[origin]
         self.options, self.schedule = options, schedule or self.schedule
         self.select(self.selected)
+        self.follow_counts(round)
         if self._restarts_before(round) and not jumped:
             self.restart(round)
 

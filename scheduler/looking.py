@@ -29,7 +29,7 @@ def look(stepper: Stepper, inputs: Sequence[Sequence[Array]], count: int) -> lis
     value, the error of a failed op.
     """
     stepper.settle()
-    engine, learners = stepper.engine, stepper.engine.learners
+    learners = stepper.engine.learners
     if len(inputs) != learners.count:
         raise InvalidArgumentError(
             f"look: expected inputs for {learners.count} replicas, a tuple of arrays each, got {len(inputs)}"
@@ -39,8 +39,6 @@ def look(stepper: Stepper, inputs: Sequence[Sequence[Array]], count: int) -> lis
     learners.prepare()
     executable = learners.executable
     state: dict[str, Any] = {f"counter:{name}": count for name in executable.counters}
-    if engine.schedule is not None and "learning_rate" in executable.scalars:
-        state["learning_rate"] = engine.schedule(stepper.round)
     error: BaseException | None = None
     try:
         for replica, arrays in zip(learners.replicas, inputs, strict=True):

@@ -34,6 +34,7 @@ class Stepper:
         self.round = start  # the next one
         self._results: RoundResults | None = None  # of the step at hand
         self._run: EngineRun | None = None
+        self._settled = False  # since the last step: values may have been set
         self._closed = False
         self._lost = False  # in a forked process
         tell_of_forks(self)
@@ -97,6 +98,7 @@ class Stepper:
             run.error = run.error or error
             self._fail(run)
         self.engine.round = self.round
+        self._settled = True
 
     def lose_thread(self) -> None:
         """In a forked process: what is in flight is the parent's, and nothing here will tell of its end."""
@@ -123,6 +125,9 @@ class Stepper:
             run = self.engine.begin(self.round, sys.maxsize, self._keep)
             run.state.begin()
             self._run = run
+        elif self._settled:
+            self.engine.follow_counts(self.round)
+        self._settled = False
         return self._run
 
     def _keep(self, results: RoundResults) -> None:

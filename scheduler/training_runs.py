@@ -58,8 +58,9 @@ class TrainingRuns(Dispatch):
 
     def _restart_or_stop(self, start: int, stop: int) -> int:
         """Up to where the machine sees to restarts: in launches of several rounds up to the next one."""
-        if self.steps_per_launch == 1 or self.schedule is None:
+        if self.steps_per_launch == 1 or (self.schedule is None and not self._own_schedules):
             return stop
+        self._make_ready(start)
         far = min(stop, start + RESTARTS_SOUGHT)
         return next((round for round in range(start + 1, far) if self._restarts_before(round)), far)
 
@@ -99,6 +100,13 @@ class TrainingRuns(Dispatch):
 
         Raises FailedPreconditionError while another is going on, or for variables without a value.
         """
+        self._make_ready(start)
+        run = self._new_run(start, stop, on_results)
+        self._inbox = run.inbox
+        return run
+
+    def _make_ready(self, round: int) -> None:
+        """Before rounds from `round` on. Raises as `begin`."""
         if self._inbox is not None:
             raise FailedPreconditionError(
                 "run: another run or stepper of this engine is going on; end it, or make a second engine"
@@ -106,9 +114,7 @@ class TrainingRuns(Dispatch):
         self._require_values()
         self._drain()
         self.learners.prepare()
-        run = self._new_run(start, stop, on_results)
-        self._inbox = run.inbox
-        return run
+        self.follow_counts(round)
 
     def _require_values(self) -> None:
         for replica in self.learners.replicas:

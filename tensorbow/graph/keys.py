@@ -18,6 +18,7 @@ class GraphKeys:
     LOSSES = LOSSES
     GLOBAL_STEP = "global_step"  # the variable that counts training steps
     TRAIN_OP = "train_op"  # what optimisers' minimize and apply_gradients return
+    SCHEDULES = "schedules"  # of learning rates, each with the variable that counts its steps
 
 
 def get_collection(key: str) -> list[Any]:

@@ -21,7 +21,7 @@ from tensorbow.optimizers.gradient_descent import (
     MomentumOptimizer,
     slots_hold_rate,
 )
-from tensorbow.optimizers.optimizer import Optimizer
+from tensorbow.optimizers.optimizer import Optimizer, ScheduledBy
 from tensorbow.optimizers.schedules import (
     Constant,
     PiecewiseConstant,
@@ -44,6 +44,7 @@ __all__ = [
     "PiecewiseConstant",
     "RMSPropOptimizer",
     "Schedule",
+    "ScheduledBy",
     "WarmUp",
     "as_schedule",
     "clip_by_global_norm",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -24,8 +25,8 @@ from tensorbow.graph import (
 from tensorbow.ops.control import find_step_scalar, group, step_scalar
 from tensorbow.ops.elementwise import cast
 from tensorbow.ops.indexed_slices import IndexedSlices
-from tensorbow.optimizers.schedules import Schedule
-from tensorbow.specs import DType
+from tensorbow.optimizers.schedules import Constant, Schedule
+from tensorbow.specs import DType, float64
 from tensorbow.variables import Variable, trainable_variables
 
 Rate: TypeAlias = "float | Tensor | Variable | Schedule"
@@ -33,13 +34,22 @@ GradientsAndVariables: TypeAlias = "list[tuple[Tensor | IndexedSlices | None, Va
 LEARNING_RATE = "learning_rate"  # the step scalar that schedulers set
 
 
+@dataclass(frozen=True)
+class ScheduledBy:
+    """A schedule, and the variable that counts its steps; in the collection `GraphKeys.SCHEDULES`."""
+
+    schedule: Schedule
+    step: Variable
+
+
 class Optimizer(ABC):
     """Computes gradients of a loss and applies them to variables.
 
-    The learning rate is a number, a scalar tensor or variable, or a `Schedule`. Numbers and schedules
-    become the step scalar `learning_rate`, which a scheduler sets anew each step; in a plain session a
-    schedule follows the `global_step` given to `minimize`, and without one stays at its first rate.
-    Further optimisers of a graph with another rate get a step scalar of their own, `learning_rate_1`, ...
+    The learning rate is a number, a scalar tensor or variable, or a `Schedule`. A number becomes the step
+    scalar `learning_rate`, which a scheduler may set anew each step; further optimisers of a graph with
+    another one get a step scalar of their own, `learning_rate_1`, ... A schedule follows the `global_step`
+    given to `minimize`; without one the optimiser counts how often it has applied gradients, in a variable
+    of its own, `iterations`, that is saved and restored with the others.
 
     weight_decay times the variable is added to the gradient of decayed variables: those made without
     `decayed=False`, as layers make their biases; with decay_all to that of every variable.
@@ -115,32 +125,45 @@ class Optimizer(ABC):
         for _, v in pairs:
             if not isinstance(v, Variable):
                 raise InvalidArgumentError(f"apply_gradients: expected (gradient, variable) pairs, got {v!r}")
-        with pairs[0][1].graph.as_default():
+        with pairs[0][1].graph.as_default() as graph:
             self._create_slots([v for _, v in pairs])
+            scheduled = self._scheduled(graph, global_step)
+            step = global_step if scheduled is None else scheduled.step
             with name_scope(name or self.name):
-                rates = self._rates(list(dict.fromkeys(v.dtype for _, v in pairs)), global_step)
+                rates = self._rates(list(dict.fromkeys(v.dtype for _, v in pairs)), scheduled)
                 updates: list[Any] = [self._update(v, g, rates[v.dtype]) for g, v in pairs]
                 updates += self._finish(updates, [v for _, v in pairs])
-                if global_step is not None:
+                if step is not None:
                     with control_dependencies(updates):
-                        updates.append(global_step.assign_add(1))
+                        updates.append(step.assign_add(1))
                 train_op = group(*updates, name="update")
                 train_op.graph.add_to_collection(GraphKeys.TRAIN_OP, train_op)
                 return train_op
 
-    def _rates(self, dtypes: Sequence[DType], global_step: Variable | None) -> dict[DType, Tensor]:
-        """The learning rate in every dtype there is."""
-        widest = max(dtypes, key=lambda dtype: dtype.size)
+    def _rates(self, dtypes: Sequence[DType], scheduled: ScheduledBy | None) -> dict[DType, Tensor]:
+        """The learning rate in every dtype there is; that of a schedule is rounded once, as on the host."""
         rate = self.learning_rate
-        if isinstance(rate, Schedule) and global_step is not None:
-            tensor = rate.tensor(global_step.value(), widest)
-        elif isinstance(rate, Schedule):
-            tensor = _rate_scalar(widest, rate(0))
+        if scheduled is not None:
+            tensor = scheduled.schedule.tensor(scheduled.step.value(), float64)
         elif isinstance(rate, (Tensor, Variable)):
             tensor = convert_to_tensor(rate)
         else:
-            tensor = _rate_scalar(widest, float(rate))
+            number = rate(0) if isinstance(rate, Schedule) else float(rate)
+            tensor = _rate_scalar(max(dtypes, key=lambda dtype: dtype.size), number)
         return {dtype: tensor if tensor.dtype == dtype else cast(tensor, dtype) for dtype in dtypes}
+
+    def _scheduled(self, graph: Graph, global_step: Variable | None) -> ScheduledBy | None:
+        """A rate that changes, by the global step or by how often gradients were applied in this graph."""
+        rate, key = self.learning_rate, (graph, "iterations")
+        if not isinstance(rate, Schedule) or isinstance(rate, Constant):
+            return None
+        if global_step is None and key not in self._scalars:
+            zero = np.zeros((), np.int64)
+            with name_scope(None):
+                self._scalars[key] = Variable(zero, False, f"{self.name}/iterations", combine="first")
+        scheduled = ScheduledBy(rate, self._scalars[key] if global_step is None else global_step)
+        graph.add_to_collection(GraphKeys.SCHEDULES, scheduled)
+        return scheduled
 
     def _update(self, variable: Variable, gradient: Tensor | IndexedSlices, rate: Tensor) -> Any:
         """Sparse gradients are applied as such, unless weight decay reaches every row."""

@@ -226,19 +226,6 @@ def test_an_input_that_fails_is_named(repl):
         repl.run(lambda x: x, lambda: {}["missing"])
 
 
-def test_two_schedules_without_a_global_step(repl):
-    rates = [tb.train.PiecewiseConstant([2], [0.1, 0.01]), 0.1]
-    first, second = (repl.wrap_optimizer(tb.train.GradientDescentOptimizer(rate)) for rate in rates)
-
-    def step():
-        w = tb.Variable(ONES)
-        loss = tb.reduce_sum(tb.square(w))
-        return [first.minimize(loss), second.minimize(loss)]
-
-    with pytest.raises(InvalidArgumentError, match=r"give minimize\(loss, global_step=\.\.\.\)"):
-        repl.run(step)
-
-
 def test_the_order_of_calls(repl):
     with pytest.raises(FailedPreconditionError, match=r"no step yet; call replicator\.run\(step_fn\)"):
         repl.init()

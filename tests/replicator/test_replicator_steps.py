@@ -124,6 +124,27 @@ def test_a_schedule_is_followed():
     assert seen == [-1, -2, -3, -3.5]
 
 
+def test_each_of_two_optimisers_of_a_step_has_its_rate():
+    repl = tb.MultiGpuReplicator(["/cpu:0"], 2, sync="none")
+
+    def step():
+        rates = [
+            tb.train.PiecewiseConstant([1], [1.0, 0.5]),
+            0.25,
+            tb.train.PiecewiseConstant([0], [1.0, 4.0]),
+        ]
+        variables = [tb.Variable(np.zeros(1, np.float32)) for _ in rates]
+        updates = [
+            repl.wrap_optimizer(tb.train.GradientDescentOptimizer(rate)).minimize(tb.reduce_sum(v))
+            for rate, v in zip(rates, variables, strict=True)
+        ]
+        with tb.control_dependencies(updates):
+            return [v.read_value() for v in variables]
+
+    (*_, last) = repl.train(step, steps=3)
+    assert [w[1, 0] for w in last] == [-2.5, -0.75, -9]
+
+
 def test_input_per_worker_is_split():
     repl = tb.MultiGpuReplicator(["/cpu:0"], 2)
     whole = np.arange(12, dtype=np.float32).reshape(6, 2)

@@ -11,6 +11,8 @@ RANDOM = np.random.default_rng(11)
 FEEDS = RANDOM.normal(size=(4, 2, 6, 3))  # [round, replica, batch, features]
 START = RANDOM.normal(size=(3, 2))
 OPTIMIZERS = {
+    "momentum": lambda: tb.train.MomentumOptimizer(0.05, 0.9, weight_decay=0.01),
+    "nesterov": lambda: tb.train.MomentumOptimizer(0.05, 0.9, use_nesterov=True),
     "adagrad": lambda: tb.train.AdagradOptimizer(0.1),
     "adadelta": lambda: tb.train.AdadeltaOptimizer(0.5, epsilon=1e-4),
     "rmsprop": lambda: tb.train.RMSPropOptimizer(0.05, momentum=0.5),
@@ -72,6 +74,36 @@ def test_one_replica_is_the_plain_session_bit_for_bit(name):
             session.run(program.update, {program.inputs[0]: feed[0]})
         expected = session.run(tb.trainable_variables()[0])
     np.testing.assert_array_equal(trained(OPTIMIZERS[name], feeds, "sma"), expected)
+
+
+@pytest.mark.parametrize("nesterov", [False, True])
+@pytest.mark.parametrize("decay", [0.0, 0.25])
+def test_momentum_at_a_changing_rate_keeps_the_plain_sessions_bits(nesterov, decay):
+    rates, feeds = (0.5, 0.03, 2.0, 0.1), FEEDS[:, :1]
+    schedule = tb.train.PiecewiseConstant([0, 1, 2], rates)
+
+    def program(rate):
+        return program_of(tb.train.MomentumOptimizer(rate, 0.9, nesterov, weight_decay=decay))
+
+    with tb.LearningEngine(program(0.5), 6, replicas_per_device=1, schedule=schedule) as engine:
+        engine.initialize()
+        engine.run(Given(feeds).open, 0, len(feeds))
+        inside = engine.learners.replica_values(0)
+    alone = program(schedule)
+    with tb.Session(graph=alone.graph) as session:
+        session.run(tb.variables_initializer(alone.graph.get_collection("variables")))
+        for (feed,) in feeds:
+            session.run(alone.update, {alone.inputs[0]: feed})
+        for name in ("w", "w/Momentum"):
+            np.testing.assert_array_equal(inside[name], session.run(f"{name}:0"))
+    w, v = START, np.zeros_like(START)
+    for rate, (feed,) in zip(rates, feeds, strict=True):
+        error = feed @ w - feed.sum(1, keepdims=True)
+        g = 2 * feed.T @ error / error.size + decay * w
+        v = 0.9 * v + g
+        w = w - rate * (0.9 * v + g if nesterov else v)
+    np.testing.assert_allclose(inside["w"], w, rtol=1e-12)
+    np.testing.assert_allclose(inside["w/Momentum"], v, rtol=1e-12)
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
