@@ -1,4 +1,4 @@
-"""Running sums and products along an axis."""
+"""Running sums and products along an axis, and the recurrence that the gradient of a product is."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 
+from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import Attrs, Kernel, KernelCall, OpDef, Operation, Tensor
 from tensorbow.graph.definition import GradientRule
 from tensorbow.ops.broadcasting import checked_axis
-from tensorbow.ops.definition import define_op, require_dtype
-from tensorbow.ops.elementwise import divide, multiply
-from tensorbow.specs import NUMERIC, TensorSpec
+from tensorbow.ops.definition import define_op, require_dtype, require_same_dtype
+from tensorbow.ops.elementwise import add, multiply
+from tensorbow.specs import FLOATING, NUMERIC, TensorSpec, compatible
 
 __all__ = ["cumprod", "cumsum"]
 
@@ -58,15 +59,70 @@ def _cumsum_gradient(op: Operation, g: Tensor) -> list[Tensor | None]:
 
 
 def _cumprod_gradient(op: Operation, g: Tensor) -> list[Tensor | None]:
-    """Is NaN where x is 0, as in TensorFlow."""
+    """The product of the elements before, times what comes of the element behind: zeros need no division.
+
+    Behind x_k the results are x_k times what they would be without it; with s the sum of those, each times
+    its g, s_k = g_{k+1} + x_{k+1} s_{k+1}. A result that holds x_k itself is x_k times the product before.
+    """
+    x = op.inputs[0]
     if not g.dtype.is_floating:
         return [None]
-    total: Tensor = Cumsum(multiply(op.outputs[0], g), **_backwards(op))
-    return [divide(total, op.inputs[0])]
+    if op.attrs["exclusive"]:
+        return [multiply(op.outputs[0], Recurrence(x, g, **_direction(op, turned=True)))]
+    before: Tensor = Cumprod(x, **{**op.attrs, "exclusive": True})
+    behind: Tensor = Recurrence(x, multiply(x, g), **_direction(op, turned=True))
+    return [multiply(before, add(g, behind))]
 
 
 Cumsum = _running("Cumsum", np.add, 0, _cumsum_gradient)
 Cumprod = _running("Cumprod", np.multiply, 1, _cumprod_gradient)
+
+
+# The recurrence s_0 = 0, s_k = terms_{k-1} + x_{k-1} s_{k-1} ---------------------------------------------
+
+
+def _direction(op: Operation, turned: bool) -> dict[str, Any]:
+    return {"axis": op.attrs["axis"], "reverse": op.attrs["reverse"] != turned}
+
+
+def _recurrence_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
+    x, terms = inputs
+    require_dtype("Recurrence", x, FLOATING)
+    require_same_dtype("Recurrence", inputs)
+    checked_axis("Recurrence", attrs["axis"], x.rank)
+    if not compatible(x.shape, terms.shape):
+        raise InvalidArgumentError(f"Recurrence: x is {x}, the terms are {terms}; expected one shape")
+    return TensorSpec(x.shape, x.dtype)
+
+
+def _prepare_recurrence(call: KernelCall) -> Callable[[], None]:
+    arrays = [np.moveaxis(a, call.attrs["axis"], 0)[..., None] for a in (*call.inputs, *call.outputs)]
+    x, terms, out = (a[::-1] for a in arrays) if call.attrs["reverse"] else arrays
+
+    def run() -> None:
+        out[:1] = 0
+        for x_before, term, before, at in zip(x, terms, out, out[1:], strict=False):
+            np.multiply(x_before, before, out=at)
+            np.add(at, term, out=at)
+
+    return run
+
+
+def _recurrence_gradient(op: Operation, g: Tensor) -> list[Tensor | None]:
+    """A term goes into the next s as it is, an x times its own s; each s into all behind by a recurrence."""
+    behind: Tensor = Recurrence(op.inputs[0], g, **_direction(op, turned=True))
+    return [multiply(behind, op.outputs[0]), behind]
+
+
+Recurrence = define_op(
+    "Recurrence",
+    spec=_recurrence_spec,
+    gradient=_recurrence_gradient,
+    kernel=Kernel(prepare=_prepare_recurrence),
+    inputs=("x", "terms"),
+    attrs={"axis": 0, "reverse": False},
+    doc="s_0 = 0, s_k = terms_{k-1} + x_{k-1} s_{k-1} along an axis, from its end if `reverse`.",
+)
 
 
 def cumsum(
@@ -85,7 +141,7 @@ def cumprod(
 ) -> Tensor:
     """The products of the elements up to each one along `axis`, see `cumsum`.
 
-    The gradient is NaN where an element is 0, as in TensorFlow.
+    The gradient is right where elements are 0, too (TensorFlow's is NaN there).
     """
     result: Tensor = Cumprod(x, axis=int(axis), exclusive=bool(exclusive), reverse=bool(reverse), name=name)
     return result

@@ -158,6 +158,35 @@ def test_running_sums(exclusive, reverse, sums, slopes):
     same(by_x, slopes)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize(
+    ("exclusive", "reverse", "products", "slopes"),
+    [
+        (False, False, [2, 0, 0], [1, 10, 0]),
+        (True, False, [1, 2, 0], [1, 2, 0]),
+        (False, True, [0, 0, 4], [0, 12, 1]),
+        (True, True, [0, 4, 1], [0, 4, 1]),
+    ],
+)
+def test_the_gradient_of_products_with_a_zero(exclusive, reverse, products, slopes, dtype):
+    """[2, 0, 4]: of the sum of [x, x y, x y z], of [1, x, x y], and the same from the end."""
+    x = tb.placeholder(dtype, [3])
+    result = tb.cumprod(x, exclusive=exclusive, reverse=reverse)
+    with tb.Session() as session:
+        found = session.run([result, tb.gradients(result, x)[0]], {x: np.array([2, 0, 4], dtype)})
+    same(found, [products, slopes])
+
+
+def test_the_curvature_of_a_product_with_zeros():
+    """Of x y z the second derivatives are the third factor, at zeros too."""
+    x = tb.placeholder(tb.float64, [3])
+    (slope,) = tb.gradients(tb.reduce_prod(x), x)
+    (curvature,) = tb.gradients(tb.reduce_sum(slope * [1.0, 10.0, 100.0]), x)
+    for a, b, c in ([2.0, 0.0, 4.0], [0.0, 0.0, 4.0], [0.0, 0.0, 0.0]):
+        expected = [10 * c + 100 * b, c + 100 * a, b + 10 * a]
+        same(run_graph([curvature], {x: np.array([a, b, c])})[0], expected)
+
+
 def test_lists_of_tensors_along_negative_axes():
     x = np.arange(6.0).reshape(2, 3)
     z, by_x = with_gradients(lambda x: tb.unstack(x, axis=-1)[1], x)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from tensorbow.graph import OpDef
-from tensorbow.ops.cumulative import Cumprod, Cumsum
+from tensorbow.ops.cumulative import Cumprod, Cumsum, Recurrence
 from tensorbow.ops.filling import Fill, Range, Rank
 from tensorbow.ops.shaping import ReverseV2, Split, Tile
 from tensorbow.specs import Array
@@ -135,4 +135,45 @@ RUNNING = [
     )
 ]
 
-SAMPLES = [*SPLITS, *TILES, *REVERSES, *RANGES, *FILLS, *RUNNING]
+
+def _zeros(*places: int) -> Array:
+    """[2, 6], with zeros at some places of each row."""
+    x = uniform(2, 6, low=-2)
+    x[:, places] = 0
+    return x
+
+
+# The gradient has to be right where elements are 0: one, several, the first, the last, all of them.
+PRODUCTS_WITH_ZEROS = [
+    _running(Cumprod, _zeros(*places), 1, exclusive, reverse, label=f"zeros at {places}", second_order=True)
+    for places in ((2,), (0, 3), (1, 2, 5), range(6))
+    for exclusive in (False, True)
+    for reverse in (False, True)
+]
+
+
+def _recurrence(x: Array, terms: Array, axis: int, reverse: bool, **more: Any) -> Sample:
+    def expected(x: Array, terms: Array) -> Array:
+        """The closed form: of each s the terms behind which it lies, each times the x in between."""
+        a, b = (np.moveaxis(v.astype(np.float64), axis, 0) for v in (x, terms))
+        a, b = (a[::-1], b[::-1]) if reverse else (a, b)
+        s = [
+            sum((b[j] * a[j + 1 : k].prod(0) for j in range(k)), np.zeros(b.shape[1:])) for k in range(len(b))
+        ]
+        result = np.array(s).reshape(b.shape)
+        return np.moveaxis(result[::-1] if reverse else result, 0, axis)
+
+    attrs = {"axis": axis, "reverse": reverse}
+    return Sample(Recurrence, (x, terms), expected, attrs, rtol=1e-4, atol=1e-5, **more)
+
+
+RECURRENCES = [
+    _recurrence(uniform(3, 5), normal(3, 5), 1, False, second_order=True),
+    _recurrence(normal(4, 3), normal(4, 3, seed=1), 0, True, label="reverse", second_order=True),
+    _recurrence(_zeros(0, 3), normal(2, 6), -1, False, label="zeros", second_order=True),
+    _recurrence(uniform(0, 5), normal(0, 5), 0, False, label="empty"),
+    _recurrence(uniform(5, 0), normal(5, 0), 0, True, label="empty rows"),
+    _recurrence(uniform(40, 4096, low=0.5, high=1.0), normal(40, 4096), 0, False, label="large"),
+]
+
+SAMPLES = [*SPLITS, *TILES, *REVERSES, *RANGES, *FILLS, *RUNNING, *PRODUCTS_WITH_ZEROS, *RECURRENCES]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tensorbow.kernels.gpu.broadcasting import broadcast_axes
 from tensorbow.kernels.gpu.call import DeviceArray, GpuCall
 from tensorbow.ops.broadcasting import BroadcastTo, Shape, Size
-from tensorbow.ops.cumulative import Cumprod, Cumsum
+from tensorbow.ops.cumulative import Cumprod, Cumsum, Recurrence
 from tensorbow.ops.definition import kernel_for
 from tensorbow.ops.filling import Fill, Range, Rank
 from tensorbow.ops.ordering import TopKV2
@@ -47,6 +47,14 @@ def test_running_sums(shape, axis, reverse, exclusive):
         x = integers(*shape, high=200, dtype=dtype)
         assert_as_on_cpu(Cumsum, (x,), attrs)
         assert_as_on_cpu(Cumprod, (x,), attrs)
+
+
+@needs_compiler
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize(("shape", "axis"), [((1,), 0), ((300,), 0), ((2, 97, 3), 1), ((5, 0), 1)])
+def test_recurrences(shape, axis, reverse):
+    arrays = 1 + normal(*shape) / 50, normal(*shape, seed=1)
+    assert_as_on_cpu(Recurrence, arrays, {"axis": axis, "reverse": reverse}, rtol=1e-4)
 
 
 @needs_compiler
