@@ -1,12 +1,14 @@
 """`tb.layers`: layers that make their own variables, with TensorFlow 1's names, arguments and defaults.
 
-A layer called without a name gets one of its own (`dense`, `dense_1`, ...); with a name and `reuse` it
-shares the variables of the layer of that name.
+A layer called without a name gets one of its own in the variable scope around it (`dense`, `dense_1`, ...).
+In a scope that is entered again with `reuse` the layers find their variables again, in the same order. With
+`reuse` of its own a layer shares the variables of the layer of its name, by default the first (`dense`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, TypeAlias
 
 from tensorbow.errors import InvalidArgumentError
@@ -22,7 +24,7 @@ from tensorbow.ops.nn import bias_add
 from tensorbow.ops.nn import dropout as drop
 from tensorbow.ops.normalization import fused_batch_norm
 from tensorbow.ops.pooling import max_pool2d
-from tensorbow.variable_scope import get_variable, variable_scope
+from tensorbow.variable_scope import VariableScope, get_variable, variable_scope
 from tensorbow.variables import Variable
 
 Activation: TypeAlias = "Callable[[Tensor], Tensor] | None"
@@ -46,7 +48,7 @@ def dense(
     """
     tensor = convert_to_tensor(inputs)
     features = _extent("dense", tensor, -1)
-    with tensor.graph.as_default(), variable_scope(name, "dense", reuse=reuse):
+    with tensor.graph.as_default(), _scope(name, "dense", reuse):
         kernel = get_variable("kernel", [features, units], tensor.dtype, kernel_initializer, trainable)
         result = matmul(tensor, kernel)
         if use_bias:
@@ -82,7 +84,7 @@ def conv2d(
     steps = [strides, strides] if isinstance(strides, int) else list(strides)
     if layout == "NCHW":
         steps = [1, 1, *steps]
-    with images.graph.as_default(), variable_scope(name, "conv2d", reuse=reuse):
+    with images.graph.as_default(), _scope(name, "conv2d", reuse):
         shape = [height, width, channels, filters]
         kernel = get_variable("kernel", shape, images.dtype, kernel_initializer, trainable)
         result = convolve(images, kernel, steps, padding.upper(), layout)
@@ -200,7 +202,7 @@ def batch_normalization(
         )
     channels = _extent("batch_normalization", tensor, axis)
     dtype = tensor.dtype
-    with tensor.graph.as_default(), variable_scope(name, "batch_normalization", reuse=reuse):
+    with tensor.graph.as_default(), _scope(name, "batch_normalization", reuse):
 
         def vector(label: str, initializer: Any, learned: bool) -> Variable:
             how = None if learned and trainable else "mean"
@@ -225,6 +227,10 @@ def batch_normalization(
             step = multiply(subtract(average.value(), value), 1.0 - momentum)
             tensor.graph.add_to_collection(GraphKeys.UPDATE_OPS, average.assign_sub(step))
         return result
+
+
+def _scope(name: str | None, default: str, reuse: bool | None) -> AbstractContextManager[VariableScope]:
+    return variable_scope(name or (default if reuse else None), default, reuse=reuse)
 
 
 def _format(layer: str, data_format: str) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import chain, count
 from typing import Any
 
 from tensorbow import initializers
@@ -55,7 +56,18 @@ class _Store:
 
     variables: dict[str, Variable] = field(default_factory=dict)
     scopes: list[VariableScope] = field(default_factory=lambda: [VariableScope()])
-    taken: dict[str, int] = field(default_factory=dict)  # how often a default name was wanted
+    labels: dict[str, set[str]] = field(default_factory=dict)  # by scope: entered in it since it was itself
+
+    def inside(self, scope: str) -> dict[str, set[str]]:
+        """The labels used in a scope and in those below it, copied."""
+        prefix = f"{scope}/" if scope else ""
+        return {name: set(used) for name, used in self.labels.items() if f"{name}/".startswith(prefix)}
+
+    def unused(self, scope: str, wanted: str) -> str:
+        """The label itself, or with the first number that was not used in the scope."""
+        known = self.labels.get(scope, set())
+        numbered = (f"{wanted}_{number}" for number in count(1))
+        return next(label for label in chain([wanted], numbered) if label not in known)
 
 
 def _store(graph: Graph) -> _Store:
@@ -84,8 +96,10 @@ def variable_scope(
     """Prefixes the names that `get_variable` gives, and those of ops made inside.
 
     A scope that was yielded before is entered again under its whole name, not below the current one.
-    `default_name`, made unique, is used when the name is None. Inside a scope that reuses, all do.
-    Raises InvalidArgumentError when there is no name.
+    `default_name` is used when the name is None, with a number where the scope around it has used that
+    name since it was entered: entered again with `reuse`, it finds the same variables in the same order.
+    Inside a scope that reuses, all do, except for one that was yielded before and does not.
+    Raises InvalidArgumentError when there is no name, and for `reuse` with None.
     """
     graph = get_default_graph()
     store = _store(graph)
@@ -97,30 +111,30 @@ def variable_scope(
         if not label:
             if not default_name:
                 raise InvalidArgumentError("variable_scope: give a name, or default_name with None")
-            label = _unused(store, f"{outer.original_name_scope}{default_name}").rpartition("/")[2]
+            if reuse and label is None:
+                raise InvalidArgumentError(
+                    f"variable_scope: reuse={reuse} wants a name, got None; give that of what is shared"
+                )
+            label = store.unused(outer.name, default_name)
         inner = replace(outer, name=f"{outer.original_name_scope}{label}")
     if initializer is not None:
         inner = replace(inner, initializer=initializer)
     if dtype is not None:
         inner = replace(inner, dtype=as_dtype(dtype))
-    if reuse is not None or outer.reuse:
-        inner = replace(inner, reuse=outer.reuse or reuse or False)
+    if reuse:
+        inner = replace(inner, reuse=reuse)
+    above, _, own = inner.name.rpartition("/")
+    store.labels.setdefault(above, set()).add(own)
+    kept = store.inside(inner.name) if isinstance(name_or_scope, VariableScope) else {}
     store.scopes.append(inner)
     try:
         with name_scope(label):
             yield inner
     finally:
         store.scopes.pop()
-
-
-def _unused(store: _Store, wanted: str) -> str:
-    """The default name itself the first time, then with a number; not one that has variables already."""
-    while True:
-        number = store.taken.get(wanted, 0)
-        store.taken[wanted] = number + 1
-        name = f"{wanted}_{number}" if number else wanted
-        if store.scopes[-1].reuse or not any(known.startswith(f"{name}/") for known in store.variables):
-            return name
+        for scope in store.inside(inner.name):
+            del store.labels[scope]
+        store.labels.update(kept)
 
 
 def get_variable(
