@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from replicator.nests import leaves_like, map_leaves, named_leaves
+from tensorbow.array_likes import ArrayLike
 from tensorbow.data import Dataset
 from tensorbow.errors import AbortedError, InvalidArgumentError, OutOfRangeError, TensorBowError
 from tensorbow.graph import Tensor
@@ -246,7 +247,7 @@ def _stream(given: Any) -> Iterator[Any]:
             "input_fn gave None: expected an iterable of batches, or one batch; return or yield it, "
             "or give no input_fn"
         )
-    if isinstance(given, (Mapping, list, tuple, np.ndarray)) or not hasattr(given, "__iter__"):
+    if isinstance(given, (Mapping, list, tuple, ArrayLike)) or not hasattr(given, "__iter__"):
         return _again(given)
     return iter(given)
 

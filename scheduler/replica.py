@@ -9,6 +9,7 @@ import numpy as np
 
 from scheduler.averaging import SEGMENT_GRADIENT
 from scheduler.memory import planned_nbytes
+from tensorbow.array_likes import as_array
 from tensorbow.compiler import Binding, VariableLayout
 from tensorbow.compiler.bind import OWN as BINDING_REGIONS
 from tensorbow.data import BatchInputs, BatchRecipe, BatchRun, Dataset, PinnedArrays
@@ -225,7 +226,8 @@ class Replica:
                 f"({', '.join(name for name, _ in self._now.inputs)}), got {len(inputs)}"
             )
         feeds: dict[str, Array] = {}
-        for (name, ref), dtype, value in zip(self._now.inputs, self._now.dtypes, inputs, strict=True):
+        for (name, ref), dtype, given in zip(self._now.inputs, self._now.dtypes, inputs, strict=True):
+            value = given if type(given) is np.ndarray else as_array(given)
             if value.shape != ref.shape or value.dtype != dtype:
                 raise InvalidArgumentError(
                     f"a batch of replica {self.index}: {name} must be {ref.dtype.name}"

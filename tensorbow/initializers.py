@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from tensorbow.array_likes import as_array
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import Tensor, convert_to_tensor, name_scope
 from tensorbow.ops import random as drawn
@@ -46,7 +47,7 @@ class ConstantInitializer(Initializer):
         self.value = value
 
     def _make(self, shape: list[int], dtype: DType) -> Tensor:
-        values = np.asarray(self.value)
+        values = as_array(self.value)
         size = math.prod(shape)
         if values.ndim and values.size != size:
             raise InvalidArgumentError(

@@ -32,6 +32,7 @@ LAYERS = (
     ("tensorbow.ops",),
     ("tensorbow.graph",),
     ("tensorbow.devices", "tensorbow.shadowing"),
+    ("tensorbow.array_likes",),
     ("tensorbow.specs", "tensorbow.errors", "tensorbow.tracing", "tensorbow.absent", "tensorbow.files"),
     ("allocators",),
 )

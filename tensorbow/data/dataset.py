@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tensorbow.array_likes import as_array
 from tensorbow.data.augment import Augmentation, BatchKey
 from tensorbow.errors import InvalidArgumentError
 
@@ -20,6 +21,7 @@ def pixel_statistics(images: NDArray[np.uint8]) -> tuple[float, float]:
 
     Summed in exact integers: the same on every machine. InvalidArgumentError when there are no pixels.
     """
+    images = as_array(images)
     if images.dtype != np.uint8 or images.size == 0:
         raise InvalidArgumentError(
             f"pixel statistics need uint8 pixels, at least one; got {images.dtype} of shape {images.shape}"
@@ -57,7 +59,7 @@ class Dataset:
         def refuse(expected: str, got: object) -> None:
             raise InvalidArgumentError(f"data set {self.name!r}: expected {expected}; got {got}")
 
-        images, labels = np.asarray(self.images), np.asarray(self.labels)
+        images, labels = as_array(self.images), as_array(self.labels)
         if images.dtype != np.uint8 or images.ndim != 4 or images.size == 0:
             refuse(
                 "images uint8 [examples, height, width, channels], none of them zero",
@@ -104,7 +106,7 @@ class Dataset:
         self, indices: NDArray[np.int64] | None = None
     ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
         """The examples `indices` (int64 [n]; None: all) as new arrays, like those that `fill` writes."""
-        rows = np.arange(len(self)) if indices is None else np.asarray(indices)
+        rows = np.arange(len(self)) if indices is None else as_array(indices)
         images = np.empty((rows.size, *self.image_shape), np.float32)
         labels = np.empty(rows.size, np.int64)
         self.fill(rows, images, labels)

@@ -18,8 +18,11 @@ _conversions: list[tuple[type | tuple[type, ...], Conversion]] = []
 
 
 def register_tensor_conversion(kind: type | tuple[type, ...], convert: Conversion) -> None:
-    """Lets values of a type stand where a tensor is expected: `convert(value, dtype, name)`."""
-    _conversions.append((kind, convert))
+    """Lets values of a type stand where a tensor is expected: `convert(value, dtype, name)`.
+
+    Of several that fit, the one that was registered last counts.
+    """
+    _conversions.insert(0, (kind, convert))
 
 
 def convert_to_tensor(value: Any, dtype: Any = None, name: str | None = None) -> Tensor:

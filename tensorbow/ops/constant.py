@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import reprlib
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from tensorbow.array_likes import ArrayLike, as_array
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import NOT_DIFFERENTIABLE, REQUIRED, Attrs, Tensor, register_tensor_conversion
 from tensorbow.ops.definition import define_op
@@ -26,7 +26,8 @@ def constant(value: Any, dtype: Any = None, shape: Any = None, name: str = "Cons
     """A tensor with a fixed value.
 
     Without `dtype`: Python floats are float32, ints int32 (int64 when they do not fit), arrays keep
-    theirs. `shape` fills or reshapes, as in TensorFlow. The value is copied.
+    theirs: NumPy's, and those of any library with `__array__`, DLPack or a buffer. `shape` fills or reshapes,
+    as in TensorFlow. The value is copied.
 
     Raises InvalidArgumentError when the value does not fit the dtype or the shape.
     """
@@ -49,27 +50,20 @@ def constant(value: Any, dtype: Any = None, shape: Any = None, name: str = "Cons
 
 
 def to_array(value: Any, dtype: DType | None) -> Array:
-    """A NumPy array from an array, a number or a nested list, in a dtype of this library.
+    """A NumPy array from an array of any library, a number or a nested list, in a dtype of this library.
 
     Raises InvalidArgumentError when it is ragged, of a foreign type, or would lose information
     (a float to an integer dtype, an integer out of range, a finite float64 beyond float32).
     """
     if type(value) is np.ndarray and dtype is not None and value.dtype == dtype.as_numpy_dtype:
         return value
-    try:
-        array = np.asarray(value)
-    except ValueError:
-        raise InvalidArgumentError(
-            f"nested list {reprlib.repr(value)} is ragged: all rows must have the same length"
-        ) from None
-    except TypeError as error:
-        raise InvalidArgumentError(f"cannot make an array of {type(value).__name__}: {error}") from None
+    array = as_array(value)
     if array.dtype.kind not in "biuf":
         raise InvalidArgumentError(
             f"cannot make a tensor of {type(value).__name__} with elements of type {array.dtype}: "
             "expected numbers or booleans"
         )
-    is_python = not isinstance(value, (np.ndarray, np.generic))
+    is_python = not isinstance(value, ArrayLike)
     if dtype is None:
         if is_python and array.dtype.kind == "f":
             dtype = float32
@@ -112,4 +106,4 @@ def _convert(value: Any, dtype: DType | None, name: str | None) -> Tensor:
     return constant(value, dtype, name=name or "Const")
 
 
-register_tensor_conversion((bool, int, float, np.ndarray, np.generic), _convert)
+register_tensor_conversion((bool, int, float, ArrayLike), _convert)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from tensorbow.array_likes import as_array
 from tensorbow.errors import AlreadyExistsError, InvalidArgumentError, TensorBowError, UnimplementedError
 from tensorbow.graph import Attrs, Kernel, KernelCall, NodeSpec, OpDef, blame
 from tensorbow.graph.definition import GradientRule, SpecRule, _NotDifferentiable, read_only
@@ -106,7 +107,7 @@ def evaluate(
 
     For constant folding and for tests; `state` gives the STATE scalars (`counter`, `replica`, ...).
     """
-    arrays = tuple(np.asarray(value) for value in inputs)
+    arrays = tuple(as_array(value) for value in inputs)
     complete = {**definition.attrs, **(attrs or {})}
     specs = tuple(TensorSpec(a.shape, as_dtype(a.dtype), a) for a in arrays)
     results = definition.infer(specs, complete)

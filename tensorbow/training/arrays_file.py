@@ -19,6 +19,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from safetensors.numpy import save as encode
 
+from tensorbow.array_likes import as_array
 from tensorbow.devices.host_memory import available_memory_nbytes
 from tensorbow.errors import DataLossError, InvalidArgumentError, ResourceExhaustedError
 from tensorbow.files import open_to_read, shown, write_file
@@ -50,7 +51,7 @@ def _writable(name: object, value: Any) -> Array:
         raise InvalidArgumentError(
             f"an array cannot be named {name!r:.80} in a file: use a text other than {RESERVED!r}"
         )
-    array = np.asarray(value, order="C")
+    array = np.asarray(as_array(value), order="C")
     if array.dtype.name not in _DTYPES.values():
         raise InvalidArgumentError(
             f"array {name[:80]!r}: dtype {array.dtype} cannot be written; use {', '.join(_DTYPES.values())}"

@@ -8,8 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
+from tensorbow.array_likes import as_array
 from tensorbow.errors import DataLossError, InvalidArgumentError, NotFoundError, TensorBowError
 from tensorbow.files import read_file, write_file
 from tensorbow.graph import Graph, GraphDef, Tensor
@@ -70,7 +69,7 @@ def save_model(
     missing = [name for name in needed if name not in values]
     if missing:
         raise NotFoundError(f"save_model: no value for {', '.join(missing)}")
-    arrays = {name: np.asarray(values[name]) for name in needed}
+    arrays = {name: as_array(values[name]) for name in needed}
     for name, array in arrays.items():
         spec = graph.get_operation_by_name(name).outputs[0].spec
         if array.shape != spec.extents or array.dtype != spec.dtype.as_numpy_dtype:
