@@ -38,12 +38,12 @@ class ReplicaValues:
     def initialize(self, values: Mapping[str, Array]) -> None:
         """Starts from these values of the variables: z_d = z, w_i = z, u = 0.
 
-        Optimiser slots that are not given start as their optimiser says. A variable whose replicas' values
-        are summed keeps its value in replica 0 and starts at 0 in the others.
+        Optimisers' slots and counts that are not given start as the optimiser says. A variable whose
+        replicas' values are summed keeps its value in replica 0 and starts at 0 in the others.
         Raises InvalidArgumentError or NotFoundError for values that do not fit, before any change.
         """
         operations = {op.name: op for op in self.layout.variables}
-        slots = {name for name, op in operations.items() if op.attrs["role"] == "slots"}
+        slots = {name for name, op in operations.items() if op.attrs["slot_name"]}
         unknown = sorted(values.keys() - operations.keys())
         if unknown:
             raise NotFoundError(

@@ -46,7 +46,7 @@ class Variable:
         collections: list[str] | None = None,
         combine: str | None = None,
         decayed: bool | None = None,
-        slot: tuple[Variable, str, float] | None = None,
+        slot: tuple[Variable | None, str, float] | None = None,
     ):
         """Adds a variable to the default graph.
 
@@ -54,7 +54,8 @@ class Variable:
             function without arguments that makes it.
         decayed: whether weight decay applies; by default to trainable ones of rank 2 and more.
         trainable: whether optimisers change it by default; those of integer or bool dtype never are.
-        slot: (variable, slot name, what its elements start from): made by optimisers.
+        slot: (variable, slot name, what its elements start from): made by optimisers. Without a variable it
+            counts for all of them, and stays as it is where slots start anew.
 
         Raises InvalidArgumentError for an initial value whose shape is not fully known, or that does not
         convert to `dtype`, and for another `combine`.
@@ -74,14 +75,15 @@ class Variable:
                 )
             if decayed is None:
                 decayed = trainable and initial.spec.rank >= 2
-            role = "slots" if slot else "weights" if trainable else "statistics"
+            owner = slot[0] if slot else None
+            role = "slots" if owner is not None else "weights" if trainable else "statistics"
             self._ref: Tensor = VariableReference(
                 shape=initial.spec.shape,
                 dtype=initial.dtype,
                 role=role,
                 decayed=decayed,
                 combine=combine,
-                slot_of=slot[0].op.name if slot else "",
+                slot_of=owner.op.name if owner is not None else "",
                 slot_name=slot[1] if slot else "",
                 slot_value=float(slot[2]) if slot else 0.0,
                 container=get_default_graph().current_container,

@@ -158,9 +158,11 @@ class Optimizer(ABC):
         if not isinstance(rate, Schedule) or isinstance(rate, Constant):
             return None
         if global_step is None and key not in self._scalars:
-            zero = np.zeros((), np.int64)
+            zero, slot = np.zeros((), np.int64), (None, "iterations", 0.0)
             with name_scope(None):
-                self._scalars[key] = Variable(zero, False, f"{self.name}/iterations", combine="first")
+                self._scalars[key] = Variable(
+                    zero, False, f"{self.name}/iterations", combine="first", slot=slot
+                )
         scheduled = ScheduledBy(rate, self._scalars[key] if global_step is None else global_step)
         graph.add_to_collection(GraphKeys.SCHEDULES, scheduled)
         return scheduled

@@ -297,3 +297,22 @@ def test_devices_of_several_kinds_are_refused() -> None:
             tb.LearningEngine(model.program, model.shapes, devices, 1)
         for device in devices:
             device.close()
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: tb.train.PiecewiseConstant([2], [0.1, 0.05]),
+        lambda: tb.train.WarmUp(tb.train.CosineDecay(0.1, 6), 4),
+    ],
+)
+def test_a_schedule_of_the_optimiser_counts_and_restarts_as_on_the_cpu(opened: OpenedGpu, make: Any) -> None:
+    schedule = make()
+    model, options = well(rate=schedule), {"schedule": schedule, "mu": 0.5}
+    with opened() as runtime:
+        losses, values = trained(model, gpu_devices(runtime, 1), 2, **options)
+    expected_losses, expected = trained(model, cpu_devices(1), 2, **options)
+    np.testing.assert_allclose(losses, expected_losses, rtol=1e-5)
+    for name, value in expected.items():
+        np.testing.assert_allclose(values[name], value, rtol=1e-5, atol=1e-6)
+    assert values["replica1/Momentum/iterations"] == ROUNDS

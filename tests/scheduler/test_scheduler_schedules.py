@@ -215,6 +215,15 @@ def test_an_engine_goes_on_with_the_count_of_its_state(count):
     same(whole, found, ("w", "w/Momentum", "Momentum/iterations"))
 
 
+def test_a_count_that_is_not_given_starts_at_zero():
+    program = program_of(momentum(SCHEDULES["warm-up"]()))
+    with tb.LearningEngine(program, 4, replicas_per_device=2) as engine:
+        engine.initialize({"w": START, "Momentum/iterations": np.array(3)})
+        assert engine.central_values()["Momentum/iterations"] == 3
+        engine.initialize({"w": START})
+        assert [engine.learners.replica_values(i)["Momentum/iterations"] for i in range(2)] == [0, 0]
+
+
 def test_new_replicas_take_over_the_count():
     program = program_of(momentum(SCHEDULES["warm-up"]()))
     with tb.LearningEngine(program, 4, replicas_per_device=1) as engine:

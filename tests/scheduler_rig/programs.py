@@ -55,7 +55,7 @@ def logistic(
     return Model(StepProgram((x, y), loss, update, {}), shapes, initial, batch)
 
 
-def well(size: int = 7, dtype: Any = tb.float32, *, rate: float = 0.1, momentum: float = 0.9) -> Model:
+def well(size: int = 7, dtype: Any = tb.float32, *, rate: Any = 0.1, momentum: float = 0.9) -> Model:
     """loss = sum((w - x)^2) / 2: the gradient is w - x, element by element, so NumPy gives the same bits."""
     kind = dtype.as_numpy_dtype
     initial = {"w": np.linspace(-1, 1, size).astype(kind)}
