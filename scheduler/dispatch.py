@@ -102,9 +102,9 @@ class Dispatch(WholeRounds):
         return EngineRun(state, start, stop, steps, SimpleQueue(), on_results, awaited=start)
 
     def _restarts_before(self, round: int) -> bool:
-        own = zip(self._own_schedules, self._ahead, strict=True)
         jumps = self.schedule is not None and self.schedule.restarts(round)
-        jumps = jumps or any(each.schedule.restarts(round + ahead) for each, ahead in own)
+        for own, ahead in zip(self._own_schedules, self._ahead, strict=True):
+            jumps = jumps or own.schedule.restarts(round + ahead)
         return self.learners.restarts_before(round, jumps)
 
     def follow_counts(self, round: int) -> None:
