@@ -60,7 +60,7 @@ def torch_tensor(values: Any) -> Any:
 KINDS = {"array": ByArray, "interface": ByInterface, "dlpack": ByDlpack, "buffer": memoryview}
 MAKERS = [
     *(pytest.param(make, id=name) for name, make in KINDS.items()),
-    pytest.param(torch_tensor, id="torch"),
+    pytest.param(torch_tensor, id="torch", marks=pytest.mark.slow),
 ]
 DTYPES = [np.int64, np.float64, np.uint8, np.int32, np.float32]
 
@@ -125,6 +125,7 @@ def test_what_cannot_be_read_is_one_line():
             session.run(x, {x: ByArray(np.ones(3))})
 
 
+@pytest.mark.slow
 def test_tensors_of_pytorch_that_are_no_host_arrays():
     torch = pytest.importorskip("torch")
     with tb.Graph().as_default():
