@@ -1,55 +1,169 @@
-"""Compiled code on disk: where it is kept, and files that carry their checksum.
+"""Compiled code on disk. It is executed when it is found, so what is found has to be what was kept.
 
-A file that is damaged counts as none: it is compiled anew and replaced.
+Each file carries an HMAC-SHA256 of its name and content, by a key that lies beside it and that only the user
+can read. The name is the digest of all that the code depends on: plan, versions, processor features. A file
+with another sum counts as none: it is compiled anew and replaced. A file that others could have put there is
+refused, and a folder or a key that others could change is not used at all (`tensorbow.private_folder`); the
+log says so, once.
 """
 
 from __future__ import annotations
 
 import hashlib
+import hmac
+import logging
 import os
-import tempfile
-from contextlib import suppress
+import re
+import secrets
+import stat
+import threading
+import time
 from pathlib import Path
+
+from tensorbow.errors import FailedPreconditionError, NotFoundError
+from tensorbow.private_folder import PrivateFolder, open_private_folder
+
+LIMIT_NBYTES = 256 << 20  # of all files of a folder
+LIMIT_DAYS = 90  # unused
+PRUNED_EVERY_NBYTES = LIMIT_NBYTES // 16  # written by a process
+RENEWED_EVERY_DAYS = 1
+LONGEST_WRITE_S = 3600  # an unfinished file that is older was left by a process that was killed
+KEY, KEY_NBYTES = "key", 32
+TAG_NBYTES = 32
+ERRORS = (FailedPreconditionError, NotFoundError, OSError, ValueError)  # ValueError: no path at all
+
+_DAY_S = 24 * 3600
+_KEPT = re.compile(r"[0-9a-f]{64}\.\w+")
+_UNFINISHED = re.compile(r"\.tensorbow-\d+-\d+\.tmp")
+
+_logger = logging.getLogger("tensorbow.kernels")
+_lock = threading.Lock()  # owns the two below
+_told: set[Path] = set()  # folders of which the log has a line
+_written: dict[Path, int] = {}  # bytes by folder, since this process has last looked at its size
 
 
 def cache_folder(kind: str) -> Path | None:
     """Where code of a kind is kept: in `$TENSORBOW_CACHE`, or in the user's cache folder.
 
-    None when the variable is set empty, or where there is no home: nothing is kept.
+    None when the variable is set empty, or where there is no home: nothing is kept. A relative
+    `$XDG_CACHE_HOME` or `$HOME` does not count: it would mean another folder wherever a program starts.
     """
     given = os.environ.get("TENSORBOW_CACHE")
     if given is not None:
         return Path(given) / kind if given else None
-    base = os.environ.get("XDG_CACHE_HOME")
-    if not base:
+    base = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    if not base.is_absolute():
+        if os.environ.get("HOME") == "":  # which Python takes for the root folder
+            return None
         try:
-            base = str(Path.home() / ".cache")
+            base = Path.home() / ".cache"
         except RuntimeError:  # of a user that the system does not know
             return None
-    return Path(base) / "tensorbow" / kind
+    return base / "tensorbow" / kind if base.is_absolute() else None
 
 
-def kept_binary(path: Path | None) -> bytes | None:
-    """What `keep_binary` wrote; None where there is nothing, or nothing whole."""
-    if path is not None:
-        with suppress(OSError):
-            content = path.read_bytes()
-            if hashlib.sha256(content[32:]).digest() == content[:32]:
-                return content[32:]
-    return None
+def kept_binary(folder: Path | None, depends_on: str, suffix: str) -> bytes | None:
+    """What `keep_binary` wrote for the same text and suffix; None where there is nothing sound."""
+    if folder is None:
+        return None
+    name = _name(depends_on, suffix)
+    try:
+        with open_private_folder(folder, make=False) as opened:
+            key = _key(opened)
+            renew_before_s = time.time() - RENEWED_EVERY_DAYS * _DAY_S
+            content = opened.read(name, LIMIT_NBYTES, renew_before_s=renew_before_s) if key else None
+    except NotFoundError:
+        return None
+    except ERRORS as error:
+        _tell(folder, error)
+        return None
+    if key is None or content is None:
+        return None
+    tag, binary = content[:TAG_NBYTES], content[TAG_NBYTES:]
+    return binary if hmac.compare_digest(tag, _tag(key, name, binary)) else None
 
 
-def keep_binary(path: Path | None, binary: bytes) -> None:
-    """Writes a file at once or not at all; a folder that cannot be written is no reason not to run."""
-    if path is None:
+def keep_binary(folder: Path | None, depends_on: str, suffix: str, binary: bytes) -> None:
+    """Keeps code, in one step or not at all; a folder that cannot be used is no reason not to run.
+
+    depends_on: all that makes other code, as text. Now and then it removes what is too much or too old.
+    """
+    if folder is None:
         return
-    with suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
-            try:
-                file.write(hashlib.sha256(binary).digest() + binary)
-                file.close()
-                os.replace(file.name, path)
-            except BaseException:
-                os.unlink(file.name)
-                raise
+    name = _name(depends_on, suffix)
+    try:
+        with open_private_folder(folder, make=True) as opened:
+            key = _key(opened)
+            if key is None:
+                opened.write(KEY, secrets.token_bytes(KEY_NBYTES), replace=False)
+                key = _key(opened)
+            if key is not None:
+                opened.write(name, _tag(key, name, binary) + binary)
+                if _is_to_be_pruned(folder, len(binary)):
+                    _prune(opened)
+    except ERRORS as error:
+        _tell(folder, error)
+
+
+def _name(depends_on: str, suffix: str) -> str:
+    return hashlib.sha256(depends_on.encode()).hexdigest() + suffix
+
+
+def _tag(key: bytes, name: str, binary: bytes) -> bytes:
+    return hmac.digest(key, f"{name}\n".encode() + binary, "sha256")
+
+
+def _key(folder: PrivateFolder) -> bytes | None:
+    """The user's key; None where there is none yet. Raises FailedPreconditionError for what is no secret."""
+    key = folder.read(KEY, KEY_NBYTES, secret=True)
+    if key is not None and len(key) != KEY_NBYTES:
+        raise FailedPreconditionError(f"{folder.path / KEY}: expected {KEY_NBYTES} bytes, got {len(key)}")
+    return key
+
+
+def _tell(folder: Path, error: Exception) -> None:
+    with _lock:
+        if folder in _told:
+            return
+        _told.add(folder)
+    distrusted = isinstance(error, FailedPreconditionError)
+    _logger.log(
+        logging.WARNING if distrusted else logging.INFO,
+        "compiled code from the cache is not used: %s; remove or mend it, or let TENSORBOW_CACHE name a "
+        "folder of your own, or nothing for no cache",
+        error,
+    )
+
+
+def _is_to_be_pruned(folder: Path, nbytes: int) -> bool:
+    """Whether this process has written much since it last looked, or never has looked."""
+    with _lock:
+        written = _written.get(folder, PRUNED_EVERY_NBYTES) + nbytes
+        _written[folder] = written if written < PRUNED_EVERY_NBYTES else 0
+        return written >= PRUNED_EVERY_NBYTES
+
+
+def _prune(folder: PrivateFolder) -> None:
+    """Removes what was not used for long, then what was used longest ago.
+
+    Several processes may do so at once: a file that is gone is compiled anew.
+    """
+    now, kept = time.time(), list[tuple[float, int, str]]()
+    for name in folder.names():
+        if not (_KEPT.fullmatch(name) or _UNFINISHED.fullmatch(name)):
+            continue
+        try:
+            found = folder.stat(name)
+        except FileNotFoundError:
+            continue
+        longest_s = LONGEST_WRITE_S if name.startswith(".") else LIMIT_DAYS * _DAY_S
+        if found.st_mtime < now - longest_s or not stat.S_ISREG(found.st_mode):
+            folder.remove(name)
+        elif not name.startswith("."):
+            kept.append((found.st_mtime, found.st_size, name))
+    total = sum(nbytes for _, nbytes, _ in kept)
+    for _, nbytes, name in sorted(kept):
+        if total <= LIMIT_NBYTES:
+            break
+        folder.remove(name)
+        total -= nbytes

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import ctypes
+import hashlib
 import os
 import subprocess
 import sys
-import tempfile
 import threading
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,7 +19,7 @@ from llvmlite import ir
 
 import tensorbow as tb
 from tensorbow.errors import InternalError
-from tensorbow.kernels.binary_cache import cache_folder, keep_binary, kept_binary
+from tensorbow.kernels.binary_cache import KEY
 from tensorbow.kernels.native import compiler, functions, joint_code
 from tensorbow.kernels.native.backend import NativeBackend
 from tensorbow.kernels.native.compiler import compile_module
@@ -45,41 +44,9 @@ from tests.scheduler_rig.programs import logistic
 from tests.scheduler_rig.running import Prepared, within
 
 
-@pytest.mark.parametrize("fails", ["write", "close", "replace"])
-def test_a_file_that_cannot_be_written_leaves_nothing(tmp_path, monkeypatch, fails):
-    """The disk is full: nothing is kept, and nothing is left over."""
-    make = tempfile.NamedTemporaryFile
-
-    def full(*arguments):
-        raise OSError(28, "No space left on device")
-
-    def opened(**options):
-        file = make(**options)
-        if fails != "replace":
-            setattr(file, fails, full)
-        return file
-
-    monkeypatch.setattr(tempfile, "NamedTemporaryFile", opened)
-    if fails == "replace":
-        monkeypatch.setattr(os, "replace", full)
-    keep_binary(tmp_path / "code", b"abc")
-    assert not list(tmp_path.iterdir())
-    monkeypatch.undo()
-    keep_binary(tmp_path / "code", b"abc")
-    assert kept_binary(tmp_path / "code") == b"abc"
-    assert len(list(tmp_path.iterdir())) == 1
-
-
-def test_without_a_home_nothing_is_kept(monkeypatch):
-    def homeless():
-        raise RuntimeError("Could not determine home directory.")
-
-    monkeypatch.delenv("TENSORBOW_CACHE", raising=False)
-    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
-    monkeypatch.setattr(Path, "home", homeless)
-    assert cache_folder("native") is None
-    keep_binary(None, b"abc")
-    assert kept_binary(None) is None
+def objects(folder):
+    """The files of code in a cache."""
+    return sorted(path for path in folder.iterdir() if path.name != KEY)
 
 
 def module_that_gives(number):
@@ -113,27 +80,52 @@ def compilations(monkeypatch):
 def test_code_is_taken_from_the_cache(tmp_path, compilations):
     assert [answer(7, tmp_path / "new"), answer(7, tmp_path / "new")] == [7, 7]
     assert len(compilations) == 1
-    assert [path.suffix for path in (tmp_path / "new").iterdir()] == [".o"]
+    assert [path.suffix for path in objects(tmp_path / "new")] == [".o"]
     assert answer(8, tmp_path / "new") == 8
     assert len(compilations) == 2
     assert answer(7, None) == 7
     assert len(compilations) == 3
 
 
+def planted(path, target):
+    """Code of somebody else's, with the sum that anybody can make, and not the user's key."""
+    code = compiler._compiled(str(module_that_gives(666)), target)
+    return hashlib.sha256(code).digest() + code
+
+
 @pytest.mark.parametrize(
     "damage",
-    [lambda b: b[:-9], lambda b: b[:40] + b"\x00\xff" + b[42:], lambda b: b"", lambda b: b"\x7fELF" * 99],
-    ids=["cut", "changed", "empty", "other"],
+    [
+        lambda path: path.read_bytes()[:-9],
+        lambda path: path.read_bytes()[:40] + b"\x00\xff" + path.read_bytes()[42:],
+        lambda path: b"",
+        lambda path: hashlib.sha256(b"\x7fELF" * 99).digest() + b"\x7fELF" * 99,
+        lambda path: planted(path, host_target()),
+    ],
+    ids=["cut", "changed", "empty", "garbage", "planted"],
 )
-def test_damaged_code_is_rebuilt(damage, tmp_path, compilations):
+def test_other_code_than_was_kept_is_not_executed(damage, tmp_path, compilations):
     answer(7, tmp_path)
-    (path,) = tmp_path.iterdir()
+    (path,) = objects(tmp_path)
     whole = path.read_bytes()
-    path.write_bytes(damage(whole))
+    path.write_bytes(damage(path))
+    compilations.clear()
     assert answer(7, tmp_path) == 7
-    assert len(compilations) == 2
+    assert len(compilations) == 1
     assert path.read_bytes() == whole
-    assert list(tmp_path.iterdir()) == [path]
+    assert objects(tmp_path) == [path]
+    assert answer(7, tmp_path) == 7
+    assert len(compilations) == 1
+
+
+def test_code_of_another_module_is_not_executed_under_its_name(tmp_path, compilations):
+    answer(7, tmp_path)
+    (seven,) = objects(tmp_path)
+    answer(8, tmp_path)
+    (eight,) = set(objects(tmp_path)) - {seven}
+    seven.write_bytes(eight.read_bytes())
+    assert answer(7, tmp_path) == 7
+    assert len(compilations) == 3
 
 
 def test_versions_and_targets_have_code_of_their_own(tmp_path, monkeypatch, compilations):
@@ -144,7 +136,7 @@ def test_versions_and_targets_have_code_of_their_own(tmp_path, monkeypatch, comp
     monkeypatch.setattr(compiler.llvm, "llvm_version_info", (99, 0, 0))
     answer(7, tmp_path)
     differ = str(host_target()) != str(narrow_target())
-    assert len(compilations) == len(list(tmp_path.iterdir())) == 3 + differ
+    assert len(compilations) == len(objects(tmp_path)) == 3 + differ
 
 
 def test_a_cache_that_cannot_be_written_is_done_without(tmp_path, compilations):
@@ -164,7 +156,7 @@ def test_threads_compile_at_the_same_time(tmp_path):
     for thread in threads:
         thread.join()
     assert found == {n: n % 4 for n in range(12)}
-    assert len(list(tmp_path.iterdir())) == 4
+    assert len(objects(tmp_path)) == 4
 
 
 def test_code_that_is_not_well_formed_is_an_error():
@@ -173,22 +165,6 @@ def test_code_that_is_not_well_formed_is_an_error():
     ir.IRBuilder(function.append_basic_block("entry"))  # a block without an end
     with pytest.raises(InternalError, match="not well formed"):
         compile_module(module, host_target(), None)
-
-
-def test_where_the_cache_is(monkeypatch, tmp_path):
-    monkeypatch.setenv("TENSORBOW_CACHE", str(tmp_path))
-    assert cache_folder("native") == tmp_path / "native"
-    assert cache_folder("cuda") == tmp_path / "cuda"
-    monkeypatch.setenv("TENSORBOW_CACHE", "")
-    assert cache_folder("native") is None
-    monkeypatch.delenv("TENSORBOW_CACHE")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "user"))
-    assert cache_folder("native") == tmp_path / "user" / "tensorbow" / "native"
-    path = tmp_path / "some" / "file"
-    keep_binary(path, b"code")
-    assert kept_binary(path) == b"code"
-    assert kept_binary(None) is None
-    keep_binary(None, b"code")
 
 
 def test_the_parts_of_a_step_are_compiled_once(tmp_path, compilations):
@@ -227,7 +203,7 @@ def test_a_plan_that_is_kept_is_not_written_anew(tmp_path, compilations, monkeyp
     monkeypatch.setattr(functions, "Functions", None)
     compile_groups([[call_of()]], STATUS, host_target(), tmp_path)
     assert len(compilations) == 1
-    for path in tmp_path.iterdir():
+    for path in objects(tmp_path):
         path.write_bytes(b"damaged")
     monkeypatch.undo()
     code = compile_groups([[call_of()]], STATUS, host_target(), tmp_path)
@@ -236,6 +212,24 @@ def test_a_plan_that_is_kept_is_not_written_anew(tmp_path, compilations, monkeyp
     bases[Region.SLAB] = memory.ctypes.data
     assert code.function("run0")(ctypes.addressof(bases)) == -1
     np.testing.assert_array_equal(memory[1024:1044], -memory[:20])
+
+
+def test_a_plan_does_not_run_another_ones_code_under_its_name(tmp_path, compilations):
+    """Which writes beyond its arrays here: the other plan's have 500 elements more."""
+    small, large = [[call_of(size=20)]], [[call_of(size=520)]]
+    compile_groups(small, STATUS, host_target(), tmp_path)
+    (path,) = objects(tmp_path)
+    compile_groups(large, STATUS, host_target(), tmp_path)
+    (other,) = set(objects(tmp_path)) - {path}
+    path.write_bytes(other.read_bytes())
+    code = compile_groups(small, STATUS, host_target(), tmp_path)
+    assert len(compilations) == 3
+    memory = np.arange(2048, dtype=np.float32)
+    bases = (ctypes.c_void_p * len(Region))()
+    bases[Region.SLAB] = memory.ctypes.data
+    assert code.function("run0")(ctypes.addressof(bases)) == -1
+    np.testing.assert_array_equal(memory[1024:1044], -memory[:20])
+    np.testing.assert_array_equal(memory[1044:], np.arange(1044, 2048))
 
 
 def test_what_makes_other_code_makes_another_key(monkeypatch):
