@@ -1,6 +1,6 @@
 """From a graph to an executable: prune, place, fold, merge, partition, protect, group, plan memory, bind."""
 
-from tensorbow.compiler.bind import Binding, RegionMemory
+from tensorbow.compiler.bind import Binding, RegionMemory, Scratch
 from tensorbow.compiler.compile import compile_step
 from tensorbow.compiler.group import GRADIENT, STEP, UPDATE
 from tensorbow.compiler.layout import VariableLayout
@@ -15,6 +15,7 @@ __all__ = [
     "DeviceSet",
     "Placer",
     "RegionMemory",
+    "Scratch",
     "SpreadExecutable",
     "VariableLayout",
     "compile_spread",

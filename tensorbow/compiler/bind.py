@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from math import inf
 from typing import Any
 
 import numpy as np
 
-from allocators import Allocation, OutOfMemory
+from allocators import GRANULE_NBYTES, Allocation, OutOfMemory
 from tensorbow.devices import StreamGroup
 from tensorbow.errors import InternalError, ResourceExhaustedError
 from tensorbow.kernels.backends import backend_for
 from tensorbow.kernels.plan import BoundPlan, Executable, Region
 
-OWN = (Region.GRADIENTS, Region.SLAB, Region.INPUT, Region.STATE, Region.CONSTANT)
+KEPT = (Region.STATE, Region.CONSTANT)  # by each step, from one run to the next
+WORKING = (Region.GRADIENTS, Region.SLAB, Region.INPUT, Region.RING)  # of no use once results are taken
 
 
 class RegionMemory:
@@ -31,14 +32,7 @@ class RegionMemory:
 
         Raises ResourceExhaustedError with the allocator's account of who holds what.
         """
-        try:
-            allocation = self.group.allocator.allocate(max(nbytes, 1), owner=f"{self.owner} {region.name}")
-        except OutOfMemory as error:
-            raise ResourceExhaustedError(
-                f"{self.owner} needs {nbytes} bytes for {region.name}: {error}"
-            ) from error
-        if allocation is None:
-            raise InternalError(f"{self.owner}: no block for {region.name}")
+        allocation = _allocated(self.group, self.owner, region.name, nbytes)
         self._allocations.append(allocation)
         self.bases[region] = allocation.address
         return allocation.address
@@ -52,6 +46,64 @@ class RegionMemory:
         self.bases.clear()
 
 
+def _allocated(group: StreamGroup, owner: str, what: str, nbytes: int, apart: bool = False) -> Allocation:
+    try:
+        allocation = group.allocator.allocate(max(nbytes, 1), owner=f"{owner} {what}", apart=apart)
+    except OutOfMemory as error:
+        raise ResourceExhaustedError(f"{owner} needs {nbytes} bytes for {what}: {error}") from error
+    if allocation is None:
+        raise InternalError(f"{owner}: no block for {what}")
+    return allocation
+
+
+class Scratch:
+    """A block of a stream group's memory for what steps hold only while they run: slab, inputs, results.
+
+    Steps that share it run one after the other, and the results of one are taken before the next begins. So
+    it is as large as the largest of them needs, however many there are.
+    """
+
+    def __init__(self, group: StreamGroup, owner: str, nbytes: int, *, apart: bool):
+        """apart: whether the block is to go back to the device as soon as it is freed and the group trimmed.
+
+        Raises ResourceExhaustedError.
+        """
+        self.nbytes = nbytes
+        self._group = group
+        what = "slab, inputs and results"
+        self._allocation: Allocation | None = _allocated(group, owner, what, nbytes, apart)
+        self._address = self._allocation.address
+
+    @staticmethod
+    def nbytes_for(executable: Executable, shared: Collection[Region], ring: int) -> int:
+        """Bytes that a step needs. shared: regions that lie elsewhere."""
+        return sum(_rounded(nbytes) for nbytes in _working(executable, shared, ring).values())
+
+    def bases(self, executable: Executable, shared: Collection[Region], ring: int) -> dict[Region, int]:
+        """Addresses of a step's regions in the block."""
+        bases, address = {}, self._address
+        for region, nbytes in _working(executable, shared, ring).items():
+            bases[region] = address
+            address += _rounded(nbytes)
+        return bases
+
+    def free(self) -> None:
+        """Gives the block back, once nothing is bound to it; idempotent. See RegionMemory.free."""
+        allocation, self._allocation = self._allocation, None
+        if not self._group.allocator.closed:
+            self._group.allocator.free(allocation)
+
+
+def _working(executable: Executable, shared: Collection[Region], ring: int) -> dict[Region, int]:
+    nbytes = {**executable.region_nbytes, Region.RING: executable.ring_nbytes * ring}
+    return {region: nbytes.get(region, 0) for region in WORKING if region not in shared}
+
+
+def _rounded(nbytes: int) -> int:
+    """In whole granules, at least one, so that every region has an address of its own."""
+    return max(1, -(-nbytes // GRANULE_NBYTES)) * GRANULE_NBYTES
+
+
 class Binding:
     """A bound plan with the memory it owns. One step at a time runs on it."""
 
@@ -63,39 +115,75 @@ class Binding:
         *,
         ring: int = 2,
         owner: str = "step",
+        scratch: Scratch | None = None,
     ):
-        """`shared` gives the bases of memory owned by others: variables, z, corrections."""
+        """`shared` gives the bases of memory owned by others: variables, z, corrections.
+
+        scratch: where the step works, large enough, and owned by others; by default its own.
+        Raises ResourceExhaustedError; nothing is held then.
+        """
         self.executable = executable
         self.group = group
-        self.memory = RegionMemory(group, owner)
+        self._shared = shared
+        self._ring = ring
+        self._kept = RegionMemory(group, owner)
+        self._own_scratch: Scratch | None = None
         try:
-            for region in OWN:
+            if scratch is None:
+                nbytes = Scratch.nbytes_for(executable, shared, ring)
+                scratch = self._own_scratch = Scratch(group, owner, nbytes, apart=False)
+            for region in KEPT:
                 if region not in shared:
-                    self.memory.allocate(region, executable.region_nbytes.get(region, 0))
-            self.memory.allocate(Region.RING, executable.ring_nbytes * ring)
-            bases = {**self.memory.bases, **shared}
+                    self._kept.allocate(region, executable.region_nbytes.get(region, 0))
+            bases = self._bases_in(scratch)
             device = group.device
             if executable.constants:
                 device.write(bases[Region.CONSTANT], np.frombuffer(executable.constants, np.uint8))
-            self.bases: dict[Region, int] = bases
             device.clear(bases[Region.STATE], executable.region_nbytes.get(Region.STATE, 0))
+            self.plan, self.bases = self._bound_to(bases), bases
             groups = (group for segment in executable.segments for group in segment.groups)
             self.waits = any(group.kernel.waits for group in groups)  # see Kernel
-            self.plan: BoundPlan = backend_for(device).bind(executable, bases, group, ring)
             self.is_whole = self.plan.is_one_call or not executable.writes  # whatever an interrupt cuts off
             self.duration_s = inf  # of the last step, if who runs it takes the time
             self.scalars: dict[str, Any] = {}  # the step scalars as last written, defaults included
             self.write({}, executable.scalars)
         except BaseException:
-            self.memory.free()
+            self._free()
             raise
+
+    def _bases_in(self, scratch: Scratch) -> dict[Region, int]:
+        working = scratch.bases(self.executable, self._shared, self._ring)
+        return {**self._kept.bases, **working, **self._shared}
+
+    def _bound_to(self, bases: Mapping[Region, int]) -> BoundPlan:
+        return backend_for(self.group.device).bind(self.executable, bases, self.group, self._ring)
+
+    @staticmethod
+    def blocks(executable: Executable, shared: Collection[Region], ring: int) -> list[int]:
+        """Bytes of each allocation of a binding with a scratch of its own, in order: for dry runs."""
+        kept = [executable.region_nbytes.get(region, 0) for region in KEPT if region not in shared]
+        return [Scratch.nbytes_for(executable, shared, ring), *kept]
 
     def write(self, inputs: Mapping[str, Any], state: Mapping[str, Any]) -> None:
         """Copies feeds and step scalars into place; called on the stream, before the launch."""
         self.plan.write(inputs, state)
         self.scalars.update(state)
 
+    def move_to(self, scratch: Scratch) -> None:
+        """Works in another scratch from now on, while nothing runs; step scalars stay as they are.
+
+        It stays where it was if that raises.
+        """
+        before, bases = self.plan, self._bases_in(scratch)
+        self.plan, self.bases = self._bound_to(bases), bases
+        before.close()
+
+    def _free(self) -> None:
+        self._kept.free()
+        if self._own_scratch is not None:
+            self._own_scratch.free()
+
     def close(self) -> None:
         """Gives the memory back; idempotent."""
         self.plan.close()
-        self.memory.free()
+        self._free()

@@ -44,7 +44,8 @@ def group(program: Program, backend: Backend, *, cut: bool, guard: Value | None)
         late = _postponable(head)
         for node in late:
             node.note = "put off until the loss has been checked"
-        head = [*(node for node in head if node not in late), check]
+        put_off = set(late)
+        head = [*(node for node in head if node not in put_off), check]
         tail = [*late, *tail]
     record_readers([*head, *tail], program.fetches)
     parts = [(GRADIENT, head), (UPDATE, tail)] if cut else [(STEP, [*head, *tail])]

@@ -1,9 +1,9 @@
 """Partition: cut a placed program at device borders (OSDI 2016, section 3.3).
 
 Each device gets a program of its own, and its program is cut into stages: what runs back to back on the
-device's stream. A value that is needed elsewhere is sent right behind the node that makes it, once for each
-device that needs it; there, whatever reads it reads the one copy received. As sends keep their place in the
-program's order, a later write of a variable waits for everybody who read it before, wherever they are.
+device's stream. A value that is needed elsewhere is sent at the end of the stage that makes it, once for each
+device that needs it; there, whatever reads it reads the one copy received. A stage that sends takes no more
+kernels, so that a later write of a variable comes after everybody who read it before, wherever they are.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Send = OpDef(
     input_names=("value",),
     attrs={"to": REQUIRED, "key": REQUIRED},
     stateful=True,
-    doc="Ends a stage: the value is then copied into its slot on device `to`. Only the compiler makes it.",
+    doc="At a stage's end: the value is copied into its slot on device `to`. Only the compiler makes it.",
 )
 SEND_KERNEL = Kernel(run=lambda call: None)  # the stage copies when its kernels have run
 
@@ -33,18 +33,23 @@ class Stage:
     """One segment of one device's part, in the order in which all are enqueued.
 
     waits: numbers of earlier stages, of other devices, that must have ended before it starts.
+    receives: keys of the sent values that are read in it first: they are there once `waits` have ended.
     signals: whether a later stage of another device waits for it.
     """
 
     device: str
     segment: int
     waits: tuple[int, ...]
+    receives: tuple[str, ...]
     signals: bool = False
 
 
 @dataclass
 class Part:
-    """What one device does: its program, in segments; `fetched` says which of the step's fetches it has."""
+    """What one device does: its program, in segments that end with what they send.
+
+    fetched: which of the step's fetches it has.
+    """
 
     device: str
     program: Program
@@ -82,7 +87,9 @@ class _Draft:
 
     def __init__(self) -> None:
         self.nodes: list[Node] = []
+        self.sends: list[Node] = []
         self.waits: set[int] = set()
+        self.receives: list[Value] = []
         self.number = -1  # once it is closed
         self.is_awaited = False  # other devices wait for its end: kernels that follow open the next stage
 
@@ -102,6 +109,7 @@ class _Partition:
         self._stage_clocks: list[dict[str, int]] = []
         self._homes: dict[Node, _Draft] = {}  # the draft that each node went to
         self._sent: dict[tuple[Value, str], tuple[Value, _Draft]] = {}  # (value, to): (its copy, from)
+        self._received: set[Value] = set()  # copies that a stage has taken in
         self._kept = set(program.nodes)
         self._destinations, self._followed = self._borders()
 
@@ -158,10 +166,10 @@ class _Partition:
             part = self._part(device)
             part.fetched.append(index)
             part.program.fetches.append(value)
-        self._feed_parts()
         for device, draft in self._drafts.items():
             if draft.nodes or draft.waits or not self._parts[device].segments:
                 self._close(device)
+        self._feed_parts()
         order = sorted(self._parts, key=lambda device: device != self._home)
         return Cut({device: self._parts[device] for device in order}, self._stages)
 
@@ -174,13 +182,15 @@ class _Partition:
 
     def _add(self, node: Node) -> None:
         device = node.device
-        part = self._part(device)
+        self._part(device)
         required = [self._ended(self._homes[other]) for other in node.after if other.device != device]
+        copies: dict[Value, None] = {}
         for place, value in enumerate(node.inputs):
             if self._device_of(value) not in (None, device):
                 copy, draft = self._sent[value, device]
                 required.append(self._ended(draft))
                 node.inputs[place] = copy
+                copies[copy] = None
         clock = self._clocks[device]
         required = [n for n in required if clock.get(self._stages[n].device, -1) < n]
         draft = self._drafts[device]
@@ -193,26 +203,24 @@ class _Partition:
                 self._stages[number].signals = True
                 for other, reached in self._stage_clocks[number].items():
                     clock[other] = max(clock.get(other, -1), reached)
-        self._append(part, draft, node)
-        for value in node.outputs:
-            for target in self._destinations.get(value, ()):
-                self._send(part, draft, node, value, target)
-        draft.is_awaited |= node in self._followed
-
-    def _append(self, part: Part, draft: _Draft, node: Node) -> None:
-        part.program.nodes.append(node)
+        draft.receives += [copy for copy in copies if copy not in self._received]
+        self._received.update(copies)
         draft.nodes.append(node)
         self._homes[node] = draft
+        for value in node.outputs:
+            for target in self._destinations.get(value, ()):
+                self._send(draft, node, value, target)
+        draft.is_awaited |= node in self._followed
 
-    def _send(self, part: Part, draft: _Draft, node: Node, value: Value, target: str) -> None:
-        """Sends a value that `node` has just made; on the other side it is like one that was fed."""
-        key = f"{value.name} from {part.device}"
+    def _send(self, draft: _Draft, node: Node, value: Value, target: str) -> None:
+        """Sends a value that `node` makes; on the other side it is like one that was fed."""
+        key = f"{value.name} from {node.device}"
         send = Node(
             f"{value.name}/send", Send, {"to": target, "key": key}, [value], node.position, node.source
         )
         send.note = f"to {target}"
-        send.device = part.device
-        self._append(part, draft, send)
+        send.device = node.device
+        draft.sends.append(send)
         copy = Value(value.name, value.spec, feed=key)
         self._part(target).program.feeds[key] = copy
         self._sent[value, target] = copy, draft
@@ -227,8 +235,10 @@ class _Partition:
     def _close(self, device: str) -> None:
         draft, part = self._drafts[device], self._parts[device]
         draft.number = len(self._stages)
-        self._stages.append(Stage(device, len(part.segments), tuple(sorted(draft.waits))))
-        part.segments.append(draft.nodes)
+        keys = tuple(copy.feed for copy in draft.receives if copy.feed is not None)
+        self._stages.append(Stage(device, len(part.segments), tuple(sorted(draft.waits)), keys))
+        part.segments.append([*draft.nodes, *draft.sends])
+        part.program.nodes += part.segments[-1]
         self._clocks[device][device] = draft.number
         self._stage_clocks.append(dict(self._clocks[device]))
         self._drafts[device] = _Draft()

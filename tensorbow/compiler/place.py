@@ -14,6 +14,8 @@ from tensorbow.graph import OpDef, Operation
 from tensorbow.kernels.backends import backend_for
 from tensorbow.ops.state import VariableReference
 
+NAMED = 8  # operations of one reason that are named in a line
+
 
 class DeviceSet:
     """The devices that steps may run on; the first one takes what asks for none."""
@@ -79,7 +81,7 @@ class Placer:
         self._devices = devices
         self._soft = soft
         self._places: dict[Operation, Device] = dict(fixed)
-        self.notes: list[str] = []
+        self.notes: dict[Operation, str] = {}  # where one is and why, if that is not what it asks for
 
     def place(self, ops: Iterable[Operation]) -> dict[Operation, Device]:
         """A device for each operation.
@@ -117,11 +119,16 @@ class Placer:
                     f"colocate them (made at {op.source})"
                 )
         if op.device and not _satisfies(device.name, DeviceName.parse(op.device)):
-            self.notes.append(f"{op.name}: on {device.name.short}, with {first.name}, not on {op.device}")
+            self.notes[op] = f"on {device.name.short}, with {first.name}, not on {op.device}"
         return device
 
     def _choose(self, op: Operation) -> Device:
         candidates = self._candidates(op)
+        if not candidates:
+            candidates = [self._devices.home]
+            self.notes[op] = (
+                f"on {self._devices.home.name.short}, as there is no {op.device}; there are: {self._devices}"
+            )
         definitions = _definitions(op, self._soft)
         for device in candidates:
             if _has_kernels(device, definitions):
@@ -129,26 +136,22 @@ class Placer:
         if self._soft:
             for device in self._devices.known():
                 if _has_kernels(device, definitions):
-                    self.notes.append(
-                        f"{op.name}: on {device.name.short}, as {candidates[0].name.short} has no kernel"
-                    )
+                    self.notes[op] = f"on {device.name.short}, as {candidates[0].name.short} has no kernel"
                     return device
         return candidates[0]  # whose backend says what is missing, unless the op folds to a constant
 
     def _candidates(self, op: Operation) -> list[Device]:
+        """The devices that an operation asks for; none where nothing satisfies it and placement is soft."""
         if not op.device:
             return [self._devices.home]
         found = self._devices.matching(DeviceName.parse(op.device))
-        if found:
+        if found or self._soft:
             return found
-        if not self._soft:
-            raise InvalidArgumentError(
-                f"{op.type} {op.name} asks for device {op.device}, which none satisfies; there are: "
-                f"{self._devices}; correct the device scope or leave it out, or, of a plain Session, give "
-                f"allow_soft_placement=True (made at {op.source})"
-            )
-        self.notes.append(f"{op.name}: on {self._devices.home.name.short}, as there is no {op.device}")
-        return [self._devices.home]
+        raise InvalidArgumentError(
+            f"{op.type} {op.name} asks for device {op.device}, which none satisfies; there are: "
+            f"{self._devices}; correct the device scope or leave it out, or, of a plain Session, give "
+            f"allow_soft_placement=True (made at {op.source})"
+        )
 
 
 def leaders_of(op: Operation) -> list[Operation]:
@@ -161,6 +164,17 @@ def leaders_of(op: Operation) -> list[Operation]:
     # The variable decides, not what else the user asked for: its storage cannot be in two places.
     touched = dict.fromkeys(t.op for t in op.inputs if t.op.definition is VariableReference)
     return list(touched or leaders)
+
+
+def lines_of(notes: Mapping[Operation, str]) -> list[str]:
+    """A placer's notes, a line for each reason, with the operations that it holds for."""
+    names: dict[str, list[str]] = {}
+    for op, reason in notes.items():
+        names.setdefault(reason, []).append(op.name)
+    return [
+        f"{', '.join(them[:NAMED])}{f' and {len(them) - NAMED} more' if len(them) > NAMED else ''}: {reason}"
+        for reason, them in names.items()
+    ]
 
 
 def _definitions(op: Operation, soft: bool) -> list[OpDef]:

@@ -161,7 +161,7 @@ def _take_over(
 
 def _place_gradients(units: Sequence[Unit], storages: dict[Value, _Storage], layout: VariableLayout) -> None:
     """Gives gradients their homes; the second one of a variable that is live beside the first has none."""
-    residents: dict[int, list[_Storage]] = {}
+    residents: dict[str, list[_Storage]] = {}  # by variable
     for unit in units:
         update = unit.head.definition.update
         if update is None:
@@ -173,7 +173,7 @@ def _place_gradients(units: Sequence[Unit], storages: dict[Value, _Storage], lay
         home = layout.ref(variable.name)
         if home.region is not Region.WEIGHTS or storage.nbytes != home.nbytes:
             continue
-        others = residents.setdefault(home.offset, [])
+        others = residents.setdefault(variable.name, [])
         if not any(storage.first <= other.last and other.first <= storage.last for other in others):
             storage.home = Ref(Region.GRADIENTS, home.offset, home.shape, home.dtype)
             others.append(storage)
@@ -188,9 +188,9 @@ class _Packer:
         self.nbytes = 0
 
     def place(self, shape: tuple[int, ...], dtype: DType) -> Ref:
-        """The next place, for a tensor of that shape."""
+        """The next place, for a tensor of that shape; an empty one has a place of its own, too."""
         ref = Ref(self.region, self.nbytes, shape, dtype)
-        self.nbytes += -(-ref.nbytes // self.alignment) * self.alignment
+        self.nbytes += -(-max(ref.nbytes, 1) // self.alignment) * self.alignment
         return ref
 
 

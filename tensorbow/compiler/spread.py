@@ -119,17 +119,9 @@ def _compile_part(part: Part, device: Device, layout: VariableLayout) -> Executa
 
 
 def _fuse(nodes: Sequence[Node], backend: Backend, device: Device) -> list[Unit]:
-    """The backend's units, and the sends between them."""
-    units: list[Unit] = []
-    run: list[Node] = []
+    """The backend's units of a stage, and its sends, which come last."""
+    sends = [Unit((node,), SEND_KERNEL, node.inputs, []) for node in nodes if node.definition is Send]
     try:
-        for node in nodes:
-            if node.definition is Send:
-                units += backend.fuse(run)
-                units.append(Unit((node,), SEND_KERNEL, node.inputs, node.outputs))
-                run = []
-            else:
-                run.append(node)
-        return [*units, *backend.fuse(run)]
+        return [*backend.fuse([node for node in nodes if node.definition is not Send]), *sends]
     except UnimplementedError as error:
         raise UnimplementedError(f"on {device.name.short}: {error}") from None

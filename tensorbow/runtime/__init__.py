@@ -6,8 +6,10 @@ from tensorbow.runtime.global_step import create_global_step, get_global_step, g
 from tensorbow.runtime.initial_values import initial_values
 from tensorbow.runtime.monitored import (
     MonitoredSession,
+    SessionRunArgs,
     SessionRunContext,
     SessionRunHook,
+    SessionRunValues,
     StopAtStepHook,
 )
 from tensorbow.runtime.session import Session
@@ -18,8 +20,10 @@ __all__ = [
     "Explanation",
     "MonitoredSession",
     "Session",
+    "SessionRunArgs",
     "SessionRunContext",
     "SessionRunHook",
+    "SessionRunValues",
     "StopAtStepHook",
     "create_global_step",
     "get_global_step",

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from tensorbow.errors import InvalidArgumentError, NotFoundError
+from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import Graph, Operation, Tensor
+from tensorbow.kinds import refuse, shown
 from tensorbow.ops.constant import to_array
 from tensorbow.specs import Array, TensorSpec, compatible, render_dims
 
@@ -17,36 +18,36 @@ class Arguments:
     def __init__(self, graph: Graph):
         self._graph = graph
 
-    def fetched(self, item: Any) -> Tensor | Operation:
+    def fetched(self, item: Any, call: str = "run") -> Tensor | Operation:
         """The element to fetch. Raises InvalidArgumentError or NotFoundError."""
-        return self._element(item, "fetch")
+        return self._element(item, call, "fetches")
 
-    def fed(self, key: Any) -> Tensor:
+    def fed(self, key: Any, call: str = "run", argument: str = "feed_dict") -> Tensor:
         """The tensor to feed. Raises InvalidArgumentError or NotFoundError."""
-        element = self._element(key, "feed")
+        element = self._element(key, call, argument)
         if isinstance(element, Tensor):
             return element
         remedy = f"; feed its tensor '{element.name}:0'" if element.outputs else ""
         raise InvalidArgumentError(f"feed {element.name}: an operation cannot be fed{remedy}")
 
-    def _element(self, item: Any, what: str) -> Tensor | Operation:
+    def _element(self, item: Any, call: str, argument: str) -> Tensor | Operation:
         if isinstance(item, (Tensor, Operation)) and item.graph is self._graph:
             return item
-        try:
-            return self._graph.as_graph_element(item)
-        except (InvalidArgumentError, NotFoundError) as error:
-            raise type(error)(f"{what}: {error}") from None
+        return self._graph._element_of(item, call, argument)
 
     def feeds(self, feed_dict: Mapping[Any, Any]) -> dict[Tensor, Array]:
         """Arrays by tensor. Raises InvalidArgumentError for values that do not fit."""
-        if not isinstance(feed_dict, Mapping):
-            raise InvalidArgumentError(f"feed_dict must be a dictionary, got {type(feed_dict).__name__}")
-        tensors = self.feed_list(feed_dict)
-        return {t: self.value(t, value) for t, value in zip(tensors, feed_dict.values(), strict=True)}
+        return {tensor: self.value(tensor, value) for tensor, value in self.named(feed_dict).items()}
 
-    def feed_list(self, keys: Iterable[Any]) -> list[Tensor]:
+    def named(self, feed_dict: Mapping[Any, Any], call: str = "run") -> dict[Tensor, Any]:
+        """The values as they are, by tensor. Raises InvalidArgumentError or NotFoundError for the keys."""
+        if not isinstance(feed_dict, Mapping):
+            raise refuse(call, "feed_dict", "a dictionary of values by tensor or name", feed_dict)
+        return dict(zip(self.feed_list(feed_dict, call), feed_dict.values(), strict=True))
+
+    def feed_list(self, keys: Iterable[Any], call: str = "run", argument: str = "feed_dict") -> list[Tensor]:
         """The tensors to feed, each once."""
-        tensors = [self.fed(key) for key in keys]
+        tensors = [self.fed(key, call, argument) for key in keys]
         if len(set(tensors)) < len(tensors):
             twice = next(t for t in tensors if tensors.count(t) > 1)
             raise InvalidArgumentError(f"feed {twice.name}: it is fed twice; give one value")
@@ -56,7 +57,7 @@ class Arguments:
         """An array of the tensor's dtype and of a shape it can have."""
         if hasattr(value, "graph"):
             raise InvalidArgumentError(
-                f"feed {tensor.name}: {value!r} cannot be fed; run it first and feed its value"
+                f"feed {tensor.name}: {shown(value)} cannot be fed; run it first and feed its value"
             )
         try:
             array = to_array(value, tensor.dtype)
@@ -71,8 +72,9 @@ class Arguments:
 
     def shapes(self, feed_dict: Mapping[Any, Any]) -> dict[Tensor, tuple[int, ...]]:
         """The fed shapes; a `TensorSpec` may stand for a value."""
-        tensors = self.feed_list(feed_dict)
-        return {t: self._shape(t, value) for t, value in zip(tensors, feed_dict.values(), strict=True)}
+        return {
+            tensor: self._shape(tensor, value) for tensor, value in self.named(feed_dict, "explain").items()
+        }
 
     def _shape(self, tensor: Tensor, value: Any) -> tuple[int, ...]:
         if not isinstance(value, TensorSpec):

@@ -84,7 +84,10 @@ class Container:
         arrays: dict[str, Array] = {}
         for name, value in values.items():
             ref = self.layout.ref(name)
-            array = to_array(value, ref.dtype)
+            try:
+                array = to_array(value, ref.dtype)
+            except InvalidArgumentError as error:
+                raise InvalidArgumentError(f"load_variables: value of variable {name}: {error}") from None
             if array.shape != ref.shape:
                 raise InvalidArgumentError(
                     f"variable {name}: expected shape {render_dims(ref.shape)}, "

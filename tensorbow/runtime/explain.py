@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 
 from tensorbow.compiler import Binding, SpreadExecutable
 from tensorbow.compiler.partition import Send
@@ -160,6 +161,17 @@ class SpreadExplanation:
         return "\n".join(lines)
 
 
+def unbound(
+    executable: Executable | SpreadExecutable, device: Device, note: str
+) -> Explanation | SpreadExplanation:
+    """Of a step without addresses, and why it has none. device: of a step on one."""
+    executable = replace(executable, notes=(note, *executable.notes))
+    if isinstance(executable, Executable):
+        return Explanation.of_device(executable, device)
+    parts = {n: Explanation.of_device(part, executable.devices[n]) for n, part in executable.parts.items()}
+    return SpreadExplanation(executable, parts)
+
+
 SHORTEST = 2  # calls in a row that are worth a reference to where they stand already
 
 
@@ -182,15 +194,15 @@ def _repeated(before: Sequence[tuple[str, Sequence[Group]]], groups: Sequence[Gr
     """The longest run of a segment's calls that stands in an earlier one, and where."""
     found, where = range(0), ""
     for name, others in before:
-        for start in range(len(groups)):
-            for place in range(len(others)):
-                if groups[start].name != others[place].name:
-                    continue
-                length = 0
-                for mine, theirs in zip(groups[start:], others[place:], strict=False):
-                    if mine != theirs:
-                        break
-                    length += 1
+        places: dict[str, list[int]] = {}
+        for place, other in enumerate(others):
+            places.setdefault(other.name, []).append(place)
+        for start, group in enumerate(groups):
+            for place in places.get(group.name, ()):
+                if start and place and groups[start - 1] == others[place - 1]:
+                    continue  # a part of a longer run
+                both = zip(groups[start:], others[place:], strict=False)
+                length = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], both))
                 if length >= max(SHORTEST, len(found) + 1):
                     found = range(start, start + length)
                     where = f"{place} to {place + length - 1} of segment {name}"

@@ -5,13 +5,15 @@ from __future__ import annotations
 import numpy as np
 
 from tensorbow.errors import AlreadyExistsError, InvalidArgumentError
-from tensorbow.graph import Graph, GraphKeys, get_default_graph, name_scope
+from tensorbow.graph import AsGraph, GraphKeys, get_default_graph, name_scope
+from tensorbow.kinds import checked
 from tensorbow.variables import Variable
 
 NAME = "global_step"
 
 
-def get_global_step(graph: Graph | None = None) -> Variable | None:
+@checked
+def get_global_step(graph: AsGraph | None = None) -> Variable | None:
     """The global step of a graph, or None: that of `create_global_step`, or a variable of this name.
 
     Raises InvalidArgumentError when there are several, or it is no scalar integer.
@@ -35,7 +37,8 @@ def get_global_step(graph: Graph | None = None) -> Variable | None:
     return step
 
 
-def create_global_step(graph: Graph | None = None) -> Variable:
+@checked
+def create_global_step(graph: AsGraph | None = None) -> Variable:
     """A scalar int64 variable `global_step` that starts at 0 and is not trained, for `minimize`.
 
     With replicas it counts rounds: each of them counts for itself, and all count the same.
@@ -51,7 +54,8 @@ def create_global_step(graph: Graph | None = None) -> Variable:
     return step
 
 
-def get_or_create_global_step(graph: Graph | None = None) -> Variable:
+@checked
+def get_or_create_global_step(graph: AsGraph | None = None) -> Variable:
     """The global step of a graph, made where there is none."""
     step = get_global_step(graph)
     return create_global_step(graph) if step is None else step

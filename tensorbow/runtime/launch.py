@@ -9,7 +9,7 @@ from typing import Any
 
 from tensorbow.compiler import Binding
 from tensorbow.devices import Stream
-from tensorbow.errors import FailedPreconditionError
+from tensorbow.errors import FailedPreconditionError, raise_if_any
 from tensorbow.specs import Array
 
 LONGEST_HERE_S = 2e-3  # of steps in the caller's thread: longer ones do not mind the ways to the stream's
@@ -47,9 +47,10 @@ def run_step(
                 writes=[access for _, writes in touched for access in writes],
             )
             stream.synchronize()
-        elif done.error is not None:
-            raise done.error
+        else:
+            raise_if_any(done.error)
     except BaseException:  # also of an interrupted wait: the step may still be at work in its memory
+        done = None  # see raise_if_any
         _settle(stream)
         raise
     binding.duration_s = perf_counter() - started_s

@@ -5,25 +5,47 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import Any
-
-import numpy as np
+from typing import Annotated, Any, NamedTuple, TypeAlias
 
 from tensorbow.errors import FailedPreconditionError, InvalidArgumentError, OutOfRangeError
-from tensorbow.graph import Graph, get_default_graph
+from tensorbow.graph import AsGraph, get_default_graph
+from tensorbow.kinds import ITEMS, Function, Kind, Mapped, Positive, Text, checked, instance, shown
+from tensorbow.runtime.arguments import Arguments
 from tensorbow.runtime.global_step import get_global_step
 from tensorbow.runtime.session import Session
 from tensorbow.variables import Variable, global_variables_initializer
 
 
+class SessionRunArgs(NamedTuple):
+    """What a run is given; a hook's `before_run` returns what it adds.
+
+    fetches: a tensor, operation, variable, name, any nest of them, or None.
+    feed_dict: values by tensor or name.
+    """
+
+    fetches: Any
+    feed_dict: Mapping[Any, Any] | None = None
+
+
+class SessionRunValues(NamedTuple):
+    """The values of what a hook added, in its own nest; `results` is None where it added no fetches."""
+
+    results: Any
+
+
 @dataclass
 class SessionRunContext:
-    """One call of `MonitoredSession.run`, for the hooks."""
+    """One call of `MonitoredSession.run`, for the hooks; `fetches` and `feed_dict` are the caller's."""
 
     session: Session
     fetches: Any
     feed_dict: Mapping[Any, Any] | None
     stop_requested: bool = field(default=False, init=False)
+
+    @property
+    def original_args(self) -> SessionRunArgs:
+        """What the caller gave."""
+        return SessionRunArgs(self.fetches, self.feed_dict)
 
     def request_stop(self) -> None:
         """The loop ends: `should_stop()` is true from now on."""
@@ -39,11 +61,12 @@ class SessionRunHook:
     def after_create_session(self, session: Session) -> None:
         """The session is there, its variables are initialised."""
 
-    def before_run(self, run_context: SessionRunContext) -> None:
-        """Before each `run`."""
+    def before_run(self, run_context: SessionRunContext) -> SessionRunArgs | None:
+        """Before each `run`; what is returned is run beside the caller's fetches, in the same step."""
+        return None
 
-    def after_run(self, run_context: SessionRunContext, run_values: Any) -> None:
-        """After each `run`, with its results."""
+    def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
+        """After each `run`, with the values of what this hook's `before_run` asked for."""
 
     def end(self, session: Session) -> None:
         """At the end of a loop that no error has ended."""
@@ -57,18 +80,16 @@ class StopAtStepHook(SessionRunHook):
     that begins at its last step still does one.
     """
 
-    def __init__(self, num_steps: int | None = None, last_step: int | None = None):
+    @checked
+    def __init__(self, num_steps: Positive | None = None, last_step: Positive | None = None):
         """Raises InvalidArgumentError unless one of both is given, a whole number of at least 1."""
         if num_steps is None and last_step is None:
             raise InvalidArgumentError("StopAtStepHook: One of num_steps or last_step must be specified.")
         if num_steps is not None and last_step is not None:
             raise InvalidArgumentError(
                 f"StopAtStepHook: Only one of num_steps or last_step can be specified, "
-                f"got {num_steps!r} and {last_step!r}"
+                f"got {num_steps} and {last_step}"
             )
-        given = last_step if num_steps is None else num_steps
-        if isinstance(given, bool) or not isinstance(given, (int, np.integer)) or given < 1:
-            raise InvalidArgumentError(f"StopAtStepHook: expected at least 1 step, got {given!r}")
         self._num_steps = num_steps
         self._last_step = last_step
         self._global_step: Variable | None = None
@@ -92,7 +113,7 @@ class StopAtStepHook(SessionRunHook):
         elif self._num_steps is not None:
             self._stop_at = self._num_steps + self._reached(session)
 
-    def after_run(self, run_context: SessionRunContext, run_values: Any) -> None:
+    def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
         """Counts the run."""
         self._done += 1
         if self._reached(run_context.session) >= self._stop_at:
@@ -101,6 +122,18 @@ class StopAtStepHook(SessionRunHook):
     def _reached(self, session: Session) -> int:
         """The step now."""
         return self._done if self._global_step is None else int(session.run(self._global_step))
+
+
+def _read_hooks(value: Any) -> list[SessionRunHook]:
+    return [_HOOK.read(hook) for hook in ITEMS.read(value)]
+
+
+_HOOK = instance(SessionRunHook, expected="a tb.train.SessionRunHook")
+Hooks: TypeAlias = Annotated[Iterable[SessionRunHook], Kind("a list of tb.train.SessionRunHook", _read_hooks)]
+
+
+def _name(hook: SessionRunHook) -> str:
+    return type(hook).__name__
 
 
 class MonitoredSession:
@@ -114,17 +147,19 @@ class MonitoredSession:
     do. It is the default session meanwhile.
     """
 
+    @checked
     def __init__(
         self,
-        hooks: Iterable[SessionRunHook] = (),
         *,
-        target: str = "",
-        graph: Graph | None = None,
+        hooks: Hooks = (),
+        target: Text = "",
+        graph: AsGraph | None = None,
         **options: Any,
     ):
         """A session over the graph (the default graph); options are those of `tb.Session`."""
         self.graph = graph if graph is not None else get_default_graph()
         self._hooks = list(hooks)
+        self._arguments = Arguments(self.graph)
         self._stopping = False
         self._callbacks: list[Callable[[], None]] = []
         self._stack = ExitStack()
@@ -142,30 +177,63 @@ class MonitoredSession:
             raise
 
     def run(self, fetches: Any, feed_dict: Mapping[Any, Any] | None = None) -> Any:
-        """As `tb.Session.run`, with the hooks around it. Raises OutOfRangeError when the input has ended."""
+        """As `tb.Session.run`, with the hooks around it, and with what they add to it.
+
+        Raises OutOfRangeError when the input has ended, InvalidArgumentError for a tensor that is fed twice,
+        by hooks or by a hook and the caller.
+        """
         session = self._open()
         context = SessionRunContext(session, fetches, feed_dict)
-        for hook in self._hooks:
-            hook.before_run(context)
+        added = [(hook, self._added(hook, context)) for hook in self._hooks]
+        feeds = self._merged([("the caller", feed_dict), *((_name(h), args.feed_dict) for h, args in added)])
+        asked = [args.fetches for _, args in added if args.fetches is not None]
         try:
-            values = session.run(fetches, feed_dict)
+            values, *others = session.run([fetches, *asked], feeds)
         except OutOfRangeError:
             self._stopping = True
             raise
-        for hook in self._hooks:
-            hook.after_run(context, values)
+        results = iter(others)
+        for hook, args in added:
+            result = None if args.fetches is None else next(results)
+            hook.after_run(context, SessionRunValues(result))
         self._stopping = self._stopping or context.stop_requested
         return values
+
+    def _added(self, hook: SessionRunHook, context: SessionRunContext) -> SessionRunArgs:
+        args = hook.before_run(context)
+        if args is None:
+            return SessionRunArgs(None)
+        if not isinstance(args, SessionRunArgs):
+            raise InvalidArgumentError(
+                f"{_name(hook)}.before_run: expected tb.train.SessionRunArgs or None, got {shown(args)}"
+            )
+        return args
+
+    def _merged(self, given: Iterable[tuple[str, Mapping[Any, Any] | None]]) -> dict[Any, Any]:
+        """All feeds, by tensor; each comes with who gives it."""
+        feeds: dict[Any, Any] = {}
+        owners: dict[Any, str] = {}
+        for owner, feed_dict in given:
+            for tensor, value in self._arguments.named({} if feed_dict is None else feed_dict).items():
+                if tensor in feeds:
+                    raise InvalidArgumentError(
+                        f"MonitoredSession.run: {tensor.name} is fed by {owners[tensor]} and by {owner}; "
+                        "feed it in one place"
+                    )
+                feeds[tensor], owners[tensor] = value, owner
+        return feeds
 
     def should_stop(self) -> bool:
         """Whether a hook, the end of the input, or `close` has ended the loop."""
         return self._stopping or self._session is None
 
-    def load_variables(self, values: Mapping[str, Any]) -> None:
+    @checked
+    def load_variables(self, values: Mapped) -> None:
         """As `tb.Session.load_variables`."""
         self._open().load_variables(values)
 
-    def on_close(self, callback: Callable[[], None]) -> None:
+    @checked
+    def on_close(self, callback: Function) -> None:
         """Has something called before the session closes, however it ends."""
         self._open()
         self._callbacks.append(callback)

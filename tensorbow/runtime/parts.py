@@ -30,6 +30,7 @@ class VariableParts:
         self._parts: dict[str, Container] = {str(devices.home.name): home}
         self._elsewhere: dict[str, Container] = {}  # by variable, for those that are not at home
         self.places: dict[Operation, Device] = {}
+        self.notes: dict[Operation, str] = {}  # a placer's, of variables that are not where they ask to be
 
     def grow(self, variables: Iterable[Operation]) -> bool:
         """Makes room for variables that are new; True when addresses have changed. See `Container.grow`.
@@ -56,9 +57,11 @@ class VariableParts:
     def _place(self, variable: Operation) -> Device | None:
         placer = Placer(self._devices, soft=self._soft, fixed=self.places)
         try:
-            return placer.place([variable])[variable]
+            device = placer.place([variable])[variable]
         except InvalidArgumentError:
             return None
+        self.notes.update(placer.notes)
+        return device
 
     @property
     def layouts(self) -> dict[str, VariableLayout]:

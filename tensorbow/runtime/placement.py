@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from tensorbow.compiler import DeviceSet, Placer, SpreadExecutable, compile_spread, compile_step
+from tensorbow.compiler.place import lines_of
 from tensorbow.compiler.prune import prune
 from tensorbow.graph import Operation, Tensor
 from tensorbow.kernels import Executable, backend_for
@@ -28,8 +30,11 @@ def compile_placed(
     needed = prune(targets, feeds)
     placer = Placer(devices, soft=soft, fixed=variables.places)
     places = placer.place(needed)
+    reasons = {**variables.notes, **placer.notes}
+    notes = lines_of({op: reasons[op] for op in needed if op in reasons})
     home = devices.home
     if all(device is home for device in places.values()):
         layout = variables.layouts[str(home.name)]
-        return compile_step(elements, feeds, layout, backend_for(home))
-    return compile_spread(needed, elements, feeds, places, home, variables.layouts, placer.notes)
+        executable = compile_step(elements, feeds, layout, backend_for(home))
+        return replace(executable, notes=(*notes, *executable.notes))
+    return compile_spread(needed, elements, feeds, places, home, variables.layouts, notes)

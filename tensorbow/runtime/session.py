@@ -9,13 +9,14 @@ from contextlib import AbstractContextManager, ExitStack
 from typing import Any, TypeAlias, TypeVar
 
 from tensorbow.compiler import Binding, DeviceSet, SpreadExecutable
-from tensorbow.devices import Device, get_device
-from tensorbow.errors import FailedPreconditionError, InvalidArgumentError
-from tensorbow.graph import Graph, Operation, Tensor, default_session, get_default_graph
+from tensorbow.devices import AsDevice, AsDevices, opened
+from tensorbow.errors import FailedPreconditionError, InvalidArgumentError, ResourceExhaustedError
+from tensorbow.graph import AsGraph, Operation, Tensor, default_session, get_default_graph
+from tensorbow.kinds import Flag, Items, Mapped, Names, Text, checked
 from tensorbow.ops.state import VariableReference
 from tensorbow.runtime.arguments import Arguments
 from tensorbow.runtime.container import Container
-from tensorbow.runtime.explain import Explanation, SpreadExplanation
+from tensorbow.runtime.explain import Explanation, SpreadExplanation, unbound
 from tensorbow.runtime.launch import run_step
 from tensorbow.runtime.locks import SharedLock
 from tensorbow.runtime.nest import flatten, pack
@@ -44,19 +45,20 @@ class Session:
 
     def __new__(cls, target: str = "", *args: Any, **options: Any) -> Any:
         """An instance of the target's class, which is a subclass."""
-        chosen = cls if not target else session_class(target)
+        chosen = cls if isinstance(target, str) and not target else session_class(target)
         if options and chosen is Session:
             require_options_of(Session, options)
         return object.__new__(cls if issubclass(cls, chosen) else chosen)
 
+    @checked
     def __init__(
         self,
-        target: str = "",
-        graph: Graph | None = None,
+        target: Text = "",
+        graph: AsGraph | None = None,
         *,
-        device: str | Device = "/cpu:0",
-        devices: Sequence[str | Device] | None = None,
-        allow_soft_placement: bool = False,
+        device: AsDevice = "/cpu:0",
+        devices: AsDevices | None = None,
+        allow_soft_placement: Flag = False,
     ):
         """A session over `graph` (the default graph).
 
@@ -69,9 +71,8 @@ class Session:
         for a device that is not there.
         """
         self.graph = graph if graph is not None else get_default_graph()
-        self.device: Device = device if isinstance(device, Device) else get_device(device)
-        others = None if devices is None else [d if isinstance(d, Device) else get_device(d) for d in devices]
-        self._devices = DeviceSet(self.device, others)
+        self.device = opened(device)
+        self._devices = DeviceSet(self.device, None if devices is None else [*map(opened, devices)])
         self._soft = allow_soft_placement
         self._name = f"session-{next(_numbers)}"
         self._cache = StepCache(self.device, self._name, CACHED_STEPS)
@@ -102,16 +103,17 @@ class Session:
         for unknown names, FailedPreconditionError for a closed session or variables without a value.
         """
         elements = [self._arguments.fetched(leaf) for leaf in flatten(fetches)]
-        feeds = self._arguments.feeds(feed_dict) if feed_dict else {}
+        feeds = {} if feed_dict is None else self._arguments.feeds(feed_dict)
         return pack(fetches, iter(self._execute(elements, feeds)))
 
-    def make_callable(self, fetches: Any, feed_list: Sequence[Any] | None = None) -> Callable[..., Any]:
+    @checked
+    def make_callable(self, fetches: Any, feed_list: Items | None = None) -> Callable[..., Any]:
         """A function that runs `fetches`, fed by position; saves looking names up each time.
 
         Raises what `run` raises for fetches and feeds: the names here, the values when it is called.
         """
-        elements = [self._arguments.fetched(leaf) for leaf in flatten(fetches)]
-        fed = self._arguments.feed_list(feed_list or ())
+        elements = [self._arguments.fetched(leaf, "make_callable") for leaf in flatten(fetches)]
+        fed = self._arguments.feed_list(feed_list or (), "make_callable", "feed_list")
         convert = self._arguments.value
 
         def call(*args: Any) -> Any:
@@ -127,10 +129,11 @@ class Session:
     ) -> Explanation | SpreadExplanation:
         """What `run` with these arguments would do: segments, order, addresses, memory, and why.
 
-        Placeholders may be given by a `tb.TensorSpec` instead of a value.
+        Placeholders may be given by a `tb.TensorSpec` instead of a value. A step for which there is no memory
+        is explained without addresses.
         """
-        elements = [self._arguments.fetched(leaf) for leaf in flatten(fetches)]
-        shapes = self._arguments.shapes(feed_dict or {})
+        elements = [self._arguments.fetched(leaf, "explain") for leaf in flatten(fetches)]
+        shapes = {} if feed_dict is None else self._arguments.shapes(feed_dict)
 
         def explained(binding: Binding) -> Explanation | SpreadExplanation:
             return Explanation.of_binding(binding)
@@ -139,7 +142,12 @@ class Session:
             parts = {name: Explanation.of_binding(part) for name, part in binding.parts.items()}
             return SpreadExplanation(binding.executable, parts)
 
-        return self._with_step(elements, shapes, explained, explained_spread, runs=False)
+        try:
+            return self._with_step(elements, shapes, explained, explained_spread, runs=False)
+        except ResourceExhaustedError as error:
+            if self._graph_version != self.graph.version:  # it is about variables, without which is no plan
+                raise
+            return unbound(self._step(elements, shapes).executable, self.device, f"not bound: {error}")
 
     def _execute(self, elements: Sequence[Tensor | Operation], feeds: Mapping[Tensor, Array]) -> list[Any]:
         def launched(binding: Binding) -> list[Any]:
@@ -264,7 +272,8 @@ class Session:
 
     # Variables and life -----------------------------------------------------------------------
 
-    def load_variables(self, values: Mapping[str, Any]) -> None:
+    @checked
+    def load_variables(self, values: Mapped) -> None:
         """Sets variables by name from arrays. Raises NotFoundError, InvalidArgumentError."""
         with self._variables.exclusive:
             self._require_open()
@@ -273,14 +282,15 @@ class Session:
                 self._parts.load(values)
 
     @staticmethod
-    def reset(target: str = "", containers: Sequence[str] | None = None) -> None:
+    @checked
+    def reset(target: Text = "", containers: Names | None = None) -> None:
         """Takes the values away from the variables of named containers (`tb.container`), or of all.
 
         Waits for running steps; sessions stay open. Raises NotFoundError for a container that is not there,
         InvalidArgumentError for a target this version does not have.
         """
         if target:
-            raise InvalidArgumentError(f"Session.reset: target {target!r} is unknown; leave it empty")
+            raise InvalidArgumentError(f"Session.reset: target {target!r:.60} is unknown; leave it empty")
         reset_containers(containers)
 
     def _require_open(self) -> None:

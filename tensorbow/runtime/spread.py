@@ -7,11 +7,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from tensorbow.compiler import Binding, SpreadExecutable
+from tensorbow.compiler import Binding, Scratch, SpreadExecutable
 from tensorbow.compiler.partition import Send
 from tensorbow.devices import Access, Event, StreamGroup
-from tensorbow.errors import FailedPreconditionError
-from tensorbow.kernels import Executable, Ref, Region
+from tensorbow.errors import FailedPreconditionError, raise_if_any
+from tensorbow.kernels import Ref, Region
 from tensorbow.specs import Array
 
 MAIL = "mail"  # in place of a device's name: the host memory through which values pass
@@ -43,19 +43,26 @@ class SpreadBinding:
         groups: Mapping[str, StreamGroup],
         bases: Callable[[str], Mapping[Region, int] | None],
         owner: str,
+        scratches: Mapping[str, Scratch],
     ):
         """groups: a stream group of each part's device. bases: addresses of a device's variables, if any.
+        scratches: where each part works, large enough, and owned by others.
 
         Raises ResourceExhaustedError; nothing is held then.
         """
         self.executable = executable
         self.groups = tuple(groups[name] for name in executable.parts)
         self.parts: dict[str, Binding] = {}
-        self._mail: dict[str, list[tuple[str, Array]]] = {}  # by receiver: its inputs, and where they wait
+        self._mail: dict[tuple[str, str], Array] = {}  # by receiver and its input: where the value waits
         try:
             for name, part in executable.parts.items():
                 self.parts[name] = Binding(
-                    part, groups[name], bases(name) or {}, ring=1, owner=f"{owner} {name}"
+                    part,
+                    groups[name],
+                    bases(name) or {},
+                    ring=1,
+                    owner=f"{owner} {name}",
+                    scratch=scratches[name],
                 )
         except BaseException:
             self.close()
@@ -78,16 +85,12 @@ class SpreadBinding:
                 # Both devices' copies must reach it; the one that is not the host asks for more.
                 lender = max((binding.group.device, target.group.device), key=lambda d: d.kind != "cpu")
                 mailbox = lender.host_array(slot.shape, slot.dtype.as_numpy_dtype)
-                self._mail.setdefault(group.attrs["to"], []).append((key, mailbox))
+                self._mail[group.attrs["to"], key] = mailbox
                 sends.append((source, mailbox))
                 if slot.nbytes:
                     mail = Access(mailbox.ctypes.data, slot.nbytes, MAIL)
                     writes.append(mail)
-        received = [
-            (key, mailbox)
-            for key, mailbox in self._mail.get(stage.device, ())
-            if _first_reader(executable, key) == segment
-        ]
+        received = [(key, self._mail[stage.device, key]) for key in stage.receives]
         for key, mailbox in received:
             slot = executable.inputs[key]
             if slot.nbytes:
@@ -155,18 +158,6 @@ def _with_feeds(
     return first
 
 
-def _first_reader(executable: Executable, key: str) -> int:
-    """The first segment that reads an input; the last one for an input that is only fetched."""
-    slot = executable.inputs[key]
-    end = slot.offset + max(slot.nbytes, 1)
-    for number, segment in enumerate(executable.segments):
-        for group in segment.groups:
-            for ref in group.inputs:
-                if ref.region is slot.region and slot.offset <= ref.offset < end:
-                    return number
-    return len(executable.segments) - 1
-
-
 def finish(groups: Sequence[StreamGroup]) -> None:
     """Waits for what was just enqueued on all of them; raises the first error. They are idle afterwards."""
     error: Exception | None = None
@@ -175,8 +166,10 @@ def finish(groups: Sequence[StreamGroup]) -> None:
             group.compute.synchronize()
         except Exception as raised:
             error = error or raised
-    if error is not None:
-        raise error
+    try:
+        raise_if_any(error)
+    finally:
+        del error
 
 
 def _settle(groups: Sequence[StreamGroup]) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Hashable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from tensorbow.compiler import Binding, SpreadExecutable
+from tensorbow.compiler import Binding, Scratch, SpreadExecutable
 from tensorbow.devices import Device, StreamGroup
 from tensorbow.errors import InternalError, TensorBowError
 from tensorbow.kernels import Executable, Region
@@ -59,6 +59,7 @@ class StepCache:
         self._capacity = capacity
         self._steps: OrderedDict[Hashable, Step] = OrderedDict()
         self._busy: set[StreamGroup] = set()
+        self._scratches: dict[StreamGroup, Scratch] = {}  # of the bindings on a group
         self._lock = threading.RLock()  # owns the tables above, and the groups' allocators
         self.groups: list[StreamGroup] = [device.stream_group(f"{name}/0")]
 
@@ -95,9 +96,37 @@ class StepCache:
                     step.idle.remove(binding)
                     return binding
             group = self._free_group(self._device)
-            run.binding = Binding(step.executable, group, shared, ring=1, owner=f"{self._name} step")
+            scratch = self._scratch_for(step.executable, group, shared)
+            run.binding = Binding(
+                step.executable, group, shared, ring=1, owner=f"{self._name} step", scratch=scratch
+            )
             self._busy.add(group)
             return run.binding
+
+    def _scratch_for(
+        self, executable: Executable, group: StreamGroup, shared: Mapping[Region, int]
+    ) -> Scratch:
+        """The scratch of a group that nobody runs on. One that is too small goes, with all bound to it."""
+        nbytes = Scratch.nbytes_for(executable, shared, ring=1)
+        scratch = self._scratches.get(group)
+        if scratch is None or scratch.nbytes < nbytes:
+            self._drop_scratch(group)
+            group.allocator.trim()  # room for the larger one
+            scratch = self._scratches[group] = Scratch(group, f"{self._name} steps", nbytes, apart=True)
+        return scratch
+
+    def _drop_scratches(self) -> None:
+        for group in self.groups:
+            if group not in self._busy:
+                self._drop_scratch(group)
+
+    def _drop_scratch(self, group: StreamGroup) -> None:
+        """Frees the scratch of a group that nobody runs on, and closes the bindings there."""
+        for step in self._steps.values():
+            _close_idle(step, group)
+        scratch = self._scratches.pop(group, None)
+        if scratch is not None:
+            scratch.free()
 
     def _free_group(self, device: Device) -> StreamGroup:
         for group in self.groups:
@@ -127,7 +156,11 @@ class StepCache:
                     step.idle_spread.remove(binding)
                     return binding
             groups = {name: self._free_group(d) for name, d in step.executable.devices.items()}
-            run.spread = SpreadBinding(step.executable, groups, bases, f"{self._name} step")
+            scratches = {
+                name: self._scratch_for(part, groups[name], bases(name) or {})
+                for name, part in step.executable.parts.items()
+            }
+            run.spread = SpreadBinding(step.executable, groups, bases, f"{self._name} step", scratches)
             self._busy.update(run.spread.groups)
             return run.spread
 
@@ -157,6 +190,7 @@ class StepCache:
         with self._lock:
             for step in self._steps.values():
                 _close_idle(step)
+            self._drop_scratches()
             return sum(group.allocator.trim() for group in self.groups)
 
     def clear(self) -> None:
@@ -165,6 +199,7 @@ class StepCache:
             for step in self._steps.values():
                 self._retire(step)
             self._steps.clear()
+            self._drop_scratches()
 
     def _retire(self, step: Step) -> None:
         step.retired = True
@@ -179,13 +214,14 @@ class StepCache:
             self.clear()
             for group in self.groups:
                 group.close()
+            self._scratches.clear()
 
 
-def _close_idle(step: Step) -> None:
-    """Frees what a step's idle bindings hold. The caller has the cache's lock."""
-    for binding in step.idle:
+def _close_idle(step: Step, group: StreamGroup | None = None) -> None:
+    """Frees what a step's idle bindings hold, on one group or all. The caller has the cache's lock."""
+    for binding in [b for b in step.idle if group in (None, b.group)]:
+        step.idle.remove(binding)
         binding.close()
-    for spread in step.idle_spread:
+    for spread in [s for s in step.idle_spread if group is None or group in s.groups]:
+        step.idle_spread.remove(spread)
         spread.close()
-    step.idle.clear()
-    step.idle_spread.clear()

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from tensorbow.errors import InvalidArgumentError
+from tensorbow.kinds import shown
 
 _targets: dict[str, Callable[[], type[Any]]] = {}
 
@@ -21,7 +22,7 @@ def session_class(target: str) -> type[Any]:
     load = _targets.get(target) if isinstance(target, str) else None
     if load is None:
         raise InvalidArgumentError(
-            f"Session target {target!r} is unknown; leave it empty for this process"
+            f"Session: target {shown(target)} is unknown; leave it empty for this process"
             f"{''.join(f', or give {name!r}' for name in _targets)}"
         )
     return load()

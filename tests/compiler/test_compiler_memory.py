@@ -4,7 +4,6 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
 
 import tensorbow as tb
 from tensorbow.compiler import VariableLayout
@@ -20,6 +19,7 @@ from tensorbow.kernels import Region, backend_for
 from tensorbow.kernels.program import storage_of
 from tensorbow.models import get_model
 from tensorbow.specs import TensorSpec
+from tests.program_rig.examples import given_few
 from tests.program_rig.interpreter import programs
 from tests.program_rig.poisoned import PoisonedStep
 
@@ -68,8 +68,7 @@ def check(program, units, plan):
         assert a.offset == b.offset
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(programs())
+@given_few(60, 400, programs())
 def test_live_values_do_not_overlap(program):
     with tb.Graph().as_default():
         fetches, feeds, _ = program.build()

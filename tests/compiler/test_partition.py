@@ -249,7 +249,7 @@ def test_values_that_go_to_and_fro(session):
 NAMES = ("", "/cpu:0", "/cpu:1", "/cpu:2")
 
 
-@given_few(100, 300, programs(30), st.randoms(use_true_random=False))
+@given_few(50, 300, programs(30), st.randoms(use_true_random=False))
 def test_invariants_of_random_cuts(program, generator):
     devices = [NullDevice(f"/cpu:{i}") for i in range(3)]
     with tb.Graph().as_default() as graph:

@@ -5,6 +5,7 @@ import pytest
 
 import tensorbow as tb
 from tensorbow.compiler import DeviceSet, Placer
+from tensorbow.compiler.place import lines_of
 from tensorbow.devices import CpuDevice, DeviceName, NullDevice
 from tensorbow.errors import InvalidArgumentError
 
@@ -66,7 +67,11 @@ def test_what_touches_a_variable_goes_with_it(devices):
     assert placed(devices, v, v.initializer, write, read, away) == ["/cpu:1"] * 4 + ["/cpu:2"]
     placer = Placer(devices, fixed={})
     placer.place(tb.get_default_graph().get_operations())
-    assert "AssignAdd: on /cpu:1, with v, not on /device:CPU:2" in placer.notes
+    reason = "on /cpu:1, with v, not on /device:CPU:2"
+    assert [placer.notes[op] for op in (write.op, read.op)] == [reason, reason]
+    assert lines_of(placer.notes) == [f"AssignAdd, v/read_1: {reason}"]
+    notes = dict.fromkeys(tb.get_default_graph().get_operations(), "elsewhere")
+    assert lines_of(notes)[0].endswith(f" and {len(notes) - 8} more: elsewhere")
 
 
 def test_slots_lie_with_their_variable(devices):

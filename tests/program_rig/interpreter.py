@@ -7,7 +7,8 @@ program: that is what a session's result must equal, whatever the compiler does.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from random import Random
+from typing import Any, TypeAlias
 
 import numpy as np
 from hypothesis import strategies as st
@@ -15,8 +16,27 @@ from hypothesis import strategies as st
 import tensorbow as tb
 from tensorbow.graph import NOT_DIFFERENTIABLE, Kernel
 
-SHAPES = ((2, 3), (3, 2), (6,), ())
-VARIABLES = ((2, 3), (6,), ())
+Form: TypeAlias = "tuple[tuple[int, ...], str]"  # shape and dtype
+FORMS: tuple[Form, ...] = (
+    ((2, 3), "float64"),
+    ((3, 2), "float64"),
+    ((6,), "float64"),
+    ((), "float64"),
+    ((0,), "float64"),
+    ((2, 3), "float32"),
+    ((0, 2), "float32"),
+    ((6,), "int32"),
+)
+VARIABLES: tuple[Form, ...] = (
+    ((2, 3), "float64"),
+    ((6,), "float64"),
+    ((), "float64"),
+    ((0,), "float64"),
+    ((6,), "int32"),
+)
+SHAPES = tuple(dict.fromkeys(shape for shape, _ in FORMS))
+DTYPES = tuple(dict.fromkeys(dtype for _, dtype in FORMS))
+WIDE = {"float64": np.float64, "float32": np.float64, "int32": np.int64}  # what results are computed in
 UNARY = {
     "negative": (tb.negative, np.negative),
     "relu": (tb.relu, lambda x: np.maximum(x, 0)),
@@ -30,6 +50,8 @@ BINARY = {
     "subtract": (tb.subtract, np.subtract),
     "maximum": (tb.maximum, np.maximum),
 }
+WRITES = ("assign", "assign_add", "assign_sub")
+KINDS = ("unary", "binary", "reshape", "split", "cast", "read", "read", *WRITES)
 
 
 def _split(call: Any) -> None:
@@ -48,6 +70,10 @@ Split = tb.define_op(
 )
 
 
+class InexactError(Exception):
+    """A value has more digits than its dtype: nobody can say what sums of it must be."""
+
+
 @dataclass
 class Instruction:
     """What makes one or two values: `operands` are numbers of values, `after` of instructions."""
@@ -56,7 +82,7 @@ class Instruction:
     operands: tuple[int, ...] = ()
     argument: Any = None
     after: tuple[int, ...] = ()
-    shapes: tuple[tuple[int, ...], ...] = ()
+    forms: tuple[Form, ...] = ()
     first: int = 0  # number of its first value
 
 
@@ -69,20 +95,20 @@ class RandomProgram:
     fetched_variables: list[int] = field(default_factory=list)
     fed: list[int] = field(default_factory=list)
 
-    def shape_of(self, value: int) -> tuple[int, ...]:
-        return self.shapes[value]
-
     @property
-    def shapes(self) -> list[tuple[int, ...]]:
-        return [shape for instruction in self.instructions for shape in instruction.shapes]
+    def forms(self) -> list[Form]:
+        """Of every value."""
+        return [form for instruction in self.instructions for form in instruction.forms]
 
     @property
     def owners(self) -> list[int]:
         """The instruction that makes each value."""
-        return [n for n, instruction in enumerate(self.instructions) for _ in instruction.shapes]
+        return [n for n, instruction in enumerate(self.instructions) for _ in instruction.forms]
 
-    def feed_value(self, value: int) -> np.ndarray:
-        return np.arange(np.prod(self.shape_of(value), dtype=int)).reshape(self.shape_of(value)) * 3.0 - value
+    def feed_values(self, run: int = 0) -> dict[int, np.ndarray]:
+        """What is fed in a run, by the number of the value."""
+        forms = self.forms
+        return {v: count_up(forms[v], 3, 7 * run - v) for v in self.fed}
 
     def needed(self) -> set[int]:
         """The instructions that the fetches need."""
@@ -101,52 +127,91 @@ class RandomProgram:
             pending += [n for n in instruction.after if n not in producers]
         return needed
 
-    def interpret(self, variables: list[np.ndarray]) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    def interpret(
+        self, variables: list[np.ndarray], run: int = 0
+    ) -> tuple[list[np.ndarray], list[np.ndarray]]:
         """Fetched values and the variables afterwards."""
         state = [v.copy() for v in variables]
-        values = {v: self.feed_value(v) for v in self.fed}
+        values = self.feed_values(run)
         needed = self.needed()
         for number, instruction in enumerate(self.instructions):
             if number not in needed:
                 continue
             inputs = [values[v] for v in instruction.operands]
             for place, result in enumerate(_compute(instruction, inputs, state)):
-                values.setdefault(instruction.first + place, np.array(result))
+                values.setdefault(instruction.first + place, result)
         return [values[v] for v in self.fetches] + [state[v] for v in self.fetched_variables], state
 
+    def is_exact(self, runs: int = 3) -> bool:
+        """Whether no value of so many runs is rounded."""
+        state = initial_values()
+        try:
+            for run in range(runs):
+                _, state = self.interpret(state, run)
+        except InexactError:
+            return False
+        return True
+
     def build(self) -> tuple[list[Any], dict[Any, np.ndarray], list[Any]]:
-        """Fetches, feeds and variables in the default graph."""
-        variables = [tb.Variable(np.zeros(shape), name=f"v{i}") for i, shape in enumerate(VARIABLES)]
+        """Fetches, what is fed in the first run, and variables, in the default graph."""
+        variables = [tb.Variable(np.zeros(*form), name=f"v{i}") for i, form in enumerate(VARIABLES)]
         tensors: list[Any] = []
         for instruction in self.instructions:
             after = [tensors[self.instructions[n].first].op for n in instruction.after]
             with tb.control_dependencies(after):
                 tensors += _build(instruction, [tensors[v] for v in instruction.operands], variables)
         fetches = [tensors[v] for v in self.fetches] + [variables[v] for v in self.fetched_variables]
-        return fetches, {tensors[v]: self.feed_value(v) for v in self.fed}, variables
+        return fetches, {tensors[v]: value for v, value in self.feed_values().items()}, variables
 
 
-def _compute(instruction: Instruction, inputs: list[np.ndarray], state: list[np.ndarray]) -> list[Any]:
+def count_up(form: Form, step: int, start: int) -> np.ndarray:
+    """An array of equal steps."""
+    shape, dtype = form
+    return (np.arange(np.prod(shape, dtype=int)).reshape(shape) * step + start).astype(dtype)
+
+
+def initial_values() -> list[np.ndarray]:
+    """Of the variables, to begin with."""
+    return [count_up(form, 1, 10 * number) for number, form in enumerate(VARIABLES)]
+
+
+def _compute(instruction: Instruction, inputs: list[np.ndarray], state: list[np.ndarray]) -> list[np.ndarray]:
     kind, argument = instruction.kind, instruction.argument
+    x, *others = [value.astype(WIDE[value.dtype.name]) for value in inputs] or [None]
+    results: list[Any]
     if kind == "constant":
-        return [argument]
-    if kind == "unary":
-        return [UNARY[argument][1](*inputs)]
-    if kind == "binary":
-        return [BINARY[argument][1](*inputs)]
-    if kind == "reshape":
-        return [inputs[0].reshape(argument)]
-    if kind == "split":
-        return [np.maximum(inputs[0], 0), np.minimum(inputs[0], 0)]
-    if kind == "read":
-        return [state[argument]]
-    if kind == "assign":
-        state[argument] = inputs[0].copy()
-    elif kind == "assign_add":
-        state[argument] = state[argument] + inputs[0]
+        results = [argument]
+    elif kind == "unary":
+        results = [UNARY[argument][1](x)]
+    elif kind == "binary":
+        results = [BINARY[argument][1](x, *others)]
+    elif kind == "reshape":
+        results = [x.reshape(argument)]
+    elif kind == "split":
+        results = [np.maximum(x, 0), np.minimum(x, 0)]
+    elif kind == "cast":
+        results = [np.trunc(x) if argument == "int32" else x]
     else:
-        state[argument] = state[argument] - inputs[0]
-    return [state[argument]]
+        if kind == "assign":
+            state[argument] = inputs[0]
+        elif kind == "assign_add":
+            state[argument] = state[argument] + inputs[0]
+        elif kind == "assign_sub":
+            state[argument] = state[argument] - inputs[0]
+        results = [state[argument]]
+    return [_exact(np.asarray(result), form) for result, form in zip(results, instruction.forms, strict=True)]
+
+
+def _exact(result: np.ndarray, form: Form) -> np.ndarray:
+    shape, dtype = form
+    bound = 2**52 if dtype == "float64" else 2**23
+    if result.size and not (abs(result) * (2 if dtype == "int32" else 2**8) < bound).all():
+        raise InexactError
+    narrow = np.array(result, dtype)
+    if (narrow != result).any():
+        raise InexactError
+    assert narrow.shape == shape
+    return narrow
 
 
 def _build(instruction: Instruction, inputs: list[Any], variables: list[Any]) -> list[Any]:
@@ -161,62 +226,74 @@ def _build(instruction: Instruction, inputs: list[Any], variables: list[Any]) ->
         return [tb.reshape(inputs[0], argument)]
     if kind == "split":
         return list(Split(*inputs))
+    if kind == "cast":
+        return [tb.cast(inputs[0], argument)]
     if kind == "read":
         return [variables[argument].read_value()]
     return [getattr(variables[argument], kind)(inputs[0])]
 
 
-@st.composite
-def programs(draw: st.DrawFn, max_instructions: int = 14) -> RandomProgram:
-    """Programs with reads and writes of variables, views, ops of two outputs, fed edges."""
+def random_program(random: Random, most: int = 14) -> RandomProgram:
+    """A program with reads and writes of variables, views, empty values, ops of two outputs, fed edges.
+
+    most: instructions beside the constants and a read of each variable.
+    """
     program = RandomProgram()
+    forms: list[Form] = []
 
-    def add(
-        kind: str, shapes: list[tuple[int, ...]], operands: tuple[int, ...] = (), argument: Any = None
-    ) -> None:
+    def add(kind: str, made: list[Form], operands: tuple[int, ...] = (), argument: Any = None) -> None:
         after: tuple[int, ...] = ()
-        if program.instructions and draw(st.integers(0, 3)) == 0:
-            after = (draw(st.integers(0, len(program.instructions) - 1)),)
-        instruction = Instruction(kind, operands, argument, after, tuple(shapes), len(program.shapes))
-        program.instructions.append(instruction)
-
-    for shape in SHAPES:
-        add("constant", [shape], argument=np.full(shape, draw(st.integers(-3, 3)), np.float64))
-    for variable, shape in enumerate(VARIABLES):
-        add("read", [shape], argument=variable)
-    for _ in range(draw(st.integers(1, max_instructions))):
-        kind = draw(
-            st.sampled_from(
-                ("unary", "binary", "reshape", "split", "read", "assign", "assign_add", "assign_sub")
-            )
+        if program.instructions and random.randrange(4) == 0:
+            after = (random.randrange(len(program.instructions)),)
+        program.instructions.append(
+            Instruction(kind, operands, argument, after, tuple(made), first=len(forms))
         )
-        shapes = program.shapes
-        value = draw(st.integers(0, len(shapes) - 1))
-        shape = shapes[value]
+        forms.extend(made)
+
+    for form in FORMS:
+        add("constant", [form], argument=np.full(form[0], random.randint(-3, 3), form[1]))
+    for number, form in enumerate(VARIABLES):
+        add("read", [form], argument=number)
+    kind, variable = "", 0
+    for _ in range(random.randint(1, most)):
+        just_read, kind = kind == "read", random.choice(KINDS)
+        value = max(random.randrange(len(forms)), random.randrange(len(forms)))  # rather a later one
+        shape, dtype = forms[value]
+        if just_read and random.randrange(2):
+            kind = random.choice(WRITES)  # what was read changes before its last use
+        else:
+            variable = random.randrange(len(VARIABLES))
         if kind == "unary":
-            name = draw(st.sampled_from(sorted(UNARY)))
-            add(kind, [np.shape(UNARY[name][1](np.zeros(shape)))], (value,), name)
+            name = random.choice([name for name in sorted(UNARY) if name != "halve" or dtype != "int32"])
+            made = {"sum": (), "transpose": shape[::-1]}.get(name, shape)
+            add(kind, [(made, dtype)], (value,), name)
         elif kind == "binary":
-            others = [v for v, s in enumerate(shapes) if s in (shape, ())]
-            other = draw(st.sampled_from(others))
-            operands = draw(st.sampled_from(((value, other), (other, value))))
-            add(kind, [shape], operands, draw(st.sampled_from(sorted(BINARY))))
+            other = random.choice(
+                [v for v, form in enumerate(forms) if form in ((shape, dtype), ((), dtype))]
+            )
+            operands = (value, other) if random.randrange(2) else (other, value)
+            add(kind, [(shape, dtype)], operands, random.choice(sorted(BINARY)))
         elif kind == "reshape":
-            sizes = [s for s in SHAPES if np.prod(s, dtype=int) == np.prod(shape, dtype=int)]
-            target = draw(st.sampled_from(sizes))
-            add(kind, [target], (value,), target)
+            target = random.choice([s for s in SHAPES if np.prod(s, dtype=int) == np.prod(shape, dtype=int)])
+            add(kind, [(target, dtype)], (value,), target)
         elif kind == "split":
-            add(kind, [shape, shape], (value,))
+            add(kind, [(shape, dtype)] * 2, (value,))
+        elif kind == "cast":
+            target = random.choice([d for d in DTYPES if d != dtype])  # else it is the same tensor
+            add(kind, [(shape, target)], (value,), target)
         elif kind == "read":
-            variable = draw(st.integers(0, len(VARIABLES) - 1))
             add(kind, [VARIABLES[variable]], argument=variable)
         else:
-            variable = draw(st.integers(0, len(VARIABLES) - 1))
-            operand = draw(st.sampled_from([v for v, s in enumerate(shapes) if s == VARIABLES[variable]]))
-            add(kind, [VARIABLES[variable]], (operand,), variable)
-    count = len(program.shapes)
-    program.fetches = draw(st.lists(st.integers(0, count - 1), min_size=1, max_size=8))
-    program.fetched_variables = draw(st.lists(st.integers(0, len(VARIABLES) - 1), max_size=2))
-    inputs = draw(st.sets(st.integers(0, len(SHAPES) - 1))) ^ set(range(len(SHAPES)))  # most of them
-    program.fed = sorted(inputs | draw(st.sets(st.integers(0, count - 1), max_size=2)))
+            fitting = [v for v, form in enumerate(forms) if form == VARIABLES[variable]]
+            add(kind, [VARIABLES[variable]], (random.choice(fitting),), variable)
+    program.fetches = [random.randrange(len(forms)) for _ in range(random.randint(1, 12))]
+    program.fetched_variables = [random.randrange(len(VARIABLES)) for _ in range(random.randint(0, 2))]
+    fed = {number for number in range(len(FORMS)) if random.randrange(3)}
+    program.fed = sorted(fed.union(random.randrange(len(forms)) for _ in range(random.randint(0, 2))))
     return program
+
+
+def programs(most: int = 14) -> st.SearchStrategy[RandomProgram]:
+    """Random programs whose values are exact."""
+    randoms = st.randoms(use_true_random=False)
+    return st.builds(random_program, randoms, st.just(most)).filter(RandomProgram.is_exact)

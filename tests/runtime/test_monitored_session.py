@@ -9,6 +9,7 @@ from tensorbow.errors import (
     AlreadyExistsError,
     FailedPreconditionError,
     InvalidArgumentError,
+    NotFoundError,
     OutOfRangeError,
 )
 
@@ -33,10 +34,79 @@ class Recorder(tb.train.SessionRunHook):
         self.calls.append("before")
 
     def after_run(self, run_context, run_values):
-        self.calls.append(run_values)
+        self.calls.append((run_context.original_args.fetches, run_values.results))
 
     def end(self, session):
         self.calls.append("end")
+
+
+class Asking(tb.train.SessionRunHook):
+    """Adds `args` to every run."""
+
+    def __init__(self, args):
+        self.args = args
+        self.seen = []
+
+    def before_run(self, run_context):
+        return self.args
+
+    def after_run(self, run_context, run_values):
+        self.seen.append(run_values.results)
+
+
+@pytest.mark.parametrize("target", ["", "tensorbow"])
+def test_hooks_add_fetches_and_feeds_to_the_run(target):
+    x = tb.placeholder(tb.float32, [], name="x")
+    scale = tb.placeholder(tb.float32, [], name="scale")
+    y = x * scale
+    many = Asking(tb.train.SessionRunArgs({"double": y * 2.0, "all": [x, "scale:0"]}))
+    feeding = Asking(tb.train.SessionRunArgs(None, {scale: 3.0}))
+    without = Asking(None)
+    hooks = [many, without, feeding, Asking(tb.train.SessionRunArgs(y, feed_dict={}))]
+    with tb.train.MonitoredSession(hooks=hooks, target=target) as session:
+        for number in (1.0, 2.0):
+            assert session.run(y, {"x:0": number}) == 3 * number
+    assert many.seen == [{"double": 6 * n, "all": [n, 3]} for n in (1, 2)]
+    assert hooks[-1].seen == [3, 6]
+    assert feeding.seen == without.seen == [None, None]
+
+
+def test_a_hook_s_fetches_run_once_beside_the_caller_s():
+    counter = tb.Variable(0, name="counter")
+    step = counter.assign_add(1)
+    hook = Asking(tb.train.SessionRunArgs([step, step.op]))
+    with tb.train.MonitoredSession(hooks=[hook]) as session:
+        assert [session.run(step) for _ in range(2)] == [1, 2]
+    assert hook.seen == [[1, None], [2, None]]
+
+
+@pytest.mark.parametrize(
+    ("feeds", "given", "words"),
+    [
+        ([{"x:0": 1.0}, {}], {"x:0": 2.0}, "x:0 is fed by the caller and by Asking; feed it in one place"),
+        ([{"x:0": 1.0}, {"x:0": 1.0}], {}, "x:0 is fed by Asking and by Asking"),
+        ([{"nobody:0": 1.0}], {}, "run: feed_dict: .*nobody"),
+        ([5], {}, "run: expected feed_dict to be a dictionary of values by tensor or name, got int 5"),
+    ],
+)
+def test_feeds_of_hooks_that_do_not_go_together(feeds, given, words):
+    x = tb.placeholder(tb.float32, [], name="x")
+    hooks = [Asking(tb.train.SessionRunArgs(None, feed)) for feed in feeds]
+    with (
+        tb.train.MonitoredSession(hooks=hooks) as session,
+        pytest.raises((InvalidArgumentError, NotFoundError), match=words),
+    ):
+        session.run(x + 1.0, {x if key == "x:0" else key: value for key, value in given.items()})
+
+
+def test_what_before_run_returns_is_args_or_nothing():
+    with (
+        tb.train.MonitoredSession(hooks=[Asking({"x": 1})]) as session,
+        pytest.raises(
+            InvalidArgumentError, match=r"Asking.before_run: expected tb.train.SessionRunArgs or None"
+        ),
+    ):
+        session.run(tb.constant(1.0))
 
 
 def test_it_initialises_counts_and_stops():
@@ -51,11 +121,8 @@ def test_it_initialises_counts_and_stops():
     assert recorder.calls == [
         "begin",
         "created",
-        *["before", 1],
-        *["before", 2],
-        *["before", 3],
-        "before",
-        3,
+        *["before", (step, None)] * 3,
+        *["before", (counter, None)],
         "end",
     ]
     assert session.should_stop()
@@ -97,10 +164,10 @@ def test_over_replicas_by_target():
             {"num_steps": 3, "last_step": 3},
             "Only one of num_steps or last_step can be specified, got 3 and 3",
         ),
-        ({"num_steps": 0}, "at least 1 step, got 0"),
-        ({"last_step": -2}, "at least 1 step, got -2"),
-        ({"num_steps": True}, "at least 1 step, got True"),
-        ({"last_step": 2.5}, "at least 1 step, got 2.5"),
+        ({"num_steps": 0}, "a whole number of at least 1 or None, got int 0"),
+        ({"last_step": -2}, "a whole number of at least 1 or None, got int -2"),
+        ({"num_steps": True}, "a whole number of at least 1 or None, got bool True"),
+        ({"last_step": 2.5}, "a whole number of at least 1 or None, got float 2.5"),
     ],
 )
 def test_a_hook_that_does_not_know_when_to_stop_is_refused(options, words):

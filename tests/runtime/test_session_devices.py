@@ -4,12 +4,12 @@ As long as the list of its cases.
 """
 
 import random
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from hypothesis import strategies as st
 
 import tensorbow as tb
 from tensorbow.devices import CpuDevice, LaunchLog, NullDevice, find_races
@@ -22,20 +22,6 @@ from tensorbow.errors import (
 from tensorbow.kernels import register_backend
 from tensorbow.kernels.reference import ReferenceBackend
 from tensorbow.runtime.explain import SpreadExplanation
-from tests.program_rig.examples import given_few
-from tests.program_rig.interpreter import VARIABLES, programs
-
-NAMES = ("", "/cpu:0", "/cpu:1", "/cpu:1", "/cpu:2", "/cpu:2", "/cpu:*")
-
-
-def initial():
-    return [np.arange(np.prod(s, dtype=int)).reshape(s) + 10.0 * i for i, s in enumerate(VARIABLES)]
-
-
-def scattered(seed):
-    """A device function that sends each op anywhere."""
-    generator = random.Random(seed)
-    return lambda op: generator.choice(NAMES)
 
 
 @pytest.fixture(scope="module")
@@ -56,39 +42,6 @@ def cpus():
 def graph():
     with tb.Graph().as_default() as graph:
         yield graph
-
-
-# Random programs ------------------------------------------------------------------------------
-
-
-@given_few(50, 120, programs(30), st.integers(0, 10**9))
-def test_random_programs_equal_the_interpreter_anywhere(cpus, program, seed):
-    with tb.Graph().as_default() as graph:
-        with graph.device(scattered(seed)):
-            fetches, feeds, variables = program.build()
-        with tb.Session(device=cpus[0], devices=cpus) as session:
-            state = initial()
-            session.load_variables({v.op.name: a for v, a in zip(variables, state, strict=True)})
-            for _ in range(2):
-                expected, state = program.interpret(state)
-                for result, value in zip(session.run(fetches, feeds), expected, strict=True):
-                    np.testing.assert_array_equal(result, value)
-            for variable, value in zip(variables, state, strict=True):
-                np.testing.assert_array_equal(session.run(variable), value)
-
-
-@given_few(50, 120, programs(30), st.integers(0, 10**9))
-def test_random_programs_have_no_races_on_null_devices(program, seed):
-    log = LaunchLog()
-    devices = [NullDevice(f"/cpu:{i}", log=log) for i in range(3)]
-    with tb.Graph().as_default() as graph:
-        with graph.device(scattered(seed)):
-            fetches, feeds, variables = program.build()
-        with tb.Session(device=devices[0], devices=devices) as session:
-            session.load_variables({v.op.name: a for v, a in zip(variables, initial(), strict=True)})
-            for _ in range(2):
-                session.run(fetches, feeds)
-    assert find_races(log) == []
 
 
 def pipeline():
@@ -122,6 +75,63 @@ def test_a_missing_wait_is_found(graph, stage):
         races = find_races(log)
         assert races
         assert any(f"stage {stage}" in str(race) for race in races)
+
+
+def test_a_kept_read_leaves_what_is_sent_alone(graph, cpus):
+    p = tb.placeholder(tb.float64, [2])
+    with tb.device("/cpu:1"):
+        v = tb.Variable(np.array([10.0, 20.0]), name="v")
+        e = tb.exp(p)
+        read = v.read_value()
+    b = e + 1.0
+    with tb.control_dependencies([read.op]):
+        write = v.assign([5.0, 6.0])
+    with tb.Session(device=cpus[0], devices=cpus) as session:
+        session.run(v.initializer)
+        for values, before in (([0, 0], [10, 20]), ([0, 0], [5, 6])):
+            results = session.run([b, read, write], {p: values})
+            np.testing.assert_array_equal(results, [[2, 2], before, [5, 6]])
+
+
+@pytest.fixture
+def gated():
+    """Two ops that give their input: what is behind `awaits` goes on when what is behind `opens` has run."""
+    gate = threading.Event()
+
+    def opening(call):
+        call.outputs[0][...] = call.inputs[0]
+        gate.set()
+
+    def awaiting(call):
+        assert gate.wait(60)
+        gate.clear()
+        call.outputs[0][...] = call.inputs[0]
+
+    def op(name, run):
+        return tb.define_op(
+            name,
+            spec=lambda inputs, attrs: inputs[0],
+            gradient=tb.NOT_DIFFERENTIABLE,
+            inputs=("x",),
+            kernel=run,
+            replace=True,
+        )
+
+    return op("TestOpens", opening), op("TestAwaits", awaiting)
+
+
+@pytest.mark.parametrize("shape", [[0], [3, 0], []])
+def test_a_value_behind_an_empty_one_is_read_when_it_has_arrived(graph, cpus, gated, shape):
+    opens, awaits = gated
+    p, q = tb.placeholder(tb.float64, [2]), tb.placeholder(tb.float64, shape)
+    with tb.device("/cpu:1"):
+        first = tb.exp(q)
+        second = awaits(p)
+    fetches = [opens(first), second + 1.0]
+    with tb.Session(device=cpus[0], devices=cpus) as session:
+        for number in range(3):
+            _, b = session.run(fetches, {p: [number, number], q: np.zeros(shape)})
+            np.testing.assert_array_equal(b, [number + 1, number + 1])
 
 
 def test_the_same_bits_as_on_one_device(graph, cpus):

@@ -58,7 +58,7 @@ def test_values_that_do_not_fit(session, x, value, words):
 def test_floats_for_integers(session):
     n = tb.placeholder(tb.int32, [], name="n")
     b = tb.placeholder(tb.uint8, [], name="b")
-    assert "float64 cannot become int32 without loss; give whole numbers" in message(
+    assert "float64 cannot become int32 without loss; give integers" in message(
         InvalidArgumentError, session.run, n, {n: 1.5}
     )
     assert "cannot become uint8 without loss" in message(InvalidArgumentError, session.run, b, {b: 256})
@@ -97,20 +97,25 @@ def test_keys_that_cannot_be_fed(session, x):
     text = message(InvalidArgumentError, session.run, x, {update: 1.0})
     assert text == "feed update: an operation cannot be fed"
     assert "x:0: it is fed twice" in message(InvalidArgumentError, session.run, x, {x: 1.0, "x:0": 2.0})
-    assert "feed_dict must be a dictionary, got list" in message(InvalidArgumentError, session.run, x, [1.0])
-    assert "feed: expected a tensor" in message(InvalidArgumentError, session.run, x, {3: 1.0})
+    assert (
+        "run: expected feed_dict to be a dictionary of values by tensor or name, got list [1.0]"
+        in message(InvalidArgumentError, session.run, x, [1.0])
+    )
+    assert "run: expected feed_dict to be tensors" in message(InvalidArgumentError, session.run, x, {3: 1.0})
 
 
 def test_unknown_names(session, x):
     text = message(NotFoundError, session.run, "xx:0")
-    assert text == "fetch: the graph has no operation 'xx'; did you mean x?"
-    assert "feed: the graph has no operation 'y'" in message(NotFoundError, session.run, x, {"y:0": 1.0})
-    assert "fetch: the graph has no tensor 'x:3'" in message(NotFoundError, session.run, "x:3")
+    assert text == "run: fetches: the graph has no operation 'xx'; did you mean x?"
+    assert "run: feed_dict: the graph has no operation 'y'" in message(
+        NotFoundError, session.run, x, {"y:0": 1.0}
+    )
+    assert "run: fetches: the graph has no tensor 'x:3'" in message(NotFoundError, session.run, "x:3")
 
 
 @pytest.mark.parametrize("item", [None, 3, 2.5, object])
 def test_what_cannot_be_fetched(session, item):
-    assert "fetch: expected a tensor, an operation, a variable or a name, got" in message(
+    assert "run: expected fetches to be tensors, operations, variables or their names, got" in message(
         InvalidArgumentError, session.run, item
     )
 
@@ -122,7 +127,9 @@ def test_elements_of_another_graph(session):
     for item in (foreign, foreign.op, v):
         text = message(InvalidArgumentError, session.run, [item])
         assert "is not an element of this graph; use a session of the graph it was made in" in text
-    assert "feed: foreign:0 is not" in message(InvalidArgumentError, session.run, [], {foreign: 1.0})
+    assert "run: feed_dict: foreign:0 is not" in message(
+        InvalidArgumentError, session.run, [], {foreign: 1.0}
+    )
 
 
 def test_variables_without_a_value(session):
@@ -151,7 +158,7 @@ def test_a_closed_session(x):
 
 
 def test_targets_and_devices():
-    assert "target 'grpc://a:1' is unknown" in message(InvalidArgumentError, tb.Session, "grpc://a:1")
+    assert "target str 'grpc://a:1' is unknown" in message(InvalidArgumentError, tb.Session, "grpc://a:1")
     with pytest.raises(NotFoundError, match="tpu"):
         tb.Session(device="/tpu:0")
     with tb.device("/gpu:1"):

@@ -1,10 +1,14 @@
 """`explain`: segments, order, addresses, peak memory, and why."""
 
+from dataclasses import dataclass
+from typing import ClassVar
+
 import numpy as np
 import pytest
 
 import tensorbow as tb
 from tensorbow.errors import InvalidArgumentError
+from tensorbow.runtime.explain import _repeated
 from tensorbow.runtime.nest import flatten, map_structure
 
 
@@ -72,6 +76,61 @@ def test_nothing_to_do(session):
     text = str(session.explain([c, c.op]))
     assert "segment step: 0 kernel calls" in text
     assert "lower bound 0 (0.0 % above)" in text
+
+
+@pytest.mark.parametrize("asked", ["/gpu:0", "/cpu:7"])
+def test_soft_placement_is_told(session, asked):
+    x = tb.placeholder(tb.float32, [2], name="x")
+    with tb.device(asked):
+        v = tb.Variable(np.ones(2, np.float32), name="v")
+        y = tb.exp(x, name="y") * v
+    z = tb.negative(y, name="z")
+    with tb.Session(devices=[], allow_soft_placement=True) as soft:
+        for fetches, names in (([z], "v, y, Mul"), (v, "v")):
+            reason = f"on /cpu:0, as there is no /device:{asked[1:].upper()}; there are: /cpu:0"
+            assert f"\n  {names}: {reason}\n" in f"{soft.explain(fetches, {x: [1.0, 2.0]})}\n"
+        assert "as there is no" not in str(soft.explain(tb.negative(x), {x: [1.0, 2.0]}))
+    with tb.device("/cpu:0"):
+        here = tb.exp(x)
+    assert " on /cpu:0, " not in str(session.explain(here, {x: [1.0, 2.0]}))
+
+
+@pytest.mark.parametrize("devices", [1, 2])
+def test_a_step_too_large_for_memory_is_explained_without_addresses(devices):
+    x = tb.placeholder(tb.float64, [None], name="x")
+    with tb.device(f"/cpu:{devices - 1}"):
+        y = tb.reduce_sum(tb.exp(x) + x)
+    v = tb.Variable(1.0)
+    with tb.Session() as session:
+        session.run(v.initializer)
+        explanation = session.explain(y + tb.cast(v, tb.float64), {x: tb.TensorSpec([1 << 45], tb.float64)})
+        text = str(explanation)
+        assert "not bound: " in text
+        assert "@0x" not in text
+        assert f"feed x:0: float64[{1 << 45}] input+0\n" in text
+        assert explanation.peak_nbytes >= 8 << 45
+        assert session.run(y, {x: np.zeros(3)}) == 3
+
+
+@dataclass
+class Call:
+    """A call of a plan that counts how often it is compared."""
+
+    name: str
+    what: int = 0
+    compared: ClassVar[int] = 0
+
+    def __eq__(self, other):
+        Call.compared += 1
+        return (self.name, self.what) == (other.name, other.what)
+
+
+def test_repeated_calls_are_found_without_comparing_all_with_all():
+    first = [Call(f"{n}") for n in range(400)]
+    again = [Call("new"), *[Call(f"{n}") for n in range(3, 400)], Call("2", what=1)]
+    Call.compared = 0
+    assert _repeated([("a", first), ("b", first[:9])], again) == (range(1, 398), "3 to 399 of segment a")
+    assert Call.compared < 4 * 400
 
 
 def test_nests():

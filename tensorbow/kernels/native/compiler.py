@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import ctypes
-import hashlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from tensorbow.kernels.native.target import Target
 
 Call = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)  # called with the interpreter lock released
 OPTIMIZATION = 2
+SUFFIX = ".o"
 
 
 @cache
@@ -64,24 +65,23 @@ def compile_module(
     message for a module that is not well formed.
     """
     text = str(module)
-    kept = kept_code(text if key is None else key, target, folder)
+    key = text if key is None else key
+    kept = kept_code(key, target, folder)
     if kept is not None:
         return kept
     code = _compiled(text, target)
-    keep_binary(_path(text if key is None else key, target, folder), code)
+    keep_binary(folder, _depends_on(key, target), SUFFIX, code)
     return _linked(code, target)
 
 
 def kept_code(key: str, target: Target, folder: Path | None) -> NativeCode | None:
     """What `compile_module` kept under a key."""
-    code = kept_binary(_path(key, target, folder))
+    code = kept_binary(folder, _depends_on(key, target), SUFFIX)
     return None if code is None else _linked(code, target)
 
 
-def _path(key: str, target: Target, folder: Path | None) -> Path | None:
-    versions = f"{llvmlite.__version__} {llvm.llvm_version_info} {target} {OPTIMIZATION}"
-    name = hashlib.sha256(f"{versions}\n{key}".encode()).hexdigest()
-    return None if folder is None else folder / f"{name}.o"
+def _depends_on(key: str, target: Target) -> str:
+    return f"{llvmlite.__version__} {llvm.llvm_version_info} {target!r} {OPTIMIZATION}\n{key}"
 
 
 def _linked(code: bytes, target: Target) -> NativeCode:
@@ -100,23 +100,48 @@ def _machine(target: Target) -> llvm.TargetMachine:
 
 
 def _compiled(text: str, target: Target) -> bytes:
-    machine, module = _optimized(text, target)
-    return bytes(machine.emit_object(module))
+    with _optimized(text, target) as (machine, module):
+        return bytes(machine.emit_object(module))
 
 
-def _optimized(text: str, target: Target) -> tuple[llvm.TargetMachine, llvm.ModuleRef]:
-    """What emits code, and the module that is ready for it."""
+@contextmanager
+def _optimized(text: str, target: Target) -> Iterator[tuple[llvm.TargetMachine, llvm.ModuleRef]]:
+    """What emits code, and the module that is ready for it.
+
+    The module has a context of its own: what LLVM keeps of types and constants goes with it. What stays of a
+    compilation in the process is the pass builder's table of callbacks, which llvmlite does not free: 2 KiB.
+    """
     _initialize()
-    machine = _machine(target)
+    with (
+        llvm.create_context() as context,
+        _machine(target) as machine,
+        _parsed(text, context) as module,
+    ):
+        _optimize(module, machine)
+        yield machine, module
+
+
+def _parsed(text: str, context: llvm.ContextRef) -> llvm.ModuleRef:
+    module = None
     try:
-        module = llvm.parse_assembly(text)
+        module = llvm.parse_assembly(text, context)
         module.verify()
     except RuntimeError as error:
+        if module is not None:
+            module.close()  # before its context, while the error still holds it
         raise InternalError(f"the generated code is not well formed: {error}") from error
+    return module
+
+
+def _optimize(module: llvm.ModuleRef, machine: llvm.TargetMachine) -> None:
     options = llvm.create_pipeline_tuning_options(speed_level=OPTIMIZATION)
     options.loop_vectorization = False  # the templates are vectors already
     options.slp_vectorization = False
     options.loop_unrolling = False
-    passes = llvm.create_pass_builder(machine, options)
-    passes.getModulePassManager().run(module, passes)
-    return machine, module
+    with options, llvm.create_pass_builder(machine, options) as builder:
+        passes = builder.getModulePassManager()
+        passes.run(module, builder)
+        dispose = getattr(llvm.ffi.lib, "LLVMPY_DisposeNewModulePassManger", None)
+        if dispose is not None:  # its own `close` gives nothing back: it reaches ObjectRef's, which is empty
+            dispose(passes)
+            passes.detach()
