@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Annotated, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tensorbow.data.philox import Purpose, random_words
-from tensorbow.errors import InvalidArgumentError
+from tensorbow.kinds import Flag, check_fields, whole
 
 
 @dataclass(frozen=True)
@@ -28,6 +28,9 @@ class Augmentation(Protocol):
         """The same pictures and key give the same result."""
 
 
+Padding: TypeAlias = Annotated[int, whole(0, 1 << 30)]
+
+
 @dataclass(frozen=True)
 class CropAndFlip:
     """Pads each picture with `padding` black pixels, crops it to its size again at a random place, and
@@ -35,14 +38,11 @@ class CropAndFlip:
     that mean something else in the mirror.
     """
 
-    padding: int = 4
-    flip: bool = True
+    padding: Padding = 4
+    flip: Flag = True
 
     def __post_init__(self) -> None:
-        if isinstance(self.padding, bool) or not isinstance(self.padding, int) or self.padding < 0:
-            raise InvalidArgumentError(
-                f"CropAndFlip: expected a padding of at least 0 pixels, got {self.padding!r}"
-            )
+        check_fields(self)
 
     def draw(self, examples: int, key: BatchKey) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         """How far each picture is moved down and right, int64 [n, 2] in -padding..padding, and whether it is

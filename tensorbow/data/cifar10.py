@@ -15,6 +15,7 @@ from tensorbow.data.folder import data_folder, find_file
 from tensorbow.data.pickles import read_pickled_dict
 from tensorbow.errors import DataLossError, NotFoundError, ResourceExhaustedError, TensorBowError
 from tensorbow.files import open_to_read, shown
+from tensorbow.kinds import AsPath, checked
 
 _BINARY, _PYTHON = "cifar-10-batches-bin", "cifar-10-batches-py"
 _FOLDERS = ("", _BINARY, _PYTHON, f"cifar10/{_BINARY}", f"cifar10/{_PYTHON}", "cifar10")
@@ -100,7 +101,8 @@ def _fault(path: Path, what: str) -> DataLossError:
     return DataLossError(f"{shown(path)} is damaged or not the file expected: {what}; get it again")
 
 
-def load_cifar10(data_dir: str | os.PathLike[str] | None = None) -> tuple[Dataset, Dataset]:
+@checked
+def load_cifar10(data_dir: AsPath | None = None) -> tuple[Dataset, Dataset]:
     """The two splits, uint8 [n, 32, 32, 3], 10 classes: 50000 and 10000 pictures in the published files.
 
     `data_dir`, or else the environment's TENSORBOW_DATA, is searched itself and below cifar-10-batches-bin,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,19 +12,45 @@ from numpy.typing import NDArray
 from tensorbow.array_likes import as_array
 from tensorbow.data.augment import Augmentation, BatchKey
 from tensorbow.errors import InvalidArgumentError
+from tensorbow.kinds import (
+    FUNCTION,
+    Kind,
+    Number,
+    Positive,
+    PositiveNumber,
+    RefusedError,
+    Text,
+    check_fields,
+    checked,
+    instance,
+    refuse,
+)
+from tensorbow.specs import Array
 
 _STATISTICS_CHUNK = 1 << 20  # pixels per histogram: keeps its int64 copy at 8 MiB
 
 
-def pixel_statistics(images: NDArray[np.uint8]) -> tuple[float, float]:
+def _read_array(value: Any) -> Array:
+    try:
+        return as_array(value)
+    except InvalidArgumentError as error:
+        raise RefusedError(error) from None
+
+
+AsArray: TypeAlias = Annotated[Any, Kind("an array", _read_array)]
+AsAugmentation: TypeAlias = Annotated[Augmentation, Kind("a function of pictures and key", FUNCTION.read)]
+
+
+@checked
+def pixel_statistics(images: AsArray) -> tuple[float, float]:
     """Mean and standard deviation of the pixels of `images` (uint8, any shape), on the scale 0..1.
 
     Summed in exact integers: the same on every machine. InvalidArgumentError when there are no pixels.
     """
-    images = as_array(images)
     if images.dtype != np.uint8 or images.size == 0:
         raise InvalidArgumentError(
-            f"pixel statistics need uint8 pixels, at least one; got {images.dtype} of shape {images.shape}"
+            f"pixel_statistics: expected images to be uint8 pixels, at least one; "
+            f"got {images.dtype} of shape {images.shape}"
         )
     flat = images.reshape(-1)
     histogram = np.zeros(256, np.int64)
@@ -47,19 +73,20 @@ class Dataset:
     InvalidArgumentError for anything that does not fit together.
     """
 
-    name: str
-    images: NDArray[np.uint8]
-    labels: NDArray[np.int64]
-    classes: int
-    mean: float
-    std: float
-    augmentation: Augmentation | None = None
+    name: Text
+    images: AsArray
+    labels: AsArray
+    classes: Positive
+    mean: Number
+    std: PositiveNumber
+    augmentation: AsAugmentation | None = None
 
     def __post_init__(self) -> None:
         def refuse(expected: str, got: object) -> None:
-            raise InvalidArgumentError(f"data set {self.name!r}: expected {expected}; got {got}")
+            raise InvalidArgumentError(f"Dataset {self.name!r}: expected {expected}; got {got}")
 
-        images, labels = as_array(self.images), as_array(self.labels)
+        check_fields(self)
+        images, labels = self.images, self.labels
         if images.dtype != np.uint8 or images.ndim != 4 or images.size == 0:
             refuse(
                 "images uint8 [examples, height, width, channels], none of them zero",
@@ -67,10 +94,8 @@ class Dataset:
             )
         if labels.dtype != np.int64 or labels.shape != images.shape[:1]:
             refuse(f"labels int64 [{images.shape[0]}]", f"{labels.dtype} {list(labels.shape)}")
-        if self.classes < 1 or labels.min() < 0 or labels.max() >= self.classes:
+        if labels.min() < 0 or labels.max() >= self.classes:
             refuse(f"labels in 0..{self.classes - 1}", f"{labels.min()}..{labels.max()}")
-        if not math.isfinite(self.mean) or not math.isfinite(self.std) or self.std <= 0:
-            refuse("a finite mean and a finite std above zero", f"mean {self.mean}, std {self.std}")
         for field, array in (("images", images), ("labels", labels)):
             view = array.view()
             view.flags.writeable = False
@@ -102,11 +127,10 @@ class Dataset:
         shift: np.float32 = np.float32(self.mean / self.std)
         return shift
 
-    def batch(
-        self, indices: NDArray[np.int64] | None = None
-    ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    @checked
+    def batch(self, indices: AsArray | None = None) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
         """The examples `indices` (int64 [n]; None: all) as new arrays, like those that `fill` writes."""
-        rows = np.arange(len(self)) if indices is None else as_array(indices)
+        rows = np.arange(len(self)) if indices is None else indices
         images = np.empty((rows.size, *self.image_shape), np.float32)
         labels = np.empty(rows.size, np.int64)
         self.fill(rows, images, labels)
@@ -149,6 +173,11 @@ class Dataset:
         labels_out: NDArray[np.int64],
         scratch: NDArray[np.uint8] | None,
     ) -> NDArray[np.intp]:
+        for label, array in (("indices", indices), ("images_out", images_out), ("labels_out", labels_out)):
+            if not isinstance(array, np.ndarray):
+                raise refuse("fill", label, "a NumPy array", array)
+        if scratch is not None and not isinstance(scratch, np.ndarray):
+            raise refuse("fill", "scratch", "a NumPy array", scratch)
         if indices.ndim != 1 or indices.dtype.kind not in "iu":
             raise InvalidArgumentError(
                 f"fill from {self.name!r}: indices must be int64 [n]; "
@@ -173,3 +202,6 @@ class Dataset:
                 f"got {indices.min()}..{indices.max()}"
             )
         return indices.astype(np.intp, copy=False)
+
+
+AsDataset: TypeAlias = Annotated[Dataset, instance(Dataset, expected="a tb.data.Dataset")]

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-import os
+import gzip
+import zlib
 from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,23 +16,34 @@ from tensorbow.data.dataset import Dataset, pixel_statistics
 from tensorbow.data.philox import Purpose, permutation
 from tensorbow.data.resize import resize_bilinear
 from tensorbow.errors import DataLossError, NotFoundError
+from tensorbow.kinds import AsPath, checked
 
 _EXAMPLES = 1797
 _HOLD_OUT_EVERY = 5  # 1437 examples to train with, 360 to test
 
 
-def _bundled() -> Any:
+def _bundled() -> tuple[Any, Any]:
+    """The pictures and labels of scikit-learn's copy.
+
+    Read from the package's file: importing scikit-learn, with SciPy, takes longer than a short training run.
+    """
     try:
-        module = import_module("sklearn.datasets")
+        package = find_spec("sklearn")
+        for folder in (package and package.submodule_search_locations) or ():
+            file = Path(folder) / "datasets" / "data" / "digits.csv.gz"
+            if file.is_file():
+                with gzip.open(file, "rt", encoding="utf-8") as lines:
+                    rows = np.array([line.split(",") for line in lines], np.float64).reshape(-1, 8 * 8 + 1)
+                return rows[:, :-1].reshape(-1, 8, 8), rows[:, -1]
+        bundle = import_module("sklearn.datasets").load_digits()  # a release that keeps it somewhere else
+        return bundle.images, bundle.target
     except ImportError as error:
         raise NotFoundError(
             "data set 'digits' comes with scikit-learn, which cannot be imported "
             f"({' '.join(str(error).split())}); install it: pip install 'tensorbow[data]', "
             "or use the data set 'synthetic', which needs nothing"
         ) from error
-    try:
-        return module.load_digits()
-    except (OSError, EOFError, ValueError) as error:
+    except (OSError, EOFError, ValueError, zlib.error) as error:
         raise DataLossError(
             "data set 'digits': scikit-learn's own copy cannot be read "
             f"({' '.join(str(error).split())}); reinstall scikit-learn"
@@ -39,15 +53,16 @@ def _bundled() -> Any:
 SHIFTS = CropAndFlip(padding=2, flip=False)  # 1437 pictures are few: training moves them by up to 2 pixels
 
 
-def load_digits(data_dir: str | os.PathLike[str] | None = None) -> tuple[Dataset, Dataset]:
+@checked
+def load_digits(data_dir: AsPath | None = None) -> tuple[Dataset, Dataset]:
     """The two splits: 1437 and 360 pictures, uint8 [n, 28, 28, 1], 10 classes. `data_dir` is not used.
 
     The split is fixed, whatever the run's seed, and stratified: every fifth of the shuffled examples of
     each class is held out. Training batches are shifted at random (`SHIFTS`). NotFoundError when
     scikit-learn is missing.
     """
-    bundle = _bundled()
-    pictures, labels = np.asarray(bundle.images), np.asarray(bundle.target).astype(np.int64)
+    pictures, labels = map(np.asarray, _bundled())
+    labels = labels.astype(np.int64)
     if pictures.shape != (_EXAMPLES, 8, 8) or labels.shape != (_EXAMPLES,):
         raise DataLossError(
             f"data set 'digits': expected {_EXAMPLES} pictures of 8x8 from scikit-learn; "

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +12,7 @@ from tensorbow.data.folder import data_folder, find_file
 from tensorbow.data.idx import read_idx
 from tensorbow.errors import DataLossError, NotFoundError
 from tensorbow.files import shown
+from tensorbow.kinds import AsPath, checked
 
 _FOLDERS = ("", "mnist", "MNIST/raw", "MNIST", "raw")  # below the data folder, in this order
 _FILES = (
@@ -72,7 +72,8 @@ def _read_split(images_path: Path, labels_path: Path) -> tuple[NDArray[np.uint8]
     return images[..., np.newaxis], labels.astype(np.int64)
 
 
-def load_mnist(data_dir: str | os.PathLike[str] | None = None) -> tuple[Dataset, Dataset]:
+@checked
+def load_mnist(data_dir: AsPath | None = None) -> tuple[Dataset, Dataset]:
     """The two splits, uint8 [n, 28, 28, 1], 10 classes: 60000 and 10000 pictures in the published files.
 
     Files of the same format and names (Fashion-MNIST, EMNIST digits) are read as well. `data_dir`, or else

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 import threading
 from collections import OrderedDict
 
@@ -11,21 +10,10 @@ from numpy.typing import NDArray
 
 from tensorbow.data.philox import Purpose, permutation
 from tensorbow.errors import InvalidArgumentError, OutOfRangeError
+from tensorbow.kinds import WORD, Positive, Word, checked, read_as, whole
 
 _CACHED_EPOCHS = 4  # at the border of two epochs the replicas ask for both; runs of batches reach far
-_WORD = 1 << 64
-
-
-def checked_integer(what: str, value: int, minimum: int, maximum: int | None = None) -> int:
-    """`value` as an int within the bounds; InvalidArgumentError that names `what` otherwise."""
-    try:
-        number = operator.index(value)
-    except TypeError:
-        raise InvalidArgumentError(f"{what} must be an integer; got {value!r}") from None
-    if number < minimum or (maximum is not None and number > maximum):
-        bounds = f"at least {minimum}" if maximum is None else f"in {minimum}..{maximum}"
-        raise InvalidArgumentError(f"{what} must be {bounds}; got {number}")
-    return number
+_NUMBER = whole()
 
 
 class BatchOrder:
@@ -40,11 +28,10 @@ class BatchOrder:
     to replica n mod k.
     """
 
-    def __init__(self, examples: int, batch_size: int, seed: int) -> None:
+    @checked
+    def __init__(self, examples: Positive, batch_size: Positive, seed: Word) -> None:
         """InvalidArgumentError when there are fewer examples than one batch needs, or for a bad number."""
-        self.examples = checked_integer("examples", examples, 1)
-        self.batch_size = checked_integer("batch_size", batch_size, 1)
-        self.seed = checked_integer("seed", seed, 0, _WORD - 1)
+        self.examples, self.batch_size, self.seed = examples, batch_size, seed
         if self.examples < self.batch_size:
             raise InvalidArgumentError(
                 f"{self.examples} examples do not fill one batch of {self.batch_size}; "
@@ -61,12 +48,12 @@ class BatchOrder:
         """Complete batches in one epoch."""
         return self.examples // self.batch_size
 
-    def rounds_per_epoch(self, replicas: int) -> int:
+    @checked
+    def rounds_per_epoch(self, replicas: Positive) -> int:
         """Complete rounds of `replicas` batches in one epoch; what is left over is dropped that epoch.
 
         InvalidArgumentError when an epoch has too few batches for one round.
         """
-        replicas = checked_integer("replicas", replicas, 1)
         rounds = self.batches_per_epoch // replicas
         if rounds == 0:
             batches = "1 batch" if self.batches_per_epoch == 1 else f"{self.batches_per_epoch} batches"
@@ -82,11 +69,11 @@ class BatchOrder:
 
         OutOfRangeError when the epoch has no such batch; InvalidArgumentError for a bad epoch.
         """
-        epoch = checked_integer("epoch", epoch, 0, _WORD - 1)
-        number = operator.index(number)
+        epoch = read_as(WORD, epoch, "BatchOrder.indices", "epoch")
+        number = read_as(_NUMBER, number, "BatchOrder.indices", "number")
         if not 0 <= number < self.batches_per_epoch:
             raise OutOfRangeError(
-                f"an epoch has the batches 0..{self.batches_per_epoch - 1} "
+                f"batch number: an epoch has the batches 0..{self.batches_per_epoch - 1} "
                 f"({self.examples} examples, batch_size {self.batch_size}); got {number}"
             )
         begin = number * self.batch_size
@@ -94,8 +81,9 @@ class BatchOrder:
 
     def batches(self, epoch: int) -> NDArray[np.int64]:
         """The examples of all batches of an epoch: int64 [batches_per_epoch, batch_size], read-only."""
-        whole = self._permutation(epoch)[: self.batches_per_epoch * self.batch_size]
-        return whole.reshape(-1, self.batch_size)
+        epoch = read_as(WORD, epoch, "BatchOrder.batches", "epoch")
+        examples = self._permutation(epoch)[: self.batches_per_epoch * self.batch_size]
+        return examples.reshape(-1, self.batch_size)
 
     def _permutation(self, epoch: int) -> NDArray[np.int64]:
         with self._lock:  # held while drawing: a second thread waits for the same result

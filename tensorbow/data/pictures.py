@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import io
+import math
 import os
 import stat
 import warnings
-import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,9 @@ from numpy.typing import NDArray
 
 from tensorbow.data.folder import mode_of
 from tensorbow.data.idx import read_idx
+from tensorbow.data.numpy_files import read_numpy_file
 from tensorbow.data.resize import resize_bilinear
+from tensorbow.devices.host_memory import require_memory
 from tensorbow.errors import (
     DataLossError,
     FailedPreconditionError,
@@ -24,11 +27,13 @@ from tensorbow.errors import (
     ResourceExhaustedError,
     TensorBowError,
 )
-from tensorbow.files import shown
+from tensorbow.files import read_file, shown
 
-SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".ppm", ".pgm")
+SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp")
+FORMATS = ("PNG", "JPEG", "BMP", "GIF", "TIFF", "WEBP")  # Pillow has others, one of which starts a program
 MAXIMUM_PIXELS = 1 << 26  # of one picture, before it is resized
-MAXIMUM_NBYTES = 1 << 34  # of an unpacked array
+MAXIMUM_FILE_NBYTES = 1 << 28  # of one picture, packed
+_TILE_EXTENTS = (322, 323)  # tags of TIFF
 
 Pictures = NDArray[np.uint8]
 Extents = tuple[int, int, int]
@@ -62,53 +67,34 @@ def read_pictures(
     if suffix in SUFFIXES:
         return [path.name], _from_files([path], image_shape, resize)
     if suffix in (".npy", ".npz"):
-        array = _fitting(path, _from_numpy(path, suffix), image_shape)
+        array = _from_numpy(path, image_shape)
     else:
         wanted = image_shape[:2] if image_shape[2] == 1 else image_shape
         array = read_idx(path, (None, *wanted)).reshape(-1, *image_shape)
     return [str(number) for number in range(len(array))], array
 
 
-def _fitting(path: Path, array: NDArray[np.generic], image_shape: Extents) -> Pictures:
+def _from_numpy(path: Path, image_shape: Extents) -> Pictures:
     """uint8 [n, height, width, channels], with the axes of extent one that were left out."""
     plain = image_shape[:2] if image_shape[2] == 1 else image_shape
-    fits = array.shape in (image_shape, plain) or array.shape[1:] in (image_shape, plain)
-    if array.dtype != np.uint8 or not fits or array.size == 0:
-        holds = f"{array.dtype} {list(array.shape)}{'' if array.size else ', which is empty'}"
-        raise InvalidArgumentError(
-            f"{shown(path)} holds {holds}; "
-            f"the model takes uint8 [n, {', '.join(map(str, image_shape))}] with pixels 0..255"
-        )
+
+    def check(dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
+        fits = shape in (image_shape, plain) or shape[1:] in (image_shape, plain)
+        if dtype != np.uint8 or not fits or 0 in shape:
+            holds = f"{dtype} {list(shape)}{', which is empty' if 0 in shape else ''}"
+            raise InvalidArgumentError(
+                f"{shown(path)} holds {holds}; "
+                f"the model takes uint8 [n, {', '.join(map(str, image_shape))}] with pixels 0..255"
+            )
+
+    array = read_numpy_file(path, check)
+    if not array.flags.c_contiguous:
+        require_memory(array.nbytes, shown(path), "write it in C order")
     return np.ascontiguousarray(array).astype(np.uint8, copy=False).reshape(-1, *image_shape)
 
 
-def _from_numpy(path: Path, suffix: str) -> NDArray[np.generic]:
-    try:
-        if suffix == ".npy":
-            mapped: NDArray[np.generic] = np.load(path, mmap_mode="r", allow_pickle=False)
-            return mapped
-        with zipfile.ZipFile(path) as archive:
-            nbytes = sum(entry.file_size for entry in archive.infolist())
-        if nbytes > MAXIMUM_NBYTES:
-            raise ResourceExhaustedError(f"{shown(path)} unpacks to {nbytes:,} bytes; give a .npy file")
-        with np.load(path, allow_pickle=False) as arrays:
-            names = list(arrays)
-            if len(names) != 1 and "images" not in names:
-                raise InvalidArgumentError(
-                    f"{shown(path)} holds {len(names)} arrays ({', '.join(names[:5])}), none named 'images'"
-                )
-            unpacked: NDArray[np.generic] = arrays[names[0] if len(names) == 1 else "images"]
-            return unpacked
-    except TensorBowError:
-        raise
-    except MemoryError as error:
-        raise ResourceExhaustedError(f"{shown(path)} does not fit into memory") from error
-    except Exception as error:  # NumPy and zipfile raise many kinds for a file that is damaged
-        reason = " ".join(str(error).split())[:200] or type(error).__name__
-        raise DataLossError(f"{shown(path)} is damaged or no array of numbers: {reason}") from error
-
-
 def _from_files(files: Sequence[Path], image_shape: Extents, resize: bool) -> Pictures:
+    require_memory(len(files) * math.prod(image_shape), f"{len(files):,} pictures", "give fewer at a time")
     pictures = np.empty((len(files), *image_shape), np.uint8)
     for place, file in enumerate(files):
         pictures[place] = _decoded(file, image_shape, resize)
@@ -118,19 +104,29 @@ def _from_files(files: Sequence[Path], image_shape: Extents, resize: bool) -> Pi
 def _bytes_of(file: Path, image: Any, mode: str) -> Pictures:
     """Pixels of 8 bits; those of 16 are scaled, for Pillow would cut them off at 255."""
     if image.mode[:1] == "I":
-        wide = np.asarray(image).astype(np.int64)
+        wide = np.asarray(image)
         if wide.size and (wide.min() < 0 or wide.max() > 0xFFFF):
             raise InvalidArgumentError(f"{shown(file)} has pixels of more than 16 bits; give 8 or 16")
-        grey = ((wide + 128) // 257).astype(np.uint8)
+        grey = ((wide.astype(np.int32) + 128) // 257).astype(np.uint8)
         return grey if mode == "L" else np.repeat(grey[..., None], 3, axis=2)
     if image.mode == "F":
         raise InvalidArgumentError(f"{shown(file)} has pixels of floating point; give 8 or 16 bits")
     return np.asarray(image.convert(mode), np.uint8)
 
 
+def _require_size(file: Path, image: Any) -> None:
+    """Raises InvalidArgumentError for more pixels than are decoded, in the picture or in a tile of it."""
+    tags = getattr(image, "tag_v2", {})
+    for width, height in (image.size, [tags.get(tag, 1) for tag in _TILE_EXTENTS]):
+        if width * height > MAXIMUM_PIXELS:
+            raise InvalidArgumentError(
+                f"{shown(file)} has {width}x{height} pixels, more than {MAXIMUM_PIXELS:,}; make it smaller"
+            )
+
+
 def _decoded(file: Path, image_shape: Extents, resize: bool) -> Pictures:
     try:
-        from PIL import Image
+        from PIL import Image, UnidentifiedImageError
     except ImportError:
         raise FailedPreconditionError(
             f"{shown(file)}: reading pictures needs Pillow; pip install tensorbow[image], or give a .npy file"
@@ -140,15 +136,13 @@ def _decoded(file: Path, image_shape: Extents, resize: bool) -> Pictures:
         raise InvalidArgumentError(
             f"{shown(file)}: the model takes {channels} channels, picture files have 1 or 3"
         )
+    blob = read_file(file, MAXIMUM_FILE_NBYTES)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of odd but sound files
             warnings.simplefilter("error", Image.DecompressionBombWarning)
-            with Image.open(file) as image:
-                if image.width * image.height > MAXIMUM_PIXELS:
-                    raise InvalidArgumentError(
-                        f"{shown(file)} has {image.width}x{image.height} pixels, more than {MAXIMUM_PIXELS:,}"
-                    )
+            with Image.open(io.BytesIO(blob), formats=FORMATS) as image:
+                _require_size(file, image)
                 if image.size != (width, height) and not resize:
                     raise InvalidArgumentError(
                         f"{shown(file)} has {image.width}x{image.height} pixels, the model takes "
@@ -157,6 +151,10 @@ def _decoded(file: Path, image_shape: Extents, resize: bool) -> Pictures:
                 pixels = _bytes_of(file, image, "L" if channels == 1 else "RGB")
     except TensorBowError:
         raise
+    except MemoryError:
+        raise ResourceExhaustedError(f"{shown(file)} does not fit into memory") from None
+    except UnidentifiedImageError:
+        raise DataLossError(f"{shown(file)} is damaged or no picture ({', '.join(FORMATS)})") from None
     except Exception as error:  # Pillow's decoders raise many kinds for a file that is damaged
         reason = " ".join(str(error).split())[:200] or type(error).__name__
         raise DataLossError(f"{shown(file)} is damaged or no picture: {reason}") from error

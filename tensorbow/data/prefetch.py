@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Annotated, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tensorbow.data.augment import BatchKey
-from tensorbow.data.dataset import Dataset
-from tensorbow.data.order import BatchOrder, checked_integer
+from tensorbow.data.dataset import AsDataset
+from tensorbow.data.order import BatchOrder
 from tensorbow.data.slots import Claim, SlotRing
 from tensorbow.errors import (
     AbortedError,
@@ -21,9 +21,52 @@ from tensorbow.errors import (
     InvalidArgumentError,
     OutOfRangeError,
 )
+from tensorbow.kinds import (
+    ITEMS,
+    Count,
+    Function,
+    Kind,
+    Positive,
+    RefusedError,
+    checked,
+    instance,
+    number,
+    read_as,
+    sequence,
+    whole,
+)
 
 HostSlot = tuple[NDArray[np.float32], NDArray[np.int64]]
 """Where one batch lands: images float32 [batch_size, height, width, channels], labels int64 [batch_size]."""
+
+Depth: TypeAlias = Annotated[int, whole(1, 4096)]
+Seconds: TypeAlias = Annotated[float, number(0, 1e9)]
+
+
+def _read_slots(value: Any) -> list[list[HostSlot]]:
+    lanes = [ITEMS.read(lane) for lane in ITEMS.read(value)]
+    for slot in (slot for lane in lanes for slot in lane):
+        if len(ITEMS.read(slot)) != 2 or not all(isinstance(array, np.ndarray) for array in slot):
+            raise RefusedError
+    return lanes
+
+
+Slots: TypeAlias = Annotated[
+    list[list[HostSlot]], Kind("by replica a list of (images, labels), arrays to fill", _read_slots)
+]
+_NUMBERS = sequence(whole(0), "")
+
+
+def _read_start(value: Any) -> tuple[int, int]:
+    numbers = _NUMBERS.read(value)
+    if len(numbers) != 2:
+        raise RefusedError
+    return numbers[0], numbers[1]
+
+
+Start: TypeAlias = Annotated[
+    tuple[int, int], Kind("an epoch and a round of it, whole numbers of at least 0", _read_start)
+]
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,6 +87,9 @@ class Batch:
     claim: Claim
 
 
+AsBatch: TypeAlias = Annotated[Batch, instance(Batch, expected="a batch of this prefetcher")]
+
+
 class Prefetcher:
     """Keeps up to `depth` batches per replica filled ahead of use, in one background thread.
 
@@ -60,20 +106,21 @@ class Prefetcher:
     Use it in a `with` statement, or call `close`. All methods are safe from any thread.
     """
 
+    @checked
     def __init__(
         self,
-        dataset: Dataset,
-        order: BatchOrder,
-        replicas: int,
-        depth: int = 2,
-        start: tuple[int, int] = (0, 0),
-        on_ready: Callable[[int, Batch], None] | None = None,
+        dataset: AsDataset,
+        order: Annotated[BatchOrder, instance(BatchOrder, expected="a tb.data.BatchOrder")],
+        replicas: Positive,
+        depth: Depth = 2,
+        start: Start = (0, 0),
+        on_ready: Function | None = None,
         *,
-        on_error: Callable[[AbortedError], None] | None = None,
-        max_rounds: int | None = None,
-        epochs: int | None = None,
-        slots: Sequence[Sequence[HostSlot]] | None = None,
-        skipped: int = 0,
+        on_error: Function | None = None,
+        max_rounds: Count | None = None,
+        epochs: Count | None = None,
+        slots: Slots | None = None,
+        skipped: Count = 0,
     ) -> None:
         """Starts the thread at round start[1] of epoch start[0].
 
@@ -84,27 +131,27 @@ class Prefetcher:
         a device's input region) and replaces `depth`; the caller keeps them alive until `close` and sees to
         it that they do not overlap. InvalidArgumentError when something does not fit together.
         """
-        self.replicas = checked_integer("replicas", replicas, 1)
+        self.replicas = replicas
         self.rounds_per_epoch = order.rounds_per_epoch(self.replicas)
         if order.examples != len(dataset):
             raise InvalidArgumentError(
                 f"prefetch: the order is over {order.examples} examples, "
                 f"but data set {dataset.name!r} has {len(dataset)}"
             )
-        self._epoch = checked_integer("start epoch", start[0], 0)
-        self._skipped = checked_integer("skipped", skipped, 0, order.batches_per_epoch)
+        self._epoch = start[0]
+        self._skipped = read_as(whole(0, order.batches_per_epoch), skipped, "Prefetcher", "skipped")
         rounds = (order.batches_per_epoch - self._skipped) // self.replicas
-        self._round = checked_integer("start round", start[1], 0, rounds)
+        self._round = read_as(whole(0, rounds), start[1], "Prefetcher", "the round of start")
         self._left = rounds - self._round  # rounds of the first epoch
         limits = []
         if max_rounds is not None:
-            limits.append(checked_integer("max_rounds", max_rounds, 0))
+            limits.append(max_rounds)
         if epochs is not None:
-            further = checked_integer("epochs", epochs, 0) - self._epoch - 1
+            further = epochs - self._epoch - 1
             limits.append(max(0, self._left + further * self.rounds_per_epoch))
         self._dataset, self._order = dataset, order
         self._on_ready, self._on_error = on_ready, on_error
-        self._slots = self._allocated(checked_integer("depth", depth, 1)) if slots is None else slots
+        self._slots = self._allocated(depth) if slots is None else slots
         self._check_slots()
         self._ring = SlotRing([len(lane) for lane in self._slots], min(limits, default=None))
 
@@ -118,14 +165,15 @@ class Prefetcher:
         self._thread = threading.Thread(target=self._run, name="tensorbow-prefetch", daemon=True)
         self._thread.start()
 
-    def take(self, replica: int, timeout: float | None = None) -> Batch:
+    @checked
+    def take(self, replica: Any, timeout: Seconds | None = None) -> Batch:
         """The replica's next batch; waits for it, at most `timeout` seconds.
 
         FailedPreconditionError when it is not there in time or batches go to `on_ready`; OutOfRangeError
         after the last one; AbortedError when the background thread failed and what it had filled before is
         used up; CancelledError when the prefetcher is closed, also while waiting.
         """
-        replica = checked_integer("replica", replica, 0, self.replicas - 1)
+        replica = read_as(whole(0, self.replicas - 1), replica, "Prefetcher.take", "replica")
         if self._on_ready is not None:
             raise FailedPreconditionError(
                 "this prefetcher hands its batches to on_ready: there is none to take"
@@ -154,7 +202,8 @@ class Prefetcher:
                     )
                 self._filled.wait(left)
 
-    def release(self, batch: Batch) -> None:
+    @checked
+    def release(self, batch: AsBatch) -> None:
         """Gives the batch's slot back, to be filled again. FailedPreconditionError for a second time.
 
         After `close` it does nothing.
@@ -171,7 +220,8 @@ class Prefetcher:
             self._ring.give_back(batch.claim)
             self._room.notify()
 
-    def close(self, timeout: float = 10.0) -> None:
+    @checked
+    def close(self, timeout: Seconds = 10.0) -> None:
         """Ends the thread and waits for it; consumers that wait get CancelledError. May be called again.
 
         From a callback it only asks for the end. AbortedError when the thread is still busy after `timeout`
@@ -189,6 +239,7 @@ class Prefetcher:
                 f"the prefetch thread did not end within {timeout} s: "
                 "a callback or the data set's fill does not return"
             )
+        self._on_ready = self._on_error = None  # they may know this object, and keep its slots
 
     def __enter__(self) -> Prefetcher:
         return self

@@ -11,6 +11,7 @@ from tensorbow.data.digits import load_digits
 from tensorbow.data.mnist import load_mnist
 from tensorbow.data.synthetic import load_synthetic
 from tensorbow.errors import AlreadyExistsError, NotFoundError
+from tensorbow.kinds import AsPath, Function, Text, checked
 
 Loader = Callable[[str | os.PathLike[str] | None], tuple[Dataset, Dataset]]
 """Takes the data folder (or None) and returns the training and the test split."""
@@ -28,16 +29,16 @@ WITHOUT_FILES = frozenset({"digits", "synthetic"})
 """The data sets that read no data folder."""
 
 
-def register_dataset(name: str, loader: Loader) -> None:
+@checked
+def register_dataset(name: Text, loader: Function) -> None:
     """Adds a data set of the user's. AlreadyExistsError when the name is taken."""
     if name in DATASETS:
         raise AlreadyExistsError(f"a data set {name!r} is registered already; choose another name")
     DATASETS[name] = loader
 
 
-def load(
-    name: str = DEFAULT_DATASET, data_dir: str | os.PathLike[str] | None = None
-) -> tuple[Dataset, Dataset]:
+@checked
+def load(name: Text = DEFAULT_DATASET, data_dir: AsPath | None = None) -> tuple[Dataset, Dataset]:
     """The training and the test split of the data set `name`.
 
     `data_dir` is where its files lie; None means the environment's TENSORBOW_DATA. The split never depends
@@ -45,5 +46,7 @@ def load(
     """
     loader = DATASETS.get(name)
     if loader is None:
-        raise NotFoundError(f"there is no data set {name!r}; known are {', '.join(sorted(DATASETS))}")
+        raise NotFoundError(
+            f"load: there is no data set of the name {name!r:.60}; known are {', '.join(sorted(DATASETS))}"
+        )
     return loader(data_dir)

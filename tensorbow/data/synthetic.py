@@ -5,17 +5,17 @@ Everything is integer arithmetic on counter-based random words, so the bytes are
 
 from __future__ import annotations
 
-import os
-
 import numpy as np
 from numpy.typing import NDArray
 
 from tensorbow.data.dataset import Dataset, pixel_statistics
 from tensorbow.data.philox import Purpose, permutation, random_bytes
 from tensorbow.data.resize import resize_bilinear
-from tensorbow.errors import InvalidArgumentError
+from tensorbow.errors import InvalidArgumentError, ResourceExhaustedError
+from tensorbow.kinds import AsPath, Positive, checked
 
 _SHIFTS = 5  # a picture is its pattern rolled by -2..2 pixels along each axis
+_MOST_NBYTES = 1 << 34
 _COARSE = 7  # a pattern is smooth: this many random points along each axis, interpolated
 
 
@@ -44,34 +44,29 @@ def _split(
     return images, labels
 
 
+@checked
 def make_synthetic(
-    train_examples: int = 4096,
-    test_examples: int = 1024,
+    train_examples: Positive = 4096,
+    test_examples: Positive = 1024,
     *,
-    height: int = 28,
-    width: int = 28,
-    channels: int = 1,
-    classes: int = 10,
+    height: Positive = 28,
+    width: Positive = 28,
+    channels: Positive = 1,
+    classes: Positive = 10,
 ) -> tuple[Dataset, Dataset]:
     """Two splits of made-up pictures, uint8 [examples, height, width, channels]; deterministic, learnable.
 
     The same arguments give the same bytes; both splits share the patterns and no noise.
     InvalidArgumentError for a size below one, or fewer training examples than classes.
     """
-    sizes = {
-        "train_examples": train_examples,
-        "test_examples": test_examples,
-        "height": height,
-        "width": width,
-        "channels": channels,
-        "classes": classes,
-    }
-    for name, size in sizes.items():
-        if size < 1:
-            raise InvalidArgumentError(f"data set 'synthetic': {name} must be at least 1; got {size}")
+    nbytes = (train_examples + test_examples + classes) * height * width * channels
+    if nbytes > _MOST_NBYTES:
+        raise ResourceExhaustedError(
+            f"make_synthetic: {nbytes:,} bytes of pictures, at most {_MOST_NBYTES:,} are made; ask for fewer"
+        )
     if train_examples < classes:
         raise InvalidArgumentError(
-            f"data set 'synthetic': {train_examples} training examples cannot show {classes} classes"
+            f"make_synthetic: {train_examples} training examples cannot show {classes} classes"
         )
     patterns = _patterns(classes, height, width, channels)
     images, labels = _split(patterns, train_examples, split=0)
@@ -82,6 +77,7 @@ def make_synthetic(
     )
 
 
-def load_synthetic(data_dir: str | os.PathLike[str] | None = None) -> tuple[Dataset, Dataset]:
+@checked
+def load_synthetic(data_dir: AsPath | None = None) -> tuple[Dataset, Dataset]:
     """The registry's splits: 4096 and 1024 pictures of 28x28x1, 10 classes. `data_dir` is not used."""
     return make_synthetic()

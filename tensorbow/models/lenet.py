@@ -8,7 +8,8 @@ import numpy as np
 
 from tensorbow.graph import Tensor, name_scope
 from tensorbow.initializers import glorot_uniform
-from tensorbow.models.model import Defaults, Model, image_extents
+from tensorbow.kinds import Flag, checked
+from tensorbow.models.model import AsTensor, Classes, Defaults, Model, image_extents
 from tensorbow.ops.arrays import reshape
 from tensorbow.ops.conv import conv2d
 from tensorbow.ops.elementwise import relu
@@ -24,7 +25,8 @@ class LeNet(Model):
     name = "lenet"
     defaults = Defaults(learning_rate=0.005)
 
-    def logits(self, images: Tensor, classes: int, training: bool = False) -> Tensor:
+    @checked
+    def logits(self, images: AsTensor, classes: Classes, training: Flag = False) -> Tensor:
         """[batch, classes] from images [batch, height, width, channels] of at least 16x16."""
         channels = image_extents(images)[2]
         hidden = _convolution("conv1", images, [5, 5, channels, 32])

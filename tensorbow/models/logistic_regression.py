@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-
 from tensorbow.graph import Tensor
-from tensorbow.models.model import Defaults, Model, image_extents
+from tensorbow.kinds import Flag, checked
+from tensorbow.models.model import AsTensor, Classes, Defaults, Model, image_extents
 from tensorbow.ops.arrays import reshape
+from tensorbow.ops.filling import zeros
 from tensorbow.ops.matmul import matmul
 from tensorbow.ops.nn import bias_add
 from tensorbow.variables import Variable
@@ -20,9 +20,10 @@ class LogisticRegression(Model):
     name = "logreg"
     defaults = Defaults(learning_rate=0.01)
 
-    def logits(self, images: Tensor, classes: int, training: bool = False) -> Tensor:
+    @checked
+    def logits(self, images: AsTensor, classes: Classes, training: Flag = False) -> Tensor:
         """[batch, classes]."""
         features = math.prod(image_extents(images))
-        weights = Variable(np.zeros((features, classes), np.float32), name="weights")
-        biases = Variable(np.zeros((classes,), np.float32), name="biases")
+        weights = Variable(zeros([features, classes]), name="weights")
+        biases = Variable(zeros([classes]), name="biases")
         return bias_add(matmul(reshape(images, [-1, features]), weights), biases)

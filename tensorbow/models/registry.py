@@ -7,6 +7,7 @@ from collections.abc import Callable
 from functools import partial
 
 from tensorbow.errors import InvalidArgumentError
+from tensorbow.kinds import Text, checked
 from tensorbow.models.lenet import LeNet
 from tensorbow.models.logistic_regression import LogisticRegression
 from tensorbow.models.model import Model
@@ -24,7 +25,8 @@ MODELS: dict[str, Callable[[], Model]] = {
 MODEL_NAMES = f"{', '.join(MODELS)}, and all other resnets of 6n+2 layers, n from 1 to {MOST_BLOCKS}"
 
 
-def get_model(name: str) -> Model:
+@checked
+def get_model(name: Text) -> Model:
     """A model by its name on the command line: one of MODELS, or `resnet` and 6n + 2, with n from 1 to 200.
 
     Raises InvalidArgumentError, for another depth with the nearest there is.

@@ -6,13 +6,17 @@ parameters, and with its moving averages 1.79 MB (TensorBow, table 5.1).
 
 from __future__ import annotations
 
+from typing import Annotated, TypeAlias
+
 from tensorbow import layers
-from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import Tensor
-from tensorbow.models.model import Defaults, Model, image_extents
+from tensorbow.kinds import Flag, checked, whole
+from tensorbow.models.model import AsTensor, Classes, Defaults, Model, image_extents
 from tensorbow.ops.elementwise import add, relu
 from tensorbow.ops.reductions import reduce_mean
 from tensorbow.variable_scope import variable_scope
+
+Blocks: TypeAlias = Annotated[int, whole(1, 1 << 20)]
 
 CHANNELS = (16, 32, 64)
 MOMENTUM, EPSILON = 0.9, 1e-5  # of the moving averages, and under the root
@@ -30,14 +34,14 @@ class ResNet(Model):
         epochs=164,
     )
 
-    def __init__(self, blocks: int = 5):
+    @checked
+    def __init__(self, blocks: Blocks = 5):
         """blocks: in each of the three stages."""
-        if isinstance(blocks, bool) or not isinstance(blocks, int) or blocks < 1:
-            raise InvalidArgumentError(f"ResNet: expected at least one block in a stage, got {blocks!r}")
         self.blocks = blocks
         self.name = f"resnet{6 * blocks + 2}"
 
-    def logits(self, images: Tensor, classes: int, training: bool = False) -> Tensor:
+    @checked
+    def logits(self, images: AsTensor, classes: Classes, training: Flag = False) -> Tensor:
         """[batch, classes]; in training normalised by the batch, else by moving averages."""
         image_extents(images)
         with variable_scope("conv1"):

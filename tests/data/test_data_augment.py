@@ -93,5 +93,5 @@ def test_pictures_smaller_than_the_move():
 
 @pytest.mark.parametrize("padding", [-1, 1.5, True])
 def test_paddings_that_are_none(padding):
-    with pytest.raises(InvalidArgumentError, match="expected a padding of at least 0 pixels"):
+    with pytest.raises(InvalidArgumentError, match="expected padding to be a whole number from 0"):
         CropAndFlip(padding)

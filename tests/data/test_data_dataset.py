@@ -108,12 +108,12 @@ def test_it_is_read_only_and_leaves_the_arrays_given_alone():
         ({"labels": np.zeros(11, np.int32)}, "got int32"),
         ({"labels": np.full(11, 7)}, r"labels in 0\.\.6; got 7\.\.7"),
         ({"labels": np.full(11, -1)}, r"labels in 0\.\.6"),
-        ({"std": 0.0}, "finite std above zero"),
-        ({"mean": float("nan")}, "finite mean"),
+        ({"std": 0.0}, "std to be a finite number above 0, got float 0.0"),
+        ({"mean": float("nan")}, "mean to be a finite number, got float nan"),
     ],
 )
 def test_what_does_not_fit_together_is_refused(changes, words):
-    with pytest.raises(InvalidArgumentError, match=f"data set 'made-up': expected .*{words}"):
+    with pytest.raises(InvalidArgumentError, match=f"Dataset.*: expected .*{words}"):
         make(**changes)
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
+
 import numpy as np
 import pytest
 
 from tensorbow.data import BatchKey, CropAndFlip, load
 
-pytest.importorskip("sklearn")
+pytestmark = pytest.mark.skipif(find_spec("sklearn") is None, reason="digits come with scikit-learn")
 
 
 def test_training_batches_move_by_up_to_two_pixels_and_are_not_mirrored():

@@ -4,7 +4,6 @@ import os
 import struct
 import sys
 import threading
-import time
 import tracemalloc
 
 import numpy as np
@@ -53,14 +52,14 @@ def test_plain_and_gzip_are_told_apart_by_their_bytes(tmp_path, content):
     np.testing.assert_array_equal(values, VALUES)
 
 
-@pytest.mark.parametrize("length", range(len(PLAIN)))
-def test_a_plain_file_cut_anywhere_is_damaged(tmp_path, length):
-    assert_damaged(tmp_path, PLAIN[:length], "starts with 00 00|ends within its header|header declares")
+def test_a_plain_file_cut_anywhere_is_damaged(tmp_path):
+    for length in range(len(PLAIN)):
+        assert_damaged(tmp_path, PLAIN[:length], "starts with 00 00|ends within its header|header declares")
 
 
-@pytest.mark.parametrize("length", range(len(PACKED)))
-def test_a_gzip_file_cut_anywhere_is_damaged(tmp_path, length):
-    assert_damaged(tmp_path, PACKED[:length], "gzip|starts with 00 00")
+def test_a_gzip_file_cut_anywhere_is_damaged(tmp_path):
+    for length in range(len(PACKED)):
+        assert_damaged(tmp_path, PACKED[:length], "gzip|starts with 00 00")
 
 
 @pytest.mark.parametrize(
@@ -166,10 +165,9 @@ def test_a_pipe_is_refused_and_not_waited_for(tmp_path):
             caught.append(str(error))
 
     thread = threading.Thread(target=read, daemon=True)
-    begin = time.monotonic()
     thread.start()
-    thread.join(5)
-    assert time.monotonic() - begin < 5
+    thread.join(60)
+    assert not thread.is_alive()
     assert "expected a regular file, got a FIFO" in caught[0]
 
 

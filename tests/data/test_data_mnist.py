@@ -138,7 +138,7 @@ def test_a_file_instead_of_the_folder(tmp_path):
 
 
 def test_paths_that_are_none(tmp_path):
-    with pytest.raises(InvalidArgumentError, match="cannot be a path") as raised:
+    with pytest.raises(InvalidArgumentError, match="load: expected data_dir to be a path or None") as raised:
         load("mnist", "bad\0name\n")
     assert "\n" not in str(raised.value)
     with pytest.raises(NotFoundError) as missing:

@@ -110,11 +110,11 @@ def test_rounds():
     ("arguments", "words"),
     [
         ((3, 4, 0), "3 examples do not fill one batch of 4"),
-        ((0, 1, 0), "examples must be at least 1; got 0"),
-        ((8, 0, 0), "batch_size must be at least 1; got 0"),
-        ((8, 2, -1), r"seed must be in 0\.\.18446744073709551615; got -1"),
-        ((8, 2, 2**64), "seed must be in"),
-        ((8, 2.0, 0), r"batch_size must be an integer; got 2\.0"),
+        ((0, 1, 0), "BatchOrder: expected examples to be a whole number of at least 1, got int 0"),
+        ((8, 0, 0), "expected batch_size to be a whole number of at least 1, got int 0"),
+        ((8, 2, -1), "expected seed to be a whole number from 0 to 18446744073709551615, got int -1"),
+        ((8, 2, 2**64), "expected seed to be"),
+        ((8, 2.0, 0), "expected batch_size to be a whole number of at least 1, got float 2.0"),
     ],
 )
 def test_bad_arguments_are_named(arguments, words):
@@ -129,9 +129,11 @@ def test_batches_outside_the_epoch():
             OutOfRangeError, match=rf"batches 0\.\.2 \(10 examples, batch_size 3\); got {number}"
         ):
             order.indices(0, number)
-    with pytest.raises(InvalidArgumentError, match="epoch must be in"):
+    with pytest.raises(InvalidArgumentError, match="expected epoch to be a whole number from 0 to"):
         order.indices(-1, 0)
-    with pytest.raises(InvalidArgumentError, match="replicas must be at least 1"):
+    with pytest.raises(
+        InvalidArgumentError, match="expected replicas to be a whole number of at least 1, got int 0"
+    ):
         order.rounds_per_epoch(0)
 
 

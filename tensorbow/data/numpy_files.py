@@ -1,0 +1,173 @@
+"""Arrays of numbers in .npy and .npz files, which believe nothing that a header says before it is checked.
+
+A header is read alone, and held against the file's size and the machine's memory before any is taken for
+what it declares. Nothing is ever unpickled.
+"""
+
+from __future__ import annotations
+
+import errno
+import io
+import math
+import mmap
+import os
+import warnings
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tensorbow.devices.host_memory import require_memory
+from tensorbow.errors import DataLossError, InvalidArgumentError, ResourceExhaustedError, TensorBowError
+from tensorbow.files import open_to_read, shown
+
+MAXIMUM_NBYTES = 1 << 34  # of an unpacked array
+_HEADER_LIMIT = 10_000  # characters of a header, as NumPy's own reader has it
+_LONGEST_HEADER = 12 + _HEADER_LIMIT  # bytes: magic, version, length, and the header itself
+_MOST_AXES = 32
+_DEFLATE_LIMIT = 1032  # deflate packs at most this many bytes into one
+_CHUNK = 1 << 20
+
+Check = Callable[["np.dtype[Any]", tuple[int, ...]], None]
+
+
+class _Header(NamedTuple):
+    """What a .npy file says of its array, and how many bytes it takes to say it."""
+
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    fortran_order: bool
+    header_nbytes: int
+
+    @property
+    def nbytes(self) -> int:
+        return math.prod(self.shape) * self.dtype.itemsize
+
+
+class _FaultError(Exception):
+    """What is wrong with a file's content."""
+
+
+def read_numpy_file(path: Path, check: Check) -> NDArray[np.generic]:
+    """The array of a .npy file, mapped; or that of a .npz file: its only one, or the one named `images`.
+
+    check: raises for a dtype or shape that is not wanted, before memory is taken for it.
+    Raises what opening a file raises, DataLossError for a damaged one or one without an array of numbers,
+    InvalidArgumentError for a .npz file with several, none of them `images`, ResourceExhaustedError for what
+    does not fit into memory; each names the file.
+    """
+    try:
+        with open_to_read(path) as file:
+            nbytes = os.fstat(file.fileno()).st_size
+            if path.suffix.lower() != ".npz":
+                return _mapped(path, file, nbytes, check)
+            try:
+                return _unpacked(path, file, nbytes, check)
+            except OSError as error:
+                if error.errno != errno.EINVAL:  # of a seek to before the file's first byte
+                    raise
+                raise _FaultError("its directory names places outside of it") from None
+    except TensorBowError:
+        raise
+    except MemoryError:
+        raise ResourceExhaustedError(f"{shown(path)} does not fit into memory") from None
+    except OSError:  # of the system
+        raise
+    except Exception as error:  # NumPy and zipfile raise many kinds for a file that is damaged
+        reason = " ".join(str(error).split())[:200] or type(error).__name__
+        raise DataLossError(f"{shown(path)} is damaged or no array of numbers: {reason}") from error
+
+
+def _mapped(path: Path, file: IO[bytes], nbytes: int, check: Check) -> NDArray[np.generic]:
+    header = _header(file.read(_LONGEST_HEADER))
+    if header.header_nbytes + header.nbytes != nbytes:
+        raise _FaultError(
+            f"its header declares {header.dtype} {list(header.shape)}, {header.nbytes:,} bytes, and "
+            f"{nbytes - header.header_nbytes:,} follow"
+        )
+    check(header.dtype, header.shape)
+    if not header.nbytes:
+        return np.empty(header.shape, header.dtype)
+    pages = mmap.mmap(file.fileno(), nbytes, access=mmap.ACCESS_READ)
+    return _shaped(np.frombuffer(pages, np.uint8, offset=header.header_nbytes), header)
+
+
+def _unpacked(path: Path, file: IO[bytes], nbytes: int, check: Check) -> NDArray[np.generic]:
+    with zipfile.ZipFile(file) as archive:
+        entry = _entry_of(path, archive.infolist())
+        if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+            raise _FaultError(f"{entry.filename[:40]!r} is not packed as NumPy packs arrays")
+        with archive.open(entry) as member:
+            start = member.read(_LONGEST_HEADER)
+            header = _header(start)
+            declared = header.header_nbytes + header.nbytes
+            if declared != entry.file_size or declared > _DEFLATE_LIMIT * min(nbytes, entry.compress_size):
+                raise _FaultError(
+                    f"{entry.filename[:40]!r} declares {header.dtype} {list(header.shape)}, "
+                    f"{header.nbytes:,} bytes, and its {entry.compress_size:,} packed bytes do not hold that"
+                )
+            check(header.dtype, header.shape)
+            if header.nbytes > MAXIMUM_NBYTES:
+                raise ResourceExhaustedError(
+                    f"{shown(path)} unpacks to {header.nbytes:,} bytes; give a .npy file"
+                )
+            require_memory(header.nbytes, shown(path), "give a .npy file")
+            values = np.empty(header.nbytes, np.uint8)
+            piece, got = start[header.header_nbytes :], 0
+            while piece:  # until the end, where the sum is compared
+                values.data[got : got + len(piece)] = piece
+                got += len(piece)
+                piece = member.read(_CHUNK)
+            if got < header.nbytes:
+                raise _FaultError(f"only {got:,} bytes of {header.nbytes:,} are there")
+        return _shaped(values, header)
+
+
+def _entry_of(path: Path, entries: list[zipfile.ZipInfo]) -> zipfile.ZipInfo:
+    """The only member, or the one named `images`."""
+    found: dict[str, zipfile.ZipInfo] = {}
+    for entry in entries:
+        name = entry.filename.removesuffix(".npy")
+        if name in found:
+            raise _FaultError(f"it holds {name[:40]!r} twice")
+        found[name] = entry
+    if len(found) != 1 and "images" not in found:
+        names = ", ".join(shown(name[:40])[1:-1] for name in list(found)[:5])
+        raise InvalidArgumentError(f"{shown(path)} holds {len(found)} arrays ({names}), none named 'images'")
+    return found["images"] if "images" in found else next(iter(found.values()))
+
+
+def _header(start: bytes) -> _Header:
+    """The header at the beginning of a .npy file. Raises _FaultError, ValueError."""
+    stream = io.BytesIO(start)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # of headers that only older versions wrote
+        try:
+            version = np.lib.format.read_magic(stream)
+            if version == (1, 0):
+                shape, fortran_order, dtype = np.lib.format.read_array_header_1_0(stream)
+            elif version == (2, 0):
+                shape, fortran_order, dtype = np.lib.format.read_array_header_2_0(stream)
+            else:
+                raise _FaultError(f"version {version[0]}.{version[1]} of its format is for names of fields")
+        except (_FaultError, ValueError):
+            raise
+        except Exception as error:  # of Python's parser, which NumPy asks; warnings; deep nesting
+            raise _FaultError(f"its header cannot be read ({type(error).__name__})") from error
+    if dtype.kind not in "biuf":
+        raise _FaultError(f"it holds {str(dtype)[:40]}, no numbers")
+    if len(shape) > _MOST_AXES or not all(type(extent) is int and extent >= 0 for extent in shape):
+        raise _FaultError(f"its shape is {str(shape)[:60]}")
+    if math.prod(shape) >= 1 << 63 or any(extent >= 1 << 63 for extent in shape):
+        raise _FaultError(f"its shape {str(shape)[:60]} is beyond 64 bits")
+    return _Header(dtype, tuple(shape), bool(fortran_order), stream.tell())
+
+
+def _shaped(values: NDArray[np.uint8], header: _Header) -> NDArray[np.generic]:
+    """Bytes as the array that they are."""
+    order: Any = "F" if header.fortran_order else "C"
+    array: NDArray[np.generic] = values.view(header.dtype).reshape(header.shape, order=order)
+    return array

@@ -1,0 +1,42 @@
+"""JSON that others have written: one meaning or none, within bounds."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from typing import Any
+
+
+def parse_json(text: str, most_values: int) -> Any:
+    """The value of a JSON text.
+
+    most_values: numbers, texts, lists and objects; a value takes some 64 bytes.
+    Raises ValueError, with the reason on one line, for what is no JSON, a key that stands twice in an object,
+    NaN, infinity, numbers beyond float64 or of more digits than Python reads, lists within lists without end,
+    and more values, before memory is taken for them.
+    """
+    values = text.count(",") + text.count("[") + text.count("{")
+    if values > most_values:
+        raise ValueError(f"up to {values:,} values; at most {most_values:,} are supported")
+    try:
+        return json.loads(text, object_pairs_hook=_distinct, parse_constant=_refuse, parse_float=_finite)
+    except RecursionError:
+        raise ValueError("lists or objects are nested too deeply") from None
+
+
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        twice = next(key for key, count in Counter(key for key, _ in pairs).items() if count > 1)
+        raise ValueError(f"the key {twice[:40]!r} stands twice in one object")
+    return found
+
+
+def _finite(digits: str) -> float:
+    value = float(digits)
+    return value if math.isfinite(value) else _refuse(digits[:40])
+
+
+def _refuse(constant: str) -> Any:
+    raise ValueError(f"{constant} where a number is expected")
