@@ -32,6 +32,7 @@ _KINDS = {
     stat.S_IFCHR: "a character device",
     stat.S_IFBLK: "a block device",
     stat.S_IFSOCK: "a socket",
+    stat.S_IFLNK: "a symbolic link",
 }
 _WAIT_FOR_NOBODY = getattr(os, "O_NONBLOCK", 0) | getattr(
     os, "O_NOCTTY", 0
@@ -40,7 +41,8 @@ _CHUNK = 1 << 16
 _numbers = itertools.count()  # tells the unfinished files of this process apart
 
 
-def _kind_of(mode: int) -> str:
+def kind_of(mode: int) -> str:
+    """What a mode of `os.stat` is of, in words."""
     return _KINDS.get(stat.S_IFMT(mode), "no regular file")
 
 
@@ -74,7 +76,7 @@ def open_to_read(path: str | os.PathLike[str]) -> Iterator[BufferedReader]:
     mode = os.fstat(handle).st_mode
     if not stat.S_ISREG(mode):
         os.close(handle)
-        raise _unreadable(path, f"expected a regular file, got {_kind_of(mode)}")
+        raise _unreadable(path, f"expected a regular file, got {kind_of(mode)}")
     with open(handle, "rb") as file:
         try:
             yield file
@@ -124,7 +126,7 @@ def _mode_there(path: str | os.PathLike[str]) -> int | None:
         return None
     if not stat.S_ISREG(mode):
         raise InvalidArgumentError(
-            f"cannot write {shown(path)}: expected a regular file, got {_kind_of(mode)}; choose another path"
+            f"cannot write {shown(path)}: expected a regular file, got {kind_of(mode)}; choose another path"
         )
     return stat.S_IMODE(mode)
 

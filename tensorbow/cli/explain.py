@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import click
+from rich.console import Console
+from rich.status import Status
 
 from allocators import format_nbytes
 from scheduler import SYNCS, TrainingConfig, build_program
@@ -81,17 +83,23 @@ def explain(**given: Any) -> None:
     """Show what a training step of MODEL is compiled to: memory, segments, order, addresses, reasons."""
     config = checked({name: value for name, value in given.items() if value is not None})
     device = get_device(config.devices[0])
-    plans = _compiled(config, device)
-    click.echo(_summary(config, plans))
-    click.echo(f"\na learning task of {config.model}, batch {config.batch_size}")
-    click.echo(str(Explanation.of_device(plans.step, device)))
-    if plans.central is not None:
-        what = f"the synchronisation of {plans.replicas} replicas, on a stream of its own"
-        click.echo(f"\n{what}{', after which devices are summed' if len(config.devices) > 1 else ''}")
-        click.echo(str(Explanation.of_device(plans.central, device)))
+    with Console(stderr=True).status(f"building the graph of {config.model}") as status:
+        plans = _compiled(config, device, status)
+        parts = [
+            _summary(config, plans, device),
+            f"\na learning task of {config.model}, batch {config.batch_size}",
+            str(Explanation.of_device(plans.step, device)),
+        ]
+        if plans.central is not None:
+            what = f"the synchronisation of {plans.replicas} replicas, on a stream of its own"
+            parts += [
+                f"\n{what}{', after which devices are summed' if len(config.devices) > 1 else ''}",
+                str(Explanation.of_device(plans.central, device)),
+            ]
+    click.echo("\n".join(parts))
 
 
-def _compiled(config: TrainingConfig, device: Device) -> Plans:
+def _compiled(config: TrainingConfig, device: Device, status: Status) -> Plans:
     """The plans of one device, with what the dry run of the memory guard counts."""
     height, width, channels = PICTURES.get(config.dataset, (28, 28, 1))
     data, _ = make_synthetic(10, 10, height=height, width=width, channels=channels)
@@ -99,6 +107,7 @@ def _compiled(config: TrainingConfig, device: Device) -> Plans:
     graph = Graph()
     with graph.as_default():
         program = build_program(get_model(config.model), data, config.momentum, 0.01, config.weight_decay)
+    status.update(f"planning {len(graph.get_operations()):,} operations of {config.model}")
     batch = config.batch_size
     shapes = [TensorSpec((batch, *data.image_shape), float32), TensorSpec((batch,), int64)]
     kept = config.results_kept
@@ -112,16 +121,19 @@ def _compiled(config: TrainingConfig, device: Device) -> Plans:
     )
 
 
-def _summary(config: TrainingConfig, plans: Plans) -> str:
+def _summary(config: TrainingConfig, plans: Plans, device: Device) -> str:
     """What it takes, in a few lines."""
     step = plans.step
     slack = step.peak_nbytes / step.lower_bound_nbytes - 1 if step.lower_bound_nbytes else 0.0
     per_device = plans.replicas * plans.replica_nbytes + plans.central_nbytes
+    there = device.memory.limit_nbytes
+    wanting = f"; {device.name.short} has only {format_nbytes(there)}" if per_device > there else ""
     lines = [
         f"{config.model}, batch {config.batch_size}: {_spread(config)}; {_rhythm(config, plans)}",
         f"  memory of a replica  {plans.replica_nbytes:>15,} bytes",
         f"  z and its inputs     {plans.central_nbytes:>15,} bytes",
-        f"  the first device     {per_device:>15,} bytes ({format_nbytes(per_device)}), without the batches",
+        f"  the first device     {per_device:>15,} bytes ({format_nbytes(per_device)}), without the batches"
+        f"{wanting}",
         f"  peak of a step       {step.peak_nbytes:>15,} bytes of intermediate values and scratch; "
         f"lower bound {step.lower_bound_nbytes:,} ({slack:.1%} above)",
     ]

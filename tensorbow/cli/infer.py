@@ -11,12 +11,13 @@ import numpy as np
 
 from scheduler import Classifier
 from scheduler.config import check_devices
-from tensorbow.cli.options import require_writable
+from scheduler.options import shortened
+from tensorbow.cli.options import PathOption, require_writable
 from tensorbow.cli.program import OptionValueError
 from tensorbow.cli.train import Choice
 from tensorbow.data import DATASETS, load, read_pictures
 from tensorbow.errors import InvalidArgumentError
-from tensorbow.files import write_file
+from tensorbow.files import shown, write_file
 
 
 def _device(context: click.Context, option: click.Parameter, name: str) -> str:
@@ -35,14 +36,14 @@ MODEL_HELP = "MODEL: the folder of a run, its model.safetensors, or a folder tha
 
 
 @click.command(epilog=MODEL_HELP)
-@click.argument("model", type=click.Path(path_type=Path))
-@click.argument("pictures", metavar="INPUT", type=click.Path(path_type=Path))
+@click.argument("model", type=PathOption(path_type=Path))
+@click.argument("pictures", metavar="INPUT", type=PathOption(path_type=Path))
 @click.option(
     "--resize", is_flag=True, show_default="off", help="Bring picture files of another size to the model's."
 )
 @click.option(
     "--output",
-    type=click.Path(path_type=Path),
+    type=PathOption(path_type=Path),
     metavar="FILE.npy",
     show_default="none",
     help="Also write the probabilities, float32 [examples, classes], into a folder that is there.",
@@ -61,6 +62,8 @@ def predict(
     if output is not None and output.suffix != ".npy":
         raise OptionValueError(f"--output: expected a file that ends in .npy, got {str(output)!r}")
     if output is not None:
+        if output.exists() and pictures.exists() and output.samefile(pictures):
+            raise OptionValueError(f"--output: {shown(output)} is INPUT, which is kept; choose another path")
         require_writable("--output", output)
     with Classifier(model, device=device) as classifier:
         names, images = read_pictures(pictures, classifier.image_shape, resize)
@@ -80,10 +83,11 @@ def predict(
 
 
 @click.command(epilog=MODEL_HELP)
-@click.argument("model", type=click.Path(path_type=Path))
+@click.argument("model", type=PathOption(path_type=Path))
 @click.option("--dataset", type=Choice(list(DATASETS)), show_default="the model's own", help="Data set.")
 @click.option(
     "--data-dir",
+    type=PathOption(),
     metavar="DIR",
     show_default="environment TENSORBOW_DATA",
     help="Folder of the data set's files.",
@@ -101,6 +105,8 @@ def evaluate(
     model: Path, dataset: str | None, data_dir: str | None, split: str, as_json: bool, device: str
 ) -> None:
     """Print loss and accuracy of a trained model on a data set."""
+    if dataset is not None and dataset not in DATASETS:
+        raise OptionValueError(f"--dataset: expected one of {', '.join(DATASETS)}, got {shortened(dataset)}")
     with Classifier(model, device=device) as classifier:
         name = str(classifier.about.get("dataset")) if dataset is None else dataset
         train, test = load(name, data_dir)
@@ -124,10 +130,10 @@ def evaluate(
 
 
 @click.command(epilog="MODEL: the folder of a run, or its model.safetensors.")
-@click.argument("model", type=click.Path(path_type=Path))
+@click.argument("model", type=PathOption(path_type=Path))
 @click.option(
     "--output",
-    type=click.Path(path_type=Path),
+    type=PathOption(path_type=Path),
     metavar="DIR",
     show_default="MODEL/export",
     help="Folder for the graph and its variables.",

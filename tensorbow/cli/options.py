@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import os
 import re
-import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-import yaml
+import click
 
 from scheduler import TrainingConfig
+from scheduler.config_file import read_config_file
 from scheduler.run_places import default_output, find_checkpoint
 from tensorbow.cli.program import OptionValueError, say
-from tensorbow.errors import InvalidArgumentError
+from tensorbow.errors import (
+    FailedPreconditionError,
+    InvalidArgumentError,
+    NotFoundError,
+    ResourceExhaustedError,
+    TensorBowError,
+)
+from tensorbow.files import NewFile
 from tensorbow.models import MODEL_NAMES
 
-CONFIG_LIMIT = 1 << 20  # bytes of a configuration file
 MODELS_HELP = f"MODEL: {MODEL_NAMES}."
 _OF_ONE_RUN = ("output", "resume", "trace", "trace_rounds")  # of the run that saved them, never of another
 _FIELDS = {field.name: str(field.type) for field in fields(TrainingConfig)}
@@ -26,9 +34,9 @@ _TYPED = {name: f"--{name.replace('_', '-')}" for name in _FIELDS}
 _TYPED.update(model="MODEL", replicas_per_device="--replicas-per-gpu")
 # Names of options that are no words of English too, but not within paths and longer names.
 _NAMES = re.compile(rf"(?<![\w/.-])({'|'.join(name for name in _FIELDS if '_' in name)})(?![\w/-])")
+_FIRST = re.compile(rf"^({'|'.join(_FIELDS)})(?=: )")
 _DIFFERENCE = re.compile(rf"(?<=[:;] )({'|'.join(_FIELDS)})(?= was )")  # of a checkpoint's run and this one
-# What YAML 1.1 takes for a text: 1e-2, 1.0e5.
-_EXPONENT = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)[eE][+-]?\d+", re.ASCII)
+_YES_OR_NO = {"yes": True, "no": False, "on": True, "off": False}  # as YAML 1.1 has them
 
 
 def resolve_options(given: Mapping[str, Any], config: Path | None) -> TrainingConfig:
@@ -104,6 +112,7 @@ def checked(given: Mapping[str, Any], config: Path | None = None) -> TrainingCon
 
 def as_typed(text: str) -> str:
     """A message with the names of options as the command line has them: --batch-size for batch_size."""
+    text = _FIRST.sub(lambda match: _TYPED[match.group()], text)
     text = _DIFFERENCE.sub(lambda match: _TYPED[match.group()], text)
     return _NAMES.sub(lambda match: _TYPED[match.group()], text)
 
@@ -123,46 +132,21 @@ def names_as_typed() -> Iterator[None]:
 def read_config(path: Path) -> dict[str, Any]:
     """The options of a YAML file. Raises InvalidArgumentError."""
     try:
-        with open(path, "rb") as file:
-            text = file.read(CONFIG_LIMIT + 1)
-        if len(text) > CONFIG_LIMIT:
-            raise ValueError(f"it is larger than {CONFIG_LIMIT:,} bytes")
-        values = yaml.safe_load(text.decode("utf-8"))
-    except OSError as error:
-        raise InvalidArgumentError(f"--config {path}: {error.strerror or error}") from None
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        reason = " ".join(str(error).split())[:300]
-        raise InvalidArgumentError(f"--config {path} is no YAML: {reason}") from None
-    if values is None:
-        raise InvalidArgumentError(f"--config {path} is empty; expected options, as 'batch_size: 16'")
-    if not isinstance(values, dict):
-        raise InvalidArgumentError(
-            f"--config {path}: expected a mapping of options, as 'batch_size: 16'; "
-            f"got {type(values).__name__}"
-        )
+        values = read_config_file(path)
+    except (NotFoundError, FailedPreconditionError, ResourceExhaustedError) as error:
+        raise InvalidArgumentError(f"--config: {error}") from None
+    except InvalidArgumentError as error:
+        raise InvalidArgumentError(f"--config {path}: {error}") from None
     options: dict[str, Any] = {}
     for key, value in values.items():
-        if not isinstance(key, str):
-            raise InvalidArgumentError(f"--config {path}: expected names of options, got {str(key)[:40]!r}")
         name = key.replace("-", "_")
         name = "replicas_per_device" if name == "replicas_per_gpu" else name
         if name in options:
             raise InvalidArgumentError(f"--config {path}: {name} stands there twice")
         if name not in _OF_ONE_RUN:
-            options[name] = value if _FIELDS.get(name, "str").startswith("str") else _numbers(value)
+            is_word = _FIELDS.get(name) == "bool" and isinstance(value, str)
+            options[name] = _YES_OR_NO.get(value, value) if is_word else value
     return options
-
-
-def _numbers(value: Any, depth: int = 2) -> Any:
-    """A value of a YAML file with numbers for the texts that are numbers to anybody but YAML 1.1.
-
-    depth: of lists within lists; a hostile file has more.
-    """
-    if isinstance(value, str) and _EXPONENT.fullmatch(value):
-        return float(value)
-    if isinstance(value, list) and depth:
-        return [_numbers(item, depth - 1) for item in value]
-    return value
 
 
 def parse_drops(text: str) -> list[tuple[int, float]]:
@@ -179,19 +163,35 @@ def parse_drops(text: str) -> list[tuple[int, float]]:
     return drops
 
 
+class PathOption(click.Path):
+    """A path that the system can have; what is there is checked where it is used."""
+
+    def __init__(self, path_type: type[Any] | None = None):
+        super().__init__(readable=False, path_type=path_type)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The path. Raises OptionValueError."""
+        assert param is not None
+        name = param.opts[0] if isinstance(param, click.Option) else param.human_readable_name
+        if value == "":
+            raise OptionValueError(f"{name}: expected a path, got an empty text")
+        try:
+            os.stat(value)
+        except OSError as error:
+            if error.errno == errno.ENAMETOOLONG:
+                raise OptionValueError(f"{name}: {error.strerror}: {value}; choose a shorter path") from None
+        return super().convert(value, param, ctx)
+
+
 def require_writable(option: str, path: Path) -> None:
     """Raises OptionValueError for a file that cannot be written, before anything is computed for it.
 
     Its folder must be there: a mistyped path makes none.
     """
-    reason = "it is a folder" if path.is_dir() else ""
     try:
-        with tempfile.TemporaryFile(dir=path.parent):
-            pass
-    except (OSError, ValueError) as error:  # ValueError: a null character in the path
-        reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
-    if reason:
-        raise OptionValueError(f"{option}: cannot write {path}: {reason}; choose another file")
+        NewFile(path).discard()
+    except TensorBowError as error:
+        raise OptionValueError(f"{option}: {error}") from error
 
 
 def _default_output(config: TrainingConfig) -> str:

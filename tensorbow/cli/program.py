@@ -7,18 +7,28 @@ any other.
 from __future__ import annotations
 
 import contextlib
+import errno
+import gc
+import io
+import logging
 import os
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from tensorbow.cli.signals import StopSignals
-from tensorbow.errors import InvalidArgumentError, TensorBowError
+from tensorbow.cli.terminal import USUAL_COLUMNS, use_sound_size
+from tensorbow.errors import FailedPreconditionError, InvalidArgumentError, TensorBowError
+from tensorbow.launcher import LAST_WORDS, foreign_modules, why_not_started
 from tensorbow.shadowing import import_ours
 
-INTERRUPTED = 130  # the exit status of a program ended by Ctrl-C
+if TYPE_CHECKING:
+    import click
+
 BAD_OPTION = 2  # of a bad value of an option, as of one that click refuses
 DEBUG_VARIABLE = "TENSORBOW_DEBUG"
+LONGEST_LINE = 2_000  # characters of an error: what users give may be of any length
 COMPLETION_VARIABLE = "_TENSORBOW_COMPLETE"  # how shells ask click for completions
 
 
@@ -32,31 +42,50 @@ def main(arguments: Sequence[str] | None = None) -> None:
     Every error is one line on standard error; `--debug`, or TENSORBOW_DEBUG=1, shows its traceback.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
+    use_sound_size(os.environ, _terminal_size())
     debug = "--debug" in words or os.environ.get(DEBUG_VARIABLE, "0") not in ("", "0")
+    if arguments is None:
+        _print_any_text()
     signals = StopSignals()
-    with signals.installed(for_good=arguments is None):
+    with signals.installed(for_good=arguments is None), _warnings_said():
         try:
             status, message = _run(words, signals)
         except BaseException as error:
-            status, message = _ending(error)
+            status, message = _ending(error, signals)
             if debug and not isinstance(error, SystemExit):
                 traceback.print_exc()
+        signals.nothing_to_save = arguments is None
         if message:
             say(message)
+        if arguments is None:
+            gc.freeze()  # of a large model's graph it takes a second to look for garbage, and nobody needs it
         sys.exit(_flushed(status))
+
+
+def _terminal_size() -> os.terminal_size:
+    """The size of the terminal that standard output or error leads to; the usual one where there is none."""
+    for handle in (1, 2):
+        with contextlib.suppress(OSError):
+            return os.get_terminal_size(handle)
+    return os.terminal_size((USUAL_COLUMNS, 24))
 
 
 def _run(words: list[str], signals: StopSignals) -> tuple[int, str]:
     """Exit status and last words of a command. Raises what the command raises."""
-    import click
+    try:
+        import click
 
-    import_ours("scheduler")  # which says what is wrong when another package of that name is there
-    from tensorbow.cli.app import app
+        import_ours("scheduler")  # which says what is wrong when another package of that name is there
+        from tensorbow.cli.app import app
+    except TensorBowError:
+        raise
+    except Exception as error:  # of a package that is broken, missing or shadowed
+        raise FailedPreconditionError(why_not_started(error)) from error
 
     if COMPLETION_VARIABLE in os.environ:
-        app.main(words, prog_name="tensorbow")
+        _complete(app, words)
     try:
-        with app.make_context("tensorbow", words, obj=signals) as context:
+        with app.make_context("tensorbow", [*words], obj=signals) as context:
             result = app.invoke(context)
     except click.exceptions.Exit as error:  # after --help and --version
         return error.exit_code, ""
@@ -75,32 +104,82 @@ def _run(words: list[str], signals: StopSignals) -> tuple[int, str]:
     return (result if isinstance(result, int) else 0), ""
 
 
-def _ending(error: BaseException) -> tuple[int, str]:
+def _complete(app: click.Group, words: list[str]) -> None:
+    """Answers a shell that asks for completions, or for the script that has it ask; ends by SystemExit."""
+    try:
+        app.main(words, prog_name="tensorbow")
+    except SystemExit as error:
+        if error.code:
+            value = os.environ[COMPLETION_VARIABLE]
+            raise InvalidArgumentError(
+                f"{COMPLETION_VARIABLE}: expected bash_source, zsh_source or fish_source, got {value!r:.60}"
+            ) from error
+        raise
+
+
+def _print_any_text() -> None:
+    """Has standard output show what its encoding lacks in ASCII, as standard error does."""
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+        sys.stdout.reconfigure(errors="backslashreplace")
+
+
+def _ending(error: BaseException, signals: StopSignals) -> tuple[int, str]:
     """Exit status and last words after an exception."""
     if isinstance(error, SystemExit):  # completion has ended, or rich: its reader went away
         status = error.code if isinstance(error.code, int) else 0 if error.code is None else 1
         return status, "nobody reads the output any more" if status else ""
     if isinstance(error, KeyboardInterrupt):
-        return INTERRUPTED, "interrupted"
+        return signals.status, LAST_WORDS
     if isinstance(error, BrokenPipeError):
         return 1, "nobody reads the output any more"
     if isinstance(error, MemoryError) and not isinstance(error, TensorBowError):
         return 1, f"out of memory: {error or 'no more is to be had'}; use fewer replicas or a smaller batch"
+    if isinstance(error, OSError) and error.errno == errno.ENOSPC and error.filename is None:
+        return 1, f"cannot write to standard output: {error.strerror}"  # files have names
     if isinstance(error, OSError) and not isinstance(error, TensorBowError) and error.strerror:
         return 1, f"{error.strerror}{'' if error.filename is None else f': {error.filename}'}"
     if isinstance(error, OptionValueError):
         return BAD_OPTION, str(error)
     if isinstance(error, (TensorBowError, OSError)):
         return 1, str(error)
-    return 1, (f"internal error: {type(error).__name__}: {error}; please report it with what --debug shows")
+    remedy = foreign_modules(error) or "; please report it with what --debug shows"
+    return 1, f"internal error: {type(error).__name__}: {error}{remedy}"
 
 
 def say(message: str) -> None:
-    """One printable line on standard error, whatever the message holds."""
-    line = " ".join(message.split())
+    """One printable line on standard error, of bounded length, whatever the message holds."""
+    line = " ".join(shortened(message).split())
     line = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in line)
-    with contextlib.suppress(OSError, ValueError):
-        print(f"tensorbow: {line}", file=sys.stderr, flush=True)
+    if sys.stderr is not None:  # else it would go to standard output
+        with contextlib.suppress(OSError, ValueError):
+            print(f"tensorbow: {line}", file=sys.stderr, flush=True)
+
+
+def shortened(text: str) -> str:
+    """A message with its beginning, and its end, where the remedy stands."""
+    left_out = len(text) - LONGEST_LINE
+    if left_out <= 0:
+        return text
+    half = LONGEST_LINE // 2
+    return f"{text[:half]} [... {left_out:,} characters ...] {text[-half:]}"
+
+
+class _Said(logging.Handler):
+    """Says warnings as errors are said: a line each."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        say(f"warning: {record.getMessage()}")
+
+
+@contextlib.contextmanager
+def _warnings_said() -> Iterator[None]:
+    """What the library warns of in its log is said on standard error, wherever other logs go."""
+    logger, handler = logging.getLogger("tensorbow"), _Said(logging.WARNING)
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
 
 
 def _flushed(status: int) -> int:

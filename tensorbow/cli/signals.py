@@ -3,27 +3,39 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
 from types import FrameType
 
-GRACE_S = 2.0  # signals that come so soon after one that counted mean the same wish
+from tensorbow.launcher import ENDING, end_at_once
 
-_SIGNALS = [signal.SIGINT, signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])]
+GRACE_S = 2.0  # signals that come so soon after one that counted mean the same wish
+SHOW_CURSOR = b"\x1b[?25h"
+_IMPORTING = "<frozen importlib."  # the file of functions that are at work during an import
 
 
 class StopSignals:
     """Turns signals into a call of `on_stop`, or else KeyboardInterrupt in the main thread.
 
     A further signal is ignored for a moment (terminals and wrappers send several); after that it raises
-    KeyboardInterrupt, whatever `on_stop` is.
+    KeyboardInterrupt, whatever `on_stop` is. During an import the process ends at once instead: what is
+    raised there becomes ImportError in C extensions, or another default of who imports. So it does when there
+    is `nothing_to_save` any more, but output may wait for its reader.
     """
 
     def __init__(self) -> None:
         self._on_stop: Callable[[], None] | None = None
         self._last = -float("inf")
+        self._number = signal.SIGINT
+        self.nothing_to_save = False
+
+    @property
+    def status(self) -> int:
+        """The exit status of a program that was interrupted, as shells count: 130 after Ctrl-C."""
+        return 128 + self._number
 
     @contextlib.contextmanager
     def installed(self, for_good: bool = False) -> Iterator[None]:
@@ -35,9 +47,9 @@ class StopSignals:
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        before = {number: signal.getsignal(number) for number in _SIGNALS}
+        before = {number: signal.getsignal(number) for number in ENDING}
         for number, handler in before.items():
-            if number == signal.SIGINT or handler is not signal.SIG_IGN:  # nohup stays nohup
+            if handler is not signal.SIG_IGN:  # of nohup, or of a script's background job
                 signal.signal(number, self._handle)
         try:
             yield
@@ -59,7 +71,29 @@ class StopSignals:
         if now - self._last < GRACE_S:
             return
         on_stop, self._on_stop = self._on_stop, None
-        self._last = now
-        if on_stop is None:
+        self._last, self._number = now, signal.Signals(number)
+        if on_stop is not None:
+            on_stop()
+        elif self.nothing_to_save or _imports(frame):
+            _show_cursor()
+            end_at_once(number)
+        else:
             raise KeyboardInterrupt
-        on_stop()
+
+
+def _show_cursor() -> None:
+    """Gives a terminal its cursor back, which a bar or spinner of rich hides while it is shown."""
+    if os.environ.get("TERM", "").lower() in ("", "dumb", "unknown"):
+        return
+    for handle in (1, 2):
+        with contextlib.suppress(OSError):
+            if os.isatty(handle):
+                os.write(handle, SHOW_CURSOR)
+                return
+
+
+def _imports(frame: FrameType | None) -> bool:
+    """Whether an import is at work where a signal came."""
+    while frame is not None and not frame.f_code.co_filename.startswith(_IMPORTING):
+        frame = frame.f_back
+    return frame is not None

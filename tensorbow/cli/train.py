@@ -16,8 +16,8 @@ from scheduler.config import IDENTITY
 from scheduler.device_data import ON_DEVICE
 from scheduler.notices import epoch_text, ignored_options
 from scheduler.options import DISPATCHES, ON_NAN
-from tensorbow.cli.options import MODELS_HELP, names_as_typed, resolve_options
-from tensorbow.cli.program import INTERRUPTED, say
+from tensorbow.cli.options import MODELS_HELP, PathOption, names_as_typed, resolve_options
+from tensorbow.cli.program import say
 from tensorbow.cli.signals import StopSignals
 from tensorbow.cli.tune_picture import ThroughputPicture
 from tensorbow.data import DATASETS
@@ -79,6 +79,7 @@ def _option(
 )
 @_option(
     "--data-dir",
+    type=PathOption(),
     metavar="DIR",
     shown="environment TENSORBOW_DATA",
     help="Folder of the data set's files.",
@@ -202,12 +203,14 @@ def _option(
 )
 @_option(
     "--output",
+    type=PathOption(),
     metavar="DIR",
     shown="runs/MODEL-DATASET, numbered when taken",
     help="Folder for configuration, metrics, checkpoints and the final model.",
 )
 @_option(
     "--resume",
+    type=PathOption(),
     metavar="auto|PATH",
     shown="no",
     help="Go on from the newest checkpoint of --output (auto), or from a file or folder, with the options "
@@ -228,6 +231,7 @@ def _option(
 )
 @_option(
     "--trace",
+    type=PathOption(),
     metavar="FILE",
     shown="none",
     help="Write what ran when on every stream as a Chrome trace, for https://ui.perfetto.dev; FILE.gz is "
@@ -242,7 +246,7 @@ def _option(
 )
 @_option(
     "--config",
-    type=click.Path(path_type=Path),
+    type=PathOption(path_type=Path),
     metavar="FILE",
     shown="none",
     help="YAML file of options, as a run saves it; the command line wins. Its model may stand for MODEL; "
@@ -288,7 +292,7 @@ def train(context: click.Context, /, config: Path | None, as_json: bool, **given
     _draw_tuning(console, resolved, result, folder)
     if as_json:
         print(json.dumps(result.to_dict(), allow_nan=False), flush=True)
-    return INTERRUPTED if result.interrupted else 0
+    return signals.status if result.interrupted else 0
 
 
 def _show(console: Console, config: TrainingConfig, result: TrainingResult, folder: Path | None) -> None:

@@ -19,8 +19,8 @@ from rich.table import Table
 
 from scheduler import SYNCS, Measurement, ThroughputTuning, TrainingConfig, TuningOptions, TuningResult
 from scheduler.options import DISPATCHES
-from tensorbow.cli.options import MODELS_HELP, checked, names_as_typed
-from tensorbow.cli.program import INTERRUPTED, OptionValueError
+from tensorbow.cli.options import MODELS_HELP, PathOption, checked, names_as_typed
+from tensorbow.cli.program import OptionValueError
 from tensorbow.cli.signals import StopSignals
 from tensorbow.cli.train import Choice
 from tensorbow.cli.tune_picture import ThroughputPicture
@@ -39,6 +39,7 @@ _NAMES = re.compile(rf"\b({'|'.join(name for name in _OF_TUNING if '_' in name)}
 @click.option("--dataset", type=Choice(list(DATASETS)), show_default="the model's", help="Data set.")
 @click.option(
     "--data-dir",
+    type=PathOption(),
     metavar="DIR",
     show_default="environment TENSORBOW_DATA",
     help="Folder of the data set's files.",
@@ -69,7 +70,7 @@ _NAMES = re.compile(rf"\b({'|'.join(name for name in _OF_TUNING if '_' in name)}
 @click.option("--seed", default=DEFAULTS.seed, show_default=True, help="Seed of initial weights and data.")
 @click.option(
     "--config",
-    type=click.Path(path_type=Path),
+    type=PathOption(path_type=Path),
     metavar="FILE",
     show_default="none",
     help="YAML file of options, as a run saves it; the command line wins.",
@@ -107,7 +108,7 @@ _NAMES = re.compile(rf"\b({'|'.join(name for name in _OF_TUNING if '_' in name)}
 )
 @click.option(
     "--picture",
-    type=click.Path(path_type=Path),
+    type=PathOption(path_type=Path),
     metavar="FILE",
     show_default="none",
     help="Draw images/s by replicas: .png, .svg or .pdf; needs tensorbow[plot].",
@@ -152,7 +153,7 @@ def tune(context: click.Context, /, picture: Path | None, as_json: bool, **given
         _line(console, f"picture in {picture}")
     if as_json:
         print(json.dumps(_facts(config, options, result, command), allow_nan=False), flush=True)
-    return INTERRUPTED if result.interrupted else 0
+    return signals.status if result.interrupted else 0
 
 
 @contextlib.contextmanager

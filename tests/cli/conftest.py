@@ -41,6 +41,13 @@ class Ended:
 Call = Callable[..., Ended]
 
 
+@pytest.fixture(autouse=True, scope="session")
+def programs_can_be_interrupted() -> None:
+    """Processes of tests heed Ctrl-C even where the tests themselves are a script's background job."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 @pytest.fixture
 def call(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Call:
     """Runs the program in this process, in an empty folder."""

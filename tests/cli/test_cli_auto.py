@@ -6,14 +6,22 @@ import importlib.util
 import json
 from pathlib import Path
 
+import pytest
 import yaml
 
+import scheduler.auto
 from tests.cli.conftest import Call
+from tests.scheduler_rig.ticking_clock import TickingClock
 
 AUTO = ("train", "logreg", "--dataset", "synthetic", "--replicas-per-gpu", "auto", "--output", "run")
 
 
-def test_a_run_that_finds_its_number_of_replicas(call: Call, tmp_path: Path) -> None:
+def test_a_run_that_finds_its_number_of_replicas(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quick = scheduler.auto.TuningOptions(windows=1, window_seconds=0.02)
+    monkeypatch.setattr(scheduler.auto, "TuningOptions", lambda: quick)
+    monkeypatch.setattr("scheduler.trainer.time", TickingClock(0.005))
     ended = call(*AUTO, "--epochs", 100_000, "--max-seconds", 2, "--mu", 0.1, "--json")
     assert (ended.status, ended.err) == (0, "")
     *lines, last = ended.out.splitlines()

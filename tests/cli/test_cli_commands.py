@@ -237,6 +237,25 @@ def test_explain_begins_with_what_it_takes(call: Call) -> None:
     assert told == nbytes
 
 
+@pytest.mark.parametrize("model", ["lenet", "resnet8"])
+def test_explain_answers_from_arithmetic(call: Call, model: str) -> None:
+    ended = call("explain", model, "--batch-size", 99_999_989)  # a prime
+    assert (ended.status, ended.err) == (0, "")
+    assert re.search(r"first device  +[\d,]{17,} bytes .* without the batches; /cpu:0 has only ", ended.out)
+    ended = call("explain", model, "--batch-size", 1 << 40)
+    assert ended.line == "tensorbow: --batch-size: expected at most 2147483647, got 1099511627776\n"
+
+
+@pytest.mark.parametrize("compile_pass", ["fold", "plan_memory"])
+def test_an_interrupt_ends_explain(call: Call, monkeypatch: pytest.MonkeyPatch, compile_pass: str) -> None:
+    def interrupted(*arguments: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(f"tensorbow.compiler.compile.{compile_pass}", interrupted)
+    ended = call("explain", "logreg")
+    assert (ended.status, ended.out, ended.line) == (130, "", "tensorbow: interrupted\n")
+
+
 @pytest.mark.usefixtures("reference_kernels")
 def test_explain_follows_its_options(call: Call) -> None:
     ssgd = call("explain", "logreg", "--sync", "ssgd").out

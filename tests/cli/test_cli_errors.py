@@ -11,12 +11,18 @@ import pytest
 
 import tensorbow.cli.program as program
 from tensorbow.cli.signals import StopSignals
+from tensorbow.cli.terminal import use_sound_size
 
 Call = Callable[..., Any]
 QUICK = ("train", "logreg", "--dataset", "synthetic", "--epochs", "1")
 NAMES = "--devices: expected names such as cpu:0,cpu:1;"
 
 BAD = [
+    (("--nosuch",), "No such option '--nosuch'. See 'tensorbow --help'."),
+    (("-x",), "No such option '-x'. See 'tensorbow --help'."),
+    (("--debug=1",), "Option '--debug' does not take a value."),
+    (("predict",), "Missing argument 'MODEL'. See 'tensorbow predict --help'."),
+    (("evaluate", "x", "--split", "y"), "'y' is not one of 'test', 'train'"),
     (("nosuch",), "No such command 'nosuch'. See 'tensorbow --help'."),
     (("train",), "MODEL is missing: give it, or a --config file"),
     (("train", "resnet"), "MODEL: expected one of logreg, lenet"),
@@ -58,10 +64,11 @@ BAD = [
     ((*QUICK, "--output", ""), "--output: expected a path"),
     ((*QUICK, "--resume", "nowhere"), "there is no file 'nowhere'; give a checkpoint, the folder"),
     ((*QUICK, "--resume", "/dev/zero"), "expected a regular file, got a character device"),
-    ((*QUICK, "--config", "nowhere"), "--config nowhere: No such file"),
+    ((*QUICK, "--config", "nowhere"), "--config: there is no file 'nowhere'"),
     ((*QUICK, "--learning-rate", "1e38", "--momentum", "0.99", "--epochs", "9"), "not finite at step"),
     (("explain", "vgg"), "MODEL: expected one of"),
     (("explain", "logreg", "--batch-size", "0"), "--batch-size: expected at least 1"),
+    (("explain", "logreg", "--replicas-per-gpu", str(10**9)), "--replicas-per-gpu: expected at most 4096"),
     (("explain", "logreg", "--staleness", "-1"), "--staleness: expected at least 0"),
     (("explain", "logreg", "--devices", "gpu:0"), "got 'gpu:0': "),
 ]
@@ -85,31 +92,42 @@ def test_a_file_s_values_are_named_as_in_the_file(call: Call, tmp_path: Path) ->
 CONFIGS = {
     "seed: [": "is no YAML",
     "- 1": "expected a mapping of options",
-    "": "--config c.yaml is empty; expected options",
+    "": "--config c.yaml: it is empty; expected options",
     "# nothing": "is empty",
     "colour: red": "unknown option 'colour'",
     "seed: 1.5": "seed: expected an integer, got 1.5",
-    "seed: yes": "seed: expected an integer, got True",
-    "learning_rate: .nan": "learning_rate: expected a positive number",
+    "seed: yes": "seed: expected an integer, got 'yes'",
+    "decay_all: 1": "decay_all: expected true or false, got 1",
+    "decay_all: [yes]": "decay_all: expected true or false, got ['yes']",
+    "decay_all: {a: 1}": "decay_all: expected true or false, got {'a': 1}",
+    "max_seconds: 1:30:00": "max_seconds: expected a number, got '1:30:00'",
+    f"learning_rate_drops: [{'[1,2],' * 5000}]": "epochs must rise from 1, got [1, 1, 1, 1, 1, 1, ...]",
+    f"replicas_per_device: [{'1,' * 5000}]": "or one for each of 1 devices, got 1,1,1",
+    "seed: 99999999999999999999": "seed: expected at most 18446744073709551615, got 99999999999999999999",
     "batch-size: 1\nbatch_size: 2": "stands there twice",
     "1: 2": "expected names of options",
-    "!!python/object/apply:os.system ['true']": "is no YAML",
-    "[" * 5000: "is no YAML",
-    "a: &a [x,x]\nb: &b [*a,*a]\nseed: [*b,*b,*b]": "unknown option",
-    "seed: 1  # " + "x" * (1 << 20): "larger than",
+    "seed: 1\nepochs: 2\nseed: 3": "c.yaml: line 3: 'seed' stands there twice; remove one",
+    "seed: 1  # " + "x" * (1 << 16): "does not fit: at most 65,536 bytes",
 }
 
 
 @pytest.mark.parametrize("text", CONFIGS, ids=list(map(repr, range(len(CONFIGS)))))
 def test_bad_configuration_files(call: Call, tmp_path: Path, text: str) -> None:
     (tmp_path / "c.yaml").write_text(text)
-    assert CONFIGS[text] in call(*QUICK, "--config", "c.yaml").line
+    line = call(*QUICK, "--config", "c.yaml").line
+    assert CONFIGS[text] in line
+    assert len(line) < 1000
 
 
 def test_a_configuration_file_of_bytes_and_a_folder(call: Call, tmp_path: Path) -> None:
     (tmp_path / "c.yaml").write_bytes(b"\xff\xfe\x00\x01")
     assert "is no YAML" in call(*QUICK, "--config", "c.yaml").line
-    assert "Is a directory" in call(*QUICK, "--config", tmp_path).line
+    assert "got a folder" in call(*QUICK, "--config", tmp_path).line
+    os.mkfifo(tmp_path / "pipe")
+    assert (
+        "--config: cannot read 'pipe': expected a regular file, got a FIFO"
+        in call(*QUICK, "--config", "pipe").line
+    )
 
 
 def test_an_output_folder_that_cannot_be_made(call: Call, tmp_path: Path) -> None:
@@ -181,6 +199,42 @@ def test_every_other_error_is_a_line_too(
     ended = call("train")
     assert said in ended.line
     assert ended.status == status
+
+
+def test_a_long_message_keeps_its_beginning_and_its_end(call: Call) -> None:
+    text = "x" * (1 << 20)
+    for words in (("train", text), (text,), (*QUICK, text), (*QUICK, f"--{text}"), (*QUICK, "--seed", text)):
+        line = call(*words).line
+        assert len(line) < program.LONGEST_LINE + 100
+        assert "xxx" in line
+    line = call("nosuch" + text).line
+    assert line.startswith("tensorbow: No such command 'nosuchxxx")
+    assert " characters ...] xxx" in line
+    assert line.endswith("xxx'. See 'tensorbow --help'.\n")
+
+
+@pytest.mark.parametrize("columns", ["0", "1", "19", "abc", "-5", "²", "1e9", "9" * 5_000, "100000000", ""])
+def test_a_width_in_which_nothing_can_be_shown_does_not_count(
+    call: Call, monkeypatch: pytest.MonkeyPatch, columns: str
+) -> None:
+    for name in ("COLUMNS", "LINES"):
+        monkeypatch.setenv(name, columns)
+    for words in (("devices",), ("--help",), QUICK):
+        ended = call(*words)
+        assert ended.status == 0
+        assert max(map(len, ended.out.splitlines())) < 300
+        assert {"devices": "cpu", "--help": "predict", "train": "test accuracy"}[words[0]] in ended.out
+
+
+def test_a_terminal_in_which_nothing_can_be_shown_does_not_count() -> None:
+    for columns, lines in ((0, 0), (1, 1), (19, 5)):
+        environment: dict[str, str] = {}
+        use_sound_size(environment, os.terminal_size((columns, lines)))
+        assert environment == {"COLUMNS": "80"}
+    for given in ({}, {"COLUMNS": "20", "LINES": "1"}, {"COLUMNS": "1000"}):
+        environment = dict(given)
+        use_sound_size(environment, os.terminal_size((60, 20)))
+        assert environment == given
 
 
 def test_signals_are_given_back(call: Call) -> None:

@@ -57,7 +57,7 @@ def test_train_and_tune_take_a_precision(found: EmulatedCuda, call: Call) -> Non
         return int(gemm(*arguments))
 
     own.cublasGemmEx = spied
-    quick = ("logreg", "--devices", "gpu:0", "--compute", "tf32", "--max-seconds", 1.0)
+    quick = ("logreg", "--devices", "gpu:0", "--compute", "tf32", "--max-seconds", 60)
     ended = call("train", *quick, "--epochs", 1, "--output", "run", "--json")
     assert json.loads(ended.out.splitlines()[-1])["steps"] > 0
     assert set(seen) == {"77"}  # 32F_FAST_TF32

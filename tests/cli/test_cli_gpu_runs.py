@@ -73,7 +73,8 @@ def test_from_training_to_a_prediction(found: EmulatedCuda, call: Call) -> None:
 
 
 def test_tune_measures_on_the_gpu(found: EmulatedCuda, call: Call) -> None:
-    shown = call("tune", *RUN[1:4], "--devices", "gpu:0", "--max-replicas", 2, "--window-seconds", 0.05)
+    quick = ("--max-replicas", 2, "--windows", 1, "--window-seconds", 0.05, "--threshold", 0.9)
+    shown = call("tune", *RUN[1:4], "--devices", "gpu:0", *quick)
     assert "--devices gpu:0" in shown.out
     assert found.counts["launch_graph"] > 20
 

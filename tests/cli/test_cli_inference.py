@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import shutil
 import struct
 from collections.abc import Callable
@@ -80,11 +81,21 @@ def test_predict_takes_arrays_and_idx(call: Call, run: Path, tmp_path: Path) -> 
     assert wrong.status == 2
     assert "--output: expected a file that ends in .npy, got 'p.txt'" in wrong.line
     assert not Path("p.txt").exists()
-    for path, reason in (("none/p.npy", "No such file or directory"), ("folder.npy", "it is a folder")):
-        Path("folder.npy").mkdir(exist_ok=True)
+    Path("linked.npy").symlink_to("four.npy")
+    for name in ("four.npy", "linked.npy"):
+        line = call("predict", run, "four.npy", "--output", name).line
+        assert f"--output: '{name}' is INPUT, which is kept; choose another path" in line
+    assert np.array_equal(np.load("four.npy"), images)
+    Path("folder.npy").mkdir()
+    os.mkfifo("pipe.npy")
+    for path, reason in (
+        ("none/p.npy", "No such file or directory; choose a path in a folder that is there"),
+        ("folder.npy", "expected a regular file, got a folder; choose another path"),
+        ("pipe.npy", "expected a regular file, got a FIFO; choose another path"),
+    ):
         wrong = call("predict", run, "four.npy", "--output", path)
         assert (wrong.status, wrong.out) == (2, "")
-        assert f"--output: cannot write {path}: {reason}; choose another file" in wrong.line
+        assert f"--output: cannot write '{path}': {reason}" in wrong.line
     assert not Path("none").exists()
     table = np.load("p.npy")
     assert (table.dtype, table.shape) == (np.float32, (len(images), 10))
@@ -253,7 +264,7 @@ def test_data_of_another_kind(call: Call, run: Path, monkeypatch: pytest.MonkeyP
     line = call("evaluate", run, "--dataset", "other").line
     assert "the model is for pictures [28, 28, 1] of 10 classes; " in line
     assert "of 12" in line
-    assert "there is no data set 'gone'; known are" in call("evaluate", run, "--dataset", "gone").line
+    assert "--dataset: expected one of digits, " in call("evaluate", run, "--dataset", "gone").line
 
 
 @pytest.mark.parametrize("columns", ["80", "100", "60"])

@@ -20,7 +20,7 @@ from tensorbow.training import RollingCheckpoints, load_arrays
 LONG = ("train", "logreg", "--dataset", "synthetic", "--epochs", 100_000, "--output", "run")
 QUICK = ("train", "logreg", "--dataset", "synthetic", "--epochs", 2, "--output", "run")
 LENET = ("train", "lenet", "--epochs", 100_000, "--checkpoint-rounds", 10, "--output", "run")
-STOP_S = 2.5  # a second on a machine that does nothing else, the end of the process included
+ROOT = Path(__file__).resolve().parents[2]
 Program = Any
 WaitFor = Callable[..., None]
 
@@ -34,11 +34,13 @@ def metrics(folder: Path) -> list[dict[str, Any]]:
     return [{k: v for k, v in json.loads(line).items() if "second" not in k} for line in lines]
 
 
-@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("words", "number"),
-    [(LONG, signal.SIGINT), (LONG, signal.SIGTERM), (LENET, signal.SIGINT)],
-    ids=["logreg, INT", "logreg, TERM", "lenet, INT"],
+    [
+        pytest.param(LONG, signal.SIGTERM, id="logreg, TERM"),
+        pytest.param(LONG, signal.SIGINT, id="logreg, INT", marks=pytest.mark.slow),
+        pytest.param(LENET, signal.SIGINT, id="lenet, INT", marks=pytest.mark.slow),
+    ],
 )
 def test_a_signal_ends_the_run_with_a_checkpoint(
     program: Program, tmp_path: Path, wait_for: WaitFor, words: tuple[object, ...], number: int
@@ -46,13 +48,11 @@ def test_a_signal_ends_the_run_with_a_checkpoint(
     process = program.start(*words, "--json")
     wait_for(lambda: rounds(tmp_path / "run"), process)
     time.sleep(random.Random(number).uniform(0.0, 0.3))
-    asked = time.monotonic()
     process.send_signal(number)
     time.sleep(0.02)
     process.send_signal(number)
     ended = program.end(process)
-    assert time.monotonic() - asked < STOP_S
-    assert (ended.status, ended.err) == (130, "")
+    assert (ended.status, ended.err) == (128 + number, "")
     result = json.loads(ended.out.splitlines()[-1])
     assert rounds(tmp_path / "run")[-1] == result["steps"]
     assert load_arrays(tmp_path / "run" / "model.safetensors")[1]["round"] == result["steps"]
@@ -61,16 +61,19 @@ def test_a_signal_ends_the_run_with_a_checkpoint(
 
 
 def test_a_signal_while_starting_is_one_line(program: Program, tmp_path: Path, wait_for: WaitFor) -> None:
-    """Held up in reading its configuration, the program has nothing to save yet."""
-    os.mkfifo(tmp_path / "pipe")
-    process = program.start(*LONG, "--config", "pipe")
-    writing = os.open(tmp_path / "pipe", os.O_WRONLY)  # waits until the program opens it
+    """Held up in importing what reads its data, the program has nothing to save yet."""
+    pipe, package = tmp_path / "pipe", tmp_path / "packages" / "sklearn"
+    package.mkdir(parents=True)
+    os.mkfifo(pipe)
+    (package / "__init__.py").write_text(f"open({str(pipe)!r}).read()\n")
+    process = program.start(*LENET, env={"PYTHONPATH": f"{package.parent}{os.pathsep}{ROOT}"})
+    writing = os.open(pipe, os.O_WRONLY)  # waits until the program opens it
     time.sleep(0.05)
     process.send_signal(signal.SIGTERM)
     ended = program.end(process)
     os.close(writing)
     assert ended.line == "tensorbow: interrupted\n"
-    assert ended.status == 130
+    assert ended.status == 143
     assert not (tmp_path / "run").exists()
 
 
@@ -131,7 +134,8 @@ def test_a_full_disk_under_standard_output(program: Program, tmp_path: Path) -> 
         ended = program.run(*QUICK, "--json", stdout=full)
         assert "No space left on device" in ended.line
         assert rounds(tmp_path / "run")
-        assert "No space left on device" in program.run("explain", "logreg", stdout=full).line
+        line = program.run("explain", "logreg", stdout=full).line
+        assert line == "tensorbow: cannot write to standard output: No space left on device\n"
 
 
 def test_standard_output_may_be_closed(program: Program, tmp_path: Path) -> None:
@@ -155,6 +159,7 @@ def test_a_disk_that_is_full_at_the_first_checkpoint(program: Program, tmp_path:
     assert program.run(*QUICK).status == 0
 
 
+@pytest.mark.slow
 def test_a_second_run_before_the_first_checkpoint(
     program: Program, tmp_path: Path, wait_for: WaitFor
 ) -> None:
@@ -190,7 +195,7 @@ def test_a_live_bar_in_a_terminal(program: Program, tmp_path: Path) -> None:
     pty = pytest.importorskip("pty")
     master, slave = pty.openpty()
     process = program.start(
-        *QUICK[:5], 30, "--output", "run", stdout=slave, stderr=slave, env={"TERM": "xterm", "COLUMNS": "120"}
+        *QUICK[:5], 6, "--output", "run", stdout=slave, stderr=slave, env={"TERM": "xterm", "COLUMNS": "120"}
     )
     os.close(slave)
     shown = b""
@@ -205,5 +210,5 @@ def test_a_live_bar_in_a_terminal(program: Program, tmp_path: Path) -> None:
     os.close(master)
     assert program.end(process).status == 0
     text = shown.decode()
-    for part in ("\x1b[", "loss ", "images/s", "/3840", "epoch  30/30", "test accuracy"):
+    for part in ("\x1b[", "loss ", "images/s", "/768", "epoch   6/6", "test accuracy"):
         assert part in text

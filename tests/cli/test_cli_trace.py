@@ -60,7 +60,7 @@ def test_a_resumed_run_is_not_traced_again(call: Call, tmp_path: Path) -> None:
     [
         (
             ("--trace", "nowhere/trace.json"),
-            "trace: cannot write 'nowhere/trace.json': No such file",
+            "--trace: cannot write 'nowhere/trace.json': No such file",
         ),
         (("--trace", ""), "--trace: expected a path"),
         (("--trace-rounds", "1:2"), "--trace-rounds: expected a trace to write them to"),
@@ -73,6 +73,25 @@ def test_a_resumed_run_is_not_traced_again(call: Call, tmp_path: Path) -> None:
 )
 def test_what_is_refused(call: Call, options: tuple[str, ...], message: str) -> None:
     assert message in call(*QUICK, *options).line
+
+
+def test_a_trace_takes_no_place_of_the_run_s_own(call: Call, tmp_path: Path) -> None:
+    assert (
+        "--trace: 'new' is where the run has its output folder"
+        in call(*QUICK, "--trace", "new", "--output", "new").line
+    )
+    assert not (tmp_path / "new").exists()
+    assert call(*QUICK, "--output", "run").status == 0
+    before = {path: path.read_bytes() for path in (tmp_path / "run").iterdir()}
+    (tmp_path / "link.json").symlink_to("run/metrics.jsonl")
+    for trace in (
+        "link.json",
+        *(f"run/{path.name}" for path in before),
+        "run/checkpoint-000000999.safetensors",
+    ):
+        line = call("train", "--resume", "auto", "--output", "run", "--epochs", "3", "--trace", trace).line
+        assert f"--trace: '{trace}' is where the run has a file of its own; choose another path" in line
+    assert {path: path.read_bytes() for path in (tmp_path / "run").iterdir()} == before
 
 
 def test_ctrl_c_ends_with_a_trace(program: Any, wait_for: Callable[..., None], tmp_path: Path) -> None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import sys
-import time
 import types
 from collections.abc import Callable
 from pathlib import Path
@@ -14,11 +14,12 @@ from typing import Any
 
 import pytest
 
-from scheduler import Decision, Measurement, ThroughputTuning, TrainingConfig, TuningResult
+from scheduler import Decision, Measurement, ReplicaTuner, ThroughputTuning, TrainingConfig, TuningResult
 from tensorbow.cli.tune_picture import ThroughputPicture
+from tests.scheduler_rig.ticking_clock import TickingClock
 
 Call = Callable[..., Any]
-QUICK = ("tune", "logreg", "--max-replicas", 2, "--windows", 1, "--window-seconds", 0.02)
+QUICK = ("tune", "logreg", "--max-replicas", 2, "--windows", 1, "--window-seconds", 0.02, "--threshold", 0.9)
 KEYS = (
     "model dataset devices batch_size sync dispatch tau threshold replicas_per_device images_per_second "
     "reason complete doubts interrupted max_replicas max_replicas_reason seconds command measurements"
@@ -67,7 +68,7 @@ def test_the_command_it_gives_is_understood(call: Call, tmp_path: Path) -> None:
     command = result["command"]
     assert command.endswith("--config 'my options.yaml' --seed 5")
     ended = call(*command.replace("'my options.yaml'", "my_options").split()[1:], "--epochs", 1)
-    assert "--config my_options" in ended.line
+    assert "--config: there is no file 'my_options'" in ended.line
     (tmp_path / "my options.yaml").rename(tmp_path / "my_options")
     ended = call(*command.replace("'my options.yaml'", "my_options").split()[1:], "--epochs", 4)
     assert (ended.status, ended.err) == (0, "")
@@ -98,15 +99,23 @@ BAD = [
     ((*QUICK, "--threshold", 1), "--threshold: expected a fraction in (0, 1), as 0.05, got 1", 2),
     ((*QUICK, "--threshold", 0), "--threshold: expected a fraction in (0, 1), as 0.05, got 0", 2),
     ((*QUICK, "--threshold", "nan"), "--threshold: expected a fraction in (0, 1), as 0.05, got nan", 2),
-    ((*QUICK, "--window-seconds", -1), "--window-seconds: expected a positive number, got -1", 2),
-    ((*QUICK, "--max-seconds", 0), "--max-seconds: expected a positive number, got 0", 2),
+    (
+        (*QUICK, "--window-seconds", -1),
+        "--window-seconds: expected a positive number, from 1.2e-38 to 3.4e+38, got -1",
+        2,
+    ),
+    (
+        (*QUICK, "--max-seconds", 0),
+        "--max-seconds: expected a positive number, from 1.2e-38 to 3.4e+38, got 0",
+        2,
+    ),
     ((*QUICK, "--max-seconds", 1e-4), "--max-seconds 0.0001 are over; give more --max-seconds", 1),
     ((*QUICK, "--tau", 0), "--tau: expected at least 1, got 0", 2),
     ((*QUICK, "--batch-size", 5000), "do not fill one batch of 5000; use a smaller --batch-size", 1),
     ((*QUICK, "--devices", "null:0"), "--devices: expected names such as cpu:0,cpu:1; got 'null:0'", 2),
-    ((*QUICK, "--config", "nowhere"), "--config nowhere: No such file", 1),
+    ((*QUICK, "--config", "nowhere"), "--config: there is no file 'nowhere'", 1),
     ((*QUICK, "--picture", "x.gif"), "--picture: expected a file that ends in one of .png, .svg, .pdf", 2),
-    ((*QUICK, "--picture", "nowhere/x.png"), "--picture: cannot write nowhere/x.png: No such file", 2),
+    ((*QUICK, "--picture", "nowhere/x.png"), "--picture: cannot write 'nowhere/x.png': No such file", 2),
 ]
 
 
@@ -149,7 +158,10 @@ def test_a_picture_over_a_folder(call: Call, monkeypatch: pytest.MonkeyPatch, tm
     nothing_is_measured(monkeypatch)
     with_matplotlib(monkeypatch)
     (tmp_path / "x.png").mkdir()
-    assert "--picture: cannot write x.png: it is a folder" in call(*QUICK, "--picture", "x.png").line
+    assert (
+        "--picture: cannot write 'x.png': expected a regular file, got a folder"
+        in call(*QUICK, "--picture", "x.png").line
+    )
     assert [path.name for path in tmp_path.iterdir()] == ["x.png"]
 
 
@@ -201,11 +213,14 @@ def test_windows_that_disagree_are_told(call: Call, monkeypatch: pytest.MonkeyPa
 
 def test_steps_of_a_launch_in_a_configuration_do_not_make_it_hang(program: Any) -> None:
     (program.folder / "k.yaml").write_text("model: logreg\ndataset: synthetic\nsteps_per_launch: 2\n")
-    ended = program.run("tune", "--config", "k.yaml", "--max-seconds", 1.5, "--max-replicas", 2)
+    ended = program.run("tune", "--config", "k.yaml", *QUICK[2:])
     assert (ended.status, ended.err) == (0, "")
 
 
-def test_the_time_that_is_over_ends_it_with_what_is_known(call: Call) -> None:
+def test_the_time_that_is_over_ends_it_with_what_is_known(
+    call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("scheduler.throughput.time", TickingClock(0.01))
     ended = call(*QUICK, "--windows", 100_000, "--max-seconds", 1, "--json")
     assert (ended.status, ended.err) == (0, "")
     result = json.loads(ended.out.splitlines()[-1])
@@ -213,17 +228,15 @@ def test_the_time_that_is_over_ends_it_with_what_is_known(call: Call) -> None:
     assert "--max-seconds 1 are over" in result["reason"]
 
 
-def test_a_signal_ends_it_with_what_is_known(program: Any) -> None:
-    """A pipe shows nothing while it measures: when the signal comes before the first window, later."""
-    for wait_s in (2, 5, 12, 30):
-        process = program.start(*QUICK, "--windows", 1_000_000, "--json")
-        time.sleep(wait_s)
-        asked = time.monotonic()
-        process.send_signal(signal.SIGINT)
-        ended = program.end(process)
-        if ended.out:
-            break
-    assert time.monotonic() - asked < 2.5
+def test_a_signal_ends_it_with_what_is_known(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    record = ReplicaTuner.record
+
+    def interrupted(tuner: ReplicaTuner, replicas: int, rate: float) -> Measurement:
+        os.kill(os.getpid(), signal.SIGINT)
+        return record(tuner, replicas, rate)
+
+    monkeypatch.setattr(ReplicaTuner, "record", interrupted)
+    ended = call(*QUICK, "--windows", 1000, "--json")
     assert (ended.status, ended.err) == (130, "")
     result = json.loads(ended.out.splitlines()[-1])
     assert (result["interrupted"], result["complete"], result["replicas_per_device"]) == (True, False, 1)
