@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Annotated, Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,16 +20,17 @@ from tensorbow.data import (
     BatchKey,
     BatchOrder,
     BatchRun,
-    Dataset,
     PinnedArrays,
     Prefetcher,
     RoundInputs,
     RoundRecipes,
     plain_picks,
 )
+from tensorbow.data.dataset import AsDataset
 from tensorbow.data.prefetch import HostSlot
 from tensorbow.devices import Device
 from tensorbow.errors import InvalidArgumentError
+from tensorbow.kinds import Kind, Positive, RefusedError, Word, checked, sequence, whole
 
 PREPARED = 64  # rounds whose recipes are written at once, where launches are of one,
 KEPT = 3  # and how many such pieces are kept: replicas may be apart
@@ -72,6 +73,28 @@ It gives each replica's batches; or, where rounds are launched as a whole, whole
 """
 
 
+_CHANGES = sequence(sequence(whole(0), ""), "")
+
+
+def _read_changes(value: Any) -> tuple[tuple[int, int], ...]:
+    pairs = _CHANGES.read(value)
+    if any(len(pair) != 2 for pair in pairs):
+        raise RefusedError
+    return tuple((round, count) for round, count in pairs)
+
+
+def _read_earlier(value: Any) -> tuple[RoundPositions, int]:
+    if not isinstance(value, tuple) or len(value) != 2 or not isinstance(value[0], RoundPositions):
+        raise RefusedError
+    return value[0], whole(0).read(value[1])
+
+
+Earlier: TypeAlias = Annotated[
+    tuple[RoundPositions, int], Kind("(positions, the round they end before)", _read_earlier)
+]
+Changes: TypeAlias = Annotated[Sequence[tuple[int, int]], Kind("a list of (round, replicas)", _read_changes)]
+
+
 class DatasetBatches:
     """Batches of a data set: number r * replicas + i of an epoch goes to replica i in round r of it.
 
@@ -80,17 +103,18 @@ class DatasetBatches:
     Where the number of replicas changes, see `RoundPositions`.
     """
 
+    @checked
     def __init__(
         self,
-        dataset: Dataset,
-        batch_size: int,
-        replicas: int,
-        seed: int,
-        depth: int = 3,
-        changes: Sequence[tuple[int, int]] = (),
+        dataset: AsDataset,
+        batch_size: Positive,
+        replicas: Positive,
+        seed: Word,
+        depth: Positive = 3,
+        changes: Changes = (),
         *,
-        steps_per_launch: int = 1,
-        earlier: tuple[RoundPositions, int] | None = None,
+        steps_per_launch: Positive = 1,
+        earlier: Earlier | None = None,
     ):
         """depth: batches held ready per replica, or runs of `steps_per_launch` batches, where it is more than
         one. changes: (round, replicas), from which on there are so many. earlier: with another batch size,

@@ -8,7 +8,6 @@ from scheduler.averaging import MOVE, REDUCE, RESTART, central_segment
 from scheduler.collectives import FlatVector
 from scheduler.memory import planned_nbytes
 from tensorbow.compiler import Binding, RegionMemory, VariableLayout
-from tensorbow.compiler.bind import OWN as BINDING_REGIONS
 from tensorbow.devices import Device, Event
 from tensorbow.kernels import Executable, Region, backend_for
 from tensorbow.specs import Array
@@ -60,9 +59,8 @@ class CentralModel:
     @staticmethod
     def blocks(executable: Executable) -> list[int]:
         """Sizes of what one allocates, in bytes, in order: for the dry run of `scheduler.memory`."""
-        own = [executable.region_nbytes.get(region, 0) for region in BINDING_REGIONS if region not in OWNED]
         owned = [executable.region_nbytes.get(region, 0) for region in OWNED]
-        return [*owned, *own, executable.ring_nbytes]
+        return [*owned, *Binding.blocks(executable, OWNED, ring=1)]
 
     @property
     def bases(self) -> dict[Region, int]:

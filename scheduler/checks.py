@@ -57,26 +57,26 @@ def _predicated(entry: Group) -> Group:
 
 
 def _gradients(groups: Iterable[Group]) -> Iterator[Ref]:
-    """The gradients that updates read, as flat vectors, each once, by place."""
+    """The gradients that updates read, as flat vectors, each once, by place; empty ones share theirs."""
     found: dict[tuple[Region, int], Ref] = {}
     for entry in groups:
         if entry.definition.update is None:
             continue
         ref = entry.inputs[entry.definition.update[1]]
-        if ref.dtype.is_floating and ref.region is not Region.CONSTANT:
+        if ref.nbytes and ref.dtype.is_floating and ref.region is not Region.CONSTANT:
             found[ref.region, ref.offset] = replace(ref, shape=(math.prod(ref.shape),))
     return iter([found[key] for key in sorted(found)])
 
 
 def _rows(gradient: Iterable[Group], update: Iterable[Group]) -> Iterator[Ref]:
     """What other writes of weights read that the gradient segment has made: rows of sparse gradients."""
-    made = {(ref.region, ref.offset) for entry in gradient for ref in entry.outputs}
+    made = {(ref.region, ref.offset) for entry in gradient for ref in entry.outputs if ref.nbytes}
     for entry in update:
         written = entry.definition.writes
         if entry.definition.update is None and any(entry.inputs[i].region is Region.WEIGHTS for i in written):
             for index, ref in enumerate(entry.inputs):
                 key = (ref.region, ref.offset)
-                if index not in written and ref.dtype.is_floating and key in made:
+                if index not in written and ref.nbytes and ref.dtype.is_floating and key in made:
                     made.discard(key)  # once
                     yield replace(ref, shape=(math.prod(ref.shape),))
         made.difference_update((ref.region, ref.offset) for ref in entry.outputs)

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
-from math import inf
 from typing import Any, Literal
 
 from scheduler.device_data import ON_DEVICE
-from scheduler.option_values import AUTO, shortened, typed
-from scheduler.options import ON_NAN, Synchronisation
+from scheduler.option_values import AUTO, NOT_NEGATIVE, POSITIVE, is_positive, typed
+from scheduler.options import ON_NAN, Synchronisation, shortened
 from scheduler.plans import most_steps
 from scheduler.run_trace import check_traced_rounds
-from scheduler.spread import replica_counts
+from scheduler.spread import MOST_REPLICAS, replica_counts
 from tensorbow.data import DATASETS
 from tensorbow.devices import DeviceName, device_kinds, gpu_status
 from tensorbow.devices.gpu import COMPUTE
@@ -33,11 +32,13 @@ IDENTITY = (
     "ssgd_epoch",
 )
 
+MOST_EPOCHS = 1_000_000
+
 # Options that count something: their least and greatest values.
 INTEGERS = (
-    ("batch_size", 1, 1 << 40),
-    ("replicas_per_device", 1, 1 << 40),
-    ("epochs", 1, 1_000_000),
+    ("batch_size", 1, (1 << 31) - 1),  # what shapes are counted in
+    ("replicas_per_device", 1, MOST_REPLICAS),
+    ("epochs", 1, MOST_EPOCHS),
     ("launch_ahead", 1, 64),
     ("steps_per_launch", 1, 4096),
     ("staleness", 0, 64),
@@ -45,7 +46,7 @@ INTEGERS = (
     ("seed", 0, (1 << 64) - 1),
     ("keep_checkpoints", 1, 1 << 40),
     ("checkpoint_rounds", 1, 1 << 40),
-    ("ssgd_epoch", 1, 1_000_000),
+    ("ssgd_epoch", 1, MOST_EPOCHS),
 )
 
 
@@ -139,7 +140,7 @@ class TrainingConfig:
             for value in given if isinstance(given, tuple) else (given,):
                 if isinstance(value, int) and not least <= value <= most:
                     bounds = f"at least {least}" if value < least else f"at most {most}"
-                    raise InvalidArgumentError(f"{name}: expected {bounds}, got {value}")
+                    raise InvalidArgumentError(f"{name}: expected {bounds}, got {shortened(value)}")
         self._check_numbers()
         check_devices(self.devices)
         self._check_counts()
@@ -162,10 +163,15 @@ class TrainingConfig:
         """The ranges of what need not be an integer. NaN is in none of them."""
         for name, value, holds, expected in (
             ("momentum", self.momentum, 0 <= self.momentum < 1, "a number in [0, 1)"),
-            ("weight_decay", self.weight_decay, 0 <= self.weight_decay < inf, "a number of at least 0"),
-            ("learning_rate", self.learning_rate, _positive(self.learning_rate), "a positive number"),
-            ("alpha", self.alpha, _positive(self.alpha), "a positive number"),
-            ("max_seconds", self.max_seconds, _positive(self.max_seconds), "a positive number"),
+            (
+                "weight_decay",
+                self.weight_decay,
+                self.weight_decay == 0 or is_positive(self.weight_decay),
+                NOT_NEGATIVE,
+            ),
+            ("learning_rate", self.learning_rate, is_positive(self.learning_rate), POSITIVE),
+            ("alpha", self.alpha, is_positive(self.alpha), POSITIVE),
+            ("max_seconds", self.max_seconds, is_positive(self.max_seconds), POSITIVE),
             (
                 "target_accuracy",
                 self.target_accuracy,
@@ -177,9 +183,18 @@ class TrainingConfig:
                 raise InvalidArgumentError(f"{name}: expected {expected}, got {value:g}")
         epochs = [epoch for epoch, _ in self.learning_rate_drops]
         if epochs != sorted(set(epochs)) or any(e < 1 for e in epochs):
-            raise InvalidArgumentError(f"learning_rate_drops: epochs must rise from 1, got {epochs}")
-        if not all(_positive(factor) for _, factor in self.learning_rate_drops):
-            raise InvalidArgumentError("learning_rate_drops: factors must be positive numbers")
+            raise InvalidArgumentError(
+                f"learning_rate_drops: epochs must rise from 1, got {shortened(epochs)}"
+            )
+        if epochs and epochs[-1] > MOST_EPOCHS:
+            raise InvalidArgumentError(
+                f"learning_rate_drops: expected epochs of at most {MOST_EPOCHS}, got {epochs[-1]}"
+            )
+        for _, factor in self.learning_rate_drops:
+            if not is_positive(factor):
+                raise InvalidArgumentError(
+                    f"learning_rate_drops: factors must be positive: expected {POSITIVE}, got {factor:g}"
+                )
 
     def _check_counts(self) -> None:
         """One count for each device; where all are equal, one number says so."""
@@ -192,9 +207,10 @@ class TrainingConfig:
             )
         if isinstance(counts, tuple):
             if len(counts) != len(self.devices):
+                listed = ",".join([*map(str, counts[:20]), *(["..."] if len(counts) > 20 else [])]) or "none"
                 raise InvalidArgumentError(
                     f"replicas_per_device: expected one number, or one for each of {len(self.devices)} "
-                    f"devices, got {','.join(map(str, counts)) or 'none'}"
+                    f"devices, got {listed}"
                 )
             if len(set(counts)) == 1:
                 object.__setattr__(self, "replicas_per_device", counts[0])
@@ -320,8 +336,3 @@ def _no_device(text: str, reason: str) -> InvalidArgumentError:
 def _one_of(name: str, value: str, known: Any) -> None:
     if value not in known:
         raise InvalidArgumentError(f"{name}: expected one of {', '.join(known)}, got {shortened(value)}")
-
-
-def _positive(value: float | None) -> bool:
-    """Whether a number is given and is neither zero, negative, infinite nor NaN; None holds too."""
-    return value is None or 0 < value < inf

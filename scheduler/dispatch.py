@@ -7,8 +7,10 @@ Where rounds are launched as a whole, `scheduler.rounds` says how.
 
 from __future__ import annotations
 
+import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from queue import SimpleQueue
 from typing import Any
 
@@ -48,25 +50,14 @@ class Dispatch(WholeRounds):
 
     launch_ahead: int
     steps_per_launch: int
-    most_steps_per_launch: int
     schedule: Schedule | None
     _own_schedules: list[ScheduledBy]
     _ahead: list[int]
     _stopping: bool
 
-    def set_steps_per_launch(self, steps: int) -> None:
-        """Changes the number between two runs, of an engine that was made with None.
-
-        Raises InvalidArgumentError for a number out of 1 to `most_steps_per_launch`.
-        """
-        if not 1 <= steps <= self.most_steps_per_launch:
-            raise InvalidArgumentError(
-                f"steps_per_launch: expected 1 to {self.most_steps_per_launch} of this engine, got {steps}"
-            )
-        self.steps_per_launch = steps
-
     def _new_run(self, start: int, stop: int, on_results: Callable[[RoundResults], None] | None) -> EngineRun:
         count, options, steps = self.learners.count, self.options, self.steps_per_launch
+        restarts_before = partial(_restarts_before, weakref.ref(self))
         state: Machine[Any]
         if self.learners.joint is not None:
             state = LockstepState(
@@ -75,7 +66,7 @@ class Dispatch(WholeRounds):
                 start + -(-(stop - start) // steps),
                 launch_ahead=self.launch_ahead,
                 synchronised=self.learners.exchanges,
-                restarts_before=self._restarts_before if steps == 1 else lambda launch: False,
+                restarts_before=restarts_before if steps == 1 else lambda launch: False,
             )
         elif options.first_come:
             state = FirstComeState(
@@ -85,7 +76,7 @@ class Dispatch(WholeRounds):
                 tau=options.tau,
                 launch_ahead=self.launch_ahead,
                 synchronised=self.learners.exchanges,
-                restarts_before=self._restarts_before,
+                restarts_before=restarts_before,
             )
         else:
             state = SchedulerState(
@@ -97,7 +88,7 @@ class Dispatch(WholeRounds):
                 launch_ahead=self.launch_ahead,
                 synchronised=self.learners.exchanges,
                 gang_from=self.learners.gang_from,
-                restarts_before=self._restarts_before,
+                restarts_before=restarts_before,
             )
         return EngineRun(state, start, stop, steps, SimpleQueue(), on_results, awaited=start)
 
@@ -220,12 +211,19 @@ class Dispatch(WholeRounds):
         if len(events) == 1:
             self._report(run, None, round, events[0])
             return
-        inbox, waiting = run.inbox, deque(events)
+        waiting = deque(events)
+        waiting.popleft().on_done(partial(_next_done, run.inbox, round, waiting))
 
-        def next_done(event: Event) -> None:
-            if event.error is not None or not waiting:
-                inbox.put((None, round, event))
-            else:
-                waiting.popleft().on_done(next_done)
 
-        waiting.popleft().on_done(next_done)
+def _restarts_before(engine: weakref.ref[Dispatch], round: int) -> bool:
+    """For the machine of a run: the engine holds it, so it must not hold the engine."""
+    held = engine()
+    return held is not None and held._restarts_before(round)
+
+
+def _next_done(inbox: SimpleQueue[Any], round: int, waiting: deque[Event], event: Event) -> None:
+    """Goes on to the next device's event; a function that called itself as a closure would be a cycle."""
+    if event.error is not None or not waiting:
+        inbox.put((None, round, event))
+    else:
+        waiting.popleft().on_done(partial(_next_done, inbox, round, waiting))

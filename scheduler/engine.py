@@ -8,25 +8,41 @@ takes events from a queue. Here is its life: made, given values, resized, closed
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from queue import SimpleQueue
-from typing import Any
+from typing import Annotated, TypeAlias
 
 from scheduler.collectives import AllReduce
 from scheduler.learners import Learners
-from scheduler.options import Synchronisation, check_on_nan
+from scheduler.options import AsSynchronisation, OnNan, Synchronisation
 from scheduler.plans import Compiled, most_steps
 from scheduler.resizing import Resizing, made_again
-from scheduler.step import StepProgram
+from scheduler.spread import ReplicaCounts, device_list
+from scheduler.step import AsProgram
+from scheduler.task_result import EngineRun
 from scheduler.training_runs import TrainingRuns
-from tensorbow.devices import Device, get_device
+from tensorbow.devices import AsDevices, opened
 from tensorbow.errors import FailedPreconditionError, InvalidArgumentError
 from tensorbow.graph import GraphKeys
 from tensorbow.kernels import Executable
+from tensorbow.kinds import Count, Mapped, Positive, checked, instance, refuse, sequence, whole
 from tensorbow.optimizers import Schedule, ScheduledBy
 from tensorbow.specs import Array, TensorSpec
+
+AsSchedule: TypeAlias = Annotated[Schedule, instance(Schedule, expected="a schedule of tb.train")]
+AsAllReduce: TypeAlias = Annotated[AllReduce, instance(AllReduce, expected="an all-reduce")]
+Ahead: TypeAlias = Annotated[int, whole(1, 64)]
+Steps: TypeAlias = Annotated[int, whole(1, 4096)]
+_SPEC = instance(TensorSpec, expected="a tb.TensorSpec")
+Specs: TypeAlias = Annotated[
+    Sequence[TensorSpec], sequence(_SPEC, "a tb.TensorSpec for each input, in a list")
+]
+Shapes: TypeAlias = Annotated[
+    int | Sequence[TensorSpec],
+    whole(1, (1 << 31) - 1) | sequence(_SPEC, "a tb.TensorSpec for each input, in a list"),
+]
 
 
 class LearningEngine(TrainingRuns):
@@ -37,19 +53,20 @@ class LearningEngine(TrainingRuns):
     `Synchronisation(dispatch="fcfs")` a batch goes to the replica that is free first, and they do not.
     """
 
+    @checked
     def __init__(
         self,
-        program: StepProgram,
-        shapes: int | Sequence[TensorSpec],
-        devices: Sequence[str | Device] = ("/cpu:0",),
-        replicas_per_device: int | Sequence[int] = 2,
-        synchronisation: Synchronisation | None = None,
-        schedule: Schedule | None = None,
+        program: AsProgram,
+        shapes: Shapes,
+        devices: AsDevices = ("/cpu:0",),
+        replicas_per_device: ReplicaCounts = 2,
+        synchronisation: AsSynchronisation | None = None,
+        schedule: AsSchedule | None = None,
         *,
-        launch_ahead: int = 2,
-        steps_per_launch: int | None = 1,
-        on_nan: str = "stop",
-        all_reduce: AllReduce | None = None,
+        launch_ahead: Ahead = 2,
+        steps_per_launch: Steps | None = 1,
+        on_nan: OnNan = "stop",
+        all_reduce: AsAllReduce | None = None,
     ):
         """shapes: batch_size of one replica, or the specs of the program's inputs.
 
@@ -65,9 +82,6 @@ class LearningEngine(TrainingRuns):
         None begins with 1, and leaves it to `set_steps_per_launch`.
         Raises InvalidArgumentError for options out of range, ResourceExhaustedError for memory.
         """
-        for name, number in (("launch_ahead", launch_ahead), ("steps_per_launch", steps_per_launch)):
-            if number is not None and number < 1:
-                raise InvalidArgumentError(f"{name}: expected at least 1, got {number}")
         self.schedule = schedule
         self.options = synchronisation or Synchronisation()
         self.round = 0  # rounds trained so far, by the count of `run`
@@ -75,9 +89,10 @@ class LearningEngine(TrainingRuns):
         self.launch_ahead = launch_ahead
         self.steps_per_launch = self._own_steps_per_launch = steps_per_launch or 1
         self.most_steps_per_launch = self._room_for_steps = most_steps(steps_per_launch)
-        self.on_nan = check_on_nan(on_nan)
+        self.on_nan = on_nan
         self.skipped_updates = 0
-        self._inbox: SimpleQueue[Any] | None = None  # of the run that is going on
+        self._run: EngineRun | None = None  # that is going on
+        self._changing = threading.RLock()  # owns `_run`, and all that runs work on while none is going on
         self._drained = True  # nothing of the last run is in flight
         self._stopping = False
         specs = program.specs(shapes) if isinstance(shapes, int) else shapes
@@ -87,7 +102,7 @@ class LearningEngine(TrainingRuns):
         self.learners = Learners(
             program,
             specs,
-            [device if isinstance(device, Device) else get_device(device) for device in devices],
+            [*map(opened, device_list(devices))],
             replicas_per_device,
             self.options,
             results=(launch_ahead + 1) * self.most_steps_per_launch,
@@ -105,31 +120,44 @@ class LearningEngine(TrainingRuns):
             self.learners.close()
             raise
 
-    def initialize(self, values: Mapping[str, Array] | None = None) -> None:
-        """Gives every replica and z the same values, by default those of the variables' initialisers."""
-        self.learners.initialize(self._steps[0][0].initial_values() if values is None else values)
+    @checked
+    def initialize(self, values: Mapped | None = None) -> None:
+        """Gives every replica and z the same values, by default those of the variables' initialisers.
 
-    def add_program(self, program: StepProgram, shapes: Sequence[TensorSpec]) -> int:
+        Raises FailedPreconditionError while a run is going on.
+        """
+        with self._idle("initialize", or_settled=True):
+            self.learners.initialize(self._steps[0][0].initial_values() if values is None else values)
+
+    @checked
+    def add_program(self, program: AsProgram, shapes: Specs) -> int:
         """Gives the replicas a further step over the same variables; its number for `select`.
 
         Raises InvalidArgumentError when the program has variables that the replicas have not,
-        ResourceExhaustedError for memory.
+        FailedPreconditionError while a run is going on, ResourceExhaustedError for memory.
         """
-        number = self.learners.add_program(program, shapes)
-        self._steps.append((program, list(shapes)))
-        return number
+        with self._idle("add_program", or_settled=True):
+            number = self.learners.add_program(program, shapes)
+            self._steps.append((program, list(shapes)))
+            return number
 
     def executable_of(self, number: int) -> Executable:
         """What a program has been compiled to, on the first replica's device."""
         return self.learners.replicas[0].executable_of(number)
 
-    def select(self, number: int) -> None:
+    @checked
+    def select(self, number: Count) -> None:
         """Chooses the step that is trained from now on; between runs, or by `Stepper.select`.
 
         Raises InvalidArgumentError for one that cannot do `steps_per_launch` steps in a launch, where that
-        was not left to `set_steps_per_launch`.
+        was not left to `set_steps_per_launch`; FailedPreconditionError while a run is going on.
         """
-        self._drain()
+        if number >= len(self._steps):
+            raise refuse("select", "number", f"of one of {len(self._steps)} programs", number)
+        with self._idle("select", or_settled=True):
+            self._select(number)
+
+    def _select(self, number: int) -> None:
         self.learners.select(number)
         try:
             self._require_launches(self.learners)
@@ -145,6 +173,20 @@ class LearningEngine(TrainingRuns):
         self._rate = self.schedule if "learning_rate" in executable.scalars else None
         scheduled: list[ScheduledBy] = self._steps[number][0].graph.get_collection(GraphKeys.SCHEDULES)
         self._own_schedules = [own for own in scheduled if own.step.op.name in executable.writes]
+
+    @checked
+    def set_steps_per_launch(self, steps: Positive) -> None:
+        """Changes the number between two runs, of an engine that was made with None.
+
+        Raises InvalidArgumentError for a number out of 1 to `most_steps_per_launch`, FailedPreconditionError
+        while a run is going on.
+        """
+        if not 1 <= steps <= self.most_steps_per_launch:
+            raise InvalidArgumentError(
+                f"steps_per_launch: expected 1 to {self.most_steps_per_launch} of this engine, got {steps}"
+            )
+        with self._idle("set_steps_per_launch", or_settled=True):
+            self.steps_per_launch = steps
 
     def _require_rate(self, schedule: Schedule | None) -> None:
         """Raises InvalidArgumentError for a schedule of rounds that the selected step would not follow."""
@@ -165,12 +207,13 @@ class LearningEngine(TrainingRuns):
                 "staleness 0; give 1, or see `tensorbow explain`"
             )
 
+    @checked
     def resize(
         self,
-        replicas_per_device: int | Sequence[int],
-        round: int | None = None,
-        schedule: Schedule | None = None,
-        ssgd_from: int | None = None,
+        replicas_per_device: ReplicaCounts,
+        round: Count | None = None,
+        schedule: AsSchedule | None = None,
+        ssgd_from: Positive | None = None,
     ) -> None:
         """Goes on with another number of replicas, between two runs (Crossbow, VLDB 2019, section 4).
 
@@ -187,15 +230,22 @@ class LearningEngine(TrainingRuns):
         the caller's; InvalidArgumentError for an alpha that is not stable with so many, or a schedule that
         the step does not follow; ResourceExhaustedError when they do not fit. The engine is then as it was.
         """
-        if self._inbox is not None:
-            raise FailedPreconditionError("resize: a run is going on; request_stop() it first")
+        with self._idle("resize"):
+            self._resize(replicas_per_device, round, schedule, ssgd_from)
+
+    def _resize(
+        self,
+        replicas_per_device: int | Sequence[int],
+        round: int | None,
+        schedule: Schedule | None,
+        ssgd_from: int | None,
+    ) -> None:
         if self._own_all_reduce is not None:
             raise FailedPreconditionError(
                 "resize: this engine was given its all-reduce, which is connected for good; leave it out"
             )
         self._require_rate(schedule)
         self._require_values()
-        self._drain()
         self.learners.prepare()
         round = self.round if round is None else round
         options = self.options if ssgd_from is None else replace(self.options, ssgd_from=ssgd_from)
@@ -229,9 +279,8 @@ class LearningEngine(TrainingRuns):
 
         Raises FailedPreconditionError while a run is going on in another thread.
         """
-        if self._inbox is not None:
-            raise FailedPreconditionError("close: a run is going on; request_stop() it and wait for its end")
-        self.learners.close()
+        with self._idle("close"):
+            self.learners.close()
 
     def __enter__(self) -> LearningEngine:
         return self

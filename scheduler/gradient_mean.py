@@ -61,7 +61,7 @@ def with_gradient_mean(
 
 
 def _on_mean(entry: Group, shift: int) -> Group:
-    """The same group, reading gradients where their mean is."""
+    """The same group, reading gradients where their mean is; what it writes waits for the checks."""
     update = entry.definition.update
     regions = (Region.GRADIENTS, Region.CONSTANT)  # a constant gradient is its own mean
     has_gradient = update is not None and entry.inputs[update[1]].region in regions
@@ -77,7 +77,10 @@ def _on_mean(entry: Group, shift: int) -> Group:
         return moved(ref, Region.CENTRAL, shift) if ref.region is Region.GRADIENTS else ref
 
     return replace(
-        entry, inputs=tuple(there(r) for r in entry.inputs), reads=tuple(there(r) for r in entry.reads)
+        entry,
+        inputs=tuple(there(r) for r in entry.inputs),
+        reads=tuple(there(r) for r in entry.reads),
+        predicated=bool(written),
     )
 
 

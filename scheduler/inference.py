@@ -27,7 +27,7 @@ from tensorbow.ops.reductions import argmax, reduce_mean, reduce_sum
 from tensorbow.runtime import Session
 from tensorbow.specs import TensorSpec, float32, int64, uint8
 from tensorbow.training import SavedModel, load_arrays, save_model
-from tensorbow.training.graph_files import GRAPH
+from tensorbow.training.graph_files import GRAPH, require_fitting
 
 THREADS = 4  # batches worked on side by side, at most
 LARGEST_SCALE = 1e6  # of the mean and the deviation that pictures are normalised by, as of its inverse
@@ -66,14 +66,18 @@ class Classifier:
         try:
             with graph.as_default():
                 self._inputs, self._outputs = _inference_graph(self.about)
-            self._session = Session(graph=graph, device=get_device(device))
         except TensorBowError as error:
             raise type(error)(f"{file}: {error}") from None
+        try:
+            require_fitting(graph, self._values)
+        except TensorBowError as error:
+            raise type(error)(f"{file} does not fit model {self.about['model']}: {error}") from None
+        self._session = Session(graph=graph, device=get_device(device))
         try:
             self._session.load_variables(self._values)
         except TensorBowError as error:
             self._session.close()
-            raise type(error)(f"{file} does not fit model {self.about['model']}: {error}") from None
+            raise type(error)(f"{file}: {error}") from None
 
     @property
     def image_shape(self) -> tuple[int, int, int]:
@@ -209,6 +213,7 @@ def _check_about(path: Path, about: Mapping[str, Any]) -> None:
         and isinstance(shape, list)
         and len(shape) == 3
         and all(type(extent) is int and 1 <= extent <= 1 << 16 for extent in shape)
+        and math.prod(shape) < 1 << 31
         and type(classes) is int
         and 1 <= classes <= 1 << 20
         and _is_scale(mean)

@@ -78,6 +78,10 @@ class JointRounds:
         for event in different:
             event.on_done(one_ended)
 
+    def forget(self) -> None:
+        """Holds the events no more, whose error holds the frames of `run`, and with them this object."""
+        self.events = self._different = ()
+
     def let_go(self) -> None:
         """Holds the inputs no more, after the end."""
         self._launch.let_go()
@@ -109,10 +113,10 @@ class JointTasks:
         self,
         replicas: Sequence[Replica],
         steps: JointSteps,
-        averages: Callable[[range], Sequence[bool]],
+        tau: int,
     ):
-        """averages: of each of some rounds, whether averaging follows it."""
-        self._replicas, self._steps, self._averages = replicas, steps, averages
+        """tau: averaging follows every round whose number, counted from 1, it divides; 0 for none."""
+        self._replicas, self._steps, self._tau = replicas, steps, tau
         self.runs_here = False  # whether who launches may as well do the work, for it waits anyway
         self._choice = ThreadChoice(alone=len(replicas) == 1)
         self._streams = [replica.group.compute for replica in replicas]
@@ -134,7 +138,7 @@ class JointTasks:
         inputs: of one round, or runs of batches. state: step scalars, one or one for each round;
         with a status the steps go on whatever it becomes. when_ended: called from any thread.
         """
-        launch = self._steps.launch(rounds.start, self._averages(rounds), self._inputs(inputs), state)
+        launch = self._steps.launch(rounds.start, self._averages_in(rounds), self._inputs(inputs), state)
         threads = self._choice.way(len(rounds))
         tasks = JointRounds(number, rounds, launch, threads)
         try:
@@ -143,6 +147,12 @@ class JointTasks:
             self._steps.stop()
             raise
         tasks.follow(self._last, when_ended, self._steps.stop)
+
+    def _averages_in(self, rounds: range) -> Sequence[bool]:
+        """Of each of these rounds, whether averaging follows it."""
+        if self._tau <= 1:
+            return [self._tau == 1] * len(rounds)
+        return [(round + 1) % self._tau == 0 for round in rounds]
 
     def _inputs(self, inputs: AllInputs) -> JointInputs:
         if not isinstance(inputs, RoundInputs):
@@ -241,7 +251,6 @@ def joint_tasks(
     replicas: Sequence[Replica],
     central: Sequence[CentralModel],
     options: Synchronisation,
-    averages: Callable[[range], Sequence[bool]],
 ) -> JointTasks | None:
     """Joint tasks of replicas that are all on one device; None where these cannot be."""
     count = len(replicas)
@@ -249,12 +258,13 @@ def joint_tasks(
         return None
     if options.aggregates(count):
         return None
-    averaging = None
+    averaging, tau = None, 0
     if options.averages(count):
+        tau = options.tau
         bases = [central[0].bases.get(region, 0) for region in Region]
         averaging = JointAveraging(averaging_segment(0), bases, bool(options.mu))
     backend = backend_for(replicas[0].device)
     steps = backend.join([replica.binding.plan for replica in replicas], averaging)
     if steps is None:
         return None
-    return JointTasks(replicas, steps, averages)
+    return JointTasks(replicas, steps, tau)

@@ -75,6 +75,7 @@ class Learners(LearningTasks):
         self._all_reduce = all_reduce
         self._kept: list[KeptExamples] = []  # the data set on the devices that have it
         self._here = False  # see run_here
+        self._selected = 0  # of the programs
         self._joint: dict[int, JointTasks | None] = {}  # by program
         self.joint: JointTasks | None = None  # what launches whole steps, where that can be
         self._closed = False
@@ -135,14 +136,19 @@ class Learners(LearningTasks):
                 "build all steps, optimisers included, before the first one runs"
             )
         executables = [plans.compile(program, shapes) for plans in self._plans]
-        number = self.replicas[0].steps
+        number, moved = self.replicas[0].steps, False
         try:
             for replica, place in zip(self.replicas, self.places, strict=True):
-                replica.add(executables[place])
+                moved |= replica.add(executables[place])
         except BaseException:
+            moved = True  # some may have
             for replica in self.replicas:
                 replica.forget(number)
             raise
+        finally:
+            if moved:  # what launches whole steps knows their addresses
+                self._joint.clear()
+                self.select(self._selected)
         return number
 
     def select(self, number: int) -> None:
@@ -150,9 +156,10 @@ class Learners(LearningTasks):
         for replica in self.replicas:
             replica.select(number)
             replica.set_state({"status": 0})
+        self._selected = number
         self.executable = self.replicas[0].executable
         if number not in self._joint:
-            made = joint_tasks(self.replicas, self.central, self.options, self._averages_in)
+            made = joint_tasks(self.replicas, self.central, self.options)
             if made is not None:
                 made.runs_here = self._here
             self._joint[number] = made
@@ -191,7 +198,10 @@ class Learners(LearningTasks):
         self._last = [None] * self.count
         if self.joint is not None:
             self.joint.reset()
-        return first
+        try:
+            return first
+        finally:
+            del first  # see raise_if_any
 
     def plans_for(self, options: Synchronisation, replicas: int) -> list[DevicePlans]:
         """The plans of each device for another number of replicas, on all devices."""
@@ -217,6 +227,7 @@ class Learners(LearningTasks):
             self._all_reduce = None
         for owner in self._owners():
             owner.close()
-        self.replicas, self.central = [], []
+        self.replicas, self.central, self.joint = [], [], None
+        self._joint.clear()
         while self._kept:
             self._kept.pop().close()

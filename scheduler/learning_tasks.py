@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from scheduler.averaging import SEGMENT_UPDATE, averaging_segment, restart_segment
@@ -69,12 +69,6 @@ class LearningTasks(ReplicaValues):
             if joint is not None:
                 joint.runs_here = here
         self._here = here
-
-    def _averages_in(self, rounds: range) -> Sequence[bool]:
-        """Of each of these rounds, whether averaging follows it."""
-        if not self.averages or self.options.tau == 1:
-            return [self.averages] * len(rounds)
-        return [(round + 1) % self.options.tau == 0 for round in rounds]
 
     def _averagings(self, round: int) -> int:
         """Averagings up to and including the one of this round."""

@@ -50,13 +50,14 @@ class LockstepState(Machine[None]):
         self._next = start  # the round that is launched next
         self._oldest = start  # the first that has not ended
 
-    def _handlers_of_events(self) -> Handlers[None]:
+    @classmethod
+    def _handlers_of_events(cls) -> Handlers[None]:
         return {
-            RoundReady: self._on_round_ready,
-            RoundFinished: lambda event: self._end_round(event.round),
-            RoundFailed: self._on_round_failed,
-            SourceFailed: lambda event: self._fail(event.reason),
-            StopRequested: self._on_stop_requested,
+            RoundReady: cls._on_round_ready,
+            RoundFinished: lambda machine, event: machine._end_round(event.round),
+            RoundFailed: cls._on_round_failed,
+            SourceFailed: lambda machine, event: machine._fail(event.reason),
+            StopRequested: cls._on_stop_requested,
         }
 
     # Events

@@ -8,7 +8,7 @@ from typing import Any
 from scheduler.averaging import SEGMENT_UPDATE
 from scheduler.engine import LearningEngine
 from scheduler.stepping import Stepper
-from tensorbow.errors import InvalidArgumentError
+from tensorbow.errors import InvalidArgumentError, raise_if_any
 from tensorbow.specs import Array
 
 
@@ -39,12 +39,11 @@ def look(stepper: Stepper, inputs: Sequence[Sequence[Array]], count: int) -> lis
     learners.prepare()
     executable = learners.executable
     state: dict[str, Any] = {f"counter:{name}": count for name in executable.counters}
-    error: BaseException | None = None
     try:
         for replica, arrays in zip(learners.replicas, inputs, strict=True):
             replica.launch(count, arrays, state, SEGMENT_UPDATE, None)
-    finally:
-        error = learners.drain()
-    if error is not None:
-        raise error
+    except BaseException:
+        learners.drain()
+        raise
+    raise_if_any(learners.drain())
     return [tuple(replica.results(count)[:-1]) for replica in learners.replicas]

@@ -23,7 +23,7 @@ from scheduler.tasks import require_least
 from tensorbow.errors import InternalError
 
 Hint = TypeVar("Hint")
-Handlers: TypeAlias = Mapping[type[SchedulerEvent], Callable[[Any], Hint]]
+Handlers: TypeAlias = Mapping[type[SchedulerEvent], Callable[[Any, Any], Hint]]
 
 
 class Machine(ABC, Generic[Hint]):
@@ -62,15 +62,16 @@ class Machine(ABC, Generic[Hint]):
         self._ended = False
         self._handlers = self._handlers_of_events()
 
+    @classmethod
     @abstractmethod
-    def _handlers_of_events(self) -> Handlers[Hint]:
-        """What takes note of an event, by its type."""
+    def _handlers_of_events(cls) -> Handlers[Hint]:
+        """The functions of (machine, event) that take note of an event, by its type."""
 
     def handle(self, *events: SchedulerEvent) -> list[Instruction]:
         """Takes note of events, in order; says what to do now. Raises InternalError for an impossible one."""
         if self._ended:
             raise InternalError(f"{', '.join(map(str, events))} came after the end of the run")
-        return self._advance([self._handlers[type(event)](event) for event in events])
+        return self._advance([self._handlers[type(event)](self, event) for event in events])
 
     def begin(self) -> list[Instruction]:
         """The instructions before any event (only `Finish`, when there is nothing to do)."""
@@ -113,15 +114,16 @@ class Machine(ABC, Generic[Hint]):
 class TaskMachine(Machine[Hint]):
     """One that launches tasks and synchronisations one by one."""
 
-    def _handlers_of_events(self) -> Handlers[Hint]:
+    @classmethod
+    def _handlers_of_events(cls) -> Handlers[Hint]:
         return {
-            BatchReady: self._on_batch_ready,
-            TaskFinished: self._on_task_finished,
-            TaskFailed: self._on_task_failed,
-            SyncFinished: self._on_sync_finished,
-            SyncFailed: self._on_sync_failed,
-            SourceFailed: lambda event: self._fail(event.reason),
-            StopRequested: self._on_stop_requested,
+            BatchReady: cls._on_batch_ready,
+            TaskFinished: cls._on_task_finished,
+            TaskFailed: cls._on_task_failed,
+            SyncFinished: cls._on_sync_finished,
+            SyncFailed: cls._on_sync_failed,
+            SourceFailed: lambda machine, event: machine._fail(event.reason),
+            StopRequested: cls._on_stop_requested,
         }
 
     @abstractmethod

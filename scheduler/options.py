@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from numbers import Real
-from types import NoneType
+from reprlib import Repr
+from typing import Annotated, Any, TypeAlias
 
 import numpy as np
 
 from tensorbow.errors import InvalidArgumentError
+from tensorbow.kinds import (
+    FLAG,
+    Kind,
+    Positive,
+    RefusedError,
+    checked,
+    instance,
+    number,
+    one_of,
+    optional,
+    whole,
+)
 
 SYNCS = ("sma", "ssgd", "easgd", "none")
 DISPATCHES = ("round_robin", "fcfs")
@@ -16,6 +28,39 @@ ON_NAN = ("stop", "skip")
 
 EASGD_BETA = 0.9
 """beta = alpha * replicas of `easgd`, by default: that of its paper's experiments (2015, section 5)."""
+
+MOST_STALENESS = 64  # averagings
+
+_KINDS = {
+    "sync": Kind(f"one of {', '.join(SYNCS)}", one_of(*SYNCS).read),
+    "tau": Kind("an integer of at least 1", whole(1).read),
+    "alpha": optional(Kind("a positive number", number(0, above=True).read)),
+    "mu": Kind("a momentum in [0, 1)", number(0, 1, below=True).read),
+    "staleness": Kind(f"an integer of at least 0, at most {MOST_STALENESS}", whole(0, MOST_STALENESS).read),
+    "clear_velocity": FLAG,
+    "ssgd_from": optional(Kind("a round", whole().read)),
+    "priority": Kind("an integer of at most 0", whole(high=0).read),
+    "dispatch": Kind(f"one of {', '.join(DISPATCHES)}", one_of(*DISPATCHES).read),
+}
+
+_shortener = Repr()
+_shortener.maxlevel, _shortener.maxstring, _shortener.maxother = 2, 60, 60
+
+
+def shortened(value: Any) -> str:
+    """A value that a stranger may have made, in one short line."""
+    try:
+        return " ".join(_shortener.repr(value).split())
+    except Exception:  # of a type of the stranger's, or an integer of too many digits
+        return type(value).__name__
+
+
+def option(name: str, kind: Kind, value: Any) -> Any:
+    """The value of an option. Raises InvalidArgumentError for one that is not of its kind."""
+    try:
+        return kind.read(value)
+    except RefusedError:
+        raise InvalidArgumentError(f"{name}: expected {kind.expected}, got {shortened(value)}") from None
 
 
 @dataclass(frozen=True)
@@ -64,28 +109,13 @@ class Synchronisation:
     dispatch: str = "round_robin"
 
     def __post_init__(self) -> None:
-        for name, choice, known in (("sync", self.sync, SYNCS), ("dispatch", self.dispatch, DISPATCHES)):
-            if choice not in known:
-                raise InvalidArgumentError(f"{name}: expected one of {', '.join(known)}, got {choice!r:.60}")
-        for name, value, least in (("tau", self.tau, 1), ("staleness", self.staleness, 0)):
-            if isinstance(value, bool) or not isinstance(value, int) or value < least:
-                raise InvalidArgumentError(f"{name}: expected an integer of at least {least}, got {value!r}")
-        if isinstance(self.priority, bool) or not isinstance(self.priority, int) or self.priority > 0:
-            raise InvalidArgumentError(
-                f"priority: expected an integer of at most 0, got {self.priority!r:.60}"
-            )
-        for name, number in (("mu", self.mu), ("alpha", self.alpha)):
-            if number is not None and (isinstance(number, bool) or not isinstance(number, Real)):
-                raise InvalidArgumentError(f"{name}: expected a number, got {number!r:.60}")
-        if isinstance(self.ssgd_from, bool) or not isinstance(self.ssgd_from, (int, NoneType)):
-            raise InvalidArgumentError(f"ssgd_from: expected a round or None, got {self.ssgd_from!r:.60}")
+        for name, kind in _KINDS.items():
+            object.__setattr__(self, name, option(name, kind, getattr(self, name)))
         if self.ssgd_from is not None and (self.sync != "sma" or self.ssgd_from < 1):
             raise InvalidArgumentError(
                 f"ssgd_from: expected a round of at least 1, with sync 'sma'; got {self.ssgd_from} "
                 f"with {self.sync!r}"
             )
-        if not 0 <= self.mu < 1:
-            raise InvalidArgumentError(f"mu: expected a momentum in [0, 1), got {self.mu}")
         if self.mu and self.sync == "easgd":
             raise InvalidArgumentError(
                 f"mu: expected 0 with sync 'easgd', whose z has no momentum, got {self.mu:g}; leave it out, "
@@ -126,7 +156,8 @@ class Synchronisation:
             return None
         return 0 if self.ssgd_from is None else self.ssgd_from
 
-    def alpha_for(self, replicas: int) -> float:
+    @checked
+    def alpha_for(self, replicas: Positive) -> float:
         """alpha: 0 where nothing is averaged, else as given, or by default 1 / replicas (`easgd`:
         0.9 / replicas), with staleness half its bound at most.
 
@@ -150,14 +181,16 @@ class Synchronisation:
 
 
 def synchronisation_of(given: Synchronisation | None) -> Synchronisation:
-    """The options, or SMA with its defaults. Raises InvalidArgumentError for what is neither."""
+    """The options, or SMA with its defaults."""
     if given is None:
         return Synchronisation()
-    if not isinstance(given, Synchronisation):
-        raise InvalidArgumentError(
-            f"synchronisation: expected tb.Synchronisation(sync, ...) or None, got {given!r:.60}"
-        )
     return given
+
+
+OnNan: TypeAlias = Annotated[str, one_of(*ON_NAN)]
+AsSynchronisation: TypeAlias = Annotated[
+    Synchronisation, instance(Synchronisation, expected="tb.Synchronisation(sync, ...)")
+]
 
 
 def require_round_robin(options: Synchronisation, user: str) -> None:
@@ -167,13 +200,6 @@ def require_round_robin(options: Synchronisation, user: str) -> None:
             f"dispatch: expected round_robin for a {user}, which brings every replica its batch of each step "
             "and waits for all; got 'fcfs'; leave it out, or train by tb.LearningEngine.run or the Trainer"
         )
-
-
-def check_on_nan(on_nan: str) -> str:
-    """What to do when a loss or gradient is not finite. Raises InvalidArgumentError for what is no choice."""
-    if on_nan not in ON_NAN:
-        raise InvalidArgumentError(f"on_nan: expected one of {', '.join(ON_NAN)}, got {on_nan!r:.60}")
-    return on_nan
 
 
 def alpha_bound(replicas: int, mu: float = 0.0, staleness: int = 0) -> float:

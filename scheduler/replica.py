@@ -10,8 +10,7 @@ import numpy as np
 from scheduler.averaging import SEGMENT_GRADIENT
 from scheduler.memory import planned_nbytes
 from tensorbow.array_likes import as_array
-from tensorbow.compiler import Binding, VariableLayout
-from tensorbow.compiler.bind import OWN as BINDING_REGIONS
+from tensorbow.compiler import Binding, Scratch, VariableLayout
 from tensorbow.data import BatchInputs, BatchRecipe, BatchRun, Dataset, PinnedArrays
 from tensorbow.devices import Access, Device, Event
 from tensorbow.errors import InvalidArgumentError, TensorBowError
@@ -51,20 +50,21 @@ class Replica:
         self.index = index
         self.device = device
         self.executable = executable
-        owner = f"{name} replica {index}"
+        self._ring = ring
+        self._owner = owner = f"{name} replica {index}"
         blocks = self.blocks(executable, layout, tuple(shared), ring)
         blocks += backend_for(device).workspaces(device)
         self.group = device.stream_group(owner, planned_nbytes=planned_nbytes(blocks))
         try:
             self.container = Container(self.group, f"{owner} variables")
             self.container.grow(layout.variables)
-            bases = {**self.container.bases, **shared}
-            self.binding = Binding(executable, self.group, bases, ring=ring, owner=owner)
+            self._shared = {**self.container.bases, **shared}
+            nbytes = Scratch.nbytes_for(executable, self._shared, ring)
+            self._scratch = Scratch(self.group, owner, nbytes, apart=False)  # as planned
+            self.binding = self._bind(executable, self._scratch)
         except BaseException:
             self.group.close()
             raise
-        self._ring = ring
-        self._owner = owner
         self._data: DeviceData | None = None
         self._bound = [_BoundStep(executable, self.binding, index)]
         self._now = self._bound[0]
@@ -79,19 +79,38 @@ class Replica:
         while len(self._bound) > number:
             self._bound.pop().binding.close()
 
-    def add(self, executable: Executable) -> None:
-        """Binds a further step to the same variables, z and stream, for `select`.
+    def _bind(self, executable: Executable, scratch: Scratch) -> Binding:
+        return Binding(
+            executable, self.group, self._shared, ring=self._ring, owner=self._owner, scratch=scratch
+        )
 
-        The executable is of the same variable layout. Raises ResourceExhaustedError; it stays as it was then.
+    def add(self, executable: Executable) -> bool:
+        """Binds a further step to the same variables, z and stream, for `select`, while nothing is in flight.
+
+        The executable is of the same variable layout. True when the other steps were bound anew, for this one
+        needs more room to work in. Raises ResourceExhaustedError; what is bound stays usable.
         """
-        own = (*VARIABLES, Region.CENTRAL, Region.CORRECTIONS, Region.GRADIENTS)
-        shared = {region: base for region, base in self.binding.bases.items() if region in own}
-        owner = f"{self._owner} step {len(self._bound)}"
-        binding = Binding(executable, self.group, shared, ring=self._ring, owner=owner)
+        nbytes = Scratch.nbytes_for(executable, self._shared, self._ring)
+        before = self._scratch
+        moves = nbytes > before.nbytes
+        scratch = Scratch(self.group, self._owner, nbytes, apart=True) if moves else before
+        try:
+            binding = self._bind(executable, scratch)
+        except BaseException:
+            if moves:
+                scratch.free()
+            raise
         for key in ("replica", "alpha"):
             if key in executable.state and key in self.binding.scalars:
                 binding.write({}, {key: self.binding.scalars[key]})
+        if moves:
+            self._scratch = scratch
+            for bound in self._bound:
+                bound.move_to(scratch)
+            before.free()
+            self.group.allocator.trim()
         self._bound.append(_BoundStep(executable, binding, self.index))
+        return moves
 
     def executable_of(self, number: int) -> Executable:
         """A bound step's executable."""
@@ -118,12 +137,8 @@ class Replica:
         executable: Executable, layout: VariableLayout, shared: Sequence[Region], ring: int
     ) -> list[int]:
         """Sizes of what one allocates, in bytes, in order: for the dry run of `scheduler.memory`."""
-        own = [region for region in BINDING_REGIONS if region not in (*VARIABLES, *shared)]
-        return [
-            *(layout.region_nbytes[region] for region in VARIABLES),
-            *(executable.region_nbytes.get(region, 0) for region in own),
-            executable.ring_nbytes * ring,
-        ]
+        variables = [layout.region_nbytes[region] for region in VARIABLES]
+        return [*variables, *Binding.blocks(executable, (*VARIABLES, *shared), ring)]
 
     def launch(
         self,
@@ -305,9 +320,18 @@ class _BoundStep:
         self.dtypes = tuple(ref.dtype.as_numpy_dtype for _, ref in self.inputs)
         self.make_batch: dict[int, MakeBatch] = {}  # on the device, by batch size
         self.labels = [f"replica {index} {segment.name}" for segment in executable.segments]
-        plan, bases = binding.plan, binding.bases
+        self._find_accesses()
+
+    def _find_accesses(self) -> None:
+        plan, bases, executable = self.binding.plan, self.binding.bases, self.executable
         self.accesses = [plan.accesses(segment) for segment in range(len(executable.segments))]
         reads, writes = self.accesses[SEGMENT_GRADIENT]
         fed_refs = (*executable.inputs.values(), *executable.state.values())
         fed = [Access(bases[ref.region] + ref.offset, ref.nbytes) for ref in fed_refs if ref.nbytes]
         self.accesses[SEGMENT_GRADIENT] = reads, [*writes, *fed]
+
+    def move_to(self, scratch: Scratch) -> None:
+        """See Binding.move_to."""
+        self.binding.move_to(scratch)
+        self.make_batch.clear()
+        self._find_accesses()

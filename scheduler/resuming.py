@@ -7,8 +7,10 @@ from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
+import numpy as np
+
 from scheduler.learners import Learners
-from scheduler.option_values import shortened
+from scheduler.options import shortened
 from scheduler.tally import Tally
 from tensorbow.data import Dataset
 from tensorbow.devices import Device
@@ -62,6 +64,7 @@ def restored(
     """The tally of a checkpoint, whose values the learners have from now on.
 
     Momentum's slots of an earlier version, which hold the rate too, are divided by that of the last round.
+    schedule: the rates by round that the checkpoint's run had.
 
     Raises InvalidArgumentError for one of a run on other data, or of other variables; DataLossError.
     """
@@ -74,12 +77,12 @@ def restored(
     tally = Tally.from_metadata(checkpoint.metadata)
     arrays: Mapping[str, Array] = checkpoint.arrays
     if slots_hold_rate(checkpoint.metadata):
-        arrays = _without_rate(arrays, schedule(max(0, tally.round - 1)))
+        arrays = _without_rate(checkpoint, schedule(max(0, tally.round - 1)))
     try:
         learners.load_state_arrays(arrays)
     except InvalidArgumentError as error:
         raise InvalidArgumentError(f"{checkpoint.path}: {error}") from error
-    if checkpoint.metadata["config"].get("target_accuracy") != target_accuracy:
+    if target_accuracy is None or checkpoint.metadata["config"].get("target_accuracy") != target_accuracy:
         tally.seconds_to_target = None
     if tally.best is None and 0 < tally.round == tally.evaluated_at:  # of an older version
         tally.best, tally.best_accuracy = tally.round, tally.test_accuracy
@@ -88,9 +91,17 @@ def restored(
     return tally
 
 
-def _without_rate(arrays: Mapping[str, Array], rate: float) -> dict[str, Array]:
-    """The arrays of a checkpoint whose momentum slots hold -rate times the sum of gradients."""
-    return {
-        name: value / value.dtype.type(-rate) if name.endswith("/Momentum") else value
-        for name, value in arrays.items()
-    }
+def _without_rate(checkpoint: Checkpoint, rate: float) -> dict[str, Array]:
+    """The arrays of a checkpoint whose momentum slots hold -rate times the sum of gradients.
+
+    Raises DataLossError for a rate that they cannot hold.
+    """
+    arrays = dict(checkpoint.arrays)
+    for name, value in arrays.items():
+        if name.endswith("/Momentum") and value.dtype.kind == "f":  # of another kind it fits no variable
+            with np.errstate(all="ignore"):
+                divided = value / value.dtype.type(-rate)
+            if np.isfinite(divided).sum() < np.isfinite(value).sum():
+                raise DataLossError(f"{checkpoint.path}: {name} cannot hold a learning rate of {rate:g}")
+            arrays[name] = divided
+    return arrays

@@ -110,6 +110,7 @@ class WholeRounds(Fetching):
             if error is not None:
                 if run.error is None or isinstance(run.error, AbortedError):  # that only follows on another
                     run.error = error
+                tasks.forget()
                 return RoundFailed(launch, str(error))
             if len(run.bad) > known:
                 return RoundFailed(launch, f"not finite in round {min(run.bad)[0]}")

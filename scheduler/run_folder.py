@@ -10,9 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from scheduler.config import TrainingConfig
+from scheduler.config_file import config_text
 from scheduler.run_places import begins_anew, find_checkpoint, first_output, numbered_folders
 from tensorbow.errors import (
     AbortedError,
@@ -85,6 +84,8 @@ class RunFolder:
     def _look(self) -> None:
         """Claims the folder before it looks, so that what it finds stays as it is."""
         config, path = self.config, self.path
+        if path is not None and config.trace is not None:
+            _require_other_file(Path(config.trace), path)
         if path is not None and self._is_there:
             try:
                 self._claim(path)
@@ -223,7 +224,7 @@ class RunFolder:
             except TensorBowError as error:
                 self._require_folder()
                 if attempt == 2 or not self._may_succeed_now(error):
-                    raise
+                    raise self._with_checkpoints_to_spare(error) from error.__cause__
         self._require_folder()
 
     def _may_succeed_now(self, error: TensorBowError) -> bool:
@@ -233,6 +234,19 @@ class RunFolder:
         if isinstance(error, ResourceExhaustedError) and disk_is_full(error):
             return self._checkpoints is not None and self._checkpoints.make_room(self._round + 1)
         return isinstance(error.__cause__, FileNotFoundError)
+
+    def _with_checkpoints_to_spare(self, error: TensorBowError) -> TensorBowError:
+        """The error, which names the option that frees space where more than the usual few are to be kept."""
+        usual = TrainingConfig.keep_checkpoints
+        rolling = self._checkpoints
+        if rolling is None or not isinstance(error, ResourceExhaustedError) or not disk_is_full(error):
+            return error
+        if rolling.keep <= usual or len(found := rolling.paths()) <= usual:
+            return error
+        return type(error)(
+            f"{error}; there are {len(found)} checkpoints, of which --resume auto --keep-checkpoints {usual} "
+            "deletes the oldest"
+        )
 
     def _require_folder(self) -> None:
         """Raises AbortedError when the folder is not that which was claimed any more."""
@@ -253,7 +267,7 @@ class RunFolder:
         )
 
     def _save_config(self, path: Path) -> None:
-        text = yaml.safe_dump(self._described, sort_keys=False)
+        text = config_text(self._described)
         self._write(lambda: write_file(path / CONFIG, text.encode()))
 
     def _save_config_again(self, path: Path) -> bool:
@@ -329,6 +343,15 @@ class RunFolder:
         if self._handle is not None:
             os.close(self._handle)
             self._handle = None
+
+
+def _require_other_file(trace: Path, folder: Path) -> None:
+    """Raises InvalidArgumentError for a trace where the run has its folder or its own files."""
+    found, folder = Path(os.path.realpath(trace)), Path(os.path.realpath(folder))
+    is_ours = found.name in (CONFIG, METRICS, TUNING) or found.suffix == Path(MODEL).suffix
+    if found == folder or (found.parent == folder and is_ours):
+        what = "its output folder" if found == folder else "a file of its own"
+        raise InvalidArgumentError(f"trace: {shown(trace)} is where the run has {what}; choose another path")
 
 
 def _spared(metadata: Mapping[str, Any]) -> set[int]:

@@ -2,25 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from typing import Annotated, Any, TypeAlias
+
+import numpy as np
 
 from tensorbow.devices import Device
 from tensorbow.errors import InvalidArgumentError
+from tensorbow.kinds import Kind, RefusedError, sequence, shown, whole
+
+_COUNTS = sequence(whole(1), "", lone=True)
+
+
+def _read_counts(value: Any) -> int | tuple[int, ...]:
+    counts: tuple[int, ...] = _COUNTS.read(value)
+    return counts[0] if _is_one(value) else counts
+
+
+def _is_one(counts: Any) -> bool:
+    return isinstance(counts, (int, np.integer)) or (isinstance(counts, np.ndarray) and not counts.ndim)
+
+
+ReplicaCounts: TypeAlias = Annotated[
+    int | Sequence[int], Kind("a whole number of at least 1, or one for each device", _read_counts)
+]
+
+MOST_REPLICAS = 4096  # of a device: each has a stream, and averaging goes through all of them
 
 
 def device_list(devices: Sequence[str | Device]) -> list[str | Device]:
-    """The devices, one after another.
-
-    Raises InvalidArgumentError for none, and for what is no list of them, as one name alone.
-    """
-    if isinstance(devices, (str, Device)) or not isinstance(devices, Iterable):
-        raise InvalidArgumentError(
-            f"devices: expected a list of devices, got {devices!r:.60}; give a list, as ['/cpu:0']"
-        )
-    listed = list(devices)
-    if not listed:
+    """The devices. Raises InvalidArgumentError for none."""
+    if not devices:
         raise InvalidArgumentError("devices: expected at least one, got none")
-    return listed
+    return list(devices)
 
 
 def require_different(devices: Sequence[Device]) -> None:
@@ -36,24 +50,28 @@ def require_different(devices: Sequence[Device]) -> None:
 def replica_counts(replicas_per_device: int | Sequence[int], devices: int) -> tuple[int, ...]:
     """The number of replicas of each of so many devices; one number stands for the same on all.
 
-    Raises InvalidArgumentError for a count below 1, and for another number of counts than devices.
+    Raises InvalidArgumentError for a count below 1 or above `MOST_REPLICAS`, and for another number of counts
+    than devices.
     """
-    if isinstance(replicas_per_device, (str, bytes)) or not isinstance(replicas_per_device, (int, Iterable)):
+    try:
+        counts: tuple[int, ...] = _COUNTS.read(replicas_per_device)
+    except RefusedError:
         raise InvalidArgumentError(
-            "replicas per device: expected a whole number, or one for each device, "
-            f"got {replicas_per_device!r:.60}"
+            "replicas per device: expected a whole number of at least 1, or one for each device, "
+            f"got {shown(replicas_per_device)}"
+        ) from None
+    if _is_one(replicas_per_device):
+        counts *= devices
+    elif len(counts) != devices:
+        listed = ", ".join(f"{count!r:.40}" for count in counts[:8]) or "none"
+        raise InvalidArgumentError(
+            f"replicas per device: expected a count for each of {devices} devices, got {len(counts)} "
+            f"({listed}{', ...' if len(counts) > len(counts[:8]) else ''}); "
+            f"give {devices} counts, or one number for all"
         )
-    if isinstance(replicas_per_device, int):
-        counts: tuple[int, ...] = (replicas_per_device,) * devices
-    else:
-        counts = tuple(replicas_per_device)
-        if len(counts) != devices:
-            listed = ", ".join(map(str, counts)) or "none"
-            raise InvalidArgumentError(
-                f"replicas per device: expected a count for each of {devices} devices, got {len(counts)} "
-                f"({listed}); give {devices} counts, or one number for all"
-            )
     for count in counts:
-        if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-            raise InvalidArgumentError(f"replicas per device: expected at least 1, got {count}")
+        if count > MOST_REPLICAS:
+            raise InvalidArgumentError(
+                f"replicas per device: expected at most {MOST_REPLICAS}, got {count!r:.40}; use fewer"
+            )
     return counts

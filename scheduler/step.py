@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Annotated, Any, TypeAlias
 
 from scheduler.averaging import SEGMENT_UPDATE, averaging_segment, with_averaging
 from scheduler.checks import with_checks
@@ -13,10 +14,43 @@ from tensorbow.compiler.prune import prune
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import Graph, Operation, Tensor
 from tensorbow.kernels import Backend, Executable
+from tensorbow.kinds import (
+    TEXT,
+    Kind,
+    Positive,
+    RefusedError,
+    check_fields,
+    checked,
+    instance,
+    optional,
+    sequence,
+    with_remedy,
+)
 from tensorbow.ops.control import Placeholder
 from tensorbow.ops.state import VariableReference
 from tensorbow.runtime import initial_values
 from tensorbow.specs import Array, TensorSpec, compatible
+
+_TENSOR = instance(Tensor, expected="a tensor")
+_OPERATION = instance(Operation, expected="the operation that does the step")
+_ORDER = "give StepProgram(inputs, loss, update)"
+
+
+def _read_metrics(value: Any) -> Mapping[str, Tensor]:
+    if not isinstance(value, Mapping):
+        raise RefusedError
+    return {TEXT.read(name): _TENSOR.read(tensor) for name, tensor in value.items()}
+
+
+Inputs: TypeAlias = Annotated[
+    tuple[Tensor, ...], with_remedy(sequence(_TENSOR, "a tuple of placeholders"), _ORDER)
+]
+Loss: TypeAlias = Annotated[Tensor | None, with_remedy(optional(_TENSOR), _ORDER)]
+Update: TypeAlias = Annotated[
+    Operation, with_remedy(_OPERATION, "give what optimizer.minimize(loss) returns")
+]
+Metrics: TypeAlias = Annotated[Mapping[str, Tensor], Kind("tensors by name", _read_metrics)]
+Others: TypeAlias = Annotated[tuple[Operation, ...], sequence(_OPERATION, "a tuple of operations")]
 
 
 @dataclass(frozen=True)
@@ -30,11 +64,11 @@ class StepProgram:
     others: further operations to run.
     """
 
-    inputs: tuple[Tensor, ...]
-    loss: Tensor | None
-    update: Operation
-    metrics: Mapping[str, Tensor] = field(default_factory=dict)
-    others: tuple[Operation, ...] = ()
+    inputs: Inputs
+    loss: Loss
+    update: Update
+    metrics: Metrics = field(default_factory=dict)
+    others: Others = ()
 
     @property
     def graph(self) -> Graph:
@@ -47,18 +81,7 @@ class StepProgram:
         return [*([] if self.loss is None else [self.loss]), *self.metrics.values()]
 
     def __post_init__(self) -> None:
-        order = "give StepProgram(inputs, loss, update)"
-        if not isinstance(self.inputs, Sequence) or not all(isinstance(i, Tensor) for i in self.inputs):
-            raise InvalidArgumentError(
-                f"inputs: expected a tuple of placeholders, got {self.inputs!r:.60}; {order}"
-            )
-        if self.loss is not None and not isinstance(self.loss, Tensor):
-            raise InvalidArgumentError(f"loss: expected a tensor or None, got {self.loss!r:.60}; {order}")
-        if not isinstance(self.update, Operation):
-            raise InvalidArgumentError(
-                f"update: expected the operation that does the step, got {self.update!r:.60}; "
-                "give what optimizer.minimize(loss) returns"
-            )
+        check_fields(self)
         loss = self.loss
         if loss is not None and loss.spec.shape not in ((), None):
             raise InvalidArgumentError(
@@ -85,7 +108,8 @@ class StepProgram:
                     f"add it to StepProgram(inputs=...) (made at {op.source})"
                 )
 
-    def specs(self, batch_size: int) -> list[TensorSpec]:
+    @checked
+    def specs(self, batch_size: Positive) -> list[TensorSpec]:
         """The inputs' specs when each unknown leading dimension is `batch_size`."""
         result = []
         for tensor in self.inputs:
@@ -150,3 +174,6 @@ class StepProgram:
                     f"shapes: input {tensor.name} is {tensor.spec}, got {spec}; "
                     "give it with all dimensions known"
                 )
+
+
+AsProgram: TypeAlias = Annotated[StepProgram, instance(StepProgram, expected="a tb.StepProgram")]

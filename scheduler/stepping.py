@@ -32,9 +32,8 @@ class Stepper:
         engine.learners.run_here(True)
         self.engine = engine
         self.round = start  # the next one
-        self._results: RoundResults | None = None  # of the step at hand
+        self._results: list[RoundResults] = []  # of the step at hand, once they are there
         self._run: EngineRun | None = None
-        self._settled = False  # since the last step: values may have been set
         self._closed = False
         self._lost = False  # in a forked process
         tell_of_forks(self)
@@ -55,20 +54,19 @@ class Stepper:
         for replica, arrays in zip(self.engine.learners.replicas, inputs, strict=True):
             replica.check(arrays)
         run = self._begun()
-        self._results = None
+        self._results.clear()
         try:
             for index, arrays in enumerate(inputs):
                 self.engine.take(run, ReadyBatch(index, self.round, arrays, _nothing))
-            while self._results is None and run.finished_at is None:
+            while not self._results and run.finished_at is None:
                 self.engine.take(run, run.inbox.get())
         except BaseException:
             self._end()
             raise
-        results = self._results
-        if run.finished_at is not None or results is None:
+        if run.finished_at is not None or not self._results:
             self._fail(run)
         self.round += 1
-        return results
+        return self._results.pop()
 
     def select(self, program: int) -> None:
         """Chooses which of the engine's programs the next steps run; see `LearningEngine.add_program`."""
@@ -93,12 +91,11 @@ class Stepper:
         except BaseException:
             self._end()
             raise
-        error = self.engine.learners.drain()
-        if run.finished_at is not None or error is not None:
-            run.error = run.error or error
+        run.keep(self.engine.learners.drain())
+        if run.finished_at is not None or run.error is not None:
             self._fail(run)
         self.engine.round = self.round
-        self._settled = True
+        run.settled = True
 
     def lose_thread(self) -> None:
         """In a forked process: what is in flight is the parent's, and nothing here will tell of its end."""
@@ -122,16 +119,12 @@ class Stepper:
         if self._lost:
             raise forked("replicas")
         if self._run is None:
-            run = self.engine.begin(self.round, sys.maxsize, self._keep)
+            run = self.engine.begin(self.round, sys.maxsize, self._results.append)
             run.state.begin()
             self._run = run
-        elif self._settled:
-            self.engine.follow_counts(self.round)
-        self._settled = False
+        elif self._run.settled:
+            self.engine.go_on(self._run, self.round)
         return self._run
-
-    def _keep(self, results: RoundResults) -> None:
-        self._results = results
 
     def _fail(self, run: EngineRun) -> NoReturn:
         self._end()

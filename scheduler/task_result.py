@@ -78,6 +78,7 @@ class EngineRun:
     error: BaseException | None = None
     stopping: bool = False  # the machine knows of the request to stop
     finished_at: int | None = None
+    settled: bool = False  # nothing is in flight until its stepper goes on: values may be read and set
 
     def hand_out(self, result: TaskResult, places: int) -> None:
         """Gives results on, in the order of rounds, as soon as all tasks of a round are done."""
@@ -87,6 +88,10 @@ class EngineRun:
             del self.results[self.awaited]
             self.awaited += 1
             self.on_results(RoundResults.of_round([of_round[place] for place in range(places)]))
+
+    def keep(self, error: BaseException | None) -> None:
+        """Keeps the first error, to be raised at the end; None is none."""
+        self.error = self.error or error
 
     def inputs_of(self, place: int, launch: int) -> BatchInputs | BatchRun:
         """What a task that has not finished is trained on."""

@@ -11,16 +11,17 @@ import numpy as np
 
 from scheduler.engine import LearningEngine
 from scheduler.growing import grown, new_variables
-from scheduler.options import Synchronisation, check_on_nan, require_round_robin, synchronisation_of
-from scheduler.spread import device_list, replica_counts
+from scheduler.options import AsSynchronisation, OnNan, require_round_robin, synchronisation_of
+from scheduler.spread import ReplicaCounts, device_list, replica_counts
 from scheduler.step import StepProgram
 from scheduler.stepping import Stepper
 from tensorbow.compiler import VariableLayout
 from tensorbow.compiler.prune import prune
-from tensorbow.devices import Device
+from tensorbow.devices import AsDevices
 from tensorbow.errors import InternalError, InvalidArgumentError
-from tensorbow.graph import Graph, GraphKeys, Operation, Tensor
+from tensorbow.graph import AsGraph, Graph, GraphKeys, Operation, Tensor
 from tensorbow.kernels import Executable
+from tensorbow.kinds import Count, Mapped, Text, checked
 from tensorbow.ops.control import Placeholder
 from tensorbow.ops.state import VariableReference
 from tensorbow.runtime import Session
@@ -52,18 +53,20 @@ class TensorBowSession(Session):
 
     One run at a time. For variables made after the first run that learns, the replicas are made anew beside
     the old ones, which for a moment takes twice their memory. What updates a trainable variable by other
-    means than an optimiser's update is not seen as learning.
+    means than an optimiser's update is not seen as learning. `trim` gives back what other runs worked in;
+    what the replicas work in stays theirs until `close`.
     """
 
+    @checked
     def __init__(
         self,
-        target: str = "tensorbow",
-        graph: Graph | None = None,
+        target: Text = "tensorbow",
+        graph: AsGraph | None = None,
         *,
-        devices: Sequence[str | Device] = ("/cpu:0",),
-        replicas_per_device: int | Sequence[int] = 2,
-        synchronisation: Synchronisation | None = None,
-        on_nan: str = "stop",
+        devices: AsDevices = ("/cpu:0",),
+        replicas_per_device: ReplicaCounts = 2,
+        synchronisation: AsSynchronisation | None = None,
+        on_nan: OnNan = "stop",
     ):
         """replicas_per_device: one count for all, or one for each; z is evaluated on the first device.
 
@@ -71,12 +74,12 @@ class TensorBowSession(Session):
         Raises InvalidArgumentError for options out of range, NotFoundError for a device that is not there.
         """
         if target not in ("", "tensorbow"):
-            raise InvalidArgumentError(f"TensorBowSession: target is 'tensorbow', got {target!r}")
+            raise InvalidArgumentError(f"TensorBowSession: target is 'tensorbow', got {target!r:.60}")
         self._learner_devices = device_list(devices)
         self._per_device = replica_counts(replicas_per_device, len(self._learner_devices))
         self._synchronisation = synchronisation_of(synchronisation)
         require_round_robin(self._synchronisation, "TensorBowSession")
-        self._on_nan = check_on_nan(on_nan)
+        self._on_nan = on_nan
         self._engine: LearningEngine | None = None  # made by the first run that learns
         self._stepper: Stepper | None = None
         self._steps: dict[Any, _LearningStep] = {}
@@ -263,14 +266,16 @@ class TensorBowSession(Session):
             self._stepper.settle()
             self._engine.learners.assign(values)
 
-    def load_variables(self, values: Mapping[str, Any]) -> None:
+    @checked
+    def load_variables(self, values: Mapped) -> None:
         """Sets variables by name, in z and in every replica. Raises NotFoundError, InvalidArgumentError."""
         with self._turn:
             self._bring_z()
             super().load_variables(values)
             self._spread(values)
 
-    def replica_values(self, replica: int) -> dict[str, Array]:
+    @checked
+    def replica_values(self, replica: Count) -> dict[str, Array]:
         """All variables of one replica by name; before the first run that learns they are this session's.
 
         Raises InvalidArgumentError for a replica that is not there, FailedPreconditionError after `close`.
@@ -278,7 +283,9 @@ class TensorBowSession(Session):
         with self._turn:
             self._require_open()
             if not 0 <= replica < self.num_replicas:
-                raise InvalidArgumentError(f"there is no replica {replica} of {self.num_replicas}")
+                raise InvalidArgumentError(
+                    f"replica_values: there is no replica {replica} of {self.num_replicas}"
+                )
             if self._engine is None or self._stepper is None:
                 return {name: self.container.read(name) for name in sorted(self.container.initialized)}
             self._stepper.settle()

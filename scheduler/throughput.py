@@ -13,9 +13,11 @@ from scheduler.classifier import build_engine, build_step
 from scheduler.computing import Computing
 from scheduler.config import TrainingConfig
 from scheduler.engine import LearningEngine
-from scheduler.options import alpha_bound
+from scheduler.option_values import POSITIVE, is_positive
+from scheduler.options import alpha_bound, shortened
 from scheduler.pace import LaunchPace
 from scheduler.plans import DevicePlans
+from scheduler.spread import MOST_REPLICAS
 from scheduler.task_result import RoundResults
 from scheduler.tuner import THRESHOLD, Decision, Measurement, ReplicaTuner
 from scheduler.tuning_result import TuningResult
@@ -25,6 +27,8 @@ from tensorbow.devices import get_device
 from tensorbow.errors import AbortedError, CancelledError, InvalidArgumentError
 from tensorbow.models import get_model
 from tensorbow.optimizers import Constant
+
+MOST_WINDOWS = 1_000_000  # of each count
 
 
 @dataclass(frozen=True)
@@ -45,16 +49,20 @@ class TuningOptions:
     max_seconds: float | None = None
 
     def __post_init__(self) -> None:
-        for name, count in (("max_replicas", self.max_replicas), ("windows", self.windows)):
-            if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-                raise InvalidArgumentError(f"{name}: expected an integer of at least 1, got {count!r}")
+        for name, count, most in (
+            ("max_replicas", self.max_replicas, MOST_REPLICAS),
+            ("windows", self.windows, MOST_WINDOWS),
+        ):
+            if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= most:
+                bounds = "at least 1" if not isinstance(count, int) or count < 1 else f"at most {most}"
+                raise InvalidArgumentError(f"{name}: expected an integer of {bounds}, got {shortened(count)}")
         if not 0 < self.threshold < 1:
             raise InvalidArgumentError(
                 f"threshold: expected a fraction in (0, 1), as 0.05, got {self.threshold:g}"
             )
         for name, seconds in (("window_seconds", self.window_seconds), ("max_seconds", self.max_seconds)):
-            if seconds is not None and not 0 < seconds < math.inf:
-                raise InvalidArgumentError(f"{name}: expected a positive number, got {seconds:g}")
+            if not is_positive(seconds):
+                raise InvalidArgumentError(f"{name}: expected {POSITIVE}, got {seconds:g}")
 
 
 def limit_before_memory(

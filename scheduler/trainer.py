@@ -6,6 +6,7 @@ import math
 import sys
 import time
 from dataclasses import asdict, replace
+from typing import Annotated, TypeAlias
 
 from scheduler.auto import tuning_of
 from scheduler.batches import DatasetBatches
@@ -35,19 +36,22 @@ from tensorbow.data import load
 from tensorbow.devices import GpuMonitor, get_device
 from tensorbow.devices.cuda_runtime import CudaError
 from tensorbow.errors import NumericsError, ResourceExhaustedError
+from tensorbow.kinds import Flag, checked, instance
 from tensorbow.models import get_model
-from tensorbow.optimizers import SLOT_FORM
+from tensorbow.optimizers import SLOT_FORM, Schedule
 from tensorbow.training import Checkpoint, TrainingProgress
 
 LEAST = 1e-9  # of what is left of a run, in epochs or seconds: there may be nothing
+
+AsConfig: TypeAlias = Annotated[TrainingConfig, instance(TrainingConfig, expected="a tb.TrainingConfig")]
+AsProgress: TypeAlias = Annotated[TrainingProgress, instance(TrainingProgress, expected="a TrainingProgress")]
 
 
 class Trainer:
     """Trains a model as a `TrainingConfig` says. Use it with `with`, or close it."""
 
-    def __init__(
-        self, config: TrainingConfig, progress: TrainingProgress | None = None, *, numbered: bool = False
-    ):
+    @checked
+    def __init__(self, config: AsConfig, progress: AsProgress | None = None, *, numbered: Flag = False):
         """Loads data, builds and places all replicas, restores a checkpoint if there is one to resume.
 
         numbered: nobody chose `config.output`; see RunFolder, which says where the run is saved then.
@@ -120,9 +124,8 @@ class Trainer:
 
     def _begin(self, checkpoint: Checkpoint | None) -> None:
         """Restores what there is, then opens the folder, and says so once it is ours."""
-        self._watch = LossWatch(
-            self._train_set.classes, lambda round: self._batches.positions.place(round).epoch
-        )
+        batches = self._batches  # and not this object, which would be a cycle
+        self._watch = LossWatch(self._train_set.classes, lambda round: batches.positions.place(round).epoch)
         self._tally = tally = self._restore(checkpoint)
         done = None if checkpoint is None else nothing_left(self.config, tally, self._epoch)
         self.folder.begin(tally.evaluated_at, keep_config=done is not None)
@@ -163,7 +166,14 @@ class Trainer:
         if checkpoint is None:
             return Tally()
         learners, target = self.engine.learners, self.config.target_accuracy
-        return restored(checkpoint, learners, self._train_set, self.schedule, target)
+        return restored(checkpoint, learners, self._train_set, self._schedule_until(checkpoint), target)
+
+    def _schedule_until(self, checkpoint: Checkpoint) -> Schedule:
+        """The learning rates that the run of a checkpoint had; it may go on with others."""
+        kept = checkpoint.metadata["config"]
+        rates = {name: kept[name] for name in ("learning_rate", "learning_rate_drops") if name in kept}
+        positions = self._batches.positions
+        return build_schedule(replace(self.config, **rates), positions.replicas, positions)
 
     # Running ----------------------------------------------------------------------------------
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from queue import SimpleQueue
-from typing import Any
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from scheduler.batches import BatchSource, DatasetBatches, OpenSource
 from scheduler.dispatch import Dispatch
 from scheduler.task_result import EngineRun, RoundResults
 from tensorbow.devices.cuda_runtime import CudaError
-from tensorbow.errors import FailedPreconditionError, InvalidArgumentError
+from tensorbow.errors import FailedPreconditionError, InvalidArgumentError, raise_if_any
+from tensorbow.kinds import Count, Function, checked
 from tensorbow.specs import Array
 
 RESTARTS_SOUGHT = 1 << 16  # rounds ahead: a run may be asked for more than it will ever train
@@ -21,15 +22,17 @@ class TrainingRuns(Dispatch):
 
     round: int
     host_copy: tuple[int, dict[str, Array]] | None
-    _inbox: SimpleQueue[Any] | None
+    _run: EngineRun | None
     _drained: bool
+    _changing: threading.RLock
 
+    @checked
     def run(
         self,
-        open_source: OpenSource,
-        start: int,
-        stop: int,
-        on_results: Callable[[RoundResults], None] | None = None,
+        open_source: Function,
+        start: Count,
+        stop: Count,
+        on_results: Function | None = None,
     ) -> int:
         """Trains rounds `start` to `stop` - 1; returns the round it ended before.
 
@@ -60,7 +63,8 @@ class TrainingRuns(Dispatch):
         """Up to where the machine sees to restarts: in launches of several rounds up to the next one."""
         if self.steps_per_launch == 1 or (self.schedule is None and not self._own_schedules):
             return stop
-        self._make_ready(start)
+        with self._idle("run"):
+            self._make_ready(start)
         far = min(stop, start + RESTARTS_SOUGHT)
         return next((round for round in range(start + 1, far) if self._restarts_before(round)), far)
 
@@ -100,19 +104,37 @@ class TrainingRuns(Dispatch):
 
         Raises FailedPreconditionError while another is going on, or for variables without a value.
         """
-        self._make_ready(start)
-        run = self._new_run(start, stop, on_results)
-        self._inbox = run.inbox
-        return run
+        with self._idle("run"):
+            self._make_ready(start)
+            self._run = self._new_run(start, stop, on_results)
+            return self._run
+
+    def go_on(self, run: EngineRun, round: int) -> None:
+        """Before `round` of a run that was settled: values may have been set."""
+        with self._changing:
+            run.settled = False
+            self.follow_counts(round)
+
+    @contextmanager
+    def _idle(self, call: str, *, or_settled: bool = False) -> Iterator[None]:
+        """Nothing is in flight and no run begins, while the caller changes what runs work on.
+
+        or_settled: a stepper may have the engine, if it is settled.
+        Raises FailedPreconditionError while a run is going on.
+        """
+        with self._changing:
+            run = self._run
+            if run is not None and not (or_settled and run.settled):
+                raise FailedPreconditionError(
+                    f"{call}: a run is going on; request_stop() it and wait for its end, or "
+                    f"{'settle' if or_settled else 'close'} the stepper"
+                )
+            self._drain()
+            yield
 
     def _make_ready(self, round: int) -> None:
         """Before rounds from `round` on. Raises as `begin`."""
-        if self._inbox is not None:
-            raise FailedPreconditionError(
-                "run: another run or stepper of this engine is going on; end it, or make a second engine"
-            )
         self._require_values()
-        self._drain()
         self.learners.prepare()
         self.follow_counts(round)
 
@@ -127,10 +149,12 @@ class TrainingRuns(Dispatch):
 
     def end(self, run: EngineRun) -> None:
         """Waits until nothing is in flight and lets the engine go; a stream's error is kept in `run`."""
-        self._inbox, self._drained = None, False
-        error = self.learners.drain()
-        self._drained = True
-        run.error = run.error or error
+        with self._changing:
+            self._run, self._drained = None, False
+            run.keep(self.learners.drain())
+            self._drained = True
+        while not run.inbox.empty():  # launches, which know the replicas' memory
+            run.inbox.get()
 
     def _drain(self) -> None:
         """Where the end of the last run was interrupted its tasks may still be at work."""
@@ -140,12 +164,14 @@ class TrainingRuns(Dispatch):
 
     def raise_error(self, run: EngineRun) -> None:
         """Raises what went wrong in a run that is ended, if anything did."""
-        if run.bad:
-            raise self._numerics_error(run, *min(run.bad))
-        if isinstance(run.error, CudaError) and run.error.sticky:
-            raise self._with_host_copy(run.error) from run.error
-        if run.error is not None:
-            raise run.error
+        try:
+            if run.bad:
+                raise self._numerics_error(run, *min(run.bad))
+            if isinstance(run.error, CudaError) and run.error.sticky:
+                raise self._with_host_copy(run.error) from run.error
+            raise_if_any(run.error)
+        finally:
+            run.error = None  # see raise_if_any
 
     def request_stop(self) -> None:
         """Ends `run` at the next round that all replicas reach; callable from any thread or handler.
@@ -153,9 +179,9 @@ class TrainingRuns(Dispatch):
         Between two runs it ends the next one before its first round. A `Stepper` does as its caller says.
         """
         self._stopping = True
-        inbox = self._inbox
-        if inbox is not None:
-            inbox.put(None)  # wakes it, wherever in the queue
+        run = self._run
+        if run is not None:
+            run.inbox.put(None)  # wakes it, wherever in the queue
 
     def restart(self, round: int) -> None:
         """Restarts averaging before `round`, where the last run ended: w_i = z, u = 0 (Crossbow, section 3).
@@ -163,19 +189,16 @@ class TrainingRuns(Dispatch):
         Raises FailedPreconditionError while a run is going on; it restarts by itself at the boundaries
         of a piecewise schedule.
         """
-        if self._inbox is not None:
-            raise FailedPreconditionError("restart: a run is going on; request_stop() it first")
-        self._drain()
-        self.learners.prepare()
-        if self.learners.averages:
-            self.learners.restart(round - 1)
-            error = self.learners.drain()
-            if error is not None:
-                raise error
+        with self._idle("restart"):
+            self.learners.prepare()
+            if self.learners.averages:
+                self.learners.restart(round - 1)
+                raise_if_any(self.learners.drain())
 
     # What is left of it ------------------------------------------------------------------------
 
-    def central_values(self, round: int | None = None) -> dict[str, Array]:
+    @checked
+    def central_values(self, round: Count | None = None) -> dict[str, Array]:
         """The variables of the central model as the last run left them, by name; kept as `host_copy`.
 
         round: the rounds trained, where not all of them were by `run`.

@@ -54,7 +54,7 @@ def check_values(engine: Any, reference: WindowAveraging, round: int) -> None:
         assert engine.learners.central_values(round)["w"].tobytes() == reference.z.tobytes()
 
 
-@pytest.mark.sampled(10)
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("launch_ahead", [1, 3])
 @pytest.mark.parametrize(("devices", "per_device"), [(1, 1), (1, 3), (2, 2)])
 @pytest.mark.parametrize("options", SYNCS, ids=str)

@@ -346,5 +346,13 @@ class FirstComeMachine(RuleBasedStateMachine):
         self.state.check_invariants()
 
 
-TestFirstCome = FirstComeMachine.TestCase
-TestFirstCome.settings = settings(max_examples=200, stateful_step_count=60, deadline=None)
+FEW = settings(max_examples=60, stateful_step_count=60, deadline=None)
+
+
+class TestFirstCome(FirstComeMachine.TestCase):
+    settings = FEW
+
+
+@pytest.mark.slow
+class TestFirstComeLonger(FirstComeMachine.TestCase):
+    settings = settings(FEW, max_examples=1000)

@@ -62,7 +62,7 @@ def trained(
         return losses, engine.learners.state_arrays()
 
 
-@pytest.mark.sampled(7)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "options",
     [
@@ -123,7 +123,7 @@ def test_doubles_agree_with_the_cpu_to_rounding(opened: OpenedGpu) -> None:
 def test_the_same_bits_whatever_the_timing(opened: OpenedGpu) -> None:
     model = convolutional(dropout=True)
     first: Any = None
-    for seed in range(8):
+    for seed in range(4):
         with opened(delay=delays(seed), backwards=bool(seed % 2)) as runtime:
             losses, state = trained(model, gpu_devices(runtime, 2), 2, tau=2)
         first = first or (losses, state)

@@ -65,7 +65,7 @@ def races_of_a_run(
     return labels, races
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "options", [{}, {"tau": 2}, {"staleness": 1}, {"sync": "ssgd"}, {"dispatch": "fcfs"}], ids=str
 )
@@ -76,6 +76,7 @@ def test_no_races(log: LaunchLog, devices: int, per_device: int, options: dict[s
     assert races == []
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("owner", "method", "words"),
     [

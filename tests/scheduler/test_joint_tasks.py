@@ -54,7 +54,7 @@ def apart(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     return lambda: monkeypatch.setattr(scheduler.learners, "joint_tasks", lambda *given: None)
 
 
-@pytest.mark.sampled(7)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("options", WAYS, ids=str)
 @pytest.mark.parametrize(("replicas", "size"), [(1, CHUNK + 1), (2, 3 * CHUNK + 21), (5, CHUNK - 1), (3, 7)])
 def test_the_bits_of_tasks_apart(
@@ -70,7 +70,7 @@ def test_the_bits_of_tasks_apart(
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("dtype", [tb.float32, tb.float64])
 def test_other_programs(apart: Callable[[], None], dtype: Any) -> None:
-    models = [logistic(dtype), convolutional(dropout=True), convolutional(dropout=False)]
+    models = [logistic(dtype), convolutional(dropout=True)]
     joint = [trained(model, 3, steps, 7, True, mu=0.3) for model in models for steps in (1, 3)]
     apart()
     expected = [trained(model, 3, 1, 7, False, mu=0.3) for model in models]
@@ -80,7 +80,7 @@ def test_other_programs(apart: Callable[[], None], dtype: Any) -> None:
 def test_many_times_the_same_bits() -> None:
     model = well(CHUNK + 5)
     first = trained(model, 4, 3, 20, True)
-    for launch_ahead in (1, 2, 5) * 4:
+    for launch_ahead in (1, 2, 5) * 2:
         assert trained(model, 4, 3, 20, True, launch_ahead=launch_ahead) == first
 
 
@@ -252,5 +252,7 @@ def test_batches_that_do_not_fit_the_launches() -> None:
         within(lambda: engine.run(single, 0, 8))
     with engine_of(model, 2) as engine, pytest.raises(InvalidArgumentError, match="got a BatchRun of 4"):
         within(lambda: engine.run(gathered(single, 4), 0, 8))
-    with pytest.raises(InvalidArgumentError, match="steps_per_launch: expected at least 1, got 0"):
+    with pytest.raises(
+        InvalidArgumentError, match=r"expected steps_per_launch to be a whole number .*, got int 0"
+    ):
         engine_of(model, 2, 0)

@@ -228,5 +228,13 @@ class Twins(RuleBasedStateMachine):
                     self.round_ends(1)
 
 
-TestTwins = Twins.TestCase
-TestTwins.settings = settings(max_examples=200, stateful_step_count=60, deadline=None)
+FEW = settings(max_examples=60, stateful_step_count=60, deadline=None)
+
+
+class TestTwins(Twins.TestCase):
+    settings = FEW
+
+
+@pytest.mark.slow
+class TestTwinsLonger(Twins.TestCase):
+    settings = settings(FEW, max_examples=1000)

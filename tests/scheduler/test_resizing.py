@@ -49,7 +49,7 @@ def test_the_first_replicas_of_each_device_stay(
     assert origins(before, after) == expected
 
 
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("options", SYNCS, ids=str)
 @pytest.mark.parametrize(
     ("devices", "before", "after"), [(1, 1, 3), (1, 3, 1), (1, 2, 3), (2, 1, 2), (2, (3, 1), (1, 2))]
@@ -209,7 +209,7 @@ DECAY = np.concatenate([np.full(FEATURES * CLASSES, 0.05), np.zeros(CLASSES)])
 
 
 @given_few(
-    15,
+    8,
     40,
     changes=st.lists(st.tuples(st.integers(1, 4), st.integers(0, 5)), min_size=1, max_size=6),
     first=st.integers(1, 4),

@@ -90,7 +90,10 @@ def test_what_is_refused() -> None:
         train(engine, model, 0, 1)
         with pytest.raises(InvalidArgumentError, match=r"alpha: expected 0 < alpha < 0.5 for 3 replicas"):
             engine.resize(3)
-        with pytest.raises(InvalidArgumentError, match="replicas per device: expected at least 1, got 0"):
+        with pytest.raises(
+            InvalidArgumentError,
+            match=r"LearningEngine.resize: expected replicas_per_device to be a whole number of at least 1",
+        ):
             engine.resize(0)
         engine.resize(2)
         stepper = Stepper(engine, 1)

@@ -45,7 +45,7 @@ def compare(engine: LearningEngine, reference: Sma, round: int) -> None:
             close(flat(model.velocity(), NAMES), u)
 
 
-@pytest.mark.sampled(40)
+@pytest.mark.sampled(24)
 @pytest.mark.parametrize("mu", [0.0, 0.9])
 @pytest.mark.parametrize("staleness", [0, 1, 2])
 @pytest.mark.parametrize("tau", [1, 3, pytest.param(4, marks=pytest.mark.slow)])
@@ -67,7 +67,7 @@ def test_the_engine_is_the_reference(
         assert source.released == 13 * k
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("clear_velocity", [False, True])
 @pytest.mark.parametrize("staleness", [0, 1, 2])
 @pytest.mark.parametrize("tau", [1, 3])

@@ -49,7 +49,7 @@ def elastic(
     return x, z if k > 1 else x[0]
 
 
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("tau", [1, 2, 3])
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
 @pytest.mark.parametrize(("devices", "per_device"), LAYOUTS)

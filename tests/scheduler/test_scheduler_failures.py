@@ -295,9 +295,12 @@ def test_initial_values_that_do_not_fit_change_nothing() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"per_device": 0}, "replicas per device: expected at least 1, got 0"),
-        ({"launch_ahead": 0}, "launch_ahead: expected at least 1"),
-        ({"on_nan": "cry"}, "on_nan: expected one of stop, skip, got 'cry'"),
+        (
+            {"per_device": 0},
+            "expected replicas_per_device to be a whole number of at least 1, or one .*, got int 0",
+        ),
+        ({"launch_ahead": 0}, "expected launch_ahead to be a whole number from 1 to 64, got int 0"),
+        ({"on_nan": "cry"}, "LearningEngine: expected on_nan to be 'stop' or 'skip', got str 'cry'"),
         ({"shapes": []}, "expected one for each of 1 inputs, got 0"),
         ({"shapes": [tb.TensorSpec((8,), tb.float32)]}, r"input x:0 is .*float32.*got"),
         ({"shapes": [tb.TensorSpec((7,), tb.float64)]}, r"input x:0"),
@@ -334,10 +337,10 @@ def test_a_program_that_is_no_step() -> None:
         ({"loss": vector}, "must be a scalar"),
         ({"loss": whole}, "must be floating"),
         ({"update": logistic().program.update}, "not of the graph of"),
-        ({"inputs": good.loss, "loss": good.inputs}, r"inputs: expected a tuple of placeholders"),
+        ({"inputs": good.loss, "loss": good.inputs}, r"expected inputs to be a tuple of placeholders"),
         (
             {"loss": good.inputs},
-            r"loss: expected a tensor or None, got .*give StepProgram\(inputs, loss, update\)",
+            r"expected loss to be a tensor or None, got .*give StepProgram\(inputs, loss, update\)",
         ),
     ):
         fields = {"inputs": good.inputs, "loss": good.loss, "update": good.update, "metrics": {}, **parts}

@@ -70,6 +70,26 @@ def test_rows_of_sparse_gradients_are_checked_too(optimizer):
         assert np.isfinite(session.run(table)).all()
 
 
+@pytest.mark.parametrize("sync", ["sma", "ssgd"])
+def test_empty_variables_hide_no_gradient(sync):
+    """Their gradients begin where those of the variables behind them do."""
+    graph = tb.Graph()
+    with graph.as_default():
+        x = tb.placeholder(tb.float32, [4], name="x")
+        empty = [tb.Variable(np.zeros((0, 3), np.float32)) for _ in range(2)]
+        w = tb.Variable(np.zeros(4, np.float32), name="w")
+        loss = tb.reduce_sum(tb.sqrt(tb.abs(w - x))) + tb.reduce_sum(tb.square(tb.concat(empty, 0)))
+        optimizer = tb.train.GradientDescentOptimizer(0.1)
+        update = optimizer.apply_gradients(optimizer.compute_gradients(loss, [empty[0], w, empty[1]]))
+        initializer = tb.global_variables_initializer()
+    options = {"replicas_per_device": 2, "synchronisation": tb.Synchronisation(sync)}
+    with tb.TensorBowSession(graph=graph, **options) as session:
+        session.run(initializer)
+        with pytest.raises(NumericsError, match="a gradient of replica 0 is not finite"):
+            session.run([loss, update], {x: np.zeros(4, np.float32)})
+        np.testing.assert_array_equal(session.run(w), np.zeros(4))
+
+
 @pytest.mark.parametrize("options", [{}, {"tau": 2}, {"sync": "ssgd"}, {"sync": "none"}])
 def test_skipping_goes_on_with_finite_weights(options):
     model = steep({(0, 0): 0.0, (0, 1): 0.0})

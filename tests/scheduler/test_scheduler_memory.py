@@ -76,7 +76,7 @@ def test_an_error_while_building_closes_what_was_opened(monkeypatch: pytest.Monk
     if fails == "replica":
         monkeypatch.setattr("scheduler.replica.Container.grow", grow_twice(broken))
     elif fails == "z":
-        monkeypatch.setattr("scheduler.central.Binding", broken)
+        monkeypatch.setattr("scheduler.central.Binding.__init__", broken)
     elif fails == "all-reduce":
         monkeypatch.setattr(scheduler.learners, "all_reduce_between", broken)
     else:

@@ -57,6 +57,7 @@ def trained(make, feeds, sync, **options):
         return engine.central_values()["w"]
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_the_mean_gradient_of_small_batches_is_that_of_a_large_one(name):
     small = trained(OPTIMIZERS[name], FEEDS, "ssgd")
@@ -83,7 +84,7 @@ def test_momentum_at_a_changing_rate_keeps_the_plain_sessions_bits(nesterov, dec
     schedule = tb.train.PiecewiseConstant([0, 1, 2], rates)
 
     def program(rate):
-        return program_of(tb.train.MomentumOptimizer(rate, 0.9, nesterov, weight_decay=decay))
+        return program_of(tb.train.MomentumOptimizer(rate, 0.9, use_nesterov=nesterov, weight_decay=decay))
 
     with tb.LearningEngine(program(0.5), 6, replicas_per_device=1, schedule=schedule) as engine:
         engine.initialize()
@@ -106,6 +107,7 @@ def test_momentum_at_a_changing_rate_keeps_the_plain_sessions_bits(nesterov, dec
     np.testing.assert_allclose(inside["w/Momentum"], v, rtol=1e-12)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_averaging_pulls_by_the_weights_of_before_the_update(name):
     """z of one round: z + sum of alpha (w - z) with w = z leaves z where it is; the second moves it."""

@@ -37,7 +37,7 @@ def distance(k: int, mu: float, alpha: float, rounds: int, staleness: int = 0) -
     return max(float(np.abs(w - sma.z).max()) for w in sma.w)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("mu", [0.0, 0.5, 0.9])
 @pytest.mark.parametrize("k", [2, 3, 4, 8])
 def test_the_bound_is_where_averaging_without_gradients_diverges(k: int, mu: float) -> None:
@@ -46,7 +46,7 @@ def test_the_bound_is_where_averaging_without_gradients_diverges(k: int, mu: flo
     assert distance(k, mu, edge * 1.01, 4000) > 1e3
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("staleness", [1, 3, *(pytest.param(n, marks=pytest.mark.slow) for n in (2, 5))])
 @pytest.mark.parametrize("mu", [0.0, 0.5, 0.9])
 @pytest.mark.parametrize("k", [2, 4])
@@ -65,7 +65,7 @@ def test_staleness_lowers_the_bound(k: int, mu: float, staleness: int) -> None:
 @pytest.mark.parametrize("k", [2, 4])
 def test_alpha_beyond_the_bound_is_refused_with_the_bound(k: int, mu: float) -> None:
     model, edge = well(), bound(k, mu)
-    for alpha in (edge, edge * 1.01, 7.0, 0.0, -0.1, float("nan")):
+    for alpha in (edge, edge * 1.01, 7.0):
         with (
             pytest.raises(
                 InvalidArgumentError, match=f"alpha.* < {edge:.4g} for {k} replicas.* is {1 / k:.4g}"
@@ -106,12 +106,15 @@ def test_one_replica_has_nothing_to_bound(sync: str, alpha: float | None) -> Non
         ({"sync": "pair"}, "sync: expected one of sma, ssgd, easgd, none, got 'pair'"),
         ({"tau": 0}, "tau: expected an integer of at least 1, got 0"),
         ({"tau": 1.5}, "tau: expected an integer"),
-        ({"staleness": -1}, "staleness: expected an integer of at least 0, got -1"),
+        ({"staleness": -1}, "staleness: expected an integer of at least 0, at most 64, got -1"),
         ({"staleness": True}, "staleness: expected an integer"),
         ({"mu": 1.0}, r"mu: expected a momentum in \[0, 1\), got 1.0"),
         ({"mu": float("nan")}, "mu: expected"),
-        ({"mu": "much"}, "mu: expected a number, got 'much'"),
-        ({"alpha": True}, "alpha: expected a number, got True"),
+        ({"mu": "much"}, r"mu: expected a momentum in \[0, 1\), got 'much'"),
+        ({"alpha": True}, "alpha: expected a positive number or None, got True"),
+        ({"alpha": 0.0}, "alpha: expected a positive number or None, got 0.0"),
+        ({"alpha": -0.1}, "alpha: expected a positive number"),
+        ({"alpha": float("nan")}, "alpha: expected a positive number"),
         ({"ssgd_from": 2.5}, "ssgd_from: expected a round or None, got 2.5"),
         ({"ssgd_from": 0}, "ssgd_from: expected a round of at least 1, with sync 'sma'; got 0"),
     ],

@@ -42,7 +42,7 @@ def state_after(
         return engine.learners.state_arrays()
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("staleness", [0, 1])
 @pytest.mark.parametrize(("devices", "per_device"), [(1, 4), (2, 2)])
 def test_twenty_concurrent_runs_with_random_delays(devices: int, per_device: int, staleness: int) -> None:
@@ -103,7 +103,7 @@ def test_replicas_draw_different_dropout_masks() -> None:
     assert losses[0] != losses[1]
 
 
-@pytest.mark.sampled(10)
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize(
     ("devices", "tau", "staleness", "sync"),
     [(1, 1, 0, "sma"), (1, 4, 0, "sma"), (2, 3, 2, "sma"), (1, 1, 1, "sma"), (1, 1, 0, "none")],

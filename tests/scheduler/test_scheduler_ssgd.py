@@ -42,6 +42,7 @@ def on_big_batches(model: Model, k: int, rounds: int):
     return trained(Model(model.program, shapes, model.initial, batch), 1, 1, rounds)[0]
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(("devices", "per_device"), SPREADS)
 @pytest.mark.parametrize(("dtype", "rounds", "tolerance"), [(tb.float32, 1, 1e-6), (tb.float64, 20, 1e-10)])
 def test_k_replicas_are_one_of_k_times_the_batch(devices, per_device, dtype, rounds, tolerance):

@@ -340,5 +340,13 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.state.check_invariants()
 
 
-TestScheduler = SchedulerMachine.TestCase
-TestScheduler.settings = settings(max_examples=200, stateful_step_count=60, deadline=None)
+FEW = settings(max_examples=60, stateful_step_count=60, deadline=None)
+
+
+class TestScheduler(SchedulerMachine.TestCase):
+    settings = FEW
+
+
+@pytest.mark.slow
+class TestSchedulerLonger(SchedulerMachine.TestCase):
+    settings = settings(FEW, max_examples=1000)

@@ -74,7 +74,9 @@ def test_run_goes_on_where_a_stepper_stopped_and_the_other_way_round():
         with Stepper(engine, start=engine.round) as stepper:
             for round in range(3, 6):
                 stepper.step(batches(model, round, 2))
-            with pytest.raises(FailedPreconditionError, match="another run or stepper"):
+            with pytest.raises(
+                FailedPreconditionError, match=r"run: a run is going on; .* or close the stepper"
+            ):
                 engine.run(Prepared(model.batch, 2).open, 6, 9)
         assert engine.round == 6
         engine.run(Prepared(model.batch, 2).open, 6, 9)

@@ -218,7 +218,7 @@ def test_by_target():
         assert session.num_replicas == 3
         session.run(program.init)
         session.run(program.train, program.feeds(rows=9))
-    with pytest.raises(InvalidArgumentError, match=r"target 'grpc://host' is unknown.*'tensorbow'"):
+    with pytest.raises(InvalidArgumentError, match=r"target str 'grpc://host' is unknown.*'tensorbow'"):
         tb.Session("grpc://host")
     with tb.Session(graph=program.graph) as session:
         assert type(session) is tb.Session
@@ -242,11 +242,17 @@ def test_replicas_over_devices_with_ssgd():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"devices": "/cpu:0"}, r"devices: expected a list of devices, got '/cpu:0'; give a list, as"),
+        (
+            {"devices": "/cpu:0"},
+            r"expected devices to be a list of devices or their names, as .*, got str '/cpu:0'",
+        ),
         ({"devices": []}, "devices: expected at least one, got none"),
-        ({"replicas_per_device": 1.5}, "expected a whole number, or one for each device, got 1.5"),
-        ({"on_nan": "ignore"}, "on_nan: expected one of stop, skip, got 'ignore'"),
-        ({"synchronisation": "ssgd"}, r"expected tb\.Synchronisation\(sync, \.\.\.\) or None, got 'ssgd'"),
+        ({"replicas_per_device": 1.5}, "expected replicas_per_device to be a whole number .*, got float 1.5"),
+        ({"on_nan": "ignore"}, "expected on_nan to be 'stop' or 'skip', got str 'ignore'"),
+        (
+            {"synchronisation": "ssgd"},
+            r"expected synchronisation to be tb.Synchronisation.* or None, got str 'ssgd'",
+        ),
     ],
 )
 def test_options_are_looked_at_before_the_first_run(options, message):

@@ -115,7 +115,7 @@ def test_a_monitored_session_trains_replicas():
     program = Line()
     losses = []
     with tb.train.MonitoredSession(
-        [tb.train.StopAtStepHook(6)], target="tensorbow", graph=program.graph, replicas_per_device=2
+        hooks=[tb.train.StopAtStepHook(6)], target="tensorbow", graph=program.graph, replicas_per_device=2
     ) as session:
         while not session.should_stop():
             losses.append(session.run([program.loss, program.train], program.feeds())[0])

@@ -183,7 +183,7 @@ def forced(native: None, request: pytest.FixtureRequest, monkeypatch: pytest.Mon
     monkeypatch.setattr(ThreadChoice, "way", lambda self, rounds: next(ways))
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(4)
 @pytest.mark.usefixtures("forced")
 @pytest.mark.parametrize(
     ("replicas", "size", "options"),
@@ -220,7 +220,7 @@ def test_restarts_and_random_ops(monkeypatch: pytest.MonkeyPatch, steps: int) ->
     assert joint == trained(model, 2, 1, 17, False, schedule=schedule, mu=0.9)
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(3)
 @pytest.mark.usefixtures("forced")
 @pytest.mark.parametrize(
     ("places", "options"),
@@ -250,6 +250,7 @@ def opened(source: Callable[..., Any], steps: int) -> Callable[..., Any]:
     return source if steps == 1 else gathered(source, steps)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.usefixtures("forced")
 @pytest.mark.parametrize("steps", [1, 4])
 def test_input_that_an_op_refuses_names_its_replica(steps: int) -> None:
@@ -260,6 +261,7 @@ def test_input_that_an_op_refuses_names_its_replica(steps: int) -> None:
             within(lambda: engine.run(opened(Prepared(model.batch, 3).open, steps), 0, 20))
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.usefixtures("forced")
 @pytest.mark.parametrize("launch_ahead", [1, 2, 5])
 def test_a_stop_comes_after_what_is_launched(launch_ahead: int) -> None:

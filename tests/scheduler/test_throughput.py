@@ -27,9 +27,10 @@ from tensorbow.devices import CpuDevice
 from tensorbow.errors import AbortedError, CancelledError, InvalidArgumentError, ResourceExhaustedError
 from tensorbow.optimizers import Constant
 from tests.scheduler_rig.running import within
+from tests.scheduler_rig.ticking_clock import TickingClock
 
 KIB = 1024
-QUICK = TuningOptions(max_replicas=2, windows=1, window_seconds=0.02)
+QUICK = TuningOptions(max_replicas=2, threshold=0.9, windows=1, window_seconds=0.02)
 
 
 def config(**options: Any) -> TrainingConfig:
@@ -133,7 +134,8 @@ def test_given_steps_of_a_launch_are_measured_and_it_ends(steps: int) -> None:
     assert tuning.steps_per_launch == {}
 
 
-@pytest.mark.parametrize("sync", ["sma", "ssgd", pytest.param("none", marks=pytest.mark.slow)])
+@pytest.mark.sampled(1)
+@pytest.mark.parametrize("sync", ["sma", "ssgd", "none"])
 def test_it_measures_what_training_does(sync: str) -> None:
     seen: list[Measurement] = []
     tuning = ThroughputTuning(config(sync=sync, devices=("cpu:0", "cpu:1"), tau=2), QUICK, seen.append)
@@ -174,7 +176,8 @@ def test_data_and_alpha_set_limits_too() -> None:
         ThroughputTuning(config(batch_size=5000))
 
 
-def test_time_and_stop_end_it_with_what_is_known() -> None:
+def test_time_and_stop_end_it_with_what_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("scheduler.throughput.time", TickingClock(0.01))
     tuning = ThroughputTuning(config(), TuningOptions(window_seconds=0.02, max_seconds=1.0, windows=10_000))
     result = tuning.run()
     assert not result.decision.complete
@@ -201,9 +204,16 @@ def test_time_and_stop_end_it_with_what_is_known() -> None:
     [
         ({"max_replicas": 0}, "max_replicas: expected an integer of at least 1, got 0"),
         ({"windows": 0}, "windows: expected an integer"),
+        ({"windows": 10**30}, "windows: expected an integer of at most 1000000, got 10000000"),
         ({"threshold": 1.0}, r"threshold: expected a fraction in \(0, 1\), as 0.05, got 1"),
-        ({"window_seconds": 0.0}, "window_seconds: expected a positive number, got 0"),
-        ({"max_seconds": float("nan")}, "max_seconds: expected a positive number, got nan"),
+        (
+            {"window_seconds": 0.0},
+            "window_seconds: expected a positive number, from 1.2e-38 to 3.4e.38, got 0",
+        ),
+        (
+            {"max_seconds": float("nan")},
+            "max_seconds: expected a positive number, from 1.2e-38 to 3.4e.38, got nan",
+        ),
     ],
 )
 def test_bad_options(options: dict[str, Any], said: str) -> None:

@@ -201,7 +201,7 @@ def test_bad_windows(replicas: int, rate: float) -> None:
     assert tuner.measurements == ()
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(
     most=st.integers(1, 30),
     windows=st.integers(1, 4),

@@ -14,6 +14,7 @@ import pytest
 from scheduler import Measure, ReplicaTuner
 
 DRAWS = 300
+each_count = pytest.mark.parametrize("draws", [100, pytest.param(DRAWS, marks=pytest.mark.slow)])
 SHAPES = ("linear", "saturating", "collapsing", "stepped", "logarithmic")
 LONG = ("stepped", "logarithmic")  # many windows: those that the default suite leaves to `-m slow`,
 LONGER = (*LONG, "linear", "saturating")  # and on a busy machine
@@ -65,40 +66,45 @@ def is_right(rng: random.Random, shape: str, noise: float, threshold: float = 0.
     return abs(step.replicas - best) <= 1, sum(len(m.windows) for m in tuner.measurements)
 
 
-def share(seed: str, shape: str | None, noise: tuple[float, float], threshold: float = 0.05) -> float:
+def share(
+    seed: str, shape: str | None, noise: tuple[float, float], draws: int, threshold: float = 0.05
+) -> float:
     right = 0
-    for draw in range(DRAWS):
+    for draw in range(draws):
         rng = random.Random(f"{seed} {shape} {noise} {draw}")
         drawn = rng.choice(SHAPES) if shape is None else shape
         right += is_right(rng, drawn, rng.uniform(*noise), threshold)[0]
-    return right / DRAWS
+    return right / draws
 
 
+@each_count
 @pytest.mark.parametrize("shape", MARKED)
-def test_without_noise(shape: str) -> None:
-    assert share("exact", shape, (0.0, 0.0)) >= 0.98
+def test_without_noise(shape: str, draws: int) -> None:
+    assert share("exact", shape, (0.0, 0.0), draws) >= 0.98
 
 
 @pytest.mark.sampled(1)
+@each_count
 @pytest.mark.parametrize("shape", MARKED)
-def test_with_the_noise_of_a_quiet_machine(shape: str) -> None:
-    assert share("quiet", shape, (0.005, 0.03)) >= 0.97
+def test_with_the_noise_of_a_quiet_machine(shape: str, draws: int) -> None:
+    assert share("quiet", shape, (0.005, 0.03), draws) >= 0.97
 
 
+@each_count
 @pytest.mark.parametrize("shape", MARKED_IF_BUSY)
 @pytest.mark.parametrize(
     "seed",
     ["fourth", *(pytest.param(seed, marks=pytest.mark.slow) for seed in ("fifth", "sixth"))],
 )
-def test_with_the_noise_of_a_busy_machine(seed: str, shape: str) -> None:
+def test_with_the_noise_of_a_busy_machine(seed: str, shape: str, draws: int) -> None:
     """5 to 10 % a window, and now and then a window of half the rate, for each shape by itself."""
-    assert share(seed, shape, (0.05, 0.10)) >= 0.95
+    assert share(seed, shape, (0.05, 0.10), draws) >= 0.95
 
 
-def good_choices_on_a_drifting_machine(slow: float, spell_windows: float) -> float:
+def good_choices_on_a_drifting_machine(slow: float, spell_windows: float, draws: int) -> float:
     """The share of choices within 10 % of the best, where a third of all spells have a lower speed."""
     good = 0
-    for draw in range(DRAWS):
+    for draw in range(draws):
         rng = random.Random(f"drift {draw}")
         true = curve(rng, rng.choice(SHAPES))
         tuner, speed, left, last = ReplicaTuner(len(true)), 1.0, 0.0, 0
@@ -109,21 +115,23 @@ def good_choices_on_a_drifting_machine(slow: float, spell_windows: float) -> flo
             last = step.replicas
             tuner.record(step.replicas, true[step.replicas - 1] * speed * rng.gauss(1, 0.02))
         good += true[step.replicas - 1] >= 0.9 * max(true)
-    return good / DRAWS
+    return good / draws
 
 
 @pytest.mark.sampled(1)
+@each_count
 @pytest.mark.parametrize("spell_windows", [10, 30])
-def test_on_a_machine_whose_speed_drifts(spell_windows: float) -> None:
+def test_on_a_machine_whose_speed_drifts(spell_windows: float, draws: int) -> None:
     """Fewer were good (91 and 97 of 100) when each count was looked at in one stretch of time only."""
-    assert good_choices_on_a_drifting_machine(0.8, spell_windows) >= 0.94
+    assert good_choices_on_a_drifting_machine(0.8, spell_windows, draws) >= 0.94
 
 
 @pytest.mark.sampled(1)
+@each_count
 @pytest.mark.parametrize("threshold", [0.02, pytest.param(0.1, marks=pytest.mark.slow), 0.2])
-def test_other_thresholds(threshold: float) -> None:
+def test_other_thresholds(threshold: float, draws: int) -> None:
     """With noise up to half of the threshold; the 95 of 100 are promised for the default."""
-    assert share("threshold", None, (0.0, threshold / 2), threshold) >= 0.92
+    assert share("threshold", None, (0.0, threshold / 2), draws, threshold) >= 0.92
 
 
 def test_a_quiet_machine_takes_few_windows() -> None:

@@ -95,7 +95,8 @@ def shares(draws: range, noise: tuple[float, float], monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize(
     ("draws", "noise"),
     [
-        (range(100), (0.0, 0.05)),
+        (range(40), (0.0, 0.05)),
+        pytest.param(range(100), (0.0, 0.05), marks=pytest.mark.slow),
         pytest.param(range(100, 500), (0.0, 0.02), marks=pytest.mark.slow),
         pytest.param(range(500, 900), (0.02, 0.05), marks=pytest.mark.slow),
     ],

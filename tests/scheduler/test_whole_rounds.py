@@ -78,7 +78,7 @@ def trained_on(data: Dataset, replicas: int, steps: int, kept: str, **options: A
         return {n: a.tobytes() for n, a in engine.learners.state_arrays().items()}, told, kinds
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("augmentation", [None, CropAndFlip(2)])
 @pytest.mark.parametrize("options", [{}, {"tau": 3}, {"sync": "none"}], ids=str)
 def test_the_batches_of_a_source_of_each_replicas(

@@ -165,8 +165,8 @@ def same_bits(left: dict[str, Any], right: dict[str, Any]) -> bool:
 def poison(engine: LearningEngine) -> None:
     """Fills all memory that no step may rely on with NaN: slabs, gradients, corrections, results."""
     for replica in engine.learners.replicas:
-        memory, executable = replica.binding.memory, replica.executable
-        for region, base in memory.bases.items():
+        executable = replica.executable
+        for region, base in replica.binding.bases.items():
             if region.name in ("SLAB", "GRADIENTS", "INPUT"):
                 _fill(replica.device, base, executable.region_nbytes.get(region, 0))
     for model in engine.learners.central:

@@ -193,7 +193,7 @@ def replayed(config: TrainingConfig, changes: list[list[int]], rounds: int) -> d
         return engine.learners.state_arrays()
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "given",
     [

@@ -24,6 +24,7 @@ from tensorbow.training import load_arrays, save_arrays
 from tests.scheduler_rig.auto_runs import Lines, MadeUp, auto, trained
 from tests.scheduler_rig.interrupted import train_until
 from tests.scheduler_rig.running import same_bits
+from tests.scheduler_rig.ticking_clock import TickingClock
 
 Options = Callable[..., TrainingConfig]
 Model = Callable[[Path], dict[str, Any]]
@@ -256,6 +257,7 @@ def test_real_windows_end_too(monkeypatch: pytest.MonkeyPatch, options: Options)
     monkeypatch.setitem(registry.DATASETS, "synthetic", lambda data_dir: data)
     quick = scheduler.auto.TuningOptions(max_replicas=2, windows=1, window_seconds=0.01)
     monkeypatch.setattr(scheduler.auto, "TuningOptions", lambda: quick)
+    monkeypatch.setattr("scheduler.trainer.time", TickingClock(0.001))
     result = trained(auto(options, epochs=100_000, max_seconds=3.0))
     assert result.tuning is not None
     assert [known.replicas for known in result.tuning.measurements] == [1, 2]

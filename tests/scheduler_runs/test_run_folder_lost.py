@@ -318,6 +318,18 @@ def test_a_disk_that_stays_full_costs_no_checkpoint_that_is_needed(
         assert {best, 21, 28} <= set(rounds(tmp_path / "run"))
 
 
+def test_a_full_disk_costs_none_that_are_to_be_kept_and_the_way_to_space_is_told(
+    tmp_path: Path, run: Run, disk: Callable[[int], list[list[int]]]
+) -> None:
+    run(output=tmp_path / "run", epochs=6, keep_checkpoints=20)
+    disk(0)
+    with pytest.raises(ResourceExhaustedError, match=r"there are 6 checkpoints, .* --keep-checkpoints 2 del"):
+        run(output=tmp_path / "run", epochs=8, resume="auto", keep_checkpoints=20)
+    assert rounds(tmp_path / "run") == [*range(7, 43, 7)]
+    run(output=tmp_path / "run", epochs=8, resume="auto", keep_checkpoints=2)
+    assert rounds(tmp_path / "run")[-2:] == [49, 56]
+
+
 def test_only_a_full_disk_costs_checkpoints(
     tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -359,6 +371,7 @@ def contents(folder: Path) -> dict[str, object]:
     }
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("name", ["config.yaml", "metrics.jsonl", "model.safetensors", "tuning.json"])
 @pytest.mark.parametrize("make", [a_fifo, a_folder, a_link_to_a_device, a_loop], ids=lambda m: m.__name__)
 def test_what_is_no_file_is_refused_before_anything_is_trained(

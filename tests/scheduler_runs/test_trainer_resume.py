@@ -66,14 +66,34 @@ def test_momentum_of_an_earlier_version_is_divided_by_the_last_rate(
     run(output=tmp_path / "whole", **common)
     stopped = train_until(options(output=tmp_path / "run", checkpoint_rounds=2, **common), 10)
     rate = 0.0625 * (drops[0][1] if drops else 1)
-    path = tmp_path / "run" / f"checkpoint-{stopped.steps:09d}.safetensors"
-    arrays, metadata = load_arrays(path)
+    make_older(tmp_path / "run" / f"checkpoint-{stopped.steps:09d}.safetensors", rate)
+    run(output=tmp_path / "run", resume="auto", **common)
+    models = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "run")]
+    assert models[0] == models[1]
+
+
+def make_older(checkpoint: Path, rate: float) -> None:
+    """As an earlier version wrote it, with momentum's slots at that rate."""
+    arrays, metadata = load_arrays(checkpoint)
     del metadata["momentum"]
     slots = [name for name in arrays if name.endswith("/Momentum")]
     assert slots
-    save_arrays(path, {**arrays, **{name: arrays[name] * np.float32(-rate) for name in slots}}, metadata)
-    run(output=tmp_path / "run", resume="auto", **common)
-    models = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "run")]
+    older = {name: arrays[name] * np.float32(-rate) for name in slots}
+    save_arrays(checkpoint, {**arrays, **older}, metadata)
+
+
+def test_momentum_of_an_earlier_version_is_divided_by_the_rate_that_it_had(
+    tmp_path: Path, options: Options, run: Run
+) -> None:
+    """Not by the one that the run goes on with."""
+    folders = [tmp_path / name for name in ("now", "earlier")]
+    for folder in folders:
+        stopped = train_until(options(output=folder, checkpoint_rounds=2, learning_rate=0.0625, epochs=3), 10)
+    make_older(folder / f"checkpoint-{stopped.steps:09d}.safetensors", 0.0625)
+    models = []
+    for folder in folders:
+        run(output=folder, resume="auto", learning_rate=0.25, epochs=3)
+        models.append((folder / "model.safetensors").read_bytes())
     assert models[0] == models[1]
 
 

@@ -55,17 +55,23 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"checkpoint_rounds": 0}, "checkpoint_rounds: expected at least 1"),
     ({"alpha": 0.7}, "alpha: expected 0 < alpha < .*0.6667"),
     ({"alpha": 0.0}, "alpha: expected a positive number"),
-    ({"alpha": NAN}, "alpha: expected a positive number, got nan"),
+    ({"alpha": NAN}, "alpha: expected a positive number, from 1.2e-38 to 3.4e.38, got nan"),
     ({"alpha": NAN, "sync": "none"}, "alpha: expected a positive number"),
     ({"mu": 1.0}, "mu: expected a momentum"),
     ({"momentum": 1.0}, r"momentum: expected a number in \[0, 1\)"),
     ({"momentum": NAN}, "momentum"),
-    ({"learning_rate": 0}, "learning_rate: expected a positive number, got 0"),
+    ({"learning_rate": 0}, "learning_rate: expected a positive number, from 1.2e-38 to 3.4e.38, got 0"),
     ({"learning_rate": INF}, "learning_rate"),
     ({"learning_rate": "fast"}, "learning_rate: expected a number, got 'fast'"),
     ({"learning_rate": 10**400}, "learning_rate: expected a number"),
-    ({"weight_decay": NAN}, "weight_decay: expected a number of at least 0, got nan"),
+    ({"weight_decay": NAN}, "weight_decay: expected a number of at least 0, up to 3.4e.38, got nan"),
     ({"weight_decay": -1}, "weight_decay"),
+    (
+        {"learning_rate": 1e300},
+        "learning_rate: expected a positive number, from 1.2e-38 to 3.4e.38, got 1e.300",
+    ),
+    ({"learning_rate": 1e-50}, "learning_rate: expected a positive number"),
+    ({"weight_decay": 1e39}, "weight_decay: expected a number of at least 0, up to 3.4e.38, got 1e.39"),
     ({"max_seconds": 0}, "max_seconds: expected a positive number"),
     ({"target_accuracy": 98}, r"target_accuracy: expected a fraction in \(0, 1\], as 0.99, got 98"),
     ({"devices": []}, "devices: expected at least one"),
@@ -73,9 +79,14 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"devices": [0]}, "devices: expected names of devices"),
     ({"devices": 3}, "devices: expected names of devices"),
     ({"sync": "pair"}, "sync: expected one of sma, ssgd, easgd, none"),
+    ({"sync": "SMA"}, "sync: expected one of sma, ssgd, easgd, none"),
     ({"on_nan": "pray"}, "on_nan: expected one of stop, skip"),
     ({"learning_rate_drops": [[2, 0.1], [1, 0.01]]}, "epochs must rise"),
     ({"learning_rate_drops": [[0, 0.1]]}, "epochs must rise from 1"),
+    (
+        {"learning_rate_drops": [[10**25, 0.5]]},
+        "learning_rate_drops: expected epochs of at most 1000000, got 10000000000000000000000000",
+    ),
     ({"learning_rate_drops": [[1, NAN]]}, "factors must be positive"),
     ({"learning_rate_drops": [3]}, "learning_rate_drops: expected pairs"),
     ({"learning_rate_drops": "1:2"}, "learning_rate_drops: expected pairs"),
@@ -94,6 +105,10 @@ def test_what_is_refused_and_how(values: dict[str, Any], words: str) -> None:
     with pytest.raises(InvalidArgumentError, match=words) as caught:
         TrainingConfig.from_dict(values)
     assert len(str(caught.value)) < 500
+
+
+def test_a_seed_has_64_bits() -> None:
+    assert TrainingConfig.from_dict({"seed": 2**64 - 1}).seed == 2**64 - 1
 
 
 def test_a_value_that_would_fill_the_screen_is_shortened() -> None:
