@@ -97,7 +97,8 @@ def _native_code_lacks() -> str:
         import llvmlite
         import llvmlite.binding  # its library
     except Exception as error:
-        return f"llvmlite cannot be loaded ({type(error).__name__}: {error})"
+        why = " ".join(str(error).split())
+        return f"llvmlite cannot be loaded ({type(error).__name__}: {why})"
     found = llvmlite.__version__
     if tuple(int(part) for part in re.findall(r"\d+", found)[:2]) < LEAST_LLVMLITE:
         return f"llvmlite is {found}, and {needed} is needed"

@@ -9,10 +9,11 @@ change: each element is computed as before.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from tensorbow.kernels.plan import Group, Ref
+from tensorbow.kernels.plan import Group, Ref, Region
 
 
 def merge_updates(groups: Sequence[Group]) -> list[Group]:
@@ -85,12 +86,39 @@ def _follows(before: Group, after: Group) -> bool:
 def _free(groups: Sequence[Group], run: Sequence[int]) -> bool:
     """Whether no call between the run's first and last place minds that its members run at the last one."""
     members = set(run)
-    for place in run:
-        mine = groups[place]
-        for other in (groups[p] for p in range(place + 1, max(run)) if p not in members):
-            if touch(mine.writes, (*other.reads, *other.writes)) or touch(mine.reads, other.writes):
-                return False
+    read, written = _Bytes(), _Bytes()  # by the calls behind the one looked at that are no members
+    for place in range(max(run) - 1, min(run) - 1, -1):
+        group = groups[place]
+        if place not in members:
+            read.add(group.reads)
+            written.add(group.writes)
+        elif read.touch(group.writes) or written.touch((*group.reads, *group.writes)):
+            return False
     return True
+
+
+class _Bytes:
+    """A set of bytes, by region: intervals in order that do not touch each other."""
+
+    def __init__(self) -> None:
+        self._borders: dict[Region, list[int]] = {}  # begin, end, begin, end, ...
+
+    def add(self, refs: Iterable[Ref]) -> None:
+        """Enters places."""
+        for ref in refs:
+            borders = self._borders.setdefault(ref.region, [])
+            begin, end = ref.offset, ref.offset + ref.nbytes
+            first, last = bisect_left(borders, begin), bisect_right(borders, end)
+            borders[first:last] = [*([] if first % 2 else [begin]), *([] if last % 2 else [end])]
+
+    def touch(self, refs: Iterable[Ref]) -> bool:
+        """Whether a byte of these places is in the set."""
+        for ref in refs:
+            borders = self._borders.get(ref.region, [])
+            first = bisect_right(borders, ref.offset)
+            if first % 2 or first < bisect_left(borders, ref.offset + ref.nbytes):
+                return True
+        return False
 
 
 def touch(first: Iterable[Ref], second: Sequence[Ref]) -> bool:

@@ -8,7 +8,7 @@ import tensorbow as tb
 from tensorbow.kernels import Region
 from tensorbow.kernels.scalars.fusion import MAX_INPUTS
 from tensorbow.models import LeNet, ResNet
-from tests.program_rig.interpreter import VARIABLES, programs
+from tests.program_rig.interpreter import initial_values, programs
 from tests.program_rig.poisoned import PoisonedStep
 from tests.scalar_rig.numpy_backend import NumpyRulesBackend, used
 
@@ -198,10 +198,10 @@ def test_a_result_takes_over_the_memory_of_an_input(fusing):
     np.testing.assert_array_equal(result, -np.exp(X + X.sum(0)))
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(programs())
 def test_random_programs_equal_the_interpreter(fusing, program):
-    start = [np.arange(np.prod(s, dtype=int)).reshape(s) + 10.0 * i for i, s in enumerate(VARIABLES)]
+    start = initial_values()
     expected, after = program.interpret(start)
     with tb.Graph().as_default():
         fetches, feeds, variables = program.build()

@@ -4,15 +4,17 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import tensorbow as tb
 from tensorbow.graph import Kernel
-from tensorbow.kernels import Group, Ref, Region
+from tensorbow.kernels import Group, Ref, Region, merging
 from tensorbow.kernels.merging import merge_updates
 from tensorbow.ops.adaptive_updates import ApplyAdam
 from tensorbow.ops.averaging import SmaCorrect
 from tensorbow.ops.updates import ApplyGradientDescent
-from tensorbow.specs import float32
+from tensorbow.specs import float32, uint8
 from tests.scalar_rig.numpy_backend import NumpyRulesBackend, used
 
 OPTIMIZERS = {
@@ -147,6 +149,30 @@ def test_a_call_between_that_minds_keeps_them_apart():
     assert names([a, other(reads=(a.inputs[1],)), b, c]) == ["between", "a to c"]
     assert names([a, other(reads=(c.inputs[0],)), b, c]) == ["between", "a to c"]
     assert names([a, b, c, other(reads=(weights,))]) == ["a to c", "between"]
+
+
+@given(st.lists(st.tuples(st.booleans(), st.integers(0, 20), st.integers(1, 6)), max_size=30))
+def test_sets_of_bytes(calls):
+    entered, known = merging._Bytes(), set()
+    for enters, offset, size in calls:
+        ref = Ref(Region.WEIGHTS, offset, (size,), uint8)
+        taken = set(range(offset, offset + size))
+        assert entered.touch([ref]) == bool(known & taken)
+        assert not entered.touch([replace(ref, region=Region.SLOTS)])
+        if enters:
+            entered.add([ref])
+            known |= taken
+
+
+def test_the_work_grows_with_the_calls_not_with_their_square(monkeypatch):
+    looked_at = []
+    touch = merging._Bytes.touch
+    monkeypatch.setattr(merging._Bytes, "touch", lambda self, refs: looked_at.append(1) or touch(self, refs))
+    groups = []
+    for number in range(300):
+        groups += [update(f"{number}", 3 * number, 3), other(reads=(RATE,))]
+    assert len(merge_updates(groups)) == 301
+    assert len(looked_at) < 4 * len(groups)
 
 
 def test_a_second_update_of_the_same_variables_comes_second():

@@ -11,7 +11,7 @@ from tensorbow.ops.averaging import SmaDifference
 from tensorbow.ops.elementwise_table import ELEMENTWISE
 from tensorbow.ops.losses import SoftmaxCrossEntropyWithLogits
 from tensorbow.specs import as_dtype, bool_, float32, float64, int32, int64
-from tests.ops_contract.collection import all_samples, product_ops
+from tests.ops_contract.collection import all_samples, each, product_ops
 from tests.ops_contract.harness import run_sample, same_bits, writable
 from tests.ops_contract.sample import Sample, integers, normal
 from tests.scalar_rig.numpy_form import to_numpy
@@ -52,7 +52,7 @@ def assert_same(sample):
             np.testing.assert_array_equal(mine, reference)  # 0 and -0 may differ
 
 
-@pytest.mark.parametrize("sample", SAMPLES, ids=lambda s: s.id)
+@each(SAMPLES)
 def test_numpy_form_equals_the_reference_kernel(sample):
     assert_same(sample)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -16,6 +16,7 @@ from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import NodeSpec, OpDef
 from tensorbow.kernels import backend_for, register_backend
 from tensorbow.specs import Array, TensorSpec, int64
+from tests.ops_contract.collection import all_samples
 from tests.ops_contract.harness import GARBAGE, Call, assert_close, specs_of
 from tests.ops_contract.sample import Sample
 
@@ -150,6 +151,13 @@ def assert_as_reference(
 def one_target(case: str) -> str:
     """The name of this machine, or of one with narrower vectors: the same one for a case in every run."""
     return sorted(TARGETS)[zlib.crc32(case.encode()) % len(TARGETS)]
+
+
+def samples_of(names: Collection[str]) -> list[Sample]:
+    """The contract samples of these ops, but for those that run by the reference kernel."""
+    target = TARGETS["host"]()
+    samples = (sample for sample in all_samples() if sample.op.name in names)
+    return [s for s in samples if is_taken(s.op, s.inputs, s.complete_attrs, target)]
 
 
 def assert_sample(sample: Sample, targets: Sequence[str] = ()) -> None:

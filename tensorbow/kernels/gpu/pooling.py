@@ -129,24 +129,24 @@ extern "C" __global__ void max_pool_grad_grad(
 
 def pool_source(name: str, template: str, images: DeviceArray, attrs: Attrs, index: IndexType) -> CudaSource:
     """A template that begins with POOL, for windows of these attributes."""
-    _, rows, columns, _ = attrs["ksize"]
-    _, down, across, _ = attrs["strides"]
+    windows = Windows.of_pool(images.shape, attrs)
+    rows, columns = windows.rows, windows.columns
     return CudaSource.of(
         name,
         template,
         T=c_type(images.dtype),
         I=index.name,
-        ROWS=str(rows),
-        COLUMNS=str(columns),
-        DOWN=str(down),
-        ACROSS=str(across),
+        ROWS=str(rows.window),
+        COLUMNS=str(columns.window),
+        DOWN=str(rows.stride),
+        ACROSS=str(columns.stride),
     )
 
 
 def pool_argument(images: Sequence[int], attrs: Attrs, index: IndexType) -> Array:
     """A `Pool` for images of these extents, as a kernel argument."""
     _, height, width, channels = images
-    windows = Windows.of(images, attrs["ksize"][1:3], attrs["strides"], attrs["padding"])
+    windows = Windows.of_pool(images, attrs)
     rows, columns = windows.rows, windows.columns
     argument = np.zeros((), [(name, index.make) for name in POOL_FIELDS])
     values = (height, width, channels, rows.count, columns.count, rows.before, columns.before)

@@ -6,7 +6,6 @@ Every source begins with the prelude. What differs by dtype is written `$T` in i
 
 from __future__ import annotations
 
-import hashlib
 import threading
 from contextlib import suppress
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from tensorbow.errors import InternalError, TensorBowError
 from tensorbow.kernels.binary_cache import keep_binary, kept_binary
 from tensorbow.specs import DType
 
+SUFFIX = ".bin"
 C_TYPES = {
     "float32": "float",
     "float64": "double",
@@ -87,12 +87,11 @@ class ProgramCache:
             return found
 
     def _binary(self, source: CudaSource) -> bytes:
-        key = hashlib.sha256(f"{self._runtime.compiler}\n{source.text}".encode()).hexdigest()
-        path = None if self._folder is None else self._folder / f"{key}.bin"
-        binary = kept_binary(path)
+        depends_on = f"{self._runtime.compiler}\n{source.text}"
+        binary = kept_binary(self._folder, depends_on, SUFFIX)
         if binary is None:
             binary = self._runtime.compile(source.text, source.name)
-            keep_binary(path, binary)
+            keep_binary(self._folder, depends_on, SUFFIX, binary)
         return binary
 
     def close(self) -> None:

@@ -118,7 +118,7 @@ class _Maker:
 def fuse_gradients(units: Sequence[Unit], target: Target) -> list[Unit]:
     """The units, with both gradients of convolutions whose flow comes out of a normalisation in one call."""
     result: list[Unit | None] = list(units)
-    homes = {value.node: place for place, unit in enumerate(units) for value in unit.outputs}
+    homes = {node: place for place, unit in enumerate(units) for node in unit.nodes}
     for place, unit in enumerate(units):
         node = unit.head if isinstance(unit.kernel, NativeKernel) else None
         if node is None or node.definition is not FusedBatchNormGrad:
@@ -138,25 +138,23 @@ def fuse_gradients(units: Sequence[Unit], target: Target) -> list[Unit]:
 
 
 def _readers(
-    node: Node, homes: dict[Node | None, int], units: Sequence[Unit | None], place: int
+    node: Node, homes: dict[Node, int], units: Sequence[Unit | None], place: int
 ) -> tuple[int, int] | None:
     """Where the gradients of filter and images are, if they alone read that of the normalisation."""
     value = node.outputs[0]
     if value.is_fetched or len(value.readers) != 2:
         return None
     by_op = {reader.definition: reader for reader in value.readers}
-    nodes = by_op.get(Conv2DBackpropFilter), by_op.get(Conv2DBackpropInput)
-    if None in nodes or any(n is not None and n.inputs[FLOW] is not value for n in nodes):
+    nodes = [by_op.get(op) for op in (Conv2DBackpropFilter, Conv2DBackpropInput)]
+    found = [homes[n] for n in nodes if n in homes and n.inputs[FLOW] is value]
+    if len(found) < 2 or not place < found[0] < found[1]:
         return None
-    to_filter = homes.get(nodes[0])
-    holders = [p for p, unit in enumerate(units) if unit is not None and nodes[1] in unit.nodes]
-    if to_filter is None or not holders or not place < to_filter < holders[0]:
-        return None
+    to_filter, to_images = found
     made = units[to_filter]
-    between = [unit for unit in units[to_filter + 1 : holders[0]] if unit is not None]
+    between = [unit for unit in units[to_filter + 1 : to_images] if unit is not None]
     if made is None or any(storage_of(v) is made.outputs[0] for unit in between for v in unit.inputs):
         return None
-    return to_filter, holders[0]
+    return to_filter, to_images
 
 
 def _without_first(unit: Unit, node: Node, target: Target) -> Unit | None:

@@ -92,10 +92,8 @@ def blocking_of(what: Contraction, target: Target) -> Blocking:
             (*cost_of(loops, what.columns, target, (h, w, v), in_pass(v), streams), loops, h, w, v)
             for loops in _orders(what)
             for v in range(1, min(vectors, target.vector_registers // 3) + 1)
-            for w in range(1, loops.rows[-1].count + 1)
-            if w * v <= target.vector_registers
-            for h in range(1, loops.rows[-2].count + 1)
-            if h * w * v + v + 1 <= target.vector_registers
+            for w in range(1, min(loops.rows[-1].count, target.vector_registers // v) + 1)
+            for h in range(1, min(loops.rows[-2].count, (target.vector_registers - v - 1) // (w * v)) + 1)
         ),
         key=lambda found: found[:2],
     )
@@ -141,14 +139,19 @@ def cut(sums: Sequence[Walk], limit: int) -> tuple[tuple[Walk, ...], tuple[Walk,
     while total > limit and inner:
         first = inner.pop(0)
         rest = total // first.count
-        even = [n for n in range(1, first.count + 1) if first.count % n == 0]
-        parts = next((n for n in even if total // n <= limit), first.count)
+        parts = next((n for n in divisors(first.count) if total // n <= limit), first.count)
         step = first.count // parts
         outer.append(Walk(parts, first.a * step, first.b * step, first.c * step))
         if step > 1:
             inner.insert(0, replace(first, count=step))
         total = rest * step
     return tuple(outer), tuple(inner)
+
+
+def divisors(count: int) -> list[int]:
+    """The numbers that a positive one is a multiple of, in order."""
+    small = [n for n in range(1, math.isqrt(count) + 1) if count % n == 0]
+    return small + [count // n for n in reversed(small) if n * n != count]
 
 
 def _padded(rows: Sequence[Walk]) -> tuple[Walk, ...]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tensorbow.graph import Attrs
-from tensorbow.kernels.native.contraction import NEAR, Contraction
+from tensorbow.kernels.native.contraction import NEAR, Contraction, divisors
 from tensorbow.kernels.native.microkernel import Walk
 from tensorbow.ops.windows import Axis, Windows
 from tensorbow.specs import DType, TensorSpec
@@ -59,9 +59,8 @@ class ConvolutionShape:
             return count
         fitting = [
             n
-            for n in range(1, count + 1)
-            if count % n == 0
-            and self.rows_of(n) * down * self.dtype.size <= NEAR
+            for n in divisors(count)
+            if self.rows_of(n) * down * self.dtype.size <= NEAR
             and n * self.rows.stride >= self.rows.span
             and n * self.columns.count >= BAND_WINDOWS
         ]

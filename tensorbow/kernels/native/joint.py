@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from struct import Struct
 from typing import Any
@@ -91,7 +91,7 @@ class NativeJoint(JointSteps):
         steps = len(averages)
         launches = self._launches.get(steps)
         if launches is None:
-            launches = self._launches[steps] = _Launches(self, self._plans, steps)
+            launches = self._launches[steps] = _Launches(self._shared, self._code, self._plans, steps)
         launch = launches.next()
         launch.fill(first, averages, self._meetings, inputs, state)
         self._meetings += 2 * sum(averages)
@@ -101,29 +101,12 @@ class NativeJoint(JointSteps):
         """See JointSteps.fetched."""
         return self._plans[replica].fetch_runs(first, count)
 
-    @property
-    def shared_address(self) -> int:
-        """Where the words of all replicas are."""
-        return self._shared.ctypes.data
-
-    @property
-    def drivers(self) -> tuple[Callable[[int], int], Callable[[int], int]]:
-        """They run a launch, and rounds, by the address of their words; `raise_for` says what they give."""
-        return self._code.driver, self._code.rounds_driver
-
-    def raise_for(self, code: int, plan: NativePlan, words: NDArray[np.int64]) -> None:
-        """Raises the error that ended the launch of these words, if one did."""
-        if code == STOPPED:
-            raise AbortedError("the task of another replica in the same rounds has failed")
-        if code == REFUSED:
-            plan.refuse(self._code.calls[SharedWord(words[LaunchWord.REFUSED_BY])][words[LaunchWord.REFUSED]])
-
 
 class _Launches:
     """Launches of so many steps, as many that none is filled again while it is in flight."""
 
-    def __init__(self, joint: NativeJoint, plans: Sequence[NativePlan], steps: int):
-        self._make = partial(_NativeLaunch, joint, plans)
+    def __init__(self, shared: NDArray[np.int64], code: JointCode, plans: Sequence[NativePlan], steps: int):
+        self._make = partial(_NativeLaunch, shared, code, plans)
         scalars = np.stack([plan.state_bytes() for plan in plans])
         self._states = np.repeat(scalars[:, None], steps, 1)
         self._most = -(-plans[0].ring // steps)
@@ -141,9 +124,16 @@ class _Launches:
 class _NativeLaunch(JointLaunch):
     """One call of the driver for each replica, or for all, and the memory that it reads."""
 
-    def __init__(self, joint: NativeJoint, plans: Sequence[NativePlan], states: NDArray[np.uint8]):
-        """states: the bytes of STATE at the beginning of each step, [replicas, steps, bytes]."""
-        self._joint, self._plans, self._states = joint, plans, states
+    def __init__(
+        self,
+        shared: NDArray[np.int64],
+        code: JointCode,
+        plans: Sequence[NativePlan],
+        states: NDArray[np.uint8],
+    ):
+        """shared: the words of all replicas. states: the bytes of STATE at the beginning of each step,
+        [replicas, steps, bytes]."""
+        self._code, self._plans, self._states = code, plans, states
         executable, (count, steps, _) = plans[0].executable, states.shape
         self._ring, self._ring_nbytes = plans[0].ring, executable.ring_nbytes
         self._inputs = tuple(executable.inputs)
@@ -161,7 +151,7 @@ class _NativeLaunch(JointLaunch):
         self._changing = [row[LaunchWord.MEETINGS :].data for row in words]
         for replica, plan in enumerate(plans):
             row = words[replica]
-            row[LaunchWord.SHARED], row[LaunchWord.BASES] = joint.shared_address, plan.bases_address
+            row[LaunchWord.SHARED], row[LaunchWord.BASES] = shared.ctypes.data, plan.bases_address
             row[LaunchWord.INDEX], row[LaunchWord.STEPS] = replica, steps
             row[LaunchWord.ROWS], row[LaunchWord.ROW_WORDS] = rows[replica].ctypes.data, width
             rows[replica, :, RowWord.STATE] = states[replica].ctypes.data + self._steps * states.shape[2]
@@ -169,8 +159,8 @@ class _NativeLaunch(JointLaunch):
         rounds = self._rounds = np.zeros(RoundsWord.WORDS, np.int64)
         rounds[RoundsWord.COUNT], rounds[RoundsWord.LAUNCHES] = count, table.ctypes.data
         self._rounds_address = rounds.ctypes.data
-        self._driver, self._rounds_driver = joint.drivers
-        self._alive: list[Any] = [None, table]  # what is pointed to: by the rows, by `rounds`
+        self._driver, self._rounds_driver = code.driver, code.rounds_driver
+        self._alive: list[Any] = [None, table, shared]  # pointed to: by the rows, by `rounds`, by the words
         self._written: dict[str, Any] = {}  # of the step scalars: by name what was last written
         self._filled: tuple[int, Sequence[bool]] | None = None  # the first RING slot, and which steps average
         self._made: MadeBatches | None = None  # how batches are made,
@@ -257,7 +247,13 @@ class _NativeLaunch(JointLaunch):
         self._alive[0] = None
 
     def _raise_for(self, code: int, replica: int) -> None:
-        self._joint.raise_for(code, self._plans[replica], self._words[replica])
+        """Raises the error that ended a replica's launch, if one did. code: what the driver gave."""
+        if code == STOPPED:
+            raise AbortedError("the task of another replica in the same rounds has failed")
+        if code == REFUSED:
+            words = self._words[replica]
+            calls = self._code.calls[SharedWord(words[LaunchWord.REFUSED_BY])]
+            self._plans[replica].refuse(calls[words[LaunchWord.REFUSED]])
 
     @property
     def at(self) -> int:

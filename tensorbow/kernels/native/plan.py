@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
+import weakref
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -202,12 +203,13 @@ class NativePlan(ReferencePlan):
     def _step(self, name: str, address: int, groups: Sequence[Group]) -> Callable[[], None]:
         """A native function of a run, and the error of the group that refuses its input."""
         function = self._code.function(name)
+        weak_plan = weakref.ref(self)  # else a cycle would keep the memory until the collector runs
 
         def step() -> None:
             place = function(address)
-            if place >= 0:
-                self._refused = groups[place]
-                self._raise_of(groups[place])
+            if place >= 0 and (plan := weak_plan()) is not None:
+                plan._refused = groups[place]
+                plan._raise_of(groups[place])
 
         return step
 

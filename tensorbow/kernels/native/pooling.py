@@ -23,7 +23,7 @@ WritePool: TypeAlias = Callable[[Emitter, Windows, "tuple[int, int]", Places, Pl
 
 
 def _windows(images: Ref, attrs: Attrs) -> Windows:
-    return Windows.of(images.shape, attrs["ksize"][1:3], attrs["strides"], attrs["padding"])
+    return Windows.of_pool(images.shape, attrs)
 
 
 def _for_windows(emitter: Emitter, images: Ref, group: Group, body: Callable[[Window], None]) -> None:

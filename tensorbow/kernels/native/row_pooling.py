@@ -36,9 +36,7 @@ class RowPooling:
         if node.definition not in (MaxPool, AvgPool):
             return None
         images = node.inputs[0].spec
-        windows = Windows.of(
-            images.extents, node.attrs["ksize"][1:3], node.attrs["strides"], node.attrs["padding"]
-        )
+        windows = Windows.of_pool(images.extents, node.attrs)
         axes = windows.rows, windows.columns
         if any(a.is_padded or a.window != a.stride or a.count * a.window != a.extent for a in axes):
             return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from tensorbow.kernels.native.contraction import Contraction
+from tensorbow.kernels.native.contraction import Contraction, divisors
 from tensorbow.kernels.native.convolution import ConvolutionShape
 from tensorbow.kernels.native.epilogue import Epilogue
 from tensorbow.kernels.native.microkernel import Walk
@@ -53,7 +53,7 @@ class Winograd:
     def strip(self) -> int:
         """Rows of tiles that are done together."""
         high, wide = self.tiles
-        return max((n for n in range(1, high + 1) if high % n == 0 and n * wide <= ROWS), default=1)
+        return max((n for n in divisors(high) if n * wide <= ROWS), default=1)
 
     @property
     def group(self) -> int:
@@ -61,8 +61,7 @@ class Winograd:
         high, wide = self.tiles
         if self.strip < high:
             return 1
-        fitting = (n for n in range(1, self.what.batch + 1) if self.what.batch % n == 0)
-        return max((n for n in fitting if n * high * wide <= ROWS), default=1)
+        return max((n for n in divisors(self.what.batch) if n * high * wide <= ROWS), default=1)
 
     @property
     def rows(self) -> int:

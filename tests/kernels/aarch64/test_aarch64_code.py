@@ -65,8 +65,8 @@ def kernels(what, target=NEON):
     emitter = Emitter(target, ir.IRBuilder(function.append_basic_block("entry")), function.args[0])
     emitter.builder.call(contraction(emitter, what), [*function.args, index(0)])
     emitter.builder.ret(index(-1))
-    machine, optimized = compiler._optimized(str(module), target)
-    found = list(loops(machine.emit_assembly(optimized)))
+    with compiler._optimized(str(module), target) as (machine, optimized):
+        found = list(loops(machine.emit_assembly(optimized)))
     return [lines for lines in found if any(line.startswith("fmla") for line in lines)]
 
 

@@ -25,7 +25,7 @@ from tests.scheduler_rig import joint_engines  # isort: skip
 from tests.scheduler_rig.programs import logistic  # isort: skip
 from tests.scheduler_rig.running import Prepared  # isort: skip
 
-STEPS = {"logreg": 4, "lenet": 1}  # by default, of emulated models
+STEPS = {"logreg": 4}  # by default, of emulated models
 MODELS = ("logreg", "lenet", "resnet8")
 ROUNDS = 5
 
@@ -53,7 +53,7 @@ test_factored_gradients = pytest.mark.usefixtures("small_gradients_count")(
 
 
 def test_an_epilogue_after_several_passes():
-    test_native_contraction_fusion.test_end_of_a_product_whose_sum_takes_several_passes(3)
+    test_native_contraction_fusion.test_end_of_a_product_whose_sum_takes_several_passes(3, "host")
 
 
 @pytest.mark.parametrize("augmented", [False, True])

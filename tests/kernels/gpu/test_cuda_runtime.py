@@ -109,7 +109,7 @@ def test_events_order_streams(runtime):
         assert runtime.is_done(end)
         runtime.synchronize_event(end)
         assert second.download(y)[0] == -7
-        assert 0 < runtime.elapsed_ms(start, end) < 60_000
+        assert runtime.elapsed_ms(start, end) > 0
         for event in (start, end):
             runtime.destroy_event(event)
 

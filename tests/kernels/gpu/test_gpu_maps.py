@@ -112,6 +112,7 @@ def test_broadcast_select(bench, shapes):
 # Vector accesses ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(40)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.uint8, np.int64])
 @pytest.mark.parametrize("shift", [0, 1, 4])
 @pytest.mark.parametrize("count", [1, 3, 4, 5, 11, 4099])
@@ -253,6 +254,7 @@ def test_integers_of_one_operand(bench, op, kind):
 EDGES = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 1.5, -1.5, 7.0, -7.0, 1e30, 0.3], np.float32)
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize(
     "name", ["FloorDiv", "FloorMod", "Maximum", "Minimum", "Equal", "NotEqual", "ReluGrad", "EluGrad"]
 )

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tensorbow.kernels.binary_cache import cache_folder
+from tensorbow.kernels.binary_cache import KEY
 from tensorbow.kernels.gpu.program import CudaSource, ProgramCache
 from tensorbow.specs import TensorSpec, int32
 from tests.gpu_rig.emulated_cuda import EmulatedCuda
@@ -16,6 +16,11 @@ from tests.gpu_rig.runtimes import emulated_runtime, needs_compiler
 pytestmark = needs_compiler
 SOURCE = CudaSource.of("kept", 'extern "C" __global__ void put(int* y) { *y = $VALUE; }', VALUE="7")
 OTHER = CudaSource.of("kept", 'extern "C" __global__ void put(int* y) { *y = $VALUE; }', VALUE="8")
+
+
+def objects(folder: Path) -> list[Path]:
+    """The programs in a cache."""
+    return sorted(path for path in folder.iterdir() if path.name != KEY)
 
 
 def compiled(runtime: EmulatedCuda, folder: Path | None, *sources: CudaSource) -> int:
@@ -36,17 +41,27 @@ def test_a_source_is_compiled_once_for_all_processes(tmp_path: Path, monkeypatch
         assert compiled(runtime, None, SOURCE, SOURCE) == 1
         monkeypatch.setattr(EmulatedCuda, "compiler", "another one")
         assert compiled(runtime, folder, SOURCE) == 1
-    assert len(list(folder.iterdir())) == 3
+    assert len(objects(folder)) == 3
 
 
 def test_a_damaged_file_is_compiled_anew_and_replaced(tmp_path: Path) -> None:
     with emulated_runtime() as runtime:
         compiled(runtime, tmp_path, SOURCE)
-        (path,) = tmp_path.iterdir()
+        (path,) = objects(tmp_path)
         for damage in (path.read_bytes()[:-1], b"", b"\0" * 100):
             path.write_bytes(damage)
             assert compiled(runtime, tmp_path, SOURCE) == 1
             assert compiled(runtime, tmp_path, SOURCE) == 0
+
+
+def test_a_program_of_another_source_is_not_loaded_under_its_name(tmp_path: Path) -> None:
+    with emulated_runtime() as runtime:
+        compiled(runtime, tmp_path, SOURCE)
+        (path,) = objects(tmp_path)
+        compiled(runtime, tmp_path, OTHER)
+        (other,) = set(objects(tmp_path)) - {path}
+        path.write_bytes(other.read_bytes())
+        assert compiled(runtime, tmp_path, SOURCE) == 1
 
 
 def test_what_was_kept_computes_the_same(tmp_path: Path) -> None:
@@ -66,13 +81,3 @@ def test_a_folder_that_cannot_be_written_is_done_without(tmp_path: Path) -> None
     (tmp_path / "file").write_text("")
     with emulated_runtime() as runtime:
         assert compiled(runtime, tmp_path / "file" / "cuda", SOURCE) == 1
-
-
-def test_where_it_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TENSORBOW_CACHE", "/somewhere")
-    assert cache_folder("cuda") == Path("/somewhere/cuda")
-    monkeypatch.setenv("TENSORBOW_CACHE", "")
-    assert cache_folder("cuda") is None
-    monkeypatch.delenv("TENSORBOW_CACHE")
-    monkeypatch.setenv("XDG_CACHE_HOME", "/caches")
-    assert cache_folder("cuda") == Path("/caches/tensorbow/cuda")

@@ -129,7 +129,7 @@ def test_sum_has_the_same_bits_on_every_gpu(axes):
     assert same_everywhere(Sum, (normal(2000, 65),), {"axis": axes})
 
 
-@pytest.mark.sampled(20)
+@pytest.mark.sampled(10)
 @needs_compiler
 @each_case
 @pytest.mark.parametrize("dtype", [np.int32, np.int64, np.uint8])
@@ -173,6 +173,7 @@ def test_sum_to(large, small):
 # The others -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(16)
 @needs_compiler
 @each_case
 @pytest.mark.parametrize("op", [Max, Min], ids=lambda op: op.name)
@@ -190,6 +191,7 @@ def test_extremes_of_the_range_of_a_dtype(op, dtype):
     assert_as_on_cpu(op, (np.zeros((3, 0), dtype),), {"axis": (1,)}, rtol=0)
 
 
+@pytest.mark.sampled(10)
 @needs_compiler
 @pytest.mark.parametrize("op", [Max, Min, Sum, Mean, Prod], ids=lambda op: op.name)
 @pytest.mark.parametrize("place", [0, 31, 32, 4000, 9999])
@@ -275,6 +277,7 @@ def _one_of_each_op():
     return found
 
 
+@pytest.mark.sampled(6)
 @needs_compiler
 @pytest.mark.parametrize("module", MODULES, ids=lambda module: module.__name__.rpartition(".")[2])
 def test_long_indices_give_the_same_bits(module, monkeypatch):

@@ -229,7 +229,7 @@ def _images(kind, shape):
     return x
 
 
-@pytest.mark.sampled(10)
+@pytest.mark.sampled(6)
 @needs_compiler
 @pytest.mark.parametrize("kind", ["normal", "ties", "nan", "infinite"])
 @each_pool
@@ -251,6 +251,7 @@ def test_max_pool_gradient_of_infinite_flow_stays_where_the_maximum_is():
     assert not np.isnan(result).any()
 
 
+@pytest.mark.sampled(6)
 @needs_compiler
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @each_pool

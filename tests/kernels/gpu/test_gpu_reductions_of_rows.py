@@ -31,7 +31,7 @@ each_scatter = pytest.mark.parametrize("op", SCATTERS, ids=lambda op: op.name)
 # Running sums and products --------------------------------------------------------------------------------
 
 
-@pytest.mark.sampled(10)
+@pytest.mark.sampled(5)
 @needs_compiler
 @pytest.mark.parametrize("exclusive", [False, True])
 @pytest.mark.parametrize("reverse", [False, True])
@@ -101,7 +101,7 @@ def test_top_k_puts_nan_first(k):
 # Scatters ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(6)
 @needs_compiler
 @each_scatter
 @pytest.mark.parametrize("index", [np.int32, np.int64, np.uint8])
@@ -154,6 +154,7 @@ def _row_update(slots, rate, scalars, indices, shape):
     return (*tables, gradient, *map(np.float32, rate), indices, *map(np.float32, scalars))
 
 
+@pytest.mark.sampled(8)
 @needs_compiler
 @pytest.mark.parametrize(("op", "slots", "rate", "scalars", "attrs"), ROW_UPDATES)
 @pytest.mark.parametrize("shape", [(9,), (9, 1), (40, 33), (300, 2, 5)])
@@ -229,6 +230,7 @@ def test_broadcast_axes_are_numpys(case):
     assert 1 not in axes.extents
 
 
+@pytest.mark.sampled(12)
 @needs_compiler
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int32, np.int64, np.uint8, np.bool_])
 @pytest.mark.parametrize(

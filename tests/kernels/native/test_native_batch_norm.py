@@ -7,15 +7,21 @@ import pytest
 from hypothesis import strategies as st
 
 from tensorbow.ops.batch_norm import FusedBatchNorm, FusedBatchNormGrad
-from tests.native_rig.native_calls import assert_as_reference, assert_sample, run_native, run_reference
-from tests.ops_contract.collection import all_samples
+from tests.native_rig.native_calls import (
+    assert_as_reference,
+    assert_sample,
+    run_native,
+    run_reference,
+    samples_of,
+)
+from tests.ops_contract.collection import each
 from tests.ops_contract.sample import normal, uniform
 from tests.program_rig.examples import given_few
 
 OPS = {"FusedBatchNorm", "FusedBatchNormGrad"}
 
 
-@pytest.mark.parametrize("sample", [s for s in all_samples() if s.op.name in OPS], ids=lambda s: s.id)
+@each(samples_of(OPS), few=4)
 def test_native_batch_norm_samples(sample):
     assert_sample(sample)
 
@@ -27,7 +33,7 @@ def _inputs(shape, dtype):
 
 
 @given_few(
-    10,
+    5,
     25,
     st.sampled_from([(1,), (2,), (3,), (5, 1), (4, 9, 7), (2, 16, 16), (263,)]),
     st.sampled_from([1, 3, 7, 8, 9, 16, 17, 31, 64, 65, 150]),

@@ -18,7 +18,7 @@ from tensorbow.models import get_model
 from tensorbow.ops.batch_norm import FusedBatchNorm
 from tensorbow.specs import float32, float64
 from tests.native_rig.fused_runs import values
-from tests.native_rig.targets import narrow_target
+from tests.native_rig.native_calls import TARGETS, each_target
 from tests.ops_contract.sample import normal, uniform
 from tests.program_rig.examples import given_few
 from tests.scalar_rig.numpy_backend import used
@@ -32,17 +32,16 @@ def graph():
         yield
 
 
-def assert_same_bits(fetches, feeds, fused=(), apart=(), targets=(None, narrow_target)):
+def assert_same_bits(target, fetches, feeds, fused=(), apart=()):
     """Fused and not; `fused` are parts of `explain` of the fused one, `apart` are not. Near the reference."""
-    for target in targets:
-        width = target and target()
-        (ours, text), (alone, _) = (values(fetches, feeds, fuses, width) for fuses in (True, False))
-        for part in fused:
-            assert part in text
-        for part in apart:
-            assert part not in text
-        for one, other in zip(ours, alone, strict=True):
-            np.testing.assert_array_equal(one, other)
+    width = TARGETS[target]()
+    (ours, text), (alone, _) = (values(fetches, feeds, fuses, width) for fuses in (True, False))
+    for part in fused:
+        assert part in text
+    for part in apart:
+        assert part not in text
+    for one, other in zip(ours, alone, strict=True):
+        np.testing.assert_array_equal(one, other)
     with tb.Session() as session:
         for one, other in zip(ours, session.run(fetches, feeds), strict=True):
             scale = max(1.0, float(np.abs(other).max(initial=0)))
@@ -68,6 +67,7 @@ JOINED = "fused with Conv2D conv2d, FusedBatchNorm"
 CASES = [(3, 16, (5, 16)), (2, 16, (16, 32)), (1, 8, (32, 64)), (2, 32, (3, 5))]
 
 
+@each_target
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("batch", "extent", "depth", "dtype"),
@@ -77,7 +77,7 @@ CASES = [(3, 16, (5, 16)), (2, 16, (16, 32)), (1, 8, (32, 64)), (2, 32, (3, 5))]
         *(pytest.param(*case, tb.float64, marks=pytest.mark.slow) for case in CASES[1:]),
     ],
 )
-def test_convolution_normalisation_and_relu(batch, extent, depth, dtype):
+def test_convolution_normalisation_and_relu(batch, extent, depth, dtype, target):
     kind = dtype.as_numpy_dtype
     x = tb.placeholder(dtype, [batch, extent, extent, depth[0]])
     w = tb.constant(filters(3, 3, *depth, dtype=kind))
@@ -85,10 +85,11 @@ def test_convolution_normalisation_and_relu(batch, extent, depth, dtype):
     y = tb.nn.relu(y)
     gradients = tb.gradients(y * y, [x, w])
     feeds = {x: normal(batch, extent, extent, depth[0], dtype=kind)}
-    assert_same_bits([y, mean, variance, *gradients], feeds, [JOINED] if dtype == tb.float32 else [])
+    assert_same_bits(target, [y, mean, variance, *gradients], feeds, [JOINED] if dtype == tb.float32 else [])
 
 
-def test_blocks_of_a_residual_network():
+@each_target
+def test_blocks_of_a_residual_network(target):
     x = tb.placeholder(tb.float32, [2, 16, 16, 32])
     variables = [tb.constant(filters(3, 3, 32, 32, seed=n)) for n in range(4)]
     hidden = tb.nn.relu(x)
@@ -103,55 +104,61 @@ def test_blocks_of_a_residual_network():
     joined = re.findall(rf"FusedBatchNormGrad .*\n.*\n +fused with {before}", text)
     assert len(joined) == 3  # of 4: the last one's flow comes from the loss
     assert len(re.findall(f"fused with {before}", text)) == 4
-    assert_same_bits(fetches, {x: normal(2, 16, 16, 32)}, parts)
+    assert_same_bits(target, fetches, {x: normal(2, 16, 16, 32)}, parts)
 
 
-def test_projection_and_strides():
+@each_target
+def test_projection_and_strides(target):
     x = tb.placeholder(tb.float32, [2, 32, 32, 16])
     w, p = tb.constant(filters(3, 3, 16, 32)), tb.constant(filters(1, 1, 16, 32, seed=2))
     main = normalized(tb.nn.conv2d(x, w, 2, "SAME"))[0]
     y = tb.nn.relu(main + normalized(tb.nn.conv2d(x, p, 2, "SAME"))[0])
     fetches = [y, *tb.gradients(y * y, [x, w, p])]
-    assert_same_bits(fetches, {x: normal(2, 32, 32, 16)}, ["Conv2D", "FusedBatchNorm", "Relu"])
+    assert_same_bits(target, fetches, {x: normal(2, 32, 32, 16)}, ["Conv2D", "FusedBatchNorm", "Relu"])
 
 
-def test_the_result_of_the_convolution_and_of_the_normalisation_can_be_fetched():
+@each_target
+def test_the_result_of_the_convolution_and_of_the_normalisation_can_be_fetched(target):
     x = tb.placeholder(tb.float32, [2, 16, 16, 32])
     made = tb.nn.conv2d(x, filters(3, 3, 32, 32), 1, "SAME")
     y = normalized(made)[0]
     feeds = {x: normal(2, 16, 16, 32)}
-    assert_same_bits([made, tb.nn.relu(y)], feeds, ["fused with Conv2D", "FusedBatchNorm"])
-    assert_same_bits([y, tb.nn.relu(y)], feeds, ["fused with Conv2D"], ["FusedBatchNorm relu"])
+    assert_same_bits(target, [made, tb.nn.relu(y)], feeds, ["fused with Conv2D", "FusedBatchNorm"])
+    assert_same_bits(target, [y, tb.nn.relu(y)], feeds, ["fused with Conv2D"], ["FusedBatchNorm relu"])
 
 
-def test_a_convolution_with_a_bias():
+@each_target
+def test_a_convolution_with_a_bias(target):
     x = tb.placeholder(tb.float32, [2, 16, 16, 32])
     made = tb.nn.bias_add(tb.nn.conv2d(x, filters(3, 3, 32, 32), 1, "SAME"), normal(32, seed=5))
     y = tb.nn.relu(normalized(made)[0])
-    assert_same_bits([y], {x: normal(2, 16, 16, 32)}, ["BiasAdd"])
+    assert_same_bits(target, [y], {x: normal(2, 16, 16, 32)}, ["BiasAdd"])
 
 
-def test_bands_that_are_no_whole_chunks_are_summed_afterwards():
+@each_target
+def test_bands_that_are_no_whole_chunks_are_summed_afterwards(target):
     x = tb.placeholder(tb.float32, [3, 7, 9, 16])
     y = tb.nn.relu(normalized(tb.nn.conv2d(x, filters(3, 3, 16, 16), 1, "SAME"))[0])
     (gradient,) = tb.gradients(y * y, x)
-    assert_same_bits([y, gradient], {x: normal(3, 7, 9, 16)}, ["FusedBatchNorm"], ["with Conv2D "])
+    assert_same_bits(target, [y, gradient], {x: normal(3, 7, 9, 16)}, ["FusedBatchNorm"], ["with Conv2D "])
 
 
-def test_inference_takes_its_end_in_only():
+@each_target
+def test_inference_takes_its_end_in_only(target):
     x = tb.placeholder(tb.float32, [2, 16, 16, 32])
     made = tb.nn.conv2d(x, filters(3, 3, 32, 32), 1, "SAME")
     moving = normal(32, seed=3), uniform(32, seed=4)
     y, *_ = tb.nn.fused_batch_norm(made, *vectors(32), *moving, is_training=False)
     feeds = {x: normal(2, 16, 16, 32)}
-    assert_same_bits([tb.nn.relu(y)], feeds, ["fused with FusedBatchNorm"], ["with Conv2D "])
+    assert_same_bits(target, [tb.nn.relu(y)], feeds, ["fused with FusedBatchNorm"], ["with Conv2D "])
 
 
-def test_operands_of_the_end_may_be_columns_and_single_numbers():
+@each_target
+def test_operands_of_the_end_may_be_columns_and_single_numbers(target):
     x, s = tb.placeholder(tb.float32, [70, 19]), tb.placeholder(tb.float32, [])
     y = tb.tanh(normalized(x)[0] * s + normal(19, seed=4) + normal(70, 19, seed=5))
     feeds = {x: normal(70, 19), s: np.float32(0.3)}
-    assert_same_bits([y], feeds, ["fused with FusedBatchNorm"])
+    assert_same_bits(target, [y], feeds, ["fused with FusedBatchNorm"])
 
 
 def test_a_variable_is_read_as_it_was_before_a_later_write():
@@ -171,7 +178,7 @@ def test_a_variable_is_read_as_it_was_before_a_later_write():
 
 
 @given_few(
-    2,
+    1,
     10,
     st.integers(1, 4),
     st.sampled_from([(8, 8), (16, 16), (8, 32), (4, 16), (5, 7)]),
@@ -191,12 +198,13 @@ def test_any_shape(batch, extents, outputs, window, is_double, narrow):
         flow = normal(batch, *extents, outputs, dtype=kind, seed=11)
         fetches = [y, *tb.gradients(tb.reduce_sum(y * flow), [x, v, w])]
         feeds = {x: normal(batch, *extents, 6, dtype=kind)}
-        assert_same_bits(fetches, feeds, targets=(narrow_target if narrow else None,))
+        assert_same_bits("narrow" if narrow else "host", fetches, feeds)
 
 
+@each_target
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("case", ["flow of a convolution", "of an activation", "filter used twice"])
-def test_what_others_read_of_the_way_back_is_written(case):
+def test_what_others_read_of_the_way_back_is_written(case, target):
     x = tb.placeholder(tb.float32, [2, 16, 16, 32])
     v, w = (tb.constant(filters(3, 3, 32, 32, seed=n)) for n in range(2))
     inner = tb.nn.relu(normalized(tb.nn.conv2d(x, v, 1, "SAME"))[0])
@@ -207,9 +215,10 @@ def test_what_others_read_of_the_way_back_is_written(case):
     more = {"flow of a convolution": [made], "of an activation": [inner]}.get(case, [])
     fetches = [y, *tb.gradients(tb.square(y) * normal(2, 16, 16, 32, seed=7), [x, v, w, *more])]
     apart = ["Conv2DBackpropFilter gradients/made_grad"] if made in more else []  # a call of its own
-    assert_same_bits(fetches, {x: normal(2, 16, 16, 32)}, [], apart)
+    assert_same_bits(target, fetches, {x: normal(2, 16, 16, 32)}, [], apart)
 
 
+@pytest.mark.slow
 def test_a_replica_has_the_same_bits_alone_and_beside_another():
     images, answers = normal(12, 16, 16, 3), np.arange(12) % 10
     tb.set_random_seed(2)

@@ -9,24 +9,19 @@ from hypothesis import strategies as st
 pytest.importorskip("llvmlite", reason="the native backend needs llvmlite")
 
 import tensorbow as tb
-from tensorbow.kernels import register_backend
-from tensorbow.kernels.native.backend import NativeBackend
-from tensorbow.kernels.reference import ReferenceBackend
-from tensorbow.models import get_model
 from tests.native_rig.fused_runs import values
-from tests.native_rig.native_calls import native_cpu
-from tests.native_rig.targets import narrow_target
+from tests.native_rig.native_calls import TARGETS, each_target, native_cpu
 from tests.ops_contract.sample import normal
 from tests.program_rig.examples import given_few
 
 
-def assert_same_bits(fetch, feeds, contraction, joins=True):
-    """Fused and not, on wide and narrow vectors; joins: whether `explain` names the contraction as fused."""
-    for target in (None, narrow_target()):
-        (ours, text), (alone, alone_text) = (values(fetch, feeds, fuses, target) for fuses in (True, False))
-        assert (f"fused with {contraction}" in text) == joins
-        assert f"fused with {contraction}" not in alone_text
-        np.testing.assert_array_equal(ours, alone)
+def assert_same_bits(target, fetch, feeds, contraction, joins=True):
+    """Fused and not; joins: whether `explain` names the contraction as fused."""
+    width = TARGETS[target]()
+    (ours, text), (alone, alone_text) = (values(fetch, feeds, fuses, width) for fuses in (True, False))
+    assert (f"fused with {contraction}" in text) == joins
+    assert f"fused with {contraction}" not in alone_text
+    np.testing.assert_array_equal(ours, alone)
     with tb.Session() as session:
         np.testing.assert_allclose(ours, session.run(fetch, feeds), rtol=1e-4, atol=1e-4)
 
@@ -37,15 +32,16 @@ def graph():
         yield
 
 
+@each_target
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("dtype", [tb.float32, tb.float64])
 @pytest.mark.parametrize("outputs", [5, 16, 37])
-def test_bias_and_relu_of_a_convolution(outputs, dtype):
+def test_bias_and_relu_of_a_convolution(outputs, dtype, target):
     numpy_dtype = dtype.as_numpy_dtype
     x = tb.placeholder(dtype, [2, 9, 11, 7])
     w, b = normal(3, 3, 7, outputs, dtype=numpy_dtype), normal(outputs, dtype=numpy_dtype, seed=1)
     y = tb.nn.relu(tb.nn.bias_add(tb.nn.conv2d(x, w, 1, "SAME"), b))
-    assert_same_bits(y, {x: normal(2, 9, 11, 7, dtype=numpy_dtype)}, "Conv2D")
+    assert_same_bits(target, y, {x: normal(2, 9, 11, 7, dtype=numpy_dtype)}, "Conv2D")
 
 
 ENDS = {
@@ -59,7 +55,7 @@ ENDS = {
 
 
 @given_few(
-    5,
+    3,
     30,
     batch=st.integers(1, 3),
     extents=st.tuples(st.integers(5, 12), st.integers(5, 12)),
@@ -87,7 +83,7 @@ def test_any_ends_of_any_contraction(
         for end in ends:
             y = ENDS[end](y, kind)
         feeds = {x: normal(*shape, dtype=kind, seed=3)}
-        target = narrow_target() if narrow else None
+        target = TARGETS["narrow" if narrow else "host"]()
         (ours, text), (alone, _) = (values(y, feeds, fuses, target) for fuses in (True, False))
         assert f"fused with {'Conv2D' if window else 'MatMul'}" in text
         np.testing.assert_array_equal(ours, alone)
@@ -95,39 +91,46 @@ def test_any_ends_of_any_contraction(
             np.testing.assert_allclose(ours, session.run(y, feeds), rtol=1e-3, atol=1e-3)
 
 
-def test_sum_with_another_image_and_a_factor():
+@each_target
+def test_sum_with_another_image_and_a_factor(target):
     x, z, s = (tb.placeholder(tb.float32, shape) for shape in ([3, 8, 6, 16], [3, 8, 6, 24], []))
     y = tb.nn.relu(tb.nn.conv2d(x, normal(1, 1, 16, 24), 1, "VALID") * s + z)
     feeds = {x: normal(3, 8, 6, 16), z: normal(3, 8, 6, 24, seed=1), s: np.float32(0.7)}
-    assert_same_bits(y, feeds, "Conv2D")
+    assert_same_bits(target, y, feeds, "Conv2D")
 
 
+@each_target
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("rows", [3, 70])
-def test_end_of_a_product_whose_sum_takes_several_passes(rows):
+def test_end_of_a_product_whose_sum_takes_several_passes(rows, target):
     x, z = tb.placeholder(tb.float32, [rows, 900]), tb.placeholder(tb.float32, [rows, 300])
     y = tb.tanh(tb.nn.bias_add(tb.matmul(x, normal(900, 300)), normal(300, seed=1)) + z)
-    assert_same_bits(y, {x: 0.1 * normal(rows, 900), z: normal(rows, 300, seed=2)}, "MatMul")
+    assert_same_bits(target, y, {x: 0.1 * normal(rows, 900), z: normal(rows, 300, seed=2)}, "MatMul")
 
 
-def test_square_of_a_product():
+@each_target
+def test_square_of_a_product(target):
     x = tb.placeholder(tb.float32, [5, 9])
     product = tb.matmul(x, normal(9, 20))
-    assert_same_bits(product * product, {x: normal(5, 9)}, "MatMul")
+    assert_same_bits(target, product * product, {x: normal(5, 9)}, "MatMul")
 
 
-def test_gradient_of_relu_joins_that_of_a_convolution():
+@each_target
+def test_gradient_of_relu_joins_that_of_a_convolution(target):
     x = tb.placeholder(tb.float32, [2, 8, 8, 16])
     hidden = tb.nn.relu(tb.nn.conv2d(x, 0.1 * normal(3, 3, 16, 16), 1, "SAME"))
     y = tb.nn.conv2d(hidden, 0.1 * normal(3, 3, 16, 16, seed=1), 1, "SAME")
     (gradient,) = tb.gradients(y * y, x)
-    assert_same_bits(gradient, {x: normal(2, 8, 8, 16, seed=2)}, "Conv2DBackpropInput")
+    assert_same_bits(target, gradient, {x: normal(2, 8, 8, 16, seed=2)}, "Conv2DBackpropInput")
 
 
-def test_a_result_that_others_read_stays():
+@each_target
+def test_a_result_that_others_read_stays(target):
     x = tb.placeholder(tb.float32, [4, 9])
     product = tb.matmul(x, normal(9, 20))
-    assert_same_bits(tb.nn.relu(product) - tb.reduce_sum(product), {x: normal(4, 9)}, "MatMul", joins=False)
+    assert_same_bits(
+        target, tb.nn.relu(product) - tb.reduce_sum(product), {x: normal(4, 9)}, "MatMul", joins=False
+    )
 
 
 def test_a_fetched_result_stays():
@@ -138,10 +141,11 @@ def test_a_fetched_result_stays():
     assert ours.min() == 0
 
 
-def test_a_column_that_is_no_row_stays_outside():
+@each_target
+def test_a_column_that_is_no_row_stays_outside(target):
     x = tb.placeholder(tb.float32, [4, 9])
     y = tb.matmul(x, normal(9, 20)) + normal(4, 1, seed=1)
-    assert_same_bits(y, {x: normal(4, 9)}, "MatMul", joins=False)
+    assert_same_bits(target, y, {x: normal(4, 9)}, "MatMul", joins=False)
 
 
 def test_reads_a_variable_as_it_was_before_a_later_write():
@@ -157,27 +161,3 @@ def test_reads_a_variable_as_it_was_before_a_later_write():
         session.run(tb.global_variables_initializer())
         ours = session.run(y, feeds)
     np.testing.assert_allclose(ours, np.maximum(feeds[x] @ normal(9, 20), 0), rtol=1e-5, atol=1e-5)
-
-
-def losses(model, shape, backend):
-    """Of 20 steps of training on random examples."""
-    with native_cpu(), tb.Graph().as_default():
-        register_backend("cpu", backend)
-        tb.set_random_seed(3)
-        x, y = tb.placeholder(tb.float32, [16, *shape]), tb.placeholder(tb.int64, [16])
-        loss = get_model(model).heads(x, y, 10, training=True).loss
-        step = loss, tb.train.MomentumOptimizer(0.01, 0.9).minimize(loss)
-        rng = np.random.default_rng(0)
-        with tb.Session() as session:
-            session.run(tb.global_variables_initializer())
-            feeds = ({x: rng.standard_normal((16, *shape)), y: rng.integers(0, 10, 16)} for _ in range(20))
-            return [session.run(step, feed)[0] for feed in feeds]
-
-
-@pytest.mark.parametrize(
-    ("model", "shape"), [("lenet", (28, 28, 1)), pytest.param("resnet8", (32, 32, 3), marks=pytest.mark.slow)]
-)
-def test_native_training_follows_the_reference(model, shape):
-    reference, fused = (losses(model, shape, backend) for backend in (ReferenceBackend(), NativeBackend()))
-    np.testing.assert_allclose(fused, reference, rtol=1e-5)
-    assert losses(model, shape, NativeBackend(fuses=False)) == fused  # fusing changes no bit

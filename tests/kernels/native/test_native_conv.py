@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from tensorbow.ops.conv import Conv2D, Conv2DBackpropFilter, Conv2DBackpropInput
 from tensorbow.ops.windows import Windows
-from tests.native_rig.native_calls import assert_as_reference, assert_sample
-from tests.ops_contract.collection import all_samples
+from tests.native_rig.native_calls import assert_as_reference, assert_sample, samples_of
+from tests.ops_contract.collection import each
 from tests.ops_contract.sample import normal, vector
 from tests.program_rig.examples import given_few
 
@@ -22,8 +22,7 @@ strides = st.integers(1, 3)
 floats = st.sampled_from([np.float32, np.float64])
 
 
-@pytest.mark.sampled(18)
-@pytest.mark.parametrize("sample", [s for s in all_samples() if s.op.name in OPS], ids=lambda s: s.id)
+@each(samples_of(OPS), few=4)
 def test_native_convolution_samples(sample):
     assert_sample(sample)
 
@@ -41,7 +40,7 @@ def check(images, filters, steps, padding, rates, dtype, targets, batch_toleranc
 
 
 @given_few(
-    12,
+    6,
     50,
     st.integers(1, 3),
     st.tuples(extents, extents),
@@ -60,7 +59,7 @@ def test_native_convolutions(batch, image, window, depth, steps, rates, padding,
     check((batch, *image, depth[0]), (*window, *depth), steps, padding, rates, dtype, targets)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("images", "filters", "steps", "padding"),
     [

@@ -23,8 +23,9 @@ from tests.native_rig.native_calls import (
     host_target,
     is_taken,
     native_cpu,
+    samples_of,
 )
-from tests.ops_contract.collection import all_samples
+from tests.ops_contract.collection import each
 from tests.program_rig.examples import given_few
 
 OPS = {
@@ -47,13 +48,13 @@ def assert_moved(op, inputs, attrs=None, target="host"):
     assert_as_reference(op, inputs, attrs, rtol=0, atol=0, targets=[target], aligned=False)
 
 
-@pytest.mark.parametrize("sample", [s for s in all_samples() if s.op.name in OPS], ids=lambda s: s.id)
+@each(samples_of(OPS), few=4)
 def test_native_copy_samples(sample):
     assert_sample(sample)
 
 
 @given_few(
-    20, 40, st.lists(extents, min_size=1, max_size=4), dtypes, targets, st.randoms(use_true_random=False)
+    10, 40, st.lists(extents, min_size=1, max_size=4), dtypes, targets, st.randoms(use_true_random=False)
 )
 def test_native_transpose(shape, dtype, target, random):
     perm = list(range(len(shape)))
@@ -68,7 +69,7 @@ def test_native_transpose_of_three_axes(shape, perm):
 
 
 @given_few(
-    15,
+    7,
     30,
     st.lists(extents, min_size=1, max_size=3),
     st.lists(st.sampled_from([0, 1, 4, 16, 19]), min_size=1, max_size=4),
@@ -85,7 +86,7 @@ def test_native_concat_and_split(shape, sizes, axis, dtype, target):
 
 
 @given_few(
-    15,
+    7,
     40,
     st.lists(st.tuples(st.integers(0, 9), st.integers(0, 3), st.integers(0, 20)), max_size=4),
     dtypes,
@@ -128,7 +129,7 @@ def test_native_strided_slice_and_its_gradient(index, shape):
 
 
 @given_few(
-    20,
+    10,
     40,
     st.lists(st.tuples(extents, st.booleans(), st.sampled_from([1, 2, 3])), max_size=4),
     dtypes,

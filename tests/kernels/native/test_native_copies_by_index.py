@@ -16,14 +16,15 @@ from tests.native_rig.native_calls import (
     assert_sample,
     native_cpu,
     run_native,
+    samples_of,
 )
-from tests.ops_contract.collection import all_samples
+from tests.ops_contract.collection import each
 from tests.ops_contract.sample import integers, normal
 
 OPS = {GatherV2.name, GatherGrad.name}
 
 
-@pytest.mark.parametrize("sample", [s for s in all_samples() if s.op.name in OPS], ids=lambda s: s.id)
+@each(samples_of(OPS), few=4)
 def test_native_gather_samples(sample):
     assert_sample(sample)
 

@@ -16,8 +16,9 @@ from tests.native_rig.native_calls import (
     each_target,
     native_cpu,
     run_native,
+    samples_of,
 )
-from tests.ops_contract.collection import all_samples
+from tests.ops_contract.collection import each
 from tests.ops_contract.sample import integers, normal, uniform
 from tests.program_rig.examples import given_few
 
@@ -29,13 +30,13 @@ classes_around_vectors = st.sampled_from([1, 2, 7, 8, 9, 10, 15, 16, 17, 33, 63,
 floats = st.sampled_from([np.float32, np.float64])
 
 
-@pytest.mark.parametrize("sample", [s for s in all_samples() if s.op.name in OPS], ids=lambda s: s.id)
+@each(samples_of(OPS), few=4)
 def test_native_loss_samples(sample):
     assert_sample(sample)
 
 
 @given_few(
-    8, 30, st.integers(1, 5), classes_around_vectors, floats, st.sampled_from([0.1, 1, 30]), st.booleans()
+    4, 30, st.integers(1, 5), classes_around_vectors, floats, st.sampled_from([0.1, 1, 30]), st.booleans()
 )
 def test_native_sparse_loss(batch, classes, dtype, spread, narrow):
     logits = normal(batch, classes, dtype=dtype) * dtype(spread)
@@ -45,7 +46,7 @@ def test_native_sparse_loss(batch, classes, dtype, spread, narrow):
     assert_as_reference(SPARSE, (logits, labels.astype(np.int32)), inplace=[(1, 0)], **options)
 
 
-@given_few(6, 30, st.integers(1, 5), classes_around_vectors, floats, st.booleans())
+@given_few(4, 30, st.integers(1, 5), classes_around_vectors, floats, st.booleans())
 def test_native_dense_loss_and_softmax(batch, classes, dtype, narrow):
     logits, labels = normal(batch, classes, dtype=dtype) * 5, uniform(batch, classes, dtype=dtype)
     options = {"targets": ["narrow" if narrow else "host"], "rtol": 2e-5, "atol": 2e-6}

@@ -62,7 +62,7 @@ def assert_same(sample, target, **options):
 
 
 @each_target
-@each(SAMPLES, few=4)
+@each(SAMPLES, few=1)
 def test_native_map_samples(sample, target):
     if not taken(sample, TARGETS[target]()):
         assert sample.op in (IntegerPow, table.FloorDiv, table.FloorMod)
@@ -95,7 +95,7 @@ CASES = [
 ]
 
 
-@pytest.mark.sampled(70)
+@pytest.mark.sampled(24)
 @each_target
 @pytest.mark.parametrize(("name", "kind"), CASES, ids=lambda v: getattr(v, "name", v))
 def test_native_elementwise_of_every_dtype(name, kind, target):
@@ -118,7 +118,7 @@ def test_native_elementwise_of_every_dtype(name, kind, target):
 
 @each_target
 @given_few(
-    10,
+    5,
     25,
     rows=extents,
     columns=extents,
@@ -145,7 +145,7 @@ def test_native_broadcasting_has_the_reference_bits(rows, columns, depth, case, 
 
 
 @each_target
-@given_few(5, 15, size=extents, seed=st.integers(0, 9))
+@given_few(3, 15, size=extents, seed=st.integers(0, 9))
 def test_native_functions_around_the_width_of_vectors(size, seed, target):
     x = 3 * normal(size, seed=seed)
     for name in FUNCTIONS:

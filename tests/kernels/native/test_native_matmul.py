@@ -7,8 +7,8 @@ import pytest
 from hypothesis import strategies as st
 
 from tensorbow.ops.matmul import BatchMatMulV2, MatMul
-from tests.native_rig.native_calls import assert_as_reference, assert_sample
-from tests.ops_contract.collection import all_samples
+from tests.native_rig.native_calls import assert_as_reference, assert_sample, samples_of
+from tests.ops_contract.collection import each
 from tests.ops_contract.sample import normal
 from tests.program_rig.examples import given_few
 
@@ -19,12 +19,12 @@ floats = st.sampled_from([np.float32, np.float64])
 TOLERANCES = {"rtol": 1e-5, "atol": 5e-5}
 
 
-@pytest.mark.parametrize("sample", [s for s in all_samples() if s.op.name in OPS], ids=lambda s: s.id)
+@each(samples_of(OPS), few=4)
 def test_native_product_samples(sample):
     assert_sample(sample)
 
 
-@given_few(25, 60, extents, sums, extents, st.booleans(), st.booleans(), floats, st.booleans())
+@given_few(12, 60, extents, sums, extents, st.booleans(), st.booleans(), floats, st.booleans())
 def test_native_matmul(rows, inner, columns, turn_a, turn_b, dtype, narrow):
     a = normal(*((inner, rows) if turn_a else (rows, inner)), dtype=dtype)
     b = normal(*((columns, inner) if turn_b else (inner, columns)), dtype=dtype, seed=1)
@@ -33,7 +33,7 @@ def test_native_matmul(rows, inner, columns, turn_a, turn_b, dtype, narrow):
 
 
 @given_few(
-    10,
+    5,
     25,
     st.sampled_from(
         [((), (2,)), ((3,), ()), ((2, 3), (3,)), ((4, 1), (1, 3)), ((5,), (5,)), ((1, 2, 1), (3, 1, 2))]

@@ -19,7 +19,7 @@ from tensorbow.kernels.reference import ReferenceBackend
 from tensorbow.models import LeNet, LogisticRegression, ResNet
 from tests.native_rig.native_calls import native_cpu
 from tests.native_rig.targets import narrow_target
-from tests.program_rig.interpreter import VARIABLES, programs
+from tests.program_rig.interpreter import initial_values, programs
 from tests.program_rig.poisoned import PoisonedStep
 from tests.scalar_rig.numpy_backend import used
 from tests.scheduler_rig.programs import convolutional
@@ -114,10 +114,10 @@ def test_bindings_share_their_code(native, monkeypatch):
     assert 0 < before <= 6  # executables: initial values, the step, the averaging; not one per replica
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(program=programs())
 def test_random_programs_natively_equal_the_interpreter(native, program):
-    start = [np.arange(np.prod(s, dtype=int)).reshape(s) + 10.0 * i for i, s in enumerate(VARIABLES)]
+    start = initial_values()
     expected, after = program.interpret(start)
     with tb.Graph().as_default():
         fetches, feeds, variables = program.build()
@@ -170,8 +170,7 @@ def trained(model, backend, steps, replicas=0):
     ("model", "target"),
     [
         *((model, "host") for model in MODELS),
-        ("lenet", "narrow"),
-        *(pytest.param(model, "narrow", marks=pytest.mark.slow) for model in ("resnet8", "logreg")),
+        *(pytest.param(model, "narrow", marks=pytest.mark.slow) for model in MODELS),
         *(pytest.param(model, "host", marks=pytest.mark.slow) for model in LONG),
     ],
 )
@@ -182,7 +181,9 @@ def test_twenty_steps_lie_close_to_the_reference(model, target):
     assert np.isfinite(losses).all()
 
 
-@pytest.mark.parametrize("model", ["logreg", "lenet", pytest.param("resnet8", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "model", ["logreg", *(pytest.param(model, marks=pytest.mark.slow) for model in ("lenet", "resnet8"))]
+)
 def test_without_fusion_the_bits_are_the_same(model, monkeypatch):
     monkeypatch.setattr(factored_gradients, "FAR", 1 << 40)  # updates that multiply add in another order
     losses, values = trained(model, NativeBackend(), 3)
@@ -192,7 +193,9 @@ def test_without_fusion_the_bits_are_the_same(model, monkeypatch):
         assert ours.tobytes() == theirs.tobytes()
 
 
-@pytest.mark.parametrize("model", [pytest.param("resnet8", marks=pytest.mark.slow), "lenet"])
+@pytest.mark.parametrize(
+    "model", ["logreg", *(pytest.param(model, marks=pytest.mark.slow) for model in ("lenet", "resnet8"))]
+)
 def test_averaged_replicas_lie_close_to_the_reference(model):
     expected, values = trained(model, ReferenceBackend(), 4, replicas=3)
     runs = [trained(model, NativeBackend(), 4, replicas=3) for _ in range(2)]

@@ -13,9 +13,10 @@ from tests.native_rig.native_calls import (
     assert_sample,
     each_target,
     run_reference,
+    samples_of,
 )
 from tests.native_rig.pools import ANY_POOL
-from tests.ops_contract.collection import all_samples
+from tests.ops_contract.collection import each
 from tests.ops_contract.sample import integers, normal
 from tests.program_rig.examples import given_few
 
@@ -41,7 +42,7 @@ def _attrs(window, stride, padding):
     return {"ksize": (1, *window, 1), "strides": (1, *stride, 1), "padding": padding}
 
 
-@pytest.mark.parametrize("sample", [s for s in all_samples() if s.op.name in OPS], ids=lambda s: s.id)
+@each(samples_of(OPS), few=4)
 def test_native_pooling_samples(sample):
     assert_sample(sample)
 
@@ -57,13 +58,14 @@ def _assert_pools(images, attrs, **options):
     assert_as_reference(AvgPoolGrad, (np.array(images.shape, np.int32), flow), attrs, **options)
 
 
-@pytest.mark.sampled(7)
+@pytest.mark.sampled(4)
 @each_case
 @each_dtype
 def test_native_pooling(shape, window, stride, padding, dtype):
     _assert_pools(normal(*shape, dtype=dtype), _attrs(window, stride, padding))
 
 
+@pytest.mark.sampled(5)
 @each_case
 def test_native_pooling_with_ties(shape, window, stride, padding):
     _assert_pools(integers(*shape, high=3, dtype=np.float32), _attrs(window, stride, padding))
@@ -84,7 +86,7 @@ def test_native_max_pooling_with_nan_and_infinities(target, padding):
     assert_as_reference(MaxPoolGrad, (images, pooled, flow), attrs, rtol=0, targets=[target])
 
 
-@given_few(10, 25, *ANY_POOL)
+@given_few(5, 25, *ANY_POOL)
 def test_native_pooling_of_any_windows(shape, window, stride, padding, target):
     assume(padding == "SAME" or (window[0] <= shape[1] and window[1] <= shape[2]))
     images = integers(*shape, high=4, dtype=np.float32)

@@ -59,7 +59,7 @@ def drawn(backend, make, replica=3, step=11):
 
 
 @each_target
-@given_few(5, 15, size=SIZES, seed=SEEDS, step=STEPS, replica=REPLICAS)
+@given_few(3, 15, size=SIZES, seed=SEEDS, step=STEPS, replica=REPLICAS)
 def test_integers_uniforms_and_masks_have_the_same_bits(target, size, seed, step, replica):
     ours, theirs = (
         drawn(backend, lambda: exact(size, seed), replica, step)
@@ -70,7 +70,7 @@ def test_integers_uniforms_and_masks_have_the_same_bits(target, size, seed, step
         assert value.tobytes() == expected.tobytes(), number
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(3)
 @each_target
 @pytest.mark.parametrize("dtype", BOUND, ids=lambda d: d.name)
 @pytest.mark.parametrize("size", [1, 2, 3, 17, 64, 65, 4096, 100_003])

@@ -69,7 +69,7 @@ def dots_asking(what, target):
 
 
 @given_few(
-    12,
+    6,
     60,
     st.sampled_from([1, 3, 4, 5, 6, 7, 8, 9, 12, 13, 16, 17, 25, 31, 32, 47, 48]),
     st.sampled_from([1, 2, 3, 5, 6, 7, 8, 11, 12, 13, 18, 29]),
@@ -147,7 +147,7 @@ def product(rows, inner, columns, dtype=float32):
 
 
 @given_few(
-    12,
+    6,
     60,
     st.sampled_from([1, 3, 4, 5, 8, 9, 16, 17, 33, 64]),
     st.sampled_from([(66,), (96,), (97,), (130,), (3, 70), (5, 4, 16), (128,)]),

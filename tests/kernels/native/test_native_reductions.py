@@ -11,8 +11,15 @@ from hypothesis import strategies as st
 from tensorbow.ops.broadcasting import SumTo
 from tensorbow.ops.nn import BiasAddGrad, L2Loss
 from tensorbow.ops.reductions import All, Any_, ArgMax, Max, Mean, Min, Prod, Sum
-from tests.native_rig.native_calls import TARGETS, assert_as_reference, assert_sample, each_target, run_native
-from tests.ops_contract.collection import all_samples
+from tests.native_rig.native_calls import (
+    TARGETS,
+    assert_as_reference,
+    assert_sample,
+    each_target,
+    run_native,
+    samples_of,
+)
+from tests.ops_contract.collection import each
 from tests.ops_contract.sample import integers, normal
 from tests.program_rig.examples import given_few
 
@@ -43,12 +50,12 @@ CASES = [  # (shape, axes)
 each_case = pytest.mark.parametrize(("shape", "axes"), CASES, ids=str)
 
 
-@pytest.mark.parametrize("sample", [s for s in all_samples() if s.op.name in OPS], ids=lambda s: s.id)
+@each(samples_of(OPS), few=4)
 def test_native_reduction_samples(sample):
     assert_sample(sample)
 
 
-@pytest.mark.sampled(16)
+@pytest.mark.sampled(10)
 @each_case
 @each_target
 def test_native_sum_keeps_the_stated_bound(shape, axes, target):
@@ -93,6 +100,7 @@ def test_native_extremes_of_the_range_of_a_dtype(op, dtype):
     assert_as_reference(op, (np.zeros((3, 0), dtype),), {"axis": (1,)}, rtol=0)
 
 
+@pytest.mark.sampled(15)
 @pytest.mark.parametrize("op", [Max, Min, Sum, Mean, Prod], ids=lambda op: op.name)
 @pytest.mark.parametrize("place", [0, 15, 16, 64, 4000, 9999])
 def test_native_reduction_meets_one_nan(op, place):
@@ -115,7 +123,7 @@ def test_native_any_and_all(place):
 
 
 @given_few(
-    20,
+    10,
     40,
     st.lists(st.sampled_from([1, 2, 3, 7, 8, 9, 15, 16, 17, 33]), max_size=4),
     st.integers(0, 15),

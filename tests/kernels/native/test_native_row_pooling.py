@@ -77,7 +77,7 @@ def test_convolutions_of_networks(images, filters, padding, pool, dtype):
 
 
 @given_few(
-    5,
+    3,
     40,
     st.tuples(st.integers(1, 3), st.integers(1, 5), st.integers(1, 5), st.sampled_from([1, 3, 16, 18])),
     st.sampled_from([1, 5, 16, 33]),

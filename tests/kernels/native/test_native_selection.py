@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from tensorbow.cli import main
 from tensorbow.cli.devices import devices
 from tensorbow.errors import FailedPreconditionError, InvalidArgumentError
 from tensorbow.kernels import backends
@@ -55,6 +57,29 @@ def test_an_llvmlite_that_does_not_load(monkeypatch, caplog):
     monkeypatch.setitem(sys.modules, "llvmlite.binding", None)
     assert type(make_cpu_backend()) is ReferenceBackend
     assert "llvmlite cannot be loaded (ModuleNotFoundError: " in caplog.text
+
+
+@needs_llvmlite
+def test_the_program_says_so_on_the_terminal_whatever_becomes_of_the_log(monkeypatch, tmp_path, capsys):
+    (tmp_path / "llvmlite").mkdir()
+    (tmp_path / "llvmlite" / "__init__.py").write_text(
+        "raise OSError('libllvmlite.so:\\n  not \x1b[1m found')"
+    )
+    for name in [name for name in sys.modules if name.partition(".")[0] == "llvmlite"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("TENSORBOW_CPU", "auto")
+    monkeypatch.setattr(backends, "_backends", {})
+    monkeypatch.setattr(logging.getLogger("tensorbow"), "propagate", False)  # as with handlers of one's own
+    for words in (["explain", "logreg"], ["explain", "logreg"]):
+        with pytest.raises(SystemExit) as ended:
+            main(words)
+        assert ended.value.code == 0
+    assert capsys.readouterr().err == (
+        "tensorbow: warning: CPU devices run NumPy kernels, for llvmlite cannot be loaded (OSError: "
+        "libllvmlite.so: not \\x1b[1m found); pip install 'tensorbow[native]' for native code, which is "
+        "faster (TENSORBOW_CPU=reference says nothing)\n"
+    )
 
 
 def test_what_is_needed_is_what_the_extra_installs():

@@ -21,8 +21,7 @@ from tensorbow.ops.conv import Conv2D, Conv2DBackpropFilter, Conv2DBackpropInput
 from tensorbow.ops.windows import Windows
 from tensorbow.specs import float32
 from tests.native_rig.fused_runs import values
-from tests.native_rig.native_calls import assert_as_reference, run_native
-from tests.native_rig.targets import narrow_target
+from tests.native_rig.native_calls import TARGETS, assert_as_reference, each_target, run_native
 from tests.ops_contract.sample import normal, vector
 from tests.program_rig.examples import given_few
 
@@ -72,7 +71,7 @@ def test_matrices_give_a_correlation(window):
 
 
 @given_few(
-    4,
+    3,
     60,
     st.integers(1, 5),
     st.tuples(st.integers(1, 6), st.integers(1, 6)),
@@ -91,7 +90,7 @@ def test_all_passes(batch, tiles, window, depth, padding, dtype, narrow, aligned
         check(images, filters, padding, dtype, ["narrow" if narrow else "host"], aligned)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("padding", ["SAME", "VALID"])
 @pytest.mark.parametrize("images", [(1, 24, 40, 3), (2, 8, 70, 16), (7, 8, 8, 16), (12, 6, 6, 5)])
 def test_strips_of_large_images_and_groups_of_small_ones(images, padding):
@@ -138,7 +137,7 @@ def test_rounding_errors_are_near_those_of_a_sum_in_order(window, most):
     assert np.sqrt(((ours - exact) ** 2).mean()) / scale < most
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("window", sorted(POINTS))
 def test_what_is_not_finite_does_not_get_lost(window, value):
@@ -157,9 +156,10 @@ def test_what_is_not_finite_does_not_get_lost(window, value):
         assert not np.isfinite(ours[reached > 0.5]).any()
 
 
+@each_target
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("batch_norm", [False, True])
-def test_ends_of_the_convolution_give_the_same_bits(batch_norm):
+def test_ends_of_the_convolution_give_the_same_bits(batch_norm, target):
     """Bias, addition and activation while the result is in registers, and sums for a normalisation."""
     with tb.Graph().as_default():
         x, z = (tb.placeholder(tb.float32, [4, 8, 8, n]) for n in (64, 96))
@@ -170,9 +170,15 @@ def test_ends_of_the_convolution_give_the_same_bits(batch_norm):
             y = tb.nn.bias_add(y, normal(96, seed=3))
         y = tb.nn.relu(y + z)
         feeds = {x: normal(4, 8, 8, 64), z: normal(4, 8, 8, 96, seed=2)}
-        for target in (None, narrow_target()):
-            (fused, text), (alone, _) = (values(y, feeds, fuses, target) for fuses in (True, False))
-            assert "fused with Conv2D" in text
-            np.testing.assert_array_equal(fused, alone)
+        width = TARGETS[target]()
+        (fused, text), (alone, _) = (values(y, feeds, fuses, width) for fuses in (True, False))
+        assert "fused with Conv2D" in text
+        np.testing.assert_array_equal(fused, alone)
         with tb.Session() as session:
             np.testing.assert_allclose(fused, session.run(y, feeds), rtol=1e-4, atol=1e-4)
+
+
+def test_any_number_of_images_is_grouped_at_once():
+    """Also a prime one, which nothing counts up to."""
+    assert Winograd.of(shape_of((2_147_483_647, 8, 8, 64), (3, 3, 64, 64))).group == 1
+    assert Winograd.of(shape_of((1 << 30, 8, 8, 64), (3, 3, 64, 64))).group > 1
