@@ -96,12 +96,13 @@ class Allocator(ABC):
         """Whether `close()` has been called."""
         return self._closed
 
-    def allocate(self, nbytes: int, *, owner: str = "") -> Allocation | None:
+    def allocate(self, nbytes: int, *, owner: str = "", apart: bool = False) -> Allocation | None:
         """A block of at least `nbytes` bytes, aligned to 256; None for 0 bytes.
 
-        `owner` names who will hold it in maps and in out-of-memory errors. Frees whose event is done are
-        collected first. Raises `OutOfMemory` when there is none, `ValueError` for a negative size,
-        `AllocatorError` after `close()`.
+        `owner` names who will hold it in maps and in out-of-memory errors. `apart`: in a region of its own
+        size, where the source has one, so that `trim` gives all of it back once it is freed. Frees whose
+        event is done are collected first. Raises `OutOfMemory` when there is none, `ValueError` for a
+        negative size, `AllocatorError` after `close()`.
         """
         requested = operator.index(nbytes)
         if requested < 0:
@@ -114,9 +115,11 @@ class Allocator(ABC):
             if self._waiting:
                 self._collect()
             rounded = round_up(requested)
-            chunk = self._find(rounded)
+            refusals: list[MemoryError] = []
+            chunk = self._find_apart(rounded, refusals) if apart else None
             if chunk is None:
-                refusals: list[MemoryError] = []
+                chunk = self._find(rounded)
+            if chunk is None:
                 chunk = self._find_beyond(rounded, refusals)
                 if chunk is None:
                     raise self._out_of_memory(requested, rounded) from (refusals[-1] if refusals else None)
@@ -246,6 +249,14 @@ class Allocator(ABC):
         """How many bytes the limit still allows to ask of the source, in whole granules; None: any."""
         limit = self.limit_nbytes
         return None if limit is None else max(0, round_down(limit - self._regions.nbytes))
+
+    def _find_apart(self, nbytes: int, refusals: list[MemoryError]) -> Chunk | None:
+        """All of a new region; None beyond the limit, or where the source refuses."""
+        room = self._room_nbytes()
+        if room is not None and room < nbytes:
+            return None
+        region = self._reserve(nbytes, refusals)
+        return None if region is None else region.first
 
     def _reserve(self, nbytes: int, refusals: list[MemoryError]) -> PoolRegion | None:
         """A new region from the source, or None and its refusal noted."""

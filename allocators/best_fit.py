@@ -61,13 +61,15 @@ class BestFitAllocator(Allocator):
     def trim(self) -> int:
         """Collect finished frees, give wholly free regions back to the source; how many bytes those had.
 
-        An allocator left without regions starts again with a small one.
+        Regions double from there on: the next one is as large as it would have been after those that stay.
         """
         with self._guard:
             self._collect()
             returned = self._return_free_regions()
-            if not self._regions:
+            if returned:
                 self._next_region_nbytes = self._first_region_nbytes
+                while self._next_region_nbytes <= self._regions.nbytes:
+                    self._next_region_nbytes *= 2
             return returned
 
     # ---- chunks -----------------------------------------------------------------------------------------

@@ -19,11 +19,7 @@ class DriverAllocator(Allocator):
         return None
 
     def _find_beyond(self, nbytes: int, refusals: list[MemoryError]) -> Chunk | None:
-        room = self._room_nbytes()
-        if room is not None and room < nbytes:
-            return None
-        region = self._reserve(nbytes, refusals)
-        return None if region is None else region.first
+        return self._find_apart(nbytes, refusals)
 
     def _put_back(self, chunk: Chunk) -> None:
         self._regions.remove(chunk.region)

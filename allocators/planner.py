@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right, insort
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, chain, pairwise
@@ -12,14 +12,17 @@ from allocators.errors import InvariantViolation
 from allocators.granule import GRANULE_NBYTES, round_up
 
 _EFFORT = 25_000_000
-"""Comparisons of two buffers that one plan may cost beyond its first order: about a second."""
+"""What one plan may cost beyond its first order, in comparisons of two buffers: about a second."""
 _PLACING_EFFORT = 150
 """What placing a buffer costs besides, in the same unit."""
 _LARGEST_NUM_REPAIRS = 200
-_NUM_BLOCKS = 48
+_MANY = 1_000
+"""Buffers from which on one is placed quicker by what is taken in its steps than by all others one by one."""
 
 _Place: TypeAlias = tuple[int, int, int, int]
 """A placed buffer: offset and end in bytes, first and last step."""
+_Interval: TypeAlias = tuple[int, int]
+"""Bytes of the slab: the first, and the one behind the last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,34 +149,90 @@ def _orders(items: list[_Item], busiest: int) -> Iterator[list[_Item]]:
     yield sorted(items, key=lambda item: (-item.stop, item.start, -item.nbytes, item.index))
 
 
-class _Placed:
-    """What has been placed, by offset: all of it, and what is live in each block of steps.
+class _Few:
+    """What has been placed, compared with a buffer one by one: quickest for some hundreds."""
 
-    A buffer with a short life is compared with those of its own blocks only, which is what keeps
-    thousands of buffers quick.
-    """
-
-    def __init__(self, borders: list[int]) -> None:
-        self._borders = borders
-        self._blocks: list[list[_Place]] = [[] for _ in range(len(borders) + 1)]
-        self._all: list[_Place] = []
+    def __init__(self) -> None:
+        self._places: list[_Place] = []
 
     def add(self, place: _Place) -> None:
         """Enter one buffer."""
-        insort(self._all, place)
-        first, last = bisect_right(self._borders, place[2]), bisect_right(self._borders, place[3])
-        for block in self._blocks[first : last + 1]:
-            insort(block, place)
+        insort(self._places, place)
 
-    def near(self, item: _Item) -> list[_Place]:
-        """All that may be live with `item`, and some that are not, by offset; perhaps twice."""
-        first, last = bisect_right(self._borders, item.start), bisect_right(self._borders, item.stop)
-        if first == last:
-            return self._blocks[first]
-        blocks = self._blocks[first : last + 1]
-        if 3 * sum(map(len, blocks)) > len(self._all):
-            return self._all
-        return sorted(chain.from_iterable(blocks))
+    def live_with(self, item: _Item) -> list[_Interval]:
+        """The bytes of all that is live with `item`, as intervals in order."""
+        start, stop = item.start, item.stop
+        return [place[:2] for place in self._places if place[2] <= stop and place[3] >= start]
+
+    def effort(self, found: list[_Interval]) -> int:
+        """What it cost to find these."""
+        return len(self._places)
+
+
+class _Bytes:
+    """A set of bytes of the slab."""
+
+    def __init__(self) -> None:
+        self.borders: list[int] = []
+        """Begin, end, begin, end, ... of intervals that do not touch, in order."""
+
+    def add(self, begin: int, end: int) -> None:
+        """Enter the bytes from `begin` to before `end`."""
+        first, last = bisect_left(self.borders, begin), bisect_right(self.borders, end)
+        self.borders[first:last] = [*([] if first % 2 else [begin]), *([] if last % 2 else [end])]
+
+
+class _Many:
+    """The same for thousands: a segment tree over steps, whose nodes know which bytes are taken in them.
+
+    A buffer that is live in all steps of a node is entered in `_throughout` there, and not below; `_within`
+    has what is live in any of the node's steps, as far as it is entered there or below.
+    """
+
+    def __init__(self, items: Iterable[_Item]) -> None:
+        self._steps = sorted(
+            {item.start for item in items}
+        )  # two buffers that share a step share one of these
+        self._within = [_Bytes() for _ in range(2 * len(self._steps))]
+        self._throughout = [_Bytes() for _ in range(2 * len(self._steps))]
+
+    def _nodes(self, start: int, stop: int) -> tuple[list[int], set[int]]:
+        """The fewest nodes that make up the steps from `start` to `stop`, and all nodes above them."""
+        left = bisect_left(self._steps, start) + len(self._steps)
+        right = bisect_right(self._steps, stop) + len(self._steps)
+        nodes: list[int] = []
+        above: set[int] = set()
+        while left < right:
+            if left % 2:
+                nodes.append(left)
+            if right % 2:
+                nodes.append(right - 1)
+            left, right = (left + 1) // 2, right // 2
+        for node in nodes:
+            while (node := node // 2) and node not in above:
+                above.add(node)
+        return nodes, above
+
+    def add(self, place: _Place) -> None:
+        """Enter one buffer."""
+        begin, end, start, stop = place
+        nodes, above = self._nodes(start, stop)
+        for node in nodes:
+            self._throughout[node].add(begin, end)
+        for node in (*nodes, *above):
+            self._within[node].add(begin, end)
+
+    def live_with(self, item: _Item) -> list[_Interval]:
+        """The bytes of all that is live with `item`, as intervals in order."""
+        nodes, above = self._nodes(item.start, item.stop)
+        found = [self._within[node].borders for node in nodes]
+        found += [self._throughout[node].borders for node in above]
+        pairs = (zip(borders[::2], borders[1::2], strict=True) for borders in found)
+        return sorted(chain.from_iterable(pairs))
+
+    def effort(self, found: list[_Interval]) -> int:
+        """What it cost to find these."""
+        return 4 * len(found) + 600
 
 
 class _Search:
@@ -185,8 +244,6 @@ class _Search:
         self._lower_bound = lower_bound
         self._best_order: list[_Item] = []
         self._effort = _EFFORT
-        starts = sorted(item.start for item in items)
-        self._borders = starts[:: max(1, len(starts) // _NUM_BLOCKS)][1:]
         self._tried = False
 
     @property
@@ -198,12 +255,12 @@ class _Search:
         """Place in this order, keep it if it is the best yet; None, or the item that made it worse."""
         offsets = [0] * len(self.offsets)
         bound = self.peak if self._tried else None
-        placed = _Placed(self._borders)
+        placed = _Few() if len(order) < _MANY else _Many(order)
         peak = 0
         for position, item in enumerate(order):
-            near = placed.near(item)
-            self._effort -= len(near) + _PLACING_EFFORT
-            offset = _best_gap(near, item)
+            taken = placed.live_with(item)
+            self._effort -= placed.effort(taken) + _PLACING_EFFORT
+            offset = _best_gap(taken, item.nbytes)
             end = offset + item.nbytes
             if end > peak:
                 if bound is not None and end >= bound:
@@ -234,17 +291,15 @@ class _Search:
         return ends.index(max(ends))
 
 
-def _best_gap(placed: list[_Place], item: _Item) -> int:
-    """The offset of the smallest gap for `item` among those `placed` (sorted) that are live with it."""
-    nbytes, start, stop = item.nbytes, item.start, item.stop
+def _best_gap(taken: list[_Interval], nbytes: int) -> int:
+    """The offset of the smallest gap of at least `nbytes` between intervals, or where the last one ends."""
     reached, best, best_gap = 0, -1, 0
-    for offset, end, other_start, other_stop in placed:
-        if other_start <= stop and other_stop >= start:
-            gap = offset - reached
-            if gap >= nbytes and (best < 0 or gap < best_gap):
-                if gap == nbytes:
-                    return reached
-                best, best_gap = reached, gap
-            if end > reached:
-                reached = end
+    for begin, end in taken:
+        gap = begin - reached
+        if gap >= nbytes and (best < 0 or gap < best_gap):
+            if gap == nbytes:
+                return reached
+            best, best_gap = reached, gap
+        if end > reached:
+            reached = end
     return best if best >= 0 else reached

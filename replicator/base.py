@@ -4,29 +4,37 @@ from __future__ import annotations
 
 import threading
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from itertools import count
 from types import NoneType
-from typing import Any
+from typing import Annotated, Any, TypeAlias
 from weakref import WeakSet
 
-from replicator.inputs import PER_REPLICA, ReplicaInputs, SplitFunction
+from replicator.inputs import PER_REPLICA, InputFunction, ReplicaInputs, Replication, SplitFunction
 from replicator.nests import map_leaves
 from replicator.replicated_step import BuiltStep, ReplicatedStep
 from replicator.tracing import Trace, trace_step
 from replicator.wrapped_optimizer import WrappedOptimizer
-from scheduler import LearningEngine, Stepper, Synchronisation
+from scheduler import LearningEngine, Stepper
 from scheduler.growing import grown, new_variables
 from scheduler.looking import look, only_looks
-from scheduler.options import check_on_nan, require_round_robin
-from scheduler.spread import device_list, replica_counts, require_different
-from tensorbow.devices import Device, get_device
+from scheduler.options import AsSynchronisation, OnNan, require_round_robin
+from scheduler.spread import ReplicaCounts, device_list, replica_counts, require_different
+from tensorbow.devices import AsDevices, opened
 from tensorbow.errors import FailedPreconditionError, InvalidArgumentError, OutOfRangeError
 from tensorbow.graph import Graph, Operation, get_default_graph
+from tensorbow.kinds import Count, Function, Mapped, checked, instance
 from tensorbow.optimizers import Optimizer
 from tensorbow.runtime import MonitoredSession, Session
 from tensorbow.specs import Array
+
+AsOptimizer: TypeAlias = Annotated[
+    Optimizer | WrappedOptimizer, instance(Optimizer, WrappedOptimizer, expected="an optimizer")
+]
+AsSession: TypeAlias = Annotated[
+    Session | MonitoredSession, instance(Session, MonitoredSession, expected="a session")
+]
 
 
 class Replicator:
@@ -37,22 +45,23 @@ class Replicator:
     `context()`. As a context manager it shuts down at the end.
     """
 
+    @checked
     def __init__(
         self,
-        devices: Sequence[str | Device],
-        replicas_per_device: int | Sequence[int],
-        synchronisation: Synchronisation,
-        on_nan: str = "stop",
+        devices: AsDevices,
+        replicas_per_device: ReplicaCounts,
+        synchronisation: AsSynchronisation,
+        on_nan: OnNan = "stop",
     ):
         self.graph = Graph()  # of the step
         named = device_list(devices)
-        self.devices = [device if isinstance(device, Device) else get_device(device) for device in named]
+        self.devices = [opened(device) for device in named]
         require_different(self.devices)
         self.replicas_per_device = replica_counts(replicas_per_device, len(self.devices))
         self.synchronisation = synchronisation
         synchronisation.alpha_for(self.num_replicas)  # raises for what is not stable
         require_round_robin(synchronisation, "Replicator")
-        self._on_nan = check_on_nan(on_nan)
+        self._on_nan = on_nan
         self._outer: Graph | None = None  # around the innermost context
         self._step_graph: Graph | None = None  # of the ReplicatedSteps
         self._steps: list[BuiltStep] = []
@@ -81,20 +90,18 @@ class Replicator:
         finally:
             self._outer = before
 
-    def wrap_optimizer(self, optimizer: Optimizer) -> WrappedOptimizer:
+    @checked
+    def wrap_optimizer(self, optimizer: AsOptimizer) -> WrappedOptimizer:
         """The optimiser as a step may use it."""
-        if isinstance(optimizer, WrappedOptimizer):
-            return optimizer
-        if not isinstance(optimizer, Optimizer):
-            raise InvalidArgumentError(f"wrap_optimizer: expected an optimizer, got {optimizer!r:.60}")
-        return WrappedOptimizer(optimizer)
+        return optimizer if isinstance(optimizer, WrappedOptimizer) else WrappedOptimizer(optimizer)
 
+    @checked
     def run(
         self,
-        step_fn: Callable[..., Any],
-        input_fn: Callable[..., Any] | None = None,
-        input_replication: str = PER_REPLICA,
-        input_split_fn: SplitFunction | None = None,
+        step_fn: Function,
+        input_fn: InputFunction | None = None,
+        input_replication: Replication = PER_REPLICA,
+        input_split_fn: Function | None = None,
     ) -> Any:
         """Traces a step, and gives its results as tensors of the graph outside, `[num_replicas, ...]` each.
 
@@ -130,8 +137,6 @@ class Replicator:
     def _trace(
         self, step_fn: Any, input_fn: Any, input_replication: str, input_split_fn: SplitFunction | None
     ) -> BuiltStep:
-        if not callable(step_fn):
-            raise InvalidArgumentError(f"run: step_fn must be a function, got {step_fn!r:.60}")
         with self.context():
             inputs = ReplicaInputs(input_fn, self.num_replicas, input_replication, input_split_fn)
             trace = Trace(self.num_replicas, self.graph, self.synchronisation.sync != "none")
@@ -154,9 +159,8 @@ class Replicator:
 
     # Running ----------------------------------------------------------------------------------
 
-    def init(
-        self, session: Session | MonitoredSession | None = None, values: Mapping[str, Array] | None = None
-    ) -> None:
+    @checked
+    def init(self, session: AsSession | None = None, values: Mapped | None = None) -> None:
         """Makes the replicas and gives all of them the same values, those of the initialisers or `values`.
 
         Called again after `run` has made variables, it takes these in: the replicas are made anew beside the
@@ -259,13 +263,14 @@ class Replicator:
                 return look(stepper, inputs, step.looks - 1)
             return [result.metrics for result in stepper.step(inputs)]
 
+    @checked
     def train(
         self,
-        step_fn: Callable[..., Any],
-        input_fn: Callable[..., Any] | None = None,
-        steps: int | None = None,
-        input_replication: str = PER_REPLICA,
-        input_split_fn: SplitFunction | None = None,
+        step_fn: Function,
+        input_fn: InputFunction | None = None,
+        steps: Count | None = None,
+        input_replication: Replication = PER_REPLICA,
+        input_split_fn: Function | None = None,
     ) -> Iterator[Any]:
         """Yields what the step returns, as arrays `[num_replicas, ...]`: `steps` times, or while input lasts.
 
@@ -274,8 +279,6 @@ class Replicator:
         `init` and `shutdown` of one's own it goes on with the replicas that are there. Operations in the
         result give None. `central_values()` are there afterwards.
         """
-        if steps is not None and (isinstance(steps, bool) or not isinstance(steps, int) or steps < 0):
-            raise InvalidArgumentError(f"train: steps must be a number of at least 0 or None, got {steps!r}")
         step = self._trace(step_fn, input_fn, input_replication, input_split_fn)
         return self._loop(step, steps)
 
@@ -313,7 +316,8 @@ class Replicator:
             self._stepper.settle()
             return self._engine.central_values()
 
-    def replica_values(self, replica: int) -> dict[str, Array]:
+    @checked
+    def replica_values(self, replica: Count) -> dict[str, Array]:
         """All variables of one replica, the optimisers' included, while it is there."""
         with self._lock:
             if self._engine is None or self._stepper is None:

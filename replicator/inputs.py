@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from tensorbow.array_likes import ArrayLike
 from tensorbow.data import Dataset
 from tensorbow.errors import AbortedError, InvalidArgumentError, OutOfRangeError, TensorBowError
 from tensorbow.graph import Tensor
+from tensorbow.kinds import FUNCTION, Kind, Positive, checked, one_of, with_remedy
 from tensorbow.ops.constant import to_array
 from tensorbow.runtime.nest import flatten
 from tensorbow.specs import Array, TensorSpec, as_dtype, render_dims
@@ -23,6 +24,11 @@ PER_REPLICA, PER_WORKER = "per_replica", "per_worker"
 REPLICATIONS = (PER_REPLICA, PER_WORKER)
 CONTEXT_NAMES = ("context", "ctx", "input_context")  # of parameters that need not be given
 
+Replication: TypeAlias = Annotated[str, Kind("tb.PER_REPLICA or tb.PER_WORKER", one_of(*REPLICATIONS).read)]
+InputFunction: TypeAlias = Annotated[
+    Callable[..., Any],
+    with_remedy(Kind("a function that gives batches", FUNCTION.read), "write input_fn=lambda: ... around it"),
+]
 SplitFunction: TypeAlias = "Callable[[Any, int], Sequence[Any]]"
 
 
@@ -38,11 +44,13 @@ class InputContext:
     num_input_pipelines: int
     num_replicas: int
 
-    def per_replica_batch_size(self, global_batch_size: int) -> int:
+    @checked
+    def per_replica_batch_size(self, global_batch_size: Positive) -> int:
         """global_batch_size / num_replicas. Raises InvalidArgumentError when it does not divide."""
         if global_batch_size % self.num_replicas:
             raise InvalidArgumentError(
-                f"a global batch of {global_batch_size} does not split over {self.num_replicas} replicas"
+                f"per_replica_batch_size: a global_batch_size of {global_batch_size} does not split over "
+                f"{self.num_replicas} replicas"
             )
         return global_batch_size // self.num_replicas
 
@@ -78,17 +86,6 @@ class ReplicaInputs:
         Raises InvalidArgumentError for batches that do not fit one another or hold no example,
         OutOfRangeError for none.
         """
-        if replication not in REPLICATIONS:
-            raise InvalidArgumentError(
-                f"input_replication: expected PER_REPLICA or PER_WORKER, got {replication!r:.60}"
-            )
-        if input_fn is not None and not callable(input_fn):
-            raise InvalidArgumentError(
-                f"input_fn: expected a function that gives batches, got {type(input_fn).__name__}; "
-                "write input_fn=lambda: ... around it"
-            )
-        if split is not None and not callable(split):
-            raise InvalidArgumentError(f"input_split_fn: expected a function, got {split!r:.60}")
         if split is not None and replication == PER_REPLICA:
             raise InvalidArgumentError("input_split_fn is for PER_WORKER; leave it out with PER_REPLICA")
         self.replicas = replicas

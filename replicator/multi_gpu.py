@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from replicator.base import Replicator
 from scheduler import Synchronisation
-from tensorbow.devices import Device, available_devices
+from scheduler.options import OnNan
+from scheduler.spread import ReplicaCounts
+from tensorbow.devices import AsDevices, available_devices
+from tensorbow.kinds import checked
 
 
 class MultiGpuReplicator(Replicator):
@@ -18,10 +19,11 @@ class MultiGpuReplicator(Replicator):
     together are those of `Synchronisation`.
     """
 
+    @checked
     def __init__(
         self,
-        devices: Sequence[str | Device] | None = None,
-        replicas_per_gpu: int | Sequence[int] = 1,
+        devices: AsDevices | None = None,
+        replicas_per_gpu: ReplicaCounts = 1,
         sync: str = "sma",
         *,
         tau: int = 1,
@@ -30,7 +32,7 @@ class MultiGpuReplicator(Replicator):
         staleness: int = 0,
         clear_velocity: bool = False,
         ssgd_from: int | None = None,
-        on_nan: str = "stop",
+        on_nan: OnNan = "stop",
     ):
         """devices: by default all GPUs there are, and without any the CPU.
         replicas_per_gpu: one count for all devices, or one for each.

@@ -205,7 +205,7 @@ def _warn_of_unused(trace: Trace, step_fn: Callable[..., Any], outputs: list[Ten
         warnings.warn(
             f"{name} builds {built[0].name}, but nothing that it returns runs it: return it too, or a "
             f"tensor made under tb.control_dependencies([...]) of it (made at {built[0].source})",
-            stacklevel=5,
+            stacklevel=6,
         )
 
 

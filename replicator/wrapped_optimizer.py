@@ -22,8 +22,9 @@ class WrappedOptimizer:
         loss: Tensor,
         global_step: Variable | None = None,
         var_list: Sequence[Variable] | None = None,
+        *,
         name: str | None = None,
-        grad_loss: Tensor | None = None,
+        grad_loss: Any = None,
     ) -> Operation:
         """The operation that does one step of the replica that runs it.
 
@@ -31,14 +32,14 @@ class WrappedOptimizer:
         """
         return self._build(
             "minimize",
-            lambda: self.optimizer.minimize(loss, global_step, var_list, name, grad_loss),
+            lambda: self.optimizer.minimize(loss, global_step, var_list, name=name, grad_loss=grad_loss),
         )
 
     def compute_gradients(
-        self, loss: Tensor, var_list: Sequence[Variable] | None = None, grad_loss: Tensor | None = None
+        self, loss: Tensor, var_list: Sequence[Variable] | None = None, *, grad_loss: Any = None
     ) -> Any:
         """(gradient, variable) pairs of this replica's batch."""
-        return self.optimizer.compute_gradients(loss, var_list, grad_loss)
+        return self.optimizer.compute_gradients(loss, var_list, grad_loss=grad_loss)
 
     def apply_gradients(
         self, grads_and_vars: Any, global_step: Variable | None = None, name: str | None = None

@@ -4,6 +4,16 @@
 the thing. This file is the facade: it lies outside the layers, and is as long as the list of names.
 """
 
+from tensorbow.launcher import begin_if_program as _begin_if_program
+
+_begin_if_program()  # before all that takes time
+
+# isort: split
+from tensorbow.shadowing import import_ours as _import_ours
+
+_import_ours("allocators")
+
+# isort: split
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -146,7 +156,6 @@ from tensorbow.ops import (
 from tensorbow.optimizers import clip_by_global_norm, global_norm
 from tensorbow.runtime import Explanation, Session
 from tensorbow.runtime import register_target as _register_target
-from tensorbow.shadowing import import_ours as _import_ours
 from tensorbow.specs import (
     DType,
     TensorShape,

@@ -1,6 +1,6 @@
 """`python -m tensorbow` is the command line."""
 
-from tensorbow.cli import main
+from tensorbow.launcher import main
 
 if __name__ == "__main__":
     main()

@@ -57,3 +57,16 @@ class InternalError(TensorBowError, RuntimeError):
 
 class NumericsError(InvalidArgumentError):
     """A loss or tensor is NaN or infinite; names the step, the replica and, where known, the op."""
+
+
+def raise_if_any(error: BaseException | None) -> None:
+    """Raises an error that was kept; None is none.
+
+    An error holds the frames that it has passed, and their callers'. A frame that holds the error too, in a
+    variable, makes a cycle, which keeps all that the frames know until the collector runs: this one does not.
+    """
+    try:
+        if error is not None:
+            raise error
+    finally:
+        del error

@@ -7,21 +7,25 @@ from typing import Any, TypeAlias
 
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import Operation, Tensor, convert_to_tensor, gradient_of, name_scope
+from tensorbow.graph.build import as_tensor
+from tensorbow.kinds import Name, checked, is_tensor, refuse
 from tensorbow.ops.arrays import ones_like
 from tensorbow.ops.elementwise import add
 from tensorbow.ops.indexed_slices import IndexedSlices, add_slices
 from tensorbow.ops.state import ReadVariable
 from tensorbow.specs import compatible
 
-Gradient: TypeAlias = "Tensor | IndexedSlices"
+Gradient: TypeAlias = Tensor | IndexedSlices
 
 
+@checked
 def gradients(
     ys: Any,
     xs: Any,
     grad_ys: Any = None,
+    name: Name = "gradients",
+    *,
     stop_gradients: Any = None,
-    name: str = "gradients",
 ) -> list[Gradient | None]:
     """Adds to the graph the derivatives of the sum of `ys` with respect to each of `xs`.
 
@@ -34,9 +38,9 @@ def gradients(
     Raises InvalidArgumentError for a y that is not floating, a grad_y that does not fit its y, and
     tensors of different graphs.
     """
-    y_tensors = [_tensor(y) for y in _listed(ys)]
-    x_tensors = [_tensor(x) for x in _listed(xs)]
-    stopped = {_tensor(s) for s in _listed(stop_gradients)}
+    y_tensors = _tensors("ys", ys)
+    x_tensors = _tensors("xs", xs)
+    stopped = set(_tensors("stop_gradients", [] if stop_gradients is None else stop_gradients))
     if not y_tensors:
         raise InvalidArgumentError("gradients: ys is empty; give at least one tensor")
     for y in y_tensors:
@@ -51,7 +55,7 @@ def gradients(
             raise InvalidArgumentError(
                 f"gradients: {tensor.name} and {y_tensors[0].name} are of different graphs"
             )
-    with graph.as_default(), name_scope(name):
+    with graph.as_default(), name_scope(name, "gradients"):
         influenced = _influenced(x_tensors, stopped, y_tensors)
         flows: dict[Tensor, list[Gradient]] = {}
         for y, grad in zip(y_tensors, _initial(y_tensors, grad_ys), strict=True):
@@ -67,17 +71,20 @@ def _listed(value: Any) -> list[Any]:
     return list(value) if isinstance(value, (list, tuple)) else [value]
 
 
-def _tensor(value: Any) -> Tensor:
-    element = value._as_graph_element() if hasattr(value, "_as_graph_element") else value
-    if not isinstance(element, Tensor):
-        raise InvalidArgumentError(f"gradients: expected a tensor or a variable, got {type(value).__name__}")
-    return element
+def _tensors(argument: str, value: Any) -> list[Tensor]:
+    tensors = []
+    for item in list(value) if isinstance(value, (list, tuple)) else [value]:
+        element = item._as_graph_element() if is_tensor(item) and not isinstance(item, Tensor) else item
+        if not isinstance(element, Tensor):
+            raise refuse("gradients", argument, "tensors or variables", item)
+        tensors.append(element)
+    return tensors
 
 
 def _initial(ys: Sequence[Tensor], grad_ys: Any) -> Iterable[Tensor]:
     given = _listed(grad_ys) or [None] * len(ys)
     if len(given) != len(ys):
-        raise InvalidArgumentError(f"gradients: {len(given)} grad_ys for {len(ys)} ys; give one for each")
+        raise InvalidArgumentError(f"gradients: grad_ys: {len(given)} for {len(ys)} ys; give one for each")
     for y, grad in zip(ys, given, strict=True):
         if grad is None:
             yield ones_like(y)
@@ -85,7 +92,7 @@ def _initial(ys: Sequence[Tensor], grad_ys: Any) -> Iterable[Tensor]:
         tensor = convert_to_tensor(grad, y.dtype)
         if not compatible(tensor.spec.shape, y.spec.shape):
             raise InvalidArgumentError(
-                f"gradients: grad_y {tensor.spec} does not fit {y.name}, which is {y.spec}"
+                f"gradients: grad_ys: {tensor.spec} does not fit {y.name}, which is {y.spec}"
             )
         yield tensor
 
@@ -118,7 +125,7 @@ def _propagate(
         if op.definition is ReadVariable:  # which hands on what it gets, as it is
             results: Sequence[Gradient | None] = outputs
         else:
-            results = gradient_of(op, [None if g is None else convert_to_tensor(g) for g in outputs])
+            results = gradient_of(op, [None if g is None else as_tensor(g) for g in outputs])
     for tensor, grad in zip(op.inputs, results, strict=True):
         if grad is None or tensor not in influenced or not tensor.dtype.is_floating:
             continue
@@ -139,7 +146,7 @@ def _sum(flows: dict[Tensor, list[Gradient]], tensor: Tensor) -> Gradient | None
     if len(slices) == len(terms):
         total: Gradient = add_slices(slices)
     else:
-        total = convert_to_tensor(terms[0])
+        total = as_tensor(terms[0])
         for term in terms[1:]:
             total = add(total, term)
     flows[tensor] = [total]

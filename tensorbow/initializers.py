@@ -9,52 +9,84 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
-
-import numpy as np
+from typing import Annotated, Any, TypeAlias
 
 from tensorbow.array_likes import as_array
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import Tensor, convert_to_tensor, name_scope
+from tensorbow.kinds import (
+    AsDType,
+    AsShape,
+    Kind,
+    Number,
+    NumberOrTensor,
+    PositiveNumber,
+    RefusedError,
+    Seed,
+    checked,
+    one_of,
+    refuse,
+    sequence,
+    whole,
+)
 from tensorbow.ops import random as drawn
 from tensorbow.ops.arrays import reshape, transpose
+from tensorbow.ops.constant import filled, to_array
 from tensorbow.ops.elementwise import multiply
 from tensorbow.ops.orthogonal import Orthonormal
-from tensorbow.specs import DType, TensorShape, as_dtype, float32
+from tensorbow.specs import Array, DType, TensorShape, bool_, float32
 
-Shape: TypeAlias = "Sequence[int] | TensorShape"
+MODES = ("fan_in", "fan_out", "fan_avg")
+DISTRIBUTIONS = ("normal", "truncated_normal", "untruncated_normal", "uniform")
 
+_LARGEST = (1 << 31) - 1  # what random ops count extents in
 _TRUNCATED_DEVIATION = 0.87962566103423978  # of a standard normal cut at two deviations
 
 
 class Initializer(ABC):
     """What a variable starts from."""
 
-    def __call__(self, shape: Shape, dtype: Any = None) -> Tensor:
+    @checked
+    def __call__(self, shape: AsShape, dtype: AsDType | None = None) -> Tensor:
         """The initial value of that shape. Raises InvalidArgumentError for a shape it is not meant for."""
-        kind = float32 if dtype is None else as_dtype(dtype)
-        return self._make(_extents(shape), kind)
+        return self._make(_extents(shape), dtype or float32)
 
     @abstractmethod
     def _make(self, shape: list[int], dtype: DType) -> Tensor:
         """The value."""
 
 
+def _read_values(value: Any) -> Array:
+    try:
+        values = as_array(value)
+    except InvalidArgumentError as error:
+        raise RefusedError(error) from None
+    if values.dtype.kind not in "iufb":
+        raise RefusedError
+    return values
+
+
+Values: TypeAlias = Annotated[Any, Kind("a number, or an array or list of numbers", _read_values)]
+
+
 class ConstantInitializer(Initializer):
     """One value everywhere, or an array (or list) of as many values as the variable has elements."""
 
-    def __init__(self, value: Any = 0):
+    @checked
+    def __init__(self, value: Values = 0):
         self.value = value
 
     def _make(self, shape: list[int], dtype: DType) -> Tensor:
         values = as_array(self.value)
+        if dtype != bool_ and values.dtype != bool:
+            values = to_array(values, dtype)
         size = math.prod(shape)
         if values.ndim and values.size != size:
             raise InvalidArgumentError(
                 f"constant initializer: {values.size} values do not fill the shape {shape}"
             )
-        filled = np.full(shape, values) if values.ndim == 0 else values.reshape(shape)
-        return convert_to_tensor(filled.astype(dtype.as_numpy_dtype), dtype)
+        array = filled(shape, values) if values.ndim == 0 else values.reshape(shape)
+        return convert_to_tensor(array.astype(dtype.as_numpy_dtype), dtype)
 
 
 class Zeros(ConstantInitializer):
@@ -74,7 +106,8 @@ class Ones(ConstantInitializer):
 class RandomUniform(Initializer):
     """Uniform in [minval, maxval)."""
 
-    def __init__(self, minval: float = -0.05, maxval: float = 0.05, seed: int | None = None):
+    @checked
+    def __init__(self, minval: NumberOrTensor = -0.05, maxval: NumberOrTensor = 0.05, seed: Seed = None):
         self.minval, self.maxval, self.seed = minval, maxval, seed
 
     def _make(self, shape: list[int], dtype: DType) -> Tensor:
@@ -84,7 +117,8 @@ class RandomUniform(Initializer):
 class RandomNormal(Initializer):
     """Normal."""
 
-    def __init__(self, mean: float = 0.0, stddev: float = 0.05, seed: int | None = None):
+    @checked
+    def __init__(self, mean: NumberOrTensor = 0.0, stddev: NumberOrTensor = 0.05, seed: Seed = None):
         self.mean, self.stddev, self.seed = mean, stddev, seed
 
     def _make(self, shape: list[int], dtype: DType) -> Tensor:
@@ -94,7 +128,8 @@ class RandomNormal(Initializer):
 class TruncatedNormal(Initializer):
     """Normal, drawn anew beyond two standard deviations."""
 
-    def __init__(self, mean: float = 0.0, stddev: float = 0.05, seed: int | None = None):
+    @checked
+    def __init__(self, mean: NumberOrTensor = 0.0, stddev: NumberOrTensor = 0.05, seed: Seed = None):
         self.mean, self.stddev, self.seed = mean, stddev, seed
 
     def _make(self, shape: list[int], dtype: DType) -> Tensor:
@@ -108,26 +143,14 @@ class VarianceScaling(Initializer):
     untruncated_normal or uniform.
     """
 
-    MODES = ("fan_in", "fan_out", "fan_avg")
-    DISTRIBUTIONS = ("normal", "truncated_normal", "untruncated_normal", "uniform")
-
+    @checked
     def __init__(
         self,
-        scale: float = 1.0,
-        mode: str = "fan_in",
-        distribution: str = "truncated_normal",
-        seed: int | None = None,
+        scale: PositiveNumber = 1.0,
+        mode: Annotated[str, one_of(*MODES)] = "fan_in",
+        distribution: Annotated[str, one_of(*DISTRIBUTIONS)] = "truncated_normal",
+        seed: Seed = None,
     ):
-        if not scale > 0:
-            raise InvalidArgumentError(f"variance_scaling: scale must be positive, got {scale}")
-        for what, value, known in (
-            ("mode", mode, self.MODES),
-            ("distribution", distribution, self.DISTRIBUTIONS),
-        ):
-            if value not in known:
-                raise InvalidArgumentError(
-                    f"variance_scaling: {what} must be one of {', '.join(known)}, got {value!r}"
-                )
         self.scale, self.mode, self.distribution, self.seed = scale, mode, distribution, seed
 
     def _make(self, shape: list[int], dtype: DType) -> Tensor:
@@ -148,7 +171,8 @@ class Orthogonal(Initializer):
     times `gain` (Saxe et al., 2014).
     """
 
-    def __init__(self, gain: float = 1.0, seed: int | None = None):
+    @checked
+    def __init__(self, gain: Number = 1.0, seed: Seed = None):
         self.gain, self.seed = gain, seed
 
     def _make(self, shape: list[int], dtype: DType) -> Tensor:
@@ -168,32 +192,38 @@ class Orthogonal(Initializer):
             return multiply(reshape(basis, shape), self.gain)
 
 
-def glorot_uniform(seed: int | None = None) -> VarianceScaling:
+@checked
+def glorot_uniform(seed: Seed = None) -> VarianceScaling:
     """Uniform of variance 2 / (inputs + outputs) (Glorot and Bengio, 2010)."""
     return VarianceScaling(1.0, "fan_avg", "uniform", seed)
 
 
-def glorot_normal(seed: int | None = None) -> VarianceScaling:
+@checked
+def glorot_normal(seed: Seed = None) -> VarianceScaling:
     """Truncated normal of variance 2 / (inputs + outputs)."""
     return VarianceScaling(1.0, "fan_avg", "truncated_normal", seed)
 
 
-def he_uniform(seed: int | None = None) -> VarianceScaling:
+@checked
+def he_uniform(seed: Seed = None) -> VarianceScaling:
     """Uniform of variance 2 / inputs (He et al., 2015)."""
     return VarianceScaling(2.0, "fan_in", "uniform", seed)
 
 
-def he_normal(seed: int | None = None) -> VarianceScaling:
+@checked
+def he_normal(seed: Seed = None) -> VarianceScaling:
     """Truncated normal of variance 2 / inputs."""
     return VarianceScaling(2.0, "fan_in", "truncated_normal", seed)
 
 
-def lecun_uniform(seed: int | None = None) -> VarianceScaling:
+@checked
+def lecun_uniform(seed: Seed = None) -> VarianceScaling:
     """Uniform of variance 1 / inputs."""
     return VarianceScaling(1.0, "fan_in", "uniform", seed)
 
 
-def lecun_normal(seed: int | None = None) -> VarianceScaling:
+@checked
+def lecun_normal(seed: Seed = None) -> VarianceScaling:
     """Truncated normal of variance 1 / inputs."""
     return VarianceScaling(1.0, "fan_in", "truncated_normal", seed)
 
@@ -231,21 +261,24 @@ def get(identifier: Any) -> Initializer | Callable[..., Any]:
     if isinstance(identifier, str):
         if identifier not in _BY_NAME:
             raise InvalidArgumentError(
-                f"unknown initializer {identifier!r}; known: {', '.join(sorted(_BY_NAME))}"
+                f"initializers.get: unknown identifier {identifier!r:.60}; "
+                f"known: {', '.join(sorted(_BY_NAME))}"
             )
         return _BY_NAME[identifier]()
     is_class = isinstance(identifier, type) and issubclass(identifier, Initializer)
-    if is_class or identifier in _BY_NAME.values():
+    if is_class or any(identifier is known for known in _BY_NAME.values()):
         made: Initializer = identifier()
         return made
-    if callable(identifier):
+    if callable(identifier) and not isinstance(identifier, type):
         return identifier  # type: ignore[no-any-return]
-    raise InvalidArgumentError(
-        f"an initializer is a name or a function of shape and dtype, got {identifier!r}"
-    )
+    raise refuse("initializers.get", "identifier", "a name or a function of shape and dtype", identifier)
 
 
-def fans(shape: Sequence[int]) -> tuple[float, float]:
+Extents: TypeAlias = Annotated[Sequence[int], sequence(whole(0), "a list of whole numbers")]
+
+
+@checked
+def fans(shape: Extents) -> tuple[float, float]:
     """Inputs and outputs of a unit: of a matrix [in, out] or a filter [height, width, in, out]."""
     if len(shape) < 1:
         return 1.0, 1.0
@@ -255,9 +288,13 @@ def fans(shape: Sequence[int]) -> tuple[float, float]:
     return float(shape[-2] * field), float(shape[-1] * field)
 
 
-def _extents(shape: Shape) -> list[int]:
-    dims = TensorShape(shape).dims
+def _extents(shape: TensorShape) -> list[int]:
+    dims = shape.dims
     extents = [] if dims is None else [extent for extent in dims if extent is not None]
     if dims is None or len(extents) < len(dims):
         raise InvalidArgumentError(f"initializer: the shape must be fully known, got {shape}")
+    if any(extent > _LARGEST for extent in extents):
+        raise InvalidArgumentError(
+            f"initializer: expected a shape of at most {_LARGEST} along each axis, got {shape}"
+        )
     return extents

@@ -7,14 +7,39 @@ In a scope that is entered again with `reuse` the layers find their variables ag
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import Any, TypeAlias
+from typing import Annotated, Any, TypeAlias
+
+import numpy as np
 
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import GraphKeys, Tensor, convert_to_tensor
+from tensorbow.kinds import (
+    FLAG,
+    FUNCTION,
+    SHAPE,
+    AxisNumber,
+    Flag,
+    Kind,
+    Name,
+    NonNegative,
+    Positive,
+    RefusedError,
+    Seed,
+    checked,
+    is_tensor,
+    number,
+    one_of,
+    optional,
+    or_tensor,
+    sequence,
+    whole,
+)
 from tensorbow.ops.arrays import reshape
 from tensorbow.ops.average_pooling import avg_pool2d
+from tensorbow.ops.broadcasting import shape
 from tensorbow.ops.constant import constant
 from tensorbow.ops.control import identity
 from tensorbow.ops.conv import conv2d as convolve
@@ -24,23 +49,64 @@ from tensorbow.ops.nn import bias_add
 from tensorbow.ops.nn import dropout as drop
 from tensorbow.ops.normalization import fused_batch_norm
 from tensorbow.ops.pooling import max_pool2d
-from tensorbow.variable_scope import VariableScope, get_variable, variable_scope
+from tensorbow.ops.reductions import reduce_prod
+from tensorbow.ops.slicing import strided_slice
+from tensorbow.variable_scope import Reuse, Start, VariableScope, get_variable, variable_scope
 from tensorbow.variables import Variable
 
-Activation: TypeAlias = "Callable[[Tensor], Tensor] | None"
 FORMATS = {"channels_last": "NHWC", "channels_first": "NCHW"}
+_PAIR = sequence(whole(1), "", lone=True)
 
 
+def _read_pair(value: Any) -> tuple[int, int]:
+    numbers = _PAIR.read(value)
+    if len(numbers) != 2 and not isinstance(value, (int, np.integer)):
+        raise RefusedError
+    return numbers[0], numbers[-1]
+
+
+def _read_activation(value: Any) -> Any:
+    if isinstance(value, type):
+        raise RefusedError
+    return FUNCTION.read(value)
+
+
+def _read_noise_shape(value: Any) -> Any:
+    return value if is_tensor(value) else SHAPE.read(value).as_list()
+
+
+def _at_building(remedy: str) -> Kind:
+    def read(value: Any) -> bool:
+        if is_tensor(value):
+            raise RefusedError(remedy)
+        return bool(FLAG.read(value))
+
+    return Kind("True or False when the graph is built", read)
+
+
+Activation: TypeAlias = Annotated[
+    Callable[[Tensor], Tensor] | None, optional(Kind("a function such as tb.nn.relu", _read_activation))
+]
+Pair: TypeAlias = Annotated[Any, Kind("a whole number of at least 1, or two of them", _read_pair)]
+Padding: TypeAlias = Annotated[str, one_of("valid", "same", any_case=True)]
+Format: TypeAlias = Annotated[str, one_of(*FORMATS, any_case=True)]
+Rate: TypeAlias = Annotated[Any, or_tensor(number(0, 1, below=True))]
+NoiseShape: TypeAlias = Annotated[Any, Kind("a shape, which may be a tensor", _read_noise_shape)]
+Share: TypeAlias = Annotated[float, number(0, 1)]
+
+
+@checked
 def dense(
     inputs: Any,
-    units: int,
+    units: Positive,
     activation: Activation = None,
-    use_bias: bool = True,
-    kernel_initializer: Any = None,
-    bias_initializer: Any = "zeros",
-    trainable: bool = True,
-    name: str | None = None,
-    reuse: bool | None = None,
+    use_bias: Flag = True,
+    kernel_initializer: Start | None = None,
+    bias_initializer: Start = "zeros",
+    *,
+    trainable: Flag = True,
+    name: Name = None,
+    reuse: Reuse | None = None,
 ) -> Tensor:
     """activation(inputs x kernel + bias): `[..., features]` to `[..., units]`.
 
@@ -49,131 +115,143 @@ def dense(
     tensor = convert_to_tensor(inputs)
     features = _extent("dense", tensor, -1)
     with tensor.graph.as_default(), _scope(name, "dense", reuse):
-        kernel = get_variable("kernel", [features, units], tensor.dtype, kernel_initializer, trainable)
+        kernel = get_variable(
+            "kernel", [features, units], tensor.dtype, kernel_initializer, trainable=trainable
+        )
         result = matmul(tensor, kernel)
         if use_bias:
             result = bias_add(
-                result, get_variable("bias", [units], tensor.dtype, bias_initializer, trainable)
+                result, get_variable("bias", [units], tensor.dtype, bias_initializer, trainable=trainable)
             )
-        return _activated(result, activation)
+        return result if activation is None else activation(result)
 
 
+@checked
 def conv2d(
     inputs: Any,
-    filters: int,
-    kernel_size: int | Sequence[int],
-    strides: int | Sequence[int] = 1,
-    padding: str = "valid",
-    data_format: str = "channels_last",
+    filters: Positive,
+    kernel_size: Pair,
+    strides: Pair = 1,
+    padding: Padding = "valid",
+    data_format: Format = "channels_last",
+    *,
     activation: Activation = None,
-    use_bias: bool = True,
-    kernel_initializer: Any = None,
-    bias_initializer: Any = "zeros",
-    trainable: bool = True,
-    name: str | None = None,
-    reuse: bool | None = None,
+    use_bias: Flag = True,
+    kernel_initializer: Start | None = None,
+    bias_initializer: Start = "zeros",
+    trainable: Flag = True,
+    name: Name = None,
+    reuse: Reuse | None = None,
 ) -> Tensor:
     """A convolution of images `[batch, height, width, channels]`, or channels_first, and a bias.
 
     Raises InvalidArgumentError where the number of channels is not known.
     """
     images = convert_to_tensor(inputs)
-    layout = _format("conv2d", data_format)
+    layout = FORMATS[data_format]
     channels = _extent("conv2d", images, -1 if layout == "NHWC" else 1)
-    height, width = (kernel_size, kernel_size) if isinstance(kernel_size, int) else kernel_size
-    steps = [strides, strides] if isinstance(strides, int) else list(strides)
+    height, width = _read_pair(kernel_size)
+    steps = [*_read_pair(strides)]
     if layout == "NCHW":
         steps = [1, 1, *steps]
     with images.graph.as_default(), _scope(name, "conv2d", reuse):
         shape = [height, width, channels, filters]
-        kernel = get_variable("kernel", shape, images.dtype, kernel_initializer, trainable)
-        result = convolve(images, kernel, steps, padding.upper(), layout)
+        kernel = get_variable("kernel", shape, images.dtype, kernel_initializer, trainable=trainable)
+        result = convolve(images, kernel, steps, padding.upper(), data_format=layout)
         if use_bias:
-            bias = get_variable("bias", [filters], images.dtype, bias_initializer, trainable)
+            bias = get_variable("bias", [filters], images.dtype, bias_initializer, trainable=trainable)
             result = bias_add(result, bias, layout)
-        return _activated(result, activation)
+        return result if activation is None else activation(result)
 
 
+@checked
 def max_pooling2d(
     inputs: Any,
-    pool_size: int | Sequence[int],
-    strides: int | Sequence[int],
-    padding: str = "valid",
-    data_format: str = "channels_last",
-    name: str | None = None,
+    pool_size: Pair,
+    strides: Pair,
+    padding: Padding = "valid",
+    data_format: Format = "channels_last",
+    name: Name = None,
 ) -> Tensor:
     """The maximum of each window of images `[batch, height, width, channels]`, or channels_first.
 
     pool_size and strides: an integer, or (height, width). Raises InvalidArgumentError as `tb.nn.max_pool2d`.
     """
-    layout = _format("max_pooling2d", data_format)
+    layout = FORMATS[data_format]
     return max_pool2d(inputs, pool_size, strides, padding.upper(), layout, name)
 
 
+@checked
 def average_pooling2d(
     inputs: Any,
-    pool_size: int | Sequence[int],
-    strides: int | Sequence[int],
-    padding: str = "valid",
-    data_format: str = "channels_last",
-    name: str | None = None,
+    pool_size: Pair,
+    strides: Pair,
+    padding: Padding = "valid",
+    data_format: Format = "channels_last",
+    name: Name = None,
 ) -> Tensor:
     """The mean of each window of images `[batch, height, width, channels]`, or channels_first.
 
     pool_size and strides: an integer, or (height, width). Raises InvalidArgumentError as `tb.nn.avg_pool2d`.
     """
-    layout = _format("average_pooling2d", data_format)
+    layout = FORMATS[data_format]
     return avg_pool2d(inputs, pool_size, strides, padding.upper(), layout, name)
 
 
+@checked
 def dropout(
     inputs: Any,
-    rate: Any = 0.5,
-    noise_shape: Any = None,
-    seed: int | None = None,
-    training: bool = False,
-    name: str | None = None,
+    rate: Rate = 0.5,
+    noise_shape: NoiseShape | None = None,
+    seed: Seed = None,
+    training: Annotated[
+        bool,
+        _at_building("for both, give training=True and a placeholder as rate, and feed it 0 to evaluate"),
+    ] = False,
+    name: Name = None,
 ) -> Tensor:
     """In training `tb.nn.dropout` with probability `rate`; else the inputs, as TensorFlow 1 has it.
 
     `training` is a Python bool: raises InvalidArgumentError for a tensor. With a `rate` that is fed, one
     graph does both: `training=True`, and 0 is fed to evaluate.
     """
-    if isinstance(training, (Tensor, Variable)):
-        raise InvalidArgumentError(
-            "dropout: training must be True or False when the graph is built; for both, give training=True "
-            "and a placeholder as rate, and feed it 0 to evaluate"
-        )
     tensor = convert_to_tensor(inputs)
     if not training:
         return identity(tensor, name=name or "dropout")
     return drop(tensor, noise_shape=noise_shape, seed=seed, name=name, rate=rate)
 
 
+@checked
 def flatten(inputs: Any) -> Tensor:
     """`[batch, ...]` to `[batch, all the rest]`."""
     tensor = convert_to_tensor(inputs)
-    size = 1
-    for axis in range(1, tensor.shape.ndims or 0):
-        size *= _extent("flatten", tensor, axis)
-    return reshape(tensor, [-1, size])
+    dims = tensor.spec.shape
+    rest = [] if dims is None else [extent for extent in dims[1:] if extent is not None]
+    if dims is not None and len(rest) == len(dims[1:]):
+        return reshape(tensor, [-1, math.prod(rest)])
+    extents = shape(tensor)
+    return reshape(tensor, [strided_slice(extents, 0), reduce_prod(strided_slice(extents, np.s_[1:]))])
 
 
+@checked
 def batch_normalization(
     inputs: Any,
-    axis: int = -1,
-    momentum: float = 0.99,
-    epsilon: float = 0.001,
-    center: bool = True,
-    scale: bool = True,
-    beta_initializer: Any = "zeros",
-    gamma_initializer: Any = "ones",
-    moving_mean_initializer: Any = "zeros",
-    moving_variance_initializer: Any = "ones",
-    training: bool = False,
-    trainable: bool = True,
-    name: str | None = None,
-    reuse: bool | None = None,
+    axis: AxisNumber = -1,
+    momentum: Share = 0.99,
+    epsilon: NonNegative = 0.001,
+    center: Flag = True,
+    scale: Flag = True,
+    beta_initializer: Start = "zeros",
+    gamma_initializer: Start = "ones",
+    moving_mean_initializer: Start = "zeros",
+    moving_variance_initializer: Start = "ones",
+    *,
+    training: Annotated[
+        bool, _at_building("for both, build the layer twice, the second time with reuse=True")
+    ] = False,
+    trainable: Flag = True,
+    name: Name = None,
+    reuse: Reuse | None = None,
 ) -> Tensor:
     """Batch normalisation (Ioffe and Szegedy, 2015) of `[..., channels]`, or with axis 1 of NCHW images.
 
@@ -188,15 +266,10 @@ def batch_normalization(
     central model their mean. `training` is a Python bool: build the graph of evaluation apart, or the layer
     a second time with reuse=True.
     """
-    if isinstance(training, (Tensor, Variable)):
-        raise InvalidArgumentError(
-            "batch_normalization: training must be True or False when the graph is built; for both, "
-            "build the layer twice, the second time with reuse=True"
-        )
     tensor = convert_to_tensor(inputs)
     rank = tensor.shape.ndims
     last = rank is not None and axis in (-1, rank - 1)
-    if not last and (axis not in (1, -3) or rank != 4):
+    if rank is not None and not last and (axis not in (1, -3) or rank != 4):
         raise InvalidArgumentError(
             f"batch_normalization: axis must be the last one, or 1 of images; got {axis} for {tensor.spec}"
         )
@@ -207,7 +280,13 @@ def batch_normalization(
         def vector(label: str, initializer: Any, learned: bool) -> Variable:
             how = None if learned and trainable else "mean"
             return get_variable(
-                label, [channels], dtype, initializer, learned and trainable, combine=how, decayed=False
+                label,
+                [channels],
+                dtype,
+                initializer,
+                trainable=learned and trainable,
+                combine=how,
+                decayed=False,
             )
 
         def factor(label: str, initializer: Any, wanted: bool, value: float) -> Any:
@@ -229,16 +308,8 @@ def batch_normalization(
         return result
 
 
-def _scope(name: str | None, default: str, reuse: bool | None) -> AbstractContextManager[VariableScope]:
+def _scope(name: str | None, default: str, reuse: Any) -> AbstractContextManager[VariableScope]:
     return variable_scope(name or (default if reuse else None), default, reuse=reuse)
-
-
-def _format(layer: str, data_format: str) -> str:
-    if data_format not in FORMATS:
-        raise InvalidArgumentError(
-            f"{layer}: data_format must be {' or '.join(FORMATS)}, got {data_format!r}"
-        )
-    return FORMATS[data_format]
 
 
 def _extent(layer: str, tensor: Tensor, axis: int) -> int:
@@ -247,11 +318,3 @@ def _extent(layer: str, tensor: Tensor, axis: int) -> int:
     if extent is None:
         raise InvalidArgumentError(f"{layer}: axis {axis} of {tensor.spec} must be known; use set_shape")
     return extent
-
-
-def _activated(tensor: Tensor, activation: Activation) -> Tensor:
-    if activation is not None and not callable(activation):
-        raise InvalidArgumentError(
-            f"activation: expected a function such as tb.nn.relu, or None, got {activation!r}"
-        )
-    return tensor if activation is None else activation(tensor)

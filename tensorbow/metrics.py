@@ -7,25 +7,29 @@ and again to begin anew. In replicated training the counts of all replicas add u
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any, TypeAlias
 
 import numpy as np
 
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import GraphKeys, Tensor, convert_to_tensor, name_scope
+from tensorbow.kinds import TEXT, Name, checked, optional, sequence
 from tensorbow.ops.arrays import ones_like, size
 from tensorbow.ops.elementwise import cast, divide, equal, maximum, multiply
 from tensorbow.ops.reductions import reduce_sum
-from tensorbow.specs import compatible, float32
+from tensorbow.specs import compatible, float32, int64
 from tensorbow.variables import Variable
 
+Collections: TypeAlias = Annotated[Any, optional(sequence(TEXT, "a string or several in a list", lone=True))]
 
+
+@checked
 def mean(
     values: Any,
     weights: Any = None,
-    metrics_collections: str | list[str] | None = None,
-    updates_collections: str | list[str] | None = None,
-    name: str | None = None,
+    metrics_collections: Collections = None,
+    updates_collections: Collections = None,
+    name: Name = None,
 ) -> tuple[Tensor, Tensor]:
     """The mean of all values of all steps, each counted by its weight; 0 before the first.
 
@@ -35,7 +39,7 @@ def mean(
         total, count = _counter("total"), _counter("count")
         tensor = cast(convert_to_tensor(values), float32)
         if weights is None:
-            number = cast(size(tensor), float32)
+            number = cast(size(tensor, out_type=int64), float32)
         else:
             each = cast(convert_to_tensor(weights), float32)
             each = multiply(each, ones_like(tensor))
@@ -44,18 +48,19 @@ def mean(
         new_total, new_count = total.assign_add(reduce_sum(tensor)), count.assign_add(number)
         update = _ratio(new_total, new_count, "update_op")
     for tensor, names in ((value, metrics_collections), (update, updates_collections)):
-        for collection in [names] if isinstance(names, str) else names or []:
+        for collection in names or ():
             tensor.graph.add_to_collection(collection, tensor)
     return value, update
 
 
+@checked
 def accuracy(
     labels: Any,
     predictions: Any,
     weights: Any = None,
-    metrics_collections: str | list[str] | None = None,
-    updates_collections: str | list[str] | None = None,
-    name: str | None = None,
+    metrics_collections: Collections = None,
+    updates_collections: Collections = None,
+    name: Name = None,
 ) -> tuple[Tensor, Tensor]:
     """The share of predictions that equal their label, over all steps.
 

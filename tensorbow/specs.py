@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Iterator, Sequence
+import reprlib
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, cast
 
@@ -12,8 +13,9 @@ import numpy as np
 
 from tensorbow.errors import InvalidArgumentError
 
-Dims: TypeAlias = "tuple[int | None, ...]"
-Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
+_INT64 = 1 << 63
+Dims: TypeAlias = tuple[int | None, ...]
+Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
 
 class DType:
@@ -77,12 +79,20 @@ def as_dtype(value: Any) -> DType:
     if value is float:
         return float32
     try:
-        name = repr(value) if value is None else np.dtype(value).name
-    except (TypeError, ValueError):
-        name = repr(value)
+        name = "None" if value is None else np.dtype(value).name
+    except Exception:  # NumPy asks the value, which may be anything
+        name = _shortened(value)
     if name not in DTYPES:
         raise InvalidArgumentError(f"dtype {name} is not supported: use one of {', '.join(DTYPES)}")
     return DTYPES[name]
+
+
+def _shortened(value: Any) -> str:
+    """A value in at most some 60 characters, for error messages."""
+    try:
+        return f"{' '.join(reprlib.repr(value).split()):.60}"
+    except Exception:  # a user's own type, or an integer of too many digits
+        return type(value).__name__
 
 
 class UnknownRankError(Exception):
@@ -96,7 +106,10 @@ class TensorShape(Sequence["int | None"]):
 
     def __init__(self, dims: Any):
         """`dims`: anything that speaks of a shape: None, an int, a sequence of int, None or -1."""
-        self.dims: Dims | None = as_dims(dims)
+        try:
+            self.dims: Dims | None = as_dims(dims)
+        except InvalidArgumentError as error:
+            raise InvalidArgumentError(f"TensorShape: dims {error}") from None
 
     @property
     def ndims(self) -> int | None:
@@ -109,7 +122,7 @@ class TensorShape(Sequence["int | None"]):
         return self.ndims
 
     def as_list(self) -> list[int | None]:
-        """The dimensions as a list. Raises ValueError when the rank is unknown."""
+        """The dimensions as a list. Raises InvalidArgumentError when the rank is unknown."""
         return list(self._known())
 
     def is_fully_defined(self) -> bool:
@@ -124,7 +137,7 @@ class TensorShape(Sequence["int | None"]):
 
     def _known(self) -> Dims:
         if self.dims is None:
-            raise ValueError("the rank of this shape is unknown: give the placeholder a shape")
+            raise InvalidArgumentError("the rank of this shape is unknown: give the placeholder a shape")
         return self.dims
 
     def __len__(self) -> int:
@@ -223,12 +236,25 @@ def as_dims(value: Any) -> Dims | None:
     if isinstance(value, (int, np.integer)):
         value = (value,)
     try:
-        dims = tuple(None if d is None or d == -1 else operator.index(d) for d in value)
+        if isinstance(value, (str, bytes, Mapping, Set)):
+            raise TypeError
+        dims = tuple(map(_dim, value))
     except TypeError:
-        raise InvalidArgumentError(f"shape {value!r}: expected a list of whole numbers and None") from None
-    if any(d is not None and d < 0 for d in dims):
-        raise InvalidArgumentError(f"shape {list(value)}: a dimension must be at least 0, or None")
+        raise InvalidArgumentError(
+            f"shape {_shortened(value)}: expected a list of whole numbers and None"
+        ) from None
+    if any(d is not None and not 0 <= d < _INT64 for d in dims):
+        raise InvalidArgumentError(f"shape {_shortened(dims)}: a dimension must be at least 0, or None")
     return dims
+
+
+def _dim(value: Any) -> int | None:
+    if value is None:
+        return None
+    if isinstance(value, bool):
+        raise TypeError
+    dim = operator.index(value)
+    return None if dim == -1 else dim
 
 
 def compatible(known: Dims | None, other: Dims | None) -> bool:

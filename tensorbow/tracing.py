@@ -11,6 +11,7 @@ from __future__ import annotations
 import gzip
 import itertools
 import json
+import os
 import re
 import threading
 import warnings
@@ -19,10 +20,11 @@ from contextlib import contextmanager, nullcontext
 from datetime import datetime, timezone
 from pathlib import Path
 from time import perf_counter
-from typing import Any, BinaryIO, NamedTuple
+from typing import Annotated, Any, BinaryIO, NamedTuple, TypeAlias
 
 from tensorbow.errors import FailedPreconditionError, InvalidArgumentError, TensorBowError
 from tensorbow.files import NewFile
+from tensorbow.kinds import AsPath, Count, Function, checked, instance
 
 SPAN_LIMIT = 1_000_000  # about 150 MB in memory while collected, and as much in the file
 WORK, WAIT = "work", "wait"  # categories of spans
@@ -65,7 +67,8 @@ class Tracer:
     limit: spans and counters kept; `dropped` counts what came after.
     """
 
-    def __init__(self, limit: int = SPAN_LIMIT) -> None:
+    @checked
+    def __init__(self, limit: Count = SPAN_LIMIT) -> None:
         self.limit = limit
         self.spans: list[Span] = []
         self.counters: list[TraceCounter] = []
@@ -88,7 +91,8 @@ class Tracer:
         else:
             self.dropped += 1
 
-    def at_stop(self, flush: Callable[[], None]) -> None:
+    @checked
+    def at_stop(self, flush: Function) -> None:
         """Has `flush()` called by `stop`: of a device whose spans come late. Once, however often it asks."""
         if flush not in self._sources:
             self._sources.append(flush)
@@ -126,10 +130,14 @@ class CurrentTracer:
 CURRENT = CurrentTracer()
 
 
+AsTracer: TypeAlias = Annotated[Tracer, instance(Tracer, expected="a tb.profiler.Tracer")]
+
+
 class Timeline:
     """The spans of a tracer in the Trace Event Format."""
 
-    def __init__(self, tracer: Tracer) -> None:
+    @checked
+    def __init__(self, tracer: AsTracer) -> None:
         self._tracer = tracer
 
     def generate_chrome_trace_format(self) -> str:
@@ -208,11 +216,11 @@ def _named(what: str, name: str, order: int, pid: int, tid: int = 0) -> Iterator
 class TraceFile:
     """The place of a trace, claimed before what is traced begins."""
 
-    def __init__(self, path: str | Path) -> None:
+    def __init__(self, path: str | os.PathLike[str]) -> None:
         """Raises InvalidArgumentError where no file can be written."""
         self.path = Path(path)
         try:
-            self._claimed: NewFile | None = NewFile(path)
+            self._claimed: NewFile | None = NewFile(self.path)
         except TensorBowError as error:
             raise InvalidArgumentError(f"trace: {error}") from None
 
@@ -230,8 +238,9 @@ class TraceFile:
             claimed.discard()
 
 
+@checked
 @contextmanager
-def trace(path: str | Path, limit: int = SPAN_LIMIT) -> Iterator[Tracer]:
+def trace(path: AsPath, limit: Count = SPAN_LIMIT) -> Iterator[Tracer]:
     """Traces what runs on any stream of the process within the block, and writes it to a file at its end.
 
     path: of the Chrome trace, compressed where it ends in .gz; open it in https://ui.perfetto.dev. It is

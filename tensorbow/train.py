@@ -24,8 +24,10 @@ from tensorbow.optimizers import (
 )
 from tensorbow.runtime import (
     MonitoredSession,
+    SessionRunArgs,
     SessionRunContext,
     SessionRunHook,
+    SessionRunValues,
     StopAtStepHook,
     create_global_step,
     get_global_step,
@@ -86,8 +88,10 @@ __all__ = [
     "SavedModel",
     "Saver",
     "Schedule",
+    "SessionRunArgs",
     "SessionRunContext",
     "SessionRunHook",
+    "SessionRunValues",
     "StopAtStepHook",
     "WarmUp",
     "best_checkpoint",

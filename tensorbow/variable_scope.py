@@ -6,17 +6,40 @@ not count.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain, count
-from typing import Any
+from typing import Annotated, Any, TypeAlias
 
 from tensorbow import initializers
 from tensorbow.errors import InvalidArgumentError
-from tensorbow.graph import Graph, get_default_graph, name_scope
-from tensorbow.specs import DType, TensorShape, as_dtype, float32
+from tensorbow.graph import Graph, Tensor, convert_to_tensor, get_default_graph, name_scope
+from tensorbow.kinds import (
+    FLAG,
+    TEXT,
+    AsDType,
+    AsShape,
+    Flag,
+    Items,
+    Kind,
+    Name,
+    Names,
+    RefusedError,
+    Text,
+    UnfitError,
+    called,
+    check_fields,
+    checked,
+    instance,
+    one_of,
+    optional,
+    refuse,
+    shown,
+)
+from tensorbow.ops.state import COMBINE
+from tensorbow.specs import DType, TensorShape, TensorSpec, compatible, float32
 from tensorbow.variables import Variable
 
 _STORE = "_variable_store"  # the collection that holds a graph's one store
@@ -32,6 +55,26 @@ class _AutoReuse:
 AUTO_REUSE = _AutoReuse()
 
 
+def _read_reuse(value: Any) -> bool | _AutoReuse:
+    return AUTO_REUSE if value is AUTO_REUSE else FLAG.read(value)  # type: ignore[no-any-return]
+
+
+def _read_initializer(value: Any) -> Any:
+    if isinstance(value, (bytes, dict, set)) or (isinstance(value, type) and not _makes(value)):
+        raise RefusedError
+    return value
+
+
+def _makes(value: type) -> bool:
+    return issubclass(value, initializers.Initializer)
+
+
+Reuse: TypeAlias = Annotated[bool | _AutoReuse, Kind("True, False or tb.AUTO_REUSE", _read_reuse)]
+Start: TypeAlias = Annotated[
+    Any, Kind("the name of an initializer, a function of shape and dtype, or a value", _read_initializer)
+]
+
+
 @dataclass(frozen=True)
 class VariableScope:
     """A prefix of names, and what `get_variable` takes where it is not told.
@@ -39,10 +82,13 @@ class VariableScope:
     reuse: False makes variables, True finds those that are there, AUTO_REUSE does either.
     """
 
-    name: str = ""
-    reuse: bool | _AutoReuse = False
-    initializer: Any = None
-    dtype: Any = float32
+    name: Text = ""
+    reuse: Reuse = False
+    initializer: Start | None = None
+    dtype: AsDType = float32
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
     @property
     def original_name_scope(self) -> str:
@@ -84,14 +130,22 @@ def get_variable_scope() -> VariableScope:
     return _store(get_default_graph()).scopes[-1]
 
 
+ScopeOrName: TypeAlias = Annotated[
+    Any,
+    optional(TEXT | instance(VariableScope, expected="a tb.VariableScope")),
+]
+
+
+@checked
 @contextmanager
 def variable_scope(
-    name_or_scope: str | VariableScope | None,
-    default_name: str | None = None,
-    values: Sequence[Any] | None = None,
-    initializer: Any = None,
-    reuse: bool | _AutoReuse | None = None,
-    dtype: Any = None,
+    name_or_scope: ScopeOrName,
+    default_name: Name = None,
+    values: Items | None = None,
+    initializer: Start | None = None,
+    *,
+    reuse: Reuse | None = None,
+    dtype: AsDType | None = None,
 ) -> Iterator[VariableScope]:
     """Prefixes the names that `get_variable` gives, and those of ops made inside.
 
@@ -120,7 +174,7 @@ def variable_scope(
     if initializer is not None:
         inner = replace(inner, initializer=initializer)
     if dtype is not None:
-        inner = replace(inner, dtype=as_dtype(dtype))
+        inner = replace(inner, dtype=dtype)
     if reuse:
         inner = replace(inner, reuse=reuse)
     above, _, own = inner.name.rpartition("/")
@@ -137,15 +191,17 @@ def variable_scope(
         store.labels.update(kept)
 
 
+@checked
 def get_variable(
-    name: str,
-    shape: Any = None,
-    dtype: Any = None,
-    initializer: Any = None,
-    trainable: bool = True,
-    collections: list[str] | None = None,
-    combine: str | None = None,
-    decayed: bool | None = None,
+    name: Text,
+    shape: AsShape | None = None,
+    dtype: AsDType | None = None,
+    initializer: Start | None = None,
+    *,
+    trainable: Flag = True,
+    collections: Names | None = None,
+    combine: Annotated[str, one_of(*COMBINE)] | None = None,
+    decayed: Flag | None = None,
 ) -> Variable:
     """The variable of that name in the current scope: made, or found where the scope reuses.
 
@@ -155,6 +211,8 @@ def get_variable(
     Raises InvalidArgumentError for a variable that is there and must not be, that is not and must be, or
     that has another shape or dtype than asked for.
     """
+    if not name:
+        raise refuse("get_variable", "name", "a name that is not empty", name)
     store = _store(get_default_graph())
     scope = store.scopes[-1]
     full = f"{scope.original_name_scope}{name}"
@@ -166,12 +224,12 @@ def get_variable(
             f"get_variable: there is no variable {full} to be shared; make it first, or reuse=tb.AUTO_REUSE"
         )
     chosen = scope.initializer if initializer is None else initializer
-    value = _initial_value(full, shape, as_dtype(dtype or scope.dtype), chosen)
+    value = _initial_value(full, shape, dtype or scope.dtype, chosen)
     with name_scope(None):
         made = Variable(
             value,
             trainable,
-            full,
+            name=full,
             dtype=(dtype or scope.dtype) if callable(value) else dtype,
             collections=collections,
             combine=combine,
@@ -181,29 +239,54 @@ def get_variable(
     return made
 
 
-def _shared(found: Variable, scope: VariableScope, full: str, shape: Any, dtype: Any) -> Variable:
+def _shared(
+    found: Variable, scope: VariableScope, full: str, shape: TensorShape | None, dtype: DType | None
+) -> Variable:
     if not scope.reuse:
         raise InvalidArgumentError(
             f"get_variable: variable {full} is there already (made at {found.op.source}); "
             "use variable_scope(..., reuse=True) to share it"
         )
-    asked = None if shape is None else TensorShape(shape)
-    if asked is not None and asked.dims != found.shape.dims:
-        raise InvalidArgumentError(f"get_variable: variable {full} has the shape {found.shape}, not {asked}")
-    if dtype is not None and as_dtype(dtype) != found.dtype:
-        raise InvalidArgumentError(
-            f"get_variable: variable {full} is {found.dtype.name}, not {as_dtype(dtype).name}"
-        )
+    if shape is not None and shape.dims != found.shape.dims:
+        raise InvalidArgumentError(f"get_variable: variable {full} has the shape {found.shape}, not {shape}")
+    if dtype is not None and dtype != found.dtype:
+        raise InvalidArgumentError(f"get_variable: variable {full} is {found.dtype.name}, not {dtype.name}")
     return found
 
 
-def _initial_value(full: str, shape: Any, dtype: DType, chosen: Any) -> Callable[[], Any] | Any:
+def _initial_value(
+    full: str, shape: TensorShape | None, dtype: DType, chosen: Any
+) -> Callable[[], Any] | Any:
     if chosen is None:
         chosen = initializers.glorot_uniform() if dtype.is_floating else initializers.Zeros()
     if isinstance(chosen, str) or callable(chosen):
         if shape is None:
             raise InvalidArgumentError(f"get_variable: {full} needs a shape")
-        return partial(initializers.get(chosen), TensorShape(shape), dtype)
+        return partial(_made, full, initializers.get(chosen), shape, dtype)
     if shape is not None:
         raise InvalidArgumentError(f"get_variable: {full} starts from a value: give no shape beside it")
     return chosen
+
+
+def _made(full: str, initializer: Callable[..., Any], shape: TensorShape, dtype: DType) -> Tensor:
+    """What an initialiser gives, which may be a user's: of the shape and dtype that were asked for."""
+    asked = TensorSpec(shape.dims, dtype)
+    value = called(
+        *(initializer, shape, dtype),
+        op="get_variable",
+        argument=f"initializer of {full}",
+        expected="a function of shape and dtype",
+    )
+    try:
+        tensor = convert_to_tensor(value, dtype)
+    except UnfitError as error:
+        raise InvalidArgumentError(
+            f"get_variable: expected the initializer of {full} to give {asked}, got {shown(error.value)}: "
+            f"{error.reason}"
+        ) from None
+    if not compatible(tensor.spec.shape, shape.dims):
+        raise InvalidArgumentError(
+            f"get_variable: expected the initializer of {full} to give {asked}, got {tensor.spec}; "
+            "have it use its arguments shape and dtype"
+        )
+    return tensor

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from types import NoneType
+from typing import Annotated, Any, TypeAlias
 
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import (
@@ -21,9 +22,33 @@ from tensorbow.graph import (
     register_tensor_conversion,
     require_session,
 )
+from tensorbow.kinds import (
+    ITEMS,
+    TEXT,
+    AsDType,
+    Flag,
+    Kind,
+    Name,
+    Names,
+    RefusedError,
+    called,
+    checked,
+    instance,
+    one_of,
+    refuse,
+)
 from tensorbow.ops.control import group, no_op
 from tensorbow.ops.state import COMBINE, Assign, AssignAdd, AssignSub, ReadVariable, VariableReference
 from tensorbow.specs import DType, TensorShape
+
+
+def _read_slot(value: Any) -> tuple[Any, str, float]:
+    if not isinstance(value, tuple) or len(value) != 3 or not isinstance(value[0], (Variable, NoneType)):
+        raise RefusedError
+    return value[0], TEXT.read(value[1]), float(value[2])
+
+
+Slot: TypeAlias = Annotated[Any, Kind("(variable or None, name of the slot, number)", _read_slot)]
 
 
 class Variable:
@@ -37,16 +62,18 @@ class Variable:
     or `first` (replica 0's, the default of others).
     """
 
+    @checked
     def __init__(
         self,
         initial_value: Any,
-        trainable: bool = True,
-        name: str | None = None,
-        dtype: Any = None,
-        collections: list[str] | None = None,
-        combine: str | None = None,
-        decayed: bool | None = None,
-        slot: tuple[Variable | None, str, float] | None = None,
+        trainable: Flag = True,
+        collections: Names | None = None,
+        *,
+        name: Name = None,
+        dtype: AsDType | None = None,
+        combine: Annotated[str, one_of(*COMBINE)] | None = None,
+        decayed: Flag | None = None,
+        slot: Slot | None = None,
     ):
         """Adds a variable to the default graph.
 
@@ -69,10 +96,6 @@ class Variable:
                 )
             trainable = trainable and initial.dtype.is_floating
             combine = combine or ("sma" if trainable else "first")
-            if combine not in COMBINE:
-                raise InvalidArgumentError(
-                    f"variable {scope[:-1]}: combine must be {', '.join(COMBINE)}, got {combine!r}"
-                )
             if decayed is None:
                 decayed = trainable and initial.spec.rank >= 2
             owner = slot[0] if slot else None
@@ -85,7 +108,7 @@ class Variable:
                 combine=combine,
                 slot_of=owner.op.name if owner is not None else "",
                 slot_name=slot[1] if slot else "",
-                slot_value=float(slot[2]) if slot else 0.0,
+                slot_value=slot[2] if slot else 0.0,
                 container=get_default_graph().current_container,
                 name=scope,
             )
@@ -185,15 +208,18 @@ class Variable:
         result: Tensor = ReadVariable(self._ref, name=f"{self.op.name.rpartition('/')[2]}/read")
         return result
 
-    def assign(self, value: Any, name: str | None = None) -> Tensor:
+    @checked
+    def assign(self, value: Any, *, name: Name = None) -> Tensor:
         """Sets it; the result is its value right after."""
         return self._write(Assign, value, name)
 
-    def assign_add(self, delta: Any, name: str | None = None) -> Tensor:
+    @checked
+    def assign_add(self, delta: Any, *, name: Name = None) -> Tensor:
         """Adds to it; the result is its value right after."""
         return self._write(AssignAdd, delta, name)
 
-    def assign_sub(self, delta: Any, name: str | None = None) -> Tensor:
+    @checked
+    def assign_sub(self, delta: Any, *, name: Name = None) -> Tensor:
         """Subtracts from it; the result is its value right after."""
         return self._write(AssignSub, delta, name)
 
@@ -233,6 +259,12 @@ class Variable:
         return self is other
 
 
+VARIABLE = instance(Variable, expected="a tb.Variable")
+AsVariable: TypeAlias = Annotated[Variable, VARIABLE]
+Variables: TypeAlias = Annotated[
+    Sequence[Variable], Kind("a list of variables", lambda value: [*map(VARIABLE.read, ITEMS.read(value))])
+]
+
 _PARTS = ("reference", "initial_value", "initializer", "read")
 register_collection_item("variable", Variable, Variable._parts, Variable._restored)
 
@@ -241,8 +273,17 @@ def _initial_tensor(initial_value: Any, dtype: Any) -> Tensor:
     """In the variable's own scope; what a function makes lies in `Initializer`, as in TensorFlow."""
     if not callable(initial_value):
         return convert_to_tensor(initial_value, dtype, name="initial_value")
+    expected = "a value, or a function without arguments"
+    if isinstance(initial_value, type):
+        raise refuse("Variable", "initial_value", expected, initial_value)
     with name_scope("Initializer"):
-        return convert_to_tensor(initial_value(), dtype, name="initial_value")
+        made = called(initial_value, op="Variable", argument="initial_value", expected=expected)
+        try:
+            return convert_to_tensor(made, dtype, name="initial_value")
+        except InvalidArgumentError as error:
+            raise InvalidArgumentError(
+                f"Variable: initial_value: of the function's result: {error}"
+            ) from None
 
 
 def _overload(method: str) -> Callable[..., Any]:
@@ -282,11 +323,12 @@ def trainable_variables() -> list[Variable]:
     return get_default_graph().get_collection(TRAINABLE_VARIABLES)
 
 
-def variables_initializer(variables: list[Variable], name: str = "init") -> Operation:
+@checked
+def variables_initializer(variables: Variables, name: Name = "init") -> Operation:
     """One operation that initialises the given variables."""
     if not variables:
-        return no_op(name=name)
-    return group(*[v.initializer for v in variables], name=name)
+        return no_op(name=name or "init")
+    return group(*[v.initializer for v in variables], name=name or "init")
 
 
 def global_variables_initializer() -> Operation:
@@ -299,16 +341,19 @@ def local_variables_initializer() -> Operation:
     return variables_initializer(local_variables())
 
 
-def assign(ref: Variable, value: Any, name: str | None = None) -> Tensor:
+@checked
+def assign(ref: AsVariable, value: Any, *, name: Name = None) -> Tensor:
     """`ref.assign(value)`."""
-    return ref.assign(value, name)
+    return ref.assign(value, name=name)
 
 
-def assign_add(ref: Variable, value: Any, name: str | None = None) -> Tensor:
+@checked
+def assign_add(ref: AsVariable, value: Any, *, name: Name = None) -> Tensor:
     """`ref.assign_add(value)`."""
-    return ref.assign_add(value, name)
+    return ref.assign_add(value, name=name)
 
 
-def assign_sub(ref: Variable, value: Any, name: str | None = None) -> Tensor:
+@checked
+def assign_sub(ref: AsVariable, value: Any, *, name: Name = None) -> Tensor:
     """`ref.assign_sub(value)`."""
-    return ref.assign_sub(value, name)
+    return ref.assign_sub(value, name=name)

@@ -15,17 +15,22 @@ from tensorbow.devices.null_stream import NullEvent
 from tensorbow.devices.nvml import GpuMonitor
 from tensorbow.devices.races import Race, find_races
 from tensorbow.devices.registry import (
+    AsDevice,
+    AsDevices,
     DeviceKind,
     available_devices,
     close_devices,
     device_kinds,
     get_device,
+    opened,
     register_device_kind,
 )
 from tensorbow.devices.stream import Access, Event, Stream
 
 __all__ = [
     "Access",
+    "AsDevice",
+    "AsDevices",
     "CpuDevice",
     "Device",
     "DeviceDescription",
@@ -49,5 +54,6 @@ __all__ = [
     "find_races",
     "get_device",
     "gpu_status",
+    "opened",
     "register_device_kind",
 ]

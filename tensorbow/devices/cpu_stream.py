@@ -308,7 +308,10 @@ class CpuStream(Stream):
             if self._worker.error is not None:
                 raise self._worker.error from None
         else:
-            event.synchronize(timeout)
+            try:
+                event.synchronize(timeout)
+            finally:
+                del event  # see raise_if_any
 
     @property
     def error(self) -> BaseException | None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, TypedDict
 
 import numpy as np
@@ -31,6 +32,8 @@ from tensorbow.errors import (
 
 __all__ = ["Device", "DeviceDescription", "StreamGroup"]
 
+LONGEST_END_S = 10.0  # for which a device waits: it may be closed by the very work that is to end
+
 
 class DeviceDescription(TypedDict):
     """One row of a table of devices; `memory_limit_nbytes` is None where nothing limits it."""
@@ -41,10 +44,54 @@ class DeviceDescription(TypedDict):
     description: str
 
 
+class _Resources:
+    """The streams, allocator and partition of a group. The device knows them, and not the group."""
+
+    def __init__(
+        self, name: str, device: Device, streams: Sequence[Stream], allocator: Allocator, partition: Partition
+    ) -> None:
+        self.name = name
+        self.device = device
+        self.streams = tuple(dict.fromkeys(streams))
+        self.allocator = allocator
+        self.partition = partition
+        self.at_close: list[Callable[[], None]] = []
+        self._ending: threading.Thread | None = None  # once nobody holds the group any more
+
+    def close(self, *, drain: bool = True) -> None:
+        """See StreamGroup.close."""
+        for stream in self.streams:
+            stream.begin_close(drain=drain)
+        for stream in self.streams:
+            stream.close(drain=drain)
+        while self.at_close:
+            self.at_close.pop()()
+        self.allocator.close(discard=True)
+        self.partition.close()
+        self.device._forget_group(self)
+
+    def abandon(self) -> None:
+        """Closes in a thread of its own: the last reference to a group may go anywhere, in the work of one of
+        its streams too, or while this thread holds any lock."""
+        name = f"tensorbow end of {self.device.name.short} {self.name}"
+        ending = threading.Thread(target=self.close, name=name, daemon=True)
+        with suppress(RuntimeError):  # there are no more threads: the device closes it
+            ending.start()
+            self._ending = ending
+
+    def close_or_await_end(self, *, drain: bool) -> None:
+        """For the device that closes."""
+        if self._ending is None:
+            self.close(drain=drain)
+        else:
+            self._ending.join(LONGEST_END_S)
+
+
 class StreamGroup:
     """What one replica runs on: a compute stream, two copy streams and an allocator of its own.
 
-    On a device that needs no copies (the CPU) the copy streams are the compute stream.
+    On a device that needs no copies (the CPU) the copy streams are the compute stream. A group that nobody
+    holds any more closes by itself, once its streams are drained.
     """
 
     def __init__(
@@ -64,16 +111,22 @@ class StreamGroup:
         self.device_to_host = device_to_host
         self.allocator = allocator
         self.partition = partition
-        self._at_close: list[Callable[[], None]] = []
+        streams = host_to_device, compute, device_to_host
+        self._resources = resources = _Resources(name, device, streams, allocator, partition)
+        self._finalizer = weakref.finalize(self, resources.abandon)
+        self._finalizer.atexit = False
 
     def at_close(self, release: Callable[[], None]) -> None:
-        """Has `release()` called when the group closes: its streams have ended, its memory is still there."""
-        self._at_close.append(release)
+        """Has `release()` called when the group closes: its streams have ended, its memory is still there.
+
+        It must not know the group.
+        """
+        self._resources.at_close.append(release)
 
     @property
     def streams(self) -> tuple[Stream, ...]:
         """The group's streams, each once."""
-        return tuple(dict.fromkeys((self.host_to_device, self.compute, self.device_to_host)))
+        return self._resources.streams
 
     def allocate(self, nbytes: int, owner: str = "") -> Allocation | None:
         """A block from the group's allocator, aligned to 256; None for 0 bytes.
@@ -92,15 +145,8 @@ class StreamGroup:
 
     def close(self, *, drain: bool = True) -> None:
         """Close the streams, then give the memory back, blocks in use included; idempotent."""
-        for stream in self.streams:
-            stream.begin_close(drain=drain)
-        for stream in self.streams:
-            stream.close(drain=drain)
-        while self._at_close:
-            self._at_close.pop()()
-        self.allocator.close(discard=True)
-        self.partition.close()
-        self.device._forget_group(self)
+        self._resources.close(drain=drain)
+        self._finalizer.detach()
 
     def __repr__(self) -> str:
         return f"<StreamGroup {self.name} of {self.device.name.short}>"
@@ -109,8 +155,8 @@ class StreamGroup:
 class Device(ABC):
     """Memory and streams under one name. `kind` is the lower-case word that kernels register under.
 
-    The device owns its groups until they close, and knows its streams only weakly: a stream that nobody
-    holds any more ends by itself once it is drained.
+    The device knows streams and groups only weakly: one that nobody holds any more ends by itself, once it is
+    drained, and what a group held goes back.
     """
 
     kind: str
@@ -124,7 +170,7 @@ class Device(ABC):
         self._closed = False
         self._lock = threading.Lock()  # owns the two tables below
         self._streams: weakref.WeakSet[Stream] = weakref.WeakSet()
-        self._groups: dict[str, StreamGroup] = {}
+        self._groups: dict[str, _Resources] = {}  # of those that are not closed
 
     @property
     def closed(self) -> bool:
@@ -180,7 +226,7 @@ class Device(ABC):
             except BaseException:
                 partition.close()
                 raise
-            self._groups[name] = group
+            self._groups[name] = group._resources
             self._streams.update(group.streams)
         return group
 
@@ -267,13 +313,13 @@ class Device(ABC):
         for stream in streams:
             stream.close(drain=drain)
         for group in groups:
-            group.close(drain=drain)
+            group.close_or_await_end(drain=drain)
         self._release()
 
     def _release(self) -> None:  # noqa: B027 - most kinds hold nothing else
         """Give back what the device holds beside streams and groups; called by every `close`."""
 
-    def _forget_group(self, group: StreamGroup) -> None:
+    def _forget_group(self, group: _Resources) -> None:
         with self._lock:
             if self._groups.get(group.name) is group:
                 del self._groups[group.name]

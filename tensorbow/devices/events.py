@@ -8,7 +8,7 @@ from threading import Lock
 from time import perf_counter
 
 from tensorbow.devices.stream import Event
-from tensorbow.errors import FailedPreconditionError, InternalError
+from tensorbow.errors import FailedPreconditionError, InternalError, raise_if_any
 
 __all__ = ["HostEvent", "Waiter", "wait_name"]
 
@@ -96,8 +96,10 @@ class HostEvent(Event):
                         f"event of {self.origin}: not done after {timeout} s; its stream is at work, or "
                         "waits for an event that has not completed"
                     )
-        if self._error is not None:
-            raise self._error
+        try:
+            raise_if_any(self._error)
+        finally:
+            del self  # see raise_if_any
 
     def on_done(self, callback: Callable[[Event], object]) -> None:
         """Call `callback(event)` once: from the completing thread, or at once if the event is done.

@@ -12,13 +12,15 @@ from contextlib import suppress
 from dataclasses import dataclass
 from importlib import metadata
 from importlib.util import find_spec
-from typing import Any
+from typing import Annotated, Any
 
 from tensorbow.devices.cuda_runtime import CudaRuntime
 from tensorbow.devices.device import DeviceDescription
 from tensorbow.devices.gpu import ALLOCATORS, COMPUTE, HEADROOM, GpuDevice, one_of
 from tensorbow.devices.names import DeviceName
 from tensorbow.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError, TensorBowError
+from tensorbow.kinds import Positive, checked
+from tensorbow.kinds import one_of as choice
 
 __all__ = ["GpuStatus", "configure_gpus", "count_gpus", "describe_gpu", "gpu_status", "open_gpu"]
 
@@ -55,11 +57,12 @@ _status: GpuStatus | None = None
 _opened = False
 
 
+@checked
 def configure_gpus(
-    virtual_per_gpu: int | None = None,
-    memory_limit_nbytes: int | None = None,
-    allocator: str | None = None,
-    compute: str | None = None,
+    virtual_per_gpu: Positive | None = None,
+    memory_limit_nbytes: Positive | None = None,
+    allocator: Annotated[str, choice(*ALLOCATORS)] | None = None,
+    compute: Annotated[str, choice(*COMPUTE)] | None = None,
 ) -> None:
     """Options of all GPU devices of this process; before the first one is opened.
 
@@ -76,12 +79,6 @@ def configure_gpus(
     Raises InvalidArgumentError for numbers below 1 and for choices that are none, FailedPreconditionError
     once a GPU has been opened.
     """
-    for option, value in (("virtual_per_gpu", virtual_per_gpu), ("memory_limit_nbytes", memory_limit_nbytes)):
-        if value is not None and value < 1:
-            raise InvalidArgumentError(f"configure_gpus: {option} must be at least 1, got {value}")
-    for option, choice, known in (("allocator", allocator, ALLOCATORS), ("compute", compute, COMPUTE)):
-        if choice is not None:
-            one_of(f"configure_gpus: {option}", choice, known)
     with _lock:
         if _opened:
             raise FailedPreconditionError(

@@ -106,10 +106,10 @@ class GpuEvent(HostEvent):
         """Sleeps until the event is done, then raises its error if it has one; see Event.synchronize."""
         if timeout is None and not self._done and self._handle is not None:
             self.block()
-            if self._error is not None:
-                raise self._error
-            return
-        super().synchronize(timeout)
+        try:
+            super().synchronize(timeout)
+        finally:
+            del self  # see raise_if_any
 
     def block(self) -> None:
         """Sleeps until a recorded event is done, and makes it so."""

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from tensorbow.errors import InvalidArgumentError, ResourceExhaustedError
 
-__all__ = ["HostMemory", "available_memory_nbytes", "host_memory_nbytes"]
+__all__ = ["HostMemory", "available_memory_nbytes", "host_memory_nbytes", "require_memory"]
 
 _HUGE_PAGE_NBYTES = 2 * 1024 * 1024
 _CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
@@ -145,3 +145,12 @@ def available_memory_nbytes() -> int | None:
         available = next(line.split() for line in lines if line.startswith("MemAvailable:"))
         found.append(int(available[1]) * 1024)
     return min(found, default=None)
+
+
+def require_memory(nbytes: int, what: str, remedy: str) -> None:
+    """Raises ResourceExhaustedError for more bytes than can be taken, before they are."""
+    available = available_memory_nbytes()
+    if available is not None and nbytes > available:
+        raise ResourceExhaustedError(
+            f"{what}: {nbytes:,} bytes do not fit into memory, of which {available:,} are free; {remedy}"
+        )

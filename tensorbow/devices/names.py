@@ -10,6 +10,7 @@ import re
 from dataclasses import dataclass
 
 from tensorbow.errors import InvalidArgumentError
+from tensorbow.kinds import shown
 
 __all__ = ["DeviceName"]
 
@@ -58,9 +59,7 @@ class DeviceName:
         if isinstance(text, DeviceName):
             return text
         if not isinstance(text, str):
-            raise InvalidArgumentError(
-                f"device name: expected a string, got {type(text).__name__} {text!r}; write {_FORMS}"
-            )
+            raise InvalidArgumentError(f"device name: expected a string, got {shown(text)}; write {_FORMS}")
         parts = text.split("/")
         if parts[0] == "":
             parts = parts[1:]

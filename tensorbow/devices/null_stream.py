@@ -42,6 +42,7 @@ class NullEvent(HostEvent):
         finally:
             if self._done:
                 self.stream.log.append((self.stream, "synchronize", "", (), (), self))
+            del self  # see raise_if_any
 
 
 class NullStream(Stream):

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Annotated, TypeAlias
 
 from tensorbow.devices.cpu import CpuDevice, describe_cpu
 from tensorbow.devices.device import Device, DeviceDescription
@@ -12,13 +13,17 @@ from tensorbow.devices.gpu_discovery import count_gpus, describe_gpu, open_gpu
 from tensorbow.devices.names import DeviceName
 from tensorbow.devices.null import NullDevice, describe_null
 from tensorbow.errors import AlreadyExistsError, InvalidArgumentError, NotFoundError
+from tensorbow.kinds import ITEMS, Kind, instance
 
 __all__ = [
+    "AsDevice",
+    "AsDevices",
     "DeviceKind",
     "available_devices",
     "close_devices",
     "device_kinds",
     "get_device",
+    "opened",
     "register_device_kind",
 ]
 
@@ -120,6 +125,22 @@ def get_device(name: DeviceName | str) -> Device:
             )
         device = _devices[parsed] = entry.factory(parsed)
         return device
+
+
+_DEVICE = instance(str, Device, DeviceName, expected="a device or its name, as '/cpu:0'")
+AsDevice: TypeAlias = Annotated[str | Device, _DEVICE]
+AsDevices: TypeAlias = Annotated[
+    Sequence[str | Device],
+    Kind(
+        "a list of devices or their names, as ['/cpu:0']",
+        lambda value: [_DEVICE.read(device) for device in ITEMS.read(value)],
+    ),
+]
+
+
+def opened(device: str | Device) -> Device:
+    """A device, or that of a name as by `get_device`."""
+    return device if isinstance(device, Device) else get_device(device)
 
 
 def available_devices() -> list[DeviceDescription]:

@@ -1,6 +1,6 @@
 """The dataflow graph: definitions, operations, tensors, names, scopes."""
 
-from tensorbow.graph.build import convert_to_tensor, graph_of, register_tensor_conversion
+from tensorbow.graph.build import as_tensor, convert_to_tensor, graph_of, register_tensor_conversion
 from tensorbow.graph.collected import register_collection_item
 from tensorbow.graph.defaults import default_session, get_default_session, require_session
 from tensorbow.graph.definition import (
@@ -17,6 +17,7 @@ from tensorbow.graph.graph import (
     GLOBAL_VARIABLES,
     LOSSES,
     TRAINABLE_VARIABLES,
+    AsGraph,
     Graph,
     colocate_with,
     container,
@@ -39,6 +40,7 @@ __all__ = [
     "NOT_DIFFERENTIABLE",
     "REQUIRED",
     "TRAINABLE_VARIABLES",
+    "AsGraph",
     "Attrs",
     "Graph",
     "GraphDef",
@@ -52,6 +54,7 @@ __all__ = [
     "Tensor",
     "UserLine",
     "add_to_collection",
+    "as_tensor",
     "blame",
     "colocate_with",
     "container",

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import reprlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tensorbow.errors import InvalidArgumentError
+from tensorbow.graph.defaults import default_graphs
 from tensorbow.graph.definition import REQUIRED, OpDef
 from tensorbow.graph.graph import Graph, get_default_graph
 from tensorbow.graph.operation import Operation, Tensor
-from tensorbow.graph.source import blame, user_line
-from tensorbow.specs import DType, as_dtype
+from tensorbow.graph.source import label_of, user_line
+from tensorbow.kinds import AsDType, Name, UnfitError, checked, shown
+from tensorbow.specs import DType
 
 Conversion = Callable[[Any, "DType | None", "str | None"], Tensor]
+DEEPEST = 64  # levels of lists in lists: more than a tensor has axes; a list may hold itself
 _conversions: list[tuple[type | tuple[type, ...], Conversion]] = []
 
 
@@ -25,29 +27,42 @@ def register_tensor_conversion(kind: type | tuple[type, ...], convert: Conversio
     _conversions.insert(0, (kind, convert))
 
 
-def convert_to_tensor(value: Any, dtype: Any = None, name: str | None = None) -> Tensor:
+@checked
+def convert_to_tensor(value: Any, dtype: AsDType | None = None, name: Name = None) -> Tensor:
     """A tensor of the default graph from a tensor, variable, array, number or nested list.
 
     Raises InvalidArgumentError when the value has another dtype than `dtype`, or none that fits.
     """
-    wanted = None if dtype is None else as_dtype(dtype)
+    return as_tensor(value, dtype, name)
+
+
+def as_tensor(value: Any, dtype: DType | None = None, name: str | None = None) -> Tensor:
+    """`convert_to_tensor` for the library's own calls. Raises UnfitError."""
     if isinstance(value, Tensor):
         tensor = value
     else:
-        for kind, convert in _conversions:
-            if isinstance(value, kind):
-                tensor = convert(value, wanted, name)
-                break
-        else:
-            raise InvalidArgumentError(
-                f"cannot make a tensor of {type(value).__name__} {reprlib.repr(value)}: "
-                "expected a tensor, a variable, an array, a number or a nested list of numbers"
-            )
-    if wanted is not None and tensor.dtype != wanted:
-        raise InvalidArgumentError(
-            f"tensor {tensor.name} has dtype {tensor.dtype.name}, expected {wanted.name}; use tb.cast"
+        tensor = _converted(value, dtype, name)
+    if dtype is not None and tensor.dtype != dtype:
+        raise UnfitError(
+            f"tensor {tensor.name} has dtype {tensor.dtype.name}, expected {dtype.name}; use tb.cast", value
         )
     return tensor
+
+
+def _converted(value: Any, dtype: DType | None, name: str | None) -> Tensor:
+    for kind, convert in _conversions:
+        if isinstance(value, kind):
+            try:
+                return convert(value, dtype, name)
+            except UnfitError as error:
+                raise UnfitError(error.reason, value) from None
+            except InvalidArgumentError as error:
+                raise UnfitError(str(error), value) from None
+    raise UnfitError(
+        f"cannot make a tensor of {shown(value)}: "
+        "expected a tensor, a variable, an array, a number or a nested list of numbers",
+        value,
+    )
 
 
 def graph_of(values: Sequence[Any]) -> Graph:
@@ -55,10 +70,10 @@ def graph_of(values: Sequence[Any]) -> Graph:
     return _graph_among(values) or get_default_graph()
 
 
-def _graph_among(values: Sequence[Any]) -> Graph | None:
+def _graph_among(values: Sequence[Any], depth: int = 0) -> Graph | None:
     for value in values:
-        nested = isinstance(value, (list, tuple))
-        graph = _graph_among(value) if nested else getattr(value, "graph", None)
+        nested = isinstance(value, (list, tuple)) and depth < DEEPEST
+        graph = _graph_among(value, depth + 1) if nested else getattr(value, "graph", None)
         if isinstance(graph, Graph):
             return graph
     return None
@@ -73,12 +88,13 @@ def build_op(definition: OpDef, values: Sequence[Any], attrs: dict[str, Any], na
     complete = complete_attrs(definition, attrs)
     check_arity(definition, len(values))
     graph = graph_of(values)
-    with graph.as_default():
-        try:
-            inputs = _convert_inputs(definition, values)
-        except InvalidArgumentError as error:
-            raise InvalidArgumentError(blame(definition.name, name or "", error, user_line())) from None
+    stack = default_graphs.stack
+    stack.append(graph)  # as `graph.as_default` does
+    try:
+        inputs = _convert_inputs(definition, values, name or "")
         op = graph.create_op(definition, inputs, complete, name)
+    finally:
+        stack.pop()
     return _results(op)
 
 
@@ -108,27 +124,37 @@ def check_arity(definition: OpDef, count: int) -> None:
         )
 
 
-def _convert_inputs(definition: OpDef, values: Sequence[Any]) -> list[Tensor]:
+def _convert_inputs(definition: OpDef, values: Sequence[Any], name: str) -> list[Tensor]:
     hint: DType | None = None
     if definition.uniform_dtype:
         typed = [v for v in values if isinstance(getattr(v, "dtype", None), DType)]
         hint = typed[0].dtype if typed else None
     converted: list[Tensor] = []
     for index, value in enumerate(values):
+        if type(value) is Tensor:
+            hint = value.dtype if hint is None and definition.uniform_dtype else hint
+            converted.append(value)
+            continue
         if index in definition.writes and hasattr(value, "_as_graph_element"):
             value = value._as_graph_element()  # a variable to write: its storage, not a read of it
-        if hint is None or isinstance(getattr(value, "dtype", None), DType):
-            tensor = convert_to_tensor(value)
-        else:
-            try:
-                tensor = convert_to_tensor(value, hint)
-            except InvalidArgumentError as error:
-                beside = f"{error}, or use tb.cast on the {hint.name} operand beside it"
-                raise InvalidArgumentError(beside) from None
+        wanted = None if hint is None or isinstance(getattr(value, "dtype", None), DType) else hint
+        try:
+            tensor = as_tensor(value, wanted)
+        except UnfitError as error:
+            beside = "" if wanted is None else f", or use tb.cast on the {wanted.name} operand beside it"
+            where = f"{label_of(definition.name, name)}: {_input_name(definition, index)}"
+            made = f" (made at {user_line()})"
+            raise UnfitError(f"{error.reason}{beside}", value, where, made) from None
         if hint is None and definition.uniform_dtype:
             hint = tensor.dtype
         converted.append(tensor)
     return converted
+
+
+def _input_name(definition: OpDef, index: int) -> str:
+    names = definition.input_names
+    last = names[min(index, len(names) - 1)]
+    return f"{last[1:]}[{index - len(names) + 1}]" if last.startswith("*") else last
 
 
 def _results(op: Operation) -> Any:

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from tensorbow.errors import FailedPreconditionError
+from tensorbow.kinds import refuse
 
 
 class _Stack(threading.local):
@@ -38,8 +39,12 @@ def default_session(session: Any) -> Iterator[None]:
 
 
 def require_session(session: Any, what: str) -> Any:
-    """The given session, else the default one. Raises FailedPreconditionError when there is none."""
+    """The given session, else the default one. Raises FailedPreconditionError when there is none,
+    InvalidArgumentError for what is no session.
+    """
     runner = session if session is not None else get_default_session()
+    if session is not None and (isinstance(session, type) or not hasattr(session, "load_variables")):
+        raise refuse(what, "session", "a session or None", session)
     if runner is None:
         raise FailedPreconditionError(f"{what}: no session; use `with tb.Session():` or give session=")
     return runner

@@ -6,7 +6,7 @@ import difflib
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Annotated, Any, TypeAlias
 
 from tensorbow.devices.names import DeviceName
 from tensorbow.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError, TensorBowError
@@ -17,6 +17,7 @@ from tensorbow.graph.graph_def import GraphDef, graph_def_of
 from tensorbow.graph.operation import Operation, Tensor
 from tensorbow.graph.scopes import Scopes
 from tensorbow.graph.source import blame, user_line
+from tensorbow.kinds import ITEMS, TEXT, Seed, Text, checked, instance, optional, read_as, refuse
 
 GLOBAL_VARIABLES = "variables"
 TRAINABLE_VARIABLES = "trainable_variables"
@@ -151,16 +152,18 @@ class Graph(Scopes):
         """All operations in order of creation."""
         return list(self._operations)
 
-    def get_operation_by_name(self, name: str) -> Operation:
+    @checked
+    def get_operation_by_name(self, name: Text) -> Operation:
         """The operation of that name. Raises NotFoundError, naming the closest ones."""
         op = self._by_name.get(name)
         if op is None:
             near = difflib.get_close_matches(name, list(self._by_name), 3)
             hint = f"; did you mean {', '.join(near)}?" if near else ""
-            raise NotFoundError(f"the graph has no operation '{name}'{hint}")
+            raise NotFoundError(f"the graph has no operation '{name:.200}'{hint}")
         return op
 
-    def get_tensor_by_name(self, name: str) -> Tensor:
+    @checked
+    def get_tensor_by_name(self, name: Text) -> Tensor:
         """The tensor `"op:index"`. Raises NotFoundError."""
         op_name, colon, index = name.rpartition(":")
         if not colon or not index.isascii() or not index.isdigit() or len(index) > 9:
@@ -179,14 +182,12 @@ class Graph(Scopes):
         Raises InvalidArgumentError for anything else and for elements of other graphs, NotFoundError for an
         unknown name.
         """
-        if hasattr(obj, "_as_graph_element"):
+        if hasattr(obj, "_as_graph_element") and not isinstance(obj, type):
             obj = obj._as_graph_element()
         if isinstance(obj, str):
             return self.get_tensor_by_name(obj) if ":" in obj else self.get_operation_by_name(obj)
         if not isinstance(obj, (Operation, Tensor)):
-            raise InvalidArgumentError(
-                f"expected a tensor, an operation, a variable or a name, got {type(obj).__name__} {obj!r}"
-            )
+            raise refuse("as_graph_element", "obj", "a tensor, an operation, a variable or a name", obj)
         if obj.graph is not self:
             raise InvalidArgumentError(
                 f"{obj.name} is not an element of this graph; use a session of the graph it was made in"
@@ -195,17 +196,23 @@ class Graph(Scopes):
 
     def consumers(self, tensor: Tensor) -> list[Operation]:
         """The operations that read a tensor, in order of creation."""
+        if not isinstance(tensor, Tensor):
+            raise refuse("consumers", "tensor", "a tensor", tensor)
         return list(self._consumers.get(tensor, ()))
 
     # Collections ------------------------------------------------------------------------------
 
     def add_to_collection(self, name: str, value: Any) -> None:
         """Appends to a named list, for example `TRAINABLE_VARIABLES`."""
+        if type(name) is not str:  # every variable asks
+            name = read_as(TEXT, name, "add_to_collection", "name")
         self._check_growable(f"add to collection {name}")
         self._collections.setdefault(name, []).append(value)
 
     def get_collection(self, name: str) -> list[Any]:
         """A copy of a named list; empty when there is none."""
+        if type(name) is not str:
+            name = read_as(TEXT, name, "get_collection", "name")
         return list(self._collections.get(name, ()))
 
     @contextmanager
@@ -218,9 +225,13 @@ class Graph(Scopes):
         finally:
             stack.pop()
 
-    def to_dot(self, title: str = "graph") -> str:
+    @checked
+    def to_dot(self, title: Text = "graph") -> str:
         """The graph as GraphViz DOT text."""
         return render_dot(self.get_operations(), title)
+
+
+AsGraph: TypeAlias = Annotated[Graph, instance(Graph, expected="a tb.Graph")]
 
 
 def _stands_for_a_value(op: Operation) -> bool:
@@ -245,13 +256,17 @@ def reset_default_graph() -> None:
     _process_default = Graph()
 
 
-def name_scope(name: str | None, default_name: str | None = None, values: Sequence[Any] = ()) -> Any:
+def name_scope(name: str | None, default_name: str | None = None, values: Sequence[Any] | None = ()) -> Any:
     """`Graph.name_scope` of the default graph, or of the graph of the tensors in `values`.
 
     `default_name` is used when `name` is None.
     """
+    if default_name is not None and type(default_name) is not str:  # every layer enters scopes
+        default_name = read_as(optional(TEXT), default_name, "name_scope", "default_name")
+    if values is not None and type(values) is not tuple:
+        values = read_as(ITEMS, values, "name_scope", "values")
     graph = next(
-        (v.graph for v in values if isinstance(getattr(v, "graph", None), Graph)), get_default_graph()
+        (v.graph for v in values or () if isinstance(getattr(v, "graph", None), Graph)), get_default_graph()
     )
     return graph.name_scope(default_name if name is None else name)
 
@@ -276,6 +291,10 @@ def colocate_with(op: Any, ignore_existing: bool = False) -> Any:
     return get_default_graph().colocate_with(op, ignore_existing)
 
 
-def set_random_seed(seed: int) -> None:
-    """The graph-level seed: random ops made afterwards draw the same numbers in every process."""
-    get_default_graph().seed = int(seed)
+@checked
+def set_random_seed(seed: Seed) -> None:
+    """The graph-level seed: random ops made afterwards draw the same numbers in every process.
+
+    None: they draw others in each.
+    """
+    get_default_graph().seed = seed

@@ -11,7 +11,6 @@ The text is the same for the same graph. Nodes stand in the order of the program
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -21,7 +20,9 @@ from tensorbow.errors import InvalidArgumentError, NotFoundError, TensorBowError
 from tensorbow.graph.attributes import decode_attribute, encode_attribute
 from tensorbow.graph.collected import encode_item
 from tensorbow.graph.operation import Operation
+from tensorbow.kinds import ITEMS, read_as, refuse
 from tensorbow.specs import TensorSpec
+from tensorbow.strict_json import parse_json
 
 FORMAT, VERSION = "tensorbow-graph", 1
 MAXIMUM_NODES = 1 << 18  # 262,144: more are refused, before memory is taken for them
@@ -116,9 +117,9 @@ class GraphDef:
         by_name = {node.name: node for node in self.node}
         wanted: set[str] = set()
         pending = []
-        for name in names:
+        for name in read_as(ITEMS, names, "GraphDef.extract", "names"):
             if not isinstance(name, str):
-                raise InvalidArgumentError(f"GraphDef: expected names, got {type(name).__name__}")
+                raise refuse("GraphDef.extract", "names", "a list of names", name)
             pending.append(operation_name(name))
         while pending:
             name = pending.pop()
@@ -257,7 +258,7 @@ def _lines(sources: Iterable[str]) -> str:
 
 def _parse(text: str | bytes) -> dict[str, Any]:
     if not isinstance(text, (str, bytes)):
-        raise InvalidArgumentError(f"GraphDef: expected JSON text, got {type(text).__name__}")
+        raise refuse("GraphDef.from_json", "text", "JSON text", text)
     if len(text) > MAXIMUM_CHARACTERS:
         raise InvalidArgumentError(
             f"GraphDef: a text of {len(text):,} characters; at most {MAXIMUM_CHARACTERS:,} are supported"
@@ -265,11 +266,11 @@ def _parse(text: str | bytes) -> dict[str, Any]:
     try:
         if isinstance(text, bytes):
             text = text.decode("utf-8")
-        _require_room(text)
-        content = json.loads(text, object_pairs_hook=_distinct, parse_constant=_refuse, parse_float=_finite)
+        _require_size(sum(1 for _ in _OP.finditer(text)), "GraphDef")  # before they take memory
+        content = parse_json(text, MAXIMUM_VALUES)
     except TensorBowError:
         raise
-    except (ValueError, RecursionError, MemoryError) as error:
+    except (ValueError, MemoryError) as error:
         raise InvalidArgumentError(f"GraphDef: the text is truncated or no JSON: {_reason(error)}") from None
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise InvalidArgumentError(f'GraphDef: expected a JSON object with "format": "{FORMAT}"')
@@ -280,33 +281,7 @@ def _parse(text: str | bytes) -> dict[str, Any]:
     return content
 
 
-def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise InvalidArgumentError("GraphDef: a key stands twice in one object")
-    return found
-
-
-def _require_room(text: str) -> None:
-    """Raises InvalidArgumentError for more than there may be, before it takes memory."""
-    _require_size(sum(1 for _ in _OP.finditer(text)), "GraphDef")
-    values = text.count(",") + text.count("[") + text.count("{")
-    if values > MAXIMUM_VALUES:
-        raise InvalidArgumentError(
-            f"GraphDef: a text of up to {values:,} values; at most {MAXIMUM_VALUES:,} are supported"
-        )
-
-
 _OP = re.compile(r'"op"\s*:')
-
-
-def _finite(digits: str) -> float:
-    value = float(digits)
-    return value if math.isfinite(value) else _refuse(digits[:40])
-
-
-def _refuse(constant: str) -> float:
-    raise InvalidArgumentError(f"GraphDef: {constant} where a number is expected")
 
 
 def _node_of(place: int, entry: Any, sources: list[str]) -> NodeDef:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tensorbow.graph.graph import GLOBAL_VARIABLES, LOSSES, TRAINABLE_VARIABLES, get_default_graph
+from tensorbow.kinds import Text, checked
 
 
 class GraphKeys:
@@ -21,11 +22,13 @@ class GraphKeys:
     SCHEDULES = "schedules"  # of learning rates, each with the variable that counts its steps
 
 
-def get_collection(key: str) -> list[Any]:
+@checked
+def get_collection(key: Text) -> list[Any]:
     """`Graph.get_collection` of the default graph."""
     return get_default_graph().get_collection(key)
 
 
-def add_to_collection(key: str, value: Any) -> None:
+@checked
+def add_to_collection(key: Text, value: Any) -> None:
     """`Graph.add_to_collection` of the default graph."""
     get_default_graph().add_to_collection(key, value)

@@ -14,7 +14,7 @@ def check_scope_name(name: str, nested: bool) -> None:
     """Raises InvalidArgumentError for a scope name TensorFlow would refuse."""
     if not (_NESTED_SCOPE if nested else _OP_NAME).fullmatch(name):
         raise InvalidArgumentError(
-            f"'{name}' is not a valid scope name: use letters, digits, '.', '_', '-', '/', '>'"
+            f"{name!r} is not a valid scope name: use letters, digits, '.', '_', '-', '/', '>'"
             + ("" if nested else ", beginning with a letter, a digit or '.'")
         )
 
@@ -23,7 +23,7 @@ def check_op_name(name: str) -> None:
     """Raises InvalidArgumentError for an op's name TensorFlow would refuse."""
     if not _OP_NAME.fullmatch(name):
         raise InvalidArgumentError(
-            f"'{name}' is not a valid op name: use letters, digits, '.', '_', '-', '/', '>', "
+            f"{name!r} is not a valid op name: use letters, digits, '.', '_', '-', '/', '>', "
             "beginning with a letter, a digit or '.'"
         )
 

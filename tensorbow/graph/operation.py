@@ -9,7 +9,8 @@ from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph.defaults import require_session
 from tensorbow.graph.definition import Attrs, OpDef
 from tensorbow.graph.source import UserLine
-from tensorbow.specs import DType, TensorShape, TensorSpec, as_dims, compatible, render_dims
+from tensorbow.kinds import SHAPE, read_as
+from tensorbow.specs import DType, TensorShape, TensorSpec, compatible, render_dims
 
 if TYPE_CHECKING:
     from tensorbow.graph.graph import Graph
@@ -62,7 +63,7 @@ class Tensor:
 
     def set_shape(self, shape: Any) -> None:
         """Adds to what is known of the shape. Raises InvalidArgumentError when it contradicts."""
-        dims = as_dims(shape)
+        dims = read_as(SHAPE, shape, "set_shape", "shape").dims
         known = self._spec.shape
         if dims is None:
             return

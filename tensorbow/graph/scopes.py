@@ -9,9 +9,22 @@ from typing import Any
 
 from tensorbow.devices.names import DeviceName
 from tensorbow.devices.registry import check_scope_device
-from tensorbow.errors import InvalidArgumentError
+from tensorbow.errors import InvalidArgumentError, NotFoundError
 from tensorbow.graph.names import UniqueNames, check_scope_name
 from tensorbow.graph.operation import Operation, Tensor
+from tensorbow.kinds import FLAG, ITEMS, TEXT, Kind, RefusedError, optional, read_as, refuse
+
+_NAME = optional(TEXT)
+_INPUTS = Kind("a list of tensors and operations, or None", ITEMS.read)
+
+
+def _read_device(value: Any) -> Any:
+    if value is None or isinstance(value, DeviceName) or (callable(value) and not isinstance(value, type)):
+        return value
+    raise RefusedError
+
+
+_DEVICE = Kind("a string as '/cpu:0', a function of the operation, or None", _read_device)
 
 
 class Scopes(ABC):
@@ -29,8 +42,22 @@ class Scopes(ABC):
     def as_graph_element(self, obj: Any) -> Operation | Tensor:
         """An operation or tensor of the graph from an object, a name, or a thing that has one."""
 
+    def _element_of(self, obj: Any, call: str, argument: str) -> Operation | Tensor:
+        """As `as_graph_element`; errors name the call and its argument."""
+        if isinstance(obj, type) or not (
+            isinstance(obj, (str, Tensor, Operation)) or hasattr(obj, "_as_graph_element")
+        ):
+            raise refuse(call, argument, "tensors, operations, variables or their names", obj)
+        try:
+            return self.as_graph_element(obj)
+        except (InvalidArgumentError, NotFoundError) as error:
+            raise type(error)(f"{call}: {argument}: {error}") from None
+
     def unique_name(self, name: str, mark_as_used: bool = True) -> str:
         """`name` under the current scope, with `_1`, `_2`, ... when it is taken."""
+        if type(name) is not str or type(mark_as_used) is not bool:  # every op asks
+            name = read_as(TEXT, name, "unique_name", "name")
+            mark_as_used = read_as(FLAG, mark_as_used, "unique_name", "mark_as_used")
         full = f"{self._scope}/{name}" if self._scope else name
         return self._names.claim(full) if mark_as_used else self._names.peek(full)
 
@@ -41,6 +68,8 @@ class Scopes(ABC):
         `None` or "" goes back to the root; a name that ends with "/" re-enters that very scope.
         """
         before = self._scope
+        if type(name) is not str and name is not None:
+            name = str(read_as(_NAME, name, "name_scope", "name"))
         if name:
             check_scope_name(name, nested=bool(before))
         if not name:
@@ -62,8 +91,8 @@ class Scopes(ABC):
             self._controls = []
         else:
             ops = []
-            for item in inputs:
-                element = self.as_graph_element(item)
+            for item in read_as(_INPUTS, inputs, "control_dependencies", "inputs"):
+                element = self._element_of(item, "control_dependencies", "inputs")
                 ops.append(element.op if isinstance(element, Tensor) else element)
             self._controls = [*before, tuple(ops)]
         try:
@@ -90,6 +119,8 @@ class Scopes(ABC):
         """
         if isinstance(device, str):
             check_scope_device(device)
+        else:
+            device = read_as(_DEVICE, device, "device", "device name")
         before = self._devices
         self._devices = [*before, device]
         try:
@@ -103,6 +134,7 @@ class Scopes(ABC):
 
         `ignore_existing` forgets outer scopes of this kind; `op` None, with it, ends them.
         """
+        ignore_existing = read_as(FLAG, ignore_existing, "colocate_with", "ignore_existing")
         if op is None and not ignore_existing:
             raise InvalidArgumentError("colocate_with(None): say ignore_existing=True to leave outer scopes")
         before = self._colocation
@@ -110,7 +142,7 @@ class Scopes(ABC):
         if op is None:
             self._colocation = outer
         else:
-            element = self.as_graph_element(op)
+            element = self._element_of(op, "colocate_with", "op")
             target = element.op if isinstance(element, Tensor) else element
             self._colocation = (*(other for other in outer if other is not target), target)
         try:
@@ -124,6 +156,7 @@ class Scopes(ABC):
 
         `""` goes back to the session's own. Raises InvalidArgumentError for a name no container can have.
         """
+        name = read_as(TEXT, name, "container", "name")
         if name:
             check_scope_name(name, nested=False)
         before, self.current_container = self.current_container, name
@@ -139,7 +172,7 @@ class Scopes(ABC):
                 merged = None
                 continue
             text = scope(op) if callable(scope) else scope
-            if text:
+            if text is not None and text != "":
                 inner = DeviceName.parse(text)
                 merged = inner if merged is None else merged.merge(inner)
         return "" if merged is None else str(merged)

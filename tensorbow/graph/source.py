@@ -47,9 +47,10 @@ class RecordedLine(UserLine):
 def user_line() -> UserLine:
     """The innermost frame outside this library, which is told by the files, not by module names."""
     frame = sys._getframe(1)
-    while frame.f_back is not None and _is_ours(frame.f_code.co_filename):
-        frame = frame.f_back
     code = frame.f_code
+    while _is_ours(code.co_filename) and frame.f_back is not None:
+        frame = frame.f_back
+        code = frame.f_code
     return UserLine(code.co_filename, frame.f_lineno, code.co_name)
 
 
@@ -68,11 +69,15 @@ def blame(kind: str, name: str, error: BaseException, source: UserLine | None) -
     head, colon, rest = text.partition(": ")
     if colon and _plain(head) == _plain(kind):  # the same thing under its function's name
         text = rest
-    label = (
-        kind if not name else name if re.fullmatch(rf"{re.escape(kind)}(_\d+)?", name) else f"{kind} {name}"
-    )
     made = f" (made at {source})" if source is not None and "(made at " not in text else ""
-    return f"{label}: {text}{made}"
+    return f"{label_of(kind, name)}: {text}{made}"
+
+
+def label_of(kind: str, name: str) -> str:
+    """What an error calls an operation: by its op and its own name, or by the one that holds both."""
+    if not name:
+        return kind
+    return name if re.fullmatch(rf"{re.escape(kind)}(_\d+)?", name) else f"{kind} {name}"
 
 
 def _plain(name: str) -> str:

@@ -16,9 +16,10 @@ from tensorbow.graph import (
     NodeSpec,
     Operation,
     Tensor,
-    convert_to_tensor,
+    as_tensor,
     name_scope,
 )
+from tensorbow.kinds import Flag, Name, Number, checked
 from tensorbow.ops import elementwise_table as table
 from tensorbow.ops.definition import define_op, require_dtype, require_same_dtype
 from tensorbow.ops.elementwise import add, erf, multiply, tanh
@@ -27,24 +28,27 @@ from tensorbow.specs import FLOATING, TensorSpec, bool_, compatible
 __all__ = ["elu", "gelu", "leaky_relu", "softplus"]
 
 
-def elu(features: Any, name: str | None = None) -> Tensor:
+@checked
+def elu(features: Any, name: Name = None) -> Tensor:
     """`features` where positive, else exp(features) - 1 (Clevert et al., 2015); floating."""
     result: Tensor = table.Elu(features, name=name)
     return result
 
 
-def softplus(features: Any, name: str | None = None) -> Tensor:
+@checked
+def softplus(features: Any, name: Name = None) -> Tensor:
     """log(1 + exp(features)), without overflow; floating."""
     result: Tensor = table.Softplus(features, name=name)
     return result
 
 
-def gelu(features: Any, approximate: bool = False, name: str | None = None) -> Tensor:
+@checked
+def gelu(features: Any, approximate: Flag = False, name: Name = None) -> Tensor:
     """`features` times the normal distribution's function at them (Hendrycks and Gimpel, 2016); floating.
 
     `approximate` takes 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))).
     """
-    x = convert_to_tensor(features)
+    x = as_tensor(features)
     with x.graph.as_default(), name_scope(name or "Gelu"):
         if approximate:
             cubic = multiply(multiply(x, x), multiply(x, 0.044715))
@@ -57,9 +61,10 @@ def gelu(features: Any, approximate: bool = False, name: str | None = None) -> T
 # Leaky ReLU ---------------------------------------------------------------------------------------
 
 
-def leaky_relu(features: Any, alpha: float = 0.2, name: str | None = None) -> Tensor:
+@checked
+def leaky_relu(features: Any, alpha: Number = 0.2, name: Name = None) -> Tensor:
     """`features` where positive, else `alpha` times them; floating. The slope at 0 is `alpha`."""
-    result: Tensor = LeakyRelu(features, alpha=float(alpha), name=name)
+    result: Tensor = LeakyRelu(features, alpha=alpha, name=name)
     return result
 
 

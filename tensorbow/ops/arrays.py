@@ -15,10 +15,13 @@ from tensorbow.graph import (
     KernelCall,
     Operation,
     Tensor,
-    convert_to_tensor,
+    as_tensor,
     graph_of,
     register_tensor_conversion,
 )
+from tensorbow.graph.build import DEEPEST
+from tensorbow.kinds import AxisNumber, AxisNumbers, Items, Name, checked
+from tensorbow.ops.argument_kinds import Extents
 from tensorbow.ops.broadcasting import (
     as_shape_vector,
     broadcast_to,
@@ -30,9 +33,9 @@ from tensorbow.ops.broadcasting import (
     with_known_extents,
     zeros_like,
 )
-from tensorbow.ops.constant import constant
+from tensorbow.ops.constant import make_constant
 from tensorbow.ops.definition import define_op, require_same_dtype
-from tensorbow.ops.elementwise import add, multiply
+from tensorbow.ops.elementwise import subtract
 from tensorbow.ops.slicing import pad, slice, strided_slice
 from tensorbow.specs import DType, TensorSpec, UnknownRankError, compatible, render_dims
 
@@ -84,17 +87,22 @@ def _reshape_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
     return TensorSpec(tuple(x.size // known if d is None else d for d in wanted), x.dtype)
 
 
+def _in_shape_of_input(op: Operation, g: Tensor) -> list[Tensor | None]:
+    return [reshape(g, shape(op.inputs[0]))]
+
+
 Reshape = define_op(
     "Reshape",
     spec=_reshape_spec,
-    gradient=lambda op, g: [reshape(g, shape(op.inputs[0])), None],
+    gradient=lambda op, g: [*_in_shape_of_input(op, g), None],
     inputs=("tensor", "shape"),
     shape_inputs=(1,),
     alias=((0, 0),),
 )
 
 
-def reshape(tensor: Any, shape: Any, name: str | None = None) -> Tensor:
+@checked
+def reshape(tensor: Any, shape: Extents, name: Name = None) -> Tensor:
     """The same elements, in row-major order, under another shape. Costs nothing.
 
     One extent of `shape` may be -1: it takes what the others leave. Raises InvalidArgumentError when
@@ -113,16 +121,17 @@ def _expand_dims_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
 ExpandDims = define_op(
     "ExpandDims",
     spec=_expand_dims_spec,
-    gradient=lambda op, g: [reshape(g, shape(op.inputs[0]))],
+    gradient=_in_shape_of_input,
     inputs=("input",),
     attrs={"axis": -1},
     alias=((0, 0),),
 )
 
 
-def expand_dims(input: Any, axis: int, name: str | None = None) -> Tensor:
+@checked
+def expand_dims(input: Any, axis: AxisNumber, name: Name = None) -> Tensor:
     """`input` with an axis of extent 1 inserted, so that it becomes axis `axis` of the result."""
-    result: Tensor = ExpandDims(input, axis=int(axis), name=name)
+    result: Tensor = ExpandDims(input, axis=axis, name=name)
     return result
 
 
@@ -143,20 +152,20 @@ def _squeeze_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
 Squeeze = define_op(
     "Squeeze",
     spec=_squeeze_spec,
-    gradient=lambda op, g: [reshape(g, shape(op.inputs[0]))],
+    gradient=_in_shape_of_input,
     inputs=("input",),
     attrs={"axis": ()},
     alias=((0, 0),),
 )
 
 
-def squeeze(input: Any, axis: int | Sequence[int] | None = None, name: str | None = None) -> Tensor:
+@checked
+def squeeze(input: Any, axis: AxisNumbers = None, name: Name = None) -> Tensor:
     """`input` without the given axes of extent 1, or without all of them.
 
     Raises InvalidArgumentError when an axis given has another extent.
     """
-    axes = () if axis is None else (axis,) if isinstance(axis, int) else tuple(axis)
-    result: Tensor = Squeeze(input, axis=axes, name=name)
+    result: Tensor = Squeeze(input, axis=axis or (), name=name)
     return result
 
 
@@ -199,13 +208,13 @@ Transpose = define_op(
 )
 
 
-def transpose(a: Any, perm: Sequence[int] | None = None, name: str | None = None) -> Tensor:
+@checked
+def transpose(a: Any, perm: AxisNumbers = None, name: Name = None) -> Tensor:
     """`a` with axis `perm[i]` as axis i; by default the axes in reverse.
 
     Raises InvalidArgumentError when `perm` is no permutation of the axes.
     """
-    axes = None if perm is None else tuple(int(axis) for axis in perm)
-    result: Tensor = Transpose(a, perm=axes, name=name)
+    result: Tensor = Transpose(a, perm=perm, name=name)
     return result
 
 
@@ -252,18 +261,16 @@ def _concat_kernel(call: KernelCall) -> Callable[[], None]:
 
 
 def _concat_gradient(op: Operation, g: Tensor) -> list[Tensor | None]:
-    rank = op.outputs[0].shape.ndims
-    if rank is None:
-        raise InvalidArgumentError(
-            f"gradient of {op.name}: the rank of its inputs must be known; use set_shape"
-        )
-    along = np.zeros(rank, np.int32)
-    along[op.attrs["axis"]] = 1
-    begin: Tensor = constant(np.zeros(rank, np.int32))
+    """Each input's part begins where the shape of what is joined so far exceeds its own.
+
+    A step knows these shapes, whatever the graph knows, and joins nothing for them.
+    """
+    joined = op.inputs[0]
     parts: list[Tensor | None] = []
-    for x in op.inputs:
-        parts.append(slice(g, begin, shape(x)))
-        begin = add(begin, multiply(shape(x), along))
+    for place, x in enumerate(op.inputs):
+        if place:
+            joined = ConcatV2(joined, x, axis=op.attrs["axis"])
+        parts.append(slice(g, subtract(shape(joined), shape(x)), shape(x)))
     return parts
 
 
@@ -278,22 +285,24 @@ ConcatV2 = define_op(
 )
 
 
-def concat(values: Sequence[Any], axis: int, name: str | None = None) -> Tensor:
+@checked
+def concat(values: Items, axis: AxisNumber, name: Name = None) -> Tensor:
     """The tensors one after the other along `axis`; all other extents and the dtypes are equal.
 
     Raises InvalidArgumentError when they are not, or the list is empty.
     """
-    result: Tensor = ConcatV2(*values, axis=int(axis), name=name)
+    result: Tensor = ConcatV2(*values, axis=axis, name=name)
     return result
 
 
-def stack(values: Sequence[Any], axis: int = 0, name: str | None = None) -> Tensor:
+@checked
+def stack(values: Items, axis: AxisNumber = 0, name: Name = None) -> Tensor:
     """Tensors of one shape and dtype side by side along a new axis `axis`.
 
     Raises InvalidArgumentError when shapes or dtypes differ, or the list is empty.
     """
-    with graph_of(list(values)).as_default():
-        return concat([expand_dims(convert_to_tensor(v), axis) for v in values], axis, name)
+    with graph_of(values).as_default():
+        return concat([expand_dims(as_tensor(v), axis) for v in values], axis, name)
 
 
 # Lists with tensors in them -------------------------------------------------------------------------
@@ -303,15 +312,16 @@ def _convert_sequence(value: Any, dtype: DType | None, name: str | None) -> Tens
     """A list of numbers is a constant; one with tensors in it is stacked, the numbers in their dtype."""
     tensors = _tensors_in(value)
     if not tensors:
-        return constant(value, dtype, name=name or "Const")
+        return make_constant(value, dtype, name=name)
     wanted = tensors[0].dtype if dtype is None else dtype
     with graph_of(tensors).as_default():
-        return stack([convert_to_tensor(item, wanted) for item in value], name=name or "packed")
+        return stack([as_tensor(item, wanted) for item in value], name=name or "packed")
 
 
-def _tensors_in(value: Any) -> list[Any]:
+def _tensors_in(value: Any, depth: int = 0) -> list[Any]:
     if isinstance(value, (list, tuple)):
-        return [tensor for item in value for tensor in _tensors_in(item)]
+        inner = value if depth < DEEPEST else ()
+        return [tensor for item in inner for tensor in _tensors_in(item, depth + 1)]
     return [value] if hasattr(value, "graph") and hasattr(value, "dtype") else []
 
 

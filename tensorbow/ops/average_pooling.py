@@ -12,13 +12,14 @@ import numpy as np
 
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import Attrs, Kernel, KernelCall, NodeSpec, Operation, Tensor
+from tensorbow.kinds import Name, checked
+from tensorbow.ops.argument_kinds import DataFormat, Padding, WindowSize
 from tensorbow.ops.broadcasting import shape
 from tensorbow.ops.data_format import with_channels_last
 from tensorbow.ops.definition import define_op, require_dtype
 from tensorbow.ops.windows import (
     Axis,
     Windows,
-    check_padding,
     count_windows,
     image_dims,
     sizes_of,
@@ -31,10 +32,16 @@ __all__ = ["avg_pool", "avg_pool2d"]
 POOL_ATTRS = {"ksize": (1, 2, 2, 1), "strides": (1, 2, 2, 1), "padding": "VALID"}
 
 
-def avg_pool2d(
-    value: Any, ksize: Any, strides: Any, padding: str, data_format: str = "NHWC", name: str | None = None
+@checked
+def avg_pool(
+    value: Any,
+    ksize: WindowSize,
+    strides: WindowSize,
+    padding: Padding,
+    data_format: DataFormat = "NHWC",
+    name: Name = None,
 ) -> Tensor:
-    """The mean of each window of images [batch, height, width, channels]; also named `avg_pool`.
+    """The mean of each window of images [batch, height, width, channels]; also named `avg_pool2d`.
 
     `ksize` and `strides` are an integer, [height, width] or [1, height, width, 1]; `padding` is "SAME"
     (the mean is that of the elements on the image) or "VALID". Gives [batch, rows, columns, channels],
@@ -46,14 +53,14 @@ def avg_pool2d(
     attrs = {
         "ksize": spatial_pair("avg_pool", ksize, "ksize", data_format),
         "strides": spatial_pair("avg_pool", strides, "strides", data_format),
-        "padding": check_padding("avg_pool", padding),
+        "padding": padding,
     }
     return with_channels_last(
         "avg_pool", lambda images: AvgPool(images, name=name, **attrs), value, data_format
     )
 
 
-avg_pool = avg_pool2d
+avg_pool2d = avg_pool
 
 
 # Specs --------------------------------------------------------------------------------------------
@@ -90,7 +97,7 @@ def _grad_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
 
 
 def _windows(images: Sequence[int], attrs: Attrs) -> Windows:
-    return Windows.of(images, attrs["ksize"][1:3], attrs["strides"], attrs["padding"])
+    return Windows.of_pool(images, attrs)
 
 
 def _on_image(axis: Axis) -> Array:

@@ -19,12 +19,11 @@ import numpy as np
 
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import Attrs, Kernel, KernelCall, NodeSpec, Operation, Tensor
-from tensorbow.ops.broadcasting import zeros_like
+from tensorbow.ops.broadcasting import size, sum_to, zeros_like
 from tensorbow.ops.definition import define_op, require_dtype, require_rank, require_same_dtype
-from tensorbow.ops.elementwise import add, multiply, subtract
+from tensorbow.ops.elementwise import add, cast, divide, multiply, subtract
 from tensorbow.ops.layouts import Copy, after, as_matrix, packed
-from tensorbow.ops.reductions import reduce_mean, reduce_sum
-from tensorbow.specs import FLOATING, Array, TensorSpec, compatible
+from tensorbow.specs import FLOATING, Array, TensorSpec, compatible, int64
 
 CHUNK = 1 << 15  # elements worked on at a time
 NORM_ATTRS = {"epsilon": 0.001, "is_training": True}
@@ -206,11 +205,11 @@ def _grad_gradient(op: Operation, *flows: Tensor | None) -> list[Tensor | None]:
     _, b, c = flows
     a = zeros_like(x) if flows[0] is None else flows[0]
     h = multiply(subtract(x, mean), inverse)
-    axes = list(range(_rank(op) - 1))
+    rows = divide(cast(size(x, out_type=int64), x.dtype), cast(size(scale, out_type=int64), x.dtype))
     training = op.attrs["is_training"]
 
     def average(v: Tensor) -> Tensor:
-        return reduce_mean(v, axes)
+        return divide(sum_to(v, scale), rows)
 
     def project(v: Tensor) -> Tensor:
         if not training:
@@ -219,7 +218,7 @@ def _grad_gradient(op: Operation, *flows: Tensor | None) -> list[Tensor | None]:
 
     projected, flow = project(dy), project(a)
     to_dy = multiply(multiply(scale, inverse), flow)
-    to_scale = multiply(inverse, reduce_sum(multiply(a, projected), axes))
+    to_scale = multiply(inverse, sum_to(multiply(a, projected), scale))
     if b is not None:
         to_dy = add(to_dy, multiply(b, h))
     if c is not None:
@@ -232,13 +231,6 @@ def _grad_gradient(op: Operation, *flows: Tensor | None) -> list[Tensor | None]:
         )
         to_x = subtract(to_x, multiply(multiply(scale, multiply(inverse, inverse)), curved))
     return [to_dy, to_x, to_scale, None, None]
-
-
-def _rank(op: Operation) -> int:
-    rank = op.inputs[1].shape.ndims
-    if rank is None:
-        raise InvalidArgumentError(f"gradient of {op.name}: the rank of x must be known; use set_shape")
-    return rank
 
 
 FusedBatchNorm = define_op(

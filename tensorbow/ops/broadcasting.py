@@ -12,15 +12,17 @@ from typing import Any
 import numpy as np
 
 from tensorbow.errors import InvalidArgumentError
-from tensorbow.graph import NOT_DIFFERENTIABLE, Attrs, KernelCall, Operation, Tensor, convert_to_tensor
-from tensorbow.ops.constant import constant
+from tensorbow.graph import NOT_DIFFERENTIABLE, Attrs, KernelCall, Operation, Tensor, as_tensor
+from tensorbow.kinds import AsDType, Name, checked, is_tensor
+from tensorbow.ops.argument_kinds import Extents
+from tensorbow.ops.constant import constant, make_constant
 from tensorbow.ops.definition import define_op, require_dtype
 from tensorbow.specs import (
+    Array,
     Dims,
-    TensorShape,
+    DType,
     TensorSpec,
     as_dims,
-    as_dtype,
     int32,
     int64,
     render_dims,
@@ -70,19 +72,16 @@ def checked_axis(op: str, axis: int, rank: int) -> int:
 
 
 def as_shape_vector(value: Any) -> Any:
-    """A shape argument as an op takes it: a TensorShape or an empty list as an int32 vector."""
-    if isinstance(value, TensorShape):
-        value = value.as_list()
-    if isinstance(value, (list, tuple)):
-        value = [-1 if v is None else v for v in value]
-        return value if any(hasattr(v, "graph") for v in value) else constant(value, int32)
-    return value
+    """A shape argument, as its kind reads it, as an op takes it: a list of numbers as an int32 vector."""
+    return (
+        make_constant(value, int32) if isinstance(value, list) and not any(map(is_tensor, value)) else value
+    )
 
 
 def with_known_extents(result: Tensor, shape: Any) -> Tensor:
     """`result`, told the extents that a list of numbers and tensors gives as numbers."""
-    if isinstance(shape, (list, tuple)) and any(hasattr(v, "graph") for v in shape):
-        result.set_shape([None if hasattr(v, "graph") else v for v in shape])
+    if isinstance(shape, list) and any(map(is_tensor, shape)):
+        result.set_shape([None if is_tensor(v) else v for v in shape])
     return result
 
 
@@ -95,8 +94,19 @@ def _shape_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
     dims = inputs[0].shape
     if dims is None:
         return TensorSpec((None,), dtype)
-    value = np.array(inputs[0].extents, dtype.as_numpy_dtype) if inputs[0].is_static else None
+    value = _numbers("Shape", inputs[0], inputs[0].extents, dtype) if inputs[0].is_static else None
     return TensorSpec((len(dims),), dtype, value)
+
+
+def _numbers(op: str, x: TensorSpec, numbers: tuple[int, ...] | int, dtype: DType) -> Array:
+    """Extents, or their product, as an array. Raises InvalidArgumentError for what the dtype cannot hold."""
+    largest = max((numbers,) if isinstance(numbers, int) else numbers, default=0)
+    if largest > np.iinfo(dtype.as_numpy_dtype).max:
+        raise InvalidArgumentError(
+            f"{op}: the {largest} of {x} is more than {dtype.name} holds; use smaller extents, or "
+            "out_type=tb.int64"
+        )
+    return np.array(numbers, dtype.as_numpy_dtype)
 
 
 def _shape_kernel(call: KernelCall) -> None:
@@ -106,7 +116,7 @@ def _shape_kernel(call: KernelCall) -> None:
 def _size_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
     dtype = attrs["out_type"]
     require_dtype("Size", TensorSpec((), dtype), INDEX, "out_type")
-    value = np.array(inputs[0].size, dtype.as_numpy_dtype) if inputs[0].is_static else None
+    value = _numbers("Size", inputs[0], inputs[0].size, dtype) if inputs[0].is_static else None
     return TensorSpec((), dtype, value)
 
 
@@ -132,15 +142,17 @@ Size = define_op(
 )
 
 
-def shape(input: Any, out_type: Any = int32, name: str | None = None) -> Tensor:
+@checked
+def shape(input: Any, name: Name = None, out_type: AsDType = int32) -> Tensor:
     """The shape of `input` as an integer vector `[rank]`."""
-    result: Tensor = Shape(input, out_type=as_dtype(out_type), name=name)
+    result: Tensor = Shape(input, out_type=out_type, name=name)
     return result
 
 
-def size(input: Any, out_type: Any = int32, name: str | None = None) -> Tensor:
+@checked
+def size(input: Any, name: Name = None, out_type: AsDType = int32) -> Tensor:
     """The number of elements of `input`, a scalar."""
-    result: Tensor = Size(input, out_type=as_dtype(out_type), name=name)
+    result: Tensor = Size(input, out_type=out_type, name=name)
     return result
 
 
@@ -186,7 +198,8 @@ BroadcastTo = define_op(
 )
 
 
-def broadcast_to(input: Any, shape: Any, name: str | None = None) -> Tensor:
+@checked
+def broadcast_to(input: Any, shape: Extents, name: Name = None) -> Tensor:
     """`input` repeated to `shape`, by NumPy's rule. Raises InvalidArgumentError when it does not fit."""
     result: Tensor = BroadcastTo(input, as_shape_vector(shape), name=name)
     return result
@@ -236,19 +249,21 @@ def sum_to(gradient: Tensor, like: Tensor) -> Tensor:
 # Filled tensors ---------------------------------------------------------------------------------
 
 
-def zeros_like(tensor: Any, dtype: Any = None, name: str | None = None) -> Tensor:
+@checked
+def zeros_like(tensor: Any, dtype: AsDType | None = None, name: Name = None) -> Tensor:
     """Zeros of the shape of `tensor`, and of its dtype unless `dtype` is given."""
     return _filled_like(tensor, 0, dtype, name)
 
 
-def ones_like(tensor: Any, dtype: Any = None, name: str | None = None) -> Tensor:
+@checked
+def ones_like(tensor: Any, dtype: AsDType | None = None, name: Name = None) -> Tensor:
     """Ones of the shape of `tensor`, and of its dtype unless `dtype` is given."""
     return _filled_like(tensor, 1, dtype, name)
 
 
-def _filled_like(tensor: Any, value: int, dtype: Any, name: str | None) -> Tensor:
-    like = convert_to_tensor(tensor)
-    kind = like.dtype if dtype is None else as_dtype(dtype)
+def _filled_like(tensor: Any, value: int, dtype: DType | None, name: str | None) -> Tensor:
+    like = as_tensor(tensor)
+    kind = like.dtype if dtype is None else dtype
     with like.graph.as_default():
         scalar = constant(np.array(value, kind.as_numpy_dtype))
         return broadcast_to(scalar, shape(like), name)

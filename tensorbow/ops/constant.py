@@ -2,16 +2,33 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from tensorbow.array_likes import ArrayLike, as_array
-from tensorbow.errors import InvalidArgumentError
+from tensorbow.devices.host_memory import available_memory_nbytes, require_memory
+from tensorbow.errors import InvalidArgumentError, ResourceExhaustedError
 from tensorbow.graph import NOT_DIFFERENTIABLE, REQUIRED, Attrs, Tensor, register_tensor_conversion
+from tensorbow.kinds import AsDType, Name, UnfitError, checked
+from tensorbow.ops.argument_kinds import StaticShape
 from tensorbow.ops.definition import define_op
-from tensorbow.specs import Array, DType, TensorSpec, as_dims, as_dtype, bool_, float32, int32, int64
+from tensorbow.specs import (
+    Array,
+    Dims,
+    DType,
+    TensorSpec,
+    as_dtype,
+    bool_,
+    float32,
+    int32,
+    int64,
+    render_dims,
+)
+
+_SMALL_NBYTES = 1 << 26  # arrays up to this size are made without asking the system for its free memory
 
 
 def _const_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
@@ -22,7 +39,10 @@ def _const_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
 Const = define_op("Const", spec=_const_spec, gradient=NOT_DIFFERENTIABLE, attrs={"value": REQUIRED})
 
 
-def constant(value: Any, dtype: Any = None, shape: Any = None, name: str = "Const") -> Tensor:
+@checked
+def constant(
+    value: Any, dtype: AsDType | None = None, shape: StaticShape = None, name: Name = "Const"
+) -> Tensor:
     """A tensor with a fixed value.
 
     Without `dtype`: Python floats are float32, ints int32 (int64 when they do not fit), arrays keep
@@ -31,22 +51,64 @@ def constant(value: Any, dtype: Any = None, shape: Any = None, name: str = "Cons
 
     Raises InvalidArgumentError when the value does not fit the dtype or the shape.
     """
-    array = to_array(value, None if dtype is None else as_dtype(dtype))
+    return make_constant(value, dtype, shape, name)
+
+
+def make_constant(
+    value: Any, dtype: DType | None = None, shape: Dims | None = None, name: str | None = None
+) -> Tensor:
+    """`constant` for the library's own calls."""
+    array = checked_array(value, dtype)
     if shape is not None:
-        dims = as_dims(shape)
-        if dims is None or None in dims:
-            raise InvalidArgumentError(f"constant: shape {shape} must be fully known")
-        extents = tuple(d for d in dims if d is not None)
-        if array.size not in (1, int(np.prod(extents))):
+        if None in shape:
+            raise InvalidArgumentError(f"constant: shape {render_dims(shape)} must be fully known")
+        extents = tuple(d for d in shape if d is not None)
+        if array.size not in (1, math.prod(extents)):
             raise InvalidArgumentError(
                 f"constant: {array.size} values do not fill shape {list(extents)}; "
                 "give one, or as many as it holds"
             )
-        array = np.full(extents, array.reshape(())) if array.size == 1 else array.reshape(extents)
+        array = filled(extents, array.reshape(())) if array.size == 1 else array.reshape(extents)
+    _require_room(array.shape, array.itemsize)
     array = np.array(array, order="C")
     array.flags.writeable = False
     result: Tensor = Const(value=array, name=name)
     return result
+
+
+def filled(shape: Sequence[int], value: Array) -> Array:
+    """An array of one value everywhere. Raises ResourceExhaustedError where there is no room for it."""
+    _require_room(shape, value.itemsize)
+    return np.full(shape, value)
+
+
+def _require_room(shape: Sequence[int], itemsize: int) -> None:
+    """Raises ResourceExhaustedError for an array that takes more memory than there is, before it is made."""
+    nbytes = math.prod(shape) * itemsize
+    available = available_memory_nbytes() if nbytes > _SMALL_NBYTES else None
+    if available is not None and nbytes > available:
+        raise ResourceExhaustedError(
+            f"constant: {nbytes:,} bytes for shape {list(shape)} are not there; "
+            "use smaller extents, or tb.fill, which makes them in a step"
+        )
+
+
+def checked_array(value: Any, dtype: DType | None) -> Array:
+    """`to_array` of a caller's value. Raises UnfitError, so that the checked call names it."""
+    try:
+        return to_array(value, dtype)
+    except InvalidArgumentError as error:
+        raise UnfitError(str(error), value) from None
+
+
+def require_scalar(op: str, argument: str, value: float, dtype: DType) -> None:
+    """Raises InvalidArgumentError unless a number is one of the dtype; for bool, 0 and 1 are."""
+    if dtype == bool_ and value in (0, 1):
+        return
+    try:
+        to_array(value, dtype)
+    except InvalidArgumentError as error:
+        raise InvalidArgumentError(f"{op}: {argument} {value}: {error}") from None
 
 
 def to_array(value: Any, dtype: DType | None) -> Array:
@@ -64,6 +126,11 @@ def to_array(value: Any, dtype: DType | None) -> Array:
             "expected numbers or booleans"
         )
     is_python = not isinstance(value, ArrayLike)
+    nbytes = array.size * (array.itemsize if dtype is None else dtype.size)
+    if nbytes > _SMALL_NBYTES:
+        require_memory(
+            nbytes, f"a value of type {array.dtype}{render_dims(array.shape)}", "give fewer elements"
+        )
     if dtype is None:
         if is_python and array.dtype.kind == "f":
             dtype = float32
@@ -75,7 +142,7 @@ def to_array(value: Any, dtype: DType | None) -> Array:
     if array.size == 0 and is_python:
         return array.astype(dtype.as_numpy_dtype)
     if not _convertible(array, dtype):
-        remedy = "give whole numbers" if array.dtype.kind == "f" else "convert it, for example by astype"
+        remedy = "give integers" if array.dtype.kind == "f" else "convert it, for example by astype"
         raise InvalidArgumentError(
             f"a value of type {array.dtype} cannot become {dtype.name} without loss; {remedy}"
         )
@@ -103,7 +170,7 @@ def _convertible(array: Array, dtype: DType) -> bool:
 
 
 def _convert(value: Any, dtype: DType | None, name: str | None) -> Tensor:
-    return constant(value, dtype, name=name or "Const")
+    return make_constant(value, dtype, name=name)
 
 
 register_tensor_conversion((bool, int, float, ArrayLike), _convert)

@@ -20,8 +20,10 @@ from tensorbow.graph import (
     get_default_graph,
     graph_of,
 )
+from tensorbow.kinds import AsDType, Name, Number, Text, checked, refuse
+from tensorbow.ops.argument_kinds import StaticShape
 from tensorbow.ops.definition import define_op
-from tensorbow.specs import FLOATING, TensorSpec, as_dims, as_dtype, bool_, float32
+from tensorbow.specs import FLOATING, TensorSpec, bool_, float32
 
 __all__ = ["group", "identity", "no_op", "placeholder", "step_scalar", "stop_gradient"]
 
@@ -98,42 +100,51 @@ CheckFinite = define_op(
 )
 
 
-def placeholder(dtype: Any = float32, shape: Any = None, name: str = "Placeholder") -> Tensor:
+@checked
+def placeholder(dtype: AsDType = float32, shape: StaticShape = None, name: Name = "Placeholder") -> Tensor:
     """A tensor that must be fed. A dimension None, or no shape at all, takes what is fed.
 
     float32 when no dtype is given, as in the listing of TensorFlow's white paper (figure 1).
     """
-    result: Tensor = Placeholder(dtype=as_dtype(dtype), shape=as_dims(shape), name=name)
+    result: Tensor = Placeholder(dtype=dtype, shape=shape, name=name)
     return result
 
 
-def identity(input: Any, name: str = "Identity") -> Tensor:
+@checked
+def identity(input: Any, name: Name = "Identity") -> Tensor:
     """The same value under another name. Costs nothing."""
     result: Tensor = Identity(input, name=name)
     return result
 
 
-def stop_gradient(input: Any, name: str = "StopGradient") -> Tensor:
+@checked
+def stop_gradient(input: Any, name: Name = "StopGradient") -> Tensor:
     """The same value, through which no gradient flows."""
     result: Tensor = StopGradient(input, name=name)
     return result
 
 
-def no_op(name: str = "NoOp") -> Operation:
+@checked
+def no_op(name: Name = "NoOp") -> Operation:
     """An operation that does nothing: a point to hang control dependencies on."""
     result: Operation = NoOp(name=name)
     return result
 
 
-def group(*inputs: Any, name: str = "group_deps") -> Operation:
+@checked
+def group(*inputs: Any, name: Name = "group_deps") -> Operation:
     """One operation that runs all `inputs` (operations, tensors, variables, or lists of them)."""
     flat = [y for x in inputs for y in (x if isinstance(x, (list, tuple)) else [x])]
     items = [x._as_graph_element() if hasattr(x, "_as_graph_element") else x for x in flat]
+    for given, item in zip(flat, items, strict=True):
+        if not isinstance(item, (Operation, Tensor)):
+            raise refuse("group", "inputs", "operations, tensors, variables or lists of them", given)
     with graph_of(items).as_default(), control_dependencies(items):
         return no_op(name=name)
 
 
-def step_scalar(key: str, dtype: Any, default: float, name: str | None = None) -> Tensor:
+@checked
+def step_scalar(key: Text, dtype: AsDType, default: Number, name: Name = None) -> Tensor:
     """A scalar that whoever launches the step gives anew each time, in the STATE region.
 
     A plain `Session.run` uses `default`; the scheduler sets `learning_rate` by its schedule.
@@ -142,23 +153,22 @@ def step_scalar(key: str, dtype: Any, default: float, name: str | None = None) -
     Raises InvalidArgumentError when the key exists with another dtype or default, when the library uses
     it itself, or when dtype is not floating.
     """
-    kind = as_dtype(dtype)
-    if kind not in FLOATING:
-        raise InvalidArgumentError(f"step_scalar {key}: dtype must be floating, got {kind.name}")
+    if dtype not in FLOATING:
+        raise InvalidArgumentError(f"step_scalar {key}: dtype must be floating, got {dtype.name}")
     if key in RESERVED_KEYS or ":" in key:
         raise InvalidArgumentError(
             f"step_scalar {key}: choose another key, without ':', that is not {', '.join(RESERVED_KEYS)}"
         )
     existing = find_step_scalar(key)
     if existing is not None:
-        if existing.dtype != kind or existing.op.attrs["default"] != float(default):
+        if existing.dtype != dtype or existing.op.attrs["default"] != default:
             raise InvalidArgumentError(
                 f"step_scalar {key} exists as {existing.dtype.name} with default "
-                f"{existing.op.attrs['default']:g}, got {kind.name} and {default:g}; choose another key"
+                f"{existing.op.attrs['default']:g}, got {dtype.name} and {default:g}; choose another key"
             )
         return existing
     with control_dependencies(None):
-        result: Tensor = StepScalar(key=key, dtype=kind, default=float(default), name=name or key)
+        result: Tensor = StepScalar(key=key, dtype=dtype, default=default, name=name or key)
     get_default_graph().add_to_collection(STEP_SCALARS, result)
     return result
 

@@ -13,8 +13,10 @@ from functools import partial
 from typing import Any
 
 from tensorbow.errors import InvalidArgumentError
-from tensorbow.graph import Attrs, Operation, Tensor, convert_to_tensor
+from tensorbow.graph import Attrs, Operation, Tensor, as_tensor
+from tensorbow.kinds import Flag, Name, checked
 from tensorbow.ops import conv_kernels
+from tensorbow.ops.argument_kinds import DataFormat, Extents, Padding, WindowSize
 from tensorbow.ops.arrays import concat
 from tensorbow.ops.broadcasting import as_shape_vector, shape
 from tensorbow.ops.data_format import channels_back, channels_last, sizes_last, with_channels_last
@@ -23,7 +25,6 @@ from tensorbow.ops.elementwise import cast, pair
 from tensorbow.ops.groups import count_groups, in_groups
 from tensorbow.ops.slicing import strided_slice
 from tensorbow.ops.windows import (
-    check_padding,
     count_windows,
     image_dims,
     sizes_of,
@@ -37,14 +38,16 @@ SIZES = "the vector of sizes"
 WINDOW_ATTRS = {"strides": (1, 1, 1, 1), "padding": "VALID", "dilations": (1, 1, 1, 1)}
 
 
+@checked
 def conv2d(
     input: Any,
     filter: Any,
-    strides: Any,
-    padding: str,
-    data_format: str = "NHWC",
-    name: str | None = None,
-    dilations: Any = None,
+    strides: WindowSize,
+    padding: Padding,
+    use_cudnn_on_gpu: Flag = True,
+    data_format: DataFormat = "NHWC",
+    dilations: WindowSize | None = None,
+    name: Name = None,
 ) -> Tensor:
     """Convolution of images [batch, height, width, in] with a filter [height, width, in, out].
 
@@ -72,15 +75,17 @@ def conv2d(
     return with_channels_last("conv2d", convolve, x, data_format)
 
 
+@checked
 def conv2d_transpose(
     value: Any,
     filter: Any,
-    output_shape: Any,
-    strides: Any,
-    padding: str = "SAME",
-    data_format: str = "NHWC",
-    name: str | None = None,
-    dilations: Any = None,
+    output_shape: Extents,
+    strides: WindowSize,
+    padding: Padding = "SAME",
+    data_format: DataFormat = "NHWC",
+    name: Name = None,
+    *,
+    dilations: WindowSize | None = None,
 ) -> Tensor:
     """The transpose of `conv2d` (Zeiler et al., 2010): from [batch, rows, columns, in] to `output_shape`.
 
@@ -93,15 +98,17 @@ def conv2d_transpose(
     return channels_back(Conv2DBackpropInput(sizes, w, images, name=name, **attrs), data_format)
 
 
+@checked
 def conv2d_backprop_input(
-    input_sizes: Any,
+    input_sizes: Extents,
     filter: Any,
     out_backprop: Any,
-    strides: Any,
-    padding: str,
-    data_format: str = "NHWC",
-    name: str | None = None,
-    dilations: Any = None,
+    strides: WindowSize,
+    padding: Padding,
+    use_cudnn_on_gpu: Flag = True,
+    data_format: DataFormat = "NHWC",
+    dilations: WindowSize | None = None,
+    name: Name = None,
 ) -> Tensor:
     """The gradient of `conv2d` with respect to its images, of the shape `input_sizes` [4].
 
@@ -127,15 +134,17 @@ def conv2d_backprop_input(
         return channels_back(images, data_format)
 
 
+@checked
 def conv2d_backprop_filter(
     input: Any,
-    filter_sizes: Any,
+    filter_sizes: Extents,
     out_backprop: Any,
-    strides: Any,
-    padding: str,
-    data_format: str = "NHWC",
-    name: str | None = None,
-    dilations: Any = None,
+    strides: WindowSize,
+    padding: Padding,
+    use_cudnn_on_gpu: Flag = True,
+    data_format: DataFormat = "NHWC",
+    dilations: WindowSize | None = None,
+    name: Name = None,
 ) -> Tensor:
     """The gradient of `conv2d` with respect to its filter, of the shape `filter_sizes` [4].
 
@@ -163,7 +172,7 @@ def conv2d_backprop_filter(
 
 def _known_sizes(op: str, sizes: Any) -> tuple[Tensor, Dims]:
     """A shape [4] as a tensor, and what is known of it: of a list with tensors in it, the numbers."""
-    tensor = convert_to_tensor(sizes)
+    tensor = as_tensor(sizes)
     if isinstance(sizes, list) and len(sizes) == 4:
         return tensor, tuple(None if hasattr(size, "graph") else int(size) for size in sizes)
     return tensor, sizes_of(op, tensor.spec, SIZES)
@@ -175,11 +184,11 @@ def _with_last(sizes: Tensor, other: Tensor, axis: int) -> Tensor:
     return concat([strided_slice(sizes, slice(3)), last], 0)
 
 
-def _attrs(op: str, strides: Any, padding: str, data_format: str, dilations: Any) -> dict[str, Any]:
+def _attrs(op: str, strides: Any, padding: str, data_format: str | None, dilations: Any) -> dict[str, Any]:
     return {
         "strides": spatial_pair(op, strides, "strides", data_format),
-        "padding": check_padding(op, padding),
-        "dilations": spatial_pair(op, 1 if dilations is None else dilations, "dilations", data_format),
+        "padding": padding,
+        "dilations": spatial_pair(op, dilations, "dilations", data_format),
     }
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import Attrs, Kernel, KernelCall, OpDef, Operation, Tensor
 from tensorbow.graph.definition import GradientRule
+from tensorbow.kinds import AxisNumber, Flag, Name, checked
 from tensorbow.ops.broadcasting import checked_axis
 from tensorbow.ops.definition import define_op, require_dtype, require_same_dtype
 from tensorbow.ops.elementwise import add, multiply
@@ -125,25 +126,27 @@ Recurrence = define_op(
 )
 
 
+@checked
 def cumsum(
-    x: Any, axis: int = 0, exclusive: bool = False, reverse: bool = False, name: str | None = None
+    x: Any, axis: AxisNumber = 0, exclusive: Flag = False, reverse: Flag = False, name: Name = None
 ) -> Tensor:
     """The sums of the elements up to each one along `axis`: [a, b, c] gives [a, a + b, a + b + c].
 
     `exclusive` leaves the element itself out; `reverse` sums from the end.
     """
-    result: Tensor = Cumsum(x, axis=int(axis), exclusive=bool(exclusive), reverse=bool(reverse), name=name)
+    result: Tensor = Cumsum(x, axis=axis, exclusive=exclusive, reverse=reverse, name=name)
     return result
 
 
+@checked
 def cumprod(
-    x: Any, axis: int = 0, exclusive: bool = False, reverse: bool = False, name: str | None = None
+    x: Any, axis: AxisNumber = 0, exclusive: Flag = False, reverse: Flag = False, name: Name = None
 ) -> Tensor:
     """The products of the elements up to each one along `axis`, see `cumsum`.
 
     The gradient is right where elements are 0, too (TensorFlow's is NaN there).
     """
-    result: Tensor = Cumprod(x, axis=int(axis), exclusive=bool(exclusive), reverse=bool(reverse), name=name)
+    result: Tensor = Cumprod(x, axis=axis, exclusive=exclusive, reverse=reverse, name=name)
     return result
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tensorbow.errors import InvalidArgumentError
-from tensorbow.graph import Tensor, convert_to_tensor
+from tensorbow.graph import Tensor, as_tensor
 from tensorbow.ops.arrays import concat, transpose
 from tensorbow.ops.broadcasting import as_shape_vector
 from tensorbow.ops.slicing import strided_slice
@@ -18,19 +18,10 @@ TO_LAST = (0, 2, 3, 1)
 TO_SECOND = (0, 3, 1, 2)
 
 
-def has_channels_second(op: str, data_format: Any) -> bool:
-    """Whether the images are NCHW. Raises InvalidArgumentError for what is neither that nor NHWC."""
-    if data_format not in (None, "NHWC", "NCHW"):
-        raise InvalidArgumentError(
-            f"{op}: data_format {data_format!r} is not supported; use 'NHWC' or 'NCHW'"
-        )
-    return bool(data_format == "NCHW")
-
-
 def channels_last(op: str, images: Any, data_format: Any) -> Tensor:
-    """Images as NHWC. Raises InvalidArgumentError for another data format, or NCHW images not of rank 4."""
-    tensor = convert_to_tensor(images)
-    if not has_channels_second(op, data_format):
+    """Images as NHWC. Raises InvalidArgumentError for NCHW images not of rank 4."""
+    tensor = as_tensor(images)
+    if data_format != "NCHW":
         return tensor
     if tensor.shape.ndims not in (4, None):
         raise InvalidArgumentError(f"{op}: NCHW images are {tensor.spec}, expected rank 4")
@@ -44,7 +35,7 @@ def channels_back(images: Tensor, data_format: Any) -> Tensor:
 
 def with_channels_last(op: str, function: Callable[[Tensor], Any], images: Any, data_format: Any) -> Tensor:
     """A function of NHWC images, on images of the data format."""
-    tensor = convert_to_tensor(images)
+    tensor = as_tensor(images)
     with tensor.graph.as_default():
         return channels_back(function(channels_last(op, tensor, data_format)), data_format)
 
@@ -55,6 +46,6 @@ def sizes_last(sizes: Any, data_format: Any) -> Any:
         return as_shape_vector(sizes)
     if isinstance(sizes, Sequence) and len(sizes) == 4:
         return as_shape_vector([sizes[axis] for axis in TO_LAST])
-    vector = convert_to_tensor(as_shape_vector(sizes))
+    vector = as_tensor(as_shape_vector(sizes))
     places = slice(0, 1), slice(2, 4), slice(1, 2)
     return concat([strided_slice(vector, place) for place in places], 0)

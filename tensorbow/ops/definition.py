@@ -2,40 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import Annotated, Any, TypeAlias
 
 import numpy as np
 
 from tensorbow.array_likes import as_array
 from tensorbow.errors import AlreadyExistsError, InvalidArgumentError, TensorBowError, UnimplementedError
-from tensorbow.graph import Attrs, Kernel, KernelCall, NodeSpec, OpDef, blame
-from tensorbow.graph.definition import GradientRule, SpecRule, _NotDifferentiable, read_only
+from tensorbow.graph import Kernel, KernelCall, NodeSpec, OpDef, blame
+from tensorbow.graph.build import check_arity
+from tensorbow.graph.definition import GradientRule, _NotDifferentiable, read_only
+from tensorbow.kinds import Flag, Function, Items, Mapped, Text, checked, instance, sequence, shown, whole
+from tensorbow.ops.argument_kinds import PAIR, Texts
 from tensorbow.specs import Array, DType, TensorSpec, as_dtype
+
+InputIndices: TypeAlias = Annotated[Any, sequence(whole(0), "a list of indices of inputs, counted from 0")]
+Pair: TypeAlias = Annotated[Any, PAIR]
+Pairs: TypeAlias = Annotated[Any, sequence(PAIR, "a list of pairs (output, input)")]
+Definition: TypeAlias = Annotated[OpDef, instance(OpDef, expected="an op, as define_op gives it")]
+KernelObject: TypeAlias = Annotated[Kernel, instance(Kernel, expected="a tb.Kernel")]
 
 OPS: dict[str, OpDef] = {}  # every definition by name: what the contract tests walk and GraphDefs look up
 
 
+@checked
 def define_op(
-    name: str,
+    name: Text,
     *,
-    spec: SpecRule,
+    spec: Function,
     gradient: GradientRule | _NotDifferentiable | None = None,
-    kernel: Kernel | Callable[[KernelCall], object] | None = None,
-    inputs: Sequence[str] = (),
-    attrs: Attrs | None = None,
-    uniform_dtype: bool = False,
-    shape_inputs: Sequence[int] = (),
-    unknown_dtypes: Callable[[Sequence[TensorSpec], Attrs], Sequence[DType]] | None = None,
-    alias: Sequence[tuple[int, int]] = (),
-    writes: Sequence[int] = (),
-    ignores: Sequence[int] = (),
-    update: tuple[int, int] | None = None,
-    stateful: bool = False,
-    random: bool = False,
-    state: Sequence[str] = (),
-    doc: str = "",
-    replace: bool = False,
+    kernel: KernelObject | Function | None = None,
+    inputs: Texts = (),
+    attrs: Mapped | None = None,
+    uniform_dtype: Flag = False,
+    shape_inputs: InputIndices = (),
+    unknown_dtypes: Function | None = None,
+    alias: Pairs = (),
+    writes: InputIndices = (),
+    ignores: InputIndices = (),
+    update: Pair | None = None,
+    stateful: Flag = False,
+    random: Flag = False,
+    state: Texts = (),
+    doc: Text = "",
+    replace: Flag = False,
 ) -> OpDef:
     """Defines an op and registers it under its name; call the result to add it to a graph.
 
@@ -48,7 +58,7 @@ def define_op(
     if name in OPS and not replace:
         raise AlreadyExistsError(f"op {name} is defined already; choose another name or pass replace=True")
     if not callable(gradient) and not isinstance(gradient, _NotDifferentiable):
-        got = "none" if gradient is None else f"{type(gradient).__name__} {gradient!r}"
+        got = "none" if gradient is None else shown(gradient)
         raise InvalidArgumentError(f"op {name}: give gradient=, a rule or tb.NOT_DIFFERENTIABLE; got {got}")
     if kernel is None and not alias and inputs:
         raise InvalidArgumentError(f"op {name}: give a kernel, or an alias for a view")
@@ -78,7 +88,8 @@ def define_op(
     return definition
 
 
-def register_kernel(definition: OpDef, kind: str, kernel: Kernel) -> None:
+@checked
+def register_kernel(definition: Definition, kind: Text, kernel: KernelObject) -> None:
     """Gives an op a kernel for another kind of device, or replaces the one it has.
 
     kind: as `gpu`, for which `tb.CudaKernel` and `tb.CupyKernel` make kernels.
@@ -97,16 +108,18 @@ def kernel_for(definition: OpDef, kind: str) -> Kernel:
     return kernel
 
 
+@checked
 def evaluate(
-    definition: OpDef,
-    inputs: Sequence[Any],
-    attrs: Attrs | None = None,
-    state: Mapping[str, Any] | None = None,
+    definition: Definition,
+    inputs: Items,
+    attrs: Mapped | None = None,
+    state: Mapped | None = None,
 ) -> tuple[Array, ...]:
     """Runs the reference kernel of an op once on arrays, outside any graph.
 
     For constant folding and for tests; `state` gives the STATE scalars (`counter`, `replica`, ...).
     """
+    check_arity(definition, len(inputs))
     arrays = tuple(as_array(value) for value in inputs)
     complete = {**definition.attrs, **(attrs or {})}
     specs = tuple(TensorSpec(a.shape, as_dtype(a.dtype), a) for a in arrays)

@@ -14,11 +14,13 @@ import numpy as np
 
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import Attrs, Kernel, KernelCall, NodeSpec, Operation, Tensor
+from tensorbow.kinds import Name, checked
+from tensorbow.ops.argument_kinds import DataFormat, Padding, WindowSize
 from tensorbow.ops.broadcasting import shape
 from tensorbow.ops.data_format import with_channels_last
 from tensorbow.ops.definition import define_op, require_dtype, require_same_dtype
 from tensorbow.ops.elementwise import pair
-from tensorbow.ops.windows import Windows, check_padding, count_windows, image_dims, sizes_of, spatial_pair
+from tensorbow.ops.windows import Windows, count_windows, image_dims, sizes_of, spatial_pair
 from tensorbow.specs import FLOATING, Array, Dims, TensorSpec, compatible, render_dims
 
 __all__ = ["depthwise_conv2d"]
@@ -26,14 +28,15 @@ __all__ = ["depthwise_conv2d"]
 WINDOW_ATTRS = {"strides": (1, 1, 1, 1), "padding": "VALID", "dilations": (1, 1, 1, 1)}
 
 
+@checked
 def depthwise_conv2d(
     input: Any,
     filter: Any,
-    strides: Any,
-    padding: str,
-    rate: Any = None,
-    name: str | None = None,
-    data_format: str = "NHWC",
+    strides: WindowSize,
+    padding: Padding,
+    rate: WindowSize | None = None,
+    name: Name = None,
+    data_format: DataFormat = "NHWC",
 ) -> Tensor:
     """Convolution of each channel of images [batch, height, width, in] with filters of its own.
 
@@ -46,12 +49,12 @@ def depthwise_conv2d(
     """
     attrs: dict[str, Any] = {
         "strides": spatial_pair("depthwise_conv2d", strides, "strides", data_format),
-        "padding": check_padding("depthwise_conv2d", padding),
-        "dilations": spatial_pair("depthwise_conv2d", 1 if rate is None else rate, "rate", data_format),
+        "padding": padding,
+        "dilations": spatial_pair("depthwise_conv2d", rate, "rate", data_format),
     }
     if max(attrs["strides"]) > 1 and max(attrs["dilations"]) > 1:
         raise InvalidArgumentError(
-            f"depthwise_conv2d: strides {strides} and rate {rate}; one of the two must be 1"
+            f"depthwise_conv2d: strides {list(strides)} and rate {list(rate or ())}; one of the two must be 1"
         )
     x, w = pair(input, filter)
     return with_channels_last(

@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from tensorbow.errors import InvalidArgumentError
-from tensorbow.graph import Tensor, convert_to_tensor, graph_of, name_scope
+from tensorbow.graph import Tensor, as_tensor, graph_of, name_scope
+from tensorbow.kinds import Name, Text, checked
 from tensorbow.ops.arrays import concat, reshape, squeeze, transpose
 from tensorbow.ops.broadcasting import shape
 from tensorbow.ops.diagonals import MatrixDiagPart
@@ -34,7 +35,8 @@ MAXIMUM_AXES = 32  # that "..." stands for
 BROADCAST = "".join(chr(0x2460 + axis) for axis in range(MAXIMUM_AXES))  # their labels, from the last axis on
 
 
-def einsum(equation: str, *inputs: Any, name: str | None = None) -> Tensor:
+@checked
+def einsum(equation: Text, *inputs: Any, name: Name = None) -> Tensor:
     """The sum of products that `equation` speaks of, as in "bij,bjk->bik" and as `numpy.einsum` reads it.
 
     Each letter names an axis; letters that the result lacks are summed over. A letter twice in one tensor is
@@ -48,7 +50,7 @@ def einsum(equation: str, *inputs: Any, name: str | None = None) -> Tensor:
     """
     typed = [v.dtype for v in inputs if isinstance(getattr(v, "dtype", None), DType)]
     with graph_of(inputs).as_default(), name_scope(name or "einsum"):
-        tensors = [convert_to_tensor(v, typed[0] if typed else None) for v in inputs]
+        tensors = [as_tensor(v, typed[0] if typed else None) for v in inputs]
         terms, kept = _parse(equation, tensors)
         operands = [_Operand(t, labels) for t, labels in zip(tensors, terms, strict=True)]
         extents = _extents(equation, operands)
@@ -68,7 +70,8 @@ def _parse(equation: str, tensors: Sequence[Tensor]) -> tuple[list[str], str]:
     match = re.fullmatch(rf"({term}(?:,{term})*)(?:->({term}))?", compact)
     if match is None:
         raise InvalidArgumentError(
-            f"einsum {equation!r}: expected letters and commas, as in 'ij,jk->ik', and '...' once in a term"
+            f"einsum: equation {equation[:80]!r}: expected letters and commas, as in 'ij,jk->ik', and '...' "
+            "once in a term"
         )
     written = match.group(1).split(",")
     if len(written) != len(tensors) or not tensors:

@@ -7,11 +7,11 @@ functions is in `elementwise_table.py`. As long as the list of functions: one a 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from tensorbow.errors import InvalidArgumentError
-from tensorbow.graph import Tensor, convert_to_tensor, graph_of, name_scope
+from tensorbow.graph import Tensor, as_tensor, graph_of, name_scope
+from tensorbow.kinds import Items, Name, checked
 from tensorbow.ops import elementwise_table as table
 from tensorbow.ops.broadcasting import sum_to
 from tensorbow.ops.integer_power import IntegerPow
@@ -73,37 +73,43 @@ __all__ = [
 # Two inputs -----------------------------------------------------------------------------------------
 
 
-def add(x: Any, y: Any, name: str | None = None) -> Tensor:
+@checked
+def add(x: Any, y: Any, name: Name = None) -> Tensor:
     """x + y."""
     result: Tensor = table.Add(x, y, name=name)
     return result
 
 
-def subtract(x: Any, y: Any, name: str | None = None) -> Tensor:
+@checked
+def subtract(x: Any, y: Any, name: Name = None) -> Tensor:
     """x - y."""
     result: Tensor = table.Sub(x, y, name=name)
     return result
 
 
-def multiply(x: Any, y: Any, name: str | None = None) -> Tensor:
+@checked
+def multiply(x: Any, y: Any, name: Name = None) -> Tensor:
     """x * y."""
     result: Tensor = table.Mul(x, y, name=name)
     return result
 
 
-def floordiv(x: Any, y: Any, name: str | None = None) -> Tensor:
+@checked
+def floordiv(x: Any, y: Any, name: Name = None) -> Tensor:
     """x / y, rounded towards minus infinity. Raises InvalidArgumentError for an integer y of 0."""
     result: Tensor = table.FloorDiv(x, y, name=name)
     return result
 
 
-def mod(x: Any, y: Any, name: str | None = None) -> Tensor:
+@checked
+def mod(x: Any, y: Any, name: Name = None) -> Tensor:
     """x - y * floordiv(x, y), with the sign of y. Raises InvalidArgumentError for an integer y of 0."""
     result: Tensor = table.FloorMod(x, y, name=name)
     return result
 
 
-def pow(x: Any, y: Any, name: str | None = None) -> Tensor:
+@checked
+def pow(x: Any, y: Any, name: Name = None) -> Tensor:
     """x to the power of y, which for integers raises InvalidArgumentError where it is negative.
 
     0 to the power of 0 is 1, with a gradient of 0.
@@ -113,80 +119,93 @@ def pow(x: Any, y: Any, name: str | None = None) -> Tensor:
     return result
 
 
-def maximum(x: Any, y: Any, name: str | None = None) -> Tensor:
+@checked
+def maximum(x: Any, y: Any, name: Name = None) -> Tensor:
     """The greater of x and y; where they are equal the gradient goes to x."""
     result: Tensor = table.Maximum(x, y, name=name)
     return result
 
 
-def minimum(x: Any, y: Any, name: str | None = None) -> Tensor:
+@checked
+def minimum(x: Any, y: Any, name: Name = None) -> Tensor:
     """The smaller of x and y; where they are equal the gradient goes to x."""
     result: Tensor = table.Minimum(x, y, name=name)
     return result
 
 
-def equal(x: Any, y: Any, name: str | None = None) -> Tensor:
+@checked
+def equal(x: Any, y: Any, name: Name = None) -> Tensor:
     """Whether x == y (the operator `==` compares tensors by identity)."""
     result: Tensor = table.Equal(x, y, name=name)
     return result
 
 
-def not_equal(x: Any, y: Any, name: str | None = None) -> Tensor:
+@checked
+def not_equal(x: Any, y: Any, name: Name = None) -> Tensor:
     """Whether x != y (the operator `!=` compares tensors by identity)."""
     result: Tensor = table.NotEqual(x, y, name=name)
     return result
 
 
-def less(x: Any, y: Any, name: str | None = None) -> Tensor:
+@checked
+def less(x: Any, y: Any, name: Name = None) -> Tensor:
     """Whether x < y."""
     result: Tensor = table.Less(x, y, name=name)
     return result
 
 
-def less_equal(x: Any, y: Any, name: str | None = None) -> Tensor:
+@checked
+def less_equal(x: Any, y: Any, name: Name = None) -> Tensor:
     """Whether x <= y."""
     result: Tensor = table.LessEqual(x, y, name=name)
     return result
 
 
-def greater(x: Any, y: Any, name: str | None = None) -> Tensor:
+@checked
+def greater(x: Any, y: Any, name: Name = None) -> Tensor:
     """Whether x > y."""
     result: Tensor = table.Greater(x, y, name=name)
     return result
 
 
-def greater_equal(x: Any, y: Any, name: str | None = None) -> Tensor:
+@checked
+def greater_equal(x: Any, y: Any, name: Name = None) -> Tensor:
     """Whether x >= y."""
     result: Tensor = table.GreaterEqual(x, y, name=name)
     return result
 
 
-def logical_and(x: Any, y: Any, name: str | None = None) -> Tensor:
+@checked
+def logical_and(x: Any, y: Any, name: Name = None) -> Tensor:
     """x and y (bool)."""
     result: Tensor = table.LogicalAnd(x, y, name=name)
     return result
 
 
-def logical_or(x: Any, y: Any, name: str | None = None) -> Tensor:
+@checked
+def logical_or(x: Any, y: Any, name: Name = None) -> Tensor:
     """x or y (bool)."""
     result: Tensor = table.LogicalOr(x, y, name=name)
     return result
 
 
-def logical_xor(x: Any, y: Any, name: str | None = None) -> Tensor:
+@checked
+def logical_xor(x: Any, y: Any, name: Name = None) -> Tensor:
     """Either x or y, not both (bool)."""
     with graph_of([x, y]).as_default(), name_scope(name or "LogicalXor"):
         return logical_and(logical_or(x, y), logical_not(logical_and(x, y)))
 
 
-def divide(x: Any, y: Any, name: str | None = None) -> Tensor:
+@checked
+def divide(x: Any, y: Any, name: Name = None) -> Tensor:
     """x / y. Integers are cast first, uint8 to float32 and wider ones to float64, as in TensorFlow."""
     a, b = (_floating(v) for v in pair(x, y))
     result: Tensor = table.RealDiv(a, b, name=name)
     return result
 
 
-def div(x: Any, y: Any, name: str | None = None) -> Tensor:
+@checked
+def div(x: Any, y: Any, name: Name = None) -> Tensor:
     """x / y for floating inputs, floordiv for integers (TensorFlow's older division)."""
     a, b = pair(x, y)
     return floordiv(a, b, name) if a.dtype.is_integer else divide(a, b, name)
@@ -194,10 +213,12 @@ def div(x: Any, y: Any, name: str | None = None) -> Tensor:
 
 def pair(x: Any, y: Any) -> tuple[Tensor, Tensor]:
     """Both as tensors; a Python value takes the dtype of the tensor beside it."""
+    if type(x) is type(y) is Tensor and x.dtype is y.dtype:
+        return x, y
     dtypes = [v.dtype if isinstance(getattr(v, "dtype", None), DType) else None for v in (x, y)]
     with graph_of([x, y]).as_default():
-        a = convert_to_tensor(x, dtypes[0] or dtypes[1])
-        return a, convert_to_tensor(y, dtypes[1] or a.dtype)
+        a = as_tensor(x, dtypes[0] or dtypes[1])
+        return a, as_tensor(y, dtypes[1] or a.dtype)
 
 
 def _floating(x: Tensor) -> Tensor:
@@ -212,21 +233,23 @@ floor_div = floordiv
 floormod = mod
 
 
-def clip_by_value(t: Any, clip_value_min: Any, clip_value_max: Any, name: str | None = None) -> Tensor:
+@checked
+def clip_by_value(t: Any, clip_value_min: Any, clip_value_max: Any, name: Name = None) -> Tensor:
     """`t` limited to [clip_value_min, clip_value_max]."""
     return maximum(minimum(t, clip_value_max), clip_value_min, name)
 
 
-def add_n(inputs: Sequence[Any], name: str | None = None) -> Tensor:
+@checked
+def add_n(inputs: Items, name: Name = None) -> Tensor:
     """The sum of tensors of one shape, from the first to the last.
 
     Raises InvalidArgumentError for an empty list, and for shapes that differ (tensors do not broadcast here).
     """
     if not inputs:
         raise InvalidArgumentError("add_n: expected at least one tensor, got an empty list")
-    with graph_of(list(inputs)).as_default():
-        total = convert_to_tensor(inputs[0])
-        terms = [convert_to_tensor(term, total.dtype) for term in inputs[1:]]
+    with graph_of(inputs).as_default():
+        total = as_tensor(inputs[0])
+        terms = [as_tensor(term, total.dtype) for term in inputs[1:]]
     for i, term in enumerate(terms, start=2):
         if not compatible(total.spec.shape, term.spec.shape):
             raise InvalidArgumentError(
@@ -240,121 +263,141 @@ def add_n(inputs: Sequence[Any], name: str | None = None) -> Tensor:
 # One input ------------------------------------------------------------------------------------------
 
 
-def negative(x: Any, name: str | None = None) -> Tensor:
+@checked
+def negative(x: Any, name: Name = None) -> Tensor:
     """-x."""
     result: Tensor = table.Neg(x, name=name)
     return result
 
 
-def abs(x: Any, name: str | None = None) -> Tensor:
+@checked
+def abs(x: Any, name: Name = None) -> Tensor:
     """The absolute value."""
     result: Tensor = table.Abs(x, name=name)
     return result
 
 
-def sign(x: Any, name: str | None = None) -> Tensor:
+@checked
+def sign(x: Any, name: Name = None) -> Tensor:
     """-1, 0 or 1. Has no gradient."""
     result: Tensor = table.Sign(x, name=name)
     return result
 
 
-def floor(x: Any, name: str | None = None) -> Tensor:
+@checked
+def floor(x: Any, name: Name = None) -> Tensor:
     """Rounded towards minus infinity. Has no gradient."""
     result: Tensor = table.Floor(x, name=name)
     return result
 
 
-def ceil(x: Any, name: str | None = None) -> Tensor:
+@checked
+def ceil(x: Any, name: Name = None) -> Tensor:
     """Rounded towards infinity. Has no gradient."""
     result: Tensor = table.Ceil(x, name=name)
     return result
 
 
-def sin(x: Any, name: str | None = None) -> Tensor:
+@checked
+def sin(x: Any, name: Name = None) -> Tensor:
     """The sine (floating)."""
     result: Tensor = table.Sin(x, name=name)
     return result
 
 
-def cos(x: Any, name: str | None = None) -> Tensor:
+@checked
+def cos(x: Any, name: Name = None) -> Tensor:
     """The cosine (floating)."""
     result: Tensor = table.Cos(x, name=name)
     return result
 
 
-def square(x: Any, name: str | None = None) -> Tensor:
+@checked
+def square(x: Any, name: Name = None) -> Tensor:
     """x * x."""
     result: Tensor = table.Square(x, name=name)
     return result
 
 
-def sqrt(x: Any, name: str | None = None) -> Tensor:
+@checked
+def sqrt(x: Any, name: Name = None) -> Tensor:
     """The square root (floating)."""
     result: Tensor = table.Sqrt(x, name=name)
     return result
 
 
-def rsqrt(x: Any, name: str | None = None) -> Tensor:
+@checked
+def rsqrt(x: Any, name: Name = None) -> Tensor:
     """1 / sqrt(x) (floating)."""
     result: Tensor = table.Rsqrt(x, name=name)
     return result
 
 
-def reciprocal(x: Any, name: str | None = None) -> Tensor:
+@checked
+def reciprocal(x: Any, name: Name = None) -> Tensor:
     """1 / x (floating)."""
     result: Tensor = table.Reciprocal(x, name=name)
     return result
 
 
-def exp(x: Any, name: str | None = None) -> Tensor:
+@checked
+def exp(x: Any, name: Name = None) -> Tensor:
     """e to the power of x (floating)."""
     result: Tensor = table.Exp(x, name=name)
     return result
 
 
-def log(x: Any, name: str | None = None) -> Tensor:
+@checked
+def log(x: Any, name: Name = None) -> Tensor:
     """The natural logarithm (floating)."""
     result: Tensor = table.Log(x, name=name)
     return result
 
 
-def erf(x: Any, name: str | None = None) -> Tensor:
+@checked
+def erf(x: Any, name: Name = None) -> Tensor:
     """The error function, 2 / sqrt(pi) times the integral of exp(-t^2) from 0 to x (floating)."""
     result: Tensor = table.Erf(x, name=name)
     return result
 
 
-def sigmoid(x: Any, name: str | None = None) -> Tensor:
+@checked
+def sigmoid(x: Any, name: Name = None) -> Tensor:
     """1 / (1 + exp(-x)) (floating), without overflow for any x."""
     result: Tensor = table.Sigmoid(x, name=name)
     return result
 
 
-def tanh(x: Any, name: str | None = None) -> Tensor:
+@checked
+def tanh(x: Any, name: Name = None) -> Tensor:
     """The hyperbolic tangent (floating)."""
     result: Tensor = table.Tanh(x, name=name)
     return result
 
 
-def relu(x: Any, name: str | None = None) -> Tensor:
+@checked
+def relu(x: Any, name: Name = None) -> Tensor:
     """max(x, 0); the gradient at 0 is 0."""
     result: Tensor = table.Relu(x, name=name)
     return result
 
 
-def logical_not(x: Any, name: str | None = None) -> Tensor:
+@checked
+def logical_not(x: Any, name: Name = None) -> Tensor:
     """not x (bool)."""
     result: Tensor = table.LogicalNot(x, name=name)
     return result
 
 
-def is_finite(x: Any, name: str | None = None) -> Tensor:
+@checked
+def is_finite(x: Any, name: Name = None) -> Tensor:
     """Whether x is neither infinite nor NaN (floating)."""
     result: Tensor = table.IsFinite(x, name=name)
     return result
 
 
-def is_nan(x: Any, name: str | None = None) -> Tensor:
+@checked
+def is_nan(x: Any, name: Name = None) -> Tensor:
     """Whether x is NaN (floating)."""
     result: Tensor = table.IsNan(x, name=name)
     return result

@@ -20,15 +20,17 @@ from tensorbow.graph import (
     KernelCall,
     Operation,
     Tensor,
-    convert_to_tensor,
+    as_tensor,
     graph_of,
 )
+from tensorbow.kinds import AsDType, Name, checked
+from tensorbow.ops.argument_kinds import Extents
 from tensorbow.ops.broadcasting import as_shape_vector, dims_of_vector, with_known_extents
 from tensorbow.ops.constant import constant
 from tensorbow.ops.definition import define_op, require_dtype, require_same_dtype
 from tensorbow.ops.elementwise import cast
 from tensorbow.ops.reductions import reduce_sum
-from tensorbow.specs import DType, TensorSpec, as_dtype, float32, float64, int32, int64
+from tensorbow.specs import DType, TensorSpec, float32, float64, int32, int64
 
 __all__ = ["fill", "ones", "range", "rank", "zeros"]
 
@@ -81,8 +83,9 @@ Range = define_op(
 )
 
 
+@checked
 def range(
-    start: Any, limit: Any = None, delta: Any = 1, dtype: Any = None, name: str | None = None
+    start: Any, limit: Any = None, delta: Any = 1, dtype: AsDType | None = None, name: Name = None
 ) -> Tensor:
     """The numbers start, start + delta, ... below `limit` (above it for a negative delta), a vector.
 
@@ -92,8 +95,7 @@ def range(
     if limit is None:
         start, limit = 0, start
     with graph_of([start, limit, delta]).as_default():
-        wanted = None if dtype is None else as_dtype(dtype)
-        bounds = [_bound(value, wanted) for value in (start, limit, delta)]
+        bounds = [_bound(value, dtype) for value in (start, limit, delta)]
         widest = max((b.dtype for b in bounds), key=_order)
         result: Tensor = Range(*[cast(b, widest) for b in bounds], name=name)
     return result
@@ -101,7 +103,7 @@ def range(
 
 def _bound(value: Any, wanted: DType | None) -> Tensor:
     if hasattr(value, "graph"):
-        tensor = convert_to_tensor(value)
+        tensor = as_tensor(value)
         return tensor if wanted is None else cast(tensor, wanted)
     return constant(value, wanted)
 
@@ -140,25 +142,28 @@ Fill = define_op(
 )
 
 
-def fill(dims: Any, value: Any, name: str | None = None) -> Tensor:
+@checked
+def fill(dims: Extents, value: Any, name: Name = None) -> Tensor:
     """A tensor of shape `dims` with the scalar `value` everywhere."""
     result: Tensor = Fill(as_shape_vector(dims), value, name=name)
     return with_known_extents(result, dims)
 
 
-def zeros(shape: Any, dtype: Any = float32, name: str | None = None) -> Tensor:
+@checked
+def zeros(shape: Extents, dtype: AsDType = float32, name: Name = None) -> Tensor:
     """A tensor of zeros."""
     return _filled(shape, 0, dtype, name or "zeros")
 
 
-def ones(shape: Any, dtype: Any = float32, name: str | None = None) -> Tensor:
+@checked
+def ones(shape: Extents, dtype: AsDType = float32, name: Name = None) -> Tensor:
     """A tensor of ones."""
     return _filled(shape, 1, dtype, name or "ones")
 
 
-def _filled(shape: Any, value: int, dtype: Any, name: str) -> Tensor:
+def _filled(shape: Any, value: int, dtype: DType, name: str) -> Tensor:
     with graph_of([shape]).as_default():
-        return fill(shape, constant(np.array(value, as_dtype(dtype).as_numpy_dtype)), name)
+        return fill(shape, constant(np.array(value, dtype.as_numpy_dtype)), name)
 
 
 # Rank -------------------------------------------------------------------------------------------------
@@ -176,7 +181,8 @@ def _rank_kernel(call: KernelCall) -> None:
 Rank = define_op("Rank", spec=_rank_spec, gradient=NOT_DIFFERENTIABLE, kernel=_rank_kernel, inputs=("input",))
 
 
-def rank(input: Any, name: str | None = None) -> Tensor:
+@checked
+def rank(input: Any, name: Name = None) -> Tensor:
     """The number of axes of `input`, an int32 scalar."""
     result: Tensor = Rank(input, name=name)
     return result

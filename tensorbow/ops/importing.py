@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any, TypeAlias
 
 from tensorbow.devices.names import DeviceName
 from tensorbow.errors import InvalidArgumentError, NotFoundError, TensorBowError
@@ -16,7 +16,7 @@ from tensorbow.graph import (
     OpDef,
     Operation,
     Tensor,
-    convert_to_tensor,
+    as_tensor,
     get_default_graph,
 )
 from tensorbow.graph.build import check_arity, complete_attrs
@@ -25,6 +25,8 @@ from tensorbow.graph.graph_def import operation_name
 from tensorbow.graph.names import check_op_name
 from tensorbow.graph.program_order import program_order
 from tensorbow.graph.source import RecordedLine
+from tensorbow.kinds import Kind, Name, RefusedError, checked
+from tensorbow.ops.argument_kinds import Texts
 from tensorbow.ops.attribute_kinds import check_attributes
 from tensorbow.ops.control import STEP_SCALARS, StepScalar, find_step_scalar
 from tensorbow.ops.definition import OPS
@@ -32,11 +34,28 @@ from tensorbow.ops.state import VariableReference
 from tensorbow.specs import TensorSpec, compatible
 
 
+def _read_graph_def(value: Any) -> GraphDef:
+    if isinstance(value, GraphDef):
+        return value
+    raise RefusedError("use graph.as_graph_def(), or GraphDef.from_json(text)")
+
+
+def _read_by_name(value: Any) -> Mapping[str, Any]:
+    if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
+        return value
+    raise RefusedError
+
+
+Given: TypeAlias = Annotated[GraphDef, Kind("a GraphDef", _read_graph_def)]
+ByName: TypeAlias = Annotated[Mapping[str, Any], Kind("a dictionary by names, as {'x:0': x}", _read_by_name)]
+
+
+@checked
 def import_graph_def(
-    graph_def: GraphDef,
-    input_map: Mapping[str, Any] | None = None,
-    return_elements: Sequence[str] | None = None,
-    name: str | None = None,
+    graph_def: Given,
+    input_map: ByName | None = None,
+    return_elements: Texts | None = None,
+    name: Name = None,
 ) -> list[Operation | Tensor] | None:
     """Adds the operations of a GraphDef to the default graph, all or none, under the scope `name`.
 
@@ -54,13 +73,7 @@ def import_graph_def(
     not hold together (a cycle, a missing input, another dtype or shape than declared, a name taken, more
     than `MAXIMUM_NODES` nodes); the message names the node, and nothing has been added then.
     """
-    if not isinstance(graph_def, GraphDef):
-        raise InvalidArgumentError(
-            f"import_graph_def: expected a GraphDef, got {type(graph_def).__name__}; "
-            "use graph.as_graph_def(), or GraphDef.from_json(text)"
-        )
     graph_def.check()
-    _check_arguments(input_map, return_elements, name)
     graph = get_default_graph()
     mapped = _mapped(graph_def, input_map or {})
     with graph.name_scope("import" if name is None else name) as prefix:
@@ -68,19 +81,6 @@ def import_graph_def(
         returned = [loader.element(item) for item in return_elements or ()]
         loader.commit()
     return None if return_elements is None else returned
-
-
-def _check_arguments(input_map: Any, return_elements: Any, name: Any) -> None:
-    if input_map is not None and not (
-        isinstance(input_map, Mapping) and all(isinstance(key, str) for key in input_map)
-    ):
-        raise InvalidArgumentError("import_graph_def: input_map must be a dictionary by names, as {'x:0': x}")
-    if isinstance(return_elements, str) or not isinstance(return_elements, (Sequence, type(None))):
-        raise InvalidArgumentError(
-            f"import_graph_def: return_elements must be a list of names, got {return_elements!r:.60}"
-        )
-    if not isinstance(name, (str, type(None))):
-        raise InvalidArgumentError(f"import_graph_def: name must be a text or None, got {name!r:.60}")
 
 
 def _mapped(graph_def: GraphDef, input_map: Mapping[str, Any]) -> dict[str, Any]:
@@ -165,10 +165,10 @@ class _Import:
         """A tensor of a value in the input_map; a constant is added with the rest."""
         if id(value) not in known:
             if hasattr(value, "graph"):
-                known[id(value)] = convert_to_tensor(value)
+                known[id(value)] = as_tensor(value)
             else:
                 with Graph().as_default():
-                    made = convert_to_tensor(value).op
+                    made = as_tensor(value).op
                 name = self._graph.unique_name("Const")
                 while name in self._names:
                     name = self._graph.unique_name("Const")

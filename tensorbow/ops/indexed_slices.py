@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from tensorbow.errors import InvalidArgumentError
-from tensorbow.graph import Graph, Tensor, convert_to_tensor, name_scope
+from tensorbow.graph import Graph, Tensor, as_tensor, name_scope
+from tensorbow.kinds import checked
 from tensorbow.ops.arrays import concat
 from tensorbow.ops.elementwise import cast
 from tensorbow.specs import DType, TensorShape, TensorSpec, as_dims, int64
@@ -21,15 +22,16 @@ class IndexedSlices:
     that can, apply the rows alone. Fetched, it gives the dense array.
     """
 
+    @checked
     def __init__(self, values: Any, indices: Any, dense_shape: Any = None):
         """`values` `[n, ...]`, `indices` `[n]` of integers, `dense_shape` `[rank]` where it is known.
 
         Raises InvalidArgumentError for indices that are no vector of integers.
         """
-        self.values: Tensor = convert_to_tensor(values)
+        self.values: Tensor = as_tensor(values)
         with self.values.graph.as_default():
-            self.indices: Tensor = convert_to_tensor(indices)
-            self.dense_shape: Tensor | None = None if dense_shape is None else convert_to_tensor(dense_shape)
+            self.indices: Tensor = as_tensor(indices)
+            self.dense_shape: Tensor | None = None if dense_shape is None else as_tensor(dense_shape)
         if not self.indices.dtype.is_integer or self.indices.shape.ndims not in (1, None):
             raise InvalidArgumentError(
                 f"IndexedSlices: indices are {self.indices.spec}, expected a vector of integers"
@@ -65,13 +67,14 @@ class IndexedSlices:
         """Static shape of the dense tensor."""
         return TensorShape(self.spec.shape)
 
+    @checked
     def with_values(self, values: Any) -> IndexedSlices:
         """Other values at the same rows."""
         return IndexedSlices(values, self.indices, self.dense_shape)
 
     def _as_graph_element(self) -> Tensor:
         if self._dense is None:
-            self._dense = convert_to_tensor(self)
+            self._dense = as_tensor(self)
         return self._dense
 
     def __repr__(self) -> str:

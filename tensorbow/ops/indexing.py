@@ -19,8 +19,11 @@ from tensorbow.graph import (
     Tensor,
     register_tensor_conversion,
 )
+from tensorbow.kinds import AsDType, AxisNumber, Count, Flag, Name, checked
+from tensorbow.ops.argument_kinds import AnyNumber
 from tensorbow.ops.arrays import concat, reshape
 from tensorbow.ops.broadcasting import checked_axis, dims_of_vector, shape, size
+from tensorbow.ops.constant import require_scalar
 from tensorbow.ops.definition import define_op, require_dtype
 from tensorbow.ops.indexed_slices import IndexedSlices
 from tensorbow.ops.slicing import strided_slice
@@ -29,7 +32,6 @@ from tensorbow.specs import (
     Array,
     DType,
     TensorSpec,
-    as_dtype,
     bool_,
     compatible,
     float32,
@@ -102,13 +104,21 @@ GatherV2 = define_op(
 )
 
 
-def gather(params: Any, indices: Any, axis: int = 0, name: str | None = None) -> Tensor:
+@checked
+def gather(
+    params: Any,
+    indices: Any,
+    validate_indices: Flag | None = None,
+    name: Name = None,
+    axis: AxisNumber | None = None,
+) -> Tensor:
     """The slices of `params` `[..., n, ...]` at `indices` along `axis`, which becomes their shape.
 
+    `axis` is 0 unless it is given; `validate_indices` is TensorFlow's, and has no use.
     indices: int32, int64 or uint8, of any rank. While the step runs, an index out of [0, n) raises
     InvalidArgumentError on CPU devices.
     """
-    result: Tensor = GatherV2(params, indices, axis=int(axis), name=name)
+    result: Tensor = GatherV2(params, indices, axis=axis or 0, name=name)
     return result
 
 
@@ -143,7 +153,7 @@ def _gather_grad_kernel(call: KernelCall) -> None:
 GatherGrad = define_op(
     "GatherGrad",
     spec=_gather_grad_spec,
-    gradient=lambda op, g: [gather(g, op.inputs[1], op.attrs["axis"]), None, None],
+    gradient=lambda op, g: [gather(g, op.inputs[1], axis=op.attrs["axis"]), None, None],
     kernel=Kernel(run=_gather_grad_kernel, scratch=_gather_scratch),
     inputs=("gradients", "indices", "shape"),
     attrs={"axis": 0},
@@ -203,30 +213,36 @@ OneHot = define_op(
 )
 
 
+@checked
 def one_hot(
     indices: Any,
-    depth: int,
-    on_value: float = 1,
-    off_value: float = 0,
-    axis: int = -1,
-    dtype: Any = float32,
-    name: str | None = None,
+    depth: Count,
+    on_value: AnyNumber | None = None,
+    off_value: AnyNumber | None = None,
+    axis: AxisNumber | None = None,
+    dtype: AsDType | None = None,
+    name: Name = None,
 ) -> Tensor:
     """`on_value` at each index along a new axis of extent `depth`, `off_value` elsewhere.
 
     indices `[...]`: int32, int64 or uint8; one out of range gives `off_value` all along. The new
-    axis is the last, unless `axis` says otherwise.
+    axis is the last, the values are 1 and 0, the dtype is float32, unless they are given.
+
+    Raises InvalidArgumentError for values that the dtype does not hold.
     """
-    kind = as_dtype(dtype)
-    if kind == bool_:
-        on_value, off_value = bool(on_value), bool(off_value)
+    dtype = float32 if dtype is None else dtype
+    on, off = 1 if on_value is None else on_value, 0 if off_value is None else off_value
+    require_scalar("one_hot", "on_value", on, dtype)
+    require_scalar("one_hot", "off_value", off, dtype)
+    if dtype == bool_:
+        on, off = bool(on), bool(off)
     result: Tensor = OneHot(
         indices,
-        depth=int(depth),
-        on_value=on_value,
-        off_value=off_value,
-        axis=int(axis),
-        dtype=kind,
+        depth=depth,
+        on_value=on,
+        off_value=off,
+        axis=-1 if axis is None else axis,
+        dtype=dtype,
         name=name,
     )
     return result

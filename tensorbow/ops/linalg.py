@@ -13,6 +13,7 @@ import numpy as np
 
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import Attrs, Kernel, KernelCall, Operation, Tensor
+from tensorbow.kinds import Flag, Name, checked
 from tensorbow.ops.arrays import expand_dims
 from tensorbow.ops.definition import define_op, require_dtype
 from tensorbow.ops.elementwise import multiply, negative
@@ -81,12 +82,13 @@ MatrixInverse = define_op(
 )
 
 
-def matrix_inverse(input: Any, adjoint: bool = False, name: str | None = None) -> Tensor:
+@checked
+def matrix_inverse(input: Any, adjoint: Flag = False, name: Name = None) -> Tensor:
     """The inverse of each matrix of `input` `[..., n, n]`, floating; with `adjoint`, of its transpose.
 
     While the step runs, a singular matrix raises InvalidArgumentError on CPU devices.
     """
-    result: Tensor = MatrixInverse(input, adjoint=bool(adjoint), name=name)
+    result: Tensor = MatrixInverse(input, adjoint=adjoint, name=name)
     return result
 
 
@@ -122,7 +124,8 @@ MatrixDeterminant = define_op(
 )
 
 
-def matrix_determinant(input: Any, name: str | None = None) -> Tensor:
+@checked
+def matrix_determinant(input: Any, name: Name = None) -> Tensor:
     """The determinant of each matrix of `input` `[..., n, n]`, floating: `[...]`.
 
     Its gradient wants the inverse: there a singular matrix raises InvalidArgumentError.

@@ -12,15 +12,17 @@ from typing import Any
 import numpy as np
 
 from tensorbow.errors import InvalidArgumentError
-from tensorbow.graph import Attrs, Kernel, KernelCall, NodeSpec, Operation, Tensor, convert_to_tensor
+from tensorbow.graph import Attrs, Kernel, KernelCall, NodeSpec, Operation, Tensor, as_tensor
+from tensorbow.kinds import AxisNumber, Name, checked
 from tensorbow.ops.arrays import expand_dims, reshape
 from tensorbow.ops.broadcasting import shape
 from tensorbow.ops.control import stop_gradient
 from tensorbow.ops.definition import define_op, require_dtype, require_rank, require_same_dtype
-from tensorbow.ops.elementwise import add, multiply, negative, subtract
+from tensorbow.ops.elementwise import add, maximum, multiply, negative, subtract
 from tensorbow.ops.layouts import as_vector
 from tensorbow.ops.nn import log_softmax, require_last_axis, softmax
 from tensorbow.ops.reductions import reduce_sum
+from tensorbow.ops.slicing import strided_slice
 from tensorbow.specs import FLOATING, Array, Dims, DType, TensorSpec, compatible, int32, int64
 
 __all__ = [
@@ -33,8 +35,9 @@ __all__ = [
 # What users call ----------------------------------------------------------------------------------
 
 
+@checked
 def sparse_softmax_cross_entropy_with_logits(
-    _sentinel: Any = None, labels: Any = None, logits: Any = None, name: str | None = None
+    _sentinel: Any = None, labels: Any = None, logits: Any = None, name: Name = None
 ) -> Tensor:
     """-log(softmax(logits)[label]) of each example: `logits` [..., classes], `labels` [...].
 
@@ -44,7 +47,7 @@ def sparse_softmax_cross_entropy_with_logits(
     Raises InvalidArgumentError when the shapes do not fit; in a step, when a label is not in [0, classes).
     """
     _require_named("sparse_softmax_cross_entropy_with_logits", _sentinel, labels, logits)
-    logits, labels = convert_to_tensor(logits), convert_to_tensor(labels)
+    logits, labels = as_tensor(logits), as_tensor(labels)
     dims = logits.spec.shape
     if dims is not None and len(dims) == 2:
         loss: Tensor = SparseSoftmaxCrossEntropyWithLogits(logits, labels, name=name)[0]
@@ -54,13 +57,13 @@ def sparse_softmax_cross_entropy_with_logits(
             f"sparse_softmax_cross_entropy_with_logits: labels {labels.spec} do not fit logits "
             f"{logits.spec}; expected [...] and [..., classes]"
         )
-    rows = reshape(logits, [-1, _classes(logits)])
-    flat: Tensor = SparseSoftmaxCrossEntropyWithLogits(rows, reshape(labels, [-1]), name=name)[0]
-    return reshape(flat, shape(labels))
+    flat: Tensor = SparseSoftmaxCrossEntropyWithLogits(_rows(logits), reshape(labels, [-1]), name=name)[0]
+    return _per_example(flat, shape(labels), logits)
 
 
+@checked
 def softmax_cross_entropy_with_logits_v2(
-    labels: Any, logits: Any, axis: int = -1, name: str | None = None
+    labels: Any, logits: Any, axis: AxisNumber | None = None, name: Name = None
 ) -> Tensor:
     """-sum(labels * log(softmax(logits))) of each example: both [..., classes], each row of labels sums to 1.
 
@@ -69,10 +72,8 @@ def softmax_cross_entropy_with_logits_v2(
     Raises InvalidArgumentError when the shapes differ, or for another axis than the last.
     """
     op = "softmax_cross_entropy_with_logits"
-    logits = convert_to_tensor(logits)
-    labels = (
-        convert_to_tensor(labels) if hasattr(labels, "graph") else convert_to_tensor(labels, logits.dtype)
-    )
+    logits = as_tensor(logits)
+    labels = as_tensor(labels) if hasattr(labels, "graph") else as_tensor(labels, logits.dtype)
     require_last_axis(op, logits, axis)
     dims = logits.spec.shape
     if dims is not None and len(dims) == 2:
@@ -80,39 +81,48 @@ def softmax_cross_entropy_with_logits_v2(
         return loss
     if dims == () or not compatible(dims, labels.spec.shape):
         raise InvalidArgumentError(f"{op}: labels {labels.spec} and logits {logits.spec} must have one shape")
-    classes = _classes(logits)
-    rows = reshape(logits, [-1, classes]), reshape(labels, [-1, classes])
-    flat: Tensor = SoftmaxCrossEntropyWithLogits(*rows, name=name)[0]
-    return reshape(flat, shape(reduce_sum(logits, -1)))
+    flat: Tensor = SoftmaxCrossEntropyWithLogits(_rows(logits), _rows(labels), name=name)[0]
+    return _per_example(flat, _lead(labels), logits)
 
 
+@checked
 def softmax_cross_entropy_with_logits(
-    _sentinel: Any = None, labels: Any = None, logits: Any = None, dim: int = -1, name: str | None = None
+    _sentinel: Any = None, labels: Any = None, logits: Any = None, dim: AxisNumber = -1, name: Name = None
 ) -> Tensor:
     """The same as `softmax_cross_entropy_with_logits_v2`, but no gradient flows to the labels.
 
     This is what TensorFlow 1 has under this name. Call it with named arguments.
     """
     _require_named("softmax_cross_entropy_with_logits", _sentinel, labels, logits)
-    logits = convert_to_tensor(logits)
-    labels = (
-        convert_to_tensor(labels) if hasattr(labels, "graph") else convert_to_tensor(labels, logits.dtype)
-    )
+    logits = as_tensor(logits)
+    labels = as_tensor(labels) if hasattr(labels, "graph") else as_tensor(labels, logits.dtype)
     return softmax_cross_entropy_with_logits_v2(stop_gradient(labels), logits, dim, name)
 
 
-def _classes(logits: Tensor) -> int:
-    dims = logits.spec.shape
-    if dims is None or dims[-1] is None:
-        raise InvalidArgumentError(
-            f"cross-entropy: the number of classes of {logits.name} is unknown; use set_shape or tb.reshape"
-        )
-    return dims[-1]
+def _rows(tensor: Tensor) -> Tensor:
+    """`[..., classes]` as `[rows, classes]`."""
+    dims = tensor.spec.shape
+    classes = None if dims is None else dims[-1]
+    return reshape(tensor, [-1, strided_slice(shape(tensor), -1) if classes is None else classes])
+
+
+def _lead(tensor: Tensor) -> Tensor:
+    """The shape of `[..., classes]` without the last axis."""
+    return strided_slice(shape(tensor), np.s_[:-1])
+
+
+def _per_example(losses: Tensor, examples: Tensor, logits: Tensor) -> Tensor:
+    """A vector in the shape `examples`. Where that is not the one of the logits, their maximum has more
+    elements than there are losses: a step refuses it.
+    """
+    return reshape(losses, maximum(examples, _lead(logits)), name="labels_fit_logits")
 
 
 def _require_named(op: str, sentinel: Any, labels: Any, logits: Any) -> None:
     if sentinel is not None or labels is None or logits is None:
-        raise InvalidArgumentError(f"{op}: give both by name: {op}(labels=..., logits=...)")
+        raise InvalidArgumentError(
+            f"{op}: give both by name: {op}(labels=..., logits=...); _sentinel takes nothing"
+        )
 
 
 # Specs and gradients ------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ import numpy as np
 
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import Attrs, Kernel, KernelCall, Operation, Tensor, name_scope
+from tensorbow.kinds import Flag, Name, checked
 from tensorbow.ops.arrays import reshape
 from tensorbow.ops.broadcasting import sum_to
 from tensorbow.ops.definition import define_op, require_dtype, require_rank, require_same_dtype
@@ -137,8 +138,9 @@ BatchMatMulV2 = define_op(
 )
 
 
+@checked
 def matmul(
-    a: Any, b: Any, transpose_a: bool = False, transpose_b: bool = False, name: str | None = None
+    a: Any, b: Any, transpose_a: Flag = False, transpose_b: Flag = False, *, name: Name = None
 ) -> Tensor:
     """The matrix product of `a` `[..., rows, inner]` and `b` `[..., inner, columns]`: `[..., rows, columns]`.
 
@@ -149,14 +151,13 @@ def matmul(
     extents that differ.
     """
     x, y = pair(a, b)
-    flags = bool(transpose_a), bool(transpose_b)
     ranks = x.shape.ndims, y.shape.ndims
     if None not in ranks and max(r for r in ranks if r is not None) <= 2:
-        result: Tensor = MatMul(x, y, transpose_a=flags[0], transpose_b=flags[1], name=name)
+        result: Tensor = MatMul(x, y, transpose_a=transpose_a, transpose_b=transpose_b, name=name)
         return result
-    if ranks[1] == 2 and ranks[0] is not None and not flags[0] and _unites(x.spec, y.spec):
-        return _united(x, y, flags[1], name)
-    batched: Tensor = BatchMatMulV2(x, y, adj_x=flags[0], adj_y=flags[1], name=name)
+    if ranks[1] == 2 and ranks[0] is not None and not transpose_a and _unites(x.spec, y.spec):
+        return _united(x, y, transpose_b, name)
+    batched: Tensor = BatchMatMulV2(x, y, adj_x=transpose_a, adj_y=transpose_b, name=name)
     return batched
 
 

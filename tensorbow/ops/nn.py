@@ -16,18 +16,20 @@ from tensorbow.graph import (
     NodeSpec,
     Operation,
     Tensor,
-    convert_to_tensor,
+    as_tensor,
     name_scope,
 )
-from tensorbow.ops.arrays import reshape
-from tensorbow.ops.broadcasting import as_shape_vector, broadcast_to, shape
+from tensorbow.kinds import AxisNumber, Name, Seed, checked, is_tensor
+from tensorbow.ops.argument_kinds import DataFormat, Extents, Rate
+from tensorbow.ops.arrays import concat, reshape
+from tensorbow.ops.broadcasting import as_shape_vector, broadcast_to, ones_like, shape
 from tensorbow.ops.control import identity
-from tensorbow.ops.data_format import has_channels_second
 from tensorbow.ops.definition import define_op, require_dtype, require_rank, require_same_dtype
 from tensorbow.ops.elementwise import add, exp, multiply, pair, subtract
 from tensorbow.ops.layouts import Copy, after, as_matrix, packed
 from tensorbow.ops.random import dropout_mask
 from tensorbow.ops.reductions import reduce_sum
+from tensorbow.ops.slicing import strided_slice
 from tensorbow.specs import FLOATING, NUMERIC, TensorSpec, compatible
 
 __all__ = ["bias_add", "dropout", "l2_loss", "log_softmax", "softmax"]
@@ -36,20 +38,24 @@ __all__ = ["bias_add", "dropout", "l2_loss", "log_softmax", "softmax"]
 # Bias ---------------------------------------------------------------------------------------------
 
 
-def bias_add(value: Any, bias: Any, data_format: str = "NHWC", name: str | None = None) -> Tensor:
+@checked
+def bias_add(value: Any, bias: Any, data_format: DataFormat = "NHWC", name: Name = None) -> Tensor:
     """`value` [..., channels] plus `bias` [channels], of one dtype; NCHW: `value` [batch, channels, ...].
 
     Raises InvalidArgumentError when the channels differ or `bias` is no vector.
     """
     x, b = pair(value, bias)
     rank = x.shape.ndims
-    if not has_channels_second("bias_add", data_format) or rank == 2:
+    if data_format != "NCHW" or rank == 2:
         result: Tensor = BiasAdd(x, b, name=name)
         return result
-    if rank is None or rank < 2 or b.shape.ndims not in (1, None):
+    if rank is None:
+        extents = shape(x)
+        ones = ones_like(strided_slice(extents, np.s_[2:]))
+        return add(x, reshape(b, concat([strided_slice(extents, np.s_[1:2]), ones], 0)), name)
+    if rank < 2 or b.shape.ndims not in (1, None):
         raise InvalidArgumentError(
-            f"bias_add: NCHW wants a value of known rank [batch, channels, ...] and a vector, "
-            f"got {x.spec} and {b.spec}"
+            f"bias_add: NCHW wants a value [batch, channels, ...] and a vector, got {x.spec} and {b.spec}"
         )
     if not compatible(b.spec.shape, x.spec.dims[1:2]):
         raise InvalidArgumentError(
@@ -136,23 +142,25 @@ BiasAddGrad = define_op(
 # Softmax ------------------------------------------------------------------------------------------
 
 
-def softmax(logits: Any, axis: int | None = None, name: str | None = None) -> Tensor:
+@checked
+def softmax(logits: Any, axis: AxisNumber | None = None, name: Name = None) -> Tensor:
     """exp(logits) / sum(exp(logits)) along the last axis, [..., classes]; float32 or float64.
 
     Raises InvalidArgumentError for another axis, or a scalar.
     """
-    logits = convert_to_tensor(logits)
+    logits = as_tensor(logits)
     require_last_axis("softmax", logits, axis)
     result: Tensor = Softmax(logits, name=name)
     return result
 
 
-def log_softmax(logits: Any, axis: int | None = None, name: str | None = None) -> Tensor:
+@checked
+def log_softmax(logits: Any, axis: AxisNumber | None = None, name: Name = None) -> Tensor:
     """logits - log(sum(exp(logits))) along the last axis, [..., classes], without overflow.
 
     Raises InvalidArgumentError for another axis, or a scalar.
     """
-    logits = convert_to_tensor(logits)
+    logits = as_tensor(logits)
     require_last_axis("log_softmax", logits, axis)
     result: Tensor = LogSoftmax(logits, name=name)
     return result
@@ -234,7 +242,8 @@ LogSoftmax = define_op(
 # L2 loss ------------------------------------------------------------------------------------------
 
 
-def l2_loss(t: Any, name: str | None = None) -> Tensor:
+@checked
+def l2_loss(t: Any, name: Name = None) -> Tensor:
     """sum(t ** 2) / 2 over all elements, a scalar; float32 or float64."""
     result: Tensor = L2Loss(t, name=name)
     return result
@@ -268,13 +277,14 @@ L2Loss = define_op(
 # Dropout ------------------------------------------------------------------------------------------
 
 
+@checked
 def dropout(
     x: Any,
-    keep_prob: Any = None,
-    noise_shape: Any = None,
-    seed: int | None = None,
-    name: str | None = None,
-    rate: Any = None,
+    keep_prob: Rate | None = None,
+    noise_shape: Extents | None = None,
+    seed: Seed = None,
+    name: Name = None,
+    rate: Rate | None = None,
 ) -> Tensor:
     """Sets elements of `x` to zero with probability `rate`, and divides the others by 1 - rate.
 
@@ -284,7 +294,7 @@ def dropout(
 
     Raises InvalidArgumentError for a rate out of range, both or neither of `rate` and `keep_prob`, integers.
     """
-    x = convert_to_tensor(x)
+    x = as_tensor(x)
     if (rate is None) == (keep_prob is None):
         raise InvalidArgumentError("dropout: give rate, or keep_prob = 1 - rate, and not both")
     if not x.dtype.is_floating:
@@ -292,10 +302,10 @@ def dropout(
             f"dropout: {x.name} has dtype {x.dtype.name}, expected floating; use tb.cast"
         )
     if keep_prob is not None:
-        rate = subtract(1.0, keep_prob) if hasattr(keep_prob, "dtype") else 1.0 - float(keep_prob)
+        rate = subtract(1.0, keep_prob) if is_tensor(keep_prob) else 1.0 - keep_prob
     if isinstance(rate, (int, float)) and rate == 0:
         return identity(x, name=name or "dropout")
-    rate = convert_to_tensor(rate, x.dtype)
+    rate = as_tensor(rate, x.dtype)
     if rate.spec.value is not None and not 0 <= rate.spec.value < 1:
         raise InvalidArgumentError(f"dropout: rate {rate.spec.value} must be in [0, 1) (keep_prob in (0, 1])")
     with x.graph.as_default(), name_scope(name or "dropout"):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from tensorbow.errors import InvalidArgumentError
-from tensorbow.graph import Tensor, convert_to_tensor, name_scope
+from tensorbow.graph import Tensor, as_tensor, name_scope
+from tensorbow.kinds import AxisNumber, AxisNumbers, Flag, Name, Number, checked
+from tensorbow.ops.argument_kinds import DataFormat, Rate
 from tensorbow.ops.arrays import squeeze
 from tensorbow.ops.batch_norm import FusedBatchNorm
 from tensorbow.ops.broadcasting import checked_axis
@@ -20,37 +21,38 @@ from tensorbow.ops.reductions import reduce_mean
 __all__ = ["batch_normalization", "fused_batch_norm", "layer_norm", "moments"]
 
 
+@checked
 def moments(
-    x: Any, axes: int | Sequence[int], shift: Any = None, keep_dims: bool = False, name: str | None = None
+    x: Any, axes: AxisNumbers, shift: Any = None, name: Name = None, keep_dims: Flag = False
 ) -> tuple[Tensor, Tensor]:
     """The mean and the variance (of all elements, not of a sample) over `axes`; floating.
 
     `keep_dims` leaves extents of 1. `shift` is TensorFlow's, and not needed: the variance is computed
     from the distances to the mean.
     """
-    tensor = convert_to_tensor(x)
+    tensor = as_tensor(x)
     with tensor.graph.as_default(), name_scope(name or "moments"):
         mean = reduce_mean(tensor, axes, keepdims=True, name="mean")
         variance = reduce_mean(square(subtract(tensor, mean)), axes, keepdims=True, name="variance")
         if keep_dims:
             return mean, variance
-        wanted = [int(a) for a in np.atleast_1d(np.asarray(axes, np.int64))]
-        return (squeeze(mean, wanted), squeeze(variance, wanted)) if wanted else (mean, variance)
+        return (mean, variance) if axes == () else (squeeze(mean, axes), squeeze(variance, axes))
 
 
+@checked
 def batch_normalization(
     x: Any,
     mean: Any,
     variance: Any,
     offset: Any,
     scale: Any,
-    variance_epsilon: Any,
-    name: str | None = None,
+    variance_epsilon: Rate,
+    name: Name = None,
 ) -> Tensor:
     """(x - mean) / sqrt(variance + variance_epsilon) * scale + offset; all broadcast, `offset` and `scale`
     may be None (Ioffe and Szegedy, 2015).
     """
-    tensor = convert_to_tensor(x)
+    tensor = as_tensor(x)
     with tensor.graph.as_default(), name_scope(name or "batchnorm"):
         factor = rsqrt(add(variance, variance_epsilon))
         if scale is not None:
@@ -60,16 +62,17 @@ def batch_normalization(
         return add(multiply(tensor, factor), rest)
 
 
+@checked
 def fused_batch_norm(
     x: Any,
     scale: Any,
     offset: Any,
     mean: Any = None,
     variance: Any = None,
-    epsilon: float = 0.001,
-    data_format: str = "NHWC",
-    is_training: bool = True,
-    name: str | None = None,
+    epsilon: Number = 0.001,
+    data_format: DataFormat = "NHWC",
+    is_training: Flag = True,
+    name: Name = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Batch normalisation of `x` [..., channels] by the statistics of each channel, in few passes.
 
@@ -105,20 +108,21 @@ def fused_batch_norm(
         return channels_back(y, data_format), batch_mean, batch_variance
 
 
+@checked
 def layer_norm(
     x: Any,
     scale: Any = None,
     offset: Any = None,
-    epsilon: float = 1e-3,
-    axis: int = -1,
-    name: str | None = None,
+    epsilon: Number = 1e-3,
+    axis: AxisNumber = -1,
+    name: Name = None,
 ) -> Tensor:
     """Normalisation of `x` by the moments of each example over the axes from `axis` on (Ba et al., 2016).
 
     `scale` and `offset` (or None) have the shape of these axes. (x - mean) / sqrt(variance + epsilon) *
     scale + offset; floating. Raises InvalidArgumentError for an unknown rank or an axis out of range.
     """
-    tensor = convert_to_tensor(x)
+    tensor = as_tensor(x)
     rank = tensor.shape.ndims
     if rank is None:
         raise InvalidArgumentError(f"layer_norm: the rank of {tensor.name} must be known; use set_shape")

@@ -9,6 +9,7 @@ import numpy as np
 
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import REQUIRED, Attrs, Kernel, KernelCall, NodeSpec, Operation, Tensor
+from tensorbow.kinds import Count, Flag, Name, checked
 from tensorbow.ops.arrays import concat, reshape
 from tensorbow.ops.broadcasting import shape, size
 from tensorbow.ops.definition import define_op, require_dtype
@@ -22,7 +23,8 @@ from tensorbow.specs import NUMERIC, TensorSpec, int32, int64
 __all__ = ["top_k"]
 
 
-def top_k(input: Any, k: int = 1, sorted: bool = True, name: str | None = None) -> tuple[Tensor, Tensor]:
+@checked
+def top_k(input: Any, k: Count = 1, sorted: Flag = True, name: Name = None) -> tuple[Tensor, Tensor]:
     """The `k` greatest elements of each row of `input` `[..., n]`, and their positions (int32): `[..., k]`.
 
     The greatest first, of equals that with the lower position; NaN counts as the greatest. `sorted` is
@@ -30,7 +32,7 @@ def top_k(input: Any, k: int = 1, sorted: bool = True, name: str | None = None) 
 
     Raises InvalidArgumentError for a scalar, and for rows of less than `k` elements.
     """
-    values, indices = TopKV2(input, k=int(k), sorted=bool(sorted), name=name)
+    values, indices = TopKV2(input, k=k, sorted=sorted, name=name)
     return values, indices
 
 
@@ -72,14 +74,12 @@ def _gradient(op: Operation, g: Tensor | None, _: Tensor | None) -> list[Tensor 
     x, indices = op.inputs[0], op.outputs[1]
     if g is None or not g.dtype.is_floating:
         return [None]
-    if x.shape.ndims is None:
-        raise InvalidArgumentError(
-            f"gradient of {op.name}: the rank of its input must be known; use set_shape"
-        )
     lead = strided_slice(shape(x), np.s_[:-1])
     rows = multiply(number_range(cast(reduce_prod(lead), int64)), strided_slice(cast(shape(x), int64), -1))
     positions = add(cast(indices, int64), reshape(rows, concat([lead, [1]], 0)))
-    flat: Tensor = GatherGrad(reshape(g, [-1]), reshape(positions, [-1]), reshape(size(x), [1]), axis=0)
+    flat: Tensor = GatherGrad(
+        reshape(g, [-1]), reshape(positions, [-1]), reshape(size(x, out_type=int64), [1]), axis=0
+    )
     result = reshape(flat, shape(x))
     return [result]
 

@@ -14,11 +14,12 @@ import numpy as np
 
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import Attrs, Kernel, KernelCall, NodeSpec, Operation, Tensor
+from tensorbow.kinds import Name, checked
+from tensorbow.ops.argument_kinds import DataFormat, Padding, WindowSize
 from tensorbow.ops.data_format import with_channels_last
 from tensorbow.ops.definition import define_op, require_dtype, require_same_dtype
 from tensorbow.ops.windows import (
     Windows,
-    check_padding,
     count_windows,
     image_dims,
     spatial_pair,
@@ -31,10 +32,16 @@ MASK_BYTES = 1 << 20  # of the masks over the windows that the gradients work on
 POOL_ATTRS = {"ksize": (1, 2, 2, 1), "strides": (1, 2, 2, 1), "padding": "VALID"}
 
 
-def max_pool2d(
-    value: Any, ksize: Any, strides: Any, padding: str, data_format: str = "NHWC", name: str | None = None
+@checked
+def max_pool(
+    value: Any,
+    ksize: WindowSize,
+    strides: WindowSize,
+    padding: Padding,
+    data_format: DataFormat = "NHWC",
+    name: Name = None,
 ) -> Tensor:
-    """The maximum of each window of images [batch, height, width, channels]; also named `max_pool`.
+    """The maximum of each window of images [batch, height, width, channels]; also named `max_pool2d`.
 
     `ksize` and `strides` are an integer, [height, width] or [1, height, width, 1]; `padding` is "SAME"
     (padding never is the maximum) or "VALID". Gives [batch, rows, columns, channels], float32 or float64.
@@ -46,14 +53,14 @@ def max_pool2d(
     attrs = {
         "ksize": spatial_pair("max_pool", ksize, "ksize", data_format),
         "strides": spatial_pair("max_pool", strides, "strides", data_format),
-        "padding": check_padding("max_pool", padding),
+        "padding": padding,
     }
     return with_channels_last(
         "max_pool", lambda images: MaxPool(images, name=name, **attrs), value, data_format
     )
 
 
-max_pool = max_pool2d
+max_pool2d = max_pool
 
 
 # Specs and gradients ------------------------------------------------------------------------------
@@ -121,7 +128,7 @@ _Plan = list[tuple[Array, list[_Element]]]
 
 
 def _windows(images: Sequence[int], attrs: Attrs) -> Windows:
-    return Windows.of(images, attrs["ksize"][1:3], attrs["strides"], attrs["padding"])
+    return Windows.of_pool(images, attrs)
 
 
 def _prepare_max_pool(call: KernelCall) -> Callable[[], None]:

@@ -18,19 +18,22 @@ from tensorbow.graph import (
     Attrs,
     OpDef,
     Tensor,
-    convert_to_tensor,
+    as_tensor,
     get_default_graph,
     name_scope,
 )
 from tensorbow.graph.definition import SpecRule
+from tensorbow.kinds import AsDType, Name, Seed, checked
 from tensorbow.ops import sampling
+from tensorbow.ops.argument_kinds import Extents
 from tensorbow.ops.broadcasting import as_shape_vector, dims_of_vector
 from tensorbow.ops.broadcasting import shape as dims
+from tensorbow.ops.constant import checked_array
 from tensorbow.ops.definition import define_op, require_dtype, require_same_dtype
 from tensorbow.ops.elementwise import add, multiply, subtract
 from tensorbow.ops.indexing import gather
 from tensorbow.ops.slicing import strided_slice
-from tensorbow.specs import FLOATING, DType, TensorSpec, as_dtype, float32, int32, int64
+from tensorbow.specs import FLOATING, DType, TensorSpec, float32, int32, int64
 
 __all__ = ["get_seed", "random_normal", "random_shuffle", "random_uniform", "truncated_normal"]
 
@@ -42,13 +45,14 @@ DRAWN_ATTRS = {"dtype": float32, **SEEDS}
 # What users call ----------------------------------------------------------------------------------
 
 
+@checked
 def random_uniform(
-    shape: Any,
+    shape: Extents,
     minval: Any = 0,
     maxval: Any = None,
-    dtype: Any = float32,
-    seed: int | None = None,
-    name: str | None = None,
+    dtype: AsDType = float32,
+    seed: Seed = None,
+    name: Name = None,
 ) -> Tensor:
     """Uniform numbers in [minval, maxval), of any shape.
 
@@ -57,50 +61,49 @@ def random_uniform(
 
     Raises InvalidArgumentError for other dtypes; for integers also when the range is empty.
     """
-    kind = as_dtype(dtype)
     graph_seed, op_seed = get_seed(seed)
-    if kind in (int32, int64):
+    if dtype in (int32, int64):
         if maxval is None:
-            raise InvalidArgumentError(f"random_uniform: {kind.name} needs maxval")
-        bounds = convert_to_tensor(minval, kind), convert_to_tensor(maxval, kind)
+            raise InvalidArgumentError(f"random_uniform: {dtype.name} needs maxval")
+        bounds = as_tensor(minval, dtype), as_tensor(maxval, dtype)
         integers: Tensor = RandomUniformInt(
             as_shape_vector(shape), *bounds, seed=graph_seed, seed2=op_seed, name=name
         )
         return integers
-    _require_floating("random_uniform", kind)
+    _require_floating("random_uniform", dtype)
     with name_scope(name or "random_uniform"):
-        result: Tensor = RandomUniform(as_shape_vector(shape), dtype=kind, seed=graph_seed, seed2=op_seed)
+        result: Tensor = RandomUniform(as_shape_vector(shape), dtype=dtype, seed=graph_seed, seed2=op_seed)
         if _is(minval, 0) and (maxval is None or _is(maxval, 1)):
             return result
         high = 1.0 if maxval is None else maxval
-        numbers = isinstance(minval, (int, float)) and isinstance(high, (int, float))
-        extent = (
-            high - minval
-            if numbers
-            else subtract(convert_to_tensor(high, kind), convert_to_tensor(minval, kind))
-        )
+        numbers = type(minval) in (int, float) and type(high) in (int, float)
+        for bound in (minval, high) if numbers else ():
+            checked_array(bound, dtype)
+        extent = high - minval if numbers else subtract(as_tensor(high, dtype), as_tensor(minval, dtype))
         return add(multiply(result, extent), minval)
 
 
+@checked
 def random_normal(
-    shape: Any,
+    shape: Extents,
     mean: Any = 0.0,
     stddev: Any = 1.0,
-    dtype: Any = float32,
-    seed: int | None = None,
-    name: str | None = None,
+    dtype: AsDType = float32,
+    seed: Seed = None,
+    name: Name = None,
 ) -> Tensor:
     """Normal numbers, float32 or float64, of any shape; `mean` and `stddev` may be tensors that broadcast."""
     return _normal(RandomStandardNormal, "random_normal", shape, mean, stddev, dtype, seed, name)
 
 
+@checked
 def truncated_normal(
-    shape: Any,
+    shape: Extents,
     mean: Any = 0.0,
     stddev: Any = 1.0,
-    dtype: Any = float32,
-    seed: int | None = None,
-    name: str | None = None,
+    dtype: AsDType = float32,
+    seed: Seed = None,
+    name: Name = None,
 ) -> Tensor:
     """Normal numbers within two standard deviations of the mean, float32 or float64, of any shape."""
     return _normal(TruncatedNormal, "truncated_normal", shape, mean, stddev, dtype, seed, name)
@@ -112,27 +115,27 @@ def _normal(
     shape: Any,
     mean: Any,
     stddev: Any,
-    dtype: Any,
+    dtype: DType,
     seed: int | None,
     name: str | None,
 ) -> Tensor:
-    kind = as_dtype(dtype)
-    _require_floating(op, kind)
+    _require_floating(op, dtype)
     graph_seed, op_seed = get_seed(seed)
     with name_scope(name or op):
-        result: Tensor = definition(as_shape_vector(shape), dtype=kind, seed=graph_seed, seed2=op_seed)
+        result: Tensor = definition(as_shape_vector(shape), dtype=dtype, seed=graph_seed, seed2=op_seed)
         if not _is(stddev, 1):
             result = multiply(result, stddev)
         return result if _is(mean, 0) else add(result, mean)
 
 
-def random_shuffle(value: Any, seed: int | None = None, name: str | None = None) -> Tensor:
+@checked
+def random_shuffle(value: Any, seed: Seed = None, name: Name = None) -> Tensor:
     """The slices of `value` `[n, ...]` along its first axis in random order, anew with each step.
 
     The order is a pure function of seeds, replica and step; gradients find their way back. Raises
     InvalidArgumentError for a scalar.
     """
-    tensor = convert_to_tensor(value)
+    tensor = as_tensor(value)
     if tensor.shape.ndims == 0:
         raise InvalidArgumentError(f"random_shuffle: {tensor.name} is a scalar, which has no first axis")
     with tensor.graph.as_default(), name_scope(name or "RandomShuffle"):
@@ -159,15 +162,15 @@ def get_seed(op_seed: int | None) -> tuple[int, int]:
     """
     graph = get_default_graph()
     if graph.seed is not None:
-        return graph.seed, len(graph.get_operations()) if op_seed is None else int(op_seed)
+        return graph.seed, len(graph.get_operations()) if op_seed is None else op_seed
     if op_seed is not None:
-        return DEFAULT_GRAPH_SEED, int(op_seed)
+        return DEFAULT_GRAPH_SEED, op_seed
     entropy = os.urandom(14)  # 56 bits each: exact wherever integers are written down
     return int.from_bytes(entropy[:7], "little"), int.from_bytes(entropy[7:], "little")
 
 
 def _is(value: Any, number: float) -> bool:
-    return isinstance(value, (int, float)) and value == number
+    return type(value) in (int, float) and value == number
 
 
 def _require_floating(op: str, kind: DType) -> None:

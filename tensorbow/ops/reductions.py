@@ -19,12 +19,13 @@ from tensorbow.graph import (
     Tensor,
 )
 from tensorbow.graph.definition import GradientRule, _NotDifferentiable
+from tensorbow.kinds import AsDType, AxisNumber, AxisNumbers, Flag, Name, checked
 from tensorbow.ops.arrays import expand_dims, reshape
 from tensorbow.ops.broadcasting import broadcast_to, checked_axis, shape, size
 from tensorbow.ops.cumulative import others
 from tensorbow.ops.definition import define_op, require_dtype
 from tensorbow.ops.elementwise import cast, divide, equal, maximum, multiply
-from tensorbow.specs import FLOATING, NUMERIC, Array, DType, TensorSpec, as_dtype, bool_, int32, int64
+from tensorbow.specs import FLOATING, NUMERIC, Array, DType, TensorSpec, bool_, int32, int64
 
 __all__ = [
     "argmax",
@@ -117,10 +118,8 @@ def _with_axes_kept(op: Operation, reduced: Tensor) -> Tensor:
     axis, rank = op.attrs["axis"], op.inputs[0].shape.ndims
     if op.attrs["keepdims"] or axis is None:
         return reduced  # a scalar broadcasts as it is
-    if rank is None:
-        raise InvalidArgumentError(
-            f"gradient of {op.name}: the rank of its input must be known; use set_shape"
-        )
+    if rank is None:  # which only a step knows: it drops the sum, whose shape says it all
+        return reshape(reduced, shape(Sum(op.inputs[0], axis=axis, keepdims=True)))
     for a in _axes(op.type, axis, rank):
         reduced = expand_dims(reduced, a)
     return reduced
@@ -136,7 +135,7 @@ def _sum_gradient(op: Operation, g: Tensor) -> list[Tensor | None]:
 
 def _mean_gradient(op: Operation, g: Tensor) -> list[Tensor | None]:
     (x,), (z,) = op.inputs, op.outputs
-    count = divide(cast(size(x), g.dtype), cast(maximum(size(z), 1), g.dtype))
+    count = divide(cast(size(x, out_type=int64), g.dtype), cast(maximum(size(z, out_type=int64), 1), g.dtype))
     return [_spread(op, divide(g, count))]
 
 
@@ -152,18 +151,15 @@ def _extreme_gradient(op: Operation, g: Tensor) -> list[Tensor | None]:
 
 def _prod_gradient(op: Operation, g: Tensor) -> list[Tensor | None]:
     """One axis after the other, each time by the product of the other elements: zeros need no division."""
-    x = op.inputs[0]
+    x, axes = op.inputs[0], op.attrs["axis"]
     if not g.dtype.is_floating:
         return [None]
-    if x.shape.ndims is None:
-        raise InvalidArgumentError(
-            f"gradient of {op.name}: the rank of its input must be known; use set_shape"
-        )
-    axes = _axes(op.type, op.attrs["axis"], x.shape.ndims)
+    if axes is None:
+        return [reshape(multiply(others(reshape(x, [-1]), 0), reshape(g, [])), shape(x))]
     partial = [x]
     for axis in axes[:-1]:
         partial.append(Prod(partial[-1], axis=(axis,), keepdims=True))
-    g = reshape(g, [1] * x.shape.ndims) if op.attrs["axis"] is None else _with_axes_kept(op, g)
+    g = _with_axes_kept(op, g)
     for axis, factors in zip(reversed(axes), reversed(partial), strict=False):
         g = multiply(others(factors, axis), g)
     return [g]
@@ -178,58 +174,64 @@ Any_ = _reduction("Any", _any, (bool_,), NOT_DIFFERENTIABLE)
 All = _reduction("All", _all, (bool_,), NOT_DIFFERENTIABLE)
 
 
+@checked
 def reduce_sum(
-    input_tensor: Any, axis: Any = None, keepdims: bool = False, name: str | None = None
+    input_tensor: Any, axis: AxisNumbers = None, keepdims: Flag = False, name: Name = None
 ) -> Tensor:
     """The sum over `axis`: an int, several, or None for all. `keepdims` leaves extents of 1."""
     return _reduce(Sum, input_tensor, axis, keepdims, name)
 
 
+@checked
 def reduce_mean(
-    input_tensor: Any, axis: Any = None, keepdims: bool = False, name: str | None = None
+    input_tensor: Any, axis: AxisNumbers = None, keepdims: Flag = False, name: Name = None
 ) -> Tensor:
     """The mean over `axis` of floating numbers, see `reduce_sum`; NaN where there are none."""
     return _reduce(Mean, input_tensor, axis, keepdims, name)
 
 
+@checked
 def reduce_max(
-    input_tensor: Any, axis: Any = None, keepdims: bool = False, name: str | None = None
+    input_tensor: Any, axis: AxisNumbers = None, keepdims: Flag = False, name: Name = None
 ) -> Tensor:
     """The maximum over `axis`, see `reduce_sum`; -infinity (or the lowest integer) where there is none."""
     return _reduce(Max, input_tensor, axis, keepdims, name)
 
 
+@checked
 def reduce_min(
-    input_tensor: Any, axis: Any = None, keepdims: bool = False, name: str | None = None
+    input_tensor: Any, axis: AxisNumbers = None, keepdims: Flag = False, name: Name = None
 ) -> Tensor:
     """The minimum over `axis`, see `reduce_sum`; infinity (or the highest integer) where there is none."""
     return _reduce(Min, input_tensor, axis, keepdims, name)
 
 
+@checked
 def reduce_prod(
-    input_tensor: Any, axis: Any = None, keepdims: bool = False, name: str | None = None
+    input_tensor: Any, axis: AxisNumbers = None, keepdims: Flag = False, name: Name = None
 ) -> Tensor:
     """The product over `axis`, see `reduce_sum`; 1 where there is none."""
     return _reduce(Prod, input_tensor, axis, keepdims, name)
 
 
+@checked
 def reduce_any(
-    input_tensor: Any, axis: Any = None, keepdims: bool = False, name: str | None = None
+    input_tensor: Any, axis: AxisNumbers = None, keepdims: Flag = False, name: Name = None
 ) -> Tensor:
     """Whether any element (bool) over `axis` is true, see `reduce_sum`."""
     return _reduce(Any_, input_tensor, axis, keepdims, name)
 
 
+@checked
 def reduce_all(
-    input_tensor: Any, axis: Any = None, keepdims: bool = False, name: str | None = None
+    input_tensor: Any, axis: AxisNumbers = None, keepdims: Flag = False, name: Name = None
 ) -> Tensor:
     """Whether all elements (bool) over `axis` are true, see `reduce_sum`."""
     return _reduce(All, input_tensor, axis, keepdims, name)
 
 
 def _reduce(definition: OpDef, x: Any, axis: Any, keepdims: bool, name: str | None) -> Tensor:
-    axes = None if axis is None else tuple(int(a) for a in np.atleast_1d(np.asarray(axis, np.int64)))
-    result: Tensor = definition(x, axis=axes, keepdims=bool(keepdims), name=name)
+    result: Tensor = definition(x, axis=axis, keepdims=keepdims, name=name)
     return result
 
 
@@ -271,10 +273,13 @@ ArgMax = define_op(
 )
 
 
-def argmax(input: Any, axis: int = 0, output_type: Any = int64, name: str | None = None) -> Tensor:
-    """The position of the greatest element along `axis`, the first of equals; int64 or int32.
+@checked
+def argmax(
+    input: Any, axis: AxisNumber | None = None, name: Name = None, *, output_type: AsDType = int64
+) -> Tensor:
+    """The position of the greatest element along `axis` (0), the first of equals; int64 or int32.
 
     Raises InvalidArgumentError when the axis is empty.
     """
-    result: Tensor = ArgMax(input, axis=int(axis), output_type=as_dtype(output_type), name=name)
+    result: Tensor = ArgMax(input, axis=axis or 0, output_type=output_type, name=name)
     return result

@@ -16,8 +16,9 @@ from tensorbow.graph import (
     NodeSpec,
     OpDef,
     Tensor,
-    convert_to_tensor,
+    as_tensor,
 )
+from tensorbow.kinds import Flag, Name, checked, refuse
 from tensorbow.ops.definition import define_op, require_dtype, require_same_dtype
 from tensorbow.ops.indexing import POSITIONS, check_positions
 from tensorbow.specs import NUMERIC, Array, TensorSpec, compatible, int64, render_dims
@@ -80,30 +81,36 @@ ScatterUpdate = _scatter(
 )
 
 
-def scatter_add(ref: Any, indices: Any, updates: Any, name: str | None = None) -> Tensor:
+@checked
+def scatter_add(ref: Any, indices: Any, updates: Any, use_locking: Flag = False, name: Name = None) -> Tensor:
     """Adds `updates` `[indices' shape, ...]`, or a scalar, to the rows `indices` of a variable `[n, ...]`.
 
-    Updates of the same row add up. Gives the variable's value right after. Raises
-    InvalidArgumentError for shapes that do not fit, and while the step runs for an index out of [0, n).
+    Updates of the same row add up. Gives the variable's value right after. `use_locking` is
+    TensorFlow's, and has no use: no step sees half a write.
+
+    Raises InvalidArgumentError for shapes that do not fit, and while the step runs for an index that is not
+    in [0, n).
     """
     return _write(ScatterAdd, ref, indices, updates, name)
 
 
-def scatter_sub(ref: Any, indices: Any, updates: Any, name: str | None = None) -> Tensor:
+@checked
+def scatter_sub(ref: Any, indices: Any, updates: Any, use_locking: Flag = False, name: Name = None) -> Tensor:
     """Subtracts `updates` from the rows `indices` of a variable, see `scatter_add`."""
     return _write(ScatterSub, ref, indices, updates, name)
 
 
-def scatter_update(ref: Any, indices: Any, updates: Any, name: str | None = None) -> Tensor:
+@checked
+def scatter_update(
+    ref: Any, indices: Any, updates: Any, use_locking: Flag = True, name: Name = None
+) -> Tensor:
     """Sets the rows `indices` of a variable, see `scatter_add`; of equal indices the last one stays."""
     return _write(ScatterUpdate, ref, indices, updates, name)
 
 
 def _write(definition: OpDef, ref: Any, indices: Any, updates: Any, name: str | None) -> Tensor:
     if not hasattr(ref, "_as_graph_element"):
-        raise InvalidArgumentError(
-            f"{definition.name}: expected a variable to write, got {type(ref).__name__}"
-        )
+        raise refuse(definition.name, "ref", "a variable to write", ref)
     with ref.graph.as_default():
-        result: Tensor = definition(ref, indices, convert_to_tensor(updates, ref.dtype), name=name)
+        result: Tensor = definition(ref, indices, as_tensor(updates, ref.dtype), name=name)
     return result

@@ -16,13 +16,14 @@ from tensorbow.graph import (
     KernelCall,
     Operation,
     Tensor,
-    convert_to_tensor,
+    as_tensor,
     graph_of,
 )
+from tensorbow.kinds import AsDType, Name, checked
 from tensorbow.ops.broadcasting import sum_to
 from tensorbow.ops.constant import constant
 from tensorbow.ops.definition import define_op, require_dtype, require_same_dtype
-from tensorbow.specs import DType, TensorSpec, as_dtype, bool_, broadcast_dims
+from tensorbow.specs import DType, TensorSpec, bool_, broadcast_dims
 
 __all__ = ["cast", "where"]
 
@@ -50,15 +51,16 @@ Cast = define_op(
 )
 
 
-def cast(x: Any, dtype: Any, name: str | None = None) -> Tensor:
+@checked
+def cast(x: Any, dtype: AsDType, name: Name = None) -> Tensor:
     """`x` in another dtype; `x` itself where it has that dtype already.
 
     Floats are cut off towards zero for integers; numbers other than zero are True.
     """
-    tensor, wanted = convert_to_tensor(x), as_dtype(dtype)
-    if tensor.dtype == wanted:
+    tensor = as_tensor(x)
+    if tensor.dtype == dtype:
         return tensor
-    result: Tensor = Cast(tensor, dtype=wanted, name=name)
+    result: Tensor = Cast(tensor, dtype=dtype, name=name)
     return result
 
 
@@ -95,7 +97,8 @@ Select = define_op(
 )
 
 
-def where(condition: Any, x: Any = None, y: Any = None, name: str | None = None) -> Tensor:
+@checked
+def where(condition: Any, x: Any = None, y: Any = None, name: Name = None) -> Tensor:
     """`x` where `condition` (bool) is true, else `y`; the three broadcast by NumPy's rule.
 
     Raises UnimplementedError without `x` and `y`: the coordinates of true elements have no static shape.
@@ -112,5 +115,5 @@ def where(condition: Any, x: Any = None, y: Any = None, name: str | None = None)
 
 def _branch(value: Any, dtype: DType | None) -> Tensor:
     if dtype is None or isinstance(getattr(value, "dtype", None), DType):
-        return convert_to_tensor(value)
+        return as_tensor(value)
     return constant(value, dtype)

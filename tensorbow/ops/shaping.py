@@ -15,14 +15,23 @@ from tensorbow.graph import (
     KernelCall,
     Operation,
     Tensor,
-    convert_to_tensor,
+    as_tensor,
     name_scope,
 )
+from tensorbow.kinds import AxisNumber, Count, Name, checked
+from tensorbow.ops.argument_kinds import AxisList, Extents, Sections
 from tensorbow.ops.arrays import concat, reshape, squeeze, stack
-from tensorbow.ops.broadcasting import as_shape_vector, checked_axis, dims_of_vector, shape, zeros_like
+from tensorbow.ops.broadcasting import (
+    SumTo,
+    as_shape_vector,
+    checked_axis,
+    dims_of_vector,
+    ones_like,
+    shape,
+    zeros_like,
+)
 from tensorbow.ops.definition import define_op
 from tensorbow.ops.elementwise import cast
-from tensorbow.ops.reductions import reduce_sum
 from tensorbow.specs import TensorSpec, int32
 
 __all__ = ["reverse", "split", "tile", "unstack"]
@@ -102,12 +111,13 @@ Split = define_op(
 )
 
 
+@checked
 def split(
     value: Any,
-    num_or_size_splits: int | Sequence[int],
-    axis: int = 0,
-    num: int | None = None,
-    name: str | None = None,
+    num_or_size_splits: Sections,
+    axis: AxisNumber = 0,
+    num: Count | None = None,
+    name: Name = None,
 ) -> list[Tensor]:
     """`value` cut along `axis` into that many equal pieces, or into pieces of the given extents.
 
@@ -132,13 +142,14 @@ def split(
     return [result] if isinstance(result, Tensor) else list(result)
 
 
-def unstack(value: Any, num: int | None = None, axis: int = 0, name: str | None = None) -> list[Tensor]:
+@checked
+def unstack(value: Any, num: Count | None = None, axis: AxisNumber = 0, name: Name = None) -> list[Tensor]:
     """The tensors along `axis`, without that axis: the inverse of `stack`.
 
     `num` must be given where the extent of the axis is not known. Raises InvalidArgumentError when
     neither is there, or they differ.
     """
-    tensor = convert_to_tensor(value)
+    tensor = as_tensor(value)
     if num is None:
         dims = tensor.spec.shape
         num = None if dims is None else dims[checked_axis("unstack", axis, len(dims))]
@@ -178,20 +189,17 @@ def _tile_kernel(call: KernelCall) -> Callable[[], None]:
 
 
 def _tile_gradient(op: Operation, g: Tensor) -> list[Tensor | None]:
+    """The sum over the repetitions, of which there is an axis before each axis of the input."""
     x, multiples = op.inputs
-    rank = x.shape.ndims
     if not g.dtype.is_floating:
         return [None, None]
-    if rank is None:
-        raise InvalidArgumentError(
-            f"gradient of {op.name}: the rank of its input must be known; use set_shape"
-        )
-    if rank == 0:
-        return [g, None]
-    extents = stack([cast(multiples, int32), shape(x)], axis=1)
-    spread = reshape(g, reshape(extents, [2 * rank]))
-    spread.set_shape([d for extent in x.shape for d in (None, extent)])
-    return [reduce_sum(spread, list(range(0, 2 * rank, 2))), None]
+    counts = cast(multiples, int32)
+
+    def before_each(extents: Tensor) -> Tensor:
+        return reshape(stack([extents, shape(x)], axis=1), [-1])
+
+    summed: Tensor = SumTo(reshape(g, before_each(counts)), before_each(ones_like(counts)))
+    return [reshape(summed, shape(x)), None]
 
 
 Tile = define_op(
@@ -204,7 +212,8 @@ Tile = define_op(
 )
 
 
-def tile(input: Any, multiples: Any, name: str | None = None) -> Tensor:
+@checked
+def tile(input: Any, multiples: Extents, name: Name = None) -> Tensor:
     """`input` repeated `multiples[i]` times along axis i. Raises InvalidArgumentError for another length."""
     result: Tensor = Tile(input, as_shape_vector(multiples), name=name)
     return result
@@ -230,18 +239,22 @@ def _reverse_kernel(call: KernelCall) -> Callable[[], None]:
     return lambda: np.copyto(out, source)
 
 
+def _reverse_gradient(op: Operation, g: Tensor) -> list[Tensor | None]:
+    return [reverse(g, op.attrs["axis"])]
+
+
 ReverseV2 = define_op(
     "ReverseV2",
     spec=_reverse_spec,
-    gradient=lambda op, g: [reverse(g, op.attrs["axis"])],
+    gradient=_reverse_gradient,
     kernel=Kernel(prepare=_reverse_kernel),
     inputs=("tensor",),
     attrs={"axis": REQUIRED},
 )
 
 
-def reverse(tensor: Any, axis: int | Sequence[int], name: str | None = None) -> Tensor:
+@checked
+def reverse(tensor: Any, axis: AxisList, name: Name = None) -> Tensor:
     """`tensor` with its elements in reverse order along each axis of `axis`."""
-    axes = tuple(int(a) for a in np.atleast_1d(np.asarray(axis, np.int64)))
-    result: Tensor = ReverseV2(tensor, axis=axes, name=name)
+    result: Tensor = ReverseV2(tensor, axis=axis, name=name)
     return result

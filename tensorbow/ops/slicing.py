@@ -9,8 +9,11 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from tensorbow.errors import InvalidArgumentError, UnimplementedError
-from tensorbow.graph import REQUIRED, Attrs, Kernel, KernelCall, OpDef, Operation, Tensor
+from tensorbow.graph import REQUIRED, Attrs, Kernel, KernelCall, OpDef, Operation, Tensor, as_tensor
+from tensorbow.kinds import Name, RefusedError, Text, checked, optional, refuse, whole
+from tensorbow.ops.argument_kinds import AnyNumber, Extents
 from tensorbow.ops.broadcasting import INDEX, as_shape_vector, dims_of_vector, shape
+from tensorbow.ops.constant import require_scalar
 from tensorbow.ops.definition import define_op, require_dtype
 from tensorbow.specs import Array, TensorSpec, compatible, render_dims
 
@@ -41,8 +44,8 @@ def _slice_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
     if begin.value.shape != (len(wanted),):
         raise InvalidArgumentError(f"Slice: begin is {begin}, the input is {x}: give one entry per axis")
     result: list[int | None] = []
-    for axis, (start, extent, whole) in enumerate(zip(begin.value.tolist(), wanted, x.shape, strict=True)):
-        rest = None if whole is None else whole - start
+    for axis, (start, extent, full) in enumerate(zip(begin.value.tolist(), wanted, x.shape, strict=True)):
+        rest = None if full is None else full - start
         if start < 0 or (rest is not None and not 0 <= (extent or 0) <= rest):
             raise InvalidArgumentError(
                 f"Slice: axis {axis} of {x} has no elements {start} to {start + (extent or 0)}; "
@@ -89,6 +92,10 @@ def _slice_grad_kernel(call: KernelCall) -> None:
     out[_box(begin, g.shape)] = g
 
 
+def _slice_grad_gradient(op: Operation, g: Tensor) -> list[Tensor | None]:
+    return [slice(g, op.inputs[1], shape(op.inputs[0])), None, None]
+
+
 Slice = define_op(
     "Slice",
     spec=_slice_spec,
@@ -100,7 +107,7 @@ Slice = define_op(
 SliceGrad = define_op(
     "SliceGrad",
     spec=_slice_grad_spec,
-    gradient=lambda op, g: [slice(g, op.inputs[1], shape(op.inputs[0])), None, None],
+    gradient=_slice_grad_gradient,
     kernel=_slice_grad_kernel,
     inputs=("gradients", "begin", "shape"),
     shape_inputs=(1, 2),
@@ -108,7 +115,8 @@ SliceGrad = define_op(
 )
 
 
-def slice(input: Any, begin: Any, size: Any, name: str | None = None) -> Tensor:
+@checked
+def slice(input: Any, begin: Extents, size: Extents, name: Name = None) -> Tensor:
     """The box of `size` that starts at `begin`; both have one entry per axis, -1 takes the rest.
 
     Raises InvalidArgumentError when the box does not lie in `input`.
@@ -166,20 +174,27 @@ Pad = define_op(
 )
 
 
+@checked
 def pad(
-    tensor: Any, paddings: Any, mode: str = "CONSTANT", constant_values: Any = 0, name: str | None = None
+    tensor: Any, paddings: Any, mode: Text = "CONSTANT", name: Name = None, constant_values: AnyNumber = 0
 ) -> Tensor:
     """`tensor` with `paddings[i] = [before, after]` elements `constant_values` around axis i.
 
-    Raises InvalidArgumentError for paddings that do not fit, UnimplementedError for another mode.
+    Raises InvalidArgumentError for paddings that do not fit and a value that the dtype does not hold,
+    UnimplementedError for another mode.
     """
     if mode.upper() != "CONSTANT":
-        raise UnimplementedError(f"pad: mode {mode} is not there; use CONSTANT")
+        raise UnimplementedError(f"pad: mode {mode!r} is not there; use CONSTANT")
+    tensor = as_tensor(tensor)
+    require_scalar("pad", "constant_values", constant_values, tensor.dtype)
     result: Tensor = Pad(tensor, paddings, constant_values=constant_values, name=name)
     return result
 
 
 # x[...] -----------------------------------------------------------------------------------------------
+
+
+_POSITION = optional(whole())
 
 
 def _to_index(items: Any) -> Index:
@@ -195,17 +210,18 @@ def _to_index(items: Any) -> Index:
         else:
             index.append(_number(item) or 0)
     if index.count("...") > 1:
-        raise InvalidArgumentError("an index can have one ... only")
+        raise InvalidArgumentError("strided_slice: index can have one ... only")
     return tuple(index)
 
 
-def _number(item: Any) -> int | None:
-    if item is not None and (isinstance(item, bool) or not isinstance(item, (int, np.integer))):
-        raise InvalidArgumentError(
-            f"an index is made of integers, slices, ... and None, got {type(item).__name__}; "
-            "use tb.gather for tensors and lists of positions, tb.slice for tensors as bounds"
-        )
-    return None if item is None else int(item)
+def _number(item: Any) -> Any:
+    try:
+        return _POSITION.read(item)
+    except RefusedError:
+        remedy = "use tb.gather for tensors and lists of positions, tb.slice for tensors as bounds"
+        raise refuse(
+            "strided_slice", "index", "made of integers, slices, ... and None", item, remedy
+        ) from None
 
 
 def numpy_index(index: Index) -> tuple[Any, ...]:
@@ -297,7 +313,8 @@ StridedSliceGrad: OpDef = define_op(
 )
 
 
-def strided_slice(input: Any, index: Any, name: str | None = None) -> Tensor:
+@checked
+def strided_slice(input: Any, index: Any, name: Name = None) -> Tensor:
     """`input[index]`: integers, slices with steps, `...` and None, as NumPy has them.
 
     This is the operator `x[...]` of tensors. Raises InvalidArgumentError for a position out of range

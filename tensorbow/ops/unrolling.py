@@ -48,7 +48,7 @@ class Pieces:
     @property
     def count(self) -> int:
         """How many pieces there are."""
-        return len(list(self.slices()))
+        return -(-self.batch // self.images) * -(-self.rows.count // self.band) if self.windows else 0
 
     def slices(self) -> Iterator[tuple[slice, slice]]:
         """The images and window rows of each piece; images first, so that bands of one follow each other."""

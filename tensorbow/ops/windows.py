@@ -8,12 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
-
-import numpy as np
 
 from tensorbow.errors import InvalidArgumentError
-from tensorbow.graph import user_line
+from tensorbow.graph import Attrs
 from tensorbow.ops.broadcasting import INDEX
 from tensorbow.ops.definition import require_dtype
 from tensorbow.specs import Dims, TensorSpec, compatible
@@ -98,6 +95,19 @@ class Windows:
             make_axis(images[2], window[1], strides[2], padding, dilations[2]),
         )
 
+    @classmethod
+    def of_pool(cls, images: Sequence[int], attrs: Attrs) -> Windows:
+        """Windows over images [batch, height, width, channels] whose padding does not count.
+
+        A window that covers the image wherever it stands is as small as one that does: kernels may loop over
+        the elements of it. As many are taken away in front of the image as behind.
+        """
+        rows, columns = (
+            max(1, min(window, 2 * extent + window % 2))
+            for window, extent in zip(attrs["ksize"][1:3], images[1:3], strict=True)
+        )
+        return cls.of(images, (rows, columns), attrs["strides"], attrs["padding"])
+
     @property
     def overlap(self) -> bool:
         """Whether an image element is in several windows."""
@@ -122,10 +132,14 @@ def span(window: int, rate: int) -> int:
 
 
 def make_axis(extent: int, window: int, stride: int, padding: str, rate: int = 1) -> Axis:
-    """The windows along an axis of known extent."""
+    """The windows along an axis of known extent.
+
+    A stride beyond the image, where only one window is, is that of the image: kernels multiply by it.
+    """
     count = count_windows("window", extent, window, stride, padding, rate)
     if count is None:
         raise InvalidArgumentError("an axis needs a known extent")
+    stride = min(stride, max(1, extent))
     if padding == "VALID":
         return Axis(extent, window, stride, count, 0, rate)
     missing = max(0, (count - 1) * stride + span(window, rate) - extent)
@@ -155,16 +169,13 @@ def count_windows(
     return (extent - reach) // stride + 1
 
 
-def spatial_pair(op: str, value: Any, what: str, data_format: str = "NHWC") -> Extents4:
-    """Strides, dilations or window extents as TensorFlow takes them: an int, [h, w] or [1, h, w, 1].
+def spatial_pair(op: str, value: tuple[int, ...] | None, what: str, data_format: str | None) -> Extents4:
+    """Strides, dilations or window extents as TensorFlow takes them: n, [h, w] or [1, h, w, 1]; None is 1.
 
     With the data format NCHW the last is [1, 1, h, w]. Gives `(1, h, w, 1)`. Raises
     InvalidArgumentError for anything else.
     """
-    items = (value,) if isinstance(value, (int, np.integer)) else tuple(value)
-    if not all(isinstance(item, (int, np.integer)) for item in items) or any(item < 1 for item in items):
-        raise InvalidArgumentError(f"{op}: {what} {value} must be positive integers")
-    numbers = tuple(int(item) for item in items)
+    numbers = (1,) if value is None else value
     if data_format == "NCHW" and len(numbers) == 4:
         numbers = (numbers[0], numbers[2], numbers[3], numbers[1])
     if len(numbers) == 1:
@@ -174,19 +185,9 @@ def spatial_pair(op: str, value: Any, what: str, data_format: str = "NHWC") -> E
     if len(numbers) == 4 and numbers[0] == numbers[3] == 1:
         return 1, numbers[1], numbers[2], 1
     raise InvalidArgumentError(
-        f"{op}: {what} {list(items)} must be an integer, [height, width] or [1, height, width, 1]: "
+        f"{op}: {what} {list(numbers)} must be an integer, [height, width] or [1, height, width, 1]: "
         "windows do not move over batch and channels"
     )
-
-
-def check_padding(op: str, padding: Any) -> str:
-    """`padding` itself. Raises InvalidArgumentError unless it is "SAME" or "VALID"."""
-    if padding not in ("SAME", "VALID"):
-        raise InvalidArgumentError(
-            f"{op}: padding {padding!r} must be 'SAME' or 'VALID'; pad by tb.pad and use 'VALID' for another "
-            f"(made at {user_line()})"
-        )
-    return str(padding)
 
 
 def image_dims(op: str, spec: TensorSpec, what: str) -> Sequence[int | None]:

@@ -8,10 +8,19 @@ decay reaches every row.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
-from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import Tensor, control_dependencies, convert_to_tensor
+from tensorbow.kinds import (
+    Flag,
+    Fraction,
+    FractionOrTensor,
+    Name,
+    NonNegative,
+    PositiveNumber,
+    PositiveOrTensor,
+    checked,
+)
 from tensorbow.ops.adaptive_updates import (
     ApplyAdadelta,
     ApplyAdagrad,
@@ -31,8 +40,6 @@ from tensorbow.optimizers.optimizer import Optimizer, Rate
 from tensorbow.specs import DType
 from tensorbow.variables import Variable
 
-Number: TypeAlias = "float | Tensor"
-
 
 class AdagradOptimizer(Optimizer):
     """a += g^2, then w -= learning_rate * g / sqrt(a) (Duchi et al., 2011).
@@ -40,20 +47,18 @@ class AdagradOptimizer(Optimizer):
     A sparse gradient changes the rows it names, as in TensorFlow.
     """
 
+    @checked
     def __init__(
         self,
         learning_rate: Rate,
-        initial_accumulator_value: float = 0.1,
-        weight_decay: float = 0.0,
-        name: str | None = None,
-        decay_all: bool = False,
+        initial_accumulator_value: PositiveNumber = 0.1,
+        use_locking: Flag = False,
+        name: Name = None,
+        *,
+        weight_decay: NonNegative = 0.0,
+        decay_all: Flag = False,
     ):
-        super().__init__(learning_rate, weight_decay, name, decay_all)
-        if not initial_accumulator_value > 0:
-            raise InvalidArgumentError(
-                f"initial_accumulator_value must be positive, got {initial_accumulator_value}: "
-                "a gradient of 0 would be divided by 0"
-            )
+        super().__init__(learning_rate, use_locking, name, weight_decay=weight_decay, decay_all=decay_all)
         self.initial_accumulator_value = initial_accumulator_value
 
     def _create_slots(self, variables: Sequence[Variable]) -> None:
@@ -74,18 +79,21 @@ class AdadeltaOptimizer(Optimizer):
     (Zeiler, 2012). A sparse gradient changes the rows it names, and their slots, as in TensorFlow.
     """
 
+    @checked
     def __init__(
         self,
         learning_rate: Rate = 0.001,
-        rho: Number = 0.95,
-        epsilon: Number = 1e-8,
-        weight_decay: float = 0.0,
-        name: str | None = None,
-        decay_all: bool = False,
+        rho: FractionOrTensor = 0.95,
+        epsilon: PositiveOrTensor = 1e-8,
+        use_locking: Flag = False,
+        name: Name = None,
+        *,
+        weight_decay: NonNegative = 0.0,
+        decay_all: Flag = False,
     ):
-        super().__init__(learning_rate, weight_decay, name, decay_all)
-        self.rho = _fraction("rho", rho)
-        self.epsilon = _positive("epsilon", epsilon)
+        super().__init__(learning_rate, use_locking, name, weight_decay=weight_decay, decay_all=decay_all)
+        self.rho = rho
+        self.epsilon = epsilon
 
     def _create_slots(self, variables: Sequence[Variable]) -> None:
         for variable in variables:
@@ -120,21 +128,24 @@ class RMSPropOptimizer(Optimizer):
     names, and their slots, as in TensorFlow.
     """
 
+    @checked
     def __init__(
         self,
         learning_rate: Rate,
-        decay: Number = 0.9,
-        momentum: Number = 0.0,
-        epsilon: Number = 1e-10,
-        centered: bool = False,
-        weight_decay: float = 0.0,
-        name: str | None = None,
-        decay_all: bool = False,
+        decay: FractionOrTensor = 0.9,
+        momentum: FractionOrTensor = 0.0,
+        epsilon: PositiveOrTensor = 1e-10,
+        use_locking: Flag = False,
+        centered: Flag = False,
+        name: Name = None,
+        *,
+        weight_decay: NonNegative = 0.0,
+        decay_all: Flag = False,
     ):
-        super().__init__(learning_rate, weight_decay, name, decay_all)
-        self.decay = _fraction("decay", decay)
-        self.momentum = _fraction("momentum", momentum)
-        self.epsilon = _positive("epsilon", epsilon)
+        super().__init__(learning_rate, use_locking, name, weight_decay=weight_decay, decay_all=decay_all)
+        self.decay = decay
+        self.momentum = momentum
+        self.epsilon = epsilon
         self.centered = centered
 
     def _create_slots(self, variables: Sequence[Variable]) -> None:
@@ -179,22 +190,23 @@ class AdamOptimizer(Optimizer):
     means decay and which move on by them, as in TensorFlow (and not as in "lazy" Adam).
     """
 
+    @checked
     def __init__(
         self,
         learning_rate: Rate = 0.001,
-        beta1: float = 0.9,
-        beta2: float = 0.999,
-        epsilon: Number = 1e-8,
-        weight_decay: float = 0.0,
-        name: str | None = None,
-        decay_all: bool = False,
+        beta1: Fraction = 0.9,
+        beta2: Fraction = 0.999,
+        epsilon: PositiveOrTensor = 1e-8,
+        use_locking: Flag = False,
+        name: Name = None,
+        *,
+        weight_decay: NonNegative = 0.0,
+        decay_all: Flag = False,
     ):
-        super().__init__(learning_rate, weight_decay, name, decay_all)
-        for which, beta in (("beta1", beta1), ("beta2", beta2)):
-            _fraction(which, beta)
+        super().__init__(learning_rate, use_locking, name, weight_decay=weight_decay, decay_all=decay_all)
         self.beta1 = beta1
         self.beta2 = beta2
-        self.epsilon = _positive("epsilon", epsilon)
+        self.epsilon = epsilon
 
     def _create_slots(self, variables: Sequence[Variable]) -> None:
         self._powers(variables)
@@ -224,17 +236,5 @@ class AdamOptimizer(Optimizer):
             return [power.assign(multiply(power.value(), beta)) for power, beta in self._powers(variables)]
 
 
-def _scalars(dtype: DType, *values: Number) -> list[Tensor]:
+def _scalars(dtype: DType, *values: float | Tensor) -> list[Tensor]:
     return [convert_to_tensor(value, dtype) for value in values]
-
-
-def _fraction(what: str, value: Number) -> Number:
-    if not isinstance(value, Tensor) and not 0 <= value < 1:
-        raise InvalidArgumentError(f"{what} must be in [0, 1), got {value}")
-    return value
-
-
-def _positive(what: str, value: Number) -> Number:
-    if not isinstance(value, Tensor) and not value > 0:
-        raise InvalidArgumentError(f"{what} must be positive, got {value}")
-    return value

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import Tensor, convert_to_tensor, name_scope
+from tensorbow.kinds import Items, Name, checked, number, or_tensor
 from tensorbow.ops.elementwise import add, cast, divide, maximum, multiply, sqrt, subtract
 from tensorbow.ops.indexed_slices import IndexedSlices
 from tensorbow.ops.nn import l2_loss
 from tensorbow.ops.sparse_updates import sum_equal_rows
 
-Gradient: TypeAlias = "Tensor | IndexedSlices"
+Gradient: TypeAlias = Tensor | IndexedSlices
+Norm: TypeAlias = Annotated[Any, or_tensor(number(0, above=True))]
 
 
-def global_norm(t_list: Sequence[Gradient | None], name: str = "global_norm") -> Tensor:
+@checked
+def global_norm(t_list: Items, name: Name = None) -> Tensor:
     """The 2-norm of all tensors taken as one vector: a scalar. None entries are left out.
 
     Raises InvalidArgumentError when nothing is left.
@@ -23,25 +25,23 @@ def global_norm(t_list: Sequence[Gradient | None], name: str = "global_norm") ->
     tensors = [_entries(t) for t in t_list if t is not None]
     if not tensors:
         raise InvalidArgumentError("global_norm: no tensor given")
-    with name_scope(name):
+    with name_scope(name, "global_norm"):
         total = l2_loss(tensors[0])
         for tensor in tensors[1:]:
             total = add(total, _as(l2_loss(tensor), total))
         return sqrt(multiply(total, 2.0))
 
 
+@checked
 def clip_by_global_norm(
-    t_list: Sequence[Gradient | None],
-    clip_norm: Any,
-    use_norm: Tensor | None = None,
-    name: str = "clip_by_global_norm",
+    t_list: Items, clip_norm: Norm, use_norm: Norm | None = None, name: Name = None
 ) -> tuple[list[Gradient | None], Tensor]:
     """Scales all tensors by clip_norm / max(global norm, clip_norm); returns them and the norm.
 
     None entries stay None. A norm that is NaN or infinite makes the results NaN, as in TensorFlow.
     """
     norm = global_norm(t_list) if use_norm is None else convert_to_tensor(use_norm)
-    with name_scope(name):
+    with name_scope(name, "clip_by_global_norm"):
         limit = convert_to_tensor(clip_norm, norm.dtype)
         scale = divide(limit, maximum(norm, limit))
         scale = add(scale, subtract(norm, norm))  # 0, or NaN where the norm is infinite or NaN
@@ -52,7 +52,13 @@ def _entries(gradient: Gradient) -> Tensor:
     """What counts for the norm: of rows with equal indices the sum, once."""
     if isinstance(gradient, IndexedSlices):
         return sum_equal_rows(gradient).values
-    return convert_to_tensor(gradient)
+    tensor = convert_to_tensor(gradient)
+    if not tensor.dtype.is_floating:
+        raise InvalidArgumentError(
+            f"global_norm: expected t_list to be tensors of floats, got {tensor.name} of "
+            f"{tensor.dtype.name}; use tb.cast"
+        )
+    return tensor
 
 
 def _scaled(gradient: Gradient, scale: Tensor) -> Gradient:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import Tensor, convert_to_tensor
+from tensorbow.kinds import Flag, FractionOrTensor, Name, NonNegative, checked
 from tensorbow.ops.elementwise import multiply
 from tensorbow.ops.indexed_slices import IndexedSlices
 from tensorbow.ops.scatter import scatter_sub
@@ -42,18 +42,19 @@ class MomentumOptimizer(Optimizer):
     the rows it names, and leaves the v of all others as it is.
     """
 
+    @checked
     def __init__(
         self,
         learning_rate: Rate,
-        momentum: float | Tensor,
-        use_nesterov: bool = False,
-        weight_decay: float = 0.0,
-        name: str | None = None,
-        decay_all: bool = False,
+        momentum: FractionOrTensor,
+        use_locking: Flag = False,
+        name: Name = None,
+        use_nesterov: Flag = False,
+        *,
+        weight_decay: NonNegative = 0.0,
+        decay_all: Flag = False,
     ):
-        super().__init__(learning_rate, weight_decay, name, decay_all)
-        if not isinstance(momentum, Tensor) and not 0 <= momentum < 1:
-            raise InvalidArgumentError(f"momentum must be in [0, 1), got {momentum}")
+        super().__init__(learning_rate, use_locking, name, weight_decay=weight_decay, decay_all=decay_all)
         self.momentum = momentum
         self.use_nesterov = use_nesterov
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 import numpy as np
 
@@ -22,16 +21,58 @@ from tensorbow.graph import (
     convert_to_tensor,
     name_scope,
 )
+from tensorbow.kinds import (
+    Flag,
+    Items,
+    Kind,
+    Name,
+    NonNegative,
+    RefusedError,
+    Text,
+    checked,
+    instance,
+    is_tensor,
+    number,
+    optional,
+    refuse,
+)
 from tensorbow.ops.control import find_step_scalar, group, step_scalar
 from tensorbow.ops.elementwise import cast
 from tensorbow.ops.indexed_slices import IndexedSlices
 from tensorbow.optimizers.schedules import Constant, Schedule
 from tensorbow.specs import DType, float64
-from tensorbow.variables import Variable, trainable_variables
+from tensorbow.variables import AsVariable, Variable, Variables, trainable_variables
 
-Rate: TypeAlias = "float | Tensor | Variable | Schedule"
 GradientsAndVariables: TypeAlias = "list[tuple[Tensor | IndexedSlices | None, Variable]]"
 LEARNING_RATE = "learning_rate"  # the step scalar that schedulers set
+
+
+_RATE = number(0, above=True)
+
+
+def _read_rate(value: Any) -> Any:
+    if isinstance(value, Schedule):
+        return value
+    if not is_tensor(value):
+        return _RATE.read(value)
+    if value.shape.ndims not in (None, 0) or not value.dtype.is_floating:
+        raise RefusedError
+    return value
+
+
+def _read_global_step(value: Any) -> Any:
+    if isinstance(value, Variable) and value.dtype.is_integer and value.shape.ndims == 0:
+        return value
+    raise RefusedError
+
+
+Rate: TypeAlias = Annotated[
+    Any, Kind(f"{_RATE.expected}, a scalar tensor or variable of floats, or a schedule", _read_rate)
+]
+Loss: TypeAlias = Annotated[Tensor, instance(Tensor, expected="a tensor")]
+GlobalStep: TypeAlias = Annotated[
+    Variable | None, optional(Kind("a scalar variable of whole numbers", _read_global_step))
+]
 
 
 @dataclass(frozen=True)
@@ -55,22 +96,17 @@ class Optimizer(ABC):
     `decayed=False`, as layers make their biases; with decay_all to that of every variable.
     """
 
+    @checked
     def __init__(
         self,
         learning_rate: Rate,
-        weight_decay: float = 0.0,
-        name: str | None = None,
-        decay_all: bool = False,
+        use_locking: Flag = False,
+        name: Name = None,
+        *,
+        weight_decay: NonNegative = 0.0,
+        decay_all: Flag = False,
     ):
-        if not isinstance(learning_rate, (int, float, np.number, Tensor, Variable, Schedule)):
-            raise InvalidArgumentError(
-                f"learning_rate must be a number, a scalar tensor or variable, or a schedule, "
-                f"got {type(learning_rate).__name__} {learning_rate!r}"
-            )
-        if isinstance(learning_rate, (int, float)) and not 0 < learning_rate < math.inf:
-            raise InvalidArgumentError(f"learning_rate must be positive and finite, got {learning_rate}")
-        if not 0 <= weight_decay < math.inf:
-            raise InvalidArgumentError(f"weight_decay must be at least 0, got {weight_decay}")
+        """use_locking: has no effect, updates follow the order of the program in any case."""
         self.learning_rate = learning_rate
         self.weight_decay = weight_decay
         self.decay_all = decay_all
@@ -78,19 +114,21 @@ class Optimizer(ABC):
         self._slots: dict[tuple[Variable, str], Variable] = {}
         self._scalars: dict[tuple[Graph, str], Variable] = {}
 
+    @checked
     def minimize(
         self,
-        loss: Tensor,
-        global_step: Variable | None = None,
-        var_list: Sequence[Variable] | None = None,
-        name: str | None = None,
-        grad_loss: Tensor | None = None,
+        loss: Loss,
+        global_step: GlobalStep = None,
+        var_list: Variables | None = None,
+        *,
+        name: Name = None,
+        grad_loss: Any = None,
     ) -> Operation:
         """The operation that does one step: `apply_gradients(compute_gradients(loss))`.
 
         Raises InvalidArgumentError when no gradient leads from the loss to any variable.
         """
-        pairs = self.compute_gradients(loss, var_list, grad_loss)
+        pairs = self.compute_gradients(loss, var_list, grad_loss=grad_loss)
         if all(gradient is None for gradient, _ in pairs):
             raise InvalidArgumentError(
                 f"minimize: no gradient leads from {loss.name} to any of "
@@ -98,33 +136,32 @@ class Optimizer(ABC):
             )
         return self.apply_gradients(pairs, global_step, name)
 
+    @checked
     def compute_gradients(
-        self, loss: Tensor, var_list: Sequence[Variable] | None = None, grad_loss: Tensor | None = None
+        self, loss: Loss, var_list: Variables | None = None, *, grad_loss: Any = None
     ) -> GradientsAndVariables:
         """(gradient, variable) pairs; the gradient is None where the loss does not depend on it."""
         with loss.graph.as_default():
-            variables = list(var_list) if var_list is not None else trainable_variables()
-            grads = gradients(loss, variables, grad_ys=grad_loss)
+            variables = trainable_variables() if var_list is None else var_list
+            grads = gradients(loss, variables, grad_ys=None if grad_loss is None else [grad_loss])
         return list(zip(grads, variables, strict=True))
 
+    @checked
     def apply_gradients(
-        self,
-        grads_and_vars: GradientsAndVariables,
-        global_step: Variable | None = None,
-        name: str | None = None,
+        self, grads_and_vars: Items, global_step: GlobalStep = None, name: Name = None
     ) -> Operation:
         """The operation that applies gradients. Pairs without a gradient are left out.
 
         Raises InvalidArgumentError when all are, and for what is no (gradient, variable) pair.
         """
+        for pair in grads_and_vars:
+            if not isinstance(pair, (tuple, list)) or len(pair) != 2 or not isinstance(pair[1], Variable):
+                raise refuse("apply_gradients", "grads_and_vars", "(gradient, variable) pairs", pair)
         pairs = [(g, v) for g, v in grads_and_vars if g is not None]
         if not pairs:
             raise InvalidArgumentError(
                 "apply_gradients: no variable has a gradient; check what compute_gradients gave"
             )
-        for _, v in pairs:
-            if not isinstance(v, Variable):
-                raise InvalidArgumentError(f"apply_gradients: expected (gradient, variable) pairs, got {v!r}")
         with pairs[0][1].graph.as_default() as graph:
             self._create_slots([v for _, v in pairs])
             scheduled = self._scheduled(graph, global_step)
@@ -161,7 +198,7 @@ class Optimizer(ABC):
             zero, slot = np.zeros((), np.int64), (None, "iterations", 0.0)
             with name_scope(None):
                 self._scalars[key] = Variable(
-                    zero, False, f"{self.name}/iterations", combine="first", slot=slot
+                    zero, False, name=f"{self.name}/iterations", combine="first", slot=slot
                 )
         scheduled = ScheduledBy(rate, self._scalars[key] if global_step is None else global_step)
         graph.add_to_collection(GraphKeys.SCHEDULES, scheduled)
@@ -200,7 +237,8 @@ class Optimizer(ABC):
         owned = [variable, *(self._slots[variable, name] for name in slot_names)]
         return [each.op.outputs[0] for each in owned]
 
-    def get_slot(self, variable: Variable, name: str) -> Variable | None:
+    @checked
+    def get_slot(self, variable: AsVariable, name: Text) -> Variable | None:
         """The optimiser's own variable for `variable`, or None."""
         return self._slots.get((variable, name))
 

@@ -6,12 +6,27 @@ from abc import ABC, abstractmethod
 from bisect import bisect_left
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Annotated, Any, TypeAlias
 
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import Tensor, convert_to_tensor, name_scope
+from tensorbow.kinds import INT64, AsDType, Name, PositiveNumber, checked, number, read_as, sequence, whole
 from tensorbow.ops.elementwise import cast, less_equal, where
 from tensorbow.specs import DType, float32, int64
+
+_STEP = whole(0)
+Boundaries: TypeAlias = Annotated[Sequence[int], sequence(whole(), "a list of whole numbers")]
+Rates: TypeAlias = Annotated[
+    Sequence[float], sequence(number(0, above=True), "a list of positive finite numbers")
+]
+Numbers: TypeAlias = Annotated[
+    Sequence[float], sequence(whole() | number(), "a list of finite numbers")
+]  # ints stay ints
+
+
+def checked_step(step: Any) -> int:
+    """A step as an int; schedules are asked every round, and most often by an int."""
+    return step if type(step) is int and 0 <= step < INT64 else int(read_as(_STEP, step, "schedule", "step"))
 
 
 class Schedule(ABC):
@@ -27,6 +42,7 @@ class Schedule(ABC):
 
     def restarts(self, step: int) -> bool:
         """Whether averaging starts anew before this step (Crossbow, section 3): at jumps of the rate."""
+        checked_step(step)
         return False
 
     @abstractmethod
@@ -37,20 +53,22 @@ class Schedule(ABC):
 class Constant(Schedule):
     """One rate."""
 
-    def __init__(self, rate: float):
-        if not rate > 0:
-            raise InvalidArgumentError(f"a learning rate must be positive, got {rate}")
-        self.rate = float(rate)
+    @checked
+    def __init__(self, rate: PositiveNumber):
+        self.rate = rate
 
     def __call__(self, step: int) -> float:
         """The rate."""
+        checked_step(step)
         return self.rate
 
-    def tensor(self, step: Tensor, dtype: DType) -> Tensor:
+    @checked
+    def tensor(self, step: Any, dtype: AsDType) -> Tensor:
         """A constant."""
         return convert_to_tensor(self.rate, dtype)
 
-    def scaled(self, factor: float) -> Constant:
+    @checked
+    def scaled(self, factor: PositiveNumber) -> Constant:
         """Another constant."""
         return Constant(self.rate * factor)
 
@@ -61,39 +79,38 @@ class PiecewiseConstant(Schedule):
     As `tf.train.piecewise_constant`. Averaging restarts at the jumps.
     """
 
-    def __init__(self, boundaries: Sequence[int], values: Sequence[float]):
+    @checked
+    def __init__(self, boundaries: Boundaries, values: Rates):
         _check_pieces(boundaries, values)
-        if not all(v > 0 for v in values):
-            raise InvalidArgumentError(f"piecewise_constant: rates must be positive, got {list(values)}")
-        self.boundaries = [int(b) for b in boundaries]
-        self.values = [float(v) for v in values]
+        self.boundaries, self.values = list(boundaries), list(values)
 
     def __call__(self, step: int) -> float:
         """The rate of a step."""
-        return self.values[bisect_left(self.boundaries, step)]
+        return self.values[bisect_left(self.boundaries, checked_step(step))]
 
-    def tensor(self, step: Tensor, dtype: DType) -> Tensor:
+    @checked
+    def tensor(self, step: Any, dtype: AsDType) -> Tensor:
         """A chain of selects."""
         return _select(cast(step, int64), self.boundaries, self.values, dtype)
 
     def restarts(self, step: int) -> bool:
         """True at the first step of a new rate."""
-        return step - 1 in self.boundaries
+        return checked_step(step) - 1 in self.boundaries
 
-    def scaled(self, factor: float) -> PiecewiseConstant:
+    @checked
+    def scaled(self, factor: PositiveNumber) -> PiecewiseConstant:
         """The same boundaries, all rates times a factor."""
         return PiecewiseConstant(self.boundaries, [v * factor for v in self.values])
 
 
-def piecewise_constant(
-    x: Any, boundaries: Sequence[float], values: Sequence[float], name: str = "PiecewiseConstant"
-) -> Tensor:
+@checked
+def piecewise_constant(x: Any, boundaries: Numbers, values: Numbers, name: Name = None) -> Tensor:
     """TensorFlow's function: `values[i]` for `x <= boundaries[i]`, the last one beyond; a scalar float32.
 
     `x` is a scalar tensor or variable, for example the global step; boundaries are of its dtype.
     """
     _check_pieces(boundaries, values)
-    with name_scope(name):
+    with name_scope(name, "PiecewiseConstant"):
         return _select(convert_to_tensor(x), boundaries, values, float32)
 
 

@@ -24,11 +24,13 @@ from tensorbow.devices.host_memory import available_memory_nbytes
 from tensorbow.errors import DataLossError, InvalidArgumentError, ResourceExhaustedError
 from tensorbow.files import open_to_read, shown, write_file
 from tensorbow.specs import Array, as_dtype
+from tensorbow.strict_json import parse_json
 
 FORMAT = "tensorbow-1"
 KEY = "tensorbow"  # the one entry of the file's metadata: with several, their order would be random
 RESERVED = "__metadata__"  # a name that the format keeps for itself
 HEADER_LIMIT = 100_000_000  # bytes; what the format allows
+MOST_VALUES = 1 << 22  # of a header: those of some 300,000 arrays
 
 _DTYPES = {"F32": "float32", "F64": "float64", "I32": "int32", "I64": "int64", "U8": "uint8", "BOOL": "bool"}
 
@@ -101,7 +103,7 @@ def _opened(path: Path, remedy: str) -> Iterator[tuple[BinaryIO, int]]:
         with open_to_read(path) as file:
             nbytes = os.fstat(file.fileno()).st_size
             yield file, nbytes
-    except (_FaultError, ValueError, RecursionError) as error:
+    except (_FaultError, ValueError) as error:
         reason = " ".join(str(error).split())[:200]
         raise DataLossError(
             f"{path} is truncated, damaged or no file of arrays: {reason}{remedy and f'; {remedy}'}"
@@ -155,22 +157,11 @@ def _read_header(file: BinaryIO, nbytes: int) -> tuple[dict[str, dict[str, Any]]
 
 
 def _json_object(text: str) -> dict[str, Any]:
-    """A JSON object without repeated keys and without NaN. Raises ValueError, RecursionError."""
-    value = json.loads(text, parse_constant=_refuse, object_pairs_hook=_distinct)
+    """A JSON object. Raises ValueError."""
+    value = parse_json(text, MOST_VALUES)
     if not isinstance(value, dict):
         raise _FaultError(f"expected a JSON object, got {type(value).__name__}")
     return value
-
-
-def _refuse(constant: str) -> float:
-    raise _FaultError(f"{constant} where a number is expected")
-
-
-def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise _FaultError("a name stands twice in its header")
-    return found
 
 
 def _span(name: str, entry: Any) -> tuple[int, int]:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 from typing import Any
 
 from tensorbow.errors import DataLossError, InvalidArgumentError, NotFoundError, TensorBowError
 from tensorbow.files import read_file
+from tensorbow.kinds import PATH, AsPath, Text, checked, read_as
 from tensorbow.specs import Array
+from tensorbow.strict_json import parse_json
 from tensorbow.training.arrays_file import load_arrays
 
 SUFFIX = ".safetensors"
@@ -17,17 +18,20 @@ STATE = "checkpoint"  # the file that names a folder's checkpoints
 STATE_LIMIT = 1 << 20  # bytes of it
 
 
-def latest_checkpoint(checkpoint_dir: str | os.PathLike[str], latest_filename: str = STATE) -> str | None:
+@checked
+def latest_checkpoint(checkpoint_dir: AsPath, latest_filename: Text = STATE) -> str | None:
     """The path of a folder's newest checkpoint; None when there is none. Raises DataLossError."""
     return _stated(checkpoint_dir, latest_filename, "model_checkpoint_path")
 
 
-def best_checkpoint(checkpoint_dir: str | os.PathLike[str], latest_filename: str = STATE) -> str | None:
+@checked
+def best_checkpoint(checkpoint_dir: AsPath, latest_filename: Text = STATE) -> str | None:
     """The path of a folder's best checkpoint; None when there is none. Raises DataLossError."""
     return _stated(checkpoint_dir, latest_filename, "best_model_checkpoint_path")
 
 
-def list_variables(save_path: str | os.PathLike[str]) -> list[tuple[str, list[int]]]:
+@checked
+def list_variables(save_path: AsPath) -> list[tuple[str, list[int]]]:
     """(name, shape) of what a checkpoint holds, by name. Raises NotFoundError, DataLossError."""
     arrays = load_checkpoint(save_path)[1]
     return [(name, list(arrays[name].shape)) for name in sorted(arrays)]
@@ -35,9 +39,7 @@ def list_variables(save_path: str | os.PathLike[str]) -> list[tuple[str, list[in
 
 def _text(path: Any) -> str:
     """A path as text. Raises InvalidArgumentError for what can be none."""
-    text = os.fspath(path) if isinstance(path, os.PathLike) else path
-    if not isinstance(text, str) or "\0" in text:
-        raise InvalidArgumentError(f"Saver: expected a path, got {type(path).__name__} {path!r:.80}")
+    text: str = os.fspath(read_as(PATH, path, "Saver", "save_path"))
     return text
 
 
@@ -45,7 +47,9 @@ def file_to_save(save_path: str | os.PathLike[str], step: int | None) -> Path:
     """`save_path[-step].safetensors`. Raises InvalidArgumentError for a path that can be no file's."""
     text = _text(save_path)
     if os.path.basename(text) in ("", ".", ".."):
-        raise InvalidArgumentError(f"Saver: expected the path of a file, as 'run/model', got {text!r}")
+        raise InvalidArgumentError(
+            f"Saver: expected save_path to be the path of a file, as 'run/model', got {text!r:.80}"
+        )
     return Path(f"{text.removesuffix(SUFFIX)}{'' if step is None else f'-{step}'}{SUFFIX}")
 
 
@@ -79,10 +83,10 @@ def _stated(folder: str | os.PathLike[str], filename: str, key: str) -> str | No
         if name != key:
             continue
         try:
-            found = json.loads(quoted)
+            found = parse_json(quoted, STATE_LIMIT)
             if not isinstance(found, str) or "\0" in found:
                 raise ValueError("expected a path in quotes")
-        except (ValueError, RecursionError) as error:
+        except ValueError as error:
             raise DataLossError(f"{path} is damaged: {key}: {error}; delete it") from None
         checkpoint = os.path.join(folder, found)
         return checkpoint if os.path.isfile(checkpoint) else None

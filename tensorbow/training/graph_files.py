@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, TypeAlias
 
 from tensorbow.array_likes import as_array
+from tensorbow.devices import AsDevice
 from tensorbow.errors import DataLossError, InvalidArgumentError, NotFoundError, TensorBowError
 from tensorbow.files import read_file, write_file
 from tensorbow.graph import Graph, GraphDef, Tensor
 from tensorbow.graph.graph_def import MAXIMUM_CHARACTERS
+from tensorbow.kinds import TEXT, AsPath, Kind, Mapped, Names, RefusedError, checked, instance
 from tensorbow.ops.importing import import_graph_def
 from tensorbow.ops.state import VariableReference
 from tensorbow.runtime import Session
@@ -20,17 +21,36 @@ from tensorbow.specs import Array, render_dims
 from tensorbow.training.arrays_file import load_arrays, save_arrays
 from tensorbow.training.checkpoints import make_folder
 
+AnyGraph: TypeAlias = Annotated[
+    Graph | GraphDef, instance(Graph, GraphDef, expected="a tb.Graph or a tb.GraphDef")
+]
+
+
+def _read_tensors(value: Any) -> dict[str, Tensor]:
+    if not isinstance(value, Mapping) or not all(isinstance(tensor, Tensor) for tensor in value.values()):
+        raise RefusedError
+    return {TEXT.read(name): tensor for name, tensor in value.items()}
+
+
+def _read_file_name(value: Any) -> str:
+    text: str = TEXT.read(value)
+    if text in ("", ".", "..") or "\0" in text:
+        raise RefusedError
+    return text
+
+
+Tensors: TypeAlias = Annotated[dict[str, Tensor], Kind("a dictionary of tensors by name", _read_tensors)]
+FileName: TypeAlias = Annotated[str, Kind("the name of a file", _read_file_name)]
 GRAPH, VARIABLES = "graph.json", "variables.safetensors"
 
 
-def write_graph(graph: Graph | GraphDef, logdir: str | os.PathLike[str], name: str) -> str:
+@checked
+def write_graph(graph: AnyGraph, logdir: AsPath, name: FileName) -> str:
     """Writes a graph as JSON to `logdir/name`, whole or not at all; returns the path.
 
     Raises InvalidArgumentError for what is no graph or path, ResourceExhaustedError when the file cannot be
     written.
     """
-    if not isinstance(graph, (Graph, GraphDef)):
-        raise InvalidArgumentError(f"write_graph: expected a graph, got {type(graph).__name__}")
     graph_def = graph.as_graph_def() if isinstance(graph, Graph) else graph
     folder = Path(logdir)
     make_folder(folder)
@@ -38,7 +58,8 @@ def write_graph(graph: Graph | GraphDef, logdir: str | os.PathLike[str], name: s
     return str(folder / name)
 
 
-def read_graph(path: str | os.PathLike[str]) -> GraphDef:
+@checked
+def read_graph(path: AsPath) -> GraphDef:
     """The graph of a file. Raises NotFoundError, DataLossError, InvalidArgumentError; all name the file."""
     blob = read_file(Path(path), MAXIMUM_CHARACTERS)
     try:
@@ -47,12 +68,13 @@ def read_graph(path: str | os.PathLike[str]) -> GraphDef:
         raise type(error)(f"{path}: {error}") from None
 
 
+@checked
 def save_model(
-    folder: str | os.PathLike[str],
-    inputs: Mapping[str, Tensor],
-    outputs: Mapping[str, Tensor],
-    values: Mapping[str, Array],
-    metadata: Mapping[str, Any] | None = None,
+    folder: AsPath,
+    inputs: Tensors,
+    outputs: Tensors,
+    values: Mapped,
+    metadata: Mapped | None = None,
 ) -> str:
     """Writes a folder from which `SavedModel` computes `outputs` from `inputs`; returns its path.
 
@@ -61,7 +83,7 @@ def save_model(
     shape or dtype, and what writing a file raises.
     """
     if not outputs:
-        raise InvalidArgumentError("save_model: expected at least one output")
+        raise InvalidArgumentError("save_model: expected outputs to be at least one")
     elements = [*inputs.values(), *outputs.values()]
     graph = elements[0].graph
     part = graph.as_graph_def().extract(tensor.name for tensor in elements)
@@ -91,10 +113,35 @@ def save_model(
     return str(path)
 
 
+def require_fitting(graph: Graph, arrays: Mapping[str, Array]) -> None:
+    """Raises InvalidArgumentError unless there is an array for each variable, of its shape and dtype.
+
+    A file may be of another model than it says: that is to be known before a session takes memory for it.
+    """
+    variables = [op for op in graph.get_operations() if op.definition is VariableReference]
+    missing = [op.name for op in variables if op.name not in arrays]
+    if missing:
+        more = f" and {len(missing) - 5} more" if len(missing) > 5 else ""
+        raise InvalidArgumentError(f"variables without a value: {', '.join(missing[:5])}{more}")
+    for op in variables:
+        spec, array = op.outputs[0].spec, arrays[op.name]
+        if array.shape != spec.extents:
+            raise InvalidArgumentError(
+                f"variable {op.name}: expected shape {render_dims(spec.extents)}, "
+                f"got {render_dims(array.shape)}"
+            )
+        if array.dtype != spec.dtype.as_numpy_dtype:
+            raise InvalidArgumentError(f"variable {op.name}: expected {spec.dtype.name}, got {array.dtype}")
+    unknown = sorted(set(arrays) - {op.name for op in variables})
+    if unknown:
+        raise InvalidArgumentError(f"no variable {unknown[0][:80]!r}")
+
+
 class SavedModel:
     """A saved model, ready to compute: a session over its graph. Use it with `with`, or close it."""
 
-    def __init__(self, folder: str | os.PathLike[str], *, device: str = "/cpu:0"):
+    @checked
+    def __init__(self, folder: AsPath, *, device: AsDevice = "/cpu:0"):
         """Raises NotFoundError, DataLossError or InvalidArgumentError for a folder without such a model."""
         path = Path(folder)
         arrays, described = load_arrays(path / VARIABLES, remedy="export the model again")
@@ -111,6 +158,7 @@ class SavedModel:
                 import_graph_def(GraphDef.from_json(text), name="")
             self.inputs = self._tensors(described["inputs"])
             self.outputs = self._tensors(described["outputs"])
+            require_fitting(self.graph, arrays)
             self.session = Session(graph=self.graph, device=device)
         except TensorBowError as error:
             raise type(error)(f"saved model {path}: {error}") from None
@@ -123,12 +171,15 @@ class SavedModel:
     def _tensors(self, names: Mapping[str, str]) -> dict[str, Tensor]:
         return {key: self.graph.get_tensor_by_name(name) for key, name in names.items()}
 
-    def run(self, outputs: Sequence[str], **inputs: Any) -> list[Any]:
+    @checked
+    def run(self, outputs: Names, **inputs: Any) -> list[Any]:
         """The named outputs for the named inputs. Raises InvalidArgumentError for other names or shapes."""
         for name in (*outputs, *inputs):
             known = self.outputs if name in outputs else self.inputs
             if name not in known:
-                raise InvalidArgumentError(f"saved model: there is no {name!r}, only {', '.join(known)}")
+                raise InvalidArgumentError(
+                    f"saved model: there is no {name!r:.60} among outputs and inputs, only {', '.join(known)}"
+                )
         feeds = {self.inputs[name]: value for name, value in inputs.items()}
         results: list[Any] = self.session.run([self.outputs[name] for name in outputs], feeds)
         return results

@@ -9,8 +9,10 @@ from typing import Any
 
 from tensorbow.errors import NotFoundError
 from tensorbow.files import append_to_file, read_file, write_file
+from tensorbow.strict_json import parse_json
 
 LIMIT = 1 << 30  # bytes of a metrics file: some millions of records
+MOST_VALUES = 1 << 16  # of a record, which has some dozens
 
 
 class MetricsLog:
@@ -53,7 +55,7 @@ def _lines(path: Path) -> list[str]:
 def _round_of(line: str) -> float:
     """The round of a record; infinite for a line cut short, which is thus dropped."""
     try:
-        round = json.loads(line)["round"]
-    except (ValueError, KeyError, TypeError, RecursionError):
+        round = parse_json(line, MOST_VALUES)["round"]
+    except (ValueError, KeyError, TypeError):
         return math.inf
     return round if type(round) is int else math.inf

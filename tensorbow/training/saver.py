@@ -9,12 +9,25 @@ import math
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, TypeAlias
 
 import numpy as np
 
 from tensorbow.errors import DataLossError, InvalidArgumentError, NotFoundError
 from tensorbow.files import write_file
+from tensorbow.kinds import (
+    PATH,
+    Count,
+    Kind,
+    Name,
+    checked,
+    is_tensor,
+    one_of,
+    read_as,
+    refuse,
+    sequence,
+    whole,
+)
 from tensorbow.ops.sparse_updates import SparseApplyMomentum
 from tensorbow.ops.updates import ApplyMomentum
 from tensorbow.optimizers import SLOT_FORM, slots_hold_rate
@@ -31,6 +44,8 @@ from tensorbow.training.checkpoints import make_folder
 from tensorbow.variables import Variable, global_variables
 
 MODES = ("max", "min")
+Paths: TypeAlias = Annotated[Sequence[str], sequence(PATH, "a list of paths")]
+_STEP = Kind("a whole number, or a scalar tensor, variable or name of one", whole().read)
 SHOWN = 10  # missing names in a message
 
 
@@ -40,13 +55,14 @@ class Saver:
     Beside the checkpoints a file `checkpoint` names the newest and, with `best_metric`, the best.
     """
 
+    @checked
     def __init__(
         self,
         var_list: Sequence[Variable] | Mapping[str, Variable] | None = None,
-        max_to_keep: int | None = 5,
         *,
-        best_metric: str | None = None,
-        mode: str = "max",
+        max_to_keep: Count | None = 5,
+        best_metric: Name = None,
+        mode: Annotated[str, one_of(*MODES)] = "max",
     ):
         """var_list: the variables, or a dictionary of them by their names in the file; None: all there are.
 
@@ -57,12 +73,6 @@ class Saver:
         Raises InvalidArgumentError when there is nothing to save, or a name stands for two variables.
         """
         self._variables = _by_name(var_list)
-        if max_to_keep is not None and not (_is_whole(max_to_keep) and max_to_keep >= 0):
-            raise InvalidArgumentError(
-                f"Saver: max_to_keep must be None or a whole number from 0, got {max_to_keep!r:.60}"
-            )
-        if mode not in MODES:
-            raise InvalidArgumentError(f"Saver: mode must be {' or '.join(MODES)}, got {mode!r}")
         self._keep = max_to_keep or None
         self._metric, self._mode = best_metric, mode
         self._paths: list[str] = []
@@ -95,10 +105,7 @@ class Saver:
         numbers = _numbers(metrics)
         value = self._metric_of(numbers)
         if not _is_filename(latest_filename):
-            raise InvalidArgumentError(
-                f"Saver: latest_filename must be the name of a file without {SUFFIX}, "
-                f"got {latest_filename!r:.80}"
-            )
+            raise refuse("save", "latest_filename", f"the name of a file without {SUFFIX}", latest_filename)
         elements = self._elements(session)
         path = file_to_save(save_path, _step(session, global_step))
         arrays = {name: np.asarray(array) for name, array in session.run(elements).items()}
@@ -143,8 +150,12 @@ class Saver:
             self.best_checkpoint, self.best_value = path, value
 
     def _elements(self, session: Any) -> dict[str, Variable]:
-        if not hasattr(session, "graph") or not hasattr(session, "load_variables"):
-            raise InvalidArgumentError(f"Saver: expected a session, got {type(session).__name__}")
+        if (
+            isinstance(session, type)
+            or not hasattr(session, "graph")
+            or not hasattr(session, "load_variables")
+        ):
+            raise refuse("Saver", "session", "a session", session)
         for name, variable in self._variables.items():
             if variable.graph is not session.graph:
                 raise InvalidArgumentError(
@@ -195,13 +206,12 @@ class Saver:
                 )
         session.load_variables({v.op.name: arrays[name] for name, v in variables.items()})
 
-    def recover_last_checkpoints(self, checkpoint_paths: Sequence[str]) -> None:
+    @checked
+    def recover_last_checkpoints(self, checkpoint_paths: Paths) -> None:
         """Takes over checkpoints of an earlier process, oldest first, those that are still there.
 
         Also finds out again which was the best, by the metrics saved in them and in the folder's best.
         """
-        if isinstance(checkpoint_paths, str):
-            raise InvalidArgumentError(f"Saver: expected a list of paths, got {checkpoint_paths!r:.200}")
         there = [str(existing_file(path)) for path in checkpoint_paths if existing_file(path).is_file()]
         self._paths = there
         if self._metric is None:
@@ -217,11 +227,12 @@ class Saver:
 
 
 def _by_name(var_list: Sequence[Variable] | Mapping[str, Variable] | None) -> dict[str, Variable]:
-    if isinstance(var_list, (str, Variable)) or not isinstance(var_list, (Iterable, type(None))):
-        raise InvalidArgumentError(
-            f"Saver: expected a list or dictionary of variables, got {type(var_list).__name__} "
-            f"{var_list!r:.60}"
-        )
+    if (
+        isinstance(var_list, (str, bytes))
+        or is_tensor(var_list)
+        or not isinstance(var_list, (Iterable, type(None)))
+    ):
+        raise refuse("Saver", "var_list", "a list or dictionary of variables", var_list)
     if isinstance(var_list, Mapping):
         named = list(var_list.items())
     else:
@@ -231,11 +242,9 @@ def _by_name(var_list: Sequence[Variable] | Mapping[str, Variable] | None) -> di
     found: dict[str, Variable] = {}
     for name, variable in named:
         if not isinstance(variable, Variable):
-            raise InvalidArgumentError(
-                f"Saver: expected variables, got {type(variable).__name__} {variable!r:.60}"
-            )
+            raise refuse("Saver", "var_list", "of variables", variable)
         if not isinstance(name, str):
-            raise InvalidArgumentError(f"Saver: {variable.op.name} is to be named {name!r:.60}; give a text")
+            raise refuse("Saver", f"the name of {variable.op.name} in var_list", "a string", name)
         if found.setdefault(name, variable) is not variable:
             raise InvalidArgumentError(
                 f"Saver: two variables are named {name}; give a dictionary with other names"
@@ -260,10 +269,6 @@ def _not_found(missing: Sequence[str], path: Path, there: Collection[str]) -> st
     return f"Key {missing[0]} not found in checkpoint {path}{hint}{f'; nor are {more}' if more else ''}"
 
 
-def _is_whole(value: Any) -> bool:
-    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
-
-
 def _is_filename(value: Any) -> bool:
     return (
         isinstance(value, str)
@@ -277,31 +282,28 @@ def _is_filename(value: Any) -> bool:
 def _numbers(metrics: Any) -> dict[str, float]:
     """The metrics as floats. Raises InvalidArgumentError for what is no number."""
     if not isinstance(metrics, (Mapping, type(None))):
-        raise InvalidArgumentError(f"Saver: metrics must be a dictionary, got {type(metrics).__name__}")
+        raise refuse("Saver", "metrics", "a dictionary or None", metrics)
     numbers = {}
     for name, value in (metrics or {}).items():
         number = None
         with contextlib.suppress(TypeError, ValueError, OverflowError):
             number = None if isinstance(value, str) else float(value)
-        if number is None or not isinstance(name, str):
-            raise InvalidArgumentError(
-                f"Saver: metric {name!r:.60} must be a number, got {type(value).__name__} {value!r:.60}; "
-                "run tensors first"
-            )
+        if not isinstance(name, str):
+            raise refuse("Saver", "metrics", "of numbers by name", name)
+        if number is None:
+            raise refuse("Saver", f"{name!r:.60} of metrics", "a number", value, "run tensors first")
         numbers[name] = number
     return numbers
 
 
 def _step(session: Any, global_step: Any) -> int | None:
-    if global_step is None or _is_whole(global_step):
-        return None if global_step is None else int(global_step)
-    given = isinstance(global_step, (np.ndarray, float, bool))
-    value = np.asarray(global_step if given else session.run(global_step))
-    if value.shape != () or value.dtype.kind not in "iu":
-        raise InvalidArgumentError(
-            f"Saver: global_step must be a whole number, got {value.dtype} {_shape(value.shape)}"
-        )
-    return int(value)
+    if global_step is None:
+        return None
+    value = (
+        session.run(global_step) if isinstance(global_step, str) or is_tensor(global_step) else global_step
+    )
+    value = value[()] if isinstance(value, np.ndarray) else value  # of rank 0 a scalar
+    return int(read_as(_STEP, value, "Saver", "global_step"))
 
 
 def _plain(number: float) -> float | None:

@@ -296,6 +296,42 @@ def test_trim_returns_wholly_free_regions_only(make: Make) -> None:
     assert regions(allocator) == [2 * MIB]
 
 
+def test_after_a_trim_regions_double_from_what_is_left(make: Make) -> None:
+    allocator = make()
+    kept, *others = (allocator.allocate(size * MIB) for size in (2, 4, 8, 16))
+    for block in others:
+        allocator.free(block)
+    allocator.trim()
+    allocator.allocate(1)
+    assert regions(allocator) == [2 * MIB, 4 * MIB]
+    assert kept is not None
+
+
+def test_a_block_apart_has_a_region_of_its_size_that_trim_gives_back(make: Make) -> None:
+    source = VirtualSource()
+    allocator = make(source)
+    allocator.allocate(1)
+    block = allocator.allocate(5 * MIB + 1, apart=True)
+    assert block is not None
+    assert (block.requested_nbytes, block.allocated_nbytes) == (5 * MIB + 1, 5 * MIB + 256)
+    assert regions(allocator) == [2 * MIB, 5 * MIB + 256]
+    allocator.allocate(1)
+    assert regions(allocator) == [2 * MIB, 5 * MIB + 256]
+    allocator.free(block)
+    assert allocator.trim() == 5 * MIB + 256
+    assert source.held_nbytes == 2 * MIB
+
+
+def test_a_block_apart_is_taken_from_what_is_held_where_no_more_is_to_be_had(make: Make) -> None:
+    allocator = make(limit_nbytes=8 * MIB, allow_growth=False)
+    allocator.allocate(1)
+    block = allocator.allocate(3 * MIB, apart=True)
+    assert block is not None
+    assert regions(allocator) == [8 * MIB]
+    with pytest.raises(OutOfMemory):
+        allocator.allocate(6 * MIB, apart=True)
+
+
 def test_free_regions_go_back_before_memory_is_said_to_be_out(make: Make) -> None:
     source = VirtualSource()
     allocator = make(source, limit_nbytes=8 * MIB)

@@ -155,6 +155,26 @@ class BestFitAgainstIntervals(RuleBasedStateMachine):
         self.peak = max(self.peak, sum(taken.allocated_nbytes for taken in self.taken()))
         return block
 
+    @rule(target=blocks, nbytes=sizes)
+    def allocate_apart(self, nbytes: int) -> Allocation | None:
+        rounded = -(-nbytes // 256) * 256
+        self.collect()
+        before, room = self.regions(), self.room()
+        try:
+            block = self.allocator.allocate(nbytes, apart=True)
+        except OutOfMemory:
+            assert room < rounded
+            return None
+        assert block is not None
+        if room >= rounded:
+            assert set(self.regions()) - set(before) == {(block.address, rounded)}
+            assert block.allocated_nbytes == rounded
+        self.in_use[block.id] = block
+        self.handed_out += 1
+        self.largest = max(self.largest, block.allocated_nbytes)
+        self.peak = max(self.peak, sum(taken.allocated_nbytes for taken in self.taken()))
+        return block
+
     @rule()
     def allocate_nothing(self) -> None:
         assert self.allocator.allocate(0) is None
@@ -266,7 +286,7 @@ class BestFitAgainstIntervals(RuleBasedStateMachine):
 
 
 FEW = settings(
-    max_examples=80, stateful_step_count=60, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=40, stateful_step_count=60, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 
 

@@ -1,11 +1,9 @@
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tensorbow.devices import (
@@ -18,6 +16,8 @@ from tensorbow.devices import (
     Stream,
     find_races,
 )
+from tensorbow.devices import races as race_checker
+from tests.program_rig.examples import given_few
 
 WEIGHTS, GRADIENT, CENTRAL = Access(0x1000, 0x100), Access(0x2000, 0x100), Access(0x3000, 0x100)
 
@@ -235,12 +235,12 @@ def naive_races(records: list[LaunchRecord]) -> dict[tuple[str, str], set[tuple[
     return races
 
 
-@settings(max_examples=300, deadline=None)
-@given(st.lists(calls, max_size=40))
+@given_few(100, 600, st.lists(calls, max_size=40))
 def test_the_checker_agrees_with_the_model(program: list[tuple]) -> None:  # type: ignore[type-arg]
     compare_with_the_model(program)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("seed", range(6))
 def test_the_checker_agrees_with_the_model_on_long_programs(seed: int) -> None:
     generator = random.Random(seed)
@@ -268,7 +268,11 @@ def compare_with_the_model(program: list[tuple]) -> None:  # type: ignore[type-a
         assert named == wanted
 
 
-def test_long_logs_are_checked_quickly() -> None:
+def test_a_long_log_is_bounded_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An access looks at the pieces that its own bytes are in, however many launches there were."""
+    looked_at: list[int] = []
+    touch = race_checker._Segment.touch
+    monkeypatch.setattr(race_checker._Segment, "touch", lambda *given: looked_at.append(1) or touch(*given))
     log = LaunchLog()
     device = NullDevice(log=log)
     streams = [device.new_stream(f"stream {i}") for i in range(8)]
@@ -283,6 +287,5 @@ def test_long_logs_are_checked_quickly() -> None:
             )
             if step % 10 == 0:
                 streams[(i + 1) % 8].wait(stream.record())
-    start = time.perf_counter()
     assert find_races(log) == []
-    assert time.perf_counter() - start < 3
+    assert len(looked_at) < 60 * 30_000  # of 1250 x 8 launches with 3 accesses each

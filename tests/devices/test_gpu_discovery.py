@@ -149,5 +149,8 @@ def test_a_limit_is_kept(two_gpus: list[EmulatedCuda]) -> None:
     discovery.configure_gpus(memory_limit_nbytes=1 << 20)
     with discovery.open_gpu(DeviceName.parse("/gpu:1")) as device:
         assert device.memory.limit_nbytes == 1 << 20
-    with pytest.raises(InvalidArgumentError, match="virtual_per_gpu must be at least 1, got 0"):
+    with pytest.raises(
+        InvalidArgumentError,
+        match="expected virtual_per_gpu to be a whole number of at least 1 or None, got int 0",
+    ):
         discovery.configure_gpus(virtual_per_gpu=0)

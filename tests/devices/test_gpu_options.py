@@ -107,8 +107,11 @@ def test_all_gpus_are_configured_before_the_first_opens(found: EmulatedCuda) -> 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"allocator": "best"}, "configure_gpus: allocator: expected one of bfc, cuda_malloc, got 'best'"),
-        ({"compute": "fp16"}, "configure_gpus: compute: expected one of fp32, tf32, bf16, got 'fp16'"),
+        (
+            {"allocator": "best"},
+            "configure_gpus: expected allocator to be 'bfc' or 'cuda_malloc' or None, got str 'best'",
+        ),
+        ({"compute": "fp16"}, "expected compute to be 'fp32' or 'tf32' or 'bf16' or None, got str 'fp16'"),
     ],
 )
 def test_wrong_choices_change_nothing(found: EmulatedCuda, options: dict[str, str], message: str) -> None:

@@ -86,9 +86,9 @@ def test_grad_ys_weigh():
     weights = np.arange(6.0).reshape(2, 3)
     (grad,) = tb.gradients([tb.square(x), x], [x], grad_ys=[weights, None])
     np.testing.assert_allclose(value(grad, {x: X}), 2 * X * weights + 1)
-    with pytest.raises(InvalidArgumentError, match=r"grad_y float64\[2\] does not fit"):
+    with pytest.raises(InvalidArgumentError, match=r"grad_ys: float64\[2\] does not fit"):
         tb.gradients(x, [x], grad_ys=[np.zeros(2)])
-    with pytest.raises(InvalidArgumentError, match="2 grad_ys for 1 ys"):
+    with pytest.raises(InvalidArgumentError, match="grad_ys: 2 for 1 ys"):
         tb.gradients(x, [x], grad_ys=[x, x])
 
 
@@ -155,7 +155,7 @@ def test_what_cannot_be_differentiated():
         tb.gradients(tb.cast(x, tb.int32), [x])
     with pytest.raises(InvalidArgumentError, match="ys is empty"):
         tb.gradients([], [x])
-    with pytest.raises(InvalidArgumentError, match="expected a tensor or a variable, got float"):
+    with pytest.raises(InvalidArgumentError, match="expected xs to be tensors or variables, got float"):
         tb.gradients(x, [1.0])
     with tb.Graph().as_default():
         other = tb.placeholder(tb.float64, [2])

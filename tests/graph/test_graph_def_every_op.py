@@ -34,7 +34,7 @@ def test_every_attribute_has_a_kind_and_samples_are_of_it():
 @pytest.mark.parametrize("name", sorted({sample.op.name for sample in SMALL}))
 @pytest.mark.usefixtures("reference_kernels")
 def test_round_trip_of(name):
-    for sample in [s for s in SMALL if s.op.name == name][:3]:
+    for sample in [s for s in SMALL if s.op.name == name][:2]:
         with tb.Graph().as_default() as graph:
             fetches, feeds = call(sample)
         text = graph.as_graph_def().to_json()

@@ -3,12 +3,13 @@
 import copy
 import json
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tensorbow as tb
 from tensorbow.errors import TensorBowError
 from tests.graph.graph_def_programs import HONEST, SMALL, call, imported
+from tests.program_rig.examples import given_few
 
 JUNK = st.recursive(
     st.none() | st.booleans() | st.integers(-3, 2**65) | st.floats() | st.text(max_size=5)
@@ -39,8 +40,7 @@ def places(content, path=()):
 EVERYWHERE = list(places(HONEST))
 
 
-@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(st.lists(st.tuples(st.sampled_from(EVERYWHERE), JUNK), min_size=1, max_size=3))
+@given_few(200, 2000, st.lists(st.tuples(st.sampled_from(EVERYWHERE), JUNK), min_size=1, max_size=3))
 def test_junk_anywhere_ends_in_our_errors(changes):
     content = copy.deepcopy(HONEST)
     for path, junk in changes:
@@ -100,8 +100,7 @@ VALUES = st.sampled_from(
 )  # fmt: skip
 
 
-@settings(max_examples=1500, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(st.data())
+@given_few(500, 5000, st.data())
 def test_steps_with_other_attributes_end_in_our_errors(data):
     content, fetches, feeds = data.draw(st.sampled_from(PROGRAMS))
     content = copy.deepcopy(content)

@@ -49,7 +49,10 @@ def test_a_variable_stands_for_its_op():
 
 def test_what_is_no_element_is_refused(graph):
     with (
-        pytest.raises(InvalidArgumentError, match="expected a tensor, an operation"),
+        pytest.raises(
+            InvalidArgumentError,
+            match="expected inputs to be tensors, operations, variables or their names, got int 3",
+        ),
         tb.control_dependencies([3]),
     ):
         pass

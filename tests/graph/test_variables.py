@@ -53,7 +53,10 @@ def test_what_a_variable_is():
 def test_what_is_no_initial_value():
     with pytest.raises(InvalidArgumentError, match=r"variable v: the initial value is float32\[\?\]"):
         tb.Variable(tb.placeholder(tb.float32, [None]), name="v")
-    with pytest.raises(InvalidArgumentError, match="combine must be sma, mean, sum, first, got 'max'"):
+    with pytest.raises(
+        InvalidArgumentError,
+        match="expected combine to be 'sma' or 'mean' or 'sum' or 'first' or None, got str 'max'",
+    ):
         tb.Variable(1.0, combine="max")
     with pytest.raises(InvalidArgumentError, match="cannot become int32"):
         tb.Variable(1.5, dtype=tb.int32)

@@ -99,11 +99,20 @@ def test_what_get_takes(session):
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: tb.initializers.get("zero"), "unknown initializer 'zero'; known: constant, glorot_normal"),
-        (lambda: tb.initializers.get(3), "an initializer is a name or a function"),
-        (lambda: tb.initializers.variance_scaling(0.0), "scale must be positive"),
-        (lambda: tb.initializers.variance_scaling(mode="fan"), "mode must be one of fan_in"),
-        (lambda: tb.initializers.variance_scaling(distribution="cauchy"), "distribution must be one of"),
+        (lambda: tb.initializers.get("zero"), "unknown identifier 'zero'; known: constant, glorot_normal"),
+        (
+            lambda: tb.initializers.get(3),
+            "expected identifier to be a name or a function of shape and dtype, got int 3",
+        ),
+        (
+            lambda: tb.initializers.variance_scaling(0.0),
+            "VarianceScaling: expected scale to be a finite number above 0, got float 0.0",
+        ),
+        (lambda: tb.initializers.variance_scaling(mode="fan"), "expected mode to be 'fan_in' or"),
+        (
+            lambda: tb.initializers.variance_scaling(distribution="cauchy"),
+            "expected distribution to be 'normal' or",
+        ),
         (lambda: tb.initializers.orthogonal()([3]), "expected at least two axes"),
         (lambda: tb.initializers.zeros()([None, 3]), "the shape must be fully known"),
     ],

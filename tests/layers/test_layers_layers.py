@@ -174,13 +174,18 @@ def test_a_bad_loss_leaves_the_statistics(session):
 
 def test_misuse():
     x = tb.placeholder(tb.float32, [None, 4, 3])
-    with pytest.raises(InvalidArgumentError, match="training must be True or False"):
+    with pytest.raises(
+        InvalidArgumentError,
+        match=r"expected training to be True or False when the graph is built.*; for both",
+    ):
         tb.layers.batch_normalization(x, training=tb.constant(True))
     with pytest.raises(InvalidArgumentError, match="axis must be the last one"):
         tb.layers.batch_normalization(x, axis=1)
     with pytest.raises(InvalidArgumentError, match="must be known; use set_shape"):
         tb.layers.dense(tb.placeholder(tb.float32, [4, None]), 3)
-    with pytest.raises(InvalidArgumentError, match="data_format must be channels_last or channels_first"):
+    with pytest.raises(
+        InvalidArgumentError, match="expected data_format to be 'channels_last' or 'channels_first'"
+    ):
         tb.layers.conv2d(tb.placeholder(tb.float32, [1, 4, 4, 3]), 3, 3, data_format="NHWC")
 
 
@@ -197,7 +202,7 @@ def test_pooling(session, kind, data_format):
         assert y.shape == ((2, rows, 4, 3) if channels_last else (2, 3, rows, 4))
         expected = session.run(op(tb.constant(x), (3, 2), 2, padding.upper()))
         np.testing.assert_array_equal(y if channels_last else y.transpose(0, 2, 3, 1), expected)
-    with pytest.raises(InvalidArgumentError, match="data_format must be channels_last or"):
+    with pytest.raises(InvalidArgumentError, match="expected data_format to be 'channels_last' or"):
         layer(given, 2, 2, data_format="NHWC")
 
 
@@ -213,7 +218,10 @@ def test_dropout_works_in_training_only(session):
     assert len(np.unique(columns)) == 2
     fed = tb.layers.dropout(x, rate, seed=1, training=True)
     np.testing.assert_array_equal(session.run(fed, {rate: 0.0}), np.ones((40, 50)))
-    with pytest.raises(InvalidArgumentError, match="training must be True or False"):
+    with pytest.raises(
+        InvalidArgumentError,
+        match=r"expected training to be True or False when the graph is built.*; for both",
+    ):
         tb.layers.dropout(x, training=tb.constant(True))
 
 
@@ -221,6 +229,7 @@ def test_an_activation_is_a_function():
     with tb.Graph().as_default():
         x = tb.placeholder(tb.float32, [2, 3])
         with pytest.raises(
-            InvalidArgumentError, match=r"expected a function such as tb.nn.relu, or None, got 'relu'"
+            InvalidArgumentError,
+            match=r"expected activation to be a function such as tb.nn.relu or None, got str 'relu'",
         ):
             tb.layers.dense(x, 4, activation="relu")

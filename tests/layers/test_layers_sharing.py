@@ -31,7 +31,15 @@ def generator(noise):
         return tb.reshape(tb.layers.dense(tb.layers.dense(noise, 8, tb.nn.relu), 36), [-1, 6, 6, 1])
 
 
-@pytest.mark.parametrize("reuses", [(False, True), (None, True), (tb.AUTO_REUSE, tb.AUTO_REUSE)])
+@pytest.mark.usefixtures("reference_kernels")
+@pytest.mark.parametrize(
+    "reuses",
+    [
+        (False, True),
+        pytest.param((None, True), marks=pytest.mark.slow),
+        (tb.AUTO_REUSE, tb.AUTO_REUSE),
+    ],
+)
 def test_both_applications_of_a_discriminator_share_its_variables(reuses):
     """Of a GAN: the gradient reaches them from real and from made images, and is the sum of both."""
     tb.set_random_seed(3)

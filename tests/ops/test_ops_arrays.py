@@ -81,7 +81,7 @@ def test_filled_like_does_not_read_its_tensor():
     assert value(zeros_like(x)).tolist() == np.zeros((3, 4)).tolist()
     assert value(ones_like(x, float64)).dtype == np.float64
     assert value(size(x)) == 12
-    assert value(shape(x, int64)).dtype == np.int64
+    assert value(shape(x, out_type=int64)).dtype == np.int64
 
 
 @pytest.mark.parametrize(
@@ -89,8 +89,11 @@ def test_filled_like_does_not_read_its_tensor():
     [
         (lambda: reshape(constant(X), [5, -1]), r"Reshape: .*12 elements.*\[5, \?\]"),
         (lambda: reshape(constant(X), [-1, -1]), "more than one -1"),
-        (lambda: reshape(constant(X), [[3, 4]]), "expected a vector"),
-        (lambda: reshape(constant(X), [3.0, 4.0]), "cannot become int32 without loss"),
+        (
+            lambda: reshape(constant(X), [[3, 4]]),
+            "expected shape to be a list of whole numbers, or a vector of them",
+        ),
+        (lambda: reshape(constant(X), [3.0, 4.0]), "expected shape to be a list of whole numbers"),
         (lambda: reshape(constant(X), constant([3.0, 4.0])), "dtype float32, expected int32 or int64"),
         (lambda: squeeze(constant(X), 1), "axis 1 .* extent 4, expected 1"),
         (lambda: expand_dims(constant(X), 3), r"axis 3 is not in \[-3, 3\)"),
@@ -108,7 +111,7 @@ def test_filled_like_does_not_read_its_tensor():
         (lambda: constant(X)[::0], "step"),
         (lambda: constant(X)[constant(1)], r"tb\.gather"),
         (lambda: gather(constant(X), constant([0.0])), "indices has dtype float32"),
-        (lambda: one_hot(constant([1]), -2), "depth is -2"),
+        (lambda: one_hot(constant([1]), -2), "expected depth to be a whole number of at least 0, got int -2"),
         (lambda: broadcast_to(constant(X), [3, 5]), r"\[3, 4\] does not broadcast to \[3, 5\]"),
         (lambda: matmul(constant(X), constant(X)), "4 columns.*3 rows.*transpose_b"),
         (lambda: matmul(constant(X), constant(X[0])), "b is .*expected rank 2"),

@@ -112,7 +112,7 @@ def test_an_allocation_is_found():
 
 def test_a_trusted_layout_is_found():
     with pytest.raises(AssertionError, match="output 0"):
-        contract.test_inputs_of_any_layout(sample(product(right, trusts_the_layout)), layout="fortran")
+        contract.test_inputs_of_any_layout(sample(product(right, trusts_the_layout)))
 
 
 def test_a_kept_input_is_found():

@@ -148,7 +148,7 @@ def test_spec() -> None:
         ({"filter": np.zeros((29, 5, 3, 8), np.float32)}, "window of 29 does not fit.*28"),
         ({"filter": np.zeros((5, 5, 3), np.float32)}, "expected rank 4"),
         ({"strides": [2, 1, 1, 1]}, "batch and channels"),
-        ({"strides": 0}, "positive"),
+        ({"strides": 0}, "expected strides to be a whole number of at least 1"),
         ({"padding": "FULL"}, "'SAME' or 'VALID'"),
         ({"dilations": [2, 7]}, "window of 5, 29 with its dilation of 7, does not fit.*28"),
         ({"dilations": [2, 1, 1, 1]}, "dilations .* batch and channels"),

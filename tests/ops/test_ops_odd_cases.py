@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import tensorbow as tb
-from tensorbow.errors import InvalidArgumentError
+from tensorbow.errors import InvalidArgumentError, ResourceExhaustedError
 from tests.ops_contract.interpreter import run_graph
 
 NAN, INF = np.nan, np.inf
@@ -247,3 +247,39 @@ def test_one_hot_of_booleans():
     with tb.Session() as session:
         hot = session.run(tb.one_hot([2, 0, 5], 3, dtype=tb.bool))
     np.testing.assert_array_equal(hot, [[False, False, True], [True, False, False], [False] * 3])
+
+
+# Beyond what 32 and 64 bits count ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("extent", [1 << 31, 1 << 40, 1 << 59])
+def test_shapes_that_int32_does_not_hold(extent):
+    x = tb.placeholder(tb.float32, [extent], name="x")
+    assert tb.shape(x, out_type=tb.int64).spec.value.tolist() == [extent]
+    assert tb.size(x, out_type=tb.int64).spec.value == extent
+    for op, function in (("Shape", tb.shape), ("Size", tb.size)):
+        with pytest.raises(
+            InvalidArgumentError, match=rf"{op}: the {extent} of .* int32 .*out_type=tb.int64"
+        ):
+            function(x)
+
+
+def test_a_mean_over_more_elements_than_int32_counts():
+    x = tb.placeholder(tb.float32, [1 << 20, 1 << 20], name="x")
+    with tb.Session() as session:
+        step = session.explain(tb.gradients(tb.reduce_mean(x), x), {x: tb.TensorSpec(x.shape, tb.float32)})
+    assert step.lower_bound_nbytes == 4 << 40
+
+
+@pytest.mark.parametrize("extents", [[1 << 45], [1 << 62], [(1 << 63) - 1], [1 << 40, 1 << 40]])
+def test_constants_for_which_there_is_no_room(extents):
+    nbytes = f"{8 * int(np.prod(np.array(extents, object))):,} bytes"
+    with pytest.raises(ResourceExhaustedError, match=f"constant: {nbytes} .* not there; use smaller"):
+        tb.constant(1.0, tb.float64, extents)
+    with pytest.raises(
+        InvalidArgumentError, match="initializer: expected a shape of at most 2147483647 along"
+    ):
+        tb.initializers.ones()(extents)
+    assert tb.constant([1.0, 2.0], shape=[2, 1]).shape == (2, 1)
+    with pytest.raises(InvalidArgumentError, match="2 values do not fill"):
+        tb.constant([1.0, 2.0], shape=[1 << 32, 1 << 32])

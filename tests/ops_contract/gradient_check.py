@@ -32,20 +32,22 @@ def check_gradients(
     constants: Sequence[int] = (),
     rtol: float = 1e-5,
     second_order: bool = False,
-    static: bool = True,
+    known: str = "shapes",
     state: dict[str, float] | None = None,
 ) -> None:
     """Raises AssertionError when a gradient of `function` at `arrays` is wrong.
 
     wrt: positions of the arrays to differentiate by (all floating ones). `constants`: positions
-    given as constants, not as placeholders. `static=False` builds the graph with unknown extents.
+    given as constants, not as placeholders. `known`: what the graph knows of the others when it is built,
+    "shapes", "ranks" or "nothing".
     """
     values = [a.astype(np.float64) if a.dtype.kind == "f" else a for a in arrays]
     targets = [i for i, a in enumerate(values) if a.dtype.kind == "f"] if wrt is None else list(wrt)
     rng = np.random.default_rng(len(values))
+    shapes = {"shapes": np.shape, "ranks": lambda a: [None] * a.ndim, "nothing": lambda a: None}
     with Graph().as_default():
         inputs = [
-            constant(a) if i in constants else placeholder(a.dtype, a.shape if static else [None] * a.ndim)
+            constant(a) if i in constants else placeholder(a.dtype, shapes[known](a))
             for i, a in enumerate(values)
         ]
         feeds = {t: a for i, (t, a) in enumerate(zip(inputs, values, strict=True)) if i not in constants}

@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 
 from tensorbow.graph import OpDef
-from tensorbow.specs import Array
+from tensorbow.specs import Array, TensorSpec, as_dtype
 
 LARGE_NBYTES = 500_000
 
@@ -87,11 +87,12 @@ class Sample:
             result = self.expected(*self.inputs)
         return result if isinstance(result, tuple) else (np.asarray(result),)
 
-    @property
+    @cached_property
     def large(self) -> bool:
-        """Whether it is one of the samples that measure allocation."""
-        outputs = [a for a in self.expected_outputs or () if a is not None]
-        return max((a.nbytes for a in (*self.inputs, *outputs)), default=0) >= LARGE_NBYTES
+        """Whether it is one of the samples that measure allocation: from the spec, which is asked at once."""
+        inputs = tuple(TensorSpec(a.shape, as_dtype(a.dtype), a) for a in self.inputs)
+        specs = (*inputs, *self.op.infer(inputs, self.complete_attrs))
+        return max((spec.nbytes for spec in specs), default=0) >= LARGE_NBYTES
 
     @property
     def empty(self) -> bool:

@@ -101,6 +101,7 @@ SAMPLES = [
     *_pool("valid", (2, 6, 8, 3), (2, 3), (2, 2), "VALID", second_order=False),
     *_pool("same", (2, 5, 7, 3), (3, 2), (2, 3), "SAME"),
     *_pool("overlapping same", (2, 5, 4, 3), (4, 3), (1, 2), "SAME"),
+    *_pool("wider than the image", (2, 3, 5, 3), (11, 14), (1, 9), "SAME"),
     *_pool("wide strides", (2, 9, 8, 3), (2, 1), (3, 4), "SAME"),
     *_pool("empty", (0, 6, 8, 3), (2, 2), (2, 2), "VALID"),
     *_pool("large", (5, 31, 28, 37), (2, 3), (2, 3), "VALID"),

@@ -56,6 +56,7 @@ SAMPLES = [
     *three("same", apart(2, 5, 6, 3), (2, 3), (2, 2), "SAME"),
     *three("overlapping", apart(2, 6, 7, 3), (3, 2), (2, 1), "VALID"),
     *three("overlapping same", apart(2, 5, 7, 3), (4, 3), (1, 2), "SAME"),
+    *three("wider than the image", apart(2, 3, 5, 3), (11, 14), (1, 9), "SAME"),
     *three("wide strides", apart(2, 9, 8, 3), (2, 1), (3, 4), "SAME"),
     *three("one", apart(1, 1, 1, 1), (1, 1), (1, 1), "VALID"),
     *three("negative", apart(2, 3, 4, 5) - 100, (2, 2), (1, 1), "SAME"),

@@ -73,9 +73,9 @@ def drawn(rule: Any, dtype: Any) -> Any:
 
 
 def integers(shape: Any, low: Any, high: Any) -> Array:
-    words = words_of(int(np.prod(shape)), 2).astype(object)
-    values = [int(low) + (int(a) * 2**32 + int(b)) % (int(high) - int(low)) for a, b in words]
-    return np.array(values, low.dtype).reshape(shape)
+    a, b = words_of(int(np.prod(shape)), 2).T
+    above = (a * np.uint64(2**32) + b) % np.uint64(int(high) - int(low))
+    return (above + np.uint64(int(low) % 2**64)).astype(low.dtype).reshape(shape)  # wraps around
 
 
 def mask(shape: Any, rate: Any) -> Array:

@@ -67,6 +67,14 @@ def test_functions_as_tensorflow_has_them(session):
         np.testing.assert_allclose(session.run(rates), expected, rtol=1e-5, atol=1e-6)
 
 
+def test_decay_steps_that_are_not_whole(session):
+    """As 1000 / batch_size gives them."""
+    stairs, half = ExponentialDecay(0.5, 2.5, 0.8, staircase=True), CosineDecay(0.5, 7.5)
+    for schedule, step, rate in ((stairs, 2, 0.5), (stairs, 3, 0.4), (half, 0, 0.5), (half, 8, 0.0)):
+        assert schedule(step) == pytest.approx(rate)
+        assert session.run(schedule.tensor(tb.constant(step), tb.float64)) == pytest.approx(rate)
+
+
 def test_a_warm_up_restarts_where_its_schedule_does():
     schedule = WarmUp(PiecewiseConstant([2, 5], [1.0, 0.5, 0.1]), 4)
     assert [step for step in range(9) if schedule.restarts(step)] == [3, 6]
@@ -87,12 +95,27 @@ def test_a_smooth_schedule_follows_the_global_step(session):
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: ExponentialDecay(0.0, 1, 0.5), "rate must be positive and finite, got 0.0"),
-        (lambda: ExponentialDecay(0.1, 0, 0.5), "decay_steps must be positive"),
-        (lambda: ExponentialDecay(0.1, 1, float("nan")), "decay_rate must be positive"),
-        (lambda: CosineDecay(0.1, 10, alpha=2.0), r"alpha must be in \[0, 1\], got 2.0"),
-        (lambda: WarmUp(0.1, 0), "steps must be positive"),
-        (lambda: cosine_decay(0.1, tb.constant(1), 0), "decay_steps must be positive"),
+        (
+            lambda: ExponentialDecay(0.0, 1, 0.5),
+            "ExponentialDecay: expected rate to be a finite number above 0, got float 0.0",
+        ),
+        (
+            lambda: ExponentialDecay(0.1, 0, 0.5),
+            "expected decay_steps to be a finite number above 0, got int 0",
+        ),
+        (
+            lambda: ExponentialDecay(0.1, 1, float("nan")),
+            "expected decay_rate to be a finite number above 0, got float nan",
+        ),
+        (
+            lambda: CosineDecay(0.1, 10, alpha=2.0),
+            "expected alpha to be a finite number of at least 0 and of at most 1, got float 2.0",
+        ),
+        (lambda: WarmUp(0.1, 0), "WarmUp: expected steps to be a whole number of at least 1"),
+        (
+            lambda: cosine_decay(0.1, tb.constant(1), 0),
+            "expected decay_steps to be a finite number above 0, got int 0",
+        ),
     ],
 )
 def test_what_is_no_schedule(make, words):

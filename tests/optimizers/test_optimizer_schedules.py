@@ -69,9 +69,15 @@ def test_a_number_is_a_constant_schedule(session):
     [
         (lambda: PiecewiseConstant([1, 2], [1.0, 2.0]), "2 boundaries need 3 values, got 2"),
         (lambda: PiecewiseConstant([2, 2], [1.0, 2.0, 3.0]), r"boundaries must rise, got \[2, 2\]"),
-        (lambda: PiecewiseConstant([2], [1.0, 0.0]), "rates must be positive"),
-        (lambda: PiecewiseConstant([2], [1.0, float("nan")]), "rates must be positive"),
-        (lambda: Constant(0.0), "must be positive, got 0.0"),
+        (
+            lambda: PiecewiseConstant([2], [1.0, 0.0]),
+            "expected values to be a list of positive finite numbers",
+        ),
+        (
+            lambda: PiecewiseConstant([2], [1.0, float("nan")]),
+            "expected values to be a list of positive finite numbers",
+        ),
+        (lambda: Constant(0.0), "Constant: expected rate to be a finite number above 0, got float 0.0"),
         (lambda: piecewise_constant(tb.constant(1), [1], [1.0]), "1 boundaries need 2 values"),
     ],
 )

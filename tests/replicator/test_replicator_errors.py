@@ -70,17 +70,20 @@ def test_a_split_that_does_not_divide(repl):
         repl.run(lambda i: i, lambda: np.float32(3), tb.PER_WORKER)
     with pytest.raises(InvalidArgumentError, match="expected 2 parts, one per replica, got 1"):
         repl.run(lambda i: i, lambda: ONES, tb.PER_WORKER, input_split_fn=lambda nest, n: [nest])
-    with pytest.raises(InvalidArgumentError, match="input_split_fn: expected a function, got 2"):
+    with pytest.raises(
+        InvalidArgumentError, match="expected input_split_fn to be a function or None, got int 2"
+    ):
         repl.run(lambda i: i, lambda: ONES, tb.PER_WORKER, input_split_fn=2)
     with pytest.raises(InvalidArgumentError, match="input_split_fn is for PER_WORKER"):
         repl.run(lambda i: i, lambda: ONES, input_split_fn=lambda nest, n: [nest] * n)
-    with pytest.raises(InvalidArgumentError, match="PER_REPLICA or PER_WORKER, got 'all'"):
+    with pytest.raises(InvalidArgumentError, match=r"PER_REPLICA or tb.PER_WORKER, got str 'all'"):
         repl.run(lambda i: i, lambda: ONES, "all")
 
 
 def test_wrong_inputs(repl):
     for given in (ONES, [ONES], {"x": ONES}):
-        message = f"input_fn: expected a function that gives batches, got {type(given).__name__}; write"
+        kind = type(given).__name__
+        message = f"expected input_fn to be a function that gives batches or None, got {kind} .*; write"
         with pytest.raises(InvalidArgumentError, match=message):
             repl.run(lambda x: x, given)
     with pytest.raises(InvalidArgumentError, match=r"inputs\[1\]: .*elements of type"):
@@ -119,7 +122,8 @@ def test_a_step_fn_that_does_not_take_what_the_input_gives(repl):
         repl.run(lambda: (_ for _ in ()).throw(TypeError("of the user")))
     for steps in (-1, 1.5, True):
         with pytest.raises(
-            InvalidArgumentError, match=f"steps must be a number of at least 0 or None, got {steps}"
+            InvalidArgumentError,
+            match=f"expected steps to be a whole number of at least 0 or None, got .* {steps}",
         ):
             repl.train(step, lambda: (ONES, ONES), steps)
 
@@ -153,7 +157,7 @@ def test_optimisers(repl):
     plain = tb.train.GradientDescentOptimizer(0.1)
     wrapped = repl.wrap_optimizer(plain)
     assert repl.wrap_optimizer(wrapped) is wrapped
-    with pytest.raises(InvalidArgumentError, match="expected an optimizer, got 3"):
+    with pytest.raises(InvalidArgumentError, match="expected optimizer to be an optimizer, got int 3"):
         repl.wrap_optimizer(3)
     with repl.context():
         w = tb.Variable(ONES, name="w")
@@ -240,7 +244,9 @@ def test_the_order_of_calls(repl):
             pytest.raises(InvalidArgumentError, match="another graph"),
         ):
             repl.init(other)
-        with pytest.raises(InvalidArgumentError, match="init: expected a session or None, got 'session'"):
+        with pytest.raises(
+            InvalidArgumentError, match="expected session to be a session or None, got str 'session'"
+        ):
             repl.init("session")
         repl.init(session)
         with pytest.raises(FailedPreconditionError, match="initialised already"):
@@ -256,9 +262,9 @@ def test_a_step_inside_a_step_and_its_names_outside(repl):
     for name in (tb.replica_id, tb.num_replicas):
         with pytest.raises(FailedPreconditionError, match="for use inside a step"):
             name()
-    with pytest.raises(InvalidArgumentError, match="step_fn must be a function, got 3"):
+    with pytest.raises(InvalidArgumentError, match="expected step_fn to be a function, got int 3"):
         repl.run(3)
-    with pytest.raises(InvalidArgumentError, match=r"output\['x'\] of step_fn: cannot make"):
+    with pytest.raises(InvalidArgumentError, match=r"output\['x'\] of step_fn: .*cannot make"):
         repl.run(lambda: {"x": object()})
 
 
@@ -275,14 +281,21 @@ def test_options():
         InvalidArgumentError, match="sync: expected one of sma, ssgd, easgd, none, got 'pair'"
     ):
         tb.MultiGpuReplicator(["/cpu:0"], 2, sync="pair")
-    with pytest.raises(InvalidArgumentError, match="replicas per device: expected at least 1, got 0"):
+    with pytest.raises(
+        InvalidArgumentError, match="expected replicas_per_gpu to be a whole number of at least 1"
+    ):
         tb.MultiGpuReplicator(["/cpu:0"], 0)
     with pytest.raises(InvalidArgumentError, match="expected at least one, got none"):
         tb.MultiGpuReplicator([], 1)
     for devices in ("/cpu:0", CpuDevice, 2):
-        with pytest.raises(InvalidArgumentError, match=r"expected a list of devices, got .*as \['/cpu:0'\]"):
+        with pytest.raises(
+            InvalidArgumentError,
+            match=r"expected devices to be a list of devices or their names, as \['/cpu:0'\]",
+        ):
             tb.MultiGpuReplicator(devices, 1)
-    with pytest.raises(InvalidArgumentError, match="on_nan: expected one of stop, skip, got 'ignore'"):
+    with pytest.raises(
+        InvalidArgumentError, match="expected on_nan to be 'stop' or 'skip', got str 'ignore'"
+    ):
         tb.MultiGpuReplicator(["/cpu:0"], 2, on_nan="ignore")
     with pytest.raises(InvalidArgumentError, match=r"alpha: expected 0 < alpha < 0\.6667"):
         tb.MultiGpuReplicator(["/cpu:0"], 2, alpha=0.9)

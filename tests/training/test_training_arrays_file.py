@@ -12,8 +12,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import load_file
 
-from tensorbow.errors import DataLossError, FailedPreconditionError, InvalidArgumentError, NotFoundError
+from tensorbow.errors import (
+    DataLossError,
+    FailedPreconditionError,
+    InvalidArgumentError,
+    NotFoundError,
+    ResourceExhaustedError,
+)
 from tensorbow.training import arrays_file, load_arrays, load_metadata, save_arrays
+from tests.memory_rig.peak import growing_by_less_than
 
 ARRAYS = {
     "weights": np.arange(6, dtype=np.float32).reshape(2, 3),
@@ -53,7 +60,7 @@ def test_equal_content_gives_equal_bytes(saved: Path, tmp_path: Path) -> None:
     assert (tmp_path / "again").read_bytes() == saved.read_bytes()
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(data=st.data())
 def test_a_damaged_file_is_never_taken_for_a_sound_one(
     data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
@@ -120,7 +127,27 @@ HOSTILE = {
     "bool of 98": crafted(with_array(dtype="BOOL", shape=[1], data_offsets=[0, 1]), b"b"),
     "strange entry": crafted({"a\nb\x1b[31m": 3}),
     "twice": crafted(b'{"a":1,"a":2}'),
+    "beyond float64": crafted(b'{"a":1e999}'),
+    "more values than are parsed": crafted(b'{"a":[' + b"[]," * (1 << 22) + b"[]]}"),
+    "overlapping": crafted(
+        {
+            **with_array(dtype="U8", shape=[4], data_offsets=[0, 4]),
+            "b": {"dtype": "U8", "shape": [4], "data_offsets": [2, 6]},
+        },
+        b"abcdef",
+    ),
+    "another dtype's size": crafted(with_array(dtype="F64", shape=[1], data_offsets=[0, 4]), b"abcd"),
 }
+
+
+def test_a_file_larger_than_memory_is_not_read(tmp_path: Path) -> None:
+    """160 GiB, as its header says and its size is, of which the disk holds a page."""
+    nbytes, path = 160 << 30, tmp_path / "large"
+    with open(path, "wb") as file:
+        file.write(crafted(with_array(dtype="F32", shape=[nbytes // 4], data_offsets=[0, nbytes])))
+        file.truncate(file.tell() + nbytes)
+    with growing_by_less_than(1 << 24), pytest.raises(ResourceExhaustedError, match="does not fit into mem"):
+        load_arrays(path)
 
 
 @pytest.mark.parametrize("name", HOSTILE)

@@ -28,7 +28,7 @@ def folder(tmp_path):
         for wrong in (values["w"].T, values["w"].astype(np.float64)):
             with pytest.raises(InvalidArgumentError, match=r"variable w: expected float32\[4, 2\], got"):
                 tb.train.save_model(path, {"x": x}, {"y": y}, {"w": wrong})
-        with pytest.raises(InvalidArgumentError, match="at least one output"):
+        with pytest.raises(InvalidArgumentError, match="expected outputs to be at least one"):
             tb.train.save_model(path, {"x": x}, {}, {})
     return path
 
@@ -38,9 +38,9 @@ def test_the_same_bits_without_the_program(folder, tmp_path):
         np.testing.assert_array_equal(model.run(["y"], x=X)[0], np.load(tmp_path / "y.npy"))
         assert model.about == {"by": "me"}
         assert [op.name for op in model.graph.get_operations()] == ["x", "w", "w/read", "MatMul", "y"]
-        with pytest.raises(InvalidArgumentError, match="there is no 'z', only y"):
+        with pytest.raises(InvalidArgumentError, match="there is no 'z' among outputs and inputs, only y"):
             model.run(["z"], x=X)
-        with pytest.raises(InvalidArgumentError, match="there is no 'z', only x"):
+        with pytest.raises(InvalidArgumentError, match="there is no 'z' among outputs and inputs, only x"):
             model.run(["y"], z=X)
         with pytest.raises(InvalidArgumentError, match=r"feed x:0.*expected shape \[\?, 4\]"):
             model.run(["y"], x=X.T)

@@ -1,0 +1,463 @@
+"""Kinds of arguments: what a flag, a count, an axis, a name may be, checked in one way by all public calls.
+
+A public function says the kinds of its parameters in its annotations and is decorated:
+
+    @checked
+    def one_hot(indices: Any, depth: Count, ..., name: Name = None) -> Tensor:
+
+A kind turns what means the same (`np.int64(3)` as a count) into Python's own type and refuses the rest, so
+that the function gets what its annotations say. Parameters without a kind are passed as they are.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import inspect
+import math
+import os
+import reprlib
+import types
+import typing
+from collections.abc import Callable, Iterator, KeysView, Mapping, Sequence, ValuesView
+from dataclasses import dataclass
+from typing import Annotated, Any, ParamSpec, TypeAlias, TypeVar
+
+import numpy as np
+
+from tensorbow.errors import InvalidArgumentError
+from tensorbow.specs import DType, TensorShape, as_dtype
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+INT64 = 1 << 63
+_ORDERED = (list, tuple, range, Iterator, KeysView, ValuesView)  # of a set the order would be chance
+_LONGEST = 1 << 20  # items of a list of numbers: more than axes, extents or sections there are
+
+
+class RefusedError(Exception):
+    """Raised by the `read` of a kind for a value that is not of it; the message may add a remedy."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of argument.
+
+    Args:
+        expected: what fits, in words that follow "expected".
+        read: gives the value as Python's own type, or raises `RefusedError`.
+        exact: a type whose values all are of the kind and stay as they are, which saves reading them.
+    """
+
+    expected: str
+    read: Callable[[Any], Any]
+    exact: type | None = None
+
+    def __or__(self, other: Kind) -> Kind:
+        """What is of either kind; the first that fits reads it."""
+
+        def read(value: Any) -> Any:
+            try:
+                return self.read(value)
+            except RefusedError:
+                return other.read(value)
+
+        return Kind(f"{self.expected} or {other.expected}", read)
+
+
+def shown(value: Any) -> str:
+    """Type and value in at most some 80 characters, for error messages."""
+    name = type(value).__name__
+    if value is None:
+        return name
+    try:
+        text = " ".join((repr(value) if is_tensor(value) else reprlib.repr(value)).split())
+    except Exception:  # a user's own type, or an integer of too many digits
+        return name
+    return f"{name} {text if len(text) <= 80 else text[:77] + '...'}"
+
+
+def refuse(op: str, argument: str, expected: str, value: Any, remedy: object = "") -> InvalidArgumentError:
+    """The error of an argument: op, argument, expected, got and, where there is one, the remedy."""
+    ending = f"; {remedy}" if str(remedy) else ""
+    return InvalidArgumentError(f"{op}: expected {argument} to be {expected}, got {shown(value)}{ending}")
+
+
+class UnfitError(InvalidArgumentError):
+    """A value that is no tensor of the dtype wanted.
+
+    Whoever notices knows the value; a checked call that was given it says so under its own name.
+    """
+
+    def __init__(self, reason: str, value: Any, where: str = "", made: str = ""):
+        """`reason`: the message; `where`: op and argument before it; `made`: the user's line behind it."""
+        super().__init__(f"{where}: {reason}{made}" if where else f"{reason}{made}")
+        self.reason, self.value, self.made = reason, value, made
+
+
+def checked(function: Callable[P, R]) -> Callable[P, R]:
+    """Reads each argument by the kind that its annotation names before `function` is called.
+
+    The annotations are looked at on the first call. Raises InvalidArgumentError, on the call, for an argument
+    that is not of its kind; defaults are not looked at. An argument without a kind that can be no tensor
+    where one is wanted is named, too: by the outermost checked call that was given it.
+    """
+    named = function.__qualname__.removesuffix(".__call__")
+    makes = function.__name__ == "__init__"  # an object, after whose class the call is named
+    places: list[tuple[int, str, Kind, Any]] = []
+    by_name: dict[str, tuple[Kind, Any]] = {}
+    resolved = False
+
+    def resolve() -> None:
+        nonlocal resolved
+        found = []
+        for place, (name, parameter) in enumerate(inspect.signature(function).parameters.items()):
+            kind = _kind_in(_evaluated(parameter.annotation, function))
+            if kind is None:
+                continue
+            by_name[name] = kind, parameter.default
+            if parameter.kind is not inspect.Parameter.KEYWORD_ONLY:
+                found.append((place, name, kind, parameter.default))
+        places[:] = found  # at once, as another thread may call
+        resolved = True
+
+    @functools.wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        if not resolved:
+            resolve()
+        label = type(args[0]).__name__ if makes else named
+        count, given = len(args), None
+        for place, name, kind, default in places:
+            if place >= count:
+                break
+            value = args[place]
+            if value is default or type(value) is kind.exact:
+                continue
+            read = read_as(kind, value, label, name)
+            if read is not value:
+                given = list(args) if given is None else given
+                given[place] = read
+        for name, value in kwargs.items():
+            if name in by_name:
+                kind, default = by_name[name]
+                if value is not default and type(value) is not kind.exact:
+                    kwargs[name] = read_as(kind, value, label, name)
+        try:
+            return function(*(args if given is None else given), **kwargs)
+        except UnfitError as error:
+            bound = inspect.signature(function).bind_partial(*(given or args), **kwargs).arguments
+            argument = _place_of(error.value, bound, by_name)
+            if argument is None:
+                raise
+            raise UnfitError(error.reason, error.value, f"{label}: {argument}", error.made) from None
+
+    return call
+
+
+def _evaluated(annotation: Any, function: Callable[..., Any]) -> Any:
+    """What an annotation names; None for one that only a type checker can read, which holds no kind."""
+    if not isinstance(annotation, str):
+        return annotation
+    try:
+        return eval(annotation, inspect.unwrap(function).__globals__)  # as typing does
+    except (NameError, TypeError):
+        return None
+
+
+def _place_of(value: Any, arguments: Mapping[str, Any], kinds: Mapping[str, Any]) -> str | None:
+    """The argument without a kind that is `value`, or the place in an argument that is a list."""
+    for name, argument in arguments.items():
+        if argument is value and name not in kinds:
+            return name
+    for name, argument in arguments.items():
+        if isinstance(argument, (list, tuple)):
+            for place, item in enumerate(argument):
+                if item is value:
+                    return f"{name}[{place}]"
+    return None
+
+
+def read_as(kind: Kind, value: Any, op: str, argument: str) -> Any:
+    """The value of an argument as its kind reads it. Raises InvalidArgumentError."""
+    try:
+        return kind.read(value)
+    except RefusedError as refused:
+        raise refuse(op, argument, kind.expected, value, refused) from None
+
+
+def check_fields(record: Any) -> None:
+    """Reads the fields of a data class's instance by the kinds of their annotations, in `__post_init__`."""
+    cls: Any = type(record)
+    for name, kind in _kinds_of_fields(cls):
+        value = getattr(record, name)
+        read = read_as(kind, value, cls.__name__, name)
+        if read is not value:
+            object.__setattr__(record, name, read)
+
+
+@functools.cache
+def _kinds_of_fields(cls: Any) -> list[tuple[str, Kind]]:
+    hints = typing.get_type_hints(cls, include_extras=True)
+    kinds = [(field.name, _kind_in(hints[field.name])) for field in dataclasses.fields(cls)]
+    return [(name, kind) for name, kind in kinds if kind is not None]
+
+
+def _kind_in(hint: Any) -> Kind | None:
+    """The kind that an annotation names; with `| None` it takes None too."""
+    for item in getattr(hint, "__metadata__", ()):
+        if isinstance(item, Kind):
+            return item
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        members = typing.get_args(hint)
+        kinds = [kind for kind in map(_kind_in, members) if kind is not None]
+        if kinds:
+            kind = functools.reduce(Kind.__or__, kinds)
+            return optional(kind) if type(None) in members else kind
+    return None
+
+
+# Making kinds -------------------------------------------------------------------------------------
+
+
+def optional(kind: Kind) -> Kind:
+    """The kind, or None."""
+    return Kind(
+        f"{kind.expected} or None", lambda value: None if value is None else kind.read(value), kind.exact
+    )
+
+
+def with_remedy(kind: Kind, remedy: str) -> Kind:
+    """The kind; what is refused is told what to do."""
+
+    def read(value: Any) -> Any:
+        try:
+            return kind.read(value)
+        except RefusedError:
+            raise RefusedError(remedy) from None
+
+    return Kind(kind.expected, read, kind.exact)
+
+
+def whole(low: int = -INT64, high: int = INT64 - 1) -> Kind:
+    """Whole numbers from `low` to `high`: ints and NumPy's, no bools, floats or strings."""
+
+    def read(value: Any) -> int:
+        value = _out_of_array(value)
+        if type(value) is not int and (isinstance(value, bool) or not isinstance(value, (int, np.integer))):
+            raise RefusedError(_remedy_of_tensor(value))
+        if not low <= value <= high:
+            raise RefusedError
+        return int(value)
+
+    return Kind(_range("a whole number", low, high, -INT64, INT64 - 1), read)
+
+
+def number(
+    low: float = -math.inf, high: float = math.inf, *, above: bool = False, below: bool = False
+) -> Kind:
+    """Finite numbers from `low` to `high`, as floats; `above` and `below` leave out the ends.
+
+    Numbers are ints, floats and NumPy's, no bools or strings.
+    """
+
+    def read(value: Any) -> float:
+        value = _out_of_array(value)
+        if isinstance(value, (bool, np.bool_)) or not isinstance(
+            value, (int, float, np.integer, np.floating)
+        ):
+            raise RefusedError(_remedy_of_tensor(value))
+        try:
+            result = float(value)
+        except OverflowError:
+            raise RefusedError from None
+        inside = math.isfinite(result) and low <= result <= high
+        if not inside or (above and result == low) or (below and result == high):
+            raise RefusedError
+        return result
+
+    ends = [f"{'above' if above else 'of at least'} {low:g}"] if low > -math.inf else []
+    ends += [f"{'below' if below else 'of at most'} {high:g}"] if high < math.inf else []
+    return Kind(" ".join(["a finite number", " and ".join(ends)]).strip(), read)
+
+
+def sequence(kind: Kind, expected: str, *, lone: bool = False) -> Kind:
+    """Lists, tuples, ranges and arrays of one dimension, read as tuples of `kind`; `lone`: one alone too."""
+
+    def read(value: Any) -> tuple[Any, ...]:
+        if isinstance(value, np.ndarray) and value.ndim == 1:
+            value = value.tolist() if value.dtype.kind in "iufb" else value
+        if isinstance(value, (list, tuple, range)) and len(value) <= _LONGEST:
+            return tuple(kind.read(item) for item in value)
+        if not lone:
+            raise RefusedError(_remedy_of_tensor(value))
+        return (kind.read(value),)
+
+    return Kind(expected, read)
+
+
+def one_of(*values: str, remedy: str = "", any_case: bool = False) -> Kind:
+    """One of some strings; with `any_case` in whatever case, read as it stands among them."""
+
+    def read(value: Any) -> str:
+        if isinstance(value, str):
+            if value in values:
+                return str(value)
+            for known in values:
+                if value.upper() == known.upper():
+                    if any_case:
+                        return known
+                    raise RefusedError(remedy or f"write {known!r}")
+        raise RefusedError(remedy)
+
+    return Kind(" or ".join(map(repr, values)), read)
+
+
+def instance(*classes: type, expected: str) -> Kind:
+    """Objects of some classes, as they are."""
+
+    def read(value: Any) -> Any:
+        if isinstance(value, classes):
+            return value
+        raise RefusedError
+
+    return Kind(expected, read)
+
+
+def or_tensor(kind: Kind) -> Kind:
+    """The kind, or a scalar tensor or variable, whose value a step knows."""
+
+    def read(value: Any) -> Any:
+        if not is_tensor(value):
+            return kind.read(value)
+        if value.shape.ndims not in (None, 0):
+            raise RefusedError
+        return value
+
+    return Kind(f"{kind.expected}, or a scalar tensor", read)
+
+
+def _range(words: str, low: int, high: int, lowest: int, highest: int) -> str:
+    if low > lowest and high != highest:
+        return f"{words} from {low} to {high}"
+    return (
+        f"{words} of at least {low}"
+        if low > lowest
+        else f"{words} of at most {high}"
+        if high != highest
+        else words
+    )
+
+
+def is_tensor(value: Any) -> bool:
+    """A tensor or a variable of a graph."""
+    return isinstance(getattr(value, "dtype", None), DType) and hasattr(value, "graph")
+
+
+def _out_of_array(value: Any) -> Any:
+    """The element of an array of no axes, as NumPy's functions give where one expects a number."""
+    return value[()] if type(value) is np.ndarray and value.ndim == 0 else value
+
+
+def called(function: Callable[..., Any], *arguments: Any, op: str, argument: str, expected: str) -> Any:
+    """The result of a user's function. Raises InvalidArgumentError where it does not take these arguments."""
+    try:
+        return function(*arguments)
+    except TypeError:
+        try:
+            inspect.signature(function).bind(*arguments)
+        except ValueError:  # it does not say what it takes
+            pass
+        except TypeError:
+            raise refuse(op, argument, expected, function) from None
+        raise  # of the function's own
+
+
+def _remedy_of_tensor(value: Any) -> str:
+    return "its value is needed when the graph is built: give a Python number" if is_tensor(value) else ""
+
+
+def _read_flag(value: Any) -> bool:
+    if isinstance(value, (bool, np.bool_)):
+        return bool(value)
+    raise RefusedError
+
+
+def _read_text(value: Any) -> str:
+    if isinstance(value, str):
+        return str(value)
+    raise RefusedError
+
+
+def _read_dtype(value: Any) -> DType:
+    try:
+        return as_dtype(value)
+    except InvalidArgumentError as error:
+        raise RefusedError(str(error).partition(": ")[2]) from None
+
+
+def _read_path(value: Any) -> Any:
+    text = os.fspath(value) if isinstance(value, os.PathLike) and not isinstance(value, type) else value
+    if not isinstance(text, str) or "\0" in text:
+        raise RefusedError
+    return value
+
+
+def _read_shape(value: Any) -> TensorShape:
+    try:
+        return TensorShape(value)
+    except InvalidArgumentError as error:
+        raise RefusedError(str(error).partition(": ")[2]) from None
+
+
+def _read_sequence(value: Any) -> Any:
+    if isinstance(value, _ORDERED) or (isinstance(value, np.ndarray) and value.ndim):
+        return list(value)
+    raise RefusedError
+
+
+def _read_function(value: Any) -> Any:
+    if callable(value):
+        return value
+    raise RefusedError
+
+
+# The kinds that many calls share ------------------------------------------------------------------
+
+FLAG = Kind("True or False", _read_flag, bool)
+TEXT = Kind("a string", _read_text, str)
+DTYPE = Kind("a dtype, as tb.float32", _read_dtype, DType)
+
+SHAPE = Kind("a shape, as [2, None]", _read_shape)
+PATH = Kind("a path", _read_path)
+ITEMS = Kind("a list or a tuple", _read_sequence)
+WORD = whole(0, 2 * INT64 - 1)  # 64 bits without a sign
+FUNCTION = Kind("a function", _read_function)
+
+Flag: TypeAlias = Annotated[bool, FLAG]
+Text: TypeAlias = Annotated[str, TEXT]
+Name: TypeAlias = Annotated["str | None", optional(TEXT)]
+AxisNumber: TypeAlias = Annotated[int, whole()]
+AxisNumbers: TypeAlias = Annotated[
+    Any, optional(sequence(whole(), "a whole number or several in a list", lone=True))
+]  # a tuple of ints, or None
+Count: TypeAlias = Annotated[int, whole(0)]
+Word: TypeAlias = Annotated[int, WORD]
+Positive: TypeAlias = Annotated[int, whole(1)]
+Seed: TypeAlias = Annotated["int | None", optional(whole(high=2 * INT64 - 1))]
+Number: TypeAlias = Annotated[float, number()]
+NumberOrTensor: TypeAlias = Annotated[
+    Any, or_tensor(Kind("a finite number", (whole() | number()).read))
+]  # ints stay ints
+PositiveNumber: TypeAlias = Annotated[float, number(0, above=True)]
+NonNegative: TypeAlias = Annotated[float, number(0)]
+Fraction: TypeAlias = Annotated[float, number(0, 1, below=True)]
+FractionOrTensor: TypeAlias = Annotated[Any, or_tensor(number(0, 1, below=True))]
+PositiveOrTensor: TypeAlias = Annotated[Any, or_tensor(number(0, above=True))]
+AsDType: TypeAlias = Annotated[Any, DTYPE]  # reads a DType
+AsPath: TypeAlias = Annotated[str | os.PathLike[str], PATH]
+AsShape: TypeAlias = Annotated[Any, SHAPE]  # reads a TensorShape
+Names: TypeAlias = Annotated[Sequence[str], sequence(TEXT, "a list of names")]
+Items: TypeAlias = Annotated[Any, ITEMS]  # reads a list
+Function: TypeAlias = Annotated[Callable[..., Any], FUNCTION]
+Mapped: TypeAlias = Annotated[Mapping[Any, Any], instance(Mapping, expected="a dictionary")]

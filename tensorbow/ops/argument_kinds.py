@@ -1,0 +1,95 @@
+"""Kinds of arguments that ops have beside those of `tensorbow.kinds`: shapes, windows, paddings, scalars."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, TypeAlias
+
+import numpy as np
+
+from tensorbow.array_likes import ArrayLike, as_array
+from tensorbow.errors import InvalidArgumentError
+from tensorbow.kinds import (
+    TEXT,
+    Kind,
+    RefusedError,
+    is_tensor,
+    number,
+    one_of,
+    optional,
+    or_tensor,
+    sequence,
+    whole,
+)
+from tensorbow.specs import Dims, TensorShape, as_dims
+
+INT32 = 1 << 31
+EXTENT = whole(-INT32, INT32 - 1)  # the negative ones have their meaning, or none, by the op
+
+
+def _read_shape(value: Any) -> Any:
+    """A vector: a tensor, an array of integers, or a list of whole numbers and scalar tensors."""
+    if is_tensor(value):
+        return value
+    if isinstance(value, TensorShape):
+        if value.dims is None:
+            raise RefusedError("its rank is unknown: use tb.shape, or set_shape before")
+        value = value.dims
+    if isinstance(value, (list, tuple, range)):
+        try:
+            return [item if is_tensor(item) else -1 if item is None else EXTENT.read(item) for item in value]
+        except RefusedError:
+            if any(type(item) is int and not -INT32 <= item < INT32 for item in value):
+                raise RefusedError(f"each is at most {INT32 - 1}, or comes in a tensor of int64") from None
+            raise
+    if isinstance(value, ArrayLike) and not isinstance(value, bytes):
+        array = as_array(value)
+        if array.dtype.kind in "iu" and array.ndim == 1:
+            return array
+    raise RefusedError
+
+
+def _read_static_shape(value: Any) -> Dims | None:
+    try:
+        return as_dims(value)
+    except InvalidArgumentError as error:
+        remedy = str(error).partition(": ")[2]
+        raise RefusedError("" if remedy.startswith("expected") else remedy) from None
+
+
+def _read_scalar(value: Any) -> Any:
+    if isinstance(value, np.ndarray) and value.ndim == 0:
+        value = value[()]
+    if isinstance(value, (bool, np.bool_)):
+        return bool(value)
+    if isinstance(value, (float, np.floating)):
+        return float(value)
+    return whole().read(value)
+
+
+def _read_pair(value: Any) -> tuple[int, int]:
+    pair = _PLACES.read(value)
+    if len(pair) != 2:
+        raise RefusedError
+    return pair[0], pair[1]
+
+
+_PLACES = sequence(whole(0), "places, counted from 0")
+PAIR = Kind("a pair of whole numbers of at least 0", _read_pair)
+WINDOW = sequence(
+    whole(1), "a whole number of at least 1, [height, width] or [1, height, width, 1] of such", lone=True
+)
+
+Texts: TypeAlias = Annotated[Any, sequence(TEXT, "a list of strings")]  # reads a tuple
+Extents: TypeAlias = Annotated[Any, Kind("a list of whole numbers, or a vector of them", _read_shape)]
+StaticShape: TypeAlias = Annotated[Any, Kind("a list of whole numbers and None", _read_static_shape)]
+AnyNumber: TypeAlias = Annotated[Any, Kind("a number, True or False", _read_scalar)]
+WindowSize: TypeAlias = Annotated[Any, WINDOW]  # reads a tuple of ints
+Padding: TypeAlias = Annotated[
+    str, one_of("SAME", "VALID", remedy="pad by tb.pad and use 'VALID' for another", any_case=True)
+]
+DataFormat: TypeAlias = Annotated["str | None", optional(one_of("NHWC", "NCHW", any_case=True))]
+Sections: TypeAlias = Annotated[
+    Any, whole(1) | sequence(whole(-1), "a list of extents")
+]  # an int or a tuple of ints
+AxisList: TypeAlias = Annotated[Any, sequence(whole(), "a whole number or several in a list", lone=True)]
+Rate: TypeAlias = Annotated[Any, or_tensor(number())]

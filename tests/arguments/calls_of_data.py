@@ -1,0 +1,233 @@
+"""A good call of data sets, their batches, models and traces, for the walk over odd arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+import tensorbow as tb
+from tests.arguments.public_calls import Call
+
+ARRAYS = frozenset({"true", "1.5", "nan", "empty list", "array", "nan array", "-1", "2**40", "bytes"})
+ARRAY = {"-1", "2**40", "empty list"}
+PATHS = frozenset({"text", "empty text", "str subclass"})
+SIZES = ("train_examples", "test_examples", "height", "width", "channels", "classes")
+SMALL = dict.fromkeys(SIZES, 8)
+
+
+def dataset() -> tb.data.Dataset:
+    return tb.data.make_synthetic(16, 8, height=4, width=4, classes=4)[0]
+
+
+def order() -> tb.data.BatchOrder:
+    return tb.data.BatchOrder(16, 4, 1)
+
+
+def of_order(method: str) -> Callable[[], Any]:
+    return lambda: getattr(order(), method)
+
+
+def with_prefetcher(method: str) -> Callable[[], Any]:
+    def target() -> Any:
+        prefetcher = tb.data.Prefetcher(dataset(), order(), 1, max_rounds=1)
+        called = getattr(prefetcher, method)
+
+        def call(**arguments: Any) -> Any:
+            with prefetcher:
+                return called(**arguments)
+
+        return call
+
+    return target
+
+
+def without_files(**arguments: Any) -> Any:
+    return tb.data.load(**{"name": "synthetic", **arguments})
+
+
+def registered(**arguments: Any) -> None:
+    before = dict(tb.data.DATASETS)
+    try:
+        tb.data.register_dataset(**arguments)
+    finally:
+        tb.data.DATASETS.clear()
+        tb.data.DATASETS.update(before)
+
+
+def configured(**arguments: Any) -> None:
+    try:
+        tb.configure_gpus(**arguments)
+    finally:
+        tb.configure_gpus()
+
+
+def images() -> Any:
+    return tb.placeholder(tb.float32, [None, 16, 16, 1], name="images")
+
+
+MODEL = {"images": "object", "labels": "object", "classes": "object", "training": "flag"}
+TENSOR = frozenset({"tensor"})
+BUILT = ("variable", "placeholder", "ResourceExhausted", "constant", "initializer", "images", "MatMul")
+
+
+def model(make: Callable[[], tb.models.Model], method: str) -> Call:
+    more = {"labels": lambda: tb.placeholder(tb.int64, [None], name="labels")} if method == "heads" else {}
+    return Call(
+        lambda: {"images": images(), "classes": 10, **{name: made() for name, made in more.items()}},
+        MODEL,
+        {"images": TENSOR, "labels": TENSOR},
+        target=lambda: getattr(make(), method),
+        names=BUILT,
+    )
+
+
+CALLS: Mapping[str, Call] = {
+    "data.BatchOrder": Call(
+        lambda: {"examples": 16, "batch_size": 4, "seed": 1},
+        {"examples": "count", "batch_size": "count", "seed": "count"},
+        names=("examples",),
+    ),
+    "BatchOrder.batches": Call(lambda: {"epoch": 0}, {"epoch": "count"}, target=of_order("batches")),
+    "BatchOrder.indices": Call(
+        lambda: {"epoch": 0, "number": 1},
+        {"epoch": "count", "number": "axis"},
+        target=of_order("indices"),
+        names=("epoch",),
+    ),
+    "BatchOrder.rounds_per_epoch": Call(
+        lambda: {"replicas": 2}, {"replicas": "count"}, target=of_order("rounds_per_epoch"), names=("round",)
+    ),
+    "data.CropAndFlip": Call(dict, {"padding": "count", "flip": "flag"}),
+    "data.Dataset": Call(
+        lambda: {
+            "name": "made-up",
+            "images": np.zeros((3, 4, 4, 1), np.uint8),
+            "labels": np.zeros(3, np.int64),
+            "classes": 2,
+            "mean": 0.5,
+            "std": 1.0,
+        },
+        {
+            "name": "text",
+            "images": "tensor",
+            "labels": "tensor",
+            "classes": "count",
+            "mean": "number",
+            "std": "positive",
+            "augmentation": "nothing",
+        },
+        {"augmentation": frozenset({"function", "class"})},
+    ),
+    "Dataset.batch": Call(
+        lambda: {"indices": np.arange(3)},
+        {"indices": "tensor or none"},
+        target=lambda: dataset().batch,
+        names=("fill",),
+    ),
+    "Dataset.fill": Call(
+        lambda: {
+            "indices": np.arange(3),
+            "images_out": np.empty((3, 4, 4, 1), np.float32),
+            "labels_out": np.empty(3, np.int64),
+        },
+        {
+            "indices": "object",
+            "images_out": "object",
+            "labels_out": "object",
+            "scratch": "nothing",
+            "key": "anything",
+        },
+        target=lambda: dataset().fill,
+    ),
+    "data.Prefetcher": Call(
+        lambda: {"dataset": dataset(), "order": order(), "replicas": 1},
+        {
+            "dataset": "object",
+            "order": "object",
+            "replicas": "count",
+            "depth": "object",
+            "start": "object",
+            "on_ready": "nothing",
+            "on_error": "nothing",
+            "max_rounds": "count or none",
+            "epochs": "count or none",
+            "slots": "nothing",
+            "skipped": "object",
+        },
+        {name: frozenset({"function", "class"}) for name in ("on_ready", "on_error")},
+        names=("round", "prefetch"),
+    ),
+    "Prefetcher.take": Call(
+        lambda: {"replica": 0},
+        {"replica": "object", "timeout": "positive or none"},
+        target=with_prefetcher("take"),
+    ),
+    "Prefetcher.close": Call(dict, {"timeout": "positive"}, target=with_prefetcher("close")),
+    "data.load": Call(
+        lambda: {"name": "synthetic"},
+        {"name": "text", "data_dir": "nothing"},
+        {"data_dir": PATHS},
+        target=lambda: without_files,
+    ),
+    "data.load_digits": Call(dict, {"data_dir": "nothing"}, {"data_dir": PATHS}),
+    "data.load_synthetic": Call(dict, {"data_dir": "nothing"}, {"data_dir": PATHS}),
+    "data.make_synthetic": Call(
+        lambda: SMALL, {**dict.fromkeys(SIZES, "count"), "classes": "count"}, names=("synthetic",)
+    ),
+    "data.pixel_statistics": Call(lambda: {"images": np.zeros((2, 3), np.uint8)}, {"images": "tensor"}),
+    "data.resize_bilinear": Call(
+        lambda: {"images": np.zeros((1, 3, 4), np.uint8), "height": 5, "width": 6},
+        {"images": "object", "height": "object", "width": "object", "maximum": "object"},
+    ),
+    "data.register_dataset": Call(
+        lambda: {"name": f"odd {len(tb.data.DATASETS)}", "loader": lambda folder: None},
+        {"name": "text", "loader": "object"},
+        {"loader": frozenset({"function", "class"})},
+        target=lambda: registered,
+        names=("data set",),
+    ),
+    "models.get_model": Call(lambda: {"name": "lenet"}, {"name": "text"}, names=("model",)),
+    "models.ResNet": Call(dict, {"blocks": "object"}),
+    "models.Defaults": Call(
+        lambda: {"learning_rate": 0.1},
+        {
+            "learning_rate": "positive",
+            "dataset": "text",
+            "batch_size": "count",
+            "learning_rate_drops": "extents",
+            "weight_decay": "positive",
+            "epochs": "count",
+        },
+    ),
+    "Model.default_learning_rate": Call(
+        lambda: {"replicas": 4}, {"replicas": "count"}, target=lambda: tb.models.LeNet().default_learning_rate
+    ),
+    "Model.heads": model(tb.models.LogisticRegression, "heads"),
+    "LeNet.logits": model(tb.models.LeNet, "logits"),
+    "LogisticRegression.logits": model(tb.models.LogisticRegression, "logits"),
+    "ResNet.logits": model(lambda: tb.models.ResNet(1), "logits"),
+    "profiler.Tracer": Call(dict, {"limit": "count"}),
+    "profiler.Timeline": Call(lambda: {"tracer": tb.profiler.Tracer()}, {"tracer": "object"}),
+    "Tracer.at_stop": Call(
+        lambda: {"flush": lambda: None},
+        {"flush": "object"},
+        {"flush": frozenset({"function", "class"})},
+        target=lambda: tb.profiler.Tracer().at_stop,
+    ),
+    "profiler.trace": Call(
+        lambda: {"path": "trace.json"},
+        {"path": "text", "limit": "count"},
+    ),
+    "configure_gpus": Call(
+        dict,
+        {
+            "virtual_per_gpu": "count or none",
+            "memory_limit_nbytes": "count or none",
+            "allocator": "choice or none",
+            "compute": "choice or none",
+        },
+        target=lambda: configured,
+    ),
+}

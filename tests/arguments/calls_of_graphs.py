@@ -1,0 +1,150 @@
+"""A good call of each function and method of graphs, for the walk over odd arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+import tensorbow as tb
+from tests.arguments.public_calls import Call
+
+SCOPES = frozenset({"empty list", "set", "generator", "array", "nan array", "ragged list"})
+FUNCTION = frozenset({"function"})
+DEVICES = {"text", "empty text", "str subclass", "none", "function"}
+
+
+def graph(method: str) -> Any:
+    default = tb.get_default_graph()
+    tb.constant(1.0, name="known")
+    return getattr(default, method)
+
+
+def x() -> Any:
+    return tb.placeholder(tb.float32, [None], name="x")
+
+
+CALLS: Mapping[str, Call] = {
+    "device": Call(lambda: {"name": "/cpu:0"}, takes={"name": frozenset(DEVICES)}),
+    "Scopes.device": Call(
+        lambda: {"device": "/cpu:0"},
+        {"device": "name"},
+        {"device": frozenset(DEVICES)},
+        target=lambda: graph("device"),
+    ),
+    "name_scope": Call(
+        lambda: {"name": "a"}, {"default_name": "name", "values": "nothing"}, {"values": SCOPES}
+    ),
+    "Scopes.name_scope": Call(lambda: {"name": "a"}, target=lambda: graph("name_scope")),
+    "control_dependencies": Call(
+        lambda: {"inputs": [tb.constant(1.0)]}, {"inputs": "nothing"}, {"inputs": frozenset({"empty list"})}
+    ),
+    "Scopes.control_dependencies": Call(
+        lambda: {"inputs": [tb.constant(1.0)]},
+        {"inputs": "nothing"},
+        {"inputs": frozenset({"empty list"})},
+        target=lambda: graph("control_dependencies"),
+    ),
+    "colocate_with": Call(
+        lambda: {"op": tb.constant(1.0)},
+        {"op": "name", "ignore_existing": "flag"},
+        {"op": frozenset({"tensor", "variable"})},
+    ),
+    "Scopes.colocate_with": Call(
+        lambda: {"op": tb.constant(1.0)},
+        {"op": "name", "ignore_existing": "flag"},
+        {"op": frozenset({"tensor", "variable"})},
+        target=lambda: graph("colocate_with"),
+    ),
+    "container": Call(lambda: {"name": "a"}, {"name": "text"}, names=("scope",)),
+    "Scopes.container": Call(
+        lambda: {"name": "a"}, {"name": "text"}, target=lambda: graph("container"), names=("scope",)
+    ),
+    "Scopes.unique_name": Call(
+        lambda: {"name": "a"},
+        {"name": "text", "mark_as_used": "flag"},
+        target=lambda: graph("unique_name"),
+        names=("name",),
+    ),
+    "set_random_seed": Call(lambda: {"seed": 1}, {"seed": "seed or none"}),
+    "add_to_collection": Call(lambda: {"key": "a", "value": 1}, {"key": "text", "value": "anything"}),
+    "get_collection": Call(lambda: {"key": "a"}, {"key": "text"}),
+    "Graph.add_to_collection": Call(
+        lambda: {"name": "a", "value": 1},
+        {"name": "text", "value": "anything"},
+        target=lambda: graph("add_to_collection"),
+    ),
+    "Graph.get_collection": Call(
+        lambda: {"name": "a"}, {"name": "text"}, target=lambda: graph("get_collection")
+    ),
+    "Graph.get_operation_by_name": Call(
+        lambda: {"name": "known"}, {"name": "text"}, target=lambda: graph("get_operation_by_name")
+    ),
+    "Graph.get_tensor_by_name": Call(
+        lambda: {"name": "known:0"},
+        {"name": "text"},
+        target=lambda: graph("get_tensor_by_name"),
+        names=("tensor name",),
+    ),
+    "Graph.as_graph_element": Call(
+        lambda: {"obj": "known"},
+        {"obj": "text"},
+        {"obj": frozenset({"tensor", "variable"})},
+        target=lambda: graph("as_graph_element"),
+        names=("graph",),
+    ),
+    "Graph.consumers": Call(
+        lambda: {"tensor": tb.constant(1.0)},
+        {"tensor": "object"},
+        {"tensor": frozenset({"tensor"})},
+        target=lambda: graph("consumers"),
+    ),
+    "Graph.to_dot": Call(lambda: {"title": "a"}, {"title": "text"}, target=lambda: graph("to_dot")),
+    "GraphDef.from_json": Call(
+        lambda: {"text": tb.get_default_graph().as_graph_def().to_json()},
+        {"text": "text"},
+        {"text": frozenset({"bytes"})},
+    ),
+    "GraphDef.extract": Call(
+        lambda: {"names": ["known"]},
+        {"names": "object"},
+        {"names": frozenset({"empty list"})},
+        target=lambda: graph("as_graph_def")().extract,
+    ),
+    "Tensor.set_shape": Call(
+        lambda: {"shape": [None]},
+        {"shape": "extents or none"},
+        {"shape": frozenset({"-1", "generator"})},
+        target=lambda: x().set_shape,
+    ),
+    "Tensor.eval": Call(
+        lambda: {"session": tb.Session()},
+        {"feed_dict": "nothing", "session": "nothing"},
+        {"feed_dict": frozenset({"empty dict"})},
+        target=lambda: tb.constant(1.0).eval,
+        names=("run",),
+    ),
+    "Operation.run": Call(
+        lambda: {"session": tb.Session()},
+        {"feed_dict": "nothing", "session": "nothing"},
+        {"feed_dict": frozenset({"empty dict"})},
+        target=lambda: tb.constant(1.0).op.run,
+    ),
+    "TensorShape": Call(
+        lambda: {"dims": [2, None]}, {"dims": "extents or none"}, {"dims": frozenset({"-1", "generator"})}
+    ),
+    "gradients": Call(
+        lambda: {"ys": [tb.reduce_sum((variable := weights()) * 2.0)], "xs": [variable]},
+        {"ys": "object", "xs": "object", "grad_ys": "tensor or none", "stop_gradients": "nothing"},
+        {
+            "ys": frozenset({"tensor", "variable", "empty list"}),
+            "xs": frozenset({"tensor", "variable", "empty list"}),
+            "stop_gradients": frozenset({"tensor", "variable", "empty list"}),
+        },
+    ),
+}
+
+
+def weights() -> Any:
+    return tb.Variable(np.ones(2, np.float32), name="weights")

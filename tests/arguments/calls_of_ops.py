@@ -1,0 +1,384 @@
+"""A good call of each op, for the walk over odd arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+import tensorbow as tb
+from tensorbow.ops import OPS
+from tests.arguments.public_calls import Call
+
+
+def x23() -> Any:
+    return tb.constant([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
+
+
+def vector() -> Any:
+    return tb.constant([1.0, 2.0])
+
+
+def square() -> Any:
+    return tb.constant([[1.0, 2.0], [3.0, 5.0]])
+
+
+def truths() -> Any:
+    return tb.constant([True, False])
+
+
+def images() -> Any:
+    return tb.constant(np.ones((1, 4, 4, 2), np.float32))
+
+
+def filters() -> Any:
+    return tb.constant(np.ones((2, 2, 2, 3), np.float32))
+
+
+def flow() -> Any:
+    return tb.constant(np.ones((1, 4, 4, 3), np.float32))
+
+
+def same(**more: Any) -> dict[str, Any]:
+    return {"strides": 1, "padding": "SAME", **more}
+
+
+def table() -> Any:
+    return tb.Variable(np.ones((3, 2), np.float32), name="table")
+
+
+def _spec(inputs: Any, attrs: Any) -> Any:
+    return tb.TensorSpec([2], tb.float32)
+
+
+def _defined(**arguments: Any) -> None:
+    """Defines an op, and forgets it again."""
+    before = dict(OPS)
+    try:
+        tb.define_op(**arguments)
+    finally:
+        OPS.clear()
+        OPS.update(before)
+
+
+def graph_def() -> Any:
+    graph = tb.Graph()
+    with graph.as_default():
+        tb.constant(1.0, name="one")
+    return graph.as_graph_def()
+
+
+def _ops(ops: str, arguments: Callable[[], Mapping[str, Any]], **more: Any) -> dict[str, Call]:
+    return {name: Call(arguments, **more) for name in ops.split()}
+
+
+_OF_ONE = "abs ceil cos erf exp floor is_finite is_nan log neg reciprocal rsqrt sign sin sqrt square"
+_OF_TWO = (
+    "add div divide equal floor_div floormod greater greater_equal less less_equal maximum minimum multiply "
+    "not_equal pow subtract"
+)
+_ROWS = dict.fromkeys(("inputs", "values"), frozenset({"ragged list"}))  # several tensors
+_CONVOLVED = {"use_cudnn_on_gpu": "flag", "dilations": "windows or none", "data_format": "choice or none"}
+_DRAWN = {
+    "minval": "real",
+    "maxval": "real or none",
+    "mean": "real",
+    "stddev": "real",
+    "seed": "seed or none",
+}
+_SCATTERED = {"ref": "variable", "updates": "tensor", "use_locking": "flag"}
+
+CALLS: Mapping[str, Call] = {
+    **_ops(
+        "reduce_max reduce_mean reduce_min reduce_prod reduce_sum",
+        lambda: {"input_tensor": x23()},
+        sorts={"axis": "axes or none"},
+        names=("max", "mean", "min", "prod", "sum"),
+    ),
+    **_ops(
+        "reduce_all reduce_any",
+        lambda: {"input_tensor": truths()},
+        sorts={"axis": "axes or none"},
+        names=("all", "any"),
+    ),
+    "argmax": Call(lambda: {"input": x23()}, sorts={"axis": "axis or none", "output_type": "dtype"}),
+    # element by element
+    **_ops(_OF_ONE, lambda: {"x": vector()}),
+    **_ops(_OF_TWO, lambda: {"x": vector(), "y": 2.0}, names=("RealDiv", "FloorMod", "Sub", "Mul")),
+    "logical_not": Call(lambda: {"x": truths()}),
+    **_ops("logical_and logical_or logical_xor", lambda: {"x": truths(), "y": True}, names=("logical_or",)),
+    "clip_by_value": Call(
+        lambda: {"t": vector(), "clip_value_min": 0.0, "clip_value_max": 1.0},
+        sorts={"clip_value_min": "real", "clip_value_max": "real"},
+        names=("minimum", "maximum"),
+    ),
+    "add_n": Call(lambda: {"inputs": [vector(), vector()]}, sorts={"inputs": "tensors"}, takes=_ROWS),
+    "cast": Call(lambda: {"x": vector(), "dtype": tb.int32}),
+    "where": Call(
+        lambda: {"condition": truths(), "x": 1.0, "y": vector()},
+        sorts={"condition": "tensor", "x": "tensor", "y": "tensor"},
+        names=("select",),
+    ),
+    **_ops("nn.elu nn.gelu nn.softplus", lambda: {"features": vector()}, sorts={"approximate": "flag"}),
+    "nn.leaky_relu": Call(lambda: {"features": vector()}, sorts={"alpha": "number"}),
+    # shapes
+    **_ops("shape size", lambda: {"input": x23()}, sorts={"out_type": "dtype"}),
+    "rank": Call(lambda: {"input": x23()}),
+    "reshape": Call(lambda: {"tensor": x23(), "shape": [3, 2]}),
+    "broadcast_to": Call(lambda: {"input": vector(), "shape": [3, 2]}),
+    "expand_dims": Call(lambda: {"input": x23(), "axis": 0}),
+    "squeeze": Call(lambda: {"input": [[1.0]]}, sorts={"axis": "axes or none"}),
+    "transpose": Call(lambda: {"a": x23()}, sorts={"perm": "axes or none"}),
+    "concat": Call(
+        lambda: {"values": [x23(), x23()], "axis": 0},
+        sorts={"values": "tensors"},
+        takes=_ROWS,
+    ),
+    "stack": Call(
+        lambda: {"values": [vector(), vector()]},
+        sorts={"values": "tensors"},
+        takes=_ROWS,
+        names=("expand_dims", "concat"),
+    ),
+    "unstack": Call(
+        lambda: {"value": x23(), "num": 2}, sorts={"num": "count or none"}, names=("split", "squeeze")
+    ),
+    "split": Call(
+        lambda: {"value": x23(), "num_or_size_splits": 2, "num": 2},
+        sorts={"num_or_size_splits": "extents", "num": "count or none"},
+    ),
+    "tile": Call(lambda: {"input": x23(), "multiples": [2, 1]}, sorts={"multiples": "shape"}),
+    "reverse": Call(lambda: {"tensor": x23(), "axis": [0]}, sorts={"axis": "axes"}),
+    "slice": Call(
+        lambda: {"input": x23(), "begin": [0, 1], "size": [1, -1]}, sorts={"begin": "shape", "size": "shape"}
+    ),
+    "strided_slice": Call(lambda: {"input": x23(), "index": 1}, sorts={"index": "index"}),
+    "pad": Call(
+        lambda: {"tensor": x23(), "paddings": [[1, 1], [0, 2]]},
+        sorts={"paddings": "tensor", "mode": "choice", "constant_values": "scalar"},
+    ),
+    "gather": Call(
+        lambda: {"params": x23(), "indices": [1, 0]},
+        sorts={"axis": "axis or none", "validate_indices": "flag or none"},
+    ),
+    "one_hot": Call(
+        lambda: {"indices": [1, 0], "depth": 3},
+        sorts={
+            "depth": "count",
+            "on_value": "scalar or none",
+            "off_value": "scalar or none",
+            "axis": "axis or none",
+            "dtype": "dtype or none",
+        },
+    ),
+    **_ops("cumsum cumprod", lambda: {"x": x23()}, sorts={"exclusive": "flag", "reverse": "flag"}),
+    # constants and numbers
+    "constant": Call(
+        lambda: {"value": 1.0},
+        sorts={"dtype": "dtype or none", "shape": "static shape", "value": "value"},
+    ),
+    **_ops(
+        "zeros_like ones_like",
+        lambda: {"tensor": x23()},
+        sorts={"dtype": "dtype or none"},
+    ),
+    **_ops("zeros ones", lambda: {"shape": [2, 3]}, names=("fill",)),
+    "fill": Call(lambda: {"dims": [2, 3], "value": 1.0}, sorts={"dims": "shape"}),
+    "range": Call(
+        lambda: {"start": 0, "limit": 4, "delta": 1},
+        sorts={"start": "tensor", "limit": "tensor or none", "delta": "tensor", "dtype": "dtype or none"},
+    ),
+    **_ops(
+        "random_normal truncated_normal random_uniform",
+        lambda: {"shape": [2]},
+        sorts=_DRAWN,
+        names=("mul", "add", "sub"),
+    ),
+    "random_shuffle": Call(lambda: {"value": x23()}, sorts={"seed": "seed or none"}),
+    "placeholder": Call(sorts={"shape": "static shape"}),
+    "convert_to_tensor": Call(lambda: {"value": 1.0}, sorts={"dtype": "dtype or none"}),
+    # steering
+    "identity": Call(lambda: {"input": x23()}),
+    "stop_gradient": Call(lambda: {"input": x23()}),
+    "no_op": Call(),
+    "group": Call(),
+    "step_scalar": Call(
+        lambda: {"key": "warmth", "dtype": tb.float32, "default": 1.0},
+        sorts={"key": "text", "default": "number"},
+    ),
+    "import_graph_def": Call(
+        lambda: {"graph_def": graph_def()},
+        sorts={"graph_def": "object", "input_map": "names", "return_elements": "elements"},
+        names=("GraphDef",),
+    ),
+    # matrices
+    "matmul": Call(
+        lambda: {"a": x23(), "b": np.ones((3, 2), np.float32)},
+        sorts={"transpose_a": "flag", "transpose_b": "flag"},
+    ),
+    "matrix_inverse": Call(lambda: {"input": square()}, sorts={"adjoint": "flag"}),
+    "matrix_determinant": Call(lambda: {"input": square()}),
+    "einsum": Call(
+        lambda: {"equation": "ij->ji"},
+        sorts={"equation": "choice"},
+        takes={"equation": frozenset({"empty text"})},
+        target=lambda: lambda equation, name=None: tb.einsum(equation, x23(), name=name),
+    ),
+    # networks
+    **_ops("nn.relu nn.sigmoid nn.tanh", lambda: {"x": vector()}),
+    **_ops(
+        "nn.softmax nn.log_softmax",
+        lambda: {"logits": x23()},
+        sorts={"axis": "axis or none"},
+        names=("softmax",),
+    ),
+    "nn.softmax_cross_entropy_with_logits_v2": Call(
+        lambda: {"labels": x23(), "logits": x23()},
+        sorts={"axis": "axis or none"},
+        names=("softmax_cross_entropy_with_logits",),
+    ),
+    "nn.softmax_cross_entropy_with_logits": Call(
+        lambda: {"labels": x23(), "logits": x23()},
+        sorts={"_sentinel": "nothing", "dim": "axis"},
+        takes={"dim": frozenset({"2**40"})},
+    ),
+    "nn.sparse_softmax_cross_entropy_with_logits": Call(
+        lambda: {"labels": [1, 0], "logits": x23()}, sorts={"_sentinel": "nothing"}
+    ),
+    "nn.bias_add": Call(
+        lambda: {"value": x23(), "bias": [1.0, 2.0, 3.0]}, sorts={"data_format": "choice or none"}
+    ),
+    "nn.l2_loss": Call(lambda: {"t": x23()}),
+    "nn.dropout": Call(
+        lambda: {"x": x23(), "keep_prob": 0.5},
+        sorts={
+            "keep_prob": "rate or none",
+            "rate": "rate or none",
+            "noise_shape": "shape or none",
+            "seed": "seed or none",
+        },
+    ),
+    "nn.top_k": Call(lambda: {"input": x23()}, sorts={"k": "count", "sorted": "flag"}),
+    "nn.moments": Call(
+        lambda: {"x": x23(), "axes": [0]},
+        sorts={"axes": "axes or none", "shift": "anything"},
+        names=("mean", "squeeze"),
+    ),
+    "nn.batch_normalization": Call(
+        lambda: {
+            "x": x23(),
+            "mean": 0.0,
+            "variance": 1.0,
+            "offset": None,
+            "scale": None,
+            "variance_epsilon": 1e-3,
+        },
+        sorts={"offset": "tensor or none", "scale": "tensor or none", "variance_epsilon": "rate"},
+        names=("add", "mul", "sub", "rsqrt"),
+    ),
+    "nn.fused_batch_norm": Call(
+        lambda: {"x": images(), "scale": vector(), "offset": vector()},
+        sorts={
+            "mean": "tensor or none",
+            "variance": "tensor or none",
+            "epsilon": "number",
+            "is_training": "flag",
+            "data_format": "choice or none",
+        },
+        names=("batch_norm",),
+    ),
+    "nn.layer_norm": Call(
+        lambda: {"x": x23()},
+        sorts={"scale": "tensor or none", "offset": "tensor or none", "epsilon": "number"},
+        names=("mul", "add"),
+    ),
+    **_ops(
+        "nn.avg_pool nn.max_pool",
+        lambda: {"value": images(), "ksize": 2, **same()},
+        sorts={"data_format": "choice or none"},
+    ),
+    "nn.conv2d": Call(lambda: {"input": images(), "filter": filters(), **same()}, sorts=_CONVOLVED),
+    "nn.conv2d_backprop_input": Call(
+        lambda: {"input_sizes": [1, 4, 4, 2], "filter": filters(), "out_backprop": flow(), **same()},
+        sorts={**_CONVOLVED, "input_sizes": "shape"},
+    ),
+    "nn.conv2d_backprop_filter": Call(
+        lambda: {"input": images(), "filter_sizes": [2, 2, 2, 3], "out_backprop": flow(), **same()},
+        sorts={**_CONVOLVED, "filter_sizes": "shape"},
+    ),
+    "nn.conv2d_transpose": Call(
+        lambda: {"value": flow(), "filter": filters(), "output_shape": [1, 4, 4, 2], **same()},
+        sorts={**_CONVOLVED, "output_shape": "shape"},
+        names=("conv2d_backprop_input",),
+    ),
+    "nn.depthwise_conv2d": Call(
+        lambda: {"input": images(), "filter": filters(), **same()},
+        sorts={"rate": "windows or none", "data_format": "choice or none"},
+    ),
+    # rows of variables
+    **_ops(
+        "scatter_add scatter_sub scatter_update",
+        lambda: {"ref": table(), "indices": [1], "updates": 1.0},
+        sorts=_SCATTERED,
+        names=("scatter",),
+    ),
+    "IndexedSlices": Call(
+        lambda: {"values": x23(), "indices": [1, 0], "dense_shape": [4, 3]},
+        sorts={"dense_shape": "tensor or none"},
+    ),
+    "IndexedSlices.with_values": Call(
+        lambda: {"values": x23()}, target=lambda: tb.IndexedSlices(x23(), [1, 0]).with_values
+    ),
+    # definitions
+    "define_op": Call(
+        lambda: {"name": "Walked", "spec": _spec, "gradient": tb.NOT_DIFFERENTIABLE, "kernel": print},
+        sorts={
+            "name": "text",
+            **dict.fromkeys(("spec", "gradient"), "function"),
+            **dict.fromkeys(("kernel", "unknown_dtypes"), "function or none"),
+            **dict.fromkeys(("inputs", "state"), "list of texts"),
+            **dict.fromkeys(("shape_inputs", "writes", "ignores", "alias"), "list"),
+            **dict.fromkeys(("uniform_dtype", "stateful", "random", "replace"), "flag"),
+            "attrs": "mapping or none",
+            "update": "object or none",
+            "doc": "text",
+        },
+        target=lambda: _defined,
+        names=("op",),
+    ),
+    "evaluate": Call(
+        lambda: {"definition": tb.reduce_sum(x23()).op.definition, "inputs": [np.ones(2)]},
+        sorts={
+            "definition": "object",
+            "inputs": "tensors",
+            "attrs": "mapping or none",
+            "state": "mapping or none",
+        },
+        names=("sum",),
+    ),
+    "register_kernel": Call(
+        lambda: {"definition": tb.no_op().definition, "kind": "none", "kernel": tb.Kernel(run=print)},
+        sorts={"definition": "object", "kind": "text", "kernel": "object"},
+    ),
+    # figures over many steps
+    "metrics.mean": Call(
+        lambda: {"values": x23()},
+        names=("mul",),
+        sorts={
+            "weights": "tensor or none",
+            "metrics_collections": "texts or none",
+            "updates_collections": "texts or none",
+        },
+    ),
+    "metrics.accuracy": Call(
+        lambda: {"labels": [1, 2], "predictions": [1, 1]},
+        names=("mul",),
+        sorts={
+            "predictions": "tensor",
+            "weights": "tensor or none",
+            "metrics_collections": "texts or none",
+            "updates_collections": "texts or none",
+        },
+    ),
+}

@@ -1,0 +1,158 @@
+"""A good call of each optimiser, schedule and clipping function, for the walk over odd arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+import tensorbow as tb
+from tests.arguments.public_calls import Call
+
+EMPTY = frozenset({"empty list"})
+OWN = {"use_locking": "flag", "decay_all": "flag", "weight_decay": "positive", "name": "name"}
+
+
+def weights() -> Any:
+    return tb.Variable(np.ones(2, np.float32), name="weights")
+
+
+def loss(variable: Any = None) -> Any:
+    return tb.reduce_sum((weights() if variable is None else variable) * 2.0)
+
+
+def optimizer(kind: str, arguments: Mapping[str, Any], **sorts: str) -> Call:
+    return Call(
+        lambda: arguments,
+        sorts={"learning_rate": "positive", **OWN, **sorts},
+        names=(kind,),
+    )
+
+
+def gradient_and_weights() -> Mapping[str, Any]:
+    return {"grads_and_vars": [(tb.constant([1.0, 2.0]), weights())]}
+
+
+def schedule(make: Callable[[], Any], name: str, arguments: Mapping[str, Any], **sorts: str) -> Call:
+    return Call(lambda: arguments, sorts, target=lambda: getattr(make(), name), names=("schedule",))
+
+
+SCHEDULES: Mapping[str, Callable[[], Any]] = {
+    "Constant": lambda: tb.train.Constant(0.1),
+    "CosineDecay": lambda: tb.train.CosineDecay(0.1, 10),
+    "ExponentialDecay": lambda: tb.train.ExponentialDecay(0.1, 10, 0.5),
+    "PiecewiseConstant": lambda: tb.train.PiecewiseConstant([2], [0.1, 0.01]),
+    "WarmUp": lambda: tb.train.WarmUp(0.1, 3),
+}
+
+
+def of_schedules() -> dict[str, Call]:
+    calls = {}
+    for kind, make in SCHEDULES.items():
+        calls[f"{kind}.__call__"] = schedule(make, "__call__", {"step": 3}, step="count")
+        calls[f"{kind}.tensor"] = Call(
+            lambda: {"step": tb.constant(3), "dtype": tb.float32},
+            {"step": "anything" if kind == "Constant" else "tensor"},
+            target=lambda make=make: make().tensor,
+        )
+        calls[f"{kind}.scaled"] = schedule(make, "scaled", {"factor": 2.0}, factor="positive")
+    for kind in ("PiecewiseConstant", "WarmUp"):
+        calls[f"{kind}.restarts"] = schedule(SCHEDULES[kind], "restarts", {"step": 3}, step="count")
+    return calls
+
+
+CALLS: Mapping[str, Call] = {
+    "train.GradientDescentOptimizer": optimizer("GradientDescent", {"learning_rate": 0.1}),
+    "train.MomentumOptimizer": optimizer(
+        "Momentum", {"learning_rate": 0.1, "momentum": 0.9}, momentum="fraction", use_nesterov="flag"
+    ),
+    "train.AdamOptimizer": optimizer("Adam", {}, beta1="fraction", beta2="fraction", epsilon="positive"),
+    "train.AdagradOptimizer": optimizer(
+        "Adagrad", {"learning_rate": 0.1}, initial_accumulator_value="positive"
+    ),
+    "train.AdadeltaOptimizer": optimizer("Adadelta", {}, rho="fraction", epsilon="positive"),
+    "train.RMSPropOptimizer": optimizer(
+        "RMSProp",
+        {"learning_rate": 0.1},
+        decay="fraction",
+        momentum="fraction",
+        epsilon="positive",
+        centered="flag",
+    ),
+    "Optimizer.minimize": Call(
+        lambda: {"loss": loss()},
+        {"loss": "object", "global_step": "nothing", "var_list": "nothing", "grad_loss": "tensor or none"},
+        {"loss": frozenset({"tensor"}), "var_list": EMPTY},
+        target=lambda: tb.train.GradientDescentOptimizer(0.1).minimize,
+        names=("gradients",),
+    ),
+    "Optimizer.compute_gradients": Call(
+        lambda: {"loss": loss()},
+        {"loss": "object", "var_list": "nothing", "grad_loss": "tensor or none"},
+        {"loss": frozenset({"tensor"}), "var_list": EMPTY},
+        target=lambda: tb.train.GradientDescentOptimizer(0.1).compute_gradients,
+        names=("gradients",),
+    ),
+    "Optimizer.apply_gradients": Call(
+        gradient_and_weights,
+        {"grads_and_vars": "object", "global_step": "nothing"},
+        {"grads_and_vars": EMPTY},
+        target=lambda: tb.train.GradientDescentOptimizer(0.1).apply_gradients,
+    ),
+    "Optimizer.get_slot": Call(
+        lambda: {"variable": weights(), "name": "Momentum"},
+        {"variable": "variable", "name": "text"},
+        target=lambda: tb.train.GradientDescentOptimizer(0.1).get_slot,
+    ),
+    "train.Constant": Call(lambda: {"rate": 0.1}, {"rate": "positive"}),
+    "train.CosineDecay": Call(
+        lambda: {"rate": 0.1, "decay_steps": 10},
+        {"rate": "positive", "decay_steps": "count", "alpha": "fraction"},
+    ),
+    "train.ExponentialDecay": Call(
+        lambda: {"rate": 0.1, "decay_steps": 10, "decay_rate": 0.5},
+        {"rate": "positive", "decay_steps": "count", "decay_rate": "positive", "staircase": "flag"},
+    ),
+    "train.PiecewiseConstant": Call(
+        lambda: {"boundaries": [2], "values": [0.1, 0.01]},
+        {"boundaries": "extents", "values": "numbers"},
+        names=("piecewise_constant",),
+    ),
+    "train.WarmUp": Call(lambda: {"schedule": 0.1, "steps": 3}, {"schedule": "positive", "steps": "count"}),
+    **of_schedules(),
+    "train.cosine_decay": Call(
+        lambda: {"learning_rate": 0.1, "global_step": tb.constant(3), "decay_steps": 10},
+        {"learning_rate": "tensor", "global_step": "tensor", "decay_steps": "count", "alpha": "fraction"},
+    ),
+    "train.exponential_decay": Call(
+        lambda: {
+            "learning_rate": 0.1,
+            "global_step": tb.constant(3),
+            "decay_steps": 10,
+            "decay_rate": 0.5,
+        },
+        {
+            "learning_rate": "tensor",
+            "global_step": "tensor",
+            "decay_steps": "count",
+            "decay_rate": "positive",
+            "staircase": "flag",
+        },
+    ),
+    "train.warm_up": Call(
+        lambda: {"learning_rate": 0.1, "global_step": tb.constant(3), "steps": 10},
+        {"learning_rate": "tensor", "global_step": "tensor", "steps": "count"},
+    ),
+    "train.piecewise_constant": Call(
+        lambda: {"x": tb.constant(3), "boundaries": [2], "values": [0.1, 0.01]},
+        {"boundaries": "extents", "values": "numbers"},
+        names=("LessEqual",),
+    ),
+    "global_norm": Call(lambda: {"t_list": [tb.constant([1.0, 2.0])]}, {"t_list": "tensors"}),
+    "clip_by_global_norm": Call(
+        lambda: {"t_list": [tb.constant([1.0, 2.0])], "clip_norm": 1.0},
+        {"t_list": "tensors", "clip_norm": "positive", "use_norm": "positive or none"},
+        names=("global_norm",),
+    ),
+}

@@ -1,0 +1,98 @@
+"""A good call of sessions, hooks and the global step, for the walk over odd arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+import tensorbow as tb
+from tests.arguments.public_calls import Call
+
+GRAPH = frozenset({"graph"})
+FETCHED = frozenset({"text", "empty text", "str subclass", "tensor", "empty list", "empty dict", "variable"})
+DEVICE = frozenset({"text", "empty text", "str subclass"})
+
+
+def session(method: str) -> Any:
+    tb.Variable(np.ones(2, np.float32), name="w")
+    tb.constant(1.0, name="known")
+    return getattr(tb.Session(), method)
+
+
+def monitored(method: str) -> Any:
+    tb.Variable(np.ones(2, np.float32), name="w")
+    tb.constant(1.0, name="known")
+    return getattr(tb.train.MonitoredSession(), method)
+
+
+RUN: Mapping[str, Any] = {"fetches": "known:0"}
+
+CALLS: Mapping[str, Call] = {
+    "Session": Call(
+        dict,
+        {
+            "target": "text",
+            "graph": "nothing",
+            "device": "object",
+            "devices": "nothing",
+            "allow_soft_placement": "flag",
+        },
+        {"graph": GRAPH, "device": DEVICE, "devices": frozenset({"empty list"})},
+        names=("device",),
+    ),
+    **{
+        f"{kind}.{method}": Call(
+            lambda: RUN,
+            {"fetches": "object", "feed_dict": "nothing", "feed_list": "nothing"},
+            {
+                "fetches": FETCHED,
+                "feed_dict": frozenset({"empty dict"}),
+                "feed_list": frozenset({"empty list"}),
+            },
+            target=lambda make=make, method=method: make(method),
+        )
+        for kind, make, methods in (
+            ("Session", session, ("run", "explain", "make_callable")),
+            ("MonitoredSession", monitored, ("run",)),
+        )
+        for method in methods
+    },
+    "Session.load_variables": Call(
+        lambda: {"values": {"w": [1.0, 2.0]}},
+        {"values": "object"},
+        {"values": frozenset({"empty dict"})},
+        target=lambda: session("load_variables"),
+    ),
+    "MonitoredSession.load_variables": Call(
+        lambda: {"values": {"w": [1.0, 2.0]}},
+        {"values": "object"},
+        {"values": frozenset({"empty dict"})},
+        target=lambda: monitored("load_variables"),
+    ),
+    "MonitoredSession.on_close": Call(
+        lambda: {"callback": lambda: None},
+        {"callback": "object"},
+        {"callback": frozenset({"function", "class"})},
+        target=lambda: monitored("on_close"),
+    ),
+    "Session.reset": Call(
+        dict,
+        {"target": "text", "containers": "nothing"},
+        {"containers": frozenset({"empty list"})},
+    ),
+    "train.MonitoredSession": Call(
+        dict,
+        {"hooks": "object", "target": "text", "graph": "nothing"},
+        {"graph": GRAPH, "hooks": frozenset({"empty list"})},
+        names=("Session",),
+    ),
+    "train.StopAtStepHook": Call(
+        lambda: {"num_steps": 3}, {"num_steps": "count or none", "last_step": "count or none"}
+    ),
+    **{
+        f"train.{name}": Call(dict, {"graph": "nothing"}, {"graph": GRAPH})
+        for name in ("get_global_step", "create_global_step", "get_or_create_global_step")
+    },
+}

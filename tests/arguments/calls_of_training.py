@@ -1,0 +1,312 @@
+"""A good call of engines, replicators, savers and their files, for the walk over odd arguments."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+import tensorbow as tb
+from tests.arguments.public_calls import Call
+
+EMPTY = frozenset({"empty dict"})
+CALLABLE = frozenset({"function", "class"})
+NAMES = frozenset({"text", "empty text", "str subclass"})
+GRAPH = frozenset({"graph"})
+OPTIONS = ("sync", "tau", "alpha", "mu", "staleness", "clear_velocity", "ssgd_from", "priority", "dispatch")
+SYNCHRONISATION = {
+    "sync": "choice",
+    "tau": "count",
+    "alpha": "positive or none",
+    "mu": "fraction",
+    "staleness": "object",
+    "clear_velocity": "flag",
+    "ssgd_from": "count or none",
+    "priority": "axis",
+    "dispatch": "choice",
+}
+
+
+def program() -> tb.StepProgram:
+    with tb.Graph().as_default():
+        x = tb.placeholder(tb.float32, [None, 2], name="x")
+        w = tb.Variable(np.ones((2, 1), np.float32), name="w")
+        loss = tb.reduce_mean(tb.matmul(x, w))
+        return tb.StepProgram((x,), loss, tb.train.GradientDescentOptimizer(0.1).minimize(loss))
+
+
+def of_engine(method: str) -> Callable[[], Any]:
+    def target() -> Any:
+        engine = tb.LearningEngine(program(), 4, ["/cpu:0"], 1)
+        engine.initialize()
+        return closing(engine, method)
+
+    return target
+
+
+def closing(owner: Any, method: str) -> Any:
+    """A method that closes its object when it has been called."""
+
+    def call(**arguments: Any) -> Any:
+        with owner:
+            return getattr(owner, method)(**arguments)
+
+    return call
+
+
+def replicator() -> tb.MultiGpuReplicator:
+    return tb.MultiGpuReplicator(["/cpu:0"], 1)
+
+
+def step() -> Any:
+    return tb.get_variable("w", [2], initializer="zeros")
+
+
+def session() -> Any:
+    tb.Variable(np.ones(2, np.float32), name="w")
+    made = tb.Session()
+    made.run(tb.global_variables_initializer())
+    return made
+
+
+def saver(method: str) -> Any:
+    if not tb.global_variables():
+        session()
+    return getattr(tb.train.Saver(), method)
+
+
+def folder() -> str:
+    return tempfile.mkdtemp()
+
+
+def inner(make: Callable[[], Any], method: str) -> Callable[[], Any]:
+    return lambda: closing(make(), method)
+
+
+def exported() -> str:
+    with tb.Graph().as_default():
+        x = tb.placeholder(tb.float32, [None], name="x")
+        return tb.train.save_model(folder(), {"x": x}, {"y": x * 2.0}, {})
+
+
+def saved() -> Any:
+    return tb.train.SavedModel(exported())
+
+
+CALLS: Mapping[str, Call] = {
+    "Synchronisation": Call(dict, SYNCHRONISATION, names=OPTIONS),
+    "Synchronisation.alpha_for": Call(
+        lambda: {"replicas": 2}, {"replicas": "count"}, target=lambda: tb.Synchronisation().alpha_for
+    ),
+    "StepProgram": Call(
+        lambda: dict(vars(program())),
+        dict.fromkeys(("inputs", "update", "metrics", "others"), "object") | {"loss": "nothing"},
+        {
+            "inputs": frozenset({"empty list"}),
+            "others": frozenset({"empty list"}),
+            "metrics": EMPTY,
+            "loss": frozenset({"tensor"}),
+        },
+        names=("the loss",),
+    ),
+    "StepProgram.specs": Call(
+        lambda: {"batch_size": 4}, {"batch_size": "count"}, target=lambda: program().specs
+    ),
+    "LearningEngine": Call(
+        lambda: {"program": program(), "shapes": 4, "devices": ["/cpu:0"], "replicas_per_device": 1},
+        {
+            "program": "object",
+            "shapes": "object",
+            "devices": "object",
+            "replicas_per_device": "extents",
+            "synchronisation": "nothing",
+            "schedule": "nothing",
+            "launch_ahead": "object",
+            "steps_per_launch": "object or none",
+            "on_nan": "choice",
+            "all_reduce": "nothing",
+        },
+        {"shapes": frozenset({"empty list"}), "devices": frozenset({"empty list"})},
+        names=("devices", "shapes", "replicas per device"),
+    ),
+    "LearningEngine.initialize": Call(
+        dict, {"values": "nothing"}, {"values": EMPTY}, target=of_engine("initialize"), names=("value",)
+    ),
+    "LearningEngine.select": Call(
+        lambda: {"number": 0}, {"number": "count"}, target=of_engine("select"), names=("program",)
+    ),
+    "LearningEngine.set_steps_per_launch": Call(
+        lambda: {"steps": 1},
+        {"steps": "count"},
+        target=of_engine("set_steps_per_launch"),
+        names=("steps_per_launch",),
+    ),
+    "TrainingRuns.central_values": Call(dict, {"round": "count or none"}, target=of_engine("central_values")),
+    "TensorBowSession": Call(
+        dict,
+        {
+            "target": "text",
+            "graph": "nothing",
+            "devices": "object",
+            "replicas_per_device": "extents",
+            "synchronisation": "nothing",
+            "on_nan": "choice",
+        },
+        {"graph": GRAPH},
+        names=("devices", "Session", "replicas per device"),
+    ),
+    "TensorBowSession.load_variables": Call(
+        lambda: {"values": {}},
+        {"values": "object"},
+        {"values": EMPTY},
+        target=inner(tb.TensorBowSession, "load_variables"),
+    ),
+    "TensorBowSession.replica_values": Call(
+        lambda: {"replica": 0},
+        {"replica": "count"},
+        target=inner(tb.TensorBowSession, "replica_values"),
+    ),
+    "NonReplicator": Call(dict, {"device": "object"}, {"device": NAMES}, names=("device",)),
+    "MultiGpuReplicator": Call(
+        dict,
+        {
+            "devices": "nothing",
+            "replicas_per_gpu": "extents",
+            **{name: sort for name, sort in SYNCHRONISATION.items() if name not in ("priority", "dispatch")},
+            "on_nan": "choice",
+        },
+        names=("devices", "replicas per device", *OPTIONS),
+    ),
+    "Replicator.wrap_optimizer": Call(
+        lambda: {"optimizer": tb.train.AdamOptimizer()},
+        {"optimizer": "object"},
+        target=lambda: replicator().wrap_optimizer,
+    ),
+    **{
+        f"Replicator.{method}": Call(
+            lambda: {"step_fn": step},
+            {
+                "step_fn": "object",
+                "input_fn": "nothing",
+                "input_replication": "choice",
+                "input_split_fn": "nothing",
+                "steps": "count or none",
+            },
+            {"step_fn": CALLABLE, "input_fn": CALLABLE, "input_split_fn": CALLABLE},
+            target=lambda method=method: getattr(replicator(), method),
+            names=("step_fn", "input", "output"),
+        )
+        for method in ("run", "train")
+    },
+    "Replicator.replica_values": Call(
+        lambda: {"replica": 0}, {"replica": "count"}, target=lambda: initialized("replica_values")
+    ),
+    "Replicator.init": Call(
+        dict,
+        {"session": "nothing", "values": "nothing"},
+        {"values": EMPTY},
+        target=lambda: initialized("init"),
+    ),
+    "InputContext.per_replica_batch_size": Call(
+        lambda: {"global_batch_size": 4},
+        {"global_batch_size": "count"},
+        target=lambda: tb.InputContext(0, 1, 2).per_replica_batch_size,
+    ),
+    "DatasetBatches": Call(
+        lambda: {
+            "dataset": tb.data.make_synthetic(16, 8, height=4, width=4, classes=4)[0],
+            "batch_size": 2,
+            "replicas": 2,
+            "seed": 1,
+        },
+        {
+            "dataset": "object",
+            "batch_size": "count",
+            "replicas": "count",
+            "seed": "count",
+            "depth": "count",
+            "changes": "extents",
+            "steps_per_launch": "count",
+            "earlier": "nothing",
+        },
+        names=("examples",),
+    ),
+    "Trainer": Call(
+        lambda: {"config": tb.TrainingConfig(model="logreg", dataset="synthetic")},
+        {"config": "object", "progress": "nothing", "numbered": "flag"},
+    ),
+    "train.Saver": Call(
+        lambda: {"var_list": [tb.Variable(np.ones(2, np.float32), name="w")]},
+        {
+            "var_list": "variable or none",
+            "max_to_keep": "count or none",
+            "best_metric": "name",
+            "mode": "choice",
+        },
+    ),
+    "Saver.save": Call(
+        lambda: {"session": session(), "save_path": f"{folder()}/m"},
+        {
+            "session": "object",
+            "save_path": "object",
+            "global_step": "count or none",
+            "metrics": "nothing",
+            "latest_filename": "object",
+        },
+        {
+            "save_path": NAMES,
+            "latest_filename": frozenset({"text", "str subclass"}),
+            "global_step": frozenset({"-1"}) | NAMES,
+            "metrics": EMPTY,
+        },
+        target=lambda: saver("save"),
+        names=("run",),
+    ),
+    "train.latest_checkpoint": Call(
+        lambda: {"checkpoint_dir": folder()},
+        {"checkpoint_dir": "text", "latest_filename": "text"},
+    ),
+    "train.best_checkpoint": Call(
+        lambda: {"checkpoint_dir": folder()},
+        {"checkpoint_dir": "text", "latest_filename": "text"},
+    ),
+    "train.write_graph": Call(
+        lambda: {"graph": tb.Graph(), "logdir": folder(), "name": "g.json"},
+        {"graph": "object", "logdir": "text", "name": "object"},
+        {"graph": GRAPH, "name": frozenset({"text", "str subclass"})},
+    ),
+    "train.SavedModel": Call(
+        lambda: {"folder": exported()},
+        {"folder": "text", "device": "object"},
+        {"device": NAMES},
+        names=("saved model", "variables.safetensors"),
+    ),
+    "SavedModel.run": Call(
+        lambda: {"outputs": [], "x": [1.0]},
+        {"outputs": "object"},
+        {"outputs": frozenset({"empty list"})},
+        target=inner(saved, "run"),
+    ),
+    "train.save_model": Call(
+        lambda: {
+            "folder": folder(),
+            "inputs": {},
+            "outputs": {"y": tb.constant(1.0)},
+            "values": {},
+        },
+        dict.fromkeys(("inputs", "outputs", "values"), "object") | {"folder": "text", "metadata": "nothing"},
+        {"inputs": EMPTY, "outputs": EMPTY, "values": EMPTY, "metadata": EMPTY},
+    ),
+}
+
+
+def initialized(method: str) -> Any:
+    made = replicator()
+    if method == "replica_values":
+        made.run(step)
+        made.init()
+    else:
+        made.run(step)
+    return closing(made, method)

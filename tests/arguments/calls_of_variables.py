@@ -1,0 +1,204 @@
+"""A good call of variables, their scopes, initialisers and layers, for the walk over odd arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+import tensorbow as tb
+from tests.arguments.odd_values import ODD
+from tests.arguments.public_calls import Call
+
+START = frozenset(ODD) - {"class", "bytes", "empty dict", "set"}  # what an initialiser may be seen to be
+SCALARS = {"trainable": "flag", "decayed": "flag or none", "combine": "choice or none"}
+COLLECTIONS = {"collections": frozenset({"empty list"})}
+LAYER = {
+    "trainable": "flag",
+    "use_bias": "flag",
+    "reuse": "flag or none",
+    "activation": "nothing",
+    **{f"{part}_initializer": "start" for part in ("kernel", "bias", "beta", "gamma")},
+    **{f"moving_{part}_initializer": "start" for part in ("mean", "variance")},
+}
+TAKES = {
+    "activation": frozenset({"function"}),
+    **{name: START for name, sort in LAYER.items() if sort == "start"},
+}
+LAYER = {name: "nothing" if sort == "start" else sort for name, sort in LAYER.items()}
+OF_INITIALIZER = ("get_variable", "initializer", "variable")
+SHAPES = frozenset({"none", "-1", "generator"})
+
+
+def images() -> Any:
+    return tb.placeholder(tb.float32, [None, 8, 8, 3], name="images")
+
+
+def rows() -> Any:
+    return tb.placeholder(tb.float32, [None, 3], name="rows")
+
+
+def weights() -> Any:
+    return tb.Variable(np.ones(2, np.float32), name="weights")
+
+
+def with_seed(name: str) -> Call:
+    return Call(dict, {"seed": "seed or none"}, names=("VarianceScaling", name))
+
+
+def drawn(name: str, *numbers: str) -> Call:
+    return Call(
+        dict,
+        {**dict.fromkeys(numbers, "number"), "seed": "seed or none"},
+        names=(name.lower(),),
+    )
+
+
+CALLS: Mapping[str, Call] = {
+    "Variable": Call(
+        lambda: {"initial_value": [1.0, 2.0]},
+        {
+            "initial_value": "tensor",
+            "dtype": "nothing",
+            "slot": "nothing",
+            "collections": "nothing",
+            **SCALARS,
+        },
+        COLLECTIONS,
+        names=("Const", "fill"),
+    ),
+    "Variable.assign": Call(lambda: {"value": [1.0, 2.0]}, target=lambda: weights().assign),
+    "Variable.assign_add": Call(
+        lambda: {"delta": [1.0, 2.0]}, {"delta": "tensor"}, target=lambda: weights().assign_add
+    ),
+    "Variable.assign_sub": Call(
+        lambda: {"delta": [1.0, 2.0]}, {"delta": "tensor"}, target=lambda: weights().assign_sub
+    ),
+    "assign": Call(lambda: {"ref": weights(), "value": [1.0, 2.0]}, {"ref": "variable"}),
+    "assign_add": Call(lambda: {"ref": weights(), "value": [1.0, 2.0]}, {"ref": "variable"}),
+    "assign_sub": Call(lambda: {"ref": weights(), "value": [1.0, 2.0]}, {"ref": "variable"}),
+    "Variable.eval": Call(
+        lambda: {"session": initialized()},
+        {"session": "nothing"},
+        target=lambda: tb.global_variables()[0].eval,
+    ),
+    "Variable.load": Call(
+        lambda: {"session": initialized(), "value": [1.0, 2.0]},
+        {"session": "nothing"},
+        target=lambda: tb.global_variables()[0].load,
+        names=("weights",),
+    ),
+    "variables_initializer": Call(
+        lambda: {"variables": [weights()]}, {"variables": "object"}, {"variables": frozenset({"empty list"})}
+    ),
+    "VariableScope": Call(
+        dict,
+        {"name": "text", "reuse": "flag", "initializer": "nothing"},
+        {"initializer": START},
+    ),
+    "variable_scope": Call(
+        lambda: {"name_or_scope": "a"},
+        {
+            "name_or_scope": "name",
+            "default_name": "name",
+            "values": "anything",
+            "initializer": "nothing",
+            "reuse": "flag or none",
+            "dtype": "nothing",
+        },
+        {"initializer": START},
+    ),
+    "get_variable": Call(
+        lambda: {"name": "w", "shape": [2]},
+        {
+            "name": "text",
+            "shape": "extents",
+            "dtype": "nothing",
+            "initializer": "nothing",
+            "collections": "nothing",
+            **SCALARS,
+        },
+        {"initializer": START, "shape": SHAPES, **COLLECTIONS},
+        names=("variable", "initializer", "constant"),
+    ),
+    "Initializer.__call__": Call(
+        lambda: {"shape": [2]},
+        {"shape": "extents", "dtype": "nothing"},
+        {"shape": SHAPES},
+        target=lambda: tb.initializers.he_normal(),
+        names=("TruncatedNormal",),
+    ),
+    "initializers.ConstantInitializer": Call(dict, {"value": "anything"}, names=("constant",)),
+    "initializers.RandomUniform": drawn("RandomUniform", "minval", "maxval"),
+    "initializers.RandomNormal": drawn("RandomNormal", "mean", "stddev"),
+    "initializers.TruncatedNormal": drawn("TruncatedNormal", "mean", "stddev"),
+    "initializers.VarianceScaling": Call(
+        dict, {"scale": "positive", "mode": "choice", "distribution": "choice", "seed": "seed or none"}
+    ),
+    "initializers.Orthogonal": Call(dict, {"gain": "number", "seed": "seed or none"}),
+    "initializers.fans": Call(lambda: {"shape": [3, 4]}, {"shape": "extents"}),
+    "initializers.get": Call(
+        lambda: {"identifier": "zeros"}, {"identifier": "text"}, {"identifier": frozenset({"function"})}
+    ),
+    **{
+        f"initializers.{name}": with_seed(name)
+        for name in (
+            "glorot_normal",
+            "glorot_uniform",
+            "he_normal",
+            "he_uniform",
+            "lecun_normal",
+            "lecun_uniform",
+        )
+    },
+    "layers.dense": Call(
+        lambda: {"inputs": rows(), "units": 4},
+        {"units": "count", **LAYER},
+        TAKES,
+        names=(*OF_INITIALIZER, "MatMul", "constant"),
+    ),
+    "layers.conv2d": Call(
+        lambda: {"inputs": images(), "filters": 4, "kernel_size": 3},
+        {"filters": "count", "kernel_size": "count", "strides": "count", **LAYER},
+        TAKES,
+        names=(*OF_INITIALIZER, "constant"),
+    ),
+    "layers.max_pooling2d": Call(
+        lambda: {"inputs": images(), "pool_size": 2, "strides": 2},
+        {"pool_size": "count", "strides": "count"},
+        names=("max_pool2d", "MaxPool"),
+    ),
+    "layers.average_pooling2d": Call(
+        lambda: {"inputs": images(), "pool_size": 2, "strides": 2},
+        {"pool_size": "count", "strides": "count"},
+        names=("avg_pool2d", "AvgPool"),
+    ),
+    "layers.dropout": Call(
+        lambda: {"inputs": rows(), "training": True},
+        {"seed": "seed or none", "rate": "fraction", "noise_shape": "shape or none", "training": "flag"},
+        {"noise_shape": frozenset({"generator"})},
+        names=("value of type int64",),
+    ),
+    "layers.flatten": Call(lambda: {"inputs": rows()}, names=("Reshape", "slice")),
+    "layers.batch_normalization": Call(
+        lambda: {"inputs": rows()},
+        {
+            "momentum": "fraction",
+            "epsilon": "positive",
+            "center": "flag",
+            "scale": "flag",
+            "training": "flag",
+            **LAYER,
+        },
+        TAKES,
+        names=(*OF_INITIALIZER, "FusedBatchNorm"),
+    ),
+}
+
+
+def initialized() -> Any:
+    weights()
+    session = tb.Session()
+    session.run(tb.global_variables_initializer())
+    return session

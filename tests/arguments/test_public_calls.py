@@ -1,0 +1,125 @@
+"""Public callables under odd arguments: taken where they mean something, else refused in one line.
+
+The line names the callable and the parameter. Never Python's own error, never another meaning: a bool as a
+whole number, a float as an axis, a string as a number.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+import zlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+import tensorbow as tb
+from tests.arguments import (
+    calls_of_data,
+    calls_of_graphs,
+    calls_of_ops,
+    calls_of_optimizers,
+    calls_of_sessions,
+    calls_of_training,
+    calls_of_variables,
+)
+from tests.arguments.odd_values import ODD
+from tests.arguments.public_calls import Call, names_of, parameters, plain, public_callables
+from tests.arguments.without_row import WITHOUT_ROW
+
+TABLES = (
+    calls_of_ops,
+    calls_of_data,
+    calls_of_graphs,
+    calls_of_optimizers,
+    calls_of_sessions,
+    calls_of_training,
+    calls_of_variables,
+)
+CALLS: Mapping[str, Call] = {name: call for table in TABLES for name, call in table.CALLS.items()}
+PUBLIC = public_callables()
+SAMPLE = 3  # odd values for each parameter in the default suite
+
+
+@pytest.fixture(autouse=True)
+def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # a text is a good path: files are written
+
+
+def test_every_public_callable_has_a_row() -> None:
+    missing = set(PUBLIC) - set(CALLS) - WITHOUT_ROW
+    assert not missing, f"add rows to a table of tests/arguments: {sorted(missing)}"
+    assert not set(CALLS) - set(PUBLIC), "rows of what is not public"
+    assert not WITHOUT_ROW - set(PUBLIC)
+    assert not WITHOUT_ROW & set(CALLS)
+
+
+@pytest.mark.parametrize("name", sorted(CALLS))
+def test_the_good_call_of_each_row_is_good_and_every_parameter_has_a_sort(name: str) -> None:
+    call = CALLS[name]
+    for parameter in parameters(PUBLIC[name]):
+        call.accepted(parameter)
+    with tb.Graph().as_default():
+        _run(name, call, {})
+
+
+@pytest.mark.parametrize("name", sorted(CALLS))
+def test_a_few_odd_arguments(name: str) -> None:
+    chosen = [
+        (parameter, odd)
+        for parameter in parameters(PUBLIC[name])
+        for odd in sorted(ODD, key=lambda odd: zlib.crc32(f"{name} {parameter} {odd}".encode()))[:SAMPLE]
+    ]
+    _check(name, chosen)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(CALLS))
+def test_all_odd_arguments(name: str) -> None:
+    _check(name, [(parameter, odd) for parameter in parameters(PUBLIC[name]) for odd in ODD])
+
+
+def _check(name: str, cases: list[tuple[str, str]]) -> None:
+    faults = [fault for parameter, odd in cases if (fault := _fault(name, parameter, odd))]
+    assert not faults, "\n".join(faults)
+
+
+def _fault(name: str, parameter: str, odd: str) -> str:
+    """What is wrong with the outcome of a call with one odd argument; "" where nothing is."""
+    call, case = CALLS[name], f"{name}({parameter}=<{odd}>)"
+    try:
+        with tb.Graph().as_default(), warnings.catch_warnings():
+            warnings.simplefilter("error")
+            _run(name, call, {parameter: ODD[odd]()})
+    except tb.TensorBowError as error:
+        text = str(error)
+        if "\n" in text:
+            return f"{case}: an error of several lines: {text!r}"
+        if not any(plain(known) in plain(text) for known in names_of(name, call, PUBLIC[name])):
+            return f"{case}: the error does not name the callable: {text}"
+        if odd not in call.accepted(parameter) and parameter not in text:
+            return f"{case}: the error does not name the parameter: {text}"
+    except Exception as error:
+        return f"{case}: {type(error).__name__}: {str(error)[:150]}"
+    else:
+        if odd not in call.accepted(parameter):
+            return f"{case}: taken"
+    return ""
+
+
+def _run(name: str, call: Call, odd: Mapping[str, object]) -> None:
+    arguments = {**call.arguments(), **odd}
+    target = PUBLIC[name] if call.target is None else call.target()
+    with _entered(target(**arguments)):
+        pass
+
+
+@contextlib.contextmanager
+def _entered(result: object) -> Iterator[None]:
+    """What a call gives, entered and left: a scope checks its argument there, a session is closed."""
+    if hasattr(result, "__enter__") and hasattr(result, "__exit__"):
+        with result:
+            yield
+    else:
+        yield
