@@ -32,30 +32,41 @@ LAYERS = (
     ("tensorbow.ops",),
     ("tensorbow.graph",),
     ("tensorbow.devices", "tensorbow.shadowing"),
-    ("tensorbow.array_likes",),
-    ("tensorbow.specs", "tensorbow.errors", "tensorbow.tracing", "tensorbow.absent", "tensorbow.files"),
+    ("tensorbow.tracing",),
+    ("tensorbow.array_likes", "tensorbow.kinds"),
+    (
+        "tensorbow.specs",
+        "tensorbow.errors",
+        "tensorbow.absent",
+        "tensorbow.files",
+        "tensorbow.private_folder",
+        "tensorbow.strict_json",
+    ),
     ("allocators",),
 )
 SIDEWAYS = {
     ("tensorbow.specs", "tensorbow.errors"),
     ("tensorbow.files", "tensorbow.errors"),
-    ("tensorbow.tracing", "tensorbow.errors"),
-    ("tensorbow.tracing", "tensorbow.files"),
+    ("tensorbow.private_folder", "tensorbow.errors"),
+    ("tensorbow.private_folder", "tensorbow.files"),
 }
 FACADES = {"tensorbow", "tensorbow.nn", "tensorbow.profiler", "tensorbow.train"}
-ENTRIES = {"tensorbow.__main__"}  # `python -m`: above everything
+ENTRIES = {"tensorbow.__main__", "tensorbow.launcher"}  # `python -m`, console script: above everything
+OF_LAUNCHER = {"__future__", "os", "sys", "signal"}  # what is imported before signals are handled
 
 EXTERNAL = {
     "allocators": set(),
     "tensorbow.absent": set(),
     "tensorbow.errors": set(),
     "tensorbow.files": set(),
+    "tensorbow.private_folder": set(),
+    "tensorbow.strict_json": set(),
     "tensorbow.tracing": set(),
     "tensorbow.devices": {"numpy", "threadpoolctl", "pynvml", "cupy", "cuda", "nvidia"},
     "tensorbow.kernels": {"numpy", "cupy", "llvmlite"},
     "tensorbow.data": {"numpy", "sklearn", "PIL"},
     "tensorbow.training": {"numpy", "safetensors", "rich"},
-    "tensorbow.cli": {"numpy", "typer", "click", "rich", "yaml", "matplotlib"},
+    "tensorbow.cli": {"numpy", "typer", "click", "rich", "matplotlib"},
     "scheduler": {"numpy", "yaml"},
     "tensorbow": set(),  # the facade itself
 }
@@ -77,6 +88,7 @@ LAZY = {
     ("tensorbow.kernels.gpu.context", "tensorbow.kernels.gpu.cublas"): "its handle is made on first use",
     ("tensorbow.kernels.gpu.context", "tensorbow.kernels.gpu.cudnn"): "its handle is made on first use",
     ("scheduler.collectives", "scheduler.gpu_collectives"): "loaded with the first GPU",
+    ("tensorbow.launcher", "tensorbow.cli"): "signals are handled before anything heavy is loaded",
     ("tensorbow.cli.program", "tensorbow.cli.app"): "signals are handled before anything heavy is loaded",
 }
 BY_NAME = {
@@ -197,6 +209,13 @@ def foreign(module: str) -> Iterator[str]:
 
 def test_external_dependencies():
     assert [line for module in sorted(modules()) for line in foreign(module)] == []
+
+
+def test_the_launcher_imports_next_to_nothing():
+    items = imports("tensorbow.launcher")
+    assert {i.target for i in items if not i.in_function and not i.for_types} == OF_LAUNCHER
+    first = next(i for i in imports("tensorbow") if i.target != "__future__")
+    assert first.target == "tensorbow.launcher", "signals are handled before anything else is imported"
 
 
 def test_nothing_is_imported_by_its_name_in_a_string():

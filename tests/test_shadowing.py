@@ -15,28 +15,57 @@ ROOT = Path(tb.__file__).resolve().parent.parent
 PYTHON_PROGRAM = "import tensorbow as tb; tb.Session(); tb.LearningEngine"
 
 
+def run(folder: Path, *arguments: str, path: str = str(ROOT)) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": path}
+    return subprocess.run(
+        [sys.executable, *arguments], cwd=folder, env=environment, capture_output=True, text=True
+    )
+
+
 @pytest.mark.sampled(2)
-@pytest.mark.parametrize("form", ["script", "package", "folder"])
-@pytest.mark.parametrize("arguments", [["-c", PYTHON_PROGRAM], ["-m", "tensorbow", "devices"]])
-def test_a_foreign_scheduler(tmp_path, form, arguments):
-    file = tmp_path / ("scheduler.py" if form == "script" else "scheduler/__init__.py")
+@pytest.mark.parametrize("form", ["script", "package"])
+@pytest.mark.parametrize("package", ["scheduler", "allocators"])
+def test_a_foreign_package_of_our_name_in_the_current_folder(tmp_path, form, package):
+    file = tmp_path / (f"{package}.py" if form == "script" else f"{package}/__init__.py")
     file.parent.mkdir(exist_ok=True)
     file.write_text("print('it ran')\n")
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    if form == "folder":  # one without an __init__.py gives way to a package further on
-        file.unlink()
-    result = subprocess.run(
-        [sys.executable, *arguments], cwd=tmp_path, env=environment, capture_output=True, text=True
-    )
+    result = run(tmp_path, "-c", PYTHON_PROGRAM)
     assert "it ran" not in result.stdout
-    if form == "folder":
-        assert result.returncode == 0, result.stderr
-        return
     assert result.returncode == 1
     last = result.stderr.strip().splitlines()[-1]
-    assert f"package 'scheduler': {file} shadows {ROOT / 'scheduler'}" in last
+    assert f"NotFoundError: package '{package}': {file} shadows {ROOT / package}" in last
     assert "rename or move it" in last
-    assert ("NotFoundError" in last) == (arguments[0] == "-c")
+
+
+def test_a_folder_of_our_name_without_an_init_gives_way(tmp_path):
+    (tmp_path / "scheduler").mkdir()
+    assert run(tmp_path, "-c", PYTHON_PROGRAM).returncode == 0
+
+
+QUICK = ("train", "logreg", "--dataset", "synthetic", "--epochs", "1", "--config", "c.yaml")
+NAMES = ("scheduler", "allocators", "replicator", "yaml", "random", "signal", "logging", "click", "numpy")
+
+
+def test_the_program_imports_nothing_from_the_current_folder(tmp_path):
+    for name in NAMES:
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('it ran')\n")
+    result = run(tmp_path, "-m", "tensorbow", "devices")
+    assert (result.returncode, result.stderr) == (0, "")
+
+
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize("name", ["scheduler", "allocators", "yaml", "random", "click", "numpy"])
+@pytest.mark.parametrize("text", ["", "1 / 0", "1 +"], ids=["empty", "fails", "no Python"])
+def test_a_foreign_module_on_the_path_is_named_in_one_line(tmp_path, name, text):
+    file = tmp_path / f"{name}.py"
+    file.write_text(f"{text}\n")
+    (tmp_path / "c.yaml").write_text("seed: 1\n")
+    result = run(tmp_path, "-m", "tensorbow", *QUICK, path=f"{tmp_path}{os.pathsep}{ROOT}")
+    assert result.returncode == 1, result
+    assert result.stderr.count("\n") == 1, result.stderr
+    assert result.stderr.startswith("tensorbow: ")
+    assert f"{file} shadows /" in result.stderr
+    assert "rename or move it" in result.stderr
 
 
 def test_dir_shows_what_is_public():

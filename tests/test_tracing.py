@@ -211,17 +211,24 @@ def test_a_limit_bounds_what_is_kept_and_one_warning_says_so(tmp_path):
     [
         ("", "expected a regular file, got a folder"),
         ("no/such/trace.json", "No such file or directory; choose a path in a folder that is there"),
-        ("a\0b", "expected the path of a file"),
+        ("a\0b", "expected path to be a path, got str"),
     ],
 )
 def test_a_file_that_cannot_be_is_refused_before_anything_runs(tmp_path, name, reason):
     ran = []
     with (
-        pytest.raises(InvalidArgumentError, match=rf"trace: cannot write '.*': {reason}"),
+        pytest.raises(InvalidArgumentError, match=rf"trace: .*{reason}"),
         trace(f"{tmp_path}/{name}"),
     ):
         ran.append(1)
     assert not ran
+    assert CURRENT.tracer is None
+
+
+@pytest.mark.parametrize("path", [5, None], ids=["number", "none"])
+def test_what_is_no_path_is_refused_before_anything_runs(path):
+    with pytest.raises(InvalidArgumentError, match="trace: expected path to be a path, got"):
+        trace(path)
     assert CURRENT.tracer is None
 
 

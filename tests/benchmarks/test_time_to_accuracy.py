@@ -146,6 +146,7 @@ def same_course(side: str, choice: dict[str, Any]) -> None:
     ours.close()
 
 
+@pytest.mark.slow  # importing PyTorch takes seconds
 @pytest.mark.parametrize("variant", ["eager", "channels-last"])
 def test_pytorch_trains_the_same_model_on_the_same_batches(variant: str) -> None:
     torch = pytest.importorskip("torch")
