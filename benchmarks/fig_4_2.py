@@ -29,13 +29,13 @@ from ours import LEARNING_RATE, MOMENTUM, made_up_data, training_window
 
 import tensorbow as tb
 from allocators import Allocation, Allocator, BestFitAllocator, DriverAllocator, VirtualSource
-from scheduler.classifier import build_program
+from scheduler.training.classifier_step import build_program
 from tensorbow.compiler import VariableLayout
 from tensorbow.devices import GpuDevice, gpu_status
 from tensorbow.devices.cuda_runtime import CudaRuntime
-from tensorbow.kernels import Executable, Ref, Region
 from tensorbow.kernels.reference import ReferenceBackend
 from tensorbow.models import get_model
+from tensorbow.program import Executable, Ref, Region
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -15,9 +15,9 @@ from ours import LEARNING_RATE, MOMENTUM
 
 import tensorbow as tb
 from scheduler import RoundResults
-from scheduler.averaging import SEGMENT_GRADIENT, SEGMENT_UPDATE
-from scheduler.classifier import build_program
-from scheduler.tally import Tally
+from scheduler.averaging.sma_segments import SEGMENT_GRADIENT, SEGMENT_UPDATE
+from scheduler.training.classifier_step import build_program
+from scheduler.training.tally import Tally
 from tensorbow.data import Dataset
 from tensorbow.devices import GpuDevice
 from tensorbow.models import get_model

@@ -23,15 +23,15 @@ from llvmlite import ir
 
 from tensorbow.graph import NodeSpec, OpDef
 from tensorbow.kernels.native import lowerings  # noqa: F401 - registers the templates
-from tensorbow.kernels.native.compiler import NativeCode, compile_module
-from tensorbow.kernels.native.emitter import INT, POINTER, Emitter, index
-from tensorbow.kernels.native.kernel import NativeKernel
-from tensorbow.kernels.native.lowering import LOWERINGS
-from tensorbow.kernels.native.target import Target, host_target
-from tensorbow.kernels.plan import Group, Ref, Region
+from tensorbow.kernels.native.codegen.compiler import NativeCode, compile_module
+from tensorbow.kernels.native.codegen.emitter import INT, POINTER, Emitter, index
+from tensorbow.kernels.native.codegen.kernel import NativeKernel
+from tensorbow.kernels.native.codegen.lowering import LOWERINGS
+from tensorbow.kernels.native.codegen.target import Target, host_target
 from tensorbow.ops.conv import Conv2D, Conv2DBackpropFilter, Conv2DBackpropInput
 from tensorbow.ops.matmul import MatMul
 from tensorbow.ops.windows import Windows
+from tensorbow.program.plan import Group, Ref, Region
 from tensorbow.specs import TensorSpec, float32, int32
 
 CHAINS = 12  # independent sums of the peak loop

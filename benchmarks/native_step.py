@@ -28,12 +28,12 @@ from tensorbow.devices import StreamGroup
 from tensorbow.graph import OpDef
 from tensorbow.kernels import register_backend
 from tensorbow.kernels.native.backend import NativeBackend
+from tensorbow.kernels.native.codegen.target import host_target
 from tensorbow.kernels.native.plan import NativePlan
-from tensorbow.kernels.native.target import host_target
-from tensorbow.kernels.plan import BoundPlan, Executable, Group, Ref, Region
 from tensorbow.models import get_model
 from tensorbow.ops.conv import Conv2D, Conv2DBackpropFilter, Conv2DBackpropInput
 from tensorbow.ops.matmul import MatMul
+from tensorbow.program.plan import BoundPlan, Executable, Group, Ref, Region
 
 SHORT = {
     "FusedBatchNormGrad": "NormGrad",

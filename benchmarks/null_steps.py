@@ -32,7 +32,7 @@ from harness import Measured, Window, interleave, paced, parser, print_table, sa
 
 import tensorbow as tb
 from scheduler import BatchSource, LearningEngine, ReadyBatch, RoundResults, StepProgram, Synchronisation
-from scheduler.tally import Tally
+from scheduler.training.tally import Tally
 from tensorbow.devices import LaunchLog, NullDevice
 
 if TYPE_CHECKING:
@@ -47,17 +47,17 @@ BATCH, FEATURES, UNITS = 16, 8, 4  # of the step whose kernels are never run
 PROFILES, PROFILED_ROUNDS = 7, 200
 PARTS = {  # of the scheduler, by files and folders
     "state machine": (
-        "scheduler/machine.py",
-        "scheduler/state.py",
-        "scheduler/messages.py",
-        "scheduler/tasks.py",
+        "scheduler/decisions/machine.py",
+        "scheduler/decisions/round_robin.py",
+        "scheduler/decisions/messages.py",
+        "scheduler/decisions/tasks.py",
     ),
     "messages and results": (
-        "scheduler/dispatch.py",
-        "scheduler/fetching.py",
-        "scheduler/task_result.py",
-        "scheduler/training_runs.py",
-        "scheduler/tally.py",
+        "scheduler/engine/dispatch.py",
+        "scheduler/engine/fetching.py",
+        "scheduler/engine/results.py",
+        "scheduler/engine/training_runs.py",
+        "scheduler/training/tally.py",
     ),
     "launching": ("scheduler/", "tensorbow/kernels/"),  # the rest of it
     "streams and events": ("tensorbow/devices/",),

@@ -8,8 +8,8 @@ from harness import LEARNING_RATE, MOMENTUM, paced
 
 import tensorbow as tb
 from scheduler import RoundResults
-from scheduler.classifier import build_program
-from scheduler.tally import Tally
+from scheduler.training.classifier_step import build_program
+from scheduler.training.tally import Tally
 from tensorbow.data import Dataset, make_synthetic
 from tensorbow.models import get_model
 

@@ -29,7 +29,7 @@ from harness import command_line, machine
 
 import tensorbow as tb
 from scheduler import RoundResults
-from scheduler.classifier import build_program
+from scheduler.training.classifier_step import build_program
 from tensorbow.data import Dataset, Prefetcher
 from tensorbow.models import get_model
 

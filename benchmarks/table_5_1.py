@@ -25,16 +25,17 @@ from ours import LEARNING_RATE, MOMENTUM, image_shape, made_up_data
 
 import tensorbow as tb
 from scheduler import Synchronisation
-from scheduler.averaging import SEGMENT_GRADIENT, averaging_segment
-from scheduler.classifier import build_program
-from scheduler.plans import DevicePlans
-from scheduler.step import StepProgram
+from scheduler.averaging.sma_segments import SEGMENT_GRADIENT, averaging_segment
+from scheduler.replicas.device_plans import DevicePlans
+from scheduler.replicas.step_program import StepProgram
+from scheduler.training.classifier_step import build_program
 from tensorbow.compiler import Binding, VariableLayout
 from tensorbow.compiler.prune import prune
 from tensorbow.devices import get_device
 from tensorbow.errors import NotFoundError
-from tensorbow.kernels import Region, backend_for
+from tensorbow.kernels import backend_for
 from tensorbow.models import MODELS, get_model
+from tensorbow.program import Region
 from tensorbow.runtime import Container
 
 if TYPE_CHECKING:

@@ -19,11 +19,11 @@ import harness
 
 import tensorbow as tb
 from scheduler import DatasetBatches, LearningEngine, Synchronisation
-from scheduler.classifier import build_program
-from scheduler.evaluation import Evaluator
-from scheduler.outcome import models_of
-from scheduler.pace import LaunchPace
-from scheduler.step import StepProgram
+from scheduler.replicas.step_program import StepProgram
+from scheduler.training.classifier_step import build_program
+from scheduler.training.evaluation import Evaluator
+from scheduler.training.launch_pace import LaunchPace
+from scheduler.training.outcome import models_of
 from tensorbow.data import Dataset
 from tensorbow.devices import get_device
 from tensorbow.errors import TensorBowError

@@ -17,10 +17,10 @@ from replicator.replicated_step import BuiltStep, ReplicatedStep
 from replicator.tracing import Trace, trace_step
 from replicator.wrapped_optimizer import WrappedOptimizer
 from scheduler import LearningEngine, Stepper
-from scheduler.growing import grown, new_variables
-from scheduler.looking import look, only_looks
-from scheduler.options import AsSynchronisation, OnNan, require_round_robin
-from scheduler.spread import ReplicaCounts, device_list, replica_counts, require_different
+from scheduler.averaging.synchronisation import AsSynchronisation, OnNan, require_round_robin
+from scheduler.engine.evaluation_steps import run_outside_rounds, updates_no_weights
+from scheduler.engine.growing import grown, new_variables
+from scheduler.replicas.replica_counts import ReplicaCounts, device_list, replica_counts, require_different
 from tensorbow.devices import AsDevices, opened
 from tensorbow.errors import FailedPreconditionError, InvalidArgumentError, OutOfRangeError
 from tensorbow.graph import Graph, Operation, get_default_graph
@@ -154,7 +154,7 @@ class Replicator:
             return
         stepper.settle()
         engine.add_program(step.traced.program, step.traced.shapes)
-        step.only_looks = only_looks(engine, step.number)
+        step.updates_no_weights = updates_no_weights(engine, step.number)
         self._given = step.number + 1
 
     # Running ----------------------------------------------------------------------------------
@@ -182,7 +182,7 @@ class Replicator:
             stepper = self._start(values) if old is None else self._grow(old, values)
             self._engine, self._stepper = stepper.engine, stepper
             for step in self._steps:
-                step.only_looks = only_looks(stepper.engine, step.number)
+                step.updates_no_weights = updates_no_weights(stepper.engine, step.number)
             self._given = len(self._steps)
             if old is not None:
                 old.close()
@@ -258,9 +258,9 @@ class Replicator:
                 )
             inputs = next(step.inputs)
             stepper.select(step.number)
-            if step.only_looks:
-                step.looks += 1
-                return look(stepper, inputs, step.looks - 1)
+            if step.updates_no_weights:
+                step.evaluations += 1
+                return run_outside_rounds(stepper, inputs, step.evaluations - 1)
             return [result.metrics for result in stepper.step(inputs)]
 
     @checked

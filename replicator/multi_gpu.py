@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from replicator.base import Replicator
 from scheduler import Synchronisation
-from scheduler.options import OnNan
-from scheduler.spread import ReplicaCounts
+from scheduler.averaging.synchronisation import OnNan
+from scheduler.replicas.replica_counts import ReplicaCounts
 from tensorbow.devices import AsDevices, available_devices
 from tensorbow.kinds import checked
 

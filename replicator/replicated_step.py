@@ -33,8 +33,8 @@ class BuiltStep:
         self.number = number
         self.traced = traced
         self.inputs = inputs
-        self.only_looks = False  # found out when the replicas get the step
-        self.looks = 0  # how often it has looked
+        self.updates_no_weights = False  # found out when the replicas get the step
+        self.evaluations = 0  # runs that updated no weights
 
     def step(self) -> list[Any]:
         """A round; the step's results, by replica."""

@@ -3,23 +3,23 @@
 `LearningEngine` trains replicas of a `StepProgram`; `Trainer` adds data, evaluation and checkpoints.
 """
 
-from scheduler.batches import BatchSource, DatasetBatches, ReadyBatch, ReadyRound, gathered
-from scheduler.classifier import build_program
-from scheduler.config import TrainingConfig
-from scheduler.engine import LearningEngine
-from scheduler.evaluation import Evaluation, Evaluator
-from scheduler.inference import Classifier
-from scheduler.options import SYNCS, Synchronisation
-from scheduler.state import SchedulerState
-from scheduler.step import StepProgram
-from scheduler.stepping import Stepper
-from scheduler.tally import TrainingResult
-from scheduler.task_result import RoundResults, TaskResult
-from scheduler.tensorbow_session import TensorBowSession
-from scheduler.throughput import ThroughputTuning, TuningOptions
-from scheduler.trainer import Trainer
-from scheduler.tuner import Decision, Measure, Measurement, ReplicaTuner
-from scheduler.tuning_result import TuningResult
+from scheduler.averaging.synchronisation import SYNCS, Synchronisation
+from scheduler.batches.sources import BatchSource, DatasetBatches, ReadyBatch, ReadyRound, gathered
+from scheduler.decisions.replica_tuner import Decision, Measure, Measurement, ReplicaTuner
+from scheduler.decisions.round_robin import SchedulerState
+from scheduler.engine.learning_engine import LearningEngine
+from scheduler.engine.results import RoundResults, TaskResult
+from scheduler.engine.stepper import Stepper
+from scheduler.replicas.step_program import StepProgram
+from scheduler.session import TensorBowSession
+from scheduler.training.classifier_step import build_program
+from scheduler.training.config import TrainingConfig
+from scheduler.training.evaluation import Evaluation, Evaluator
+from scheduler.training.tally import TrainingResult
+from scheduler.training.throughput_tuning import ThroughputTuning, TuningOptions
+from scheduler.training.trained_classifier import Classifier
+from scheduler.training.trainer import Trainer
+from scheduler.training.tuning_result import TuningResult
 
 __all__ = [
     "SYNCS",

@@ -66,7 +66,7 @@ def modules_are_compiled_once(tmp_path_factory: pytest.TempPathFactory) -> Itera
     if find_spec("llvmlite") is None:
         yield
         return
-    from tensorbow.kernels.native import compiler
+    from tensorbow.kernels.native.codegen import compiler
     from tests.native_rig.object_code import compiled_once
 
     own = tmp_path_factory.getbasetemp()

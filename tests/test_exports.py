@@ -23,12 +23,16 @@ ROOT = Path(tensorbow.__file__).resolve().parent.parent
 
 
 def public_packages() -> list[str]:
-    """All packages, and the facades that are modules."""
+    """All packages whose names users import, and the facades that are modules.
+
+    The scheduler's rooms are not among them: `scheduler` exports what is public of theirs.
+    """
     names = ["tensorbow", "tensorbow.nn", "tensorbow.profiler", "tensorbow.train"]
     for package in (allocators, replicator, scheduler, tensorbow):
         names.append(package.__name__)
         found = pkgutil.iter_modules(package.__path__, f"{package.__name__}.")
-        names += [module.name for module in found if module.ispkg]
+        if package is not scheduler:
+            names += [module.name for module in found if module.ispkg]
     return sorted(set(names))
 
 

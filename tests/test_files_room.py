@@ -35,7 +35,7 @@ ROOMS = {
     "tensorbow/files.py": {"open", "os.open", "os.replace"},
     "tensorbow/private_folder.py": {"open", "os.open", "os.replace", "os.link", "os.rename"},
     "tensorbow/strict_json.py": {"json.loads"},
-    "scheduler/config_file.py": {"yaml.parse"},
+    "scheduler/training/config_file.py": {"yaml.parse"},
 }
 # Of open files and memory, of the system's own files, and of the library's own source.
 OTHERS = {
@@ -48,8 +48,8 @@ OTHERS = {
     ("tensorbow/data/numpy_files.py", "zipfile.ZipFile"),
     ("tensorbow/data/pictures.py", "Image.open"),
     ("tensorbow/devices/host_memory.py", "read_text"),
-    ("tensorbow/kernels/native/plan_key.py", "read_bytes"),
-    ("scheduler/run_folder.py", "os.open"),  # a folder, for its lock
+    ("tensorbow/kernels/native/codegen/plan_key.py", "read_bytes"),
+    ("scheduler/training/run_folder.py", "os.open"),  # a folder, for its lock
 }
 
 

@@ -22,10 +22,30 @@ LAYERS = (
     ("tensorbow.cli",),
     ("replicator",),
     ("scheduler",),
+    ("scheduler.training",),
+    ("scheduler.session",),
+    ("scheduler.engine",),
+    ("scheduler.batches",),
+    ("scheduler.replicas",),
+    ("scheduler.averaging",),
+    ("scheduler.decisions",),
     ("tensorbow.models", "tensorbow.data", "tensorbow.training"),
     ("tensorbow.runtime",),
     ("tensorbow.compiler",),
     ("tensorbow.kernels",),
+    ("tensorbow.kernels.backends",),
+    ("tensorbow.kernels.native", "tensorbow.kernels.gpu"),
+    ("tensorbow.kernels.native.rounds",),
+    ("tensorbow.kernels.native.plan",),
+    ("tensorbow.kernels.native.fusion",),
+    ("tensorbow.kernels.native.ops", "tensorbow.kernels.gpu.ops"),
+    ("tensorbow.kernels.native.products", "tensorbow.kernels.gpu.source"),
+    ("tensorbow.kernels.native.codegen", "tensorbow.kernels.gpu.runtime"),
+    ("tensorbow.kernels.null",),
+    ("tensorbow.kernels.reference",),
+    ("tensorbow.kernels.averaged_updates",),
+    ("tensorbow.kernels.merging", "tensorbow.kernels.scalars", "tensorbow.kernels.binary_cache"),
+    ("tensorbow.program",),
     ("tensorbow.optimizers", "tensorbow.layers"),
     ("tensorbow.variable_scope", "tensorbow.metrics"),
     ("tensorbow.variables", "tensorbow.gradients", "tensorbow.initializers"),
@@ -49,6 +69,8 @@ SIDEWAYS = {
     ("tensorbow.files", "tensorbow.errors"),
     ("tensorbow.private_folder", "tensorbow.errors"),
     ("tensorbow.private_folder", "tensorbow.files"),
+    # pooling of rows while they are in the cache: the loops are those of the op itself
+    ("tensorbow.kernels.native.products", "tensorbow.kernels.native.ops"),
 }
 FACADES = {"tensorbow", "tensorbow.nn", "tensorbow.profiler", "tensorbow.train"}
 ENTRIES = {"tensorbow.__main__", "tensorbow.launcher"}  # `python -m`, console script: above everything
@@ -68,6 +90,7 @@ EXTERNAL = {
     "tensorbow.training": {"numpy", "safetensors", "rich"},
     "tensorbow.cli": {"numpy", "typer", "click", "rich", "matplotlib"},
     "scheduler": {"numpy", "yaml"},
+    "scheduler.decisions": set(),
     "tensorbow": set(),  # the facade itself
 }
 ONLY_INSIDE_FUNCTIONS = {
@@ -85,9 +108,7 @@ NATIVE = "tensorbow.kernels.native"  # needs llvmlite, and is itself imported in
 # Imports inside functions that would close a cycle at import time, and why they may stay.
 LAZY = {
     ("tensorbow.graph.definition", "tensorbow.graph.build"): "an OpDef is called, but is made of less",
-    ("tensorbow.kernels.gpu.context", "tensorbow.kernels.gpu.cublas"): "its handle is made on first use",
-    ("tensorbow.kernels.gpu.context", "tensorbow.kernels.gpu.cudnn"): "its handle is made on first use",
-    ("scheduler.collectives", "scheduler.gpu_collectives"): "loaded with the first GPU",
+    ("scheduler.averaging.all_reduce", "scheduler.averaging.gpu_all_reduce"): "loaded with the first GPU",
     ("tensorbow.launcher", "tensorbow.cli"): "signals are handled before anything heavy is loaded",
     ("tensorbow.cli.program", "tensorbow.cli.app"): "signals are handled before anything heavy is loaded",
 }
@@ -154,8 +175,16 @@ def walk(node: ast.AST, package: str, in_function: bool, for_types: bool) -> Ite
 
 def unit_of(module: str) -> str | None:
     """The member of LAYERS a module belongs to."""
-    names = [name for row in LAYERS for name in row]
-    return next((n for n in names if module == n or module.startswith(f"{n}.")), None)
+    names = [name for row in LAYERS for name in row if module == name or module.startswith(f"{name}.")]
+    return max(names, key=len, default=None)
+
+
+def parents(unit: str) -> Iterator[str]:
+    """The unit and the packages around it, but for `tensorbow` around others."""
+    yield unit
+    while unit.count(".") > 1 or unit.startswith("scheduler."):
+        unit = unit.rpartition(".")[0]
+        yield unit
 
 
 def rank(unit: str) -> int:
@@ -192,7 +221,8 @@ def test_imports_go_only_down():
 
 def foreign(module: str) -> Iterator[str]:
     """A line for each import of a package that the module's layer may not import, or not there."""
-    allowed = EXTERNAL.get(unit_of(module) or "tensorbow", {"numpy"})
+    unit = unit_of(module) or "tensorbow"
+    allowed = next((EXTERNAL[name] for name in parents(unit) if name in EXTERNAL), {"numpy"})
     for item in imports(module):
         top = item.target.partition(".")[0]
         where = f"{module}, line {item.line}: {item.target}"
@@ -226,6 +256,32 @@ def test_nothing_is_imported_by_its_name_in_a_string():
         if any(word in path.read_text() for word in ("import_module(", "__import__(", "exec(", "runpy"))
     }
     assert found == set(BY_NAME)
+
+
+def test_decisions_have_no_threads_clocks_or_arrays():
+    impure = {"threading", "queue", "time", "asyncio", "concurrent", "multiprocessing", "datetime", "random"}
+    own = {"scheduler.decisions", "tensorbow.errors"}
+    found = {
+        (module, item.target)
+        for module in modules()
+        if module.startswith("scheduler.decisions")
+        for item in imports(module)
+        if item.target.partition(".")[0] in impure
+        or (is_own(item.target) and unit_of(item.target) not in own)
+    }
+    assert not found
+
+
+def test_rooms_say_what_they_may_import():
+    inner = [name for row in LAYERS for name in row if name.startswith("scheduler.") or name.count(".") == 3]
+    rooms = [name for name in inner if modules()[name].name == "__init__.py"]
+    silent = [
+        name
+        for name in rooms
+        if "mports" not in (ast.get_docstring(ast.parse(modules()[name].read_text())) or "")
+    ]
+    assert len(rooms) > 10
+    assert not silent
 
 
 def cycles(edges: dict[str, set[str]]) -> list[list[str]]:

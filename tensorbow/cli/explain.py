@@ -11,16 +11,16 @@ from rich.status import Status
 
 from allocators import format_nbytes
 from scheduler import SYNCS, TrainingConfig, build_program
-from scheduler.memory import planned_nbytes
-from scheduler.options import DISPATCHES
-from scheduler.plans import DevicePlans
+from scheduler.averaging.synchronisation import DISPATCHES
+from scheduler.replicas.device_plans import DevicePlans
+from scheduler.replicas.memory import planned_nbytes
 from tensorbow.cli.options import MODELS_HELP, checked
 from tensorbow.cli.train import Choice
 from tensorbow.data import DATASETS, make_synthetic
 from tensorbow.devices import Device, get_device
 from tensorbow.graph import Graph
-from tensorbow.kernels import Executable
 from tensorbow.models import get_model
+from tensorbow.program import Executable
 from tensorbow.runtime import Explanation
 from tensorbow.specs import TensorSpec, float32, int64
 

@@ -10,8 +10,8 @@ import click
 import numpy as np
 
 from scheduler import Classifier
-from scheduler.config import check_devices
-from scheduler.options import shortened
+from scheduler.averaging.synchronisation import shortened
+from scheduler.training.config import check_devices
 from tensorbow.cli.options import PathOption, require_writable
 from tensorbow.cli.program import OptionValueError
 from tensorbow.cli.train import Choice

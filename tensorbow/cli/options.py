@@ -14,8 +14,8 @@ from typing import Any
 import click
 
 from scheduler import TrainingConfig
-from scheduler.config_file import read_config_file
-from scheduler.run_places import default_output, find_checkpoint
+from scheduler.training.config_file import read_config_file
+from scheduler.training.run_places import default_output, find_checkpoint
 from tensorbow.cli.program import OptionValueError, say
 from tensorbow.errors import (
     FailedPreconditionError,

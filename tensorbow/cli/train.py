@@ -12,10 +12,10 @@ from click.core import ParameterSource
 from rich.console import Console
 
 from scheduler import SYNCS, Trainer, TrainingConfig, TrainingResult
-from scheduler.config import IDENTITY
-from scheduler.device_data import ON_DEVICE
-from scheduler.notices import epoch_text, ignored_options
-from scheduler.options import DISPATCHES, ON_NAN
+from scheduler.averaging.synchronisation import DISPATCHES, ON_NAN
+from scheduler.batches.device_data import ON_DEVICE
+from scheduler.training.config import IDENTITY
+from scheduler.training.notices import epoch_text, ignored_options
 from tensorbow.cli.options import MODELS_HELP, PathOption, names_as_typed, resolve_options
 from tensorbow.cli.program import say
 from tensorbow.cli.signals import StopSignals

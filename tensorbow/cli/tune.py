@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.table import Table
 
 from scheduler import SYNCS, Measurement, ThroughputTuning, TrainingConfig, TuningOptions, TuningResult
-from scheduler.options import DISPATCHES
+from scheduler.averaging.synchronisation import DISPATCHES
 from tensorbow.cli.options import MODELS_HELP, PathOption, checked, names_as_typed
 from tensorbow.cli.program import OptionValueError
 from tensorbow.cli.signals import StopSignals

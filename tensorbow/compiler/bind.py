@@ -12,7 +12,7 @@ from allocators import GRANULE_NBYTES, Allocation, OutOfMemory
 from tensorbow.devices import StreamGroup
 from tensorbow.errors import InternalError, ResourceExhaustedError
 from tensorbow.kernels.backends import backend_for
-from tensorbow.kernels.plan import BoundPlan, Executable, Region
+from tensorbow.program.plan import BoundPlan, Executable, Region
 
 KEPT = (Region.STATE, Region.CONSTANT)  # by each step, from one run to the next
 WORKING = (Region.GRADIENTS, Region.SLAB, Region.INPUT, Region.RING)  # of no use once results are taken

@@ -10,7 +10,6 @@ import numpy as np
 
 from tensorbow.errors import InvalidArgumentError, TensorBowError
 from tensorbow.graph import Kernel, NodeSpec, Operation, Tensor, blame
-from tensorbow.kernels.program import Node, Program, Value, storage_of
 from tensorbow.ops.arrays import Reshape
 from tensorbow.ops.broadcasting import BroadcastTo, SumTo
 from tensorbow.ops.constant import Const
@@ -18,6 +17,7 @@ from tensorbow.ops.control import Identity, NoOp, Placeholder, StepScalar, StopG
 from tensorbow.ops.definition import evaluate
 from tensorbow.ops.selection import Cast
 from tensorbow.ops.state import VariableReference
+from tensorbow.program.nodes import Node, Program, Value, storage_of
 from tensorbow.specs import Array, TensorSpec, as_dtype
 
 LARGEST_EXTENTS = 1 << 60  # their product, a 0 not counted: bytes then fit 64 bits with a sign

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tensorbow.errors import InvalidArgumentError
-from tensorbow.kernels.plan import Backend, Region
-from tensorbow.kernels.program import Node, Program, Unit, Value, record_readers, storage_of
 from tensorbow.ops.control import CheckFinite
+from tensorbow.program.nodes import Node, Program, Unit, Value, record_readers, storage_of
+from tensorbow.program.plan import Backend, Region
 
 GRADIENT, UPDATE, STEP = "gradient", "update", "step"
 

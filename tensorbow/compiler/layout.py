@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 
 from tensorbow.errors import NotFoundError
 from tensorbow.graph import Graph, Operation
-from tensorbow.kernels.plan import Ref, Region
 from tensorbow.ops.state import VariableReference
+from tensorbow.program.plan import Ref, Region
 from tensorbow.specs import DTYPES
 
 ALIGNMENT = 256  # bytes; between the vectors of different dtypes, never between variables

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from tensorbow.kernels.program import Program, Value, replace_values, storage_of
 from tensorbow.ops.state import ReadVariable
+from tensorbow.program.nodes import Program, Value, replace_values, storage_of
 
 
 def merge(program: Program) -> Program:

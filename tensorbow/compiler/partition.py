@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from tensorbow.errors import InternalError
 from tensorbow.graph import NOT_DIFFERENTIABLE, REQUIRED, Kernel, OpDef
-from tensorbow.kernels.program import Node, Program, Value, storage_of
+from tensorbow.program.nodes import Node, Program, Value, storage_of
 
 Send = OpDef(
     "Send",

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from allocators import Lifetime, SlabPlan, plan_slab
 from tensorbow.compiler.layout import VariableLayout
 from tensorbow.errors import InternalError
-from tensorbow.kernels.plan import Ref, Region
-from tensorbow.kernels.program import Program, Unit, Value, storage_of
+from tensorbow.program.nodes import Program, Unit, Value, storage_of
+from tensorbow.program.plan import Ref, Region
 from tensorbow.specs import DType, int64
 
 ALIGNMENT = 256  # bytes, of everything in SLAB; fed, fetched and constant values take 64

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tensorbow.kernels.program import Node, Program, Value, storage_of
 from tensorbow.ops.control import Copy
+from tensorbow.program.nodes import Node, Program, Value, storage_of
 
 
 def protect(program: Program, kind: str) -> Program:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 
 from tensorbow.graph import Operation, Tensor
-from tensorbow.kernels.program import Program
+from tensorbow.program.nodes import Program
 
 
 def prune(targets: Iterable[Operation], fed: Collection[Tensor]) -> list[Operation]:

@@ -27,9 +27,9 @@ from tensorbow.devices import Device
 from tensorbow.errors import UnimplementedError
 from tensorbow.graph import Operation, Tensor
 from tensorbow.kernels.backends import backend_for
-from tensorbow.kernels.plan import Backend, Executable
-from tensorbow.kernels.program import Node, Unit, record_readers
 from tensorbow.ops.state import VariableReference
+from tensorbow.program.nodes import Node, Unit, record_readers
+from tensorbow.program.plan import Backend, Executable
 from tensorbow.specs import TensorSpec
 
 

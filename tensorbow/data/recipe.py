@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from tensorbow.data.augment import BatchKey, CropAndFlip
 from tensorbow.data.dataset import Dataset
-from tensorbow.kernels.examples import PICK, ExampleArrays
+from tensorbow.program.examples import PICK, ExampleArrays
 from tensorbow.specs import Array
 
 

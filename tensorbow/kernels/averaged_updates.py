@@ -14,10 +14,10 @@ from dataclasses import dataclass, replace
 
 from tensorbow.graph import Kernel
 from tensorbow.kernels.merging import touch
-from tensorbow.kernels.plan import Group, Ref
 from tensorbow.kernels.scalars import RULES, Scalar, symbols
 from tensorbow.kernels.scalars.expression import not_equal, select
 from tensorbow.ops.averaging import SmaCorrect, SmaDifference
+from tensorbow.program.plan import Group, Ref
 
 KEYS = ("alpha", "status")  # step scalars of a difference
 

@@ -15,8 +15,8 @@ from tensorbow.devices import Device
 from tensorbow.errors import FailedPreconditionError, InternalError, InvalidArgumentError
 from tensorbow.kernels.binary_cache import cache_folder
 from tensorbow.kernels.null import NullBackend
-from tensorbow.kernels.plan import Backend
 from tensorbow.kernels.reference import ReferenceBackend
+from tensorbow.program.plan import Backend
 
 CPU_VARIABLE = "TENSORBOW_CPU"
 CPU_DEFAULT = "auto"

@@ -13,7 +13,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from tensorbow.kernels.plan import Group, Ref, Region
+from tensorbow.program.plan import Group, Ref, Region
 
 
 def merge_updates(groups: Sequence[Group]) -> list[Group]:

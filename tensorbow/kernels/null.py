@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from tensorbow.devices import Access, StreamGroup
-from tensorbow.kernels.plan import BoundPlan, Executable, Ref, Region, access_ranges
 from tensorbow.kernels.reference import ReferenceBackend
+from tensorbow.program.plan import BoundPlan, Executable, Ref, Region, access_ranges
 from tensorbow.specs import Array
 
 

@@ -11,8 +11,8 @@ from tensorbow.compiler import RegionMemory, VariableLayout
 from tensorbow.devices import StreamGroup
 from tensorbow.errors import FailedPreconditionError, InvalidArgumentError
 from tensorbow.graph import Operation
-from tensorbow.kernels import Region
 from tensorbow.ops.constant import to_array
+from tensorbow.program import Region
 from tensorbow.specs import Array, render_dims
 
 REGIONS = (Region.WEIGHTS, Region.SLOTS, Region.STATISTICS)

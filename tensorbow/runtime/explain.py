@@ -9,7 +9,8 @@ from itertools import takewhile
 from tensorbow.compiler import Binding, SpreadExecutable
 from tensorbow.compiler.partition import Send
 from tensorbow.devices import Device
-from tensorbow.kernels import Executable, Group, PlannedLaunch, Ref, Region, backend_for
+from tensorbow.kernels import backend_for
+from tensorbow.program import Executable, Group, PlannedLaunch, Ref, Region
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from tensorbow.compiler import DeviceSet, Placer, VariableLayout
 from tensorbow.devices import Device, StreamGroup
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import Operation
-from tensorbow.kernels import Region
+from tensorbow.program import Region
 from tensorbow.runtime.container import Container
 
 

@@ -9,7 +9,8 @@ from tensorbow.compiler import DeviceSet, Placer, SpreadExecutable, compile_spre
 from tensorbow.compiler.place import lines_of
 from tensorbow.compiler.prune import prune
 from tensorbow.graph import Operation, Tensor
-from tensorbow.kernels import Executable, backend_for
+from tensorbow.kernels import backend_for
+from tensorbow.program import Executable
 from tensorbow.runtime.parts import VariableParts
 from tensorbow.specs import TensorSpec
 

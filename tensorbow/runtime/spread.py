@@ -11,7 +11,7 @@ from tensorbow.compiler import Binding, Scratch, SpreadExecutable
 from tensorbow.compiler.partition import Send
 from tensorbow.devices import Access, Event, StreamGroup
 from tensorbow.errors import FailedPreconditionError, raise_if_any
-from tensorbow.kernels import Ref, Region
+from tensorbow.program import Ref, Region
 from tensorbow.specs import Array
 
 MAIL = "mail"  # in place of a device's name: the host memory through which values pass

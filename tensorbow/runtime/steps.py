@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from tensorbow.compiler import Binding, Scratch, SpreadExecutable
 from tensorbow.devices import Device, StreamGroup
 from tensorbow.errors import InternalError, TensorBowError
-from tensorbow.kernels import Executable, Region
+from tensorbow.program import Executable, Region
 from tensorbow.runtime.spread import SpreadBinding
 
 

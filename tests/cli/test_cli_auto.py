@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-import scheduler.auto
+import scheduler.training.auto
 from tests.cli.conftest import Call
 from tests.scheduler_rig.ticking_clock import TickingClock
 
@@ -19,9 +19,9 @@ AUTO = ("train", "logreg", "--dataset", "synthetic", "--replicas-per-gpu", "auto
 def test_a_run_that_finds_its_number_of_replicas(
     call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    quick = scheduler.auto.TuningOptions(windows=1, window_seconds=0.02)
-    monkeypatch.setattr(scheduler.auto, "TuningOptions", lambda: quick)
-    monkeypatch.setattr("scheduler.trainer.time", TickingClock(0.005))
+    quick = scheduler.training.auto.TuningOptions(windows=1, window_seconds=0.02)
+    monkeypatch.setattr(scheduler.training.auto, "TuningOptions", lambda: quick)
+    monkeypatch.setattr("scheduler.training.trainer.time", TickingClock(0.005))
     ended = call(*AUTO, "--epochs", 100_000, "--max-seconds", 2, "--mu", 0.1, "--json")
     assert (ended.status, ended.err) == (0, "")
     *lines, last = ended.out.splitlines()

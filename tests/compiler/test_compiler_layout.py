@@ -8,7 +8,7 @@ import pytest
 import tensorbow as tb
 from tensorbow.compiler import VariableLayout
 from tensorbow.errors import NotFoundError
-from tensorbow.kernels import Region
+from tensorbow.program import Region
 
 
 @pytest.fixture(autouse=True)

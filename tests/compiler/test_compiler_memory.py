@@ -15,9 +15,10 @@ from tensorbow.compiler.protect import protect
 from tensorbow.compiler.prune import drop_unused, prune
 from tensorbow.devices import get_device
 from tensorbow.graph import Operation
-from tensorbow.kernels import Region, backend_for
-from tensorbow.kernels.program import storage_of
+from tensorbow.kernels import backend_for
 from tensorbow.models import get_model
+from tensorbow.program import Region
+from tensorbow.program.nodes import storage_of
 from tensorbow.specs import TensorSpec
 from tests.program_rig.examples import given_few
 from tests.program_rig.interpreter import programs

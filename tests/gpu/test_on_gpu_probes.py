@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from tensorbow.devices.nccl import NcclCommunicators
-from tensorbow.kernels.gpu.program import CudaSource
+from tensorbow.kernels.gpu.runtime.program import CudaSource
 from tensorbow.specs import TensorSpec, as_dtype
 from tests.gpu_rig.gpu_kernels import BoundGpuCall, GpuBench
 from tests.gpu_rig.recording import gpu_samples

@@ -12,7 +12,7 @@ import sys
 import numpy as np
 
 from tensorbow.devices import GpuDevice
-from tensorbow.kernels.gpu.program import CudaSource
+from tensorbow.kernels.gpu.runtime.program import CudaSource
 from tensorbow.specs import TensorSpec, as_dtype
 from tests.gpu_rig.emulated_cuda import EmulatedCuda
 from tests.gpu_rig.gpu_kernels import GpuBench

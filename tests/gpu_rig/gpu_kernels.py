@@ -15,9 +15,9 @@ import numpy as np
 import tensorbow.kernels.gpu
 from tensorbow.devices.cuda_runtime import CopyKind, CudaRuntime
 from tensorbow.graph import Kernel, NodeSpec, OpDef
-from tensorbow.kernels.gpu.call import DeviceArray, GpuCall
-from tensorbow.kernels.gpu.context import GpuContext, GpuOptions
-from tensorbow.kernels.gpu.program import ProgramCache
+from tensorbow.kernels.gpu.runtime.call import DeviceArray, GpuCall
+from tensorbow.kernels.gpu.runtime.context import GpuContext, GpuOptions
+from tensorbow.kernels.gpu.runtime.program import ProgramCache
 from tensorbow.ops.definition import OPS, kernel_for
 from tensorbow.specs import Array, TensorSpec, as_dtype
 from tests.ops_contract.collection import product_ops
@@ -29,7 +29,7 @@ WORKSPACE_NBYTES = 2 << 20
 def every_gpu_kernel() -> dict[str, OpDef]:
     """The ops that have a GPU kernel, by name, once every module of the GPU backend is loaded."""
     product_ops()
-    for module in pkgutil.iter_modules(tensorbow.kernels.gpu.__path__, "tensorbow.kernels.gpu."):
+    for module in pkgutil.walk_packages(tensorbow.kernels.gpu.__path__, "tensorbow.kernels.gpu."):
         importlib.import_module(module.name)
     return {name: op for name, op in sorted(OPS.items()) if "gpu" in op.kernels}
 

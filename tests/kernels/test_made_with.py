@@ -24,7 +24,7 @@ def test_reference_kernels_say_numpy_and_its_blas() -> None:
 def test_native_code_says_its_processor_and_all_that_reference_kernels_say() -> None:
     pytest.importorskip("llvmlite")
     from tensorbow.kernels.native.backend import NativeBackend
-    from tensorbow.kernels.native.target import host_target
+    from tensorbow.kernels.native.codegen.target import host_target
 
     host = NativeBackend()
     less = NativeBackend(replace(host_target(), features="-avx2", vector_nbytes=16))

@@ -6,7 +6,8 @@ import pytest
 import tensorbow as tb
 from tensorbow.compiler import Binding, compile_step
 from tensorbow.devices import NullDevice
-from tensorbow.kernels import Region, backend_for
+from tensorbow.kernels import backend_for
+from tensorbow.program import Region
 from tensorbow.runtime import Container
 from tensorbow.specs import TensorSpec
 

@@ -9,8 +9,9 @@ import tensorbow as tb
 from tensorbow.compiler import Binding, VariableLayout, compile_step
 from tensorbow.devices import get_device
 from tensorbow.errors import InternalError, InvalidArgumentError, OutOfRangeError, ResourceExhaustedError
-from tensorbow.kernels import Region, backend_for, register_backend
+from tensorbow.kernels import backend_for, register_backend
 from tensorbow.models import get_model
+from tensorbow.program import Region
 from tensorbow.runtime import Container
 from tests.program_rig.poisoned import PoisonedStep
 

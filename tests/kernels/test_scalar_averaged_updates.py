@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from scheduler.groups import group, moved
+from scheduler.averaging.flat_groups import group, moved
 from tensorbow.graph import Kernel
-from tensorbow.kernels import Group, Ref, Region
 from tensorbow.kernels.averaged_updates import merge_averaging
 from tensorbow.kernels.merging import merge_updates
 from tensorbow.kernels.reference import ReferenceBackend
 from tensorbow.ops.averaging import GradientCheck, SmaCorrect, SmaDifference, SmaSum
 from tensorbow.ops.updates import ApplyGradientDescent, ApplyMomentum
+from tensorbow.program import Group, Ref, Region
 from tensorbow.specs import float32, float64, int64
 from tests.scalar_rig.numpy_backend import NumpyRulesBackend, averaged_kernel, used
 from tests.scheduler_rig.programs import Model, convolutional, well

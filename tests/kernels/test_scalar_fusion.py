@@ -5,9 +5,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 import tensorbow as tb
-from tensorbow.kernels import Region
 from tensorbow.kernels.scalars.fusion import MAX_INPUTS
 from tensorbow.models import LeNet, ResNet
+from tensorbow.program import Region
 from tests.program_rig.interpreter import initial_values, programs
 from tests.program_rig.poisoned import PoisonedStep
 from tests.scalar_rig.numpy_backend import NumpyRulesBackend, used

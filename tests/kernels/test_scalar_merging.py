@@ -9,11 +9,12 @@ from hypothesis import strategies as st
 
 import tensorbow as tb
 from tensorbow.graph import Kernel
-from tensorbow.kernels import Group, Ref, Region, merging
+from tensorbow.kernels import merging
 from tensorbow.kernels.merging import merge_updates
 from tensorbow.ops.adaptive_updates import ApplyAdam
 from tensorbow.ops.averaging import SmaCorrect
 from tensorbow.ops.updates import ApplyGradientDescent
+from tensorbow.program import Group, Ref, Region
 from tensorbow.specs import float32, uint8
 from tests.scalar_rig.numpy_backend import NumpyRulesBackend, used
 

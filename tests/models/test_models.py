@@ -8,8 +8,8 @@ import pytest
 import tensorbow as tb
 from tensorbow.compiler import VariableLayout
 from tensorbow.errors import InvalidArgumentError
-from tensorbow.kernels import Region
 from tensorbow.models import get_model
+from tensorbow.program import Region
 
 
 @pytest.fixture(autouse=True)

@@ -15,10 +15,10 @@ pytest.importorskip("llvmlite", reason="the native backend needs llvmlite")
 import llvmlite.binding as llvm
 
 from tensorbow.kernels import backends
-from tensorbow.kernels.native import compiler, target, vector_math
 from tensorbow.kernels.native.backend import NativeBackend
-from tensorbow.kernels.native.joint_driver import YIELD
-from tensorbow.kernels.native.target import Target, target_of
+from tensorbow.kernels.native.codegen import compiler, target, vector_math
+from tensorbow.kernels.native.codegen.target import Target, target_of
+from tensorbow.kernels.native.rounds.driver import YIELD
 from tests.native_rig.aarch64_emulator import TURN, Processor, Provided, WildAccessError, is_memory
 from tests.native_rig.aarch64_objects import CodeMemory, LoadedObject
 

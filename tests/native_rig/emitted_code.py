@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from llvmlite import ir
 
-from tensorbow.kernels.native.compiler import compile_module
-from tensorbow.kernels.native.emitter import INT, POINTER, Emitter, index
-from tensorbow.kernels.native.target import Target
+from tensorbow.kernels.native.codegen.compiler import compile_module
+from tensorbow.kernels.native.codegen.emitter import INT, POINTER, Emitter, index
+from tensorbow.kernels.native.codegen.target import Target
 from tensorbow.specs import Array
 
 LINE = 64

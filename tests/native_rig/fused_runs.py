@@ -11,7 +11,7 @@ from tests.native_rig.native_calls import native_cpu
 
 # After what skips where llvmlite is missing.
 from tensorbow.kernels.native.backend import NativeBackend  # isort: skip
-from tensorbow.kernels.native.target import Target  # isort: skip
+from tensorbow.kernels.native.codegen.target import Target  # isort: skip
 
 
 def values(

@@ -24,11 +24,11 @@ pytest.importorskip("llvmlite", reason="the native backend needs llvmlite")
 
 from tensorbow.kernels.native import lowerings  # noqa: F401
 from tensorbow.kernels.native.backend import NativeBackend
-from tensorbow.kernels.native.functions import compile_groups
-from tensorbow.kernels.native.kernel import NativeKernel
-from tensorbow.kernels.native.lowering import LOWERINGS
-from tensorbow.kernels.native.target import Target, host_target
-from tensorbow.kernels.plan import Group, Ref, Region
+from tensorbow.kernels.native.codegen.functions import compile_groups
+from tensorbow.kernels.native.codegen.kernel import NativeKernel
+from tensorbow.kernels.native.codegen.lowering import LOWERINGS
+from tensorbow.kernels.native.codegen.target import Target, host_target
+from tensorbow.program.plan import Group, Ref, Region
 from tests.native_rig.targets import narrow_target
 
 TARGETS = {"host": host_target, "narrow": narrow_target}

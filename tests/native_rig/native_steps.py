@@ -6,7 +6,7 @@ import ctypes
 
 import numpy as np
 
-from tensorbow.kernels.plan import Group, Ref, Region
+from tensorbow.program.plan import Group, Ref, Region
 from tensorbow.specs import Array
 from tests.native_rig.native_calls import GAP
 from tests.ops_contract.harness import run_sample, specs_of, writable
@@ -14,10 +14,10 @@ from tests.ops_contract.sample import Sample
 
 # After what skips where llvmlite is missing.
 from tensorbow.graph import NodeSpec  # isort: skip
-from tensorbow.kernels.native.kernel import NativeKernel  # isort: skip
-from tensorbow.kernels.native.lowering import LOWERINGS  # isort: skip
-from tensorbow.kernels.native.functions import compile_groups  # isort: skip
-from tensorbow.kernels.native.target import Target  # isort: skip
+from tensorbow.kernels.native.codegen.kernel import NativeKernel  # isort: skip
+from tensorbow.kernels.native.codegen.lowering import LOWERINGS  # isort: skip
+from tensorbow.kernels.native.codegen.functions import compile_groups  # isort: skip
+from tensorbow.kernels.native.codegen.target import Target  # isort: skip
 
 ALIGNMENT = 64
 

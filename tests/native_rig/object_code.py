@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Callable
 from pathlib import Path
 
-from tensorbow.kernels.native.target import Target
+from tensorbow.kernels.native.codegen.target import Target
 
 Compile = Callable[[str, Target], bytes]
 

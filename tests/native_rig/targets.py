@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import llvmlite.binding as llvm
 
-from tensorbow.kernels.native.target import Target, target_of
+from tensorbow.kernels.native.codegen.target import Target, target_of
 
 WIDE = ("avx512", "avx10", "amx", "evex512")  # begins the names of what `narrow_target` leaves out
 

@@ -9,7 +9,8 @@ import numpy as np
 
 from tensorbow.compiler import Binding, VariableLayout, compile_step
 from tensorbow.devices import get_device
-from tensorbow.kernels import Executable, Region, backend_for
+from tensorbow.kernels import backend_for
+from tensorbow.program import Executable, Region
 from tensorbow.runtime import Container
 from tensorbow.specs import TensorSpec, as_dtype
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import replicator
-import scheduler.tensorbow_session
+import scheduler.session
 import tensorbow as tb
 from scheduler import Stepper, StepProgram
 from tensorbow.errors import InvalidArgumentError
@@ -247,7 +247,7 @@ def test_evaluation_in_the_steps_graph():
 def test_neither_replicators_nor_tensorbow_session_own_buffers_or_streams():
     owners = {"stream_group", "StreamGroup", "Stream", "Binding", "RegionMemory", "allocator", "allocators"}
     owners |= {"allocate", "enqueue", "Container", "Replica", "Learners"}
-    files = [*Path(replicator.__file__).parent.rglob("*.py"), Path(scheduler.tensorbow_session.__file__)]
+    files = [*Path(replicator.__file__).parent.rglob("*.py"), Path(scheduler.session.__file__)]
     assert len(files) > 8
     for file in files:
         tree = ast.parse(file.read_text(encoding="utf-8"))

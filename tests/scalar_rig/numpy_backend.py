@@ -15,12 +15,13 @@ import numpy as np
 
 from tensorbow.devices import get_device
 from tensorbow.graph import Kernel, KernelCall, OpDef
-from tensorbow.kernels import Executable, backend_for, register_backend
+from tensorbow.kernels import backend_for, register_backend
 from tensorbow.kernels.averaged_updates import KEYS, AveragedUpdate, merge_averaging
 from tensorbow.kernels.merging import merge_updates
-from tensorbow.kernels.program import Node, Unit
 from tensorbow.kernels.reference import ReferenceBackend, ReferencePlan
 from tensorbow.kernels.scalars import RULES, FusedMap, fuse_maps, results_of
+from tensorbow.program import Executable
+from tensorbow.program.nodes import Node, Unit
 from tensorbow.specs import as_dtype
 from tests.scalar_rig.numpy_form import to_numpy
 

@@ -9,8 +9,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from scheduler.first_come import FirstComeState
-from scheduler.messages import (
+from scheduler.decisions.first_come import FirstComeState
+from scheduler.decisions.messages import (
     BatchReady,
     Finish,
     GiveUp,

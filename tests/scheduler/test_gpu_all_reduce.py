@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from scheduler.gpu_collectives import GpuAllReduce
+from scheduler.averaging.gpu_all_reduce import GpuAllReduce
 from tensorbow.devices import Device, GpuDevice
 from tests.gpu_rig.emulated_cuda import EmulatedCuda
 from tests.gpu_rig.emulated_memory import host_array

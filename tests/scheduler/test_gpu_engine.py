@@ -16,7 +16,7 @@ import pytest
 
 import tensorbow as tb
 from scheduler import TaskResult
-from scheduler.averaging import averaging_segment
+from scheduler.averaging.sma_segments import averaging_segment
 from tensorbow.devices import Device, GpuDevice
 from tensorbow.errors import InvalidArgumentError, NumericsError, ResourceExhaustedError
 from tensorbow.kernels import backend_for

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from scheduler.central import CentralModel
-from scheduler.gpu_collectives import GpuAllReduce
-from scheduler.replica import Replica
+from scheduler.averaging.gpu_all_reduce import GpuAllReduce
+from scheduler.replicas.central import CentralModel
+from scheduler.replicas.replica import Replica
 from tensorbow.devices import LaunchLog, Race, find_races
 from tensorbow.devices.gpu_events import GpuEvent
 from tensorbow.devices.gpu_stream import GpuStream

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-import scheduler.learners
+import scheduler.replicas.learners
 import tensorbow as tb
 from scheduler import (
     DatasetBatches,
@@ -32,7 +32,7 @@ from tests.scheduler_rig.running import Prepared, cpu_devices, within
 pytest.importorskip("llvmlite")
 
 from tensorbow.kernels.native.backend import NativeBackend
-from tensorbow.kernels.native.joint_pass import CHUNK
+from tensorbow.kernels.native.rounds.averaging_pass import CHUNK
 
 WAYS: list[dict[str, Any]] = [
     {},
@@ -51,7 +51,7 @@ def native(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def apart(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """Has tasks be several launches from now on."""
-    return lambda: monkeypatch.setattr(scheduler.learners, "joint_tasks", lambda *given: None)
+    return lambda: monkeypatch.setattr(scheduler.replicas.learners, "joint_tasks", lambda *given: None)
 
 
 @pytest.mark.sampled(5)

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from scheduler import SchedulerState
-from scheduler.lockstep import LockstepState
-from scheduler.messages import (
+from scheduler.decisions.lockstep import LockstepState
+from scheduler.decisions.messages import (
     BatchReady,
     Finish,
     GiveUp,

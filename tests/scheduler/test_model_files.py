@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from scheduler.inference import Classifier
+from scheduler.training.trained_classifier import Classifier
 from tensorbow.errors import DataLossError, InvalidArgumentError, TensorBowError
 from tensorbow.training import load_arrays, save_arrays
 from tests.memory_rig.peak import growing_by_less_than

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scheduler.positions import RoundPositions
+from scheduler.batches.positions import RoundPositions
 from tensorbow.data import BatchOrder
 from tensorbow.errors import InvalidArgumentError
 

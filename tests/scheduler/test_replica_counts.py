@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from scheduler import LearningEngine, TensorBowSession, TrainingConfig, TuningOptions
-from scheduler.spread import MOST_REPLICAS, replica_counts
+from scheduler.replicas.replica_counts import MOST_REPLICAS, replica_counts
 from tensorbow.errors import InvalidArgumentError
 from tests.memory_rig.peak import growing_by_less_than
 from tests.scheduler_rig.programs import logistic

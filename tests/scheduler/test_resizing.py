@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import tensorbow as tb
 from scheduler import LearningEngine, StepProgram
-from scheduler.resizing import origins
+from scheduler.replicas.resizing import origins
 from tests.program_rig.examples import given_few
 from tests.scheduler_rig.programs import CLASSES, FEATURES, Model, convolutional, logistic, well
 from tests.scheduler_rig.reference import Sma, logistic_gradient, well_gradient

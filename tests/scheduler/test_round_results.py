@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from scheduler import DatasetBatches, RoundResults, TaskResult, Trainer, TrainingConfig
-from scheduler.run_trace import RunTrace
+from scheduler.training.run_trace import RunTrace
 from tensorbow.tracing import Tracer
 from tests.scheduler_rig.running import within
 

@@ -18,8 +18,8 @@ import pytest
 
 import tensorbow as tb
 from scheduler import DatasetBatches, LearningEngine, StepProgram, Synchronisation, TaskResult
-from scheduler.batches import PREPARED
-from scheduler.classifier import build_program
+from scheduler.batches.sources import PREPARED
+from scheduler.training.classifier_step import build_program
 from tensorbow.data import CropAndFlip, Dataset
 from tensorbow.devices import Device, GpuDevice
 from tensorbow.errors import InvalidArgumentError, ResourceExhaustedError

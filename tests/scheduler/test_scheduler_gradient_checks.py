@@ -7,7 +7,7 @@ import pytest
 
 import tensorbow as tb
 from scheduler import StepProgram
-from scheduler.fetching import HOPELESS
+from scheduler.engine.fetching import HOPELESS
 from tensorbow.errors import NumericsError
 from tests.scheduler_rig.programs import Model
 from tests.scheduler_rig.running import Prepared, cpu_devices, engine_of, same_bits

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-import scheduler.learners
-import scheduler.plans
+import scheduler.replicas.device_plans
+import scheduler.replicas.learners
 import tensorbow as tb
 from scheduler import LearningEngine, Synchronisation
-from scheduler.central import CentralModel
-from scheduler.memory import require_room
+from scheduler.replicas.central import CentralModel
+from scheduler.replicas.memory import require_room
 from tensorbow.devices import CpuDevice, NullDevice
 from tensorbow.errors import ResourceExhaustedError
 from tensorbow.runtime import Container
@@ -74,11 +74,11 @@ def test_an_error_while_building_closes_what_was_opened(monkeypatch: pytest.Monk
         raise OSError("out of luck")
 
     if fails == "replica":
-        monkeypatch.setattr("scheduler.replica.Container.grow", grow_twice(broken))
+        monkeypatch.setattr("scheduler.replicas.replica.Container.grow", grow_twice(broken))
     elif fails == "z":
-        monkeypatch.setattr("scheduler.central.Binding.__init__", broken)
+        monkeypatch.setattr("scheduler.replicas.central.Binding.__init__", broken)
     elif fails == "all-reduce":
-        monkeypatch.setattr(scheduler.learners, "all_reduce_between", broken)
+        monkeypatch.setattr(scheduler.replicas.learners, "all_reduce_between", broken)
     else:
         monkeypatch.setattr(CentralModel, "vectors", broken)
     with pytest.raises(OSError, match="out of luck"):
@@ -145,7 +145,7 @@ def test_the_dry_run_is_what_is_allocated(monkeypatch: pytest.MonkeyPatch) -> No
         asked.append([*central(replicas), *(list(blocks) * replicas)])
         original(device, replicas, blocks, central, regained)
 
-    monkeypatch.setattr(scheduler.plans, "require_room", spy)
+    monkeypatch.setattr(scheduler.replicas.device_plans, "require_room", spy)
     for options in ({"staleness": 1}, {"sync": "none"}):
         (device,) = cpu_devices(1)
         with build([device], 3, **options) as engine:

@@ -9,7 +9,7 @@ import pytest
 
 import tensorbow as tb
 from scheduler import Synchronisation
-from scheduler.options import alpha_bound
+from scheduler.averaging.synchronisation import alpha_bound
 from tensorbow.errors import InvalidArgumentError
 from tests.scheduler_rig.programs import logistic, well
 from tests.scheduler_rig.reference import Sma, well_gradient

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 import tensorbow as tb
-from scheduler.central import CentralModel
-from scheduler.collectives import InProcessAllReduce
-from scheduler.replica import Replica
+from scheduler.averaging.all_reduce import InProcessAllReduce
+from scheduler.replicas.central import CentralModel
+from scheduler.replicas.replica import Replica
 from tensorbow.devices import Event, LaunchLog, Stream, find_races
 from tests.scheduler_rig.programs import logistic
 from tests.scheduler_rig.running import PATIENCE_S, Hesitant, Prepared, engine_of, null_devices

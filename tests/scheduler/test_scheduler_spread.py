@@ -9,7 +9,7 @@ import pytest
 
 import tensorbow as tb
 from scheduler import LearningEngine, Synchronisation, TrainingConfig
-from scheduler.spread import replica_counts
+from scheduler.replicas.replica_counts import replica_counts
 from tensorbow.devices import LaunchLog, find_races
 from tensorbow.errors import InvalidArgumentError
 from tests.scheduler_rig.programs import CLASSES, FEATURES, logistic

@@ -99,7 +99,7 @@ def test_no_races(options, devices, per_device):
 
 
 def test_a_missing_wait_for_the_mean_is_a_race(monkeypatch):
-    from scheduler.replica import Replica
+    from scheduler.replicas.replica import Replica
 
     update = Replica.update
     monkeypatch.setattr(

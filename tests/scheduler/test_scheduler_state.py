@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from scheduler import SchedulerState
-from scheduler.messages import (
+from scheduler.decisions.messages import (
     BatchReady,
     Finish,
     GiveUp,

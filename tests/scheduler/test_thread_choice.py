@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-import scheduler.learners
+import scheduler.replicas.learners
 import tensorbow as tb
 from scheduler import Stepper, gathered
-from scheduler.joint import JointRounds
-from scheduler.thread_choice import BRIEF, MEASURED, WARM_UP, WINDOW, WINDOW_S, ThreadChoice, Threads
+from scheduler.replicas.joint import JointRounds
+from scheduler.replicas.thread_choice import BRIEF, MEASURED, WARM_UP, WINDOW, WINDOW_S, ThreadChoice, Threads
 from tensorbow.errors import InvalidArgumentError, NumericsError
 from tensorbow.kernels import backends
 from tests.scheduler_rig.joint_engines import engine_of, labelled, spoilt, trained
@@ -96,7 +96,7 @@ def test_long_launches_are_not_the_callers(rounds: int) -> None:
 @pytest.mark.parametrize("before", [2e-3, 280e-6, 50e-6])
 def test_after_a_while_it_is_measured_anew(before: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """The machine was busy while the ways were tried, or is now."""
-    monkeypatch.setattr("scheduler.thread_choice.AGAIN_S", 0.5)
+    monkeypatch.setattr("scheduler.replicas.thread_choice.AGAIN_S", 0.5)
     clock = Clock(before, 100e-6, 30e-6)
     ways = [clock.launch() for _ in range(2 * LAUNCHES)]
     chosen = ways[-1]
@@ -202,7 +202,7 @@ def test_the_bits_of_tasks_apart(
 ) -> None:
     model = well(size)
     joint = [trained(model, replicas, steps, 23, True, **options) for steps in (1, 4)]
-    monkeypatch.setattr(scheduler.learners, "joint_tasks", lambda *given: None)
+    monkeypatch.setattr(scheduler.replicas.learners, "joint_tasks", lambda *given: None)
     expected = trained(model, replicas, 1, 23, False, **options)
     assert all(each == expected for each in joint)
 
@@ -216,7 +216,7 @@ def test_restarts_and_random_ops(monkeypatch: pytest.MonkeyPatch, steps: int) ->
         tb.train.PiecewiseConstant([5, 6, 13], [0.1, 0.05, 0.02, 0.01]),
     )
     joint = trained(model, 2, steps, 17, True, schedule=schedule, mu=0.9)
-    monkeypatch.setattr(scheduler.learners, "joint_tasks", lambda *given: None)
+    monkeypatch.setattr(scheduler.replicas.learners, "joint_tasks", lambda *given: None)
     assert joint == trained(model, 2, 1, 17, False, schedule=schedule, mu=0.9)
 
 

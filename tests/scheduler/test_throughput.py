@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-import scheduler.classifier
-import scheduler.throughput
+import scheduler.training.classifier_step
+import scheduler.training.throughput_tuning
 from scheduler import (
     Measurement,
     RoundResults,
@@ -19,9 +19,9 @@ from scheduler import (
     TrainingConfig,
     TuningOptions,
 )
-from scheduler.classifier import build_engine
-from scheduler.pace import PIECE
-from scheduler.windows import ThroughputWindows
+from scheduler.training.classifier_step import build_engine
+from scheduler.training.launch_pace import PIECE
+from scheduler.training.throughput_windows import ThroughputWindows
 from tensorbow.data import load
 from tensorbow.devices import CpuDevice
 from tensorbow.errors import AbortedError, CancelledError, InvalidArgumentError, ResourceExhaustedError
@@ -116,7 +116,7 @@ def test_it_measures_at_the_steps_of_a_launch_that_training_takes(monkeypatch: p
     """By a clock that shows 4 ms a round: five make a launch."""
     pytest.importorskip("llvmlite")
     readings = itertools.count(0.0, 4e-3 * PIECE)
-    monkeypatch.setattr("scheduler.pace.perf_counter", lambda: next(readings))
+    monkeypatch.setattr("scheduler.training.launch_pace.perf_counter", lambda: next(readings))
     tuning = ThroughputTuning(config(), QUICK)
     tuning.run()
     assert tuning.steps_per_launch == {1: 5, 2: 5}
@@ -155,8 +155,8 @@ def test_the_dry_run_sets_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     """As many as an engine takes, and not one more."""
     with CpuDevice(limit_nbytes=2500 * KIB) as device:
         train, _ = load("synthetic")
-        monkeypatch.setattr(scheduler.throughput, "get_device", lambda name: device)
-        monkeypatch.setattr(scheduler.classifier, "get_device", lambda name: device)
+        monkeypatch.setattr(scheduler.training.throughput_tuning, "get_device", lambda name: device)
+        monkeypatch.setattr(scheduler.training.classifier_step, "get_device", lambda name: device)
         tuning = ThroughputTuning(config(), TuningOptions(max_replicas=64))
         assert tuning.why_no_more == "more do not fit into the memory of cpu:0"
         assert 2 < tuning.most < 64
@@ -177,7 +177,7 @@ def test_data_and_alpha_set_limits_too() -> None:
 
 
 def test_time_and_stop_end_it_with_what_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("scheduler.throughput.time", TickingClock(0.01))
+    monkeypatch.setattr("scheduler.training.throughput_tuning.time", TickingClock(0.01))
     tuning = ThroughputTuning(config(), TuningOptions(window_seconds=0.02, max_seconds=1.0, windows=10_000))
     result = tuning.run()
     assert not result.decision.complete

@@ -13,10 +13,10 @@ from types import SimpleNamespace
 
 import pytest
 
-import scheduler.windows
+import scheduler.training.throughput_windows
 from scheduler import RoundResults, TrainingConfig
-from scheduler.auto import OnlineTuning
-from scheduler.throughput import TuningOptions
+from scheduler.training.auto import OnlineTuning
+from scheduler.training.throughput_tuning import TuningOptions
 from tests.scheduler.test_tuner_curves import SHAPES, curve
 
 BATCH, LONGEST = 16, 100_000  # rounds, by which it has to have decided
@@ -60,7 +60,9 @@ class SimulatedDevice:
 def tuned(seed: str, noise: float, monkeypatch: pytest.MonkeyPatch) -> tuple[int, list[float], int]:
     """The count that is chosen, the true throughputs, and how many windows that took."""
     device = SimulatedDevice(random.Random(seed), noise)
-    monkeypatch.setattr(scheduler.windows, "time", SimpleNamespace(perf_counter=lambda: device.now))
+    monkeypatch.setattr(
+        scheduler.training.throughput_windows, "time", SimpleNamespace(perf_counter=lambda: device.now)
+    )
     config = TrainingConfig(
         model="logreg", dataset="synthetic", batch_size=BATCH, replicas_per_device="auto", epochs=1000
     )

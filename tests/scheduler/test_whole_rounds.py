@@ -19,7 +19,7 @@ from scheduler import (
     build_program,
     gathered,
 )
-from scheduler.thread_choice import ThreadChoice, Threads
+from scheduler.replicas.thread_choice import ThreadChoice, Threads
 from tensorbow.data import CropAndFlip, Dataset, make_synthetic
 from tensorbow.errors import InternalError, InvalidArgumentError, NumericsError
 from tensorbow.kernels import backends

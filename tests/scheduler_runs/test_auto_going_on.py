@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-import scheduler.auto
+import scheduler.training.auto
 import tensorbow.data.registry as registry
 from scheduler import DatasetBatches, Trainer, TrainingConfig
-from scheduler.auto import TuningState
-from scheduler.classifier import build_engine, build_schedule
-from scheduler.engine import LearningEngine
-from scheduler.positions import RoundPositions
+from scheduler.batches.positions import RoundPositions
+from scheduler.engine.learning_engine import LearningEngine
+from scheduler.training.auto import TuningState
+from scheduler.training.classifier_step import build_engine, build_schedule
 from tensorbow.data import BatchOrder, make_synthetic
 from tensorbow.errors import DataLossError, InvalidArgumentError, ResourceExhaustedError
 from tensorbow.training import load_arrays, save_arrays
@@ -150,7 +150,9 @@ def as_facts(counts: list[list[int]]) -> list[dict[str, int]]:
 
 
 def test_the_most_is_what_fits(options: Options, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("scheduler.trainer.most_that_fit", lambda learners, options, most: (2, "no memory"))
+    monkeypatch.setattr(
+        "scheduler.training.trainer.most_that_fit", lambda learners, options, most: (2, "no memory")
+    )
     monkeypatch.setattr(MadeUp, "curve", {1: 100.0, 2: 200.0})
     result = trained(auto(options, epochs=3))
     assert result.replicas == 2
@@ -240,7 +242,7 @@ def test_what_is_refused(tmp_path: Path, options: Options) -> None:
             Trainer(auto(options, output=tmp_path, resume="auto", epochs=2))
 
 
-DECISION = scheduler.auto.Decision(2, 180.0, "why", complete=True)
+DECISION = scheduler.training.auto.Decision(2, 180.0, "why", complete=True)
 
 
 def test_the_state_survives_json() -> None:
@@ -255,9 +257,9 @@ def test_real_windows_end_too(monkeypatch: pytest.MonkeyPatch, options: Options)
     monkeypatch.undo()
     data = make_synthetic(train_examples=960, test_examples=60)
     monkeypatch.setitem(registry.DATASETS, "synthetic", lambda data_dir: data)
-    quick = scheduler.auto.TuningOptions(max_replicas=2, windows=1, window_seconds=0.01)
-    monkeypatch.setattr(scheduler.auto, "TuningOptions", lambda: quick)
-    monkeypatch.setattr("scheduler.trainer.time", TickingClock(0.001))
+    quick = scheduler.training.auto.TuningOptions(max_replicas=2, windows=1, window_seconds=0.01)
+    monkeypatch.setattr(scheduler.training.auto, "TuningOptions", lambda: quick)
+    monkeypatch.setattr("scheduler.training.trainer.time", TickingClock(0.001))
     result = trained(auto(options, epochs=100_000, max_seconds=3.0))
     assert result.tuning is not None
     assert [known.replicas for known in result.tuning.measurements] == [1, 2]

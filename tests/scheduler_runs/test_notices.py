@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from scheduler import RoundResults, Trainer, TrainingConfig
-from scheduler.notices import LossWatch, epoch_line, epoch_text, ignored_options, nothing_left
-from scheduler.tally import Tally
+from scheduler.training.notices import LossWatch, epoch_line, epoch_text, ignored_options, nothing_left
+from scheduler.training.tally import Tally
 from tensorbow.errors import DataLossError
 from tensorbow.training import TrainingProgress
 

@@ -11,10 +11,10 @@ import pytest
 import yaml
 
 from scheduler import TrainingConfig
-from scheduler.config import IDENTITY
-from scheduler.run_folder import RunFolder
-from scheduler.run_places import find_checkpoint
-from scheduler.tally import Tally
+from scheduler.training.config import IDENTITY
+from scheduler.training.run_folder import RunFolder
+from scheduler.training.run_places import find_checkpoint
+from scheduler.training.tally import Tally
 from tensorbow.errors import (
     DataLossError,
     FailedPreconditionError,

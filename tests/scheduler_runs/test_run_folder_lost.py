@@ -15,11 +15,11 @@ import numpy as np
 import pytest
 import yaml
 
-import scheduler.run_folder as run_folder
+import scheduler.training.run_folder as run_folder
 from scheduler import Trainer, TrainingConfig, TrainingResult
-from scheduler.run_folder import RunFolder
-from scheduler.run_places import default_output, numbered_folders
-from scheduler.tally import Tally
+from scheduler.training.run_folder import RunFolder
+from scheduler.training.run_places import default_output, numbered_folders
+from scheduler.training.tally import Tally
 from tensorbow.errors import (
     AbortedError,
     FailedPreconditionError,

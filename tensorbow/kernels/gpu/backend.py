@@ -12,17 +12,17 @@ from tensorbow.devices.cuda_runtime import CudaRuntime
 from tensorbow.devices.gpu_stream import GpuStream
 from tensorbow.errors import InternalError
 from tensorbow.kernels.binary_cache import cache_folder
-from tensorbow.kernels.examples import ExampleArrays, KeptExamples
 from tensorbow.kernels.gpu import kernels  # noqa: F401 - registers the kernels
 from tensorbow.kernels.gpu.batches import GpuExamples
-from tensorbow.kernels.gpu.call import DeviceArray
-from tensorbow.kernels.gpu.context import GpuContext, GpuOptions
 from tensorbow.kernels.gpu.fusion import fuse
 from tensorbow.kernels.gpu.launches import launches_of
 from tensorbow.kernels.gpu.plan import GpuPlan
-from tensorbow.kernels.gpu.program import ProgramCache
-from tensorbow.kernels.plan import Backend, BoundPlan, Executable, PlannedLaunch, Region, Segment
-from tensorbow.kernels.program import Node, Unit
+from tensorbow.kernels.gpu.runtime.call import DeviceArray
+from tensorbow.kernels.gpu.runtime.context import GpuContext, GpuOptions
+from tensorbow.kernels.gpu.runtime.program import ProgramCache
+from tensorbow.program.examples import ExampleArrays, KeptExamples
+from tensorbow.program.nodes import Node, Unit
+from tensorbow.program.plan import Backend, BoundPlan, Executable, PlannedLaunch, Region, Segment
 from tensorbow.specs import uint8
 
 HOPPER = 90

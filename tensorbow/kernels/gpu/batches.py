@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 from allocators import GRANULE_NBYTES
 from tensorbow.devices import Device, StreamGroup
 from tensorbow.errors import InternalError
-from tensorbow.kernels.examples import PICK, ExampleArrays, KeptExamples, MakeBatch
-from tensorbow.kernels.gpu.call import DeviceArray, Enqueue
-from tensorbow.kernels.gpu.context import BLOCK, GpuContext
-from tensorbow.kernels.gpu.program import CudaSource
+from tensorbow.kernels.gpu.runtime.call import DeviceArray, Enqueue
+from tensorbow.kernels.gpu.runtime.context import BLOCK, GpuContext
+from tensorbow.kernels.gpu.runtime.program import CudaSource
+from tensorbow.program.examples import PICK, ExampleArrays, KeptExamples, MakeBatch
 
 MOST_PICKS = 128  # of one launch: 3 KiB, of the 4 KiB that its parameters may take
 

@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from typing import cast
 
 from tensorbow.graph import Kernel, KernelCall
-from tensorbow.kernels.gpu.call import Enqueue, GpuCall
-from tensorbow.kernels.gpu.maps import prepare_map
-from tensorbow.kernels.program import Node, Unit
+from tensorbow.kernels.gpu.runtime.call import Enqueue, GpuCall
+from tensorbow.kernels.gpu.source.maps import prepare_map
 from tensorbow.kernels.scalars import FusedMap, fuse_maps
+from tensorbow.program.nodes import Node, Unit
 
 
 def fuse(nodes: Sequence[Node], kernel_of: Callable[[Node], Kernel]) -> list[Unit]:

@@ -1,6 +1,6 @@
 """Every module of GPU kernels, loaded so that its kernels are registered."""
 
-from tensorbow.kernels.gpu import (
+from tensorbow.kernels.gpu.ops import (
     activations,
     adaptive_updates,
     arrays,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tensorbow.kernels.averaged_updates import merge_averaging
-from tensorbow.kernels.gpu.averaged_updates import averaged_kernel
+from tensorbow.kernels.gpu.ops.averaged_updates import averaged_kernel
 from tensorbow.kernels.merging import merge_updates
-from tensorbow.kernels.plan import Group, PlannedLaunch
+from tensorbow.program.plan import Group, PlannedLaunch
 
 
 def launches_of(groups: Sequence[Group]) -> list[PlannedLaunch]:

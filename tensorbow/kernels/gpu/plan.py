@@ -18,11 +18,11 @@ from tensorbow.devices import Access, StreamGroup
 from tensorbow.devices.cuda_runtime import CopyKind, CudaError
 from tensorbow.errors import InternalError, InvalidArgumentError, ResourceExhaustedError, TensorBowError
 from tensorbow.graph import KernelCall, blame
-from tensorbow.kernels.gpu.call import DeviceArray, Enqueue, GpuCall
-from tensorbow.kernels.gpu.context import GpuContext
 from tensorbow.kernels.gpu.launches import launches_of
-from tensorbow.kernels.gpu.slots import PinnedSlots
-from tensorbow.kernels.plan import BoundPlan, Executable, Group, PlannedLaunch, Ref, Region, access_ranges
+from tensorbow.kernels.gpu.runtime.call import DeviceArray, Enqueue, GpuCall
+from tensorbow.kernels.gpu.runtime.context import GpuContext
+from tensorbow.kernels.gpu.runtime.slots import PinnedSlots
+from tensorbow.program.plan import BoundPlan, Executable, Group, PlannedLaunch, Ref, Region, access_ranges
 from tensorbow.specs import Array
 
 EAGER_LAUNCHES = 1  # of a segment, before it is captured

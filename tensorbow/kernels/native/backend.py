@@ -14,26 +14,26 @@ import llvmlite.binding as llvm
 
 from tensorbow.devices import Device, StreamGroup
 from tensorbow.graph import Kernel, NodeSpec
-from tensorbow.kernels.examples import ExampleArrays, KeptExamples
-from tensorbow.kernels.joint import JointAveraging, JointSteps
 from tensorbow.kernels.native import lowerings  # noqa: F401 - registers the templates
-from tensorbow.kernels.native.backward_fusion import fuse_gradients
-from tensorbow.kernels.native.batch_norm_fusion import fuse_batch_norms
-from tensorbow.kernels.native.contraction_fusion import fuse_epilogues
-from tensorbow.kernels.native.examples import NativeExamples
-from tensorbow.kernels.native.joint import NativeJoint
-from tensorbow.kernels.native.joint_code import JointCodes
-from tensorbow.kernels.native.kernel import NativeKernel
-from tensorbow.kernels.native.lowering import LOWERINGS, Lowering
-from tensorbow.kernels.native.maps import fused_kernel
+from tensorbow.kernels.native.codegen.kernel import NativeKernel
+from tensorbow.kernels.native.codegen.lowering import LOWERINGS, Lowering
+from tensorbow.kernels.native.codegen.target import Target, host_target
+from tensorbow.kernels.native.fusion.backward import fuse_gradients
+from tensorbow.kernels.native.fusion.batch_norms import fuse_batch_norms
+from tensorbow.kernels.native.fusion.pooling import fuse_pool_gradients, fuse_pools
+from tensorbow.kernels.native.ops.maps import fused_kernel
+from tensorbow.kernels.native.ops.random import with_seeds
 from tensorbow.kernels.native.plan import NativePlan, NativeSegments, launches_of
-from tensorbow.kernels.native.pooling_fusion import fuse_pool_gradients, fuse_pools
-from tensorbow.kernels.native.random import with_seeds
-from tensorbow.kernels.native.target import Target, host_target
-from tensorbow.kernels.plan import BoundPlan, Executable, PlannedLaunch, Region, Segment
-from tensorbow.kernels.program import Node, Unit
+from tensorbow.kernels.native.products.contraction_fusion import fuse_epilogues
+from tensorbow.kernels.native.rounds.code import JointCodes
+from tensorbow.kernels.native.rounds.examples import NativeExamples
+from tensorbow.kernels.native.rounds.joint import NativeJoint
 from tensorbow.kernels.reference import ReferenceBackend
 from tensorbow.kernels.scalars import FusedMap, fuse_maps
+from tensorbow.program.examples import ExampleArrays, KeptExamples
+from tensorbow.program.joint import JointAveraging, JointSteps
+from tensorbow.program.nodes import Node, Unit
+from tensorbow.program.plan import BoundPlan, Executable, PlannedLaunch, Region, Segment
 from tensorbow.specs import TensorSpec
 
 

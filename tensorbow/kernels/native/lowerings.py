@@ -1,6 +1,6 @@
 """Every module of native templates, loaded so that they are registered."""
 
-from tensorbow.kernels.native import (
+from tensorbow.kernels.native.ops import (
     argmax,
     batch_norm,
     conv,

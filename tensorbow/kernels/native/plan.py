@@ -17,16 +17,16 @@ from tensorbow.errors import InternalError, TensorBowError
 from tensorbow.graph import KernelCall, NodeSpec, blame
 from tensorbow.kernels.averaged_updates import AveragedUpdate, merge_averaging
 from tensorbow.kernels.merging import merge_updates
-from tensorbow.kernels.native.compiler import NativeCode
-from tensorbow.kernels.native.factored_gradients import factor_gradients, overflowing
-from tensorbow.kernels.native.functions import compile_groups
-from tensorbow.kernels.native.kernel import NativeKernel
-from tensorbow.kernels.native.lowering import LOWERINGS
-from tensorbow.kernels.native.maps import averaged_kernel
-from tensorbow.kernels.native.target import Target
-from tensorbow.kernels.plan import Executable, Group, PlannedLaunch, Region
+from tensorbow.kernels.native.codegen.compiler import NativeCode
+from tensorbow.kernels.native.codegen.functions import compile_groups
+from tensorbow.kernels.native.codegen.kernel import NativeKernel
+from tensorbow.kernels.native.codegen.lowering import LOWERINGS
+from tensorbow.kernels.native.codegen.target import Target
+from tensorbow.kernels.native.fusion.factored_gradients import factor_gradients, overflowing
+from tensorbow.kernels.native.ops.maps import averaged_kernel
 from tensorbow.kernels.reference import ReferencePlan
 from tensorbow.ops.definition import kernel_for
+from tensorbow.program.plan import Executable, Group, PlannedLaunch, Region
 from tensorbow.specs import TensorSpec
 
 NATIVE = "one native function"

@@ -1,13 +1,11 @@
 """Element-wise kernels as scalar expressions: one table, what it is printed as, and what is fused."""
 
-from tensorbow.kernels.scalars.c_form import CForm, to_c
 from tensorbow.kernels.scalars.expression import Scalar, inputs_of, symbols
 from tensorbow.kernels.scalars.fusion import FusedMap, fuse_maps
 from tensorbow.kernels.scalars.table import RULES, Rule, results_of
 
 __all__ = [
     "RULES",
-    "CForm",
     "FusedMap",
     "Rule",
     "Scalar",
@@ -15,5 +13,4 @@ __all__ = [
     "inputs_of",
     "results_of",
     "symbols",
-    "to_c",
 ]

@@ -16,11 +16,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from tensorbow.graph import Kernel
-from tensorbow.kernels.program import Node, Unit, Value, storage_of
 from tensorbow.kernels.scalars.expression import Scalar, symbol
 from tensorbow.kernels.scalars.table import RULES
 from tensorbow.ops.control import Copy
 from tensorbow.ops.state import Assign, AssignAdd, AssignSub
+from tensorbow.program.nodes import Node, Unit, Value, storage_of
 
 ASSIGNMENTS = (Assign, AssignAdd, AssignSub)
 MAX_INPUTS = 12  # of a unit: each costs registers, and all are live at once

@@ -11,13 +11,13 @@ from tests.native_rig.aarch64_machine import neon_target
 
 # After what skips where the emulator is missing.
 from llvmlite import ir  # isort: skip
-from tensorbow.kernels.native import compiler  # isort: skip
-from tensorbow.kernels.native.contraction import Contraction, blocking_of, contraction  # isort: skip
-from tensorbow.kernels.native.convolution import ConvolutionShape  # isort: skip
-from tensorbow.kernels.native.emitter import INT, POINTER, Emitter, index  # isort: skip
-from tensorbow.kernels.native.joint_driver import ROUNDS, STEPS, YIELD, driver_module  # isort: skip
-from tensorbow.kernels.native.microkernel import Walk  # isort: skip
-from tensorbow.kernels.native.target import target_of  # isort: skip
+from tensorbow.kernels.native.codegen import compiler  # isort: skip
+from tensorbow.kernels.native.products.contraction import Contraction, blocking_of, contraction  # isort: skip
+from tensorbow.kernels.native.products.convolution import ConvolutionShape  # isort: skip
+from tensorbow.kernels.native.codegen.emitter import INT, POINTER, Emitter, index  # isort: skip
+from tensorbow.kernels.native.rounds.driver import ROUNDS, STEPS, YIELD, driver_module  # isort: skip
+from tensorbow.kernels.native.products.microkernel import Walk  # isort: skip
+from tensorbow.kernels.native.codegen.target import target_of  # isort: skip
 from tensorbow.specs import float32, float64  # isort: skip
 from tests.native_rig.aarch64_objects import CodeMemory, LoadedObject  # isort: skip
 

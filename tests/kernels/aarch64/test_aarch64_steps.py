@@ -9,7 +9,7 @@ import tensorbow as tb
 from tests.native_rig.aarch64_machine import neon_target
 
 # After what skips where the emulator is missing.
-from tensorbow.kernels.native import factored_gradients  # isort: skip
+from tensorbow.kernels.native.fusion import factored_gradients  # isort: skip
 from tensorbow.kernels.native.backend import NativeBackend  # isort: skip
 from tensorbow.kernels.reference import ReferenceBackend  # isort: skip
 from tests.kernels.native import (  # isort: skip

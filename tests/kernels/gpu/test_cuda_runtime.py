@@ -12,7 +12,7 @@ import pytest
 
 from tensorbow.devices.cuda_runtime import CopyKind, CudaError
 from tensorbow.errors import InvalidArgumentError, NotFoundError, ResourceExhaustedError
-from tensorbow.kernels.gpu.program import CudaSource, ProgramCache
+from tensorbow.kernels.gpu.runtime.program import CudaSource, ProgramCache
 from tensorbow.specs import TensorSpec, as_dtype
 from tests.gpu_rig.gpu_kernels import GpuBench
 from tests.gpu_rig.runtimes import emulated_runtime, needs_compiler

@@ -9,7 +9,7 @@ import pytest
 
 from tensorbow.devices.cupy_runtime import compile_with_nvrtc, nvrtc_identity
 from tensorbow.errors import InvalidArgumentError, NotFoundError
-from tensorbow.kernels.gpu.program import PRELUDE
+from tensorbow.kernels.gpu.runtime.program import PRELUDE
 from tests.gpu_rig.cuda_compiler import cache_folder
 from tests.gpu_rig.recording import every_source
 

@@ -14,8 +14,8 @@ from tensorbow.devices.cuda_runtime import CudaError
 from tensorbow.devices.cupy_runtime import compile_with_nvrtc, nvrtc_identity
 from tensorbow.errors import NotFoundError
 from tensorbow.kernels import backend_for
-from tensorbow.kernels.examples import KeptExamples
 from tensorbow.kernels.gpu.batches import GpuExamples
+from tensorbow.program.examples import KeptExamples
 from tests.gpu_rig.gpu_kernels import GpuBench
 from tests.gpu_rig.recording import RecordingCuda
 from tests.gpu_rig.runtimes import emulated_runtime, needs_compiler

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-import tensorbow.kernels.gpu.conv
-import tensorbow.kernels.gpu.depthwise  # noqa: F401 - these register the kernels
-from tensorbow.kernels.gpu.call import DeviceArray
-from tensorbow.kernels.gpu.context import GpuContext, GpuOptions
-from tensorbow.kernels.gpu.direct_convolution import Convolution
+import tensorbow.kernels.gpu.ops.conv
+import tensorbow.kernels.gpu.ops.depthwise  # noqa: F401 - these register the kernels
+from tensorbow.kernels.gpu.ops.direct_convolution import Convolution
+from tensorbow.kernels.gpu.runtime.call import DeviceArray
+from tensorbow.kernels.gpu.runtime.context import GpuContext, GpuOptions
 from tensorbow.ops.conv import Conv2D, Conv2DBackpropFilter, Conv2DBackpropInput
 from tensorbow.ops.definition import evaluate
 from tensorbow.ops.depthwise import (

@@ -6,11 +6,11 @@ import pytest
 import tensorbow as tb
 from tensorbow.compiler import compile_step
 from tensorbow.graph import Kernel
-from tensorbow.kernels import Region
-from tensorbow.kernels.gpu.call import DeviceArray, GpuCall
 from tensorbow.kernels.gpu.fusion import fuse
+from tensorbow.kernels.gpu.runtime.call import DeviceArray, GpuCall
 from tensorbow.kernels.merging import merge_updates
 from tensorbow.kernels.reference import ReferenceBackend
+from tensorbow.program import Region
 from tensorbow.specs import TensorSpec, float32, uint8
 from tests.gpu_rig.gpu_kernels import GpuBench, every_gpu_kernel
 from tests.gpu_rig.runtimes import emulated_runtime, needs_compiler

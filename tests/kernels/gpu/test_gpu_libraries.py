@@ -18,17 +18,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-import tensorbow.kernels.gpu.conv
-import tensorbow.kernels.gpu.matmul  # noqa: F401 - these register the kernels
+import tensorbow.kernels.gpu.ops.conv
+import tensorbow.kernels.gpu.ops.matmul  # noqa: F401 - these register the kernels
 from tensorbow.devices.cuda_runtime import CudaError
 from tensorbow.errors import InvalidArgumentError, ResourceExhaustedError
-from tensorbow.kernels.gpu import cublas, cudnn
-from tensorbow.kernels.gpu.call import DeviceArray
-from tensorbow.kernels.gpu.context import GpuContext, GpuOptions
-from tensorbow.kernels.gpu.cudnn import Cudnn, Direction, Layout
-from tensorbow.kernels.gpu.direct_convolution import Convolution
-from tensorbow.kernels.gpu.library_calls import LibraryCalls
-from tensorbow.kernels.gpu.program import ProgramCache
+from tensorbow.kernels.gpu.ops import cudnn
+from tensorbow.kernels.gpu.ops.cudnn import Cudnn, Direction, Layout
+from tensorbow.kernels.gpu.ops.direct_convolution import Convolution
+from tensorbow.kernels.gpu.runtime import cublas
+from tensorbow.kernels.gpu.runtime.call import DeviceArray
+from tensorbow.kernels.gpu.runtime.context import GpuContext, GpuOptions
+from tensorbow.kernels.gpu.runtime.library_calls import LibraryCalls
+from tensorbow.kernels.gpu.runtime.program import ProgramCache
 from tensorbow.ops.conv import Conv2D
 from tensorbow.ops.matmul import MatMul
 from tensorbow.specs import TensorSpec, float32, float64
@@ -232,9 +233,11 @@ def test_handles_and_descriptors_are_given_back():
         BoundGpuCall(bench, MatMul, [ones(2, 3), ones(3, 2)]).run()
         what = Convolution.of((2, 6, 6, 8), (3, 3, 8, 4), Conv2D.attrs)
         for _ in range(2):
-            assert bench.context.dnn.find("Conv2D", Direction.FORWARD, what, float32, Layout.NHWC, 1 << 20)
+            assert bench.context.library(cudnn.Cudnn).find(
+                "Conv2D", Direction.FORWARD, what, float32, Layout.NHWC, 1 << 20
+            )
         assert [len(library.live()) for library in libraries] == [1, 1 + 4]  # descriptors are made once
-        blas, dnn = bench.context.blas, bench.context.dnn
+        blas, dnn = bench.context.library(cublas.Cublas), bench.context.library(cudnn.Cudnn)
         bench.context.close()
         for library in (blas, dnn):
             library.close()
@@ -248,7 +251,7 @@ def test_a_failed_call_names_op_function_and_status(bench):
     with pytest.raises(
         CudaError, match=r"MatMul: cublasGemmEx of cuBLAS failed with CUBLAS_STATUS_INVALID_VALUE \(7\)"
     ) as caught:
-        bench.context.blas.product("MatMul", a, b, wide)()
+        bench.context.library(cublas.Cublas).product("MatMul", a, b, wide)()
     assert caught.value.status == "CUBLAS_STATUS_INVALID_VALUE"
     what = Convolution.of((2, 6, 6, 8), (3, 3, 8, 4), {**Conv2D.attrs, "padding": "SAME"})
     uneven = Convolution(2, 8, 5, what.rows, replace(what.columns, count=99))
@@ -256,7 +259,9 @@ def test_a_failed_call_names_op_function_and_status(bench):
         CudaError,
         match=r"Conv2D: cudnnGetConvolutionForwardWorkspaceSize of cuDNN 92800 failed with CUDNN_STATUS_",
     ):
-        bench.context.dnn.find("Conv2D", Direction.FORWARD, uneven, float32, Layout.NHWC, 1 << 20)
+        bench.context.library(cudnn.Cudnn).find(
+            "Conv2D", Direction.FORWARD, uneven, float32, Layout.NHWC, 1 << 20
+        )
     bench.free_arrays()
 
 
@@ -300,7 +305,9 @@ def test_matrices_beyond_32_bits_are_refused(bench):
     huge = DeviceArray(256, (2**31, 1), np.dtype(np.float32))
     out = DeviceArray(256, (2**31, 1), np.dtype(np.float32))
     with pytest.raises(InvalidArgumentError, match=r"MatMul: extents of matrices must be below 2\^31"):
-        bench.context.blas.product("MatMul", huge, DeviceArray(256, (1, 1), huge.dtype), out)
+        bench.context.library(cublas.Cublas).product(
+            "MatMul", huge, DeviceArray(256, (1, 1), huge.dtype), out
+        )
 
 
 @needs_compiler
@@ -309,7 +316,7 @@ def test_a_sticky_error_does_not_keep_a_context_from_closing():
         stream = runtime.make_stream()
         workspace = DeviceArray(runtime.allocate(1 << 16), (1 << 16,), np.dtype(np.uint8))
         context = GpuContext(runtime, stream, ProgramCache(runtime), workspace, GpuOptions())
-        handle = context.blas._handle
+        handle = context.library(cublas.Cublas)._handle
         runtime.library("cublas").do_cublasDestroy_v2(handle)  # so that the second time fails
         context.close()
         runtime.free(workspace.address)

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-import tensorbow.kernels.gpu.matmul  # noqa: F401 - registers the kernels
-from tensorbow.kernels.gpu import cublas
+import tensorbow.kernels.gpu.ops.matmul  # noqa: F401 - registers the kernels
+from tensorbow.kernels.gpu.runtime import cublas
 from tensorbow.ops.definition import evaluate
 from tensorbow.ops.matmul import BatchMatMulV2, MatMul
 from tests.gpu_rig.gpu_kernels import BoundGpuCall, GpuBench

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 import tensorbow as tb
 from tensorbow.errors import InternalError
-from tensorbow.kernels.gpu import indices, maps
-from tensorbow.kernels.gpu.call import DeviceArray
-from tensorbow.kernels.gpu.maps import MapLayout, map_source, prepare_map
+from tensorbow.kernels.gpu.runtime.call import DeviceArray
+from tensorbow.kernels.gpu.source import indices, maps
+from tensorbow.kernels.gpu.source.maps import MapLayout, map_source, prepare_map
 from tensorbow.kernels.scalars import RULES, symbols
 from tensorbow.kernels.scalars.collapsing import collapse
 from tensorbow.kernels.scalars.expression import maximum, select

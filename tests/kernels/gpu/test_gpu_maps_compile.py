@@ -8,7 +8,7 @@ from tensorbow.devices.cupy_runtime import compile_with_nvrtc, nvrtc_identity
 from tensorbow.errors import NotFoundError
 from tensorbow.graph import Kernel
 from tensorbow.kernels.averaged_updates import merge_averaging
-from tensorbow.kernels.gpu.maps import MapLayout, map_source
+from tensorbow.kernels.gpu.source.maps import MapLayout, map_source
 from tensorbow.kernels.scalars import results_of, symbols
 from tensorbow.kernels.scalars.expression import (
     BOOLEAN_ONLY,

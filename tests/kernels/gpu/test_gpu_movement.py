@@ -8,12 +8,12 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-import tensorbow.kernels.gpu.arrays
-import tensorbow.kernels.gpu.indexing
-import tensorbow.kernels.gpu.shaping
-import tensorbow.kernels.gpu.slicing  # noqa: F401 - these register the kernels
-from tensorbow.kernels.gpu import indices, strided_copy, strided_place, words
-from tensorbow.kernels.gpu.call import DeviceArray
+import tensorbow.kernels.gpu.ops.arrays
+import tensorbow.kernels.gpu.ops.indexing
+import tensorbow.kernels.gpu.ops.shaping
+import tensorbow.kernels.gpu.ops.slicing  # noqa: F401 - these register the kernels
+from tensorbow.kernels.gpu.runtime.call import DeviceArray
+from tensorbow.kernels.gpu.source import indices, strided_copy, strided_place, words
 from tensorbow.ops.arrays import ConcatV2, Transpose
 from tensorbow.ops.definition import evaluate
 from tensorbow.ops.indexing import GatherGrad, GatherV2, OneHot

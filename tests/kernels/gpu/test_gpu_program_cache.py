@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tensorbow.kernels.binary_cache import KEY
-from tensorbow.kernels.gpu.program import CudaSource, ProgramCache
+from tensorbow.kernels.gpu.runtime.program import CudaSource, ProgramCache
 from tensorbow.specs import TensorSpec, int32
 from tests.gpu_rig.emulated_cuda import EmulatedCuda
 from tests.gpu_rig.gpu_kernels import GpuBench

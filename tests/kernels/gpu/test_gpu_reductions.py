@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tensorbow.graph import OpDef
-from tensorbow.kernels.gpu import (
+from tensorbow.kernels.gpu.ops import (
     average_pooling,
     batch_norm,
     batch_norm_grad,
@@ -23,12 +23,12 @@ from tensorbow.kernels.gpu import (
     nn,
     ordering,
     pooling,
-    reduction_plans,
     scatter,
     sparse_updates,
 )
-from tensorbow.kernels.gpu.indices import IndexType
-from tensorbow.kernels.gpu.reduction_plans import plan_reduction
+from tensorbow.kernels.gpu.source import reduction_plans
+from tensorbow.kernels.gpu.source.indices import IndexType
+from tensorbow.kernels.gpu.source.reduction_plans import plan_reduction
 from tensorbow.ops.broadcasting import SumTo
 from tensorbow.ops.nn import BiasAddGrad, L2Loss
 from tensorbow.ops.reductions import All, Any_, ArgMax, Max, Mean, Min, Prod, Sum

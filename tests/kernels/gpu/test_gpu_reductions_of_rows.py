@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tensorbow.kernels.gpu.broadcasting import broadcast_axes
-from tensorbow.kernels.gpu.call import DeviceArray, GpuCall
+from tensorbow.kernels.gpu.ops.broadcasting import broadcast_axes
+from tensorbow.kernels.gpu.runtime.call import DeviceArray, GpuCall
 from tensorbow.ops.broadcasting import BroadcastTo, Shape, Size
 from tensorbow.ops.cumulative import Cumprod, Cumsum, Recurrence
 from tensorbow.ops.definition import kernel_for

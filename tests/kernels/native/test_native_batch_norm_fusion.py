@@ -13,7 +13,7 @@ pytest.importorskip("llvmlite", reason="the native backend needs llvmlite")
 import tensorbow as tb
 from scheduler import StepProgram
 from tensorbow.kernels.native.backend import NativeBackend
-from tensorbow.kernels.native.channels import ChannelSums
+from tensorbow.kernels.native.products.channels import ChannelSums
 from tensorbow.models import get_model
 from tensorbow.ops.batch_norm import FusedBatchNorm
 from tensorbow.specs import float32, float64

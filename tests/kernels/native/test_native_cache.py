@@ -20,22 +20,23 @@ from llvmlite import ir
 import tensorbow as tb
 from tensorbow.errors import InternalError
 from tensorbow.kernels.binary_cache import KEY
-from tensorbow.kernels.native import compiler, functions, joint_code
 from tensorbow.kernels.native.backend import NativeBackend
-from tensorbow.kernels.native.compiler import compile_module
-from tensorbow.kernels.native.emitter import INT, POINTER, Emitter, index
-from tensorbow.kernels.native.functions import compile_groups
-from tensorbow.kernels.native.kernel import NativeKernel
-from tensorbow.kernels.native.lowering import LOWERINGS
-from tensorbow.kernels.native.plan_key import plan_key
-from tensorbow.kernels.native.target import host_target
-from tensorbow.kernels.plan import Group, Ref, Region
+from tensorbow.kernels.native.codegen import compiler, functions
+from tensorbow.kernels.native.codegen.compiler import compile_module
+from tensorbow.kernels.native.codegen.emitter import INT, POINTER, Emitter, index
+from tensorbow.kernels.native.codegen.functions import compile_groups
+from tensorbow.kernels.native.codegen.kernel import NativeKernel
+from tensorbow.kernels.native.codegen.lowering import LOWERINGS
+from tensorbow.kernels.native.codegen.plan_key import plan_key
+from tensorbow.kernels.native.codegen.target import host_target
+from tensorbow.kernels.native.rounds import code as joint_code
 from tensorbow.kernels.reference import ReferenceBackend
 from tensorbow.kernels.scalars import symbols
 from tensorbow.kernels.scalars.expression import structure
 from tensorbow.models import LeNet
 from tensorbow.ops.control import Copy
 from tensorbow.ops.elementwise_table import Neg
+from tensorbow.program.plan import Group, Ref, Region
 from tensorbow.specs import float32, int64
 from tests.native_rig.targets import narrow_target
 from tests.scalar_rig.numpy_backend import used
@@ -244,7 +245,7 @@ def test_what_makes_other_code_makes_another_key(monkeypatch):
     assert len(set(keys)) == len(plans)
     assert plan_key([[call_of()]], replace(STATUS, offset=8)) not in keys
     assert plan_key([[call_of()]], STATUS) == keys[0]
-    monkeypatch.setattr("tensorbow.kernels.native.plan_key._sources", lambda: "of another version")
+    monkeypatch.setattr("tensorbow.kernels.native.codegen.plan_key._sources", lambda: "of another version")
     assert plan_key([[call_of()]], STATUS) not in keys
 
 
@@ -257,7 +258,7 @@ PLAN = """
 import tensorbow as tb
 from tensorbow.devices import get_device
 from tensorbow.kernels import backend_for
-from tensorbow.kernels.native.plan_key import plan_key
+from tensorbow.kernels.native.codegen.plan_key import plan_key
 from tensorbow.models import LeNet
 x, y = tb.placeholder(tb.float32, [4, 28, 28, 1]), tb.placeholder(tb.int64, [4])
 loss = LeNet().heads(x, y, 10, training=True).loss

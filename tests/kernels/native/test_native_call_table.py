@@ -14,13 +14,13 @@ pytest.importorskip("llvmlite", reason="the native backend needs llvmlite")
 from llvmlite import ir
 
 from tensorbow.kernels.native import lowerings  # noqa: F401 - registers them
-from tensorbow.kernels.native.call_table import RUNNER
-from tensorbow.kernels.native.functions import Functions, compile_groups
-from tensorbow.kernels.native.kernel import NativeKernel
-from tensorbow.kernels.native.lowering import LOWERINGS
-from tensorbow.kernels.native.target import host_target
-from tensorbow.kernels.plan import Group, Ref, Region
+from tensorbow.kernels.native.codegen.call_table import RUNNER
+from tensorbow.kernels.native.codegen.functions import Functions, compile_groups
+from tensorbow.kernels.native.codegen.kernel import NativeKernel
+from tensorbow.kernels.native.codegen.lowering import LOWERINGS
+from tensorbow.kernels.native.codegen.target import host_target
 from tensorbow.ops.elementwise_table import Add, Neg
+from tensorbow.program.plan import Group, Ref, Region
 from tensorbow.specs import float32, int64
 
 STATUS = Ref(Region.STATE, 0, (), int64)

@@ -11,8 +11,8 @@ import pytest
 
 pytest.importorskip("llvmlite", reason="the native backend needs llvmlite")
 
-from tensorbow.kernels.native import compiler
-from tensorbow.kernels.native.target import host_target
+from tensorbow.kernels.native.codegen import compiler
+from tensorbow.kernels.native.codegen.target import host_target
 
 KIB = 1 << 10
 COMPILATIONS = 60

@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 
 pytest.importorskip("llvmlite", reason="the native backend needs llvmlite")
 
-from tensorbow.kernels.native.contraction import (
+from tensorbow.kernels.native.codegen.emitter import index
+from tensorbow.kernels.native.codegen.target import host_target
+from tensorbow.kernels.native.products.contraction import (
     Contraction,
     blocking_of,
     contraction,
@@ -19,10 +21,8 @@ from tensorbow.kernels.native.contraction import (
     divisors,
     split_of,
 )
-from tensorbow.kernels.native.convolution import ConvolutionShape
-from tensorbow.kernels.native.emitter import index
-from tensorbow.kernels.native.microkernel import Walk, broadcasts, merged, shared_steps
-from tensorbow.kernels.native.target import host_target
+from tensorbow.kernels.native.products.convolution import ConvolutionShape
+from tensorbow.kernels.native.products.microkernel import Walk, broadcasts, merged, shared_steps
 from tensorbow.specs import float32, float64
 from tests.native_rig.emitted_code import call_emitted
 from tests.native_rig.native_calls import each_target

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 pytest.importorskip("llvmlite")
 
 from tensorbow.data import BatchKey, BatchRecipe, CropAndFlip, Dataset, example_arrays
-from tensorbow.kernels.native.examples import NativeExamples
-from tensorbow.kernels.native.target import host_target
+from tensorbow.kernels.native.codegen.target import host_target
+from tensorbow.kernels.native.rounds.examples import NativeExamples
 from tests.native_rig.targets import narrow_target
 
 

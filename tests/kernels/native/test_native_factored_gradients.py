@@ -11,9 +11,9 @@ pytest.importorskip("llvmlite", reason="the native backend needs llvmlite")
 import tensorbow as tb
 from scheduler import StepProgram
 from tensorbow.errors import NumericsError
-from tensorbow.kernels.native import factored_gradients
 from tensorbow.kernels.native.backend import NativeBackend
-from tensorbow.kernels.native.factored_gradients import FACTORS_FORM
+from tensorbow.kernels.native.fusion import factored_gradients
+from tensorbow.kernels.native.fusion.factored_gradients import FACTORS_FORM
 from tensorbow.kernels.reference import ReferenceBackend
 from tests.native_rig.native_calls import TARGETS, each_target
 from tests.program_rig.examples import given_few

@@ -11,11 +11,10 @@ from hypothesis import strategies as st
 
 pytest.importorskip("llvmlite", reason="the native backend needs llvmlite")
 
-from tensorbow.kernels.native import llvm_form
-from tensorbow.kernels.native.functions import compile_groups
-from tensorbow.kernels.native.kernel import NativeKernel
-from tensorbow.kernels.native.lowering import LOWERINGS
-from tensorbow.kernels.plan import Group, Ref, Region
+from tensorbow.kernels.native.codegen import llvm_form
+from tensorbow.kernels.native.codegen.functions import compile_groups
+from tensorbow.kernels.native.codegen.kernel import NativeKernel
+from tensorbow.kernels.native.codegen.lowering import LOWERINGS
 from tensorbow.kernels.scalars import RULES
 from tensorbow.ops import elementwise_table as table
 from tensorbow.ops.averaging import GradientCheck, SmaDifference, SmaMove, SmaSum
@@ -26,6 +25,7 @@ from tensorbow.ops.nn import BiasAdd
 from tensorbow.ops.selection import Cast, Select
 from tensorbow.ops.state import AssignAdd
 from tensorbow.ops.updates import ApplyMomentum
+from tensorbow.program.plan import Group, Ref, Region
 from tensorbow.specs import as_dtype, bool_, int32
 from tests.native_rig.native_calls import TARGETS, each_target, run_native
 from tests.native_rig.native_steps import native_step, reference_step, taken
@@ -302,7 +302,7 @@ def test_calls_that_differ_in_their_places_share_their_code():
     with pytest.MonkeyPatch.context() as patch:
         texts = []
         patch.setattr(
-            "tensorbow.kernels.native.functions.compile_module",
+            "tensorbow.kernels.native.codegen.functions.compile_module",
             lambda module, *rest: texts.append(str(module)),
         )
         for one_more in ([], [copy(4, 20)], [copy(0, 21)], [copy(0, 20, table.Neg)]):

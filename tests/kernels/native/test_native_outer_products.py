@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 
 pytest.importorskip("llvmlite", reason="the native backend needs llvmlite")
 
-from tensorbow.kernels.native.emitter import Emitter
-from tensorbow.kernels.native.kernel import NativeKernel
-from tensorbow.kernels.native.outer_products import PANEL, ROWS, emit_factors, unpacked
-from tensorbow.kernels.native.target import host_target
-from tensorbow.kernels.plan import Group, Ref, Region
+from tensorbow.kernels.native.codegen.emitter import Emitter
+from tensorbow.kernels.native.codegen.kernel import NativeKernel
+from tensorbow.kernels.native.codegen.target import host_target
+from tensorbow.kernels.native.products.outer_products import PANEL, ROWS, emit_factors, unpacked
 from tensorbow.ops.matmul import MatMul
+from tensorbow.program.plan import Group, Ref, Region
 from tensorbow.specs import as_dtype
 from tests.native_rig.emitted_code import call_emitted
 from tests.native_rig.targets import narrow_target

@@ -12,9 +12,11 @@ import tensorbow as tb
 from tensorbow.devices import get_device
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.kernels import backend_for, register_backend
-from tensorbow.kernels.native import factored_gradients, functions, plan
+from tensorbow.kernels.native import plan
 from tensorbow.kernels.native.backend import NativeBackend
-from tensorbow.kernels.native.kernel import NativeKernel
+from tensorbow.kernels.native.codegen import functions
+from tensorbow.kernels.native.codegen.kernel import NativeKernel
+from tensorbow.kernels.native.fusion import factored_gradients
 from tensorbow.kernels.reference import ReferenceBackend
 from tensorbow.models import LeNet, LogisticRegression, ResNet
 from tests.native_rig.native_calls import native_cpu

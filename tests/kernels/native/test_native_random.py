@@ -12,10 +12,10 @@ pytest.importorskip("llvmlite", reason="the native backend needs llvmlite")
 
 import tensorbow as tb
 from tensorbow.errors import InvalidArgumentError
-from tensorbow.kernels.native import functions
 from tensorbow.kernels.native.backend import NativeBackend
-from tensorbow.kernels.native.kernel import NativeKernel
-from tensorbow.kernels.native.plan_key import plan_key
+from tensorbow.kernels.native.codegen import functions
+from tensorbow.kernels.native.codegen.kernel import NativeKernel
+from tensorbow.kernels.native.codegen.plan_key import plan_key
 from tensorbow.kernels.reference import ReferenceBackend
 from tensorbow.ops.random import dropout_mask
 from tests.native_rig.native_calls import TARGETS, each_target

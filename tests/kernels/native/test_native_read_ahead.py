@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 
 pytest.importorskip("llvmlite", reason="the native backend needs llvmlite")
 
-from tensorbow.kernels.native import contraction as contractions
-from tensorbow.kernels.native import dot_products as dots
-from tensorbow.kernels.native import microkernel
-from tensorbow.kernels.native.contraction import Contraction, blocking_of, contraction, split_of
-from tensorbow.kernels.native.dot_products import DotProducts, dot_products, tile_of
-from tensorbow.kernels.native.emitter import index
-from tensorbow.kernels.native.microkernel import Walk
-from tensorbow.kernels.native.target import host_target
+from tensorbow.kernels.native.codegen.emitter import index
+from tensorbow.kernels.native.codegen.target import host_target
+from tensorbow.kernels.native.products import contraction as contractions
+from tensorbow.kernels.native.products import dot_products as dots
+from tensorbow.kernels.native.products import microkernel
+from tensorbow.kernels.native.products.contraction import Contraction, blocking_of, contraction, split_of
+from tensorbow.kernels.native.products.dot_products import DotProducts, dot_products, tile_of
+from tensorbow.kernels.native.products.microkernel import Walk
 from tensorbow.specs import float32, float64
 from tests.native_rig.emitted_code import LINE, AskedLines, at_line, call_emitted
 from tests.native_rig.native_calls import each_target

@@ -12,7 +12,7 @@ from tests.native_rig.native_calls import TARGETS, native_cpu
 
 # After what skips where llvmlite is missing.
 from tensorbow.kernels.native.backend import NativeBackend  # isort: skip
-from tensorbow.kernels.native.kernel import NativeKernel  # isort: skip
+from tensorbow.kernels.native.codegen.kernel import NativeKernel  # isort: skip
 
 MODELS = {"logreg": (28, 28, 1), "lenet": (28, 28, 1), "resnet8": (32, 32, 3)}
 BATCH, STEPS = 6, 20

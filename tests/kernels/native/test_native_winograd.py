@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 pytest.importorskip("llvmlite", reason="the native backend needs llvmlite")
 
 import tensorbow as tb
-from tensorbow.kernels.native import winograd_shape
-from tensorbow.kernels.native.convolution import ConvolutionShape
-from tensorbow.kernels.native.winograd_matrices import OUT, POINTS, matrices_of
-from tensorbow.kernels.native.winograd_shape import Winograd
+from tensorbow.kernels.native.products import winograd_shape
+from tensorbow.kernels.native.products.convolution import ConvolutionShape
+from tensorbow.kernels.native.products.winograd_matrices import OUT, POINTS, matrices_of
+from tensorbow.kernels.native.products.winograd_shape import Winograd
 from tensorbow.ops.conv import Conv2D, Conv2DBackpropFilter, Conv2DBackpropInput
 from tensorbow.ops.windows import Windows
 from tensorbow.specs import float32

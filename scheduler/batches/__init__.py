@@ -1,0 +1,4 @@
+"""Sources of batches: data sets, positions in them, and the copies that devices keep.
+
+Imports `scheduler.replicas`.
+"""

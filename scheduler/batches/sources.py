@@ -1,0 +1,370 @@
+"""Where the scheduler's batches come from."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Annotated, Any, NamedTuple, Protocol, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scheduler.batches.device_data import keep_on_devices
+from scheduler.batches.positions import EpochPlace, RoundPositions
+from scheduler.replicas.learners import Learners
+from tensorbow.data import (
+    AllInputs,
+    Batch,
+    BatchInputs,
+    BatchKey,
+    BatchOrder,
+    BatchRun,
+    PinnedArrays,
+    Prefetcher,
+    RoundInputs,
+    RoundRecipes,
+    plain_picks,
+)
+from tensorbow.data.dataset import AsDataset
+from tensorbow.data.prefetch import HostSlot
+from tensorbow.devices import Device
+from tensorbow.errors import InvalidArgumentError
+from tensorbow.kinds import Kind, Positive, RefusedError, Word, checked, sequence, whole
+
+PREPARED = 64  # rounds whose recipes are written at once, where launches are of one,
+KEPT = 3  # and how many such pieces are kept: replicas may be apart
+EPOCHS = 2  # whose picks are kept: at the border replicas ask for both
+
+
+class ReadyBatch(NamedTuple):
+    """The inputs of one task, or what they are made of. They stay unchanged until `release` is called.
+
+    replica: whose batch it is; with `fcfs` its place in the round, and whoever is free takes it.
+    """
+
+    replica: int
+    round: int
+    inputs: BatchInputs | BatchRun
+    release: Callable[[], None]
+
+
+class ReadyRound(NamedTuple):
+    """The inputs of all tasks of a launch at once. They stay unchanged until `release` is called."""
+
+    round: int
+    inputs: AllInputs
+    release: Callable[[], None]
+
+
+class BatchSource(Protocol):
+    """Fills batches ahead of use, on threads of its own."""
+
+    def close(self) -> None:
+        """Stops it; no callback comes afterwards."""
+
+
+OnReady: TypeAlias = Callable[["ReadyBatch | ReadyRound"], None]
+
+OpenSource = Callable[[int, int, OnReady, Callable[[BaseException], None]], BatchSource]
+"""(first round, round to stop before, on_ready, on_error) -> a source. Callbacks come from any thread.
+
+It gives each replica's batches; or, where rounds are launched as a whole, whole rounds.
+"""
+
+
+_CHANGES = sequence(sequence(whole(0), ""), "")
+
+
+def _read_changes(value: Any) -> tuple[tuple[int, int], ...]:
+    pairs = _CHANGES.read(value)
+    if any(len(pair) != 2 for pair in pairs):
+        raise RefusedError
+    return tuple((round, count) for round, count in pairs)
+
+
+def _read_earlier(value: Any) -> tuple[RoundPositions, int]:
+    if not isinstance(value, tuple) or len(value) != 2 or not isinstance(value[0], RoundPositions):
+        raise RefusedError
+    return value[0], whole(0).read(value[1])
+
+
+Earlier: TypeAlias = Annotated[
+    tuple[RoundPositions, int], Kind("(positions, the round they end before)", _read_earlier)
+]
+Changes: TypeAlias = Annotated[Sequence[tuple[int, int]], Kind("a list of (round, replicas)", _read_changes)]
+
+
+class DatasetBatches:
+    """Batches of a data set: number r * replicas + i of an epoch goes to replica i in round r of it.
+
+    With `fcfs` (see `Synchronisation`) that is batch i of the round, for whichever replica is free.
+
+    Where the number of replicas changes, see `RoundPositions`.
+    """
+
+    @checked
+    def __init__(
+        self,
+        dataset: AsDataset,
+        batch_size: Positive,
+        replicas: Positive,
+        seed: Word,
+        depth: Positive = 3,
+        changes: Changes = (),
+        *,
+        steps_per_launch: Positive = 1,
+        earlier: Earlier | None = None,
+    ):
+        """depth: batches held ready per replica, or runs of `steps_per_launch` batches, where it is more than
+        one. changes: (round, replicas), from which on there are so many. earlier: with another batch size,
+        see RoundPositions.
+
+        Raises InvalidArgumentError for too little data.
+        """
+        self.dataset = dataset
+        self.depth = depth
+        self.steps_per_launch = steps_per_launch
+        self.order = BatchOrder(len(dataset), batch_size, seed)
+        self.positions = RoundPositions(self.order, replicas, changes, earlier)
+        self.on_devices = False  # whether the replicas make the batches, of recipes
+        self._whole_rounds = False  # whether these are of whole rounds
+        self._hosts: list[Device] | None = None  # in whose memory batches are filled, once that is known
+        self._slots: list[list[HostSlot]] = []  # there, by replica
+        self._epochs: dict[int, NDArray[Any]] = {}  # picks of whole epochs
+
+    @property
+    def replicas(self) -> int:
+        """How many each round has batches for."""
+        return self.positions.replicas
+
+    @property
+    def rounds_per_epoch(self) -> int:
+        """Complete rounds in an epoch with so many replicas."""
+        return self.positions.rounds_per_epoch
+
+    def resize(self, round: int, learners: Learners) -> None:
+        """Has rounds from this one on give batches to these replicas, of another number.
+
+        Raises InvalidArgumentError when an epoch does not fill one round; nothing has changed then.
+        """
+        self.positions = self.positions.resized(round, learners.count)
+        if self._hosts is not None:
+            self._hosts, self._slots = _hosts(learners), []
+        self._whole_rounds = learners.joint is not None
+
+    def keep_on_devices(self, learners: Learners, when: str = "auto") -> str:
+        """Has replicas make their batches themselves, of data kept on their devices; the bits stay the same.
+
+        when: `auto` on GPUs where there is room, and on CPU devices with native code, which keep nothing but
+        read the data where it is; `always` on all CPU devices; or `never`. Says in a line why
+        it is not done where it could have been expected. The learners own the data, until they close.
+        Where it is not done, batches are filled in memory that the devices copy from; one source at a time is
+        to be open then.
+        Raises ResourceExhaustedError, or InvalidArgumentError, where it is to be `always` and cannot be.
+        """
+        self.on_devices, notice = keep_on_devices(learners, self.dataset, when)
+        self._hosts, self._slots = None if self.on_devices else _hosts(learners), []
+        self._whole_rounds = learners.joint is not None
+        return notice
+
+    def _host_slots(self) -> list[list[HostSlot]] | None:
+        """Slots for the batches of replicas, in host memory that the devices reach, if these are known."""
+        count = self.depth * self.steps_per_launch
+        if self._hosts is None:
+            return None
+        if not self._slots or len(self._slots[0]) != count:
+            images, labels = (self.order.batch_size, *self.dataset.image_shape), (self.order.batch_size,)
+            self._slots = [
+                [
+                    (device.host_array(images, np.float32), device.host_array(labels, np.int64))
+                    for _ in range(count)
+                ]
+                for device in self._hosts
+            ]
+        return self._slots
+
+    def recipes(self, rounds: range) -> RoundRecipes:
+        """What the batches of some rounds are made of."""
+        parts: list[NDArray[Any]] = []
+        begins: list[tuple[int, EpochPlace]] = []  # of parts, by their first round's place here
+        round, count = rounds.start, self.replicas
+        while round < rounds.stop:
+            place = self.positions.place(round)
+            left = (self.order.batches_per_epoch - place.number) // count
+            taken = min(left, rounds.stop - round)
+            begins.append((round - rounds.start, place))
+            picks = self._picks_of(place.epoch)[place.number : place.number + count * taken]
+            parts.append(picks.reshape(taken, count, -1))
+            round += taken
+
+        def key_of(place: int, replica: int) -> BatchKey:
+            first, (epoch, number) = next(part for part in reversed(begins) if part[0] <= place)
+            return BatchKey(self.order.seed, epoch, number + (place - first) * count + replica)
+
+        return RoundRecipes(self.dataset, parts[0] if len(parts) == 1 else np.concatenate(parts), key_of)
+
+    def _picks_of(self, epoch: int) -> NDArray[Any]:
+        """The picks of all batches of an epoch, nothing drawn for them: `PICK` [batches, batch_size]."""
+        picks = self._epochs.get(epoch)
+        if picks is None:
+            while len(self._epochs) >= EPOCHS:
+                del self._epochs[min(self._epochs)]
+            picks = self._epochs[epoch] = plain_picks(self.order.batches(epoch))
+        return picks
+
+    def open(
+        self,
+        start: int,
+        stop: int,
+        on_ready: OnReady,
+        on_error: Callable[[BaseException], None],
+    ) -> BatchSource:
+        """Starts filling rounds `start` to `stop` - 1, counted over all epochs."""
+        if self.on_devices:
+            return (_WholeRounds if self._whole_rounds else _Recipes)(self, start, stop, on_ready)
+        if self.steps_per_launch > 1:
+            return gathered(self._open_filled, self.steps_per_launch)(start, stop, on_ready, on_error)
+        return self._open_filled(start, stop, on_ready, on_error)
+
+    def _open_filled(
+        self,
+        start: int,
+        stop: int,
+        on_ready: OnReady,
+        on_error: Callable[[BaseException], None],
+    ) -> BatchSource:
+        """Batches in arrays, one by one."""
+        holder: list[Prefetcher] = []
+        slots = self._host_slots()
+        place = self.positions.place(start)
+
+        def ready(replica: int, batch: Batch) -> None:
+            round = start + batch.claim.step
+            arrays = batch.images, batch.labels
+            inputs = arrays if slots is None else PinnedArrays(arrays)
+            on_ready(ReadyBatch(replica, round, inputs, lambda: holder[0].release(batch)))
+
+        prefetcher = Prefetcher(
+            self.dataset,
+            self.order,
+            self.replicas,
+            self.depth * self.steps_per_launch,
+            start=(place.epoch, 0),
+            on_ready=ready,
+            on_error=on_error,
+            max_rounds=stop - start,
+            slots=slots,
+            skipped=place.number,
+        )
+        holder.append(prefetcher)
+        return prefetcher
+
+
+def _hosts(learners: Learners) -> list[Device]:
+    """By place in a round, the device whose host memory its batches are filled in.
+
+    Where any replica may take them, that is one that all devices can copy from.
+    """
+    devices = [replica.device for replica in learners.replicas]
+    if not learners.options.first_come:
+        return devices
+    pinning = next((device for device in devices if device.kind != "cpu"), devices[0])
+    return [pinning] * len(devices)
+
+
+class _Recipes:
+    """Hands out the recipes of `depth` launches, and for each that is released the replica's next one.
+
+    They are so little work that they are written in the caller's thread.
+    """
+
+    def __init__(self, batches: DatasetBatches, start: int, stop: int, on_ready: OnReady):
+        self._batches, self._start, self._stop, self._on_ready = batches, start, stop, on_ready
+        self._steps = batches.steps_per_launch
+        self._closed = False
+        self._prepared: dict[int, RoundRecipes] = {}  # by number, the last ones
+        for launch in range(start, start + batches.depth):
+            self._begin(launch)
+
+    def _begin(self, launch: int) -> None:
+        for replica in range(self._batches.replicas):
+            self._hand_out(replica, launch)
+
+    def _hand_out(self, replica: int, launch: int) -> None:
+        inputs = self._inputs(launch)
+        if inputs is not None:
+            following = partial(self._hand_out, replica, launch + self._batches.depth)
+            self._on_ready(ReadyBatch(replica, launch, inputs.of(replica), following))
+
+    def _inputs(self, launch: int) -> RoundInputs | None:
+        """What all replicas do in a launch; None behind the last."""
+        start, steps, batches = self._start, self._steps, self._batches
+        first = start + (launch - start) * steps
+        if first >= self._stop or self._closed:
+            return None
+        number, place = divmod(launch - start, PREPARED if steps == 1 else 1)
+        recipes = self._prepared.get(number)
+        if recipes is None:
+            rounds = range(
+                first - place, min(first - place + (PREPARED if steps == 1 else steps), self._stop)
+            )
+            recipes = self._prepared[number] = batches.recipes(rounds)
+            self._prepared.pop(number - KEPT, None)
+        return RoundInputs(recipes, place if steps == 1 else None)
+
+    def close(self) -> None:
+        """Hands out no more."""
+        self._closed = True
+
+
+class _WholeRounds(_Recipes):
+    """The same, for all replicas at once."""
+
+    def _begin(self, launch: int) -> None:
+        inputs = self._inputs(launch)
+        if inputs is not None:
+            self._on_ready(ReadyRound(launch, inputs, partial(self._begin, launch + self._batches.depth)))
+
+
+def gathered(open_source: OpenSource, steps_per_launch: int) -> OpenSource:
+    """A source of batches as one of `BatchRun`s, for an engine with so many steps in a launch.
+
+    The source must hold that many batches ready for each replica, before any is released.
+    """
+
+    def open_runs(
+        start: int,
+        stop: int,
+        on_ready: OnReady,
+        on_error: Callable[[BaseException], None],
+    ) -> BatchSource:
+        waiting: dict[int, dict[int, ReadyBatch]] = {}  # by replica and round
+        lock = threading.Lock()  # owns `waiting`
+
+        def ready(batch: ReadyBatch | ReadyRound) -> None:
+            if isinstance(batch, ReadyRound):
+                raise InvalidArgumentError(
+                    "gathered: expected a source of each replica's batches, got one of whole rounds; make it "
+                    "with steps_per_launch, as DatasetBatches(steps_per_launch=...)"
+                )
+            launch = (batch.round - start) // steps_per_launch
+            first = start + launch * steps_per_launch
+            rounds = range(first, min(first + steps_per_launch, stop))
+            with lock:
+                found = waiting.setdefault(batch.replica, {})
+                found[batch.round] = batch
+                if any(round not in found for round in rounds):
+                    return
+                run = [found.pop(round) for round in rounds]
+
+            def release() -> None:
+                for each in run:
+                    each.release()
+
+            batches = [each.inputs for each in run if not isinstance(each.inputs, BatchRun)]
+            on_ready(ReadyBatch(batch.replica, start + launch, BatchRun(batches), release))
+
+        return open_source(start, stop, ready, on_error)
+
+    return open_runs

@@ -1,0 +1,226 @@
+"""First come, first served, as a pure state machine: a batch goes to the replica that is free first.
+
+Crossbow, VLDB 2019, section 4: the task scheduler gives the next batch to a replica of the pool of free ones.
+Events and instructions are those of `SchedulerState`; what decides is in the docstring of `Synchronisation`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from scheduler.decisions.machine import TaskMachine
+from scheduler.decisions.messages import (
+    BatchReady,
+    Instruction,
+    Launch,
+    Restart,
+    StopRequested,
+    SyncFailed,
+    SyncFinished,
+    Synchronise,
+    TaskFailed,
+    TaskFinished,
+)
+from scheduler.decisions.tasks import (
+    EXECUTING,
+    FAILED,
+    FINISHED,
+    READY,
+    REMEMBERED,
+    OpenTask,
+    Task,
+    require_least,
+)
+from tensorbow.errors import InternalError
+
+
+class FirstComeState(TaskMachine[None]):
+    """Who takes the next batch. `handle` takes an event and returns instructions, in order.
+
+    Batches are numbered round * replicas + place, and are taken in this order: a stop, a restart or the end
+    of a window of tau rounds lies between two of them, whoever takes them.
+    """
+
+    def __init__(
+        self,
+        replicas: int,
+        start: int,
+        stop: int,
+        *,
+        tau: int = 1,
+        launch_ahead: int = 2,
+        synchronised: bool = True,
+        restarts_before: Callable[[int], bool] = lambda round: False,
+    ):
+        """Rounds `start` to `stop` - 1, of one batch per replica. `restarts_before(r)`: before round r.
+
+        launch_ahead: tasks enqueued on a stream and not finished, at most; a replica with fewer is free.
+        A synchronisation is enqueued when all tasks of its rounds are, behind the last of every replica.
+        Raises InvalidArgumentError for numbers out of range.
+        """
+        super().__init__(replicas, start, stop, launch_ahead, synchronised, restarts_before)
+        require_least(tau=(tau, 1))
+        self.tau = tau
+        self._in_flight = [0] * replicas
+        self._tasks: dict[tuple[int, int], OpenTask] = {}  # by place and round
+        self._syncs: dict[int, Task] = {}  # by round
+        self._finished: deque[tuple[int, int]] = deque()
+        self._next = start * replicas  # the number of the batch that is taken next
+        self._taken = [0] * replicas  # tasks that each replica has had
+        self._free_since = list(range(replicas))  # by `_ends`: when each replica had a task less, or began
+        self._ends = replicas
+
+    # Events
+
+    def _on_batch_ready(self, event: BatchReady) -> None:
+        if not self.start <= event.round:
+            raise InternalError(f"{event}: the run started at round {self.start}")
+        task = self._tasks.get((event.place, event.round))
+        if 0 <= event.place < self.replicas and self._number(event.place, event.round) < self._next:
+            story = "long finished" if task is None else " -> ".join(task.story)
+            raise InternalError(f"{event}: that batch is taken; its story: {story}")
+        self._task(event.place, event.round).move(READY)
+
+    def _on_task_finished(self, event: TaskFinished) -> None:
+        task = self._task(event.place, event.round)
+        task.move(FINISHED)
+        self._leave(task)
+        self._finished.append((event.place, event.round))
+        if len(self._finished) > REMEMBERED:
+            self._tasks.pop(self._finished.popleft(), None)
+
+    def _on_task_failed(self, event: TaskFailed) -> None:
+        task = self._task(event.place, event.round)
+        task.move(FAILED)
+        self._leave(task)
+        self._fail(event.reason)
+
+    def _leave(self, task: OpenTask) -> None:
+        """Its replica has one task less."""
+        replica, _ = self.taker(task.place, task.round)
+        self._in_flight[replica] -= 1
+        self._free_since[replica] = self._ends
+        self._ends += 1
+
+    def _on_sync_finished(self, event: SyncFinished) -> None:
+        self._sync(event.round).move(FINISHED)
+        del self._syncs[event.round]
+
+    def _on_sync_failed(self, event: SyncFailed) -> None:
+        self._sync(event.round).move(FAILED)
+        del self._syncs[event.round]
+        self._fail(event.reason)
+
+    def _fail(self, reason: str) -> None:
+        if self._failure is None:
+            self._failure = reason
+
+    def _on_stop_requested(self, event: StopRequested) -> None:
+        begun = -(-self._next // self.replicas)  # rounds of which a batch is taken
+        self.stop = min(self.stop, begun)
+
+    # Decisions
+
+    def _advance(self, hints: Sequence[None]) -> list[Instruction]:
+        instructions: list[Instruction] = []
+        while self._failure is None and self._is_ready() and (replica := self._first_free()) is not None:
+            self._take(replica, instructions)
+        self._end(instructions, self.stop if self._next == self.stop * self.replicas else None)
+        return instructions
+
+    def _is_ready(self) -> bool:
+        """Whether there is a next batch, in its slot."""
+        round, place = divmod(self._next, self.replicas)
+        task = self._tasks.get((place, round))
+        return round < self.stop and task is not None and task.state == READY
+
+    def _first_free(self) -> int | None:
+        """The replica with the fewest tasks on its stream, of equals the one that has waited longest."""
+        replica = min(range(self.replicas), key=lambda i: (self._in_flight[i], self._free_since[i]))
+        return replica if self._in_flight[replica] < self.launch_ahead else None
+
+    def _take(self, replica: int, instructions: list[Instruction]) -> None:
+        round, place = divmod(self._next, self.replicas)
+        task = self._tasks[place, round]
+        task.move(EXECUTING)
+        task.replica, task.step = replica, self._taken[replica]
+        self._taken[replica] += 1
+        self._in_flight[replica] += 1
+        self._next += 1
+        instructions.append(Launch(place, round))
+        if self._next % self.replicas == 0:
+            self._end_round(round, instructions)
+
+    def _end_round(self, round: int, instructions: list[Instruction]) -> None:
+        """All batches of a round are taken, and of all before it."""
+        if not self.synchronised:
+            return
+        if (round + 1) % self.tau == 0:
+            task = self._syncs[round] = Task(None, round)
+            task.move(READY)
+            task.move(EXECUTING)
+            instructions.append(Synchronise(round))
+        if self._restarts_before(round + 1):
+            instructions.append(Restart(round))
+
+    # Tasks
+
+    def _number(self, place: int, round: int) -> int:
+        return round * self.replicas + place
+
+    def _task(self, place: int, round: int) -> OpenTask:
+        if not 0 <= place < self.replicas:
+            raise InternalError(f"there is no batch {place} in a round; there are {self.replicas}")
+        return self._tasks.setdefault((place, round), OpenTask(None, round, place=place))
+
+    def _sync(self, round: int) -> Task:
+        return self._syncs.get(round, Task(None, round))
+
+    def taker(self, place: int, round: int) -> tuple[int, int]:
+        """The replica that has a task, and how many of the run it had before.
+
+        Raises InternalError for one that nobody has taken yet, or that is long finished.
+        """
+        task = self._task(place, round)
+        if task.replica is None:
+            raise InternalError(f"{task.who} in round {round} is with no replica")
+        return task.replica, task.step
+
+    @property
+    def in_flight(self) -> int:
+        """Tasks and synchronisations enqueued and not finished."""
+        return sum(self._in_flight) + len(self._syncs)
+
+    def check_invariants(self) -> None:
+        """Raises InternalError when the books do not balance."""
+        executing: dict[int | None, list[int]] = {}
+        for task in self._tasks.values():
+            number = self._number(task.place, task.round)
+            is_taken = task.state in (EXECUTING, FINISHED, FAILED)
+            self._require(
+                is_taken == (number < self._next) == (task.replica is not None),
+                f"{task.who} in round {task.round} is {task.state}; batch {self._next} is next",
+            )
+            if task.state == EXECUTING:
+                executing.setdefault(task.replica, []).append(task.step)
+        for replica, counted in enumerate(self._in_flight):
+            steps = executing.get(replica, [])
+            self._require(len(steps) == counted, f"replica {replica}: {steps} execute, {counted} counted")
+            self._require(counted <= self.launch_ahead, f"replica {replica}: {counted} tasks are enqueued")
+            self._require(
+                len(set(steps)) == counted and all(0 <= s < self._taken[replica] for s in steps),
+                f"replica {replica}: executes its tasks {steps} of {self._taken[replica]}",
+            )
+        had, began = sum(self._taken), self.start * self.replicas
+        self._require(had == self._next - began, f"{had} tasks taken, of batches {began} to {self._next}")
+        self._require(
+            self._next <= self.stop * self.replicas, f"batch {self._next} is next, stop {self.stop}"
+        )
+        for round in self._syncs:
+            last = (round + 1) * self.replicas
+            self._require(self._next >= last, f"averages round {round}, batch {self._next} is next")
+        if self._ended:
+            self._require(not self.in_flight, f"ended with {self.in_flight} in flight")
+            whole = self._next == self.stop * self.replicas
+            self._require(whole or self._failure is not None, f"ended before {self.stop} at {self._next}")

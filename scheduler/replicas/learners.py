@@ -1,0 +1,233 @@
+"""The learners: all replicas of a model and z, on their devices, and what is enqueued on their streams."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+from scheduler.averaging.all_reduce import AllReduce, all_reduce_between
+from scheduler.averaging.synchronisation import Synchronisation
+from scheduler.replicas.central import CentralModel
+from scheduler.replicas.device_plans import Compiled, DevicePlans
+from scheduler.replicas.joint import JointTasks, joint_tasks
+from scheduler.replicas.learning_tasks import LearningTasks
+from scheduler.replicas.replica import Replica
+from scheduler.replicas.replica_counts import replica_counts, require_different
+from scheduler.replicas.step_program import StepProgram
+from scheduler.replicas.values import check_combination
+from tensorbow.compiler import VariableLayout
+from tensorbow.devices import Device, Event, Stream
+from tensorbow.errors import FailedPreconditionError, InvalidArgumentError
+from tensorbow.program.examples import KeptExamples
+from tensorbow.specs import TensorSpec
+
+_numbers = itertools.count()
+
+
+class Learners(LearningTasks):
+    """k replicas on one or several devices, and z on each device.
+
+    Everything here enqueues and returns; the engine decides what and when. Reading
+    and setting values is for when nothing is in flight.
+    """
+
+    def __init__(
+        self,
+        program: StepProgram,
+        shapes: Sequence[TensorSpec],
+        devices: Sequence[Device],
+        replicas_per_device: int | Sequence[int],
+        options: Synchronisation,
+        *,
+        results: int,
+        all_reduce: AllReduce | None = None,
+        layout: VariableLayout | None = None,
+        compiled: Compiled | None = None,
+    ):
+        """shapes: specs of the program's inputs. results: so many of a replica are kept.
+
+        replicas_per_device: one count for all devices, or one for each; replicas go by device. layout,
+        compiled: as for DevicePlans.
+
+        Raises InvalidArgumentError for options out of range, ResourceExhaustedError for memory.
+        """
+        if not devices:
+            raise InvalidArgumentError("devices: expected at least one, got none")
+        require_different(devices)
+        self.devices = list(devices)
+        self.results = results
+        self.options = options
+        self.per_device = replica_counts(replicas_per_device, len(devices))
+        self.count = sum(self.per_device)
+        # By replica, the place of its device in `devices`.
+        self.places = [place for place, count in enumerate(self.per_device) for _ in range(count)]
+        self.averages = options.averages(self.count)
+        self.alpha = options.alpha_for(self.count)
+        self.aggregates = options.aggregates(self.count)
+        self.gang_from = options.gang_from(self.count)
+        self.slots = options.staleness + 1 if self.averages else 0
+        self.layout = layout or VariableLayout.of_graph(program.graph)
+        check_combination(self.layout)
+        self.replicas: list[Replica] = []
+        self.central: list[CentralModel] = []
+        self._z_events: dict[int, list[Event]] = {}  # by averaging number, one per device
+        self._last: list[Event | None] = [None] * self.count  # the last enqueued task of each replica
+        self._all_reduce = all_reduce
+        self._kept: list[KeptExamples] = []  # the data set on the devices that have it
+        self._here = False  # see run_here
+        self._selected = 0  # of the programs
+        self._joint: dict[int, JointTasks | None] = {}  # by program
+        self.joint: JointTasks | None = None  # what launches whole steps, where that can be
+        self._closed = False
+        try:
+            known: Compiled = {} if compiled is None else compiled
+            self._plans = [
+                DevicePlans(program, shapes, device, options, self.count, results, self.layout, known)
+                for device in self.devices
+            ]
+            self._build(ring=results)
+        except BaseException:
+            self.close()
+            raise
+
+    def _build(self, ring: int) -> None:
+        name = f"engine-{next(_numbers)}"
+        for plans, count in zip(self._plans, self.per_device, strict=True):
+            plans.require_room(count, self.count)
+        for place, (device, count) in enumerate(zip(self.devices, self.per_device, strict=True)):
+            executable = self._plans[place].central(count, self.count)
+            if executable is not None:
+                mu, priority = self.options.mu, self.options.priority
+                self.central.append(
+                    CentralModel(device, self.layout, executable, self.slots, mu, name, priority)
+                )
+            for local in range(count):
+                replica = Replica(
+                    len(self.replicas),
+                    device,
+                    self._plans[place].step,
+                    self.layout,
+                    self.central[place].bases_for(local) if self.exchanges else {},
+                    ring=ring,
+                    name=name,
+                )
+                self.replicas.append(replica)
+                replica.set_state({"replica": replica.index})
+                if self.averages:
+                    replica.set_state({"alpha": self.alpha})
+        self.executable = self.replicas[0].executable
+        if len(self.central) > 1:
+            if self._all_reduce is None:
+                self._all_reduce = all_reduce_between(
+                    self.devices, f"{name} all-reduce", self.options.priority
+                )
+            self._all_reduce.connect([model.vectors() for model in self.central])
+
+    def add_program(self, program: StepProgram, shapes: Sequence[TensorSpec]) -> int:
+        """Binds a further step to all replicas, while nothing runs; its number for `select`.
+
+        Raises InvalidArgumentError when its graph has other variables than the replicas.
+        """
+        layout = VariableLayout.of_graph(program.graph)
+        if layout.variables != self.layout.variables:
+            new = [op.name for op in layout.variables if op not in self.layout.variables]
+            raise InvalidArgumentError(
+                f"the replicas have no room for variables made after them: {', '.join(new[:3]) or 'none'}; "
+                "build all steps, optimisers included, before the first one runs"
+            )
+        executables = [plans.compile(program, shapes) for plans in self._plans]
+        number, moved = self.replicas[0].steps, False
+        try:
+            for replica, place in zip(self.replicas, self.places, strict=True):
+                moved |= replica.add(executables[place])
+        except BaseException:
+            moved = True  # some may have
+            for replica in self.replicas:
+                replica.forget(number)
+            raise
+        finally:
+            if moved:  # what launches whole steps knows their addresses
+                self._joint.clear()
+                self.select(self._selected)
+        return number
+
+    def select(self, number: int) -> None:
+        """Makes all replicas launch one of their steps, while nothing is in flight."""
+        for replica in self.replicas:
+            replica.select(number)
+            replica.set_state({"status": 0})
+        self._selected = number
+        self.executable = self.replicas[0].executable
+        if number not in self._joint:
+            made = joint_tasks(self.replicas, self.central, self.options)
+            if made is not None:
+                made.runs_here = self._here
+            self._joint[number] = made
+        self.joint = self._joint[number]
+        if self.joint is not None:
+            self.joint.reset()
+
+    def prepare(self) -> None:
+        """Before a run: the sticky status of a run that failed is cleared.
+
+        Raises FailedPreconditionError after `close`, or for variables without a value.
+        """
+        if self._closed:
+            raise FailedPreconditionError("the replicas are closed; make a new engine")
+        for replica in self.replicas:
+            replica.container.require_initialized(self.executable.reads_first)
+            replica.set_state({"status": 0})
+        if self.joint is not None:
+            self.joint.reset()
+
+    def drain(self) -> BaseException | None:
+        """Waits until nothing is in flight; makes failed streams usable again. The first error, or None."""
+        first: BaseException | None = None
+        streams = self._streams()
+        for stream in streams:
+            try:
+                stream.synchronize()
+            except BaseException as error:
+                if not isinstance(error, Exception) and error is not stream.error:
+                    raise  # an interrupt now, not one of a task that was done in the caller's thread
+                first = first or error
+        for stream in streams:
+            if stream.error is not None:
+                stream.reset()
+        self._z_events.clear()
+        self._last = [None] * self.count
+        if self.joint is not None:
+            self.joint.reset()
+        try:
+            return first
+        finally:
+            del first  # see raise_if_any
+
+    def plans_for(self, options: Synchronisation, replicas: int) -> list[DevicePlans]:
+        """The plans of each device for another number of replicas, on all devices."""
+        return [plans.with_count(options, replicas) for plans in self._plans]
+
+    def held_nbytes(self, device: Device) -> int:
+        """What replicas and z hold of a device's memory, or are guaranteed."""
+        partitions = [owner.group.partition for owner in self._owners() if owner.device is device]
+        return sum(max(each.held_nbytes, each.guaranteed_nbytes) for each in partitions)
+
+    def _owners(self) -> list[Replica | CentralModel]:
+        return [*self.replicas, *self.central]
+
+    def _streams(self) -> list[Stream]:
+        streams = [owner.group.compute for owner in self._owners()]
+        return [*streams, *(self._all_reduce.streams if self._all_reduce is not None else ())]
+
+    def close(self) -> None:
+        """Closes all streams and gives all memory back; idempotent."""
+        self._closed = True
+        if self._all_reduce is not None:
+            self._all_reduce.close()
+            self._all_reduce = None
+        for owner in self._owners():
+            owner.close()
+        self.replicas, self.central, self.joint = [], [], None
+        self._joint.clear()
+        while self._kept:
+            self._kept.pop().close()

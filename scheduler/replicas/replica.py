@@ -1,0 +1,338 @@
+"""A replica: one copy of the model's variables, pinned to one stream group."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from scheduler.averaging.sma_segments import SEGMENT_GRADIENT
+from scheduler.replicas.memory import planned_nbytes
+from tensorbow.array_likes import as_array
+from tensorbow.compiler import Binding, Scratch, VariableLayout
+from tensorbow.data import BatchInputs, BatchRecipe, BatchRun, Dataset, PinnedArrays
+from tensorbow.devices import Access, Device, Event
+from tensorbow.errors import InvalidArgumentError, TensorBowError
+from tensorbow.kernels import backend_for
+from tensorbow.program import Executable, Region
+from tensorbow.program.examples import KeptExamples, MakeBatch
+from tensorbow.runtime import Container
+from tensorbow.specs import Array, render_dims
+
+VARIABLES = (Region.WEIGHTS, Region.SLOTS, Region.STATISTICS)
+
+
+class DeviceData(NamedTuple):
+    """A data set, and what a device keeps of it."""
+
+    dataset: Dataset
+    examples: KeptExamples
+
+
+class Replica:
+    """Its variables, its bound plan, and the tasks enqueued on its stream."""
+
+    def __init__(
+        self,
+        index: int,
+        device: Device,
+        executable: Executable,
+        layout: VariableLayout,
+        shared: Mapping[Region, int],
+        *,
+        ring: int,
+        name: str,
+    ):
+        """index: among all replicas. ring: results kept, at least as many as tasks are launched ahead.
+
+        Raises ResourceExhaustedError; nothing stays open then.
+        """
+        self.index = index
+        self.device = device
+        self.executable = executable
+        self._ring = ring
+        self._owner = owner = f"{name} replica {index}"
+        blocks = self.blocks(executable, layout, tuple(shared), ring)
+        blocks += backend_for(device).workspaces(device)
+        self.group = device.stream_group(owner, planned_nbytes=planned_nbytes(blocks))
+        try:
+            self.container = Container(self.group, f"{owner} variables")
+            self.container.grow(layout.variables)
+            self._shared = {**self.container.bases, **shared}
+            nbytes = Scratch.nbytes_for(executable, self._shared, ring)
+            self._scratch = Scratch(self.group, owner, nbytes, apart=False)  # as planned
+            self.binding = self._bind(executable, self._scratch)
+        except BaseException:
+            self.group.close()
+            raise
+        self._data: DeviceData | None = None
+        self._bound = [_BoundStep(executable, self.binding, index)]
+        self._now = self._bound[0]
+
+    @property
+    def steps(self) -> int:
+        """How many steps are bound."""
+        return len(self._bound)
+
+    def forget(self, number: int) -> None:
+        """Unbinds the steps from a number on."""
+        while len(self._bound) > number:
+            self._bound.pop().binding.close()
+
+    def _bind(self, executable: Executable, scratch: Scratch) -> Binding:
+        return Binding(
+            executable, self.group, self._shared, ring=self._ring, owner=self._owner, scratch=scratch
+        )
+
+    def add(self, executable: Executable) -> bool:
+        """Binds a further step to the same variables, z and stream, for `select`, while nothing is in flight.
+
+        The executable is of the same variable layout. True when the other steps were bound anew, for this one
+        needs more room to work in. Raises ResourceExhaustedError; what is bound stays usable.
+        """
+        nbytes = Scratch.nbytes_for(executable, self._shared, self._ring)
+        before = self._scratch
+        moves = nbytes > before.nbytes
+        scratch = Scratch(self.group, self._owner, nbytes, apart=True) if moves else before
+        try:
+            binding = self._bind(executable, scratch)
+        except BaseException:
+            if moves:
+                scratch.free()
+            raise
+        for key in ("replica", "alpha"):
+            if key in executable.state and key in self.binding.scalars:
+                binding.write({}, {key: self.binding.scalars[key]})
+        if moves:
+            self._scratch = scratch
+            for bound in self._bound:
+                bound.move_to(scratch)
+            before.free()
+            self.group.allocator.trim()
+        self._bound.append(_BoundStep(executable, binding, self.index))
+        return moves
+
+    def executable_of(self, number: int) -> Executable:
+        """A bound step's executable."""
+        return self._bound[number].executable
+
+    def select(self, number: int) -> None:
+        """Makes a bound step the one that is launched, while no task is in flight."""
+        self._now = self._bound[number]
+        self.executable, self.binding = self._now.executable, self._now.binding
+
+    @property
+    def data(self) -> DeviceData | None:
+        """The data set that its device keeps, if it makes batches of it."""
+        return self._data
+
+    def keep_data(self, data: DeviceData | None) -> None:
+        """Has batches of a data set made of what the device keeps, or no more; while no task is in flight."""
+        self._data = data
+        for bound in self._bound:
+            bound.make_batch.clear()
+
+    @staticmethod
+    def blocks(
+        executable: Executable, layout: VariableLayout, shared: Sequence[Region], ring: int
+    ) -> list[int]:
+        """Sizes of what one allocates, in bytes, in order: for the dry run of `scheduler.replicas.memory`."""
+        variables = [layout.region_nbytes[region] for region in VARIABLES]
+        return [*variables, *Binding.blocks(executable, (*VARIABLES, *shared), ring)]
+
+    def launch(
+        self,
+        round: int,
+        inputs: BatchInputs,
+        state: Mapping[str, Any],
+        update_segment: int,
+        after: Event | None,
+        step: int | None = None,
+        here: bool = False,
+    ) -> Event:
+        """Enqueues one learning task: batch and scalars in, gradient, (z of `after`), update.
+
+        here: whether the calling thread may do it, if nothing is to be done before it.
+        step: under which `results` gives what it fetched, by default the round; those of one replica follow
+        on each other.
+        inputs: a batch, which must stay unchanged until the returned event is done; or its recipe, of which
+        it is made on the device, where that keeps the data set. Raises InvalidArgumentError for inputs of
+        another number, shape or dtype than the step was compiled for.
+        """
+        if here and after is None:
+            write = self._writer(inputs, state)
+
+            def work() -> None:
+                write()
+                self._run(SEGMENT_GRADIENT, round, step)
+                self._run(update_segment, round, step)
+
+            done = self.group.compute.run_here(work, label=f"replica {self.index} step")
+            if done is not None:
+                return done
+        self._enqueue_gradient(round, inputs, state, step)
+        return self.update(update_segment, round, after, step)
+
+    def compute(self, round: int, inputs: BatchInputs, state: Mapping[str, Any]) -> Event:
+        """Enqueues the gradient alone; `update` follows when the gradients of all replicas are summed."""
+        self._enqueue_gradient(round, inputs, state)
+        return self.group.compute.record()
+
+    def update(self, segment: int, round: int, after: Event | None, step: int | None = None) -> Event:
+        """Enqueues an update segment, after an event."""
+        if after is not None:
+            self.group.compute.wait(after)
+        return self._submit(segment, lambda: self._run(segment, round, step))
+
+    def _enqueue_gradient(
+        self, round: int, inputs: BatchInputs, state: Mapping[str, Any], step: int | None = None
+    ) -> None:
+        write = self._writer(inputs, state)
+
+        def gradient() -> None:
+            write()
+            self._run(SEGMENT_GRADIENT, round, step)
+
+        reads, writes = self._now.accesses[SEGMENT_GRADIENT]
+        self.group.compute.enqueue(
+            gradient, label=self._now.labels[SEGMENT_GRADIENT], reads=reads, writes=writes
+        )
+
+    def _writer(self, inputs: BatchInputs, state: Mapping[str, Any]) -> Callable[[], None]:
+        """What puts a batch and scalars in place, called on the stream."""
+        binding = self.binding
+        if not isinstance(inputs, BatchRecipe):
+            feeds = self._feeds(inputs)
+            if isinstance(inputs, PinnedArrays):
+                return lambda: self._copy(feeds, state)
+            return lambda: binding.write(feeds, state)
+        recipe = inputs
+        if self._data is None or self._data.dataset is not recipe.dataset:
+            return lambda: binding.write(self._feeds(recipe.arrays()), state)
+        make_batch, picks = self._batch_maker(recipe, self._data), recipe.picks()
+
+        def make() -> None:
+            make_batch(picks)
+            binding.write({}, state)
+
+        return make
+
+    def _copy(self, feeds: Mapping[str, Array], state: Mapping[str, Any]) -> None:
+        """Copies a batch from where it is: not first to memory that the device reaches."""
+        for name, array in feeds.items():
+            self.binding.plan.copy_in(name, array)
+        self.binding.write({}, state)
+
+    def _batch_maker(self, recipe: BatchRecipe, data: DeviceData) -> MakeBatch:
+        batch_size, made = recipe.batch_size, self._now.make_batch
+        if batch_size not in made:
+            images, labels = self.targets(recipe)
+            made[batch_size] = data.examples.batches(self.group, batch_size, images, labels)
+        return made[batch_size]
+
+    def check(self, inputs: Sequence[Array]) -> None:
+        """Raises InvalidArgumentError for inputs of another number, shape or dtype than the step's."""
+        self._feeds(inputs)
+
+    def _feeds(self, inputs: Sequence[Array]) -> dict[str, Array]:
+        if len(inputs) != len(self._now.inputs):
+            raise InvalidArgumentError(
+                f"a batch of replica {self.index}: expected {len(self._now.inputs)} arrays "
+                f"({', '.join(name for name, _ in self._now.inputs)}), got {len(inputs)}"
+            )
+        feeds: dict[str, Array] = {}
+        for (name, ref), dtype, given in zip(self._now.inputs, self._now.dtypes, inputs, strict=True):
+            value = given if type(given) is np.ndarray else as_array(given)
+            if value.shape != ref.shape or value.dtype != dtype:
+                raise InvalidArgumentError(
+                    f"a batch of replica {self.index}: {name} must be {ref.dtype.name}"
+                    f"{render_dims(ref.shape)} as the step was compiled for, "
+                    f"got {value.dtype}{render_dims(value.shape)}"
+                )
+            feeds[name] = value
+        return feeds
+
+    def joint_feeds(self, inputs: BatchInputs | BatchRun) -> list[dict[str, Array]]:
+        """The batch of a step, or the batches of several, by input name, for a joint launch; see `launch`."""
+        run = inputs if isinstance(inputs, BatchRun) else (inputs,)
+        return [self._feeds(one.arrays() if isinstance(one, BatchRecipe) else one) for one in run]
+
+    def targets(self, recipe: BatchRecipe) -> tuple[int, int]:
+        """Where the pictures and labels of a recipe are made. Raises InvalidArgumentError as `launch`."""
+        self._feeds(recipe.placeholders())
+        images, labels = (self.binding.bases[ref.region] + ref.offset for _, ref in self._now.inputs)
+        return images, labels
+
+    def restart(self, segment: int, after: Event) -> Event:
+        """Enqueues w = z, or another segment outside a task."""
+        self.group.compute.wait(after)
+        return self._submit(segment, lambda: self.binding.plan.launch(segment))
+
+    def _run(self, segment: int, round: int, step: int | None = None) -> None:
+        """Runs a segment of a task; an error says which task it was."""
+        try:
+            self.binding.plan.launch(segment, round if step is None else step)
+        except TensorBowError as error:
+            raise type(error)(f"replica {self.index}, step {round}: {error}") from error
+
+    def _submit(self, segment: int, work: Callable[[], None]) -> Event:
+        reads, writes = self._now.accesses[segment]
+        return self.group.compute.submit(work, label=self._now.labels[segment], reads=reads, writes=writes)
+
+    def results(self, step: int) -> list[Any]:
+        """What a finished task fetched: numbers, and copies of arrays. The last is its status."""
+        return self.binding.plan.fetch_values(step)
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Sets step scalars for all tasks from now on; while nothing runs."""
+        self.binding.write({}, state)
+
+    def bad_inputs(self, inputs: BatchInputs) -> list[str]:
+        """The names of a batch's inputs that hold NaN or infinite values themselves."""
+        feeds = self._feeds(inputs.arrays() if isinstance(inputs, BatchRecipe) else inputs)
+        return [
+            name.removesuffix(":0")
+            for name, value in feeds.items()
+            if value.dtype.kind == "f" and not np.isfinite(value).all()
+        ]
+
+    def name_bad_op(self, inputs: BatchInputs, state: Mapping[str, Any]) -> str | None:
+        """Runs the gradient of a batch again, op by op; names the first with a NaN or infinite result."""
+        arrays = inputs.arrays() if isinstance(inputs, BatchRecipe) else inputs
+        self.binding.write(self._feeds(arrays), state)
+        return self.binding.plan.find_nonfinite(SEGMENT_GRADIENT)
+
+    def close(self) -> None:
+        """Closes the stream and gives the memory back."""
+        self.group.close()
+        for bound in self._bound:
+            bound.binding.close()
+        self.container.close()
+
+
+class _BoundStep:
+    """A step bound to a replica, with what its launches touch."""
+
+    def __init__(self, executable: Executable, binding: Binding, index: int):
+        self.executable = executable
+        self.binding = binding
+        self.inputs = tuple(executable.inputs.items())
+        self.dtypes = tuple(ref.dtype.as_numpy_dtype for _, ref in self.inputs)
+        self.make_batch: dict[int, MakeBatch] = {}  # on the device, by batch size
+        self.labels = [f"replica {index} {segment.name}" for segment in executable.segments]
+        self._find_accesses()
+
+    def _find_accesses(self) -> None:
+        plan, bases, executable = self.binding.plan, self.binding.bases, self.executable
+        self.accesses = [plan.accesses(segment) for segment in range(len(executable.segments))]
+        reads, writes = self.accesses[SEGMENT_GRADIENT]
+        fed_refs = (*executable.inputs.values(), *executable.state.values())
+        fed = [Access(bases[ref.region] + ref.offset, ref.nbytes) for ref in fed_refs if ref.nbytes]
+        self.accesses[SEGMENT_GRADIENT] = reads, [*writes, *fed]
+
+    def move_to(self, scratch: Scratch) -> None:
+        """See Binding.move_to."""
+        self.binding.move_to(scratch)
+        self.make_batch.clear()
+        self._find_accesses()

@@ -1,0 +1,166 @@
+"""From one number of replicas to another: what each begins with, and whether there is room for them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from scheduler.averaging.synchronisation import Synchronisation
+from scheduler.replicas.device_plans import Compiled
+from scheduler.replicas.learners import Learners
+from scheduler.replicas.replica_counts import replica_counts
+from scheduler.replicas.step_program import StepProgram
+from tensorbow.graph import Operation
+from tensorbow.specs import Array, TensorSpec
+
+
+class Resizing:
+    """A change of the number of replicas, when nothing is in flight; it changes nothing by itself.
+
+    per_device: their numbers after it. origins: by replica after it, the number of the same one before, or
+    None for a new one. values: everything that the next round depends on, by name as in a checkpoint;
+    values_before: the same as it is.
+    """
+
+    def __init__(
+        self,
+        old: Learners,
+        replicas_per_device: int | Sequence[int],
+        options: Synchronisation,
+        round: int,
+    ):
+        """options: with which they go on. round: the rounds trained so far.
+
+        Raises InvalidArgumentError for counts or an alpha out of range, ResourceExhaustedError, saying how
+        many fit, when there is no room once the old ones are gone.
+        """
+        self.per_device = replica_counts(replicas_per_device, len(old.devices))
+        count = sum(self.per_device)
+        options.alpha_for(count)
+        plans = old.plans_for(options, count)
+        for here, on_device in zip(plans, self.per_device, strict=True):
+            here.require_room(on_device, count, old.held_nbytes(here.device))
+        self.origins = origins(old.per_device, self.per_device)
+        self.values_before = old.state_arrays()
+        self.values = _values_after(old, self.origins, options, round)
+
+
+def made_again(
+    old: Learners,
+    steps: Sequence[tuple[StepProgram, Sequence[TensorSpec]]],
+    selected: int,
+    compiled: Compiled,
+    per_device: Sequence[int],
+    options: Synchronisation,
+    values: Mapping[str, Array],
+) -> Learners:
+    """Learners as those that are closed, in another number, with these values of everything."""
+    (program, specs), *others = steps
+    learners = Learners(
+        program,
+        specs,
+        old.devices,
+        per_device,
+        options,
+        results=old.results,
+        layout=old.layout,
+        compiled=compiled,
+    )
+    try:
+        for further, shapes in others:
+            learners.add_program(further, shapes)
+        learners.select(selected)
+        learners.load_state_arrays(values)
+    except BaseException:
+        learners.close()
+        raise
+    return learners
+
+
+def origins(before: Sequence[int], after: Sequence[int]) -> list[int | None]:
+    """By replica after a change, its number before, or None: on each device the first ones stay."""
+    result: list[int | None] = []
+    first = 0
+    for had, has in zip(before, after, strict=True):
+        result.extend(first + local if local < had else None for local in range(has))
+        first += had
+    return result
+
+
+def most_that_fit(learners: Learners, options: Synchronisation, most: int) -> tuple[int, str]:
+    """How many replicas per device, up to `most`, there is room for in place of these, and what sets it.
+
+    By a dry run, over all devices, with the same number on each.
+    """
+    devices = learners.devices
+    least, name = most, ""
+    for plans in learners.plans_for(options, most * len(devices)):
+        held = learners.held_nbytes(plans.device)
+        fit = plans.most_that_fit(most, len(devices), held)
+        if fit < least:
+            least, name = fit, f"more do not fit into the memory of {plans.device.name.short}"
+    return max(1, least), name
+
+
+def _values_after(
+    old: Learners, origins: Sequence[int | None], options: Synchronisation, round: int
+) -> dict[str, Array]:
+    """The content of a checkpoint of the replicas after the change."""
+    count = len(origins)
+    every = [old.replica_values(index) for index in range(old.count)]
+    z = old.central_values(round)
+    if old.exchanges:
+        _hand_over_sums(old, every, origins)
+    steps_on_mean = options.gang_from(count)
+    equal = steps_on_mean is not None and round >= steps_on_mean
+    newcomer = _newcomer(old, every[0], z, equal)
+    result: dict[str, Array] = {}
+    for index, origin in enumerate(origins):
+        values = newcomer if origin is None else every[origin]
+        if count == 1 and old.exchanges:
+            values = {**values, **z}
+        for name, value in values.items():
+            result[f"replica{index}/{name}"] = value
+    if options.averages(count):
+        weights = [name for name, op in _by_name(old).items() if op.attrs["role"] == "weights"]
+        for name in weights:
+            for slot in range(options.staleness + 1):
+                result[f"central{slot}/{name}"] = z[name]
+            if options.has_velocity:
+                result[f"velocity/{name}"] = np.zeros_like(z[name])
+        if old.averages:
+            for slot in range(old.slots):
+                for name, value in old.central[0].weights(slot).items():
+                    result[f"central{slot}/{name}"] = value
+            velocity = old.central[0].velocity() if options.has_velocity else {}
+            for name, value in velocity.items():
+                result[f"velocity/{name}"] = value
+    return result
+
+
+def _by_name(old: Learners) -> dict[str, Operation]:
+    return {op.name: op for op in old.layout.variables}
+
+
+def _hand_over_sums(old: Learners, every: Sequence[dict[str, Array]], origins: Sequence[int | None]) -> None:
+    """Adds what the replicas that go have summed to replica 0, which always stays."""
+    gone = [values for index, values in enumerate(every) if index not in origins]
+    for name, op in _by_name(old).items():
+        if op.attrs["combine"] == "sum" and op.attrs["role"] != "slots":
+            for values in gone:
+                every[0][name] = every[0][name] + values[name]
+
+
+def _newcomer(old: Learners, first: dict[str, Array], z: dict[str, Array], equal: bool) -> dict[str, Array]:
+    """What a new replica begins with: z, sums of 0, fresh slots; `equal`: the slots of the first replica."""
+    values: dict[str, Array] = {}
+    for name, op in _by_name(old).items():
+        if op.attrs["role"] == "slots":
+            fresh = np.full_like(first[name], op.attrs["slot_value"])
+            values[name] = first[name] if equal else fresh
+        elif op.attrs["combine"] == "sum":
+            values[name] = np.zeros_like(z[name])
+        else:
+            values[name] = z[name]
+    return values

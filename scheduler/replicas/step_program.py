@@ -1,0 +1,179 @@
+"""The step that all replicas run: a user's graph, compiled once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Any, TypeAlias
+
+from scheduler.averaging.gradient_checks import with_checks
+from scheduler.averaging.gradient_mean import with_gradient_mean
+from scheduler.averaging.sma_segments import SEGMENT_UPDATE, averaging_segment, with_averaging
+from tensorbow.compiler import VariableLayout, compile_step
+from tensorbow.compiler.prune import prune
+from tensorbow.errors import InvalidArgumentError
+from tensorbow.graph import Graph, Operation, Tensor
+from tensorbow.kinds import (
+    TEXT,
+    Kind,
+    Positive,
+    RefusedError,
+    check_fields,
+    checked,
+    instance,
+    optional,
+    sequence,
+    with_remedy,
+)
+from tensorbow.ops.control import Placeholder
+from tensorbow.ops.state import VariableReference
+from tensorbow.program import Backend, Executable
+from tensorbow.runtime import initial_values
+from tensorbow.specs import Array, TensorSpec, compatible
+
+_TENSOR = instance(Tensor, expected="a tensor")
+_OPERATION = instance(Operation, expected="the operation that does the step")
+_ORDER = "give StepProgram(inputs, loss, update)"
+
+
+def _read_metrics(value: Any) -> Mapping[str, Tensor]:
+    if not isinstance(value, Mapping):
+        raise RefusedError
+    return {TEXT.read(name): _TENSOR.read(tensor) for name, tensor in value.items()}
+
+
+Inputs: TypeAlias = Annotated[
+    tuple[Tensor, ...], with_remedy(sequence(_TENSOR, "a tuple of placeholders"), _ORDER)
+]
+Loss: TypeAlias = Annotated[Tensor | None, with_remedy(optional(_TENSOR), _ORDER)]
+Update: TypeAlias = Annotated[
+    Operation, with_remedy(_OPERATION, "give what optimizer.minimize(loss) returns")
+]
+Metrics: TypeAlias = Annotated[Mapping[str, Tensor], Kind("tensors by name", _read_metrics)]
+Others: TypeAlias = Annotated[tuple[Operation, ...], sequence(_OPERATION, "a tuple of operations")]
+
+
+@dataclass(frozen=True)
+class StepProgram:
+    """What a replica does with a batch, built once on one device; nothing in it speaks of replicas.
+
+    inputs: placeholders, fed in this order with each batch.
+    loss: a scalar; checked for NaN before any variable is written. None where the step has not one loss.
+    update: the operation that does the step, usually `optimizer.minimize(loss)`.
+    metrics: what else to report, by name: tensors of any shape.
+    others: further operations to run.
+    """
+
+    inputs: Inputs
+    loss: Loss
+    update: Update
+    metrics: Metrics = field(default_factory=dict)
+    others: Others = ()
+
+    @property
+    def graph(self) -> Graph:
+        """The graph it is part of."""
+        return self.update.graph
+
+    @property
+    def fetches(self) -> list[Tensor]:
+        """What a task reports: the loss, if there is one, and the metrics."""
+        return [*([] if self.loss is None else [self.loss]), *self.metrics.values()]
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        loss = self.loss
+        if loss is not None and loss.spec.shape not in ((), None):
+            raise InvalidArgumentError(
+                f"the loss {loss.name} must be a scalar, got {loss.spec}; "
+                f"reduce it, as by tb.reduce_mean (made at {loss.op.source})"
+            )
+        if loss is not None and not loss.dtype.is_floating:
+            raise InvalidArgumentError(f"the loss {loss.name} must be floating, got {loss.spec}")
+        elements: list[Tensor | Operation] = [*self.inputs, *self.fetches, *self.others]
+        for element in elements:
+            if element.graph is not self.graph:
+                raise InvalidArgumentError(f"{element.name} is not of the graph of {self.update.name}")
+        operations = [*(tensor.op for tensor in self.fetches), self.update, *self.others]
+        for op in prune(operations, self.inputs):
+            if op.definition is VariableReference and op.attrs["container"]:
+                raise InvalidArgumentError(
+                    f"variable {op.name} is in container '{op.attrs['container']}', but each replica has "
+                    f"variables of its own; make it outside of tb.container (made at {op.source})"
+                )
+            if op.definition is Placeholder and op.outputs[0] not in self.inputs:
+                raise InvalidArgumentError(
+                    f"the step reads the placeholder {op.name}, which is not among its inputs "
+                    f"({', '.join(tensor.name for tensor in self.inputs) or 'there are none'}); "
+                    f"add it to StepProgram(inputs=...) (made at {op.source})"
+                )
+
+    @checked
+    def specs(self, batch_size: Positive) -> list[TensorSpec]:
+        """The inputs' specs when each unknown leading dimension is `batch_size`."""
+        result = []
+        for tensor in self.inputs:
+            dims = tensor.spec.shape
+            if dims and dims[0] is None:
+                dims = (batch_size, *dims[1:])
+            result.append(TensorSpec(dims, tensor.dtype))
+        return result
+
+    def initial_values(self) -> dict[str, Array]:
+        """The initial values of all variables of the graph, by name."""
+        return initial_values(self.graph)
+
+    def compile(
+        self,
+        shapes: Sequence[TensorSpec],
+        layout: VariableLayout,
+        backend: Backend,
+        averaging_slots: int,
+        clear_velocity: bool = False,
+        aggregates: bool = False,
+        averages_apart: bool = False,
+    ) -> Executable:
+        """Segments `gradient`, `update`, and for averaging one `update` per slot of z and corrections.
+
+        averaging_slots: staleness + 1, or 0 without averaging. See `scheduler.averaging.sma_segments`.
+        aggregates: adds an update on the mean gradient. See `scheduler.averaging.gradient_mean`.
+        averages_apart: averaging is a segment of its own, since no task knows whether it is the last before.
+        Raises InvalidArgumentError for shapes that do not fit, and for a step that cannot be planned.
+        """
+        self._check(shapes)
+        executable = compile_step(
+            [*self.fetches, self.update, *self.others],
+            dict(zip(self.inputs, shapes, strict=True)),
+            layout,
+            backend,
+            cut_before_update=True,
+            guard=self.loss,
+        )
+        if self.loss is not None and executable.fetches[0].shape:
+            shape = list(executable.fetches[0].shape)
+            raise InvalidArgumentError(f"the loss {self.loss.name} must be a scalar, its shape is {shape}")
+        executable = with_averaging(
+            executable, layout, backend, averaging_slots, clear_velocity, averages_apart
+        )
+        if aggregates:
+            executable = with_gradient_mean(executable, layout, backend, averaging_slots)
+        updates = [SEGMENT_UPDATE]
+        if not averages_apart:
+            updates += [averaging_segment(slot) for slot in range(averaging_slots)]
+        return with_checks(executable, backend, updates)
+
+    def _check(self, shapes: Sequence[TensorSpec]) -> None:
+        if len(shapes) != len(self.inputs):
+            raise InvalidArgumentError(
+                f"shapes: expected one for each of {len(self.inputs)} inputs, got {len(shapes)}"
+            )
+        for tensor, spec in zip(self.inputs, shapes, strict=True):
+            fits = spec.dtype == tensor.dtype and compatible(tensor.spec.shape, spec.shape)
+            if not fits or not spec.is_static:
+                raise InvalidArgumentError(
+                    f"shapes: input {tensor.name} is {tensor.spec}, got {spec}; "
+                    "give it with all dimensions known"
+                )
+
+
+AsProgram: TypeAlias = Annotated[StepProgram, instance(StepProgram, expected="a tb.StepProgram")]

@@ -1,0 +1,217 @@
+"""The values of replicas and z, and the data they keep, read and set while nothing runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+
+import numpy as np
+
+from scheduler.averaging.synchronisation import Synchronisation
+from scheduler.replicas.central import CentralModel
+from scheduler.replicas.replica import DeviceData, Replica
+from tensorbow.compiler import VariableLayout
+from tensorbow.data import Dataset
+from tensorbow.devices import Device
+from tensorbow.errors import InvalidArgumentError, NotFoundError
+from tensorbow.program import Ref
+from tensorbow.program.examples import KeptExamples
+from tensorbow.specs import Array
+
+
+class ReplicaValues:
+    """What `Learners` knows of its variables, and of the data set on its devices."""
+
+    layout: VariableLayout
+    options: Synchronisation
+    replicas: list[Replica]
+    central: list[CentralModel]
+    count: int
+    averages: bool
+    aggregates: bool
+    gang_from: int | None
+    slots: int
+    devices: list[Device]
+    places: list[int]
+    _kept: list[KeptExamples]
+
+    def initialize(self, values: Mapping[str, Array]) -> None:
+        """Starts from these values of the variables: z_d = z, w_i = z, u = 0.
+
+        Optimisers' slots and counts that are not given start as the optimiser says. A variable whose
+        replicas' values are summed keeps its value in replica 0 and starts at 0 in the others.
+        Raises InvalidArgumentError or NotFoundError for values that do not fit, before any change.
+        """
+        operations = {op.name: op for op in self.layout.variables}
+        slots = {name for name, op in operations.items() if op.attrs["slot_name"]}
+        unknown = sorted(values.keys() - operations.keys())
+        if unknown:
+            raise NotFoundError(
+                f"initialize: the step has no variable {_some(unknown)}; "
+                f"it has {_some(sorted(operations.keys() - slots))}"
+            )
+        missing = sorted(operations.keys() - slots - values.keys())
+        if missing:
+            raise InvalidArgumentError(
+                f"initialize: no value for {_some(missing)}; give one for every variable of the step"
+            )
+        for replica in self.replicas:
+            replica.container.load(values)
+            for name in slots - values.keys():
+                replica.container.write(name, operations[name].attrs["slot_value"])
+            replica.container.initialized.update(slots)
+            if replica.index:
+                for name, op in operations.items():
+                    if op.attrs["combine"] == "sum":
+                        replica.container.write(name, 0)
+        first = self.replicas[0].container
+        for model in self.central:
+            model.fill({name: first.read(name) for name in model.names})
+
+    def assign(self, values: Mapping[str, Array]) -> None:
+        """Sets some variables in every replica and in z. One that is summed goes to replica 0, others get 0.
+
+        Raises InvalidArgumentError or NotFoundError for values that do not fit, before any change.
+        """
+        combined = {op.name: op.attrs["combine"] for op in self.layout.variables}
+        for replica in self.replicas:
+            replica.container.load(values)
+            for name in values:
+                if replica.index and combined[name] == "sum":
+                    replica.container.write(name, 0)
+        for model in self.central:
+            for slot in range(self.slots):
+                model.write_weights(slot, {name: values[name] for name in model.names if name in values})
+
+    def central_values(self, round: int) -> dict[str, Array]:
+        """The central model at the end of round `round` - 1: weights and other variables, copied.
+
+        Without averaging, and once all replicas step on the mean gradient, it is replica 0's.
+        """
+        values = self.replica_values(0)
+        for op in self.layout.variables:
+            if op.attrs["role"] == "slots":
+                del values[op.name]
+            elif (self.averages or self.aggregates) and op.attrs["combine"] in ("mean", "sum"):
+                values[op.name] = self._combined(op.name, op.attrs["combine"])
+        if self.averages and (self.gang_from is None or round <= self.gang_from):
+            slot = (round // self.options.tau - 1) % self.slots
+            values.update(self.central[0].weights(slot))
+        return values
+
+    def _combined(self, name: str, how: str) -> Array:
+        """The sum or mean of a variable over the replicas, in their order; a mean of integers rounds down."""
+        total, *others = (replica.container.read(name) for replica in self.replicas)
+        for other in others:
+            total += other
+        if how == "mean":
+            divide = np.true_divide if total.dtype.kind == "f" else np.floor_divide
+            divide(total, total.dtype.type(self.count), out=total)
+        return total
+
+    def replica_values(self, index: int) -> dict[str, Array]:
+        """All variables of a replica, slots included, copied."""
+        container = self.replicas[index].container
+        return {name: container.read(name) for name in self.layout.refs()}
+
+    def state_arrays(self) -> dict[str, Array]:
+        """Everything the next step depends on, by name, copied: the content of a checkpoint."""
+        arrays: dict[str, Array] = {}
+        for replica in self.replicas:
+            for name, value in self.replica_values(replica.index).items():
+                arrays[f"replica{replica.index}/{name}"] = value
+        if self.averages:
+            for slot in range(self.slots):
+                for name, value in self.central[0].weights(slot).items():
+                    arrays[f"central{slot}/{name}"] = value
+            velocity = self.central[0].velocity() if self.options.has_velocity else {}
+            for name, value in velocity.items():
+                arrays[f"velocity/{name}"] = value
+        return arrays
+
+    def load_state_arrays(self, arrays: Mapping[str, Array]) -> None:
+        """The reverse of `state_arrays`.
+
+        Raises InvalidArgumentError for names, shapes or dtypes that do not fit, before any change.
+        """
+        targets = self._targets()
+        missing, unknown = sorted(targets.keys() - arrays.keys()), sorted(arrays.keys() - targets.keys())
+        if missing or unknown:
+            raise InvalidArgumentError(
+                f"the checkpoint does not fit this model and these replicas: missing {_some(missing)}; "
+                f"unexpected {_some(unknown)}; resume with the options it was written with"
+            )
+        for name, (ref, _) in targets.items():
+            have, dtype = arrays[name], ref.dtype.as_numpy_dtype
+            if have.shape != ref.shape or have.dtype != dtype:
+                raise InvalidArgumentError(
+                    f"the checkpoint does not fit: {name} is {have.dtype}{list(have.shape)}, "
+                    f"expected {dtype}{list(ref.shape)}"
+                )
+        for name, (_, write) in targets.items():
+            write(arrays[name])
+        for replica in self.replicas:
+            replica.container.initialized.update(self.layout.refs())
+
+    def _targets(self) -> dict[str, tuple[Ref, Callable[[Array], None]]]:
+        """By name in a checkpoint: what its value looks like, and what sets it."""
+        refs = self.layout.refs()
+        targets: dict[str, tuple[Ref, Callable[[Array], None]]] = {}
+        for replica in self.replicas:
+            for name, ref in refs.items():
+                targets[f"replica{replica.index}/{name}"] = ref, partial(replica.container.write, name)
+        if self.averages:
+            for name in self.central[0].names:
+                for slot in range(self.slots):
+                    targets[f"central{slot}/{name}"] = refs[name], partial(self._write_central, name, slot)
+                if self.options.has_velocity:
+                    targets[f"velocity/{name}"] = refs[name], partial(self._write_velocity, name)
+        return targets
+
+    def _write_central(self, name: str, slot: int, value: Array) -> None:
+        for model in self.central:
+            model.write_weights(slot, {name: value})
+
+    def _write_velocity(self, name: str, value: Array) -> None:
+        for model in self.central:
+            model.write_velocity({name: value})
+
+    def keep_data(self, dataset: Dataset, kept: Sequence[KeptExamples | None]) -> None:
+        """Has replicas make batches of a data set that devices keep, while nothing is in flight.
+
+        kept: by device, and owned by the learners from now on; none at all lets go of what they had.
+        """
+        for index, replica in enumerate(self.replicas):
+            examples = kept[self.places[index]] if kept else None
+            replica.keep_data(None if examples is None else DeviceData(dataset, examples))
+        previous, self._kept = self._kept, [examples for examples in kept if examples is not None]
+        for examples in previous:
+            examples.close()
+
+    def release_data(self) -> tuple[Dataset | None, list[KeptExamples | None]]:
+        """Lets go of the data set that devices keep, without closing it: it and what each device has."""
+        kept: list[KeptExamples | None] = [None] * len(self.devices)
+        dataset = None
+        for replica, place in zip(self.replicas, self.places, strict=True):
+            if (data := replica.data) is not None:
+                dataset, kept[place] = data
+            replica.keep_data(None)
+        self._kept = []
+        return dataset, kept
+
+
+def _some(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:3]) or "nothing"
+    return f"{shown} and {len(names) - 3} more" if len(names) > 3 else shown
+
+
+def check_combination(layout: VariableLayout) -> None:
+    """Weights are averaged while training, all others only when z is read."""
+    for op in layout.variables:
+        how, is_weight = op.attrs["combine"], op.attrs["role"] == "weights"
+        if is_weight != (how == "sma") and op.attrs["role"] != "slots":
+            kind, ways = ("trainable", "sma") if is_weight else ("not trainable", "mean, sum or first")
+            raise InvalidArgumentError(
+                f"variable {op.name} is {kind}, so its replicas combine by {ways}, not {how} "
+                f"(made at {op.source})"
+            )

@@ -1,0 +1,359 @@
+"""TensorBowSession: an unmodified single-device program, trained by several replicas (TensorBow, 2019)."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeGuard
+
+import numpy as np
+
+from scheduler.averaging.synchronisation import (
+    AsSynchronisation,
+    OnNan,
+    require_round_robin,
+    synchronisation_of,
+)
+from scheduler.engine.growing import grown, new_variables
+from scheduler.engine.learning_engine import LearningEngine
+from scheduler.engine.stepper import Stepper
+from scheduler.replicas.replica_counts import ReplicaCounts, device_list, replica_counts
+from scheduler.replicas.step_program import StepProgram
+from tensorbow.compiler import VariableLayout
+from tensorbow.compiler.prune import prune
+from tensorbow.devices import AsDevices
+from tensorbow.errors import InternalError, InvalidArgumentError
+from tensorbow.graph import AsGraph, Graph, GraphKeys, Operation, Tensor
+from tensorbow.kinds import Count, Mapped, Text, checked
+from tensorbow.ops.control import Placeholder
+from tensorbow.ops.state import VariableReference
+from tensorbow.program import Executable
+from tensorbow.runtime import Session
+from tensorbow.specs import Array, TensorSpec
+
+REMEMBERED = 256  # fetch lists of which it is kept whether they learn
+
+Elements = Sequence["Tensor | Operation"]
+
+
+@dataclass(frozen=True)
+class _LearningStep:
+    """A fetch list that learns, compiled for some shapes."""
+
+    number: int  # of the engine's program
+    reads_first: frozenset[str]
+    split: tuple[bool, ...]  # by feed, in order
+
+
+class TensorBowSession(Session):
+    """A session that trains: runs that reach an optimiser's update go over all replicas.
+
+    In such a run, feeds whose leading dimension is unknown in the graph are a global batch and are split
+    over the replicas; all others are copied. Fetched values whose leading dimension is unknown come back
+    concatenated, all others averaged (integers rounded down, bools replica 0's); a fetched variable is z's
+    after the run, and an optimiser's own replica 0's. All other runs see the central average model z, with
+    feeds unsplit; what they write goes to z and to every replica. Where programs differ from single-device
+    ones is the batch: `replicas` times as large.
+
+    One run at a time. For variables made after the first run that learns, the replicas are made anew beside
+    the old ones, which for a moment takes twice their memory. What updates a trainable variable by other
+    means than an optimiser's update is not seen as learning. `trim` gives back what other runs worked in;
+    what the replicas work in stays theirs until `close`.
+    """
+
+    @checked
+    def __init__(
+        self,
+        target: Text = "tensorbow",
+        graph: AsGraph | None = None,
+        *,
+        devices: AsDevices = ("/cpu:0",),
+        replicas_per_device: ReplicaCounts = 2,
+        synchronisation: AsSynchronisation | None = None,
+        on_nan: OnNan = "stop",
+    ):
+        """replicas_per_device: one count for all, or one for each; z is evaluated on the first device.
+
+        synchronisation: SMA with its defaults when None.
+        Raises InvalidArgumentError for options out of range, NotFoundError for a device that is not there.
+        """
+        if target not in ("", "tensorbow"):
+            raise InvalidArgumentError(f"TensorBowSession: target is 'tensorbow', got {target!r:.60}")
+        self._learner_devices = device_list(devices)
+        self._per_device = replica_counts(replicas_per_device, len(self._learner_devices))
+        self._synchronisation = synchronisation_of(synchronisation)
+        require_round_robin(self._synchronisation, "TensorBowSession")
+        self._on_nan = on_nan
+        self._engine: LearningEngine | None = None  # made by the first run that learns
+        self._stepper: Stepper | None = None
+        self._steps: dict[Any, _LearningStep] = {}
+        self._programs: list[tuple[StepProgram, list[TensorSpec]]] = []  # the engine's, by number
+        self._learning: dict[Any, Operation | None] = {}  # by fetches and feeds: an update, if there is one
+        self._z_is_newer = False  # than what the base's container holds
+        self._turn = threading.RLock()  # owns all of these
+        super().__init__("", graph, device=self._learner_devices[0])
+
+    @property
+    def num_replicas(self) -> int:
+        """Replicas on all devices."""
+        return sum(self._per_device)
+
+    def _execute(self, elements: Elements, feeds: Mapping[Tensor, Array]) -> list[Any]:
+        with self._turn:
+            self._require_open()
+            update = self._update_among(elements, feeds)
+            if update is not None:
+                return self._learn(elements, feeds, update)
+            self._bring_z()
+            results = super()._execute(elements, feeds)
+            if self._engine is not None:
+                shapes = {tensor: value.shape for tensor, value in feeds.items()}
+                self._spread(self._step(elements, shapes).executable.writes)
+            return results
+
+    def _update_among(self, elements: Elements, feeds: Mapping[Tensor, Array]) -> Operation | None:
+        """An optimiser's update of a trainable variable that the run reaches."""
+        key = (tuple(elements), frozenset(feeds))
+        if key not in self._learning:
+            if len(self._learning) >= REMEMBERED:
+                self._learning.clear()
+            operations = prune(
+                [e if isinstance(e, Operation) else e.op for e in elements if e not in feeds], feeds
+            )
+            self._learning[key] = _update_in(operations, self.graph)
+        return self._learning[key]
+
+    # Learning ---------------------------------------------------------------------------------
+
+    def _learn(self, elements: Elements, feeds: Mapping[Tensor, Array], update: Operation) -> list[Any]:
+        step = self._learning_step(elements, feeds, update)
+        self._parts.require_initialized(step.reads_first)
+        inputs = self._split(feeds, step.split)
+        stepper = self._stepper
+        if stepper is None:
+            raise InternalError("a step was compiled without replicas")
+        stepper.select(step.number)
+        self._z_is_newer = True
+        results = stepper.step(inputs)
+        computed = _computed(elements, feeds)
+        joined = iter([*map(_joined, computed, results.metrics)])
+        values: list[Any] = []
+        for element in elements:
+            if _is_variable(element, feeds):
+                self._bring_z()
+                values.append(self._parts.of(element.op.name).read(element.op.name)[()])
+            else:
+                values.append(next(joined) if isinstance(element, Tensor) else None)
+        return values
+
+    def _split(self, feeds: Mapping[Tensor, Array], split: Sequence[bool]) -> list[tuple[Array, ...]]:
+        count = self.num_replicas
+        parts: list[tuple[Array, ...]] = []
+        for replica in range(count):
+            arrays = []
+            for value, is_split in zip(feeds.values(), split, strict=True):
+                rows = value.shape[0] // count if is_split else 0
+                arrays.append(value[replica * rows : (replica + 1) * rows] if is_split else value)
+            parts.append(tuple(arrays))
+        return parts
+
+    def _learning_step(
+        self, elements: Elements, feeds: Mapping[Tensor, Array], update: Operation
+    ) -> _LearningStep:
+        key = (tuple(elements), tuple((tensor, value.shape) for tensor, value in feeds.items()))
+        if (step := self._steps.get(key)) is not None:
+            return step
+        split = tuple(_leads_with_batch(tensor, value) for tensor, value in feeds.items())
+        shapes = [self._replica_spec(t, v, s) for (t, v), s in zip(feeds.items(), split, strict=True)]
+        program = self._program(elements, list(feeds), update)
+        if self._engine is None:
+            number, executable = 0, self._start(program, shapes)
+        else:
+            number, executable = self._add(program, shapes)
+        self._programs.append((program, shapes))
+        step = self._steps[key] = _LearningStep(number, executable.reads_first, split)
+        return step
+
+    def _replica_spec(self, tensor: Tensor, value: Array, is_split: bool) -> TensorSpec:
+        if not is_split:
+            return TensorSpec(value.shape, tensor.dtype)
+        rows, count = value.shape[0], self.num_replicas
+        if rows % count or not rows:
+            got = f"a global batch of {rows} does not split over" if rows else "an empty batch has none for"
+            raise InvalidArgumentError(
+                f"feed {tensor.name}: {got} {count} replicas; feed a multiple of {count}, {count} at least"
+            )
+        return TensorSpec((rows // count, *value.shape[1:]), tensor.dtype)
+
+    def _program(self, elements: Elements, fed: list[Tensor], update: Operation) -> StepProgram:
+        tensors = _computed(elements, fed)
+        operations = [element for element in elements if isinstance(element, Operation)]
+        for op in prune([*operations, *(tensor.op for tensor in tensors)], fed):
+            if op.definition is Placeholder and op.outputs[0] not in fed:
+                raise InvalidArgumentError(
+                    f"placeholder {op.name} must be fed: add it to feed_dict (made at {op.source})"
+                )
+        first, *others = operations or [update]
+        metrics = {f"{place} {tensor.name}": tensor for place, tensor in enumerate(tensors)}
+        return StepProgram(tuple(fed), None, first, metrics, tuple(others))
+
+    def _add(self, program: StepProgram, shapes: list[TensorSpec]) -> tuple[int, Executable]:
+        """Gives the replicas a further step, and room for the variables that are new."""
+        engine, stepper = self._engine, self._stepper
+        if engine is None or stepper is None:
+            raise InternalError("a further step was compiled without replicas")
+        stepper.settle()
+        if not new_variables(engine, self.graph):
+            number = engine.add_program(program, shapes)
+            return number, engine.executable_of(number)
+        self._bring_z()
+        if self._graph_version != self.graph.version:
+            self._follow_graph()
+        names = [op.name for op in VariableLayout.of_graph(self.graph).variables]
+        ready = {name for name in names if name in self._parts.of(name).initialized}
+        values = {name: self._parts.of(name).read(name) for name in names}
+        larger = grown(stepper, [*self._programs, (program, shapes)], values)
+        for replica in larger.engine.learners.replicas:
+            replica.container.initialized.intersection_update(ready)
+        self._engine, self._stepper = larger.engine, larger
+        stepper.close()
+        engine.close()
+        return len(self._programs), larger.engine.executable_of(len(self._programs))
+
+    def _start(self, program: StepProgram, shapes: list[TensorSpec]) -> Executable:
+        """Makes the replicas, with the values that this session's variables have."""
+        if self._graph_version != self.graph.version:
+            self._follow_graph()
+        engine = LearningEngine(
+            program,
+            shapes,
+            self._learner_devices,
+            self._per_device,
+            self._synchronisation,
+            launch_ahead=1,
+            on_nan=self._on_nan,
+        )
+        try:
+            executable = engine.executable_of(0)
+            self._parts.require_initialized(executable.reads_first)
+            names = [op.name for op in engine.learners.layout.variables]
+            missing = [name for name in names if name not in self._parts.of(name).initialized]
+            engine.initialize({name: self._parts.of(name).read(name) for name in names})
+            for replica in engine.learners.replicas:
+                replica.container.initialized.difference_update(missing)
+        except BaseException:
+            engine.close()
+            raise
+        self._engine, self._stepper = engine, Stepper(engine)
+        return executable
+
+    # z ----------------------------------------------------------------------------------------
+
+    def _bring_z(self) -> None:
+        """Sets the base session's variables to z, and optimisers' own to replica 0's."""
+        engine, stepper = self._engine, self._stepper
+        if engine is None or stepper is None or not self._z_is_newer:
+            return
+        stepper.settle()
+        ready = engine.learners.replicas[0].container.initialized
+        values = {**engine.learners.replica_values(0), **engine.central_values()}
+        super().load_variables({name: value for name, value in values.items() if name in ready})
+        self._z_is_newer = False
+
+    def _spread(self, names: Any) -> None:
+        """Gives what was written here to z and to every replica."""
+        if self._engine is None or self._stepper is None or not names:
+            return
+        known = {op.name for op in self._engine.learners.layout.variables}
+        values = {name: self._parts.of(name).read(name) for name in sorted(known.intersection(names))}
+        if values:
+            self._stepper.settle()
+            self._engine.learners.assign(values)
+
+    @checked
+    def load_variables(self, values: Mapped) -> None:
+        """Sets variables by name, in z and in every replica. Raises NotFoundError, InvalidArgumentError."""
+        with self._turn:
+            self._bring_z()
+            super().load_variables(values)
+            self._spread(values)
+
+    @checked
+    def replica_values(self, replica: Count) -> dict[str, Array]:
+        """All variables of one replica by name; before the first run that learns they are this session's.
+
+        Raises InvalidArgumentError for a replica that is not there, FailedPreconditionError after `close`.
+        """
+        with self._turn:
+            self._require_open()
+            if not 0 <= replica < self.num_replicas:
+                raise InvalidArgumentError(
+                    f"replica_values: there is no replica {replica} of {self.num_replicas}"
+                )
+            if self._engine is None or self._stepper is None:
+                return {name: self.container.read(name) for name in sorted(self.container.initialized)}
+            self._stepper.settle()
+            return self._engine.learners.replica_values(replica)
+
+    def close(self) -> None:
+        """Ends what is under way and gives all memory back; idempotent."""
+        with self._turn:
+            engine, stepper = self._engine, self._stepper
+            self._engine = self._stepper = None
+            try:
+                if stepper is not None:
+                    stepper.close()
+            finally:
+                if engine is not None:
+                    engine.close()
+                super().close()
+
+
+def _update_in(operations: Sequence[Operation], graph: Graph) -> Operation | None:
+    """An optimiser's update of a trainable variable; None where there is none.
+
+    One by rows is an ordinary write: it is an optimiser's when the operation that `minimize` gave is there.
+    """
+    dense = (op for op in operations if op.definition.update is not None)
+    found = next((op for op in dense if _writes_weights(op)), None)
+    if found is None and any(_writes_weights(op) for op in operations):
+        train_ops = set(graph.get_collection(GraphKeys.TRAIN_OP))
+        found = next((op for op in operations if op in train_ops), None)
+    return found
+
+
+def _writes_weights(op: Operation) -> bool:
+    written = (op.inputs[place].op for place in op.definition.writes)
+    return any(v.definition is VariableReference and v.attrs["role"] == "weights" for v in written)
+
+
+def _is_variable(element: Tensor | Operation, fed: Collection[Tensor]) -> TypeGuard[Tensor]:
+    return element not in fed and isinstance(element, Tensor) and element.op.definition is VariableReference
+
+
+def _computed(elements: Elements, fed: Collection[Tensor]) -> list[Tensor]:
+    """The fetched tensors that the replicas compute: all but variables."""
+    return [e for e in elements if isinstance(e, Tensor) and not _is_variable(e, fed)]
+
+
+def _leads_with_batch(tensor: Tensor, value: Array) -> bool:
+    """Whether the graph does not know the leading dimension of a value, which is no scalar."""
+    dims = tensor.spec.shape
+    return value.ndim > 0 and (dims is None or dims[0] is None)
+
+
+def _joined(tensor: Tensor, of_replicas: Sequence[Any]) -> Any:
+    """One value of the replicas' values."""
+    values = [np.asarray(value) for value in of_replicas]
+    kind = tensor.dtype.as_numpy_dtype
+    if len(values) == 1:
+        return values[0].astype(kind)[()]
+    if _leads_with_batch(tensor, values[0]):
+        return np.concatenate(values)
+    if values[0].dtype.kind == "b":
+        return values[0][()]
+    stacked = np.stack(values)
+    if stacked.dtype.kind in "iu":
+        return np.floor_divide(stacked.sum(axis=0, dtype=np.int64), len(values)).astype(kind)[()]
+    return np.mean(stacked, axis=0, dtype=np.float64).astype(kind)[()]

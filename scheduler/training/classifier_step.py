@@ -1,0 +1,79 @@
+"""The training step of a classifier, and the engine that trains it."""
+
+from __future__ import annotations
+
+from scheduler.averaging.synchronisation import Synchronisation
+from scheduler.batches.positions import RoundPositions
+from scheduler.engine.learning_engine import LearningEngine
+from scheduler.replicas.step_program import StepProgram
+from scheduler.training.config import TrainingConfig
+from tensorbow.data import Dataset
+from tensorbow.devices import get_device
+from tensorbow.graph import Graph, GraphKeys, get_collection, set_random_seed
+from tensorbow.models import Model, get_model
+from tensorbow.ops.control import group, placeholder
+from tensorbow.optimizers import Constant, MomentumOptimizer, PiecewiseConstant, Schedule
+from tensorbow.specs import TensorSpec, float32, int64
+
+
+def build_program(
+    model: Model, dataset: Dataset, momentum: float, rate: float, decay: float, decay_all: bool = False
+) -> StepProgram:
+    """The training step of a model, in the default graph.
+
+    decay: weight decay of the weights; with decay_all of the biases too.
+    """
+    images = placeholder(float32, [None, *dataset.image_shape], name="images")
+    labels = placeholder(int64, [None], name="labels")
+    heads = model.heads(images, labels, dataset.classes, training=True)
+    optimizer = MomentumOptimizer(rate, momentum, weight_decay=decay, decay_all=decay_all)
+    update = group(optimizer.minimize(heads.loss), *get_collection(GraphKeys.UPDATE_OPS), name="step")
+    return StepProgram((images, labels), heads.loss, update, {"correct": heads.correct})
+
+
+def build_step(config: TrainingConfig, dataset: Dataset, rate: float) -> tuple[StepProgram, list[TensorSpec]]:
+    """The step of a configuration in a graph of its own, seeded, and the specs of a replica's batch."""
+    graph = Graph()
+    with graph.as_default():
+        set_random_seed(config.seed)
+        program = build_program(
+            get_model(config.model),
+            dataset,
+            config.momentum,
+            rate,
+            config.weight_decay,
+            decay_all=config.decay_all,
+        )
+    shape = (config.batch_size, *dataset.image_shape)
+    return program, [TensorSpec(shape, float32), TensorSpec((config.batch_size,), int64)]
+
+
+def build_schedule(config: TrainingConfig, replicas: int, positions: RoundPositions) -> Schedule:
+    """The learning rate by round, for so many replicas: the one given, or the model's for that number."""
+    rate = config.learning_rate or get_model(config.model).default_learning_rate(replicas)
+    if not config.learning_rate_drops:
+        return Constant(rate)
+    values = [rate, *(rate * factor for _, factor in config.learning_rate_drops)]
+    boundaries = [positions.first_round(epoch) - 1 for epoch, _ in config.learning_rate_drops]
+    return PiecewiseConstant(boundaries, values)
+
+
+def build_engine(
+    config: TrainingConfig, dataset: Dataset, schedule: Schedule, synchronisation: Synchronisation
+) -> LearningEngine:
+    """All replicas of a configuration on its devices; their variables have no values yet.
+
+    Raises ResourceExhaustedError where they do not fit.
+    """
+    program, specs = build_step(config, dataset, schedule(0))
+    return LearningEngine(
+        program,
+        specs,
+        [get_device(name) for name in config.devices],
+        config.replica_counts,
+        synchronisation,
+        schedule,
+        launch_ahead=config.launch_ahead,
+        steps_per_launch=config.steps_per_launch,
+        on_nan=config.on_nan,
+    )

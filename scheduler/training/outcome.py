@@ -1,0 +1,113 @@
+"""What leaves a training run: a line of metrics, the models, the result."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from scheduler.engine.learning_engine import LearningEngine
+from scheduler.training.config import TrainingConfig
+from scheduler.training.run_folder import RunFolder
+from scheduler.training.tally import Tally, TrainingResult
+from scheduler.training.tuning_result import TuningResult
+from tensorbow.data import Dataset
+from tensorbow.specs import Array
+
+LARGEST = 2.0**24  # of a sound weight: beyond, float32 has no fraction any more that a step could change
+
+
+def has_exploded(engine: LearningEngine, arrays: Mapping[str, Array]) -> bool:
+    """Whether the arrays of a checkpoint have a weight that is not finite, or larger than training leaves it.
+
+    Its loss need not tell: that of a linear model whose weights have exploded may be zero.
+    """
+    names = {op.name for op in engine.learners.layout.variables if op.attrs["role"] == "weights"}
+    weights = (array for name, array in arrays.items() if name.partition("/")[2] in names and array.size)
+    return not all(array.min() >= -LARGEST and array.max() <= LARGEST for array in weights)
+
+
+def models_of(engine: LearningEngine, round: int) -> list[dict[str, Array]]:
+    """The values of z after so many rounds; without averaging, of every replica's model."""
+    learners = engine.learners
+    if engine.options.sync != "none":
+        return [engine.central_values(round)]
+    slots = {op.name for op in learners.layout.variables if op.attrs["role"] == "slots"}
+    every = [learners.replica_values(index) for index in range(learners.count)]
+    return [{n: v for n, v in values.items() if n not in slots} for values in every]
+
+
+def save_models(
+    folder: RunFolder, config: TrainingConfig, data: Dataset, tally: Tally, models: Sequence[dict[str, Array]]
+) -> None:
+    """Writes each model with what its use needs to know. The same run gives the same bytes.
+
+    A model that was not evaluated, of a run that was interrupted, has no test accuracy.
+    """
+    metadata = {
+        "model": config.model,
+        "dataset": config.dataset,
+        "classes": data.classes,
+        "image_shape": list(data.image_shape),
+        "mean": data.mean,
+        "std": data.std,
+        "round": tally.round,
+    }
+    accuracies: Sequence[float | None] = tally.test_accuracies or [tally.test_accuracy]
+    if tally.evaluated_at != tally.round or len(accuracies) != len(models):
+        accuracies = [None] * len(models)
+    for index, (values, accuracy) in enumerate(zip(models, accuracies, strict=True)):
+        metadata["test_accuracy"] = accuracy
+        folder.save_model(values, metadata, replica=index)
+    folder.remove_models(len(models))
+
+
+def metrics_record(
+    engine: LearningEngine, tally: Tally, epoch: float, test_loss: float, learning_rate: float
+) -> dict[str, Any]:
+    """A line of `metrics.jsonl`, but for the devices' figures."""
+    record: dict[str, Any] = {
+        "round": tally.round,
+        "epoch": int(epoch) if epoch == int(epoch) else round(epoch, 4),
+        "seconds": tally.seconds,
+        "images": tally.images,
+        "images_per_second": tally.epoch_images_per_second,
+        "loss": tally.loss,
+        "accuracy": tally.accuracy,
+        "test_loss": test_loss,
+        "test_accuracy": tally.test_accuracy,
+        "learning_rate": learning_rate,
+        "alpha": engine.learners.alpha,
+        "replicas": engine.learners.count,
+        "skipped_updates": tally.skipped_updates,
+    }
+    if tally.test_accuracies is not None:
+        record["test_accuracies"] = tally.test_accuracies
+    return record
+
+
+def result_of(
+    config: TrainingConfig,
+    tally: Tally,
+    replicas: int,
+    epoch: float,
+    interrupted: bool,
+    tuning: TuningResult | None,
+) -> TrainingResult:
+    """The end of a run, of so many replicas at last."""
+    return TrainingResult(
+        model=config.model,
+        dataset=config.dataset,
+        devices=list(config.devices),
+        replicas=replicas,
+        batch_size=config.batch_size,
+        sync=config.sync,
+        epochs=round(epoch, 3),
+        steps=tally.round,
+        images_per_second=round(tally.images_per_second, 1),
+        seconds=round(tally.seconds, 3),
+        test_accuracy=tally.test_accuracy,
+        seconds_to_target=None if tally.seconds_to_target is None else round(tally.seconds_to_target, 3),
+        interrupted=interrupted,
+        skipped_updates=tally.skipped_updates,
+        tuning=tuning,
+    )

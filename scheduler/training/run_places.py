@@ -1,0 +1,81 @@
+"""Where runs are saved, and the checkpoints that they go on from."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from scheduler.training.config import TrainingConfig
+from scheduler.training.tally import Tally
+from tensorbow.errors import DataLossError, InvalidArgumentError, NotFoundError
+from tensorbow.training import Checkpoint, RollingCheckpoints, load_arrays
+
+
+def numbered_folders(first: Path) -> Iterator[Path]:
+    """A folder, and others beside it, named by it and the numbers 2, 3, ..."""
+    yield first
+    named = first.resolve() if first.name in ("", "..") else first
+    for number in itertools.count(2):
+        yield named.parent / f"{named.name}-{number}"
+
+
+def first_output(config: TrainingConfig) -> Path:
+    """Where the first run of a model and data set is saved when nobody says."""
+    return Path("runs") / f"{config.model}-{config.dataset}"
+
+
+def default_output(config: TrainingConfig) -> Path:
+    """Where a run is saved when nobody says: in a fresh folder, or in the last one to resume."""
+    first = first_output(config)
+    taken = list(itertools.takewhile(os.path.lexists, numbered_folders(first)))
+    if config.resume == "auto":
+        return taken[-1] if taken else first
+    return next(itertools.islice(numbered_folders(first), len(taken), None))
+
+
+def find_checkpoint(output: str | None, resume: str | None) -> tuple[Checkpoint | None, list[str]]:
+    """The checkpoint that `resume` (auto, a file, a folder) means, and a line for each newer one that cannot
+    be used.
+
+    None for a new run; that `auto` begins one is a line too. Raises NotFoundError, DataLossError,
+    InvalidArgumentError.
+    """
+    if resume is None:
+        return None, []
+    if resume == "auto":
+        if output is None:
+            raise InvalidArgumentError("--resume auto needs --output, the folder of the run to go on with")
+        checkpoint, warnings = RollingCheckpoints(Path(output)).newest(_require_sound)
+        if checkpoint is None:
+            warnings.append(begins_anew(output))
+        return checkpoint, warnings
+    path = Path(resume)
+    if path.is_dir():
+        checkpoint, warnings = RollingCheckpoints(path).newest(_require_sound)
+        if checkpoint is None:
+            raise NotFoundError(f"--resume {path}: the folder holds no checkpoint-*.safetensors")
+        return checkpoint, warnings
+    try:
+        checkpoint = Checkpoint(path, *load_arrays(path))
+    except NotFoundError as error:
+        remedy = "give a checkpoint, the folder of a run, or auto with --output"
+        raise NotFoundError(f"--resume: {error}; {remedy}") from None
+    _require_sound(checkpoint)
+    return checkpoint, []
+
+
+def begins_anew(output: Path | str) -> str:
+    """The line of a run that was to go on, and has nothing to go on from."""
+    return f"--resume auto: {output} holds no checkpoint, so a new run begins"
+
+
+def _require_sound(checkpoint: Checkpoint) -> None:
+    """Raises DataLossError for a file that is whole but no checkpoint of a training run."""
+    if not isinstance(checkpoint.metadata.get("config"), dict):
+        raise DataLossError(f"{checkpoint.path} is no checkpoint of a training run: it has no configuration")
+    try:
+        Tally.from_metadata(checkpoint.metadata)
+    except DataLossError as error:
+        raise DataLossError(f"{checkpoint.path} is no checkpoint of a training run: {error}") from None

@@ -1,0 +1,165 @@
+"""What a training run has come to: what its checkpoints remember, and its result."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from functools import reduce
+from operator import add
+from typing import Any
+
+from scheduler.training.tuning_result import TuningResult
+from tensorbow.errors import DataLossError
+from tensorbow.training import finite_or_none
+from tensorbow.training.checkpoints import MAXIMUM_ROUND
+
+SOUND = 2.0  # times the loss of a guess, log(classes): with more a model is worse than an untrained one
+
+
+@dataclass(frozen=True)
+class TrainingResult:
+    """The end of a run. `seconds` counts training alone, without evaluation and checkpoints."""
+
+    model: str
+    dataset: str
+    devices: list[str]
+    replicas: int
+    batch_size: int
+    sync: str
+    epochs: float
+    steps: int
+    images_per_second: float
+    seconds: float
+    test_accuracy: float | None
+    seconds_to_target: float | None
+    interrupted: bool = False
+    skipped_updates: int = 0
+    tuning: TuningResult | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """The measured values, for JSON; how the run ended is not among them.
+
+        Of a run that found its number of replicas, also what was measured, and why that was chosen.
+        """
+        values = {name: finite_or_none(value) for name, value in asdict(self).items()}
+        del values["interrupted"], values["skipped_updates"], values["tuning"]
+        if self.tuning is not None:
+            values["tuning"] = self.tuning.to_dict()
+        return values
+
+
+@dataclass
+class Tally:
+    """Sums of a run up to a round.
+
+    epoch_*: over the tasks of the epoch at hand; losses that are not finite are left out.
+    evaluated_at: the round of the last evaluation, 0 for none.
+    test_accuracy: of z; without averaging the mean of test_accuracies, which are the replicas'.
+    best: the round with the best test accuracy so far, of equal ones that with the lowest test loss; best_*
+        are those. None before the first evaluation, and in checkpoints of versions that did not keep it.
+    sound: the last round with a checkpoint from which training is known to go on: up to the next one all
+        losses were finite, and their mean at most `SOUND` times that of a guess.
+    Neither is a round whose weights had exploded by its checkpoint, or by the next one.
+    """
+
+    round: int = 0
+    seconds: float = 0.0
+    images: int = 0
+    epoch_loss: float = 0.0
+    epoch_losses: int = 0
+    epoch_correct: float = 0.0
+    epoch_images: int = 0
+    epoch_seconds: float = 0.0
+    skipped_updates: int = 0
+    evaluated_at: int = 0
+    test_accuracy: float | None = None
+    seconds_to_target: float | None = None
+    test_accuracies: list[float] | None = None
+    best: int | None = None
+    best_accuracy: float | None = None
+    best_loss: float | None = None
+    sound: int | None = None
+
+    def begin_epoch(self) -> None:
+        """Forgets the sums of the epoch before."""
+        self.epoch_loss = self.epoch_correct = self.epoch_seconds = 0.0
+        self.epoch_losses = self.epoch_images = 0
+
+    def add(self, losses: Sequence[float], correct: Sequence[float], images: int) -> None:
+        """Counts tasks, of so many images each; one after the other, so that sums have the same bits
+        however many come together.
+        """
+        self.images += images * len(losses)
+        self.epoch_images += images * len(losses)
+        self.epoch_correct = reduce(add, correct, self.epoch_correct)
+        total, counted = reduce(add, losses, self.epoch_loss), len(losses)
+        if not math.isfinite(total):
+            finite = [loss for loss in losses if math.isfinite(loss)]
+            total, counted = reduce(add, finite, self.epoch_loss), len(finite)
+        self.epoch_loss = total
+        self.epoch_losses += counted
+
+    def mark_best(self, test_loss: float, is_there: bool) -> None:
+        """Compares the round at hand, just evaluated, with the best. is_there: its checkpoint still is."""
+        loss = test_loss if math.isfinite(test_loss) else math.inf
+        before = (self.best_accuracy or 0.0, -math.inf if self.best_loss is None else -self.best_loss)
+        if self.best is None or not is_there or (self.test_accuracy or 0.0, -loss) > before:
+            self.best, self.best_accuracy = self.round, self.test_accuracy
+            self.best_loss = finite_or_none(loss)
+
+    def mark_sound(self, checkpoint: int, loss: float, classes: int) -> None:
+        """Judges the checkpoint of a round by the mean loss up to the next one."""
+        if checkpoint and is_sound(loss, classes):
+            self.sound = checkpoint
+
+    @property
+    def loss(self) -> float:
+        """Mean loss of the epoch so far."""
+        return self.epoch_loss / self.epoch_losses if self.epoch_losses else math.nan
+
+    @property
+    def accuracy(self) -> float:
+        """Mean training accuracy of the epoch so far."""
+        return self.epoch_correct / self.epoch_images if self.epoch_images else math.nan
+
+    @property
+    def images_per_second(self) -> float:
+        """Over the whole run."""
+        return self.images / self.seconds if self.seconds else 0.0
+
+    @property
+    def epoch_images_per_second(self) -> float:
+        """Over the epoch so far."""
+        return self.epoch_images / self.epoch_seconds if self.epoch_seconds else 0.0
+
+    @classmethod
+    def from_metadata(cls, metadata: Mapping[str, Any]) -> Tally:
+        """The tally of a checkpoint. Raises DataLossError for a value that cannot be."""
+        values: dict[str, Any] = {}
+        for field in fields(cls):
+            value = metadata.get(field.name)
+            annotation = str(field.type)
+            if annotation.startswith("list"):
+                sound = isinstance(value, list) and all(_can_be(item, annotation) for item in value)
+            else:
+                sound = _can_be(value, annotation)
+            if not sound and not (value is None and "None" in annotation):
+                raise DataLossError(f"a run's {field.name} cannot be {str(value)[:80]!r}")
+            values[field.name] = value
+        tally = cls(**values)
+        if tally.evaluated_at > tally.round:
+            raise DataLossError(f"a run at round {tally.round} was not evaluated at {tally.evaluated_at}")
+        return tally
+
+
+def is_sound(loss: float | None, classes: int) -> bool:
+    """Whether a mean loss is that of a model worth going on with; False for NaN and None."""
+    return loss is not None and loss <= SOUND * math.log(max(classes, 2))
+
+
+def _can_be(value: Any, annotation: str) -> bool:
+    """Whether a number out of a file can be what its field holds."""
+    if type(value) is int:
+        return 0 <= value <= MAXIMUM_ROUND
+    return type(value) is float and "float" in annotation and 0 <= value < math.inf

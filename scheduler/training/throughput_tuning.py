@@ -1,0 +1,244 @@
+"""Images per second of a model with 1, 2, 3, ... replicas per device, measured as it trains."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass, replace
+
+from scheduler.averaging.synchronisation import alpha_bound, shortened
+from scheduler.batches.sources import DatasetBatches
+from scheduler.decisions.replica_tuner import THRESHOLD, Decision, Measurement, ReplicaTuner
+from scheduler.engine.learning_engine import LearningEngine
+from scheduler.engine.results import RoundResults
+from scheduler.replicas.device_plans import DevicePlans
+from scheduler.replicas.replica_counts import MOST_REPLICAS
+from scheduler.training.classifier_step import build_engine, build_step
+from scheduler.training.config import TrainingConfig
+from scheduler.training.launch_pace import LaunchPace
+from scheduler.training.option_values import POSITIVE, is_positive
+from scheduler.training.precision import Computing
+from scheduler.training.throughput_windows import ThroughputWindows
+from scheduler.training.tuning_result import TuningResult
+from tensorbow.data import load
+from tensorbow.devices import get_device
+from tensorbow.errors import AbortedError, CancelledError, InvalidArgumentError
+from tensorbow.models import get_model
+from tensorbow.optimizers import Constant
+
+MOST_WINDOWS = 1_000_000  # of each count
+
+
+@dataclass(frozen=True)
+class TuningOptions:
+    """How replicas are tuned.
+
+    max_replicas: per device. threshold: the gain, a fraction, that more replicas must bring.
+    windows: of each count; more where counts lie too close together.
+    window_seconds: least length of a window; as much is discarded before the first of a count.
+    max_seconds: of the whole; None is no limit.
+    Raises InvalidArgumentError for what is out of range.
+    """
+
+    max_replicas: int = 16
+    threshold: float = THRESHOLD
+    windows: int = 3
+    window_seconds: float = 0.3
+    max_seconds: float | None = None
+
+    def __post_init__(self) -> None:
+        for name, count, most in (
+            ("max_replicas", self.max_replicas, MOST_REPLICAS),
+            ("windows", self.windows, MOST_WINDOWS),
+        ):
+            if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= most:
+                bounds = "at least 1" if not isinstance(count, int) or count < 1 else f"at most {most}"
+                raise InvalidArgumentError(f"{name}: expected an integer of {bounds}, got {shortened(count)}")
+        if not 0 < self.threshold < 1:
+            raise InvalidArgumentError(
+                f"threshold: expected a fraction in (0, 1), as 0.05, got {self.threshold:g}"
+            )
+        for name, seconds in (("window_seconds", self.window_seconds), ("max_seconds", self.max_seconds)):
+            if not is_positive(seconds):
+                raise InvalidArgumentError(f"{name}: expected {POSITIVE}, got {seconds:g}")
+
+
+def limit_before_memory(
+    config: TrainingConfig, batches: int, max_replicas: int, least_rounds: int = 1
+) -> tuple[int, str]:
+    """The most replicas per device that can be tried, were there room for all, and what sets that.
+
+    batches: of an epoch, which is to have at least so many rounds.
+    """
+    devices = len(config.devices)
+    filled = f"the data set fills {batches} batch{'' if batches == 1 else 'es'}"
+    limits = [(max_replicas, "max_replicas"), (max(1, batches // (devices * least_rounds)), filled)]
+    if config.synchronisation.averages(2) and config.alpha is not None:
+        by_alpha = _limit_by_alpha(config, config.alpha, max_replicas)
+        limits.append((by_alpha, f"alpha is {config.alpha:g}"))
+    return min(limits, key=lambda limit: limit[0])
+
+
+def _limit_by_alpha(config: TrainingConfig, alpha: float, most: int) -> int:
+    devices, count = len(config.devices), 1
+    while count < most and alpha < alpha_bound((count + 1) * devices, config.mu, config.staleness):
+        count += 1
+    return count
+
+
+class ThroughputTuning:
+    """Measures counts of replicas as a `ReplicaTuner` asks, with the options of a training run.
+
+    All devices get the same count. Each count is a `LearningEngine` of its own, as a run with that
+    count would have it: its plans, streams, batches, averaging, and steps_per_launch: where they are not
+    given, those found, by number of replicas.
+    """
+
+    def __init__(
+        self,
+        config: TrainingConfig,
+        options: TuningOptions | None = None,
+        on_window: Callable[[Measurement], None] = lambda measurement: None,
+    ):
+        """on_window is called, in the thread of `run`, with what is known of a count after each window of it.
+
+        Raises a TensorBowError for data that cannot be read or are too few for one replica on each device.
+        """
+        self.config = config
+        self.options = options or TuningOptions()
+        self._on_window = on_window
+        self._dataset, _ = load(config.dataset, config.data_dir)
+        self._batches(1)
+        self.most, self.why_no_more = self._limit()
+        self.tuner = ReplicaTuner(
+            self.most, self.options.threshold, self.options.windows, why_no_more=self.why_no_more
+        )
+        self.steps_per_launch: dict[int, int] = {}  # as found, by number of replicas
+        self._engine: LearningEngine | None = None
+        self._stopping = False
+
+    def _batches(self, replicas_per_device: int) -> DatasetBatches:
+        config = self.config
+        replicas = replicas_per_device * len(config.devices)
+        return DatasetBatches(
+            self._dataset,
+            config.batch_size,
+            replicas,
+            config.seed,
+            config.batches_ahead,
+            steps_per_launch=config.steps_per_launch or 1,
+        )
+
+    @property
+    def _rate(self) -> float:
+        """That of one replica, the safest: it does not change how long a step takes."""
+        return self.config.learning_rate or get_model(self.config.model).default_learning_rate(1)
+
+    # Limits -------------------------------------------------------------------------------------
+
+    def _limit(self) -> tuple[int, str]:
+        """The greatest count that can be tried, and what sets it."""
+        config = self.config
+        batches = len(self._dataset) // config.batch_size
+        most, why = limit_before_memory(config, batches, self.options.max_replicas)
+        fit, device = min(self._fit(name, most) for name in config.devices)
+        # Where not even one fits, the engine says so, and what to do.
+        return (max(fit, 1), f"more do not fit into the memory of {device}") if fit < most else (most, why)
+
+    def _fit(self, name: str, most: int) -> tuple[int, str]:
+        """How many replicas, up to `most`, fit on a device, by a dry run of all that they would allocate."""
+        config, devices = self.config, len(self.config.devices)
+        program, specs = build_step(config, self._dataset, self._rate)
+        options = config.synchronisation
+        plans = DevicePlans(
+            program,
+            specs,
+            get_device(name),
+            options,
+            most * devices,
+            config.results_kept,
+        )
+        return plans.most_that_fit(most, devices), name
+
+    # Measuring ----------------------------------------------------------------------------------
+
+    def run(self) -> TuningResult:
+        """Measures until the tuner has decided, the time is up, or a stop is requested.
+
+        Where that comes before the first window has ended it raises AbortedError for the time, CancelledError
+        for the stop; otherwise what training raises.
+        """
+        started = time.perf_counter()
+        self._deadline = started + (self.options.max_seconds or math.inf)
+        devices = [get_device(name) for name in self.config.devices]
+        with closing(Computing(devices, self.config.compute)):
+            while not isinstance(step := self._next_step(), Decision):
+                self._measure(step)
+        return TuningResult(
+            step,
+            self.tuner.measurements,
+            self.most,
+            self.why_no_more,
+            time.perf_counter() - started,
+            self._stopping and not step.complete,
+        )
+
+    def request_stop(self) -> None:
+        """Ends `run` within a step, with what is known by then; callable from a signal handler."""
+        self._stopping = True
+        if self._engine is not None:
+            self._engine.request_stop()
+
+    def _next_step(self) -> Decision | int:
+        """The choice, or the count to measure. Ends the tuner where there is no more time."""
+        reason = None
+        if self._stopping:
+            reason = "interrupted"
+        elif time.perf_counter() >= self._deadline:
+            reason = f"max_seconds {self.options.max_seconds:g} are over"
+        if reason is not None:
+            if not self.tuner.measurements:
+                raise self._nothing_known(reason)
+            self.tuner.end(reason)
+        step = self.tuner.next_step()
+        return step if isinstance(step, Decision) else step.replicas
+
+    def _nothing_known(self, reason: str) -> CancelledError | AbortedError:
+        text = f"tuning ended before one window of {self.config.model} was measured: {reason}"
+        if self._stopping:
+            return CancelledError(text)
+        return AbortedError(f"{text}; give more max_seconds, or fewer window_seconds")
+
+    def _measure(self, count: int) -> None:
+        """Trains so many replicas per device for as long as the tuner wants windows of them."""
+        config = replace(self.config, replicas_per_device=count)
+        batches = self._batches(count)
+        schedule = Constant(self._rate)
+        windows = ThroughputWindows(
+            config.replicas, config.batch_size, config.tau, self.options.window_seconds
+        )
+        self._engine = engine = build_engine(config, self._dataset, schedule, config.synchronisation)
+
+        def on_results(results: RoundResults) -> None:
+            rate = windows.add(results)
+            if rate is not None:
+                self._on_window(self.tuner.record(count, rate))
+                if self._next_step() != count:
+                    engine.request_stop()
+            elif time.perf_counter() >= self._deadline:
+                engine.request_stop()
+
+        with engine:
+            batches.keep_on_devices(engine.learners, config.data_on_device)
+            pace = LaunchPace(engine, batches, config.steps_per_launch is None, self.steps_per_launch)
+            pace.before_run = windows.begin
+            engine.initialize()
+            if self._stopping:  # since before there was an engine to tell
+                engine.request_stop()
+            pace.run(0, _ENDLESS, on_results)
+            self._engine = None
+
+
+_ENDLESS = 1 << 40  # rounds

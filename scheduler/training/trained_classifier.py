@@ -1,0 +1,232 @@
+"""Trained classifiers outside of training: predict, evaluate, export."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scheduler.training.evaluation import BATCH, Evaluation
+from scheduler.training.run_folder import MODEL
+from tensorbow.data import Dataset
+from tensorbow.devices import get_device
+from tensorbow.errors import DataLossError, InvalidArgumentError, NotFoundError, TensorBowError
+from tensorbow.graph import Graph, Tensor, name_scope
+from tensorbow.models import get_model
+from tensorbow.ops.control import identity, placeholder
+from tensorbow.ops.elementwise import cast, equal, multiply, subtract
+from tensorbow.ops.losses import sparse_softmax_cross_entropy_with_logits
+from tensorbow.ops.nn import softmax
+from tensorbow.ops.reductions import argmax, reduce_mean, reduce_sum
+from tensorbow.runtime import Session
+from tensorbow.specs import TensorSpec, float32, int64, uint8
+from tensorbow.training import SavedModel, load_arrays, save_model
+from tensorbow.training.graph_files import GRAPH, require_fitting
+
+THREADS = 4  # batches worked on side by side, at most
+LARGEST_SCALE = 1e6  # of the mean and the deviation that pictures are normalised by, as of its inverse
+
+
+class Classifier:
+    """A trained model ready to use: from a run's folder, its model file, or a folder `export` wrote.
+
+    Pictures are uint8; what they were normalised by in training is part of the graph. Use it with `with`,
+    or close it.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], *, device: str = "/cpu:0"):
+        """Raises NotFoundError, DataLossError or InvalidArgumentError with one clear line."""
+        path = Path(path)
+        self.path = path
+        if (path / GRAPH).exists():
+            saved = SavedModel(path, device=device)
+            self._session, self._values = saved.session, None
+            self._inputs, self._outputs, self.about = saved.inputs, saved.outputs, saved.about
+            try:
+                _check_about(path, self.about)
+                _check_signature(path, self._inputs, self._outputs, self.image_shape, self.classes)
+            except BaseException:
+                saved.close()
+                raise
+            return
+        file = path / MODEL if path.is_dir() else path
+        try:
+            self._values, self.about = load_arrays(file, remedy="train the model again, or copy it anew")
+        except NotFoundError:
+            hint = "; if the run was killed, go on with --resume auto" if path.is_dir() else ""
+            raise NotFoundError(f"{path} holds no trained model: there is no {file}{hint}") from None
+        _check_about(file, self.about)
+        graph = Graph()
+        try:
+            with graph.as_default():
+                self._inputs, self._outputs = _inference_graph(self.about)
+        except TensorBowError as error:
+            raise type(error)(f"{file}: {error}") from None
+        try:
+            require_fitting(graph, self._values)
+        except TensorBowError as error:
+            raise type(error)(f"{file} does not fit model {self.about['model']}: {error}") from None
+        self._session = Session(graph=graph, device=get_device(device))
+        try:
+            self._session.load_variables(self._values)
+        except TensorBowError as error:
+            self._session.close()
+            raise type(error)(f"{file}: {error}") from None
+
+    @property
+    def image_shape(self) -> tuple[int, int, int]:
+        """(height, width, channels) of the pictures it takes."""
+        height, width, channels = self.about["image_shape"]
+        return height, width, channels
+
+    @property
+    def classes(self) -> int:
+        """How many classes it tells apart."""
+        return int(self.about["classes"])
+
+    def probabilities(self, images: NDArray[np.uint8]) -> NDArray[np.float32]:
+        """float32 [n, classes] of pictures uint8 [n, height, width, channels]."""
+
+        def batch(start: int) -> Any:
+            return self._run(("probabilities",), images=images[start : start + BATCH])[0]
+
+        if images.dtype != np.uint8 or images.shape[1:] != self.image_shape:
+            raise InvalidArgumentError(
+                f"expected pictures uint8 [n, {', '.join(map(str, self.image_shape))}], "
+                f"got {images.dtype} {list(images.shape)}"
+            )
+        with ThreadPoolExecutor(_threads(), "tensorbow-prediction") as pool:
+            parts = list(pool.map(batch, range(0, len(images), BATCH)))
+        empty = np.empty((0, self.classes), np.float32)
+        return np.concatenate([empty, *parts])
+
+    def evaluate(self, dataset: Dataset) -> Evaluation:
+        """Loss and accuracy on a data set, with the normalisation of the model's training.
+
+        Raises InvalidArgumentError when its pictures or classes are others.
+        """
+        if dataset.image_shape != self.image_shape or dataset.classes != self.classes:
+            raise InvalidArgumentError(
+                f"the model is for pictures {list(self.image_shape)} of {self.classes} classes; "
+                f"{dataset.name} has {list(dataset.image_shape)} of {dataset.classes}"
+            )
+
+        def batch(start: int) -> tuple[float, float]:
+            rows = slice(start, start + BATCH)
+            images, labels = dataset.images[rows], dataset.labels[rows]
+            loss, correct = self._run(("loss", "correct"), images=images, labels=labels)
+            return float(loss) * len(labels), float(correct)
+
+        with ThreadPoolExecutor(_threads(), "tensorbow-evaluation") as pool:
+            parts = list(pool.map(batch, range(0, len(dataset), BATCH)))
+        total = len(dataset)
+        return Evaluation(
+            math.fsum(loss for loss, _ in parts) / total, math.fsum(right for _, right in parts) / total
+        )
+
+    def _run(self, outputs: tuple[str, ...], **inputs: Any) -> list[Any]:
+        feeds = {self._inputs[name]: value for name, value in inputs.items()}
+        results: list[Any] = self._session.run([self._outputs[name] for name in outputs], feeds)
+        return results
+
+    def export(self, folder: str | os.PathLike[str]) -> str:
+        """Writes graph and values for inference, without the program that trained it; returns the folder.
+
+        Raises InvalidArgumentError for a model that is exported already.
+        """
+        if self._values is None:
+            raise InvalidArgumentError(f"{self.path} is an exported model already; give the folder of a run")
+        return save_model(folder, self._inputs, self._outputs, self._values, self.about)
+
+    def close(self) -> None:
+        """Closes the session; idempotent."""
+        self._session.close()
+
+    def __enter__(self) -> Classifier:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+
+def _check_signature(
+    path: Path,
+    inputs: Mapping[str, Tensor],
+    outputs: Mapping[str, Tensor],
+    image_shape: tuple[int, int, int],
+    classes: int,
+) -> None:
+    """Raises InvalidArgumentError for a saved model that is no classifier of such pictures."""
+    expected = {
+        "images": (inputs, TensorSpec((None, *image_shape), uint8)),
+        "labels": (inputs, TensorSpec((None,), int64)),
+        "logits": (outputs, TensorSpec((None, classes), float32)),
+        "probabilities": (outputs, TensorSpec((None, classes), float32)),
+        "loss": (outputs, TensorSpec((), float32)),
+        "correct": (outputs, TensorSpec((), float32)),
+    }
+    missing = [name for name, (tensors, _) in expected.items() if name not in tensors]
+    if missing:
+        raise InvalidArgumentError(f"{path} is no classifier: it has no {', '.join(missing)}")
+    for name, (tensors, spec) in expected.items():
+        found = tensors[name].spec
+        if (found.shape, found.dtype) != (spec.shape, spec.dtype):
+            raise InvalidArgumentError(f"{path} is no classifier: its {name} is {found}, expected {spec}")
+
+
+def _inference_graph(about: Mapping[str, Any]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """Inputs and outputs by name, in the default graph. The arithmetic is that of training's evaluation."""
+    images = placeholder(uint8, [None, *about["image_shape"]], name="images")
+    labels = placeholder(int64, [None], name="labels")
+    with name_scope("normalize"):
+        scale, offset = np.float32(1 / (255 * about["std"])), np.float32(about["mean"] / about["std"])
+        normalized = subtract(multiply(cast(images, float32), scale), offset)
+    logits = get_model(about["model"]).logits(normalized, about["classes"])
+    losses = sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
+    right = equal(argmax(logits, 1, output_type=int64), labels)
+    outputs = {
+        "logits": identity(logits, name="logits"),
+        "probabilities": softmax(logits, name="probabilities"),
+        "loss": reduce_mean(losses, name="loss"),
+        "correct": reduce_sum(cast(right, float32), name="correct"),
+    }
+    return {"images": images, "labels": labels}, outputs
+
+
+def _check_about(path: Path, about: Mapping[str, Any]) -> None:
+    """Raises DataLossError for a file that is whole but does not describe a classifier."""
+    if isinstance(about.get("config"), dict):
+        raise DataLossError(
+            f"{path} is a checkpoint to go on from, no trained classifier; give {path.with_name(MODEL)}, "
+            "which a run writes when it ends"
+        )
+    shape, classes = about.get("image_shape"), about.get("classes")
+    mean, std = about.get("mean"), about.get("std")
+    sound = (
+        isinstance(about.get("model"), str)
+        and isinstance(shape, list)
+        and len(shape) == 3
+        and all(type(extent) is int and 1 <= extent <= 1 << 16 for extent in shape)
+        and math.prod(shape) < 1 << 31
+        and type(classes) is int
+        and 1 <= classes <= 1 << 20
+        and _is_scale(mean)
+        and _is_scale(std)
+        and float(std or 0) >= 1 / LARGEST_SCALE
+    )
+    if not sound:
+        raise DataLossError(f"{path} is no trained classifier: it does not say model, classes and pictures")
+
+
+def _is_scale(value: Any) -> bool:
+    return isinstance(value, (int, float)) and abs(value) <= LARGEST_SCALE  # False for NaN
+
+
+def _threads() -> int:
+    return max(1, min(THREADS, os.cpu_count() or 1))

@@ -1,0 +1,394 @@
+"""A whole training run: data, replicas, evaluation of z each epoch, checkpoints, resume."""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from dataclasses import asdict, replace
+from typing import Annotated, TypeAlias
+
+from scheduler.batches.sources import DatasetBatches
+from scheduler.engine.learning_engine import LearningEngine
+from scheduler.engine.results import RoundResults
+from scheduler.replicas.resizing import most_that_fit
+from scheduler.training.auto import tuning_of
+from scheduler.training.classifier_step import build_engine, build_schedule
+from scheduler.training.config import DEFAULT_REPLICAS, TrainingConfig
+from scheduler.training.evaluation import Evaluation, Evaluator
+from scheduler.training.launch_pace import LaunchPace
+from scheduler.training.notices import (
+    LossWatch,
+    dispatch_notice,
+    epoch_line,
+    nothing_left,
+    with_last_checkpoint,
+    with_way_on,
+)
+from scheduler.training.outcome import has_exploded, metrics_record, models_of, result_of, save_models
+from scheduler.training.precision import Computing
+from scheduler.training.resuming import changed_since, data_facts, made_with, restored
+from scheduler.training.run_folder import RunFolder
+from scheduler.training.run_trace import RunTrace
+from scheduler.training.tally import Tally, TrainingResult
+from scheduler.training.tuning_result import TuningResult
+from tensorbow.data import load
+from tensorbow.devices import GpuMonitor, get_device
+from tensorbow.devices.cuda_runtime import CudaError
+from tensorbow.errors import NumericsError, ResourceExhaustedError
+from tensorbow.kinds import Flag, checked, instance
+from tensorbow.models import get_model
+from tensorbow.optimizers import SLOT_FORM, Schedule
+from tensorbow.training import Checkpoint, TrainingProgress
+
+LEAST = 1e-9  # of what is left of a run, in epochs or seconds: there may be nothing
+
+AsConfig: TypeAlias = Annotated[TrainingConfig, instance(TrainingConfig, expected="a tb.TrainingConfig")]
+AsProgress: TypeAlias = Annotated[TrainingProgress, instance(TrainingProgress, expected="a TrainingProgress")]
+
+
+class Trainer:
+    """Trains a model as a `TrainingConfig` says. Use it with `with`, or close it."""
+
+    @checked
+    def __init__(self, config: AsConfig, progress: AsProgress | None = None, *, numbered: Flag = False):
+        """Loads data, builds and places all replicas, restores a checkpoint if there is one to resume.
+
+        numbered: nobody chose `config.output`; see RunFolder, which says where the run is saved then.
+        Raises a TensorBowError with one clear line for anything that cannot work; nothing that an
+        earlier run saved has been touched then.
+        """
+        self.config = config
+        self.model = get_model(config.model)
+        self._progress = progress or TrainingProgress()
+        self._stopping = False
+        self._engine: LearningEngine | None = None
+        self._evaluator: Evaluator | None = None
+        self._monitor: GpuMonitor | None = None
+        self._computing: Computing | None = None
+        self._began: float | None = None  # when the rounds that are trained at the moment did
+        # Since the last checkpoint: its round and the mean loss since, the test loss.
+        self._trained: tuple[int, float] | None = None
+        self._test_loss: float | None = None
+        self._trace = RunTrace(config.trace, config.trace_rounds, config.batch_size)
+        self.folder = RunFolder(config, numbered)
+        try:
+            self._build()
+        except BaseException:
+            self.close()
+            raise
+
+    def _build(self) -> None:
+        config = self.config
+        self._trace.claim_early(self.folder.path)
+        devices = [get_device(name) for name in config.devices]
+        self._monitor = GpuMonitor(devices)
+        self._computing = Computing(devices, config.compute)
+        self._made_with = made_with(devices)
+        self._train_set, self._test_set = load(config.dataset, config.data_dir)
+        batches, say = len(self._train_set) // config.batch_size, self._progress.line
+        self._tuning = tuning = tuning_of(
+            config, batches, self.folder.checkpoint, say, self.folder.save_tuning, self._share_done
+        )
+        (_, replicas), *changes = [(0, config.replicas)] if tuning is None else tuning.replica_counts
+        self._batches = DatasetBatches(
+            self._train_set,
+            config.batch_size,
+            replicas,
+            config.seed,
+            config.batches_ahead,
+            changes,
+            steps_per_launch=config.steps_per_launch or 1,
+            earlier=None if tuning is None else tuning.earlier_positions(len(self._train_set)),
+        )
+        positions = self._batches.positions
+        self.schedule = build_schedule(config, positions.replicas, positions)
+        averaging, begun = config.synchronisation_for(positions.first_round), config
+        if tuning is not None:
+            begun = replace(config, replicas_per_device=tuning.current)
+        self._engine = build_engine(begun, self._train_set, self.schedule, averaging)
+        self._pace = LaunchPace(self._engine, self._batches, config.steps_per_launch is None)
+        if tuning is not None:
+            self._pace.before_run = tuning.begin_run
+        threads = len(devices) * DEFAULT_REPLICAS if config.tunes else config.replicas
+        self._evaluator = Evaluator(self.model, self._test_set, devices[0], threads=threads)
+        notice = self._batches.keep_on_devices(self.engine.learners, config.data_on_device)
+        if notice:
+            self._progress.line(notice)
+        if tuning is not None:
+            options, most = self.engine.options, tuning.tuner.most
+            tuning.limit(*most_that_fit(self.engine.learners, options, most))
+        self.engine.initialize()
+        self._begin(self.folder.checkpoint)
+        self.folder.checkpoint = None  # its arrays are copied
+
+    def _begin(self, checkpoint: Checkpoint | None) -> None:
+        """Restores what there is, then opens the folder, and says so once it is ours."""
+        batches = self._batches  # and not this object, which would be a cycle
+        self._watch = LossWatch(self._train_set.classes, lambda round: batches.positions.place(round).epoch)
+        self._tally = tally = self._restore(checkpoint)
+        done = None if checkpoint is None else nothing_left(self.config, tally, self._epoch)
+        self.folder.begin(tally.evaluated_at, keep_config=done is not None)
+        self._trace.begin(tally.round)
+        if self._tuning is not None and done is None:
+            self._tuning.save()
+        if checkpoint is not None:
+            self._progress.line(f"resumed from {checkpoint.path} at round {tally.round}")
+            if done is None and (change := changed_since(checkpoint, self._made_with)):
+                self._progress.line(change)
+            if self._tuning is not None and done is None:
+                self._tuning.say_where(tally.round, self._batches.positions)
+        if done is not None:
+            self._progress.line(done)
+        elif notice := dispatch_notice(self.config):
+            self._progress.line(notice)
+
+    @property
+    def engine(self) -> LearningEngine:
+        """The engine, with replicas and z."""
+        assert self._engine is not None
+        return self._engine
+
+    @property
+    def tuning(self) -> TuningResult | None:
+        """What is known of the number of replicas by now; None where it is given, or nothing is measured."""
+        interrupted = self._stopping and not self._complete()
+        return None if self._tuning is None else self._tuning.result(self._tally.seconds, interrupted)
+
+    @property
+    def _epoch(self) -> float:
+        """Epochs trained, with the fraction of the one at hand."""
+        return self._batches.positions.epoch(self._tally.round)
+
+    def _restore(self, checkpoint: Checkpoint | None) -> Tally:
+        for warning in self.folder.warnings:
+            self._progress.line(warning)
+        if checkpoint is None:
+            return Tally()
+        learners, target = self.engine.learners, self.config.target_accuracy
+        return restored(checkpoint, learners, self._train_set, self._schedule_until(checkpoint), target)
+
+    def _schedule_until(self, checkpoint: Checkpoint) -> Schedule:
+        """The learning rates that the run of a checkpoint had; it may go on with others."""
+        kept = checkpoint.metadata["config"]
+        rates = {name: kept[name] for name in ("learning_rate", "learning_rate_drops") if name in kept}
+        positions = self._batches.positions
+        return build_schedule(replace(self.config, **rates), positions.replicas, positions)
+
+    # Running ----------------------------------------------------------------------------------
+
+    def train(self) -> TrainingResult:
+        """Trains to the end, the target accuracy, the time limit or a request to stop.
+
+        Each epoch ends with an evaluation, a line of metrics and a checkpoint. An interrupted run ends
+        with a checkpoint and the model as it is. Raises NumericsError for a NaN loss, naming a sound
+        checkpoint to go on from, and CudaError for a GPU that fails, naming the last one.
+        """
+        config, tally = self.config, self._tally
+        self._progress.start(config.epochs, self._batches.rounds_per_epoch, tally.round)
+        self._progress.expect(self._batches.positions.first_round(config.epochs))
+        try:
+            while not self._ended():
+                if not self._evaluation_is_due():
+                    self._train_rounds()
+                if self._evaluation_is_due() and not self._stopping:
+                    self._evaluate_and_record()
+                self._checkpoint()
+            if not self._stopping and tally.evaluated_at != tally.round:
+                self._evaluate_and_record()
+                self._checkpoint()
+            if tally.round:
+                models = models_of(self.engine, tally.round)
+                save_models(self.folder, config, self._train_set, tally, models)
+            return self._result()
+        except CudaError as error:
+            raise with_last_checkpoint(error, self.folder.last_checkpoint) from error
+        except NumericsError as error:
+            classes, rate = self._train_set.classes, self.schedule(0)
+            raise with_way_on(error, self.folder, tally, classes, rate) from error
+        finally:
+            self._progress.stop()
+            self._trace.save(self._progress.line, failing=sys.exc_info()[0] is not None)
+
+    def request_stop(self) -> None:
+        """Ends `train` after the current round, with a checkpoint; callable from a signal handler."""
+        self._stopping = True
+        if self._engine is not None:
+            self._engine.request_stop()
+
+    def _ended(self) -> bool:
+        if self._stopping:
+            return True
+        return self._finished() and not self._evaluation_is_due()
+
+    def _finished(self) -> bool:
+        """Whether the training itself has come to its end."""
+        return nothing_left(self.config, self._tally, self._epoch) is not None
+
+    def _complete(self) -> bool:
+        """Whether it has, and its last model is evaluated."""
+        return self._finished() and self._tally.evaluated_at == self._tally.round
+
+    def _evaluation_is_due(self) -> bool:
+        tally = self._tally
+        return self._batches.positions.begins_epoch(tally.round) and tally.evaluated_at < tally.round
+
+    def _due(self, since: int) -> int:
+        """The round up to which it trains: to the epoch's end, or the first checkpoint after `since`."""
+        positions, every = self._batches.positions, self.config.checkpoint_rounds
+        epoch = min(self.config.epochs, positions.place(self._tally.round).epoch + 1)
+        end = positions.first_round(epoch)
+        return end if every is None else min(end, since + every)
+
+    def _share_done(self, begun: int, seconds_before: float, round: int) -> float:
+        """How much of what was left at round `begun`, of the run's epochs or time, is over in a later one."""
+        config, epoch = self.config, self._batches.positions.epoch
+        shares = [(epoch(round) - epoch(begun)) / max(LEAST, config.epochs - epoch(begun))]
+        if config.max_seconds is not None:
+            running = 0.0 if self._began is None else time.perf_counter() - self._began
+            trained = self._tally.seconds + running - seconds_before
+            shares.append(trained / max(LEAST, config.max_seconds - seconds_before))
+        return max(shares)
+
+    def _follow_tuning(self) -> None:
+        """Goes over to the number of replicas that is wanted; alpha and rate follow in the same instant."""
+        config, round, tuning = self.config, self._tally.round, self._tuning
+        if tuning is not None:
+            tuning.end_in_time(round)
+        while tuning is not None and tuning.wanted != tuning.current:
+            replicas = tuning.wanted * len(config.devices)
+            positions = self._batches.positions.resized(round, replicas)
+            schedule = build_schedule(config, replicas, positions)
+            ssgd_from = config.synchronisation_for(positions.first_round).ssgd_from
+            try:
+                with self._pace.resizing():
+                    self.engine.resize(tuning.wanted, round, schedule, ssgd_from)
+            except ResourceExhaustedError as error:
+                tuning.refused(str(error))
+                continue
+            self.schedule = schedule
+            self._batches.resize(round, self.engine.learners)
+            self._tally.test_accuracies = None  # of the others
+            self._progress.expect(positions.first_round(config.epochs))
+            tuning.changed(round)
+
+    def _train_rounds(self) -> None:
+        """Trains until a checkpoint or an evaluation is due."""
+        config, tally, progress, tuning = self.config, self._tally, self._progress, self._tuning
+        if self._batches.positions.begins_epoch(tally.round):
+            tally.begin_epoch()
+        skipped = self.engine.skipped_updates
+        started = self._began = time.perf_counter()
+        deadline = started + (config.max_seconds or math.inf) - tally.seconds
+        since, total, count = tally.round, 0.0, 0
+        progress.resume_clock()
+
+        def on_results(results: RoundResults) -> None:
+            losses, correct = results.losses, results.metrics[0]
+            tally.add(losses, correct, config.batch_size)
+            nonlocal total, count
+            total, count = total + sum(losses), count + len(losses)
+            for warning in self._watch.warnings(results):
+                progress.line(warning)
+            self._trace.on_results(results)
+            progress.tasks(losses, correct, config.batch_size)
+            progress.rounds(results.rounds.stop)
+            stops = tuning is not None and tuning.on_results(results)
+            if stops or self._stopping or time.perf_counter() >= deadline:
+                self.engine.request_stop()
+
+        assert self._monitor is not None
+        with self._monitor.sampling():
+            while True:
+                self._follow_tuning()
+                if self._evaluation_is_due():  # the change has ended the epoch
+                    break
+                for end, recording in self._trace.pieces(tally.round, stop := self._due(since)):
+                    with recording:
+                        tally.round = self._pace.run(tally.round, end, on_results)
+                    if tally.round < end or self._stopping or time.perf_counter() >= deadline:
+                        break
+                if tally.round >= stop or self._stopping or time.perf_counter() >= deadline:
+                    break
+        elapsed, self._began = time.perf_counter() - started, None
+        tally.seconds += elapsed
+        tally.epoch_seconds += elapsed
+        tally.skipped_updates += self.engine.skipped_updates - skipped
+        self._trained = (since, total / count) if count else None
+
+    # Evaluation -------------------------------------------------------------------------------
+
+    def _evaluate_and_record(self) -> None:
+        """Evaluates, and writes a line of metrics; neither when a stop is requested meanwhile."""
+        assert self._evaluator is not None
+        tally, config = self._tally, self.config
+        self._progress.evaluating(len(self._test_set))
+        results: list[Evaluation] = []
+        for values in models_of(self.engine, tally.round):
+            result = self._evaluator.evaluate(values, lambda: self._stopping)
+            if result is None:
+                return
+            results.append(result)
+        loss = math.fsum(result.loss for result in results) / len(results)
+        accuracy = math.fsum(result.accuracy for result in results) / len(results)
+        if not math.isfinite(loss) and config.on_nan == "stop":
+            raise NumericsError(
+                f"the test loss of the central model is {loss} after step {tally.round}; lower the learning "
+                f"rate ({self.schedule(max(0, tally.round - 1)):g}), mu or staleness"
+            )
+        tally.test_accuracy, tally.evaluated_at = accuracy, tally.round
+        self._test_loss = loss
+        if config.sync == "none":
+            tally.test_accuracies = [result.accuracy for result in results]
+        target = config.target_accuracy
+        if target is not None and accuracy >= target and tally.seconds_to_target is None:
+            tally.seconds_to_target = tally.seconds
+        self._record(loss)
+
+    def _record(self, test_loss: float) -> None:
+        tally, epoch = self._tally, self._epoch
+        rate = self.schedule(max(0, tally.round - 1))
+        record = metrics_record(self.engine, tally, epoch, test_loss, rate)
+        if self._monitor is not None and (figures := self._monitor.take()):
+            record["devices"] = figures
+        for warning in self.folder.record(record):
+            self._progress.line(warning)
+        self._progress.line(epoch_line(self.config, tally, epoch, test_loss))
+        if self._progress.failure is not None:
+            self.request_stop()
+
+    # Saving -----------------------------------------------------------------------------------
+
+    def _checkpoint(self) -> None:
+        if self.folder.path is None:
+            return
+        tally, arrays = self._tally, self.engine.learners.state_arrays()
+        if not has_exploded(self.engine, arrays):
+            if self._trained is not None:
+                tally.mark_sound(*self._trained, self._train_set.classes)
+            if self._test_loss is not None:
+                tally.mark_best(self._test_loss, is_there=self.folder.holds(tally.best))
+        self._trained = self._test_loss = None
+        facts = {"data": data_facts(self._train_set), "made_with": self._made_with}
+        metadata = {**asdict(tally), **SLOT_FORM, **facts}
+        if self._tuning is not None:
+            metadata["tuning"] = self._tuning.checkpoint()
+        self.folder.save_checkpoint(arrays, metadata)
+
+    def _result(self) -> TrainingResult:
+        tally, interrupted = self._tally, self._stopping and not self._complete()
+        return result_of(self.config, tally, self._batches.replicas, self._epoch, interrupted, self.tuning)
+
+    def close(self) -> None:
+        """Closes streams, gives memory back and lets go of the folder; idempotent."""
+        for owned in (self._engine, self._evaluator, self._monitor, self._computing):
+            if owned is not None:
+                owned.close()
+        self._trace.close()
+        self.folder.close()
+
+    def __enter__(self) -> Trainer:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()

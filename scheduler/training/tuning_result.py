@@ -1,0 +1,57 @@
+"""What tuning the number of replicas has come to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from scheduler.decisions.replica_tuner import STEADY, Decision, Measurement
+
+
+@dataclass(frozen=True)
+class TuningResult:
+    """What was measured and chosen; images per second are of all devices together.
+
+    most, why_no_more: the greatest count that could have been tried, and what sets it.
+    """
+
+    decision: Decision
+    measurements: tuple[Measurement, ...]
+    most: int
+    why_no_more: str
+    seconds: float
+    interrupted: bool
+
+    @property
+    def doubts(self) -> tuple[str, ...]:
+        """What speaks against relying on the choice, in words."""
+        said = [] if self.decision.complete else ["not sure: it was ended early"]
+        least_steady = max(self.measurements, key=lambda known: known.spread)
+        if least_steady.spread > STEADY:
+            said.append(
+                f"windows of {least_steady.replicas} per device are up to {least_steady.spread:.0%} apart: "
+                "the machine may have done other work meanwhile, and another tuning may choose otherwise"
+            )
+        return tuple(said)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The decision and its evidence, for JSON."""
+        decision = self.decision
+        return {
+            "replicas_per_device": decision.replicas,
+            "images_per_second": round(decision.images_per_second, 1),
+            "reason": decision.reason,
+            "complete": decision.complete,
+            "doubts": list(self.doubts),
+            "max_replicas": self.most,
+            "max_replicas_reason": self.why_no_more,
+            "measurements": [
+                {
+                    "replicas_per_device": known.replicas,
+                    "images_per_second": round(known.images_per_second, 1),
+                    "spread": round(known.spread, 4),
+                    "windows": [round(window, 1) for window in known.windows],
+                }
+                for known in self.measurements
+            ],
+        }

@@ -1,0 +1,266 @@
+"""Fused batch normalisation: by one launch where a block can hold all rows of its channels, else by two.
+
+Of two, the first reduces parts of the rows [n, channels], the second joins the parts, in each block anew, and
+goes over the elements. Moments of parts are joined by Chan, Golub and LeVeque's formula (1983), which keeps
+the digits that sums of squares lose. An infinite element may give a mean of NaN, where the CPU's is infinite.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tensorbow.graph import NodeSpec
+from tensorbow.kernels.gpu.runtime.call import Enqueue, GpuCall, gpu_kernel, in_order
+from tensorbow.kernels.gpu.runtime.context import BLOCK
+from tensorbow.kernels.gpu.runtime.program import CudaSource, c_type
+from tensorbow.kernels.gpu.source.blocks import BLOCKS, WARP, power_of_two
+from tensorbow.kernels.gpu.source.indices import IndexType, index_for
+from tensorbow.kernels.gpu.source.reduction_plans import ENOUGH_BLOCKS
+from tensorbow.ops.batch_norm import FusedBatchNorm
+from tensorbow.specs import TensorSpec
+
+HELD = 8  # elements of a channel that a thread reads before it uses them
+MOST_THREADS = 1024  # of a block
+SECTOR = 8  # channels that lie in one transaction of 32 bytes
+MOST_BLOCKS = 1024  # of a launch over the elements
+
+BATCH_NORM = (
+    BLOCKS
+    + """
+typedef $T T;
+typedef $I I;
+struct Moments { T count; T mean; T squares; };  // squares: the sum of squared distances to the mean
+
+struct Join {
+    __device__ Moments operator()(Moments a, Moments b) const {
+        if (a.count == 0) return b;
+        if (b.count == 0) return a;
+        T count = a.count + b.count, delta = b.mean - a.mean, share = b.count / count;
+        return {count, a.mean + delta * share, a.squares + b.squares + delta * delta * a.count * share};
+    }
+};
+
+// Of up to $HELD rows of a channel, `step` from each other, whose values it leaves in `values`.
+__device__ inline Moments held(const T* x, I row, I end, I step, I channels, I channel, T* values) {
+    Moments found = {0, 0, 0};
+    for (int k = 0; k < $HELD; ++k) {
+        if (row + k * step < end) {
+            values[k] = x[(row + k * step) * channels + channel];
+            found.mean += values[k];
+            found.count += 1;
+        }
+    }
+    if (found.count == 0) return found;
+    found.mean /= found.count;
+    for (int k = 0; k < $HELD; ++k) {
+        if (row + k * step < end) found.squares += (values[k] - found.mean) * (values[k] - found.mean);
+    }
+    return found;
+}
+
+struct Vectors { T* batch_mean; T* batch_variance; T* saved_mean; T* saved_inverse; };
+struct Line { T mean; T factor; T shift; };  // y = (x - mean) * factor + shift
+
+// What normalises a channel of these moments; writes the vectors where that is asked for.
+__device__ inline Line line_of(
+    Moments found, T scale, T offset, T epsilon, I rows, I channel, const Vectors& vectors, bool writes
+) {
+    T mean = rows > 0 ? found.mean : TB_NAN;
+    T inverse = 1 / tb_sqrt(found.squares / (T)rows + epsilon);
+    if (writes) {
+        vectors.batch_mean[channel] = vectors.saved_mean[channel] = mean;
+        vectors.batch_variance[channel] = found.squares / (T)(rows > 1 ? rows - 1 : 1);
+        vectors.saved_inverse[channel] = inverse;
+    }
+    return {mean, scale * inverse, offset};
+}
+
+// Rows of y, by blocks along y.
+__device__ inline void apply(const T* x, T* y, Line line, I channel, I rows, I channels, I some) {
+    I first = blockIdx.y * some, end = tb_minimum(first + some, rows);
+    for (I row = first + (I)threadIdx.y; row < end; row += blockDim.y) {
+        y[row * channels + channel] = (x[row * channels + channel] - line.mean) * line.factor + line.shift;
+    }
+}
+
+extern "C" __global__ void __launch_bounds__($MOST_THREADS) normalize_at_once(
+    const T* x, const T* scale, const T* offset, T* y, T* batch_mean, T* batch_variance, T* saved_mean,
+    T* saved_inverse, T epsilon, I rows, I channels
+) {
+    __shared__ Moments shared[$MOST_THREADS];
+    I channel = blockIdx.x * (I)blockDim.x + threadIdx.x, first = threadIdx.y, step = blockDim.y;
+    T values[$HELD];
+    Moments found = {0, 0, 0};
+    if (channel < channels) found = held(x, first, rows, step, channels, channel, values);
+    found = tb_reduce_column(Join(), found, shared);
+    if (channel >= channels) return;
+    Vectors vectors = {batch_mean, batch_variance, saved_mean, saved_inverse};
+    Line line = line_of(
+        found, scale[channel], offset[channel], epsilon, rows, channel, vectors, threadIdx.y == 0
+    );
+    for (int k = 0; k < $HELD; ++k) {
+        I row = first + k * step;
+        if (row < rows) y[row * channels + channel] = (values[k] - line.mean) * line.factor + line.shift;
+    }
+}
+
+extern "C" __global__ void moments(const T* x, T* parts, I rows, I channels, I share) {
+    __shared__ Moments shared[$BLOCK];
+    I channel = blockIdx.x * (I)blockDim.x + threadIdx.x, step = blockDim.y;
+    I first = blockIdx.y * share, end = tb_minimum(first + share, rows);
+    Moments found = {0, 0, 0};
+    if (channel < channels) {
+        for (I row = first + (I)threadIdx.y; row < end; row += $HELD * step) {
+            T values[$HELD];
+            found = Join()(found, held(x, row, end, step, channels, channel, values));
+        }
+    }
+    found = tb_reduce_column(Join(), found, shared);
+    if (channel < channels && threadIdx.y == 0) {
+        parts[2 * blockIdx.y * channels + channel] = found.mean;
+        parts[(2 * blockIdx.y + 1) * channels + channel] = found.squares;
+    }
+}
+
+extern "C" __global__ void normalize_by_parts(
+    const T* x, const T* scale, const T* offset, const T* parts, T* y, T* batch_mean, T* batch_variance,
+    T* saved_mean, T* saved_inverse, T epsilon, I rows, I channels, I number, I share, I some
+) {
+    __shared__ Moments shared[$BLOCK];
+    I channel = blockIdx.x * (I)blockDim.x + threadIdx.x;
+    Moments found = {0, 0, 0};
+    if (channel < channels) {
+        for (I part = threadIdx.y; part < number; part += blockDim.y) {
+            T count = tb_minimum(share, rows - part * share);
+            found = Join()(found, Moments{
+                count, parts[2 * part * channels + channel], parts[(2 * part + 1) * channels + channel]
+            });
+        }
+    }
+    found = tb_reduce_column(Join(), found, shared);
+    if (channel >= channels) return;
+    Vectors vectors = {batch_mean, batch_variance, saved_mean, saved_inverse};
+    bool writes = blockIdx.y == 0 && threadIdx.y == 0;
+    Line line = line_of(found, scale[channel], offset[channel], epsilon, rows, channel, vectors, writes);
+    apply(x, y, line, channel, rows, channels, some);
+}
+
+extern "C" __global__ void normalize_by_given(
+    const T* x, const T* scale, const T* offset, const T* mean, const T* variance, T* y, T* batch_mean,
+    T* batch_variance, T* saved_mean, T* saved_inverse, T epsilon, I rows, I channels, I some
+) {
+    I channel = blockIdx.x * (I)blockDim.x + threadIdx.x;
+    if (channel >= channels) return;
+    T inverse = 1 / tb_sqrt(variance[channel] + epsilon);
+    if (blockIdx.y == 0 && threadIdx.y == 0) {
+        batch_mean[channel] = saved_mean[channel] = mean[channel];
+        batch_variance[channel] = variance[channel];
+        saved_inverse[channel] = inverse;
+    }
+    Line line = {mean[channel], scale[channel] * inverse, offset[channel]};
+    apply(x, y, line, channel, rows, channels, some);
+}
+"""
+)
+
+
+@dataclass(frozen=True)
+class ChannelCut:
+    """How rows [rows, channels] are cut, by the shape alone.
+
+    at_once: blocks of `held_block` threads hold all rows of their channels. Else blocks of `block` threads
+    measure `parts` of `share` rows, and then go over `chunks` of `some` rows.
+    """
+
+    rows: int
+    channels: int
+    held_block: tuple[int, int]
+    block: tuple[int, int]
+    parts: int
+    share: int
+    some: int
+
+    @property
+    def at_once(self) -> bool:
+        """Whether one launch does."""
+        return self.rows <= HELD * self.held_block[1]
+
+    @property
+    def held_grid(self) -> int:
+        """Blocks along the channels, when all is done at once."""
+        return -(-self.channels // self.held_block[0])
+
+    @property
+    def tiles(self) -> int:
+        """Blocks along the channels, else."""
+        return -(-self.channels // self.block[0])
+
+    @property
+    def chunks(self) -> int:
+        """Blocks along the rows in a launch over the elements, at least one: it writes the vectors."""
+        return max(1, -(-self.rows // self.some))
+
+    def source(self, name: str, template: str, dtype: np.dtype[np.generic], index: IndexType) -> CudaSource:
+        """A template, filled in."""
+        return CudaSource.of(
+            name,
+            template,
+            T=c_type(dtype),
+            I=index.name,
+            BLOCK=str(BLOCK),
+            HELD=str(HELD),
+            MOST_THREADS=str(MOST_THREADS),
+        )
+
+    def scratch(self, node: NodeSpec) -> list[TensorSpec]:
+        """Two numbers for each part and channel, where there are parts."""
+        return [] if self.at_once else [TensorSpec((self.parts, 2, self.channels), node.inputs[0].dtype)]
+
+
+def cut_rows(shape: Sequence[int]) -> ChannelCut:
+    """The cut of an array [..., channels]."""
+    channels, rows = shape[-1], math.prod(shape[:-1])
+    needed = power_of_two(-(-rows // HELD))
+    held_width = WARP if needed * WARP <= MOST_THREADS else SECTOR
+    held_block = held_width, min(needed, MOST_THREADS // held_width)
+    width = min(WARP, power_of_two(channels))
+    height = BLOCK // width
+    tiles = max(1, -(-channels // width))
+    parts = max(1, min(ENOUGH_BLOCKS // tiles, 8 * height, -(-rows // (HELD * height))))
+    share = max(1, -(-rows // parts))
+    chunks = max(1, min(-(-rows // (4 * height)), MOST_BLOCKS // tiles))
+    some = max(1, -(-rows // chunks))
+    return ChannelCut(rows, channels, held_block, (width, height), -(-rows // share), share, some)
+
+
+def _scratch(node: NodeSpec) -> list[TensorSpec]:
+    return cut_rows(node.inputs[0].extents).scratch(node) if node.attrs["is_training"] else []
+
+
+def _prepare(call: GpuCall) -> Enqueue:
+    x, scale, offset, mean, variance = call.inputs
+    cut, index, launch = cut_rows(x.shape), index_for(x.size), call.context.launch
+    source = cut.source("FusedBatchNorm", BATCH_NORM, x.dtype, index)
+    epsilon = x.dtype.type(call.attrs["epsilon"])
+    rows, channels, share, some = (index.make(n) for n in (cut.rows, cut.channels, cut.share, cut.some))
+    over_all = cut.tiles, cut.chunks
+    if not call.attrs["is_training"]:
+        given = (x, scale, offset, mean, variance, *call.outputs, epsilon, rows, channels, some)
+        return launch(source, "normalize_by_given", over_all, cut.block, *given)
+    if cut.at_once:
+        held = (x, scale, offset, *call.outputs, epsilon, rows, channels)
+        return launch(source, "normalize_at_once", cut.held_grid, cut.held_block, *held)
+    (parts,) = call.scratch
+    number = index.make(cut.parts)
+    measured = (x, scale, offset, parts, *call.outputs, epsilon, rows, channels, number, share, some)
+    return in_order(
+        launch(source, "moments", (cut.tiles, cut.parts), cut.block, x, parts, rows, channels, share),
+        launch(source, "normalize_by_parts", over_all, cut.block, *measured),
+    )
+
+
+gpu_kernel(FusedBatchNorm, _prepare, scratch=_scratch)

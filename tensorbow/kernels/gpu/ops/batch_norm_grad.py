@@ -1,0 +1,161 @@
+"""The gradient of fused batch normalisation: by one launch where a block can hold its channels, else two.
+
+As in `batch_norm`, the second of two launches joins the sums of parts, in each block anew, and goes over the
+elements. The error of a sum of n numbers in p parts and T threads is at most (n / pT + log2(pT)) * epsilon *
+sum(|x|), as the threads' sums are joined in trees.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tensorbow.graph import NodeSpec
+from tensorbow.kernels.gpu.ops.batch_norm import cut_rows
+from tensorbow.kernels.gpu.runtime.call import Enqueue, GpuCall, gpu_kernel, in_order
+from tensorbow.kernels.gpu.source.blocks import BLOCKS
+from tensorbow.kernels.gpu.source.indices import index_for
+from tensorbow.ops.batch_norm import FusedBatchNormGrad
+from tensorbow.specs import TensorSpec
+
+BATCH_NORM_GRAD = (
+    BLOCKS
+    + """
+typedef $T T;
+typedef $I I;
+struct Sums { T flow; T product; };  // of dy, and of dy * (x - mean)
+
+struct Both {
+    __device__ Sums operator()(Sums a, Sums b) const { return {a.flow + b.flow, a.product + b.product}; }
+};
+
+// dx = ((dy - shift) - (x - mean) * slope) * factor
+struct Back { T middle; T slope; T shift; T factor; };
+__device__ inline Back back_of(
+    Sums found, T scale, T mean, T inverse, I rows, I channel, T* dscale, T* doffset, bool training,
+    bool writes
+) {
+    T to_scale = rows > 0 ? found.product * inverse : 0;  // mean and inverse of no rows are NaN
+    if (writes) {
+        dscale[channel] = to_scale;
+        doffset[channel] = found.flow;
+    }
+    T factor = scale * inverse;
+    if (!training) return {mean, 0, 0, factor};
+    return {mean, to_scale * inverse / (T)rows, found.flow / (T)rows, factor};
+}
+__device__ inline T went_back(const Back& back, T flow, T x, bool training) {
+    if (training) flow = flow - (x - back.middle) * back.slope - back.shift;
+    return flow * back.factor;
+}
+
+extern "C" __global__ void __launch_bounds__($MOST_THREADS) differentiate_at_once(
+    const T* gradient, const T* x, const T* scale, const T* mean, const T* inverse, T* dx, T* dscale,
+    T* doffset, bool training, I rows, I channels
+) {
+    __shared__ Sums shared[$MOST_THREADS];
+    I channel = blockIdx.x * (I)blockDim.x + threadIdx.x, first = threadIdx.y, step = blockDim.y;
+    T flows[$HELD], values[$HELD];
+    Sums found = {0, 0};
+    if (channel < channels) {
+        T middle = mean[channel];
+        for (int k = 0; k < $HELD; ++k) {
+            I row = first + k * step;
+            if (row < rows) {
+                flows[k] = gradient[row * channels + channel];
+                values[k] = x[row * channels + channel];
+                found = Both()(found, Sums{flows[k], flows[k] * (values[k] - middle)});
+            }
+        }
+    }
+    found = tb_reduce_column(Both(), found, shared);
+    if (channel >= channels) return;
+    Back back = back_of(
+        found, scale[channel], mean[channel], inverse[channel], rows, channel, dscale, doffset, training,
+        threadIdx.y == 0
+    );
+    for (int k = 0; k < $HELD; ++k) {
+        I row = first + k * step;
+        if (row < rows) dx[row * channels + channel] = went_back(back, flows[k], values[k], training);
+    }
+}
+
+extern "C" __global__ void sums(
+    const T* gradient, const T* x, const T* mean, T* parts, I rows, I channels, I share
+) {
+    __shared__ Sums shared[$BLOCK];
+    I channel = blockIdx.x * (I)blockDim.x + threadIdx.x, step = blockDim.y;
+    I first = blockIdx.y * share, end = tb_minimum(first + share, rows);
+    Sums found = {0, 0};
+    if (channel < channels) {
+        T middle = mean[channel];
+        for (I row = first + (I)threadIdx.y; row < end; row += $HELD * step) {
+            Sums some = {0, 0};
+            for (int k = 0; k < $HELD; ++k) {
+                if (row + k * step < end) {
+                    I i = (row + k * step) * channels + channel;
+                    some = Both()(some, Sums{gradient[i], gradient[i] * (x[i] - middle)});
+                }
+            }
+            found = Both()(found, some);
+        }
+    }
+    found = tb_reduce_column(Both(), found, shared);
+    if (channel < channels && threadIdx.y == 0) {
+        parts[2 * blockIdx.y * channels + channel] = found.flow;
+        parts[(2 * blockIdx.y + 1) * channels + channel] = found.product;
+    }
+}
+
+extern "C" __global__ void differentiate_by_parts(
+    const T* gradient, const T* x, const T* scale, const T* mean, const T* inverse, const T* parts, T* dx,
+    T* dscale, T* doffset, bool training, I rows, I channels, I number, I some
+) {
+    __shared__ Sums shared[$BLOCK];
+    I channel = blockIdx.x * (I)blockDim.x + threadIdx.x;
+    Sums found = {0, 0};
+    if (channel < channels) {
+        for (I part = threadIdx.y; part < number; part += blockDim.y) {
+            found = Both()(found, Sums{
+                parts[2 * part * channels + channel], parts[(2 * part + 1) * channels + channel]
+            });
+        }
+    }
+    found = tb_reduce_column(Both(), found, shared);
+    if (channel >= channels) return;
+    Back back = back_of(
+        found, scale[channel], mean[channel], inverse[channel], rows, channel, dscale, doffset, training,
+        blockIdx.y == 0 && threadIdx.y == 0
+    );
+    I first = blockIdx.y * some, end = tb_minimum(first + some, rows);
+    for (I row = first + (I)threadIdx.y; row < end; row += blockDim.y) {
+        I i = row * channels + channel;
+        dx[i] = went_back(back, gradient[i], x[i], training);
+    }
+}
+"""
+)
+
+
+def _scratch(node: NodeSpec) -> list[TensorSpec]:
+    return cut_rows(node.inputs[1].extents).scratch(node)
+
+
+def _prepare(call: GpuCall) -> Enqueue:
+    gradient, x, _, mean, _ = call.inputs
+    cut, index, launch = cut_rows(x.shape), index_for(x.size), call.context.launch
+    source = cut.source("FusedBatchNormGrad", BATCH_NORM_GRAD, x.dtype, index)
+    rows, channels, share, some = (index.make(n) for n in (cut.rows, cut.channels, cut.share, cut.some))
+    training = np.bool_(call.attrs["is_training"])
+    if cut.at_once:
+        held = (*call.inputs, *call.outputs, training, rows, channels)
+        return launch(source, "differentiate_at_once", cut.held_grid, cut.held_block, *held)
+    (parts,) = call.scratch
+    by_parts = (gradient, x, mean, parts, rows, channels, share)
+    joined = (*call.inputs, parts, *call.outputs, training, rows, channels, index.make(cut.parts), some)
+    return in_order(
+        launch(source, "sums", (cut.tiles, cut.parts), cut.block, *by_parts),
+        launch(source, "differentiate_by_parts", (cut.tiles, cut.chunks), cut.block, *joined),
+    )
+
+
+gpu_kernel(FusedBatchNormGrad, _prepare, scratch=_scratch)

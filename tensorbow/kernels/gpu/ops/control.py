@@ -1,0 +1,42 @@
+"""GPU kernels of Copy and CheckFinite."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from tensorbow.kernels.gpu.runtime.call import DeviceArray, Enqueue, GpuCall, gpu_kernel
+from tensorbow.kernels.gpu.runtime.program import CudaSource, c_type
+from tensorbow.kernels.gpu.source.indices import index_for
+from tensorbow.kernels.gpu.source.maps import prepare_rule
+from tensorbow.ops.control import CheckFinite, Copy
+
+_CHECK = """\
+extern "C" __global__ void tb_check_finite(const $T* values, long long* status, $I count) {
+    bool finite = true;
+    TB_FOR_EACH($I, i, count) {
+        const $T difference = values[i] - values[i];
+        finite = finite && difference == ($T)0;  // of NaN and infinity it is NaN
+    }
+    if (!finite) *status = 1;  // whoever finds one writes the same
+}
+"""
+
+
+def prepare_finite_check(call: GpuCall, values: DeviceArray, status: DeviceArray) -> Enqueue:
+    """Sets the status, 0-d int64, when a value is NaN or infinite; leaves it as it is otherwise."""
+    if values.dtype.kind != "f":
+        return lambda: None
+    index = index_for(values.size)
+    source = CudaSource.of("check finite", _CHECK, T=c_type(values.dtype), I=index.name)
+    count = index.make(values.size)
+    return call.context.launch(
+        source, "tb_check_finite", call.context.blocks(values.size), 256, values, status, count
+    )
+
+
+def _check_finite(call: GpuCall) -> Enqueue:
+    return prepare_finite_check(call, call.inputs[0], call.state["status"])
+
+
+gpu_kernel(Copy, partial(prepare_rule, Copy))
+gpu_kernel(CheckFinite, _check_finite)

@@ -1,0 +1,217 @@
+"""GPU kernels of `ops/conv.py`: the first of four ways that can do it.
+
+1. Windows of one element at each pixel: a matrix product by cuBLAS, nothing is moved.
+2. Windows of up to 32 elements in up to 4 channels (first layers: 5x5x1, 3x3x3): direct sums, one launch.
+   cuDNN would want a transposed filter and reads channels by fours.
+3. cuDNN in NHWC, the filter transposed from HWIO to OHWI; where it says that it does not support that
+   (float64), cuDNN in NCHW on transposed copies in the workspace.
+4. Direct sums: where cuDNN supports neither, or not within the workspace.
+
+The transposed filter, and a frame of zeros around images whose padding is odd (cuDNN pads both sides alike),
+are scratch. Which of the ways was taken is fixed when the plan is bound.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from tensorbow.graph import NodeSpec
+from tensorbow.kernels.gpu.ops import direct_convolution as direct
+from tensorbow.kernels.gpu.ops.cudnn import Cudnn, Direction, Layout
+from tensorbow.kernels.gpu.ops.direct_convolution import Convolution
+from tensorbow.kernels.gpu.runtime.call import DeviceArray, Enqueue, GpuCall, gpu_kernel, in_order
+from tensorbow.kernels.gpu.runtime.cublas import Cublas
+from tensorbow.kernels.gpu.source.strided_copy import phantom, strided_copy
+from tensorbow.kernels.gpu.source.strided_place import Place, strided_place
+from tensorbow.ops.conv import Conv2D, Conv2DBackpropFilter, Conv2DBackpropInput
+from tensorbow.ops.windows import Axis
+from tensorbow.specs import TensorSpec, as_dtype
+
+FEW_CHANNELS = 4
+SMALL_WINDOW = 32
+ALIGNMENT = 256  # of copies in the workspace
+TO_CHANNELS_FIRST = (0, 3, 1, 2)
+TO_CHANNELS_LAST = (0, 2, 3, 1)
+# From HWIO to what cuDNN calls a filter in each layout, and back.
+TO_FILTER = {Layout.NHWC: (3, 0, 1, 2), Layout.NCHW: (3, 2, 0, 1)}
+FROM_FILTER = {Layout.NHWC: (1, 2, 3, 0), Layout.NCHW: (2, 3, 1, 0)}
+
+
+def _is_product(what: Convolution) -> bool:
+    return what.rows.is_pointwise and what.columns.is_pointwise
+
+
+def _is_small(what: Convolution) -> bool:
+    return what.channels <= FEW_CHANNELS and what.depth <= SMALL_WINDOW
+
+
+def _is_symmetric(axis: Axis) -> bool:
+    """Whether padding of `before` on both sides gives these windows, and no more."""
+    return (axis.extent + 2 * axis.before - axis.span) // axis.stride + 1 == axis.count
+
+
+def _scratch_specs(what: Convolution, node: NodeSpec) -> list[TensorSpec]:
+    """The filter as cuDNN wants it, and framed images."""
+    dtype = node.outputs[0].dtype
+    nothing = TensorSpec((0,), dtype)
+    if _is_product(what) or _is_small(what):
+        return [nothing, nothing]
+    turned = TensorSpec((what.outputs, what.rows.window, what.columns.window, what.channels), dtype)
+    if _is_symmetric(what.rows) and _is_symmetric(what.columns):
+        return [turned, nothing]
+    framed = what.framed()
+    frame = TensorSpec((what.batch, framed.rows.extent, framed.columns.extent, what.channels), dtype)
+    return [turned, frame]
+
+
+def _forward_scratch(node: NodeSpec) -> Sequence[TensorSpec]:
+    images, filters = node.inputs
+    return _scratch_specs(Convolution.of(images.extents, filters.extents, node.attrs), node)
+
+
+def _input_scratch(node: NodeSpec) -> Sequence[TensorSpec]:
+    return _scratch_specs(Convolution.of(node.outputs[0].extents, node.inputs[1].extents, node.attrs), node)
+
+
+def _filter_scratch(node: NodeSpec) -> Sequence[TensorSpec]:
+    """And the parts of the direct sum."""
+    filters = node.outputs[0]
+    what = Convolution.of(node.inputs[0].extents, filters.extents, node.attrs)
+    parts = TensorSpec((what.parts if what.parts > 1 else 0, filters.size), filters.dtype)
+    return [*_scratch_specs(what, node), parts]
+
+
+def _forward(call: GpuCall) -> Enqueue:
+    (images, filters), (out,) = call.inputs, call.outputs
+    what = Convolution.of(images.shape, filters.shape, call.attrs)
+    if _is_product(what) and out.size:
+        pixels, weights = _matrix(images), _matrix(filters)
+        return call.context.library(Cublas).product("Conv2D", pixels, weights, _matrix(out))
+    by_library = _by_cudnn(call, "Conv2D", Direction.FORWARD, what, (images, filters, out))
+    return by_library or direct.forward(call.context, "Conv2D", what, images, filters, out)
+
+
+def _backward_input(call: GpuCall) -> Enqueue:
+    (_, filters, flow), (images,) = call.inputs, call.outputs
+    what, op = Convolution.of(images.shape, filters.shape, call.attrs), "Conv2DBackpropInput"
+    if _is_product(what) and images.size:
+        pixels, weights = _matrix(flow), _matrix(filters)
+        return call.context.library(Cublas).product(op, pixels, weights, _matrix(images), transpose_b=True)
+    by_library = _by_cudnn(call, op, Direction.BACKWARD_INPUT, what, (images, filters, flow))
+    return by_library or direct.backward_input(call.context, op, what, filters, flow, images)
+
+
+def _backward_filter(call: GpuCall) -> Enqueue:
+    (images, _, flow), (filters,) = call.inputs, call.outputs
+    what, op = Convolution.of(images.shape, filters.shape, call.attrs), "Conv2DBackpropFilter"
+    if _is_product(what):
+        left, right = _matrix(images), _matrix(flow)
+        return call.context.library(Cublas).product(op, left, right, _matrix(filters), transpose_a=True)
+    by_library = _by_cudnn(call, op, Direction.BACKWARD_FILTER, what, (images, filters, flow))
+    partial = call.scratch[2]
+    return by_library or direct.backward_filter(call.context, op, what, images, flow, filters, partial)
+
+
+def _matrix(array: DeviceArray) -> DeviceArray:
+    return array.reshape(math.prod(array.shape[:-1]), array.shape[-1])
+
+
+Arrays = tuple[DeviceArray, DeviceArray, DeviceArray]  # images, filters, outputs; one of them is the result
+
+
+def _by_cudnn(
+    call: GpuCall, op: str, direction: Direction, what: Convolution, arrays: Arrays
+) -> Enqueue | None:
+    """The steps with cuDNN, or None where direct sums do it."""
+    if _is_small(what) or not all(array.size for array in arrays):
+        return None
+    images, filters, outputs = arrays
+    frame = call.scratch[1]
+    if not frame.size:
+        return _in_layouts(call, op, direction, what, arrays)
+    inner = _in_layouts(call, op, direction, what.framed(), (frame, filters, outputs))
+    if inner is None:
+        return None
+    _, top, left, _ = before = (0, what.rows.before, what.columns.before, 0)
+    if direction is Direction.BACKWARD_INPUT:
+        view = phantom(frame)[:, top : top + images.shape[1], left : left + images.shape[2]]
+        return in_order(inner, strided_copy(call.context, op, images, frame, view))
+    extents = zip(frame.shape, images.shape, before, strict=True)
+    places = [Place(extent, count, first) for extent, count, first in extents]
+    return in_order(strided_place(call.context, op, frame, images, places), inner)
+
+
+def _in_layouts(
+    call: GpuCall, op: str, direction: Direction, what: Convolution, arrays: Arrays
+) -> Enqueue | None:
+    last = _channels_last(call, op, direction, what, arrays)
+    return last or _channels_first(call, op, direction, what, arrays)
+
+
+def _channels_last(
+    call: GpuCall, op: str, direction: Direction, what: Convolution, arrays: Arrays
+) -> Enqueue | None:
+    """cuDNN on the activations as they are."""
+    workspace = call.context.workspace
+    dtype = as_dtype(arrays[0].dtype)
+    found = call.context.library(Cudnn).find(op, direction, what, dtype, Layout.NHWC, workspace.nbytes)
+    if found is None:
+        return None
+    (images, _, outputs), turned = arrays, call.scratch[0]
+    addresses = images.address, turned.address, outputs.address
+    run = call.context.library(Cudnn).convolve(op, found, addresses, workspace.address)
+    return _around(call, op, direction, run, arrays, (None, turned, None), Layout.NHWC)
+
+
+def _channels_first(
+    call: GpuCall, op: str, direction: Direction, what: Convolution, arrays: Arrays
+) -> Enqueue | None:
+    """cuDNN on copies of everything, which lie at the workspace's begin."""
+    workspace, first, copies = call.context.workspace, 0, []
+    for array, axes in zip(
+        arrays, (TO_CHANNELS_FIRST, TO_FILTER[Layout.NCHW], TO_CHANNELS_FIRST), strict=True
+    ):
+        shape = tuple(array.shape[axis] for axis in axes)
+        copies.append(DeviceArray(workspace.address + first, shape, array.dtype))
+        first += -(-array.nbytes // ALIGNMENT) * ALIGNMENT
+    if first > workspace.nbytes:
+        return None
+    dtype = as_dtype(arrays[0].dtype)
+    found = call.context.library(Cudnn).find(
+        op, direction, what, dtype, Layout.NCHW, workspace.nbytes - first
+    )
+    if found is None:
+        return None
+    run = call.context.library(Cudnn).convolve(
+        op, found, [copy.address for copy in copies], workspace.address + first
+    )
+    return _around(call, op, direction, run, arrays, copies, Layout.NCHW)
+
+
+def _around(
+    call: GpuCall,
+    op: str,
+    direction: Direction,
+    run: Enqueue,
+    arrays: Arrays,
+    copies: Sequence[DeviceArray | None],
+    layout: Layout,
+) -> Enqueue:
+    """The call between the copies of its operands and that of its result, where these have copies."""
+    steps, last = [], direction.value[2][-1]
+    to_copy = (TO_CHANNELS_FIRST, TO_FILTER[layout], TO_CHANNELS_FIRST)
+    for i, (array, copy) in enumerate(zip(arrays, copies, strict=True)):
+        if copy is not None and i != last:
+            steps.append(strided_copy(call.context, op, copy, array, phantom(array).transpose(to_copy[i])))
+    steps.append(run)
+    result, copy = arrays[last], copies[last]
+    if copy is not None:
+        back = FROM_FILTER[layout] if last == 1 else TO_CHANNELS_LAST
+        steps.append(strided_copy(call.context, op, result, copy, phantom(copy).transpose(back)))
+    return in_order(*steps)
+
+
+gpu_kernel(Conv2D, _forward, scratch=_forward_scratch)
+gpu_kernel(Conv2DBackpropInput, _backward_input, scratch=_input_scratch)
+gpu_kernel(Conv2DBackpropFilter, _backward_filter, scratch=_filter_scratch)

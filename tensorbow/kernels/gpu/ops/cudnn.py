@@ -1,0 +1,210 @@
+"""cuDNN's fixed-function convolutions through ctypes: one handle per stream group, on its stream.
+
+Only algorithms that give the same bits every time are used: IMPLICIT_PRECOMP_GEMM, or IMPLICIT_GEMM in less
+memory, forward, and ALGO_1 of both derivatives (their ALGO_0 adds with atomics). float32 is computed by fused
+multiply-adds; `compute` of tf32 or bf16 lets TF32 tensor cores in (cuDNN would convert float32 to float16,
+whose range is too small, but not to bfloat16).
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from tensorbow.errors import TensorBowError
+from tensorbow.kernels.gpu.ops.direct_convolution import Convolution
+from tensorbow.kernels.gpu.runtime.call import Enqueue
+from tensorbow.kernels.gpu.runtime.context import GpuContext
+from tensorbow.kernels.gpu.runtime.library_calls import (
+    ADDRESS,
+    HANDLE,
+    INT,
+    POINTER,
+    SIZE,
+    TEXT,
+    LibraryCalls,
+    typed,
+)
+from tensorbow.specs import DType
+
+_QUERY = (HANDLE, HANDLE, HANDLE, HANDLE, HANDLE, INT, POINTER)
+_RUN = (
+    *(HANDLE, POINTER, HANDLE, ADDRESS, HANDLE, ADDRESS, HANDLE, INT),
+    *(ADDRESS, SIZE, POINTER, HANDLE, ADDRESS),
+)
+SIGNATURES: dict[str, tuple[Any, ...]] = {
+    "cudnnCreate": (POINTER,),
+    "cudnnDestroy": (HANDLE,),
+    "cudnnSetStream": (HANDLE, HANDLE),
+    "cudnnCreateTensorDescriptor": (POINTER,),
+    "cudnnSetTensor4dDescriptor": (HANDLE, INT, INT, INT, INT, INT, INT),
+    "cudnnDestroyTensorDescriptor": (HANDLE,),
+    "cudnnCreateFilterDescriptor": (POINTER,),
+    "cudnnSetFilter4dDescriptor": (HANDLE, INT, INT, INT, INT, INT, INT),
+    "cudnnDestroyFilterDescriptor": (HANDLE,),
+    "cudnnCreateConvolutionDescriptor": (POINTER,),
+    "cudnnSetConvolution2dDescriptor": (HANDLE, INT, INT, INT, INT, INT, INT, INT, INT),
+    "cudnnSetConvolutionMathType": (HANDLE, INT),
+    "cudnnDestroyConvolutionDescriptor": (HANDLE,),
+    "cudnnGetConvolutionForwardWorkspaceSize": _QUERY,
+    "cudnnGetConvolutionBackwardDataWorkspaceSize": _QUERY,
+    "cudnnGetConvolutionBackwardFilterWorkspaceSize": _QUERY,
+    "cudnnConvolutionForward": _RUN,
+    "cudnnConvolutionBackwardData": _RUN,
+    "cudnnConvolutionBackwardFilter": _RUN,
+}
+TEXT_SIGNATURES = {"cudnnGetErrorString": ((INT,), TEXT), "cudnnGetVersion": ((), SIZE)}
+
+ALLOCATION_FAILED = (4003, 4004)  # on the host, on the device
+NOT_SUPPORTED = range(3000, 4000)
+CROSS_CORRELATION = 1
+DATA_TYPES = {"float32": 0, "float64": 1}
+MATH_TYPES = {"fp32": 3, "tf32": 0, "bf16": 0}  # CUDNN_FMA_MATH, CUDNN_DEFAULT_MATH
+
+
+class Layout(Enum):
+    """How activations and filters lie in memory: NHWC and OHWI, or NCHW and OIHW; cuDNN's number."""
+
+    NCHW = 0
+    NHWC = 1
+
+
+class Direction(Enum):
+    """A convolution or a derivative: cuDNN's name, the algorithms in order of preference, and the operands.
+
+    The operands are places in (images, filters, outputs); the last one is the result.
+    """
+
+    FORWARD = ("Forward", (1, 0), (0, 1, 2))
+    BACKWARD_INPUT = ("BackwardData", (1,), (1, 2, 0))
+    BACKWARD_FILTER = ("BackwardFilter", (1,), (0, 2, 1))
+
+
+@dataclass(frozen=True)
+class Convolved:
+    """A convolution that cuDNN can do: with which algorithm, and in how much workspace."""
+
+    direction: Direction
+    algorithm: int
+    workspace_nbytes: int
+    operands: tuple[int, int, int]  # descriptors of images, filters and outputs
+    convolution: int  # its descriptor
+    dtype: DType
+
+
+class Cudnn:
+    """A handle of cuDNN, and the descriptors made with it.
+
+    Raises NotFoundError from the runtime where the library is missing.
+    """
+
+    def __init__(self, context: GpuContext):
+        self._context = context
+        library = context.runtime.library("cudnn")
+        error_string = typed(library, "cudnnGetErrorString", *TEXT_SIGNATURES["cudnnGetErrorString"])
+        self.version = int(typed(library, "cudnnGetVersion", *TEXT_SIGNATURES["cudnnGetVersion"])())
+        self._calls = LibraryCalls(
+            f"cuDNN {self.version}",
+            library,
+            SIGNATURES,
+            lambda status: error_string(status).decode(),
+            ALLOCATION_FAILED,
+            context.runtime.make_current,
+        )
+        self._descriptors: dict[tuple[Any, ...], int] = {}
+        self._handle = self._made("cudnnCreate")
+        self._calls("cuDNN", "cudnnSetStream", self._handle, context.stream)
+        self._scalars = {
+            "float32": (ctypes.c_float(1), ctypes.c_float(0)),
+            "float64": (ctypes.c_double(1), ctypes.c_double(0)),
+        }
+
+    def close(self) -> None:
+        """Gives the handle and the descriptors back; idempotent. Nothing of it may be running."""
+        handle, self._handle = self._handle, 0
+        calls = [(f"cudnnDestroy{kind}Descriptor", made) for (kind, *_), made in self._descriptors.items()]
+        self._descriptors.clear()
+        for function, made in [*calls, *([("cudnnDestroy", handle)] if handle else [])]:
+            with suppress(TensorBowError):  # after a sticky error nothing can be given back
+                self._calls("cuDNN", function, made)
+
+    def find(
+        self,
+        op: str,
+        direction: Direction,
+        what: Convolution,
+        dtype: DType,
+        layout: Layout,
+        limit_nbytes: int,
+    ) -> Convolved | None:
+        """How cuDNN does it within that workspace; None when it cannot. The padding must be symmetric.
+
+        Raises CudaError for any other answer than that it is not supported.
+        """
+        images = self._tensor(
+            op, layout, dtype, what.batch, what.channels, what.rows.extent, what.columns.extent
+        )
+        outputs = self._tensor(
+            op, layout, dtype, what.batch, what.outputs, what.rows.count, what.columns.count
+        )
+        filters = self._filter(op, layout, dtype, what)
+        operands, convolution = (images, filters, outputs), self._convolution(op, dtype, what)
+        name, algorithms, order = direction.value
+        first, second, result = (operands[i] for i in order)
+        function = f"cudnnGetConvolution{name}WorkspaceSize"
+        for algorithm in algorithms:
+            nbytes = ctypes.c_size_t()
+            status = self._calls.status(
+                function, self._handle, first, second, convolution, result, algorithm, ctypes.byref(nbytes)
+            )
+            if status and status not in NOT_SUPPORTED:
+                self._calls.fail(op, function, status)
+            if not status and nbytes.value <= limit_nbytes:
+                return Convolved(direction, algorithm, nbytes.value, operands, convolution, dtype)
+        return None
+
+    def convolve(self, op: str, found: Convolved, addresses: Sequence[int], workspace: int) -> Enqueue:
+        """The call. addresses: of images, filters and outputs; the direction says which is the result."""
+        name, _, order = found.direction.value
+        first, second, result = ((found.operands[i], addresses[i]) for i in order)
+        alpha, beta = map(ctypes.addressof, self._scalars[found.dtype.name])
+        how = found.convolution, found.algorithm, workspace, found.workspace_nbytes
+        function = f"cudnnConvolution{name}"
+        return self._calls.bind(op, function, self._handle, alpha, *first, *second, *how, beta, *result)
+
+    def _made(self, function: str) -> int:
+        made = ctypes.c_void_p()
+        self._calls("cuDNN", function, ctypes.byref(made))
+        return made.value or 0
+
+    def _tensor(self, op: str, layout: Layout, dtype: DType, *extents: int) -> int:
+        arguments = (layout.value, DATA_TYPES[dtype.name], *extents)
+        return self._descriptor(op, "Tensor", "cudnnSetTensor4dDescriptor", arguments)
+
+    def _filter(self, op: str, layout: Layout, dtype: DType, what: Convolution) -> int:
+        extents = what.outputs, what.channels, what.rows.window, what.columns.window
+        arguments = (DATA_TYPES[dtype.name], layout.value, *extents)
+        return self._descriptor(op, "Filter", "cudnnSetFilter4dDescriptor", arguments)
+
+    def _convolution(self, op: str, dtype: DType, what: Convolution) -> int:
+        rows, columns, data_type = what.rows, what.columns, DATA_TYPES[dtype.name]
+        padding, strides = (rows.before, columns.before), (rows.stride, columns.stride)
+        arguments = (*padding, *strides, rows.rate, columns.rate, CROSS_CORRELATION, data_type)
+        return self._descriptor(op, "Convolution", "cudnnSetConvolution2dDescriptor", arguments)
+
+    def _descriptor(self, op: str, kind: str, setter: str, arguments: tuple[int, ...]) -> int:
+        """A descriptor, kept for the handle's life: calls read it whenever they are enqueued."""
+        key = (kind, *arguments)
+        descriptor = self._descriptors.get(key)
+        if descriptor is None:
+            descriptor = self._made(f"cudnnCreate{kind}Descriptor")
+            self._descriptors[key] = descriptor
+            self._calls(op, setter, descriptor, *arguments)
+            if kind == "Convolution":
+                math_type = MATH_TYPES[self._context.options.compute]
+                self._calls(op, "cudnnSetConvolutionMathType", descriptor, math_type)
+        return descriptor

@@ -1,0 +1,126 @@
+"""Bias, its gradient, softmax, log softmax and L2 loss.
+
+A softmax is one launch: a warp for each short row, a block for each long one.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from tensorbow.graph import NodeSpec, OpDef
+from tensorbow.kernels.gpu.runtime.call import Enqueue, GpuCall, gpu_kernel
+from tensorbow.kernels.gpu.runtime.program import CudaSource, c_type
+from tensorbow.kernels.gpu.source.blocks import BLOCKS, row_block
+from tensorbow.kernels.gpu.source.indices import index_for
+from tensorbow.kernels.gpu.source.maps import prepare_rule
+from tensorbow.kernels.gpu.source.reduction_plans import parts_scratch, prepare_reduction, sum_recipe
+from tensorbow.ops import nn
+from tensorbow.specs import TensorSpec
+
+# Begins the sources of softmax and of the losses. The exponential of the greatest is 1: nothing overflows.
+ROW_SUMS = """
+typedef $T T;
+typedef $I I;
+
+// The greatest of a row's elements, by the threads along x.
+__device__ inline T row_maximum(const T* row, I length, T* shared) {
+    T greatest = -TB_INFINITY;
+    for (I i = threadIdx.x; i < length; i += blockDim.x) greatest = tb_maximum(greatest, row[i]);
+    return tb_reduce_row(TbMaximum(), greatest, shared);
+}
+
+// The sum of exp(element - greatest).
+__device__ inline T row_total(const T* row, I length, T greatest, T* shared) {
+    T total = 0;
+    for (I i = threadIdx.x; i < length; i += blockDim.x) total += tb_exp(row[i] - greatest);
+    return tb_reduce_row(TbAdd(), total, shared);
+}
+"""
+
+SOFTMAX = (
+    BLOCKS
+    + ROW_SUMS
+    + """
+extern "C" __global__ void softmax(const T* logits, T* result, I rows, I classes) {
+    __shared__ T shared[32];
+    I row = blockIdx.x * (I)blockDim.y + threadIdx.y;
+    if (row >= rows) return;
+    logits += row * classes;
+    result += row * classes;
+    T greatest = row_maximum(logits, classes, shared);
+    T total = row_total(logits, classes, greatest, shared);
+    $PREPARE
+    for (I i = threadIdx.x; i < classes; i += blockDim.x) {
+        T shifted = logits[i] - greatest;
+        result[i] = $RESULT;
+    }
+}
+"""
+)
+
+
+gpu_kernel(nn.BiasAdd, partial(prepare_rule, nn.BiasAdd), inplace=((0, 0),))
+
+
+def _bias_add_grad_scratch(node: NodeSpec) -> list[TensorSpec]:
+    (gradient,) = node.inputs
+    return parts_scratch(gradient.extents, range(gradient.rank - 1), gradient.dtype)
+
+
+def _prepare_bias_add_grad(call: GpuCall) -> Enqueue:
+    (gradient,), (bias,) = call.inputs, call.outputs
+    recipe = sum_recipe("BiasAddGrad")
+    axes = range(gradient.ndim - 1)
+    return prepare_reduction(call.context, recipe, gradient, axes, bias, call.scratch)
+
+
+gpu_kernel(nn.BiasAddGrad, _prepare_bias_add_grad, scratch=_bias_add_grad_scratch)
+
+
+def _register_softmax(definition: OpDef, prepared: str, result: str) -> None:
+    """prepared: a statement on a row's `total`. result: an expression of what is `shifted`."""
+
+    def prepare(call: GpuCall) -> Enqueue:
+        (logits,), (probabilities,) = call.inputs, call.outputs
+        index = index_for(logits.size)
+        classes = logits.shape[-1]
+        rows = logits.size // max(1, classes)
+        source = CudaSource.of(
+            definition.name,
+            SOFTMAX,
+            T=c_type(logits.dtype),
+            I=index.name,
+            PREPARE=prepared,
+            RESULT=result,
+        )
+        block = row_block(classes)
+        return call.context.launch(
+            source,
+            "softmax",
+            -(-rows // block[1]),
+            block,
+            logits,
+            probabilities,
+            index.make(rows),
+            index.make(classes),
+        )
+
+    gpu_kernel(definition, prepare, inplace=((0, 0),))
+
+
+_register_softmax(nn.Softmax, "", "tb_exp(shifted) / total")
+_register_softmax(nn.LogSoftmax, "total = tb_log(total);", "shifted - total")
+
+
+def _l2_loss_scratch(node: NodeSpec) -> list[TensorSpec]:
+    (t,) = node.inputs
+    return parts_scratch(t.extents, range(t.rank), t.dtype)
+
+
+def _prepare_l2_loss(call: GpuCall) -> Enqueue:
+    (t,), (loss,) = call.inputs, call.outputs
+    recipe = sum_recipe("L2Loss", "x * x", "a * (T)0.5")
+    return prepare_reduction(call.context, recipe, t, range(t.ndim), loss, call.scratch)
+
+
+gpu_kernel(nn.L2Loss, _prepare_l2_loss, scratch=_l2_loss_scratch)

@@ -1,0 +1,67 @@
+"""GPU kernels of `ops/slicing.py`: boxes of elements cut out of an array, or put into one.
+
+Where a box begins is a constant of the plan that lies in device memory: the kernels read it there.
+"""
+
+from __future__ import annotations
+
+import builtins
+import math
+from typing import Any
+
+from tensorbow.kernels.gpu.runtime.call import Enqueue, GpuCall, gpu_kernel
+from tensorbow.kernels.gpu.source.strided_copy import Begin, phantom, strided_copy
+from tensorbow.kernels.gpu.source.strided_place import Place, strided_place
+from tensorbow.ops.slicing import Pad, Slice, SliceGrad, StridedSlice, StridedSliceGrad, numpy_index
+
+
+def _slice(call: GpuCall) -> Enqueue:
+    (x, begin, _), (out,) = call.inputs, call.outputs
+    index: tuple[Any, ...] = (*(builtins.slice(extent) for extent in out.shape), ...)
+    whole = [extent == of for extent, of in zip(out.shape, x.shape, strict=True)]
+    scale = tuple(0 if all_ else math.prod(x.shape[axis + 1 :]) for axis, all_ in enumerate(whole))
+    return strided_copy(
+        call.context, "Slice", out, x, phantom(x)[index], None if all(whole) else Begin(begin, scale)
+    )
+
+
+def _slice_grad(call: GpuCall) -> Enqueue:
+    (gradients, begin, _), (out,) = call.inputs, call.outputs
+    pairs = zip(out.shape, gradients.shape, strict=True)
+    places = [Place(extent, count, entry=axis) for axis, (extent, count) in enumerate(pairs)]
+    return strided_place(call.context, "SliceGrad", out, gradients, places, begin)
+
+
+def _pad(call: GpuCall) -> Enqueue:
+    (x, paddings), (out,) = call.inputs, call.outputs
+    pairs = zip(out.shape, x.shape, strict=True)
+    places = [Place(extent, count, entry=2 * axis) for axis, (extent, count) in enumerate(pairs)]
+    return strided_place(call.context, "Pad", out, x, places, paddings, call.attrs["constant_values"])
+
+
+def _strided_slice(call: GpuCall) -> Enqueue:
+    (x,), (out,) = call.inputs, call.outputs
+    return strided_copy(call.context, "StridedSlice", out, x, phantom(x)[numpy_index(call.attrs["index"])])
+
+
+def _strided_slice_grad(call: GpuCall) -> Enqueue:
+    (gradients, _), (out,) = call.inputs, call.outputs
+    items = [item for item in call.attrs["index"] if item != "new"]
+    middle = items.index("...") if "..." in items else len(items)
+    whole = [(None, None, None)] * (out.ndim - sum(item != "..." for item in items))
+    items[middle : middle + 1] = whole
+    places = []
+    for item, extent in zip(items, out.shape, strict=True):
+        if isinstance(item, tuple):
+            chosen = range(extent)[builtins.slice(*item)]
+            places.append(Place(extent, len(chosen), chosen.start, chosen.step))
+        else:
+            places.append(Place(extent, 1, int(item) % extent))
+    return strided_place(call.context, "StridedSliceGrad", out, gradients, places)
+
+
+gpu_kernel(Slice, _slice)
+gpu_kernel(SliceGrad, _slice_grad)
+gpu_kernel(Pad, _pad)
+gpu_kernel(StridedSlice, _strided_slice)
+gpu_kernel(StridedSliceGrad, _strided_slice_grad)

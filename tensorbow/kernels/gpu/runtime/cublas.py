@@ -1,0 +1,189 @@
+"""cuBLAS through ctypes: one handle per stream group, on its stream and with its workspace.
+
+CuPy refuses cuBLAS while a stream is captured; the library itself does not. With a workspace of its own, and
+one stream per handle, the same products give the same bits every time.
+
+Matrices are row-major here and column-major there: a row-major product a b is the column-major product of the
+same memory in the other order, (a b)^T = b^T a^T.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import math
+from collections.abc import Sequence
+from contextlib import suppress
+
+from tensorbow.errors import InvalidArgumentError, TensorBowError
+from tensorbow.kernels.gpu.runtime.call import DeviceArray, Enqueue, in_order
+from tensorbow.kernels.gpu.runtime.context import GpuContext
+from tensorbow.kernels.gpu.runtime.library_calls import (
+    ADDRESS,
+    HANDLE,
+    INT,
+    LONG,
+    POINTER,
+    SIZE,
+    LibraryCalls,
+)
+
+STATUS = {
+    1: "CUBLAS_STATUS_NOT_INITIALIZED",
+    3: "CUBLAS_STATUS_ALLOC_FAILED",
+    7: "CUBLAS_STATUS_INVALID_VALUE",
+    8: "CUBLAS_STATUS_ARCH_MISMATCH",
+    11: "CUBLAS_STATUS_MAPPING_ERROR",
+    13: "CUBLAS_STATUS_EXECUTION_FAILED",
+    14: "CUBLAS_STATUS_INTERNAL_ERROR",
+    15: "CUBLAS_STATUS_NOT_SUPPORTED",
+    16: "CUBLAS_STATUS_LICENSE_ERROR",
+}
+ALLOC_FAILED = 3
+
+_OPERANDS = (HANDLE, INT, INT, INT, INT, INT, POINTER)  # handle, transposes, m, n, k, alpha
+SIGNATURES = {
+    "cublasCreate_v2": (POINTER,),
+    "cublasDestroy_v2": (HANDLE,),
+    "cublasSetStream_v2": (HANDLE, HANDLE),
+    "cublasSetWorkspace_v2": (HANDLE, ADDRESS, SIZE),
+    "cublasSetMathMode": (HANDLE, INT),
+    # A, its type and leading dimension, the same of B, beta, the same of C, compute type, algorithm
+    "cublasGemmEx": (
+        *(*_OPERANDS, ADDRESS, INT, INT, ADDRESS, INT, INT),
+        *(POINTER, ADDRESS, INT, INT, INT, INT),
+    ),
+    # The same with a stride after each leading dimension, and the count before the compute type.
+    "cublasGemmStridedBatchedEx": (
+        *(*_OPERANDS, ADDRESS, INT, INT, LONG, ADDRESS, INT, INT, LONG),
+        *(POINTER, ADDRESS, INT, INT, LONG, INT, INT, INT),
+    ),
+}
+
+DEFAULT_MATH = 0  # float32 products in float32; what is faster is asked for product by product
+DEFAULT_ALGORITHM = -1
+DATA_TYPES = {"float32": 0, "float64": 1}  # CUDA_R_32F, CUDA_R_64F
+COMPUTE_64F = 70
+COMPUTE_32F = {"fp32": 68, "tf32": 77, "bf16": 75}  # 32F, 32F_FAST_TF32, 32F_FAST_16BF
+MAXIMUM = 2**31 - 1  # of extents and leading dimensions
+MAXIMUM_BATCH = 65535  # of one call: what every version takes
+
+
+class Cublas:
+    """A handle of cuBLAS. Raises NotFoundError from the runtime where the library is missing."""
+
+    def __init__(self, context: GpuContext):
+        self._context = context
+        library = context.runtime.library("cublas")
+        self._calls = LibraryCalls(
+            "cuBLAS",
+            library,
+            SIGNATURES,
+            lambda status: STATUS.get(status, "an unknown status"),
+            [ALLOC_FAILED],
+            context.runtime.make_current,
+        )
+        handle = ctypes.c_void_p()
+        self._calls("cuBLAS", "cublasCreate_v2", ctypes.byref(handle))
+        self._handle = handle.value
+        workspace = context.workspace
+        # In this order: setting the stream takes the workspace away.
+        self._calls("cuBLAS", "cublasSetStream_v2", self._handle, context.stream)
+        self._calls("cuBLAS", "cublasSetWorkspace_v2", self._handle, workspace.address, workspace.nbytes)
+        self._calls("cuBLAS", "cublasSetMathMode", self._handle, DEFAULT_MATH)
+        self._scalars = {
+            "float32": (ctypes.c_float(1), ctypes.c_float(0)),
+            "float64": (ctypes.c_double(1), ctypes.c_double(0)),
+        }
+
+    def close(self) -> None:
+        """Gives the handle back; idempotent. No product may be running."""
+        handle, self._handle = self._handle, None
+        if handle is not None:
+            with suppress(TensorBowError):  # after a sticky error nothing can be given back
+                self._calls("cuBLAS", "cublasDestroy_v2", handle)
+
+    def product(
+        self,
+        op: str,
+        a: DeviceArray,
+        b: DeviceArray,
+        out: DeviceArray,
+        transpose_a: bool = False,
+        transpose_b: bool = False,
+    ) -> Enqueue:
+        """Fills `out` `[..., rows, columns]` with the products of `a` `[..., rows, inner]` and `b`.
+
+        b is `[..., inner, columns]`; the leading axes broadcast; with a transpose, the matrices of that input
+        are stored transposed. float32, computed as the options say, or float64. Without inner elements the
+        result is zero. Raises InvalidArgumentError for extents of 2^31 and more.
+        """
+        (rows, columns), inner = out.shape[-2:], a.shape[-2 if transpose_a else -1]
+        if max(rows, columns, inner, a.shape[-1], b.shape[-1]) > MAXIMUM:
+            raise InvalidArgumentError(
+                f"{op}: extents of matrices must be below 2^31 on a GPU, got {list(a.shape)} and "
+                f"{list(b.shape)}; split the product"
+            )
+        if out.size == 0:
+            return in_order()
+        context = self._context
+        if inner == 0:
+            fill, address, nbytes, stream = context.runtime.fill, out.address, out.nbytes, context.stream
+            return lambda: fill(address, 0, nbytes, stream)
+        data_type = DATA_TYPES[out.dtype.name]
+        compute = COMPUTE_64F if out.dtype.name == "float64" else COMPUTE_32F[context.options.compute]
+        alpha, beta = map(ctypes.addressof, self._scalars[out.dtype.name])
+        head = (self._handle, int(transpose_b), int(transpose_a), columns, rows, inner, alpha)
+        tail = (compute, DEFAULT_ALGORITHM)
+        itemsize, steps = out.dtype.itemsize, []
+        for count, places, (stride_a, stride_b, stride_c) in _batches(a, b, out):
+            place_a, place_b, place_c = (
+                array.address + place * itemsize for array, place in zip((a, b, out), places, strict=True)
+            )
+            left, right = (place_b, data_type, b.shape[-1]), (place_a, data_type, a.shape[-1])
+            result = (place_c, data_type, columns)
+            if count == 1:
+                steps.append(self._calls.bind(op, "cublasGemmEx", *head, *left, *right, beta, *result, *tail))
+            else:
+                arguments = (*left, stride_b, *right, stride_a, beta, *result, stride_c, count)
+                steps.append(self._calls.bind(op, "cublasGemmStridedBatchedEx", *head, *arguments, *tail))
+        return in_order(*steps)
+
+
+Triple = tuple[int, int, int]
+
+
+def _batches(a: DeviceArray, b: DeviceArray, out: DeviceArray) -> list[tuple[int, Triple, Triple]]:
+    """The calls that cover all matrices: how many, where the first ones of a, b and out are, and the strides.
+
+    Axes over which all three go on evenly are joined, the longest is one call's, the others are calls each.
+    """
+    lead = out.shape[:-2]
+    strides = [batch_strides(array, len(lead)) for array in (a, b, out)]
+    axes: list[tuple[int, Triple]] = []
+    for extent, *three in zip(lead, *strides, strict=True):
+        stride: Triple = (three[0], three[1], three[2])
+        if extent == 1:
+            continue
+        if axes and all(outer == inner * extent for outer, inner in zip(axes[-1][1], stride, strict=True)):
+            axes[-1] = (axes[-1][0] * extent, stride)
+        else:
+            axes.append((extent, stride))
+    longest = max(range(len(axes)), key=lambda i: axes[i][0], default=0)
+    extent, stride = axes.pop(longest) if axes else (1, (0, 0, 0))
+    calls = []
+    for positions in itertools.product(*(range(count) for count, _ in axes)):
+        for first in range(0, extent, MAXIMUM_BATCH):
+            steps = [*zip(positions, (s for _, s in axes), strict=True), (first, stride)]
+            place_a, place_b, place_c = (sum(n * s[i] for n, s in steps) for i in range(3))
+            calls.append((min(MAXIMUM_BATCH, extent - first), (place_a, place_b, place_c), stride))
+    return calls
+
+
+def batch_strides(array: DeviceArray, rank: int) -> Sequence[int]:
+    """From one matrix to the next along each leading axis, in elements; 0 where the array is broadcast."""
+    missing = rank - (array.ndim - 2)
+    own = [
+        0 if array.shape[axis] == 1 else math.prod(array.shape[axis + 1 :]) for axis in range(array.ndim - 2)
+    ]
+    return [0] * missing + own

@@ -1,0 +1,40 @@
+"""Flat vectors added in place on a GPU, outside of any plan: what an all-reduce does between virtual GPUs."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tensorbow.devices.cuda_runtime import CudaRuntime
+from tensorbow.kernels.binary_cache import cache_folder
+from tensorbow.kernels.gpu.runtime.call import DeviceArray, Enqueue
+from tensorbow.kernels.gpu.runtime.context import BLOCK, GpuContext, GpuOptions
+from tensorbow.kernels.gpu.runtime.program import CudaSource, ProgramCache, c_type
+from tensorbow.specs import DType
+
+ADD = """
+extern "C" __global__ void add(${T}* total, const ${T}* vector, long long count) {
+    TB_FOR_EACH(long long, i, count) total[i] += vector[i];
+}
+"""
+
+
+class Adder:
+    """Additions that are prepared once and enqueued together, on one stream."""
+
+    def __init__(self, runtime: CudaRuntime, stream: int):
+        programs = ProgramCache(runtime, cache_folder("cuda"))
+        nothing = DeviceArray(0, (0,), np.dtype(np.uint8))
+        self._context = GpuContext(runtime, stream, programs, nothing, GpuOptions())
+        self._calls: list[Enqueue] = []
+
+    def prepare(self, total: int, vector: int, size: int, dtype: DType) -> None:
+        """Adds `total += vector`, of so many elements at these addresses, to what `add` does."""
+        source = CudaSource.of("add", ADD, T=c_type(dtype))
+        places = (DeviceArray(address, (size,), dtype.as_numpy_dtype) for address in (total, vector))
+        blocks = self._context.blocks(size)
+        self._calls.append(self._context.launch(source, "add", blocks, BLOCK, *places, np.int64(size)))
+
+    def add(self) -> None:
+        """Enqueues all of them, in the order in which they were prepared."""
+        for call in self._calls:
+            call()

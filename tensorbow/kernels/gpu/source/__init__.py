@@ -1,0 +1,4 @@
+"""CUDA source that kernels of several ops share: maps, reductions, strided copies.
+
+Imports `runtime`.
+"""

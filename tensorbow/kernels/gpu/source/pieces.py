@@ -1,0 +1,98 @@
+"""A kernel between one array and its pieces along an axis: concat writes the array, split the pieces.
+
+The table of pieces is an argument of the kernel, so that up to 128 of them take one launch.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from tensorbow.kernels.gpu.runtime.call import DeviceArray, Enqueue, in_order
+from tensorbow.kernels.gpu.runtime.context import GpuContext
+from tensorbow.kernels.gpu.runtime.program import CudaSource
+from tensorbow.kernels.gpu.source.indices import IndexType, index_for
+from tensorbow.kernels.gpu.source.words import (
+    QUAD,
+    WORDS,
+    elements_per_word,
+)
+
+Table: TypeAlias = "np.ndarray[Any, np.dtype[np.void]]"
+
+MAXIMUM_PIECES = 128  # the arguments of a kernel are at most 4 KiB
+
+PIECES = (
+    QUAD
+    + """
+// Piece k is [rows, start[k + 1] - start[k]]; unused ones start at the end.
+struct Table { $W* piece[$N]; $I start[$N + 1]; };
+struct Part { $I pitch; $I first; $I width; };  // columns first to first + width of a row of pitch words
+extern "C" __global__ void pieces($W* whole, Table table, Part part, $I count) {
+    TB_FOR_EACH($I, i, count) {
+        $I row = i / part.width, column = i - row * part.width;
+        int k = 0;
+        for (int half = $N / 2; half > 0; half /= 2)
+            if (column >= table.start[k + half]) k += half;
+        $I start = table.start[k], width = table.start[k + 1] - start;
+        $W* element = table.piece[k] + row * width + (column - start);
+        $W* place = whole + row * part.pitch + part.first + column;
+        $MOVE;
+    }
+}
+"""
+)
+
+
+def join(context: GpuContext, whole: DeviceArray, pieces: Sequence[DeviceArray], axis: int) -> Enqueue:
+    """Fills the whole with the pieces one after the other along the axis."""
+    return _moves(context, "ConcatV2", whole, pieces, axis, "*place = *element")
+
+
+def cut(context: GpuContext, whole: DeviceArray, pieces: Sequence[DeviceArray], axis: int) -> Enqueue:
+    """Fills each piece with its part of the whole."""
+    return _moves(context, "Split", whole, pieces, axis, "*element = *place")
+
+
+def _moves(
+    context: GpuContext, name: str, whole: DeviceArray, pieces: Sequence[DeviceArray], axis: int, move: str
+) -> Enqueue:
+    itemsize, rows = whole.dtype.itemsize, math.prod(whole.shape[:axis])
+    given = [piece for piece in pieces if piece.size]
+    widths = [math.prod(piece.shape[axis:]) for piece in given]
+    words = elements_per_word(itemsize, (whole.address, *(piece.address for piece in given)), widths)
+    index, pitch = index_for(whole.size), sum(widths) // words
+    launches, first = [], 0
+    for start in range(0, len(given), MAXIMUM_PIECES):
+        chosen = slice(start, start + MAXIMUM_PIECES)
+        extents = [width // words for width in widths[chosen]]
+        slots = max(2, 1 << (len(extents) - 1).bit_length())
+        code = CudaSource.of(name, PIECES, N=str(slots), I=index.name, W=WORDS[itemsize * words], MOVE=move)
+        width = sum(extents)
+        launches.append(
+            context.launch(
+                code,
+                "pieces",
+                context.blocks(rows * width),
+                256,
+                whole,
+                _table(index, slots, [piece.address for piece in given[chosen]], extents),
+                index.array([pitch, first, width]),
+                index.make(rows * width),
+            )
+        )
+        first += width
+    return in_order(*launches)
+
+
+def _table(index: IndexType, slots: int, addresses: Sequence[int], extents: Sequence[int]) -> Table:
+    layout = np.dtype([("piece", "u8", (slots,)), ("start", index.make, (slots + 1,))], align=True)
+    table = np.zeros((), layout)
+    table["piece"][: len(addresses)] = addresses
+    starts = np.cumsum([0, *extents])
+    table["start"] = starts[-1]
+    table["start"][: len(starts)] = starts
+    return table

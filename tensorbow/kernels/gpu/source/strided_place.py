@@ -1,0 +1,162 @@
+"""A kernel that puts an array at a place in a larger one and fills the rest: pad, gradients of slices.
+
+Every element of the target is written once, with the source's element or with the fill, in one launch.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from tensorbow.kernels.gpu.runtime.call import DeviceArray, Enqueue
+from tensorbow.kernels.gpu.runtime.context import GpuContext
+from tensorbow.kernels.gpu.runtime.program import CudaSource, c_type
+from tensorbow.kernels.gpu.source.indices import index_for
+from tensorbow.kernels.gpu.source.words import (
+    QUAD,
+    WORDS,
+    elements_per_word,
+)
+
+STRIDED_PLACE = (
+    QUAD
+    + """
+struct Axes {
+    $U extent[$R]; $I first[$R]; $U step[$R]; $U count[$R]; $I stride[$R]; $I entry[$R]; $I scale[$R];
+    $I offset;
+};
+// Element c of a target's axis is element (c - first) / step of the source's, where that is one.
+extern "C" __global__ void strided_place(
+    $W* target, const $W* source, Axes axes, const $B* begin, $W fill, $I count) {
+    $I first[$R];
+    for (int d = 0; d < $R; ++d) {
+        first[d] = axes.first[d];
+        if (begin != nullptr && axes.entry[d] >= 0) first[d] += ($I)begin[axes.entry[d]] * axes.scale[d];
+    }
+    TB_FOR_EACH($I, i, count) {
+        $U rest = i;
+        $I at = axes.offset;
+        bool inside = true;
+        for (int d = $R - 1; d >= 0; --d) {
+            $U up = rest / axes.extent[d];
+            $I place = ($I)(rest - up * axes.extent[d]) - first[d];
+            rest = up;
+            $U element = ($U)place / axes.step[d];
+            inside = inside && place >= 0 && element < axes.count[d] && element * axes.step[d] == ($U)place;
+            at += ($I)element * axes.stride[d];
+        }
+        target[i] = inside ? source[at] : fill;
+    }
+}
+"""
+)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where along one axis of the target the source's `count` elements lie: first, first + step, and so on.
+
+    entry: which element of `begin` is added to `first` while the step runs, -1 for none; in steps of `scale`
+    elements.
+    """
+
+    extent: int  # of the target
+    count: int
+    first: int = 0
+    step: int = 1
+    entry: int = -1
+    scale: int = 1
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the source covers the axis."""
+        return self.count == self.extent and self.step == 1
+
+
+def strided_place(
+    context: GpuContext,
+    name: str,
+    target: DeviceArray,
+    source: DeviceArray,
+    places: Sequence[Place],
+    begin: DeviceArray | None = None,
+    fill: Any = 0,
+) -> Enqueue:
+    """Fills the target with the source at its place, one `Place` per axis, and `fill` around it.
+
+    The source is contiguous, its axes of `count` elements in the target's order. `begin`, a vector in device
+    memory, is read by the places' `entry`.
+    """
+    axes = _joined(places)
+    itemsize, last = target.dtype.itemsize, axes[-1]
+    words = 1
+    if last.step == 1:
+        counts = [last.extent, last.count, last.first, *((last.scale,) if last.entry >= 0 else ())]
+        words = elements_per_word(itemsize, (target.address, source.address), counts)
+        axes[-1] = replace(
+            last,
+            extent=last.extent // words,
+            count=last.count // words,
+            first=last.first // words,
+            scale=last.scale // words if last.entry >= 0 else last.scale,
+        )
+    strides = [math.prod(axis.count for axis in axes[i + 1 :]) for i in range(len(axes))]
+    offset = 0
+    for i, axis in enumerate(axes):
+        if axis.step < 0:  # counted from the other end
+            final = axis.first + (axis.count - 1) * axis.step
+            axes[i], offset = (
+                replace(axis, first=final, step=-axis.step),
+                offset + (axis.count - 1) * strides[i],
+            )
+            strides[i] = -strides[i]
+    index = index_for(target.size, source.size)
+    code = CudaSource.of(
+        name,
+        STRIDED_PLACE,
+        R=str(len(axes)),
+        I=index.name,
+        U=f"unsigned {index.name}",
+        W=WORDS[itemsize * words],
+        B="int" if begin is None else c_type(begin.dtype),
+    )
+    columns = zip(*((a.extent, a.first, a.step, a.count) for a in axes), strict=True)
+    numbers = [number for column in columns for number in column]
+    numbers += [*strides, *(a.entry for a in axes), *(a.scale for a in axes), offset]
+    count = target.size // words
+    return context.launch(
+        code,
+        "strided_place",
+        context.blocks(count),
+        256,
+        target,
+        source,
+        index.array(numbers),
+        begin,
+        np.full(words, fill, target.dtype),
+        index.make(count),
+    )
+
+
+def _joined(places: Sequence[Place]) -> list[Place]:
+    """As few axes as say the same; at least one."""
+    axes: list[Place] = []
+    for place in places:
+        before = axes[-1] if axes else None
+        if before is not None and place.is_whole and before.step == 1:
+            axes[-1] = replace(
+                before,
+                extent=before.extent * place.extent,
+                count=before.count * place.count,
+                first=before.first * place.extent,
+                scale=before.scale * place.extent,
+            )
+        elif before is not None and before.is_whole and before.extent == 1:
+            axes[-1] = place
+        else:
+            axes.append(place)
+    return axes or [Place(1, 1)]

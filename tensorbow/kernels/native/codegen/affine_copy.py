@@ -1,0 +1,148 @@
+"""Copies between two arrays walked by nested loops whose strides are known: the template of data movement."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from llvmlite import ir
+
+from tensorbow.kernels.native.codegen.emitter import Emitter, constant, index
+from tensorbow.kernels.native.codegen.strips import Loop, Places, nest, scaled, splat, strips, sums
+
+LARGEST_SQUARE = 16  # vectors that are transposed in registers
+
+
+def strides_of(shape: Sequence[int]) -> tuple[int, ...]:
+    """Elements from one place to the next along each axis of a contiguous array."""
+    return tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
+
+
+def copy(
+    emitter: Emitter,
+    target: Places,
+    source: Places,
+    loops: Sequence[Loop],
+    starts: Sequence[ir.Value | int] = (0, 0),
+) -> None:
+    """Copies elements; strides and starts are those of the target and of the source, in that order."""
+    joined = _joined(loops)
+    if any(extent == 0 for extent, _ in joined):
+        return
+    *outer, (extent, inner) = joined or [(1, (1, 1))]
+    crossing = next((loop for loop in outer if loop[1][1] == 1), None)
+    if inner[0] == 1 and inner[1] not in (0, 1) and crossing is not None:
+        rest = [loop for loop in outer if loop is not crossing]
+        with nest(emitter, rest, starts) as (to, begin):
+            _transpose(emitter, target, source, crossing, (extent, inner), to, begin)
+        return
+    with nest(emitter, outer, starts) as (to, begin):
+        if inner == (1, 1):
+            _copy_row(emitter, target, source, extent, to, begin)
+        elif inner == (1, 0):
+            _repeat(emitter, target, source.load(begin), extent, to)
+        else:
+            with nest(emitter, [(extent, inner)], [to, begin]) as (place, where):
+                target.store(source.load(where), place)
+
+
+def fill(emitter: Emitter, target: Places, shape: Sequence[int], value: float) -> None:
+    """Sets a whole array to a number."""
+    _repeat(emitter, target, constant(target.kind, value), math.prod(shape), index(0))
+
+
+def _joined(loops: Sequence[Loop]) -> list[Loop]:
+    """Without extents of 1, neighbours that are one walk in both arrays joined."""
+    result: list[Loop] = []
+    for extent, strides in loops:
+        if extent == 1:
+            continue
+        if result and result[-1][1] == tuple(stride * extent for stride in strides):
+            result[-1] = (result[-1][0] * extent, strides)
+        else:
+            result.append((extent, strides))
+    return result
+
+
+def _copy_row(
+    emitter: Emitter, target: Places, source: Places, extent: int, to: ir.Value, begin: ir.Value
+) -> None:
+    def copy_strip(at: ir.Value, width: int) -> None:
+        target.store(source.load(sums(emitter, begin, at), width), sums(emitter, to, at))
+
+    strips(emitter, extent, emitter.target.lanes(target.dtype.size), copy_strip)
+
+
+def _repeat(emitter: Emitter, target: Places, value: ir.Value, extent: int, to: ir.Value) -> None:
+    def store(at: ir.Value, width: int) -> None:
+        target.store(splat(emitter, value, width), sums(emitter, to, at))
+
+    strips(emitter, extent, emitter.target.lanes(target.dtype.size), store)
+
+
+def _transpose(
+    emitter: Emitter,
+    target: Places,
+    source: Places,
+    across: Loop,
+    along: Loop,
+    to: ir.Value,
+    begin: ir.Value,
+) -> None:
+    """Between an axis that is contiguous in the source, `across`, and one that is so in the target, `along`.
+
+    Squares are turned in registers, so that whole vectors are read and written; the rest is read in vectors
+    and stored lane by lane.
+    """
+    (extent, (apart, _)), (length, (_, stride)) = across, along
+    side = min(emitter.target.lanes(target.dtype.size), LARGEST_SQUARE)
+    whole = length // side * side
+
+    def square(at: ir.Value) -> None:
+        with emitter.loop(whole, step=side) as first:
+            where = sums(emitter, begin, at, scaled(emitter, first, stride))
+            rows = [source.load(sums(emitter, where, row * stride), side) for row in range(side)]
+            place = sums(emitter, to, first, scaled(emitter, at, apart))
+            for column, vector in enumerate(_turned(emitter, rows)):
+                target.store(vector, sums(emitter, place, column * apart))
+
+    def columns(at: ir.Value, width: int) -> None:
+        done = whole if width == side else 0
+        if done:
+            square(at)
+        first = sums(emitter, to, scaled(emitter, at, apart), done)
+        rest = (length - done, along[1])
+        with nest(emitter, [rest], [first, sums(emitter, begin, at, done * stride)]) as (place, where):
+            _store_apart(emitter, target, source.load(where, width), place, apart)
+
+    strips(emitter, extent, side, columns)
+
+
+def _turned(emitter: Emitter, rows: list[ir.Value]) -> list[ir.Value]:
+    """A square of vectors transposed: blocks across the diagonal change places, ever smaller ones."""
+    side = len(rows)
+    distance = side // 2
+    while distance:
+        low = [lane + side - distance if lane & distance else lane for lane in range(side)]
+        high = [lane + side if lane & distance else lane + distance for lane in range(side)]
+        for row in range(side):
+            if not row & distance:
+                pair = rows[row], rows[row + distance]
+                rows[row], rows[row + distance] = (_picked(emitter, *pair, order) for order in (low, high))
+        distance //= 2
+    return rows
+
+
+def _picked(emitter: Emitter, a: ir.Value, b: ir.Value, order: Sequence[int]) -> ir.Value:
+    mask = ir.Constant(ir.VectorType(ir.IntType(32), len(order)), list(order))
+    return emitter.builder.shuffle_vector(a, b, mask)
+
+
+def _store_apart(emitter: Emitter, target: Places, vector: ir.Value, place: ir.Value, apart: int) -> None:
+    """Stores each lane `apart` elements from the one before."""
+    if not isinstance(vector.type, ir.VectorType):
+        target.store(vector, place)
+        return
+    for lane in range(vector.type.count):
+        value = emitter.builder.extract_element(vector, ir.Constant(ir.IntType(32), lane))
+        target.store(value, sums(emitter, place, lane * apart))

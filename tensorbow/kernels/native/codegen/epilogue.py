@@ -1,0 +1,54 @@
+"""What is done to the elements of a contraction's result while they are in registers: bias, activation.
+
+The expression is that of the element-wise op, or of the several fused ones, that reads the result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+
+from llvmlite import ir
+
+from tensorbow.kernels.native.codegen.emitter import Emitter
+from tensorbow.kernels.native.codegen.llvm_form import to_llvm
+from tensorbow.kernels.scalars.expression import INPUT, Scalar, in_order, structure
+
+
+class Spread(Enum):
+    """How an operand is spread over the result."""
+
+    ELEMENT = "one for each element, laid out as the result"
+    COLUMN = "one for each column"
+    SINGLE = "one for all"
+
+
+@dataclass(frozen=True)
+class Epilogue:
+    """result: the expression. own: the numbers of those of its inputs that are the contraction's result.
+
+    operands: the numbers of the others, in the order in which their places are given, and their spread.
+    """
+
+    result: Scalar = field(compare=False, repr=False)
+    own: tuple[int, ...]
+    operands: tuple[tuple[int, Spread], ...]
+    form: Hashable = field(init=False)  # equal for equal expressions
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "form", structure([self.result]))
+
+    @property
+    def spreads(self) -> tuple[Spread, ...]:
+        """Of each operand."""
+        return tuple(spread for _, spread in self.operands)
+
+    def emit(self, e: Emitter, own: ir.Value, operands: Sequence[ir.Value], lanes: int) -> ir.Value:
+        """The new values of a vector of elements; `operands`: theirs."""
+        values = dict.fromkeys(self.own, own)
+        values.update(zip((number for number, _ in self.operands), operands, strict=True))
+        inputs = (node for node in in_order([self.result]) if node.operator == INPUT)
+        known = {node: values[int(node.argument)] for node in inputs}
+        (value,) = to_llvm(e, [self.result], known, lanes)
+        return value

@@ -1,0 +1,205 @@
+"""The functions of a step: one for each run of neighbouring calls, code that is the same only once.
+
+The code of a call gets an array of addresses, one for each of its places. They are made of the regions' base
+addresses by tables (`call_table`). So calls that differ only in where their arrays lie, as those of a
+network's equal blocks do, share their code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from pathlib import Path
+
+from llvmlite import ir
+
+from tensorbow.errors import InternalError
+from tensorbow.kernels.native.codegen.call_table import ACCEPTED, SIGNATURE, CallTable
+from tensorbow.kernels.native.codegen.compiler import NativeCode, compile_module, kept_code
+from tensorbow.kernels.native.codegen.emitter import INT, POINTER, Emitter, Slots, index
+from tensorbow.kernels.native.codegen.kernel import NativeKernel
+from tensorbow.kernels.native.codegen.plan_key import plan_key
+from tensorbow.kernels.native.codegen.target import Target
+from tensorbow.program.plan import Group, Ref
+
+ALIGNMENT = 64  # bytes: what code may know of where its arrays lie
+FLUSH = ir.Constant(ir.IntType(32), 0x8000)  # of x86's MXCSR: results, not operands
+
+
+def compile_groups(
+    runs: Sequence[Sequence[Group]], status: Ref, target: Target, folder: Path | None
+) -> NativeCode:
+    """The functions of all runs by number, see `Functions.add_run`.
+
+    status: the sticky one, which predicated calls read. What `folder` has of this plan is not written anew.
+    """
+
+    def write() -> ir.Module:
+        functions = Functions(status, target)
+        for place, groups in enumerate(runs):
+            functions.add_run(place, groups)
+        return functions.module
+
+    return compile_unless_kept(plan_key(runs, status) if folder is not None else None, write, target, folder)
+
+
+def compile_unless_kept(
+    key: str | None, write: Callable[[], ir.Module], target: Target, folder: Path | None
+) -> NativeCode:
+    """The code that `folder` has under a key, or that of a module that is written now and kept there.
+
+    key: None where nothing but the module's text says what it is.
+    """
+    kept = kept_code(key, target, folder) if key is not None else None
+    return kept or compile_module(write(), target, folder, key)
+
+
+class Functions:
+    """The module in the making."""
+
+    def __init__(self, status: Ref, target: Target):
+        self.module = ir.Module("step")
+        self.module.triple = target.triple
+        self._status = status
+        self._target = target
+        self._bodies: dict[Hashable, ir.Function] = {}
+
+    def add_run(self, place: int, groups: Sequence[Group]) -> None:
+        """The functions `run<place>`, of all of a run's calls, and `call<place>`, of one of them.
+
+        The first gets the base addresses, and gives the number of a call that refuses. The second gets a
+        pointer to two words: the address of the base addresses, and the number of the call.
+        """
+        calls = CallTable(self.module, place, [self._call(group) for group in groups])
+        for name in (f"run{place}", f"call{place}"):
+            function = ir.Function(self.module, SIGNATURE, name)
+            builder = ir.IRBuilder(function.append_basic_block("entry"))
+            bases, first, end = function.args[0], index(0), index(len(groups))
+            if name.startswith("call"):
+                bases = builder.load(function.args[0], typ=POINTER)
+                number = builder.gep(function.args[0], [index(1)], source_etype=INT)
+                first = builder.load(number, typ=INT)
+                end = builder.add(first, index(1))
+            before = self.flush_denormals(builder)
+            refused = calls.emit(builder, bases, first, end)
+            self.restore(builder, before)
+            builder.ret(refused)
+
+    def flush_denormals(self, builder: ir.IRBuilder) -> ir.Value | None:
+        """Results below 1.2e-38 are 0 from here on; gives what `restore` needs.
+
+        The velocities of a model that has learned its data decay into these numbers, and a processor takes
+        over a hundred cycles for each of them: LeNet's step took twice as long. x86-64 only.
+        """
+        if not self._target.triple.startswith("x86_64"):
+            return None
+        before, after = (builder.alloca(ir.IntType(32)) for _ in range(2))
+        builder.call(self._control_register("st"), [before])
+        builder.store(builder.or_(builder.load(before, typ=ir.IntType(32)), FLUSH), after)
+        builder.call(self._control_register("ld"), [after])
+        return before
+
+    def restore(self, builder: ir.IRBuilder, before: ir.Value | None) -> None:
+        """Ends what `flush_denormals` began."""
+        if before is not None:
+            builder.call(self._control_register("ld"), [before])
+
+    def _control_register(self, way: str) -> ir.Function:
+        name = f"llvm.x86.sse.{way}mxcsr"
+        known = self.module.globals.get(name)
+        return known or ir.Function(self.module, ir.FunctionType(ir.VoidType(), [POINTER]), name)
+
+    def _call(self, group: Group) -> tuple[ir.Function, Slots]:
+        """The code of a call, and where its places are."""
+        slots = _slots(group, self._status)
+        return self._body(group, slots), slots
+
+    def part(self, group: Group) -> tuple[ir.Function, Slots]:
+        """The code of a part of a call, by `NativeKernel.emit_part`, and where its places are.
+
+        Behind the addresses of the places it finds the bounds.
+        """
+        slots = _slots(group, self._status)
+        function = ir.Function(self.module, SIGNATURE, f"part{len(self.module.globals)}")
+        function.linkage = "internal"
+        function.attributes.add("noinline")
+        entry, body = (function.append_basic_block(name) for name in ("entry", "start"))
+        builder = ir.IRBuilder(body)
+        emitter = Emitter(self._target, builder, function.args[0], slots)
+        places = (index(len(slots) + number) for number in range(2))
+        first, end = (
+            builder.load(builder.gep(function.args[0], [place], source_etype=INT), typ=INT)
+            for place in places
+        )
+        kernel = group.kernel
+        if not isinstance(kernel, NativeKernel) or kernel.emit_part is None:
+            raise InternalError(f"{group.definition.name} {group.name} has no native code for a part of it")
+        kernel.emit_part(emitter, group, (first, end))
+        builder.ret(ACCEPTED)
+        ir.IRBuilder(entry).branch(body)
+        return function, slots
+
+    def _body(self, group: Group, slots: Slots) -> ir.Function:
+        """The code of a call: that of an earlier one where it is the same."""
+        key = _key(group, slots)
+        body = self._bodies.get(key)
+        if body is None:
+            body = ir.Function(self.module, SIGNATURE, f"body{len(self._bodies)}")
+            body.linkage = "internal"
+            body.attributes.add("noinline")
+            self._bodies[key] = body
+            self._emit(body, group, slots)
+        return body
+
+    def _emit(self, function: ir.Function, group: Group, slots: Slots) -> None:
+        """Nothing happens while the status is set, for a predicated call. Returns ACCEPTED, or 0."""
+        entry, body = (function.append_basic_block(name) for name in ("entry", "start"))
+        builder = ir.IRBuilder(body)
+        emitter = Emitter(self._target, builder, function.args[0], slots)
+        end = function.append_basic_block("done")
+        if group.predicated:
+            work = function.append_basic_block("work")
+            flag = emitter.load(emitter.address(self._status), INT, INT.width // 8)
+            builder.cbranch(builder.icmp_signed("==", flag, index(0)), work, end)
+            builder.position_at_end(work)
+        kernel = group.kernel
+        if not isinstance(kernel, NativeKernel):
+            raise InternalError(f"{group.definition.name} {group.name} has no native code")
+        kernel.emit(emitter, group)
+        builder.branch(end)
+        builder.position_at_end(end)
+        builder.ret(ACCEPTED)
+        ir.IRBuilder(entry).branch(body)
+
+
+def _places(group: Group, status: Ref) -> list[Ref]:
+    places = [*group.inputs, *group.outputs, *group.scratch, *(ref for _, ref in group.state)]
+    return [*places, status] if group.predicated else places
+
+
+def _slots(group: Group, status: Ref) -> Slots:
+    """A number for each place in memory, in the order of the call's operands."""
+    slots: dict[tuple[int, int], int] = {}
+    for ref in _places(group, status):
+        slots.setdefault((ref.region, ref.offset), len(slots))
+    return slots
+
+
+def _key(group: Group, slots: Slots) -> Hashable:
+    """Equal for calls whose code is the same, wherever their arrays lie."""
+    kernel = group.kernel
+    places = tuple(
+        (slots[ref.region, ref.offset], ref.shape, ref.dtype, ref.offset % ALIGNMENT)
+        for ref in (*group.inputs, *group.outputs, *group.scratch, *(ref for _, ref in group.state))
+    )
+    form = kernel.form or kernel.emit if isinstance(kernel, NativeKernel) else None
+    counts = len(group.inputs), len(group.outputs), len(group.scratch)
+    keys = tuple(key for key, _ in group.state)
+    unread = kernel.unread if isinstance(kernel, NativeKernel) else ()
+    items = (item for item in sorted(group.attrs.items()) if item[0] not in unread)
+    attrs = tuple((name, type(value), value) for name, value in items)
+    key = (group.definition, form, attrs, counts, keys, places, group.predicated)
+    try:
+        hash(key)
+    except TypeError:  # an attribute that is a list or an array
+        return object()
+    return key

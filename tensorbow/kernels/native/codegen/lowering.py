@@ -1,0 +1,42 @@
+"""Which ops have native code: their templates by op, beside the kernels that the reference backend runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from tensorbow.graph import NodeSpec, OpDef
+from tensorbow.kernels.native.codegen.emitter import Emitter
+from tensorbow.kernels.native.codegen.target import Target
+from tensorbow.program.plan import Group
+from tensorbow.specs import TensorSpec
+
+Emit: TypeAlias = "Callable[[Emitter, Group], None]"
+
+
+@dataclass(frozen=True)
+class Lowering:
+    """Native code for an op.
+
+    emit(emitter, group): writes the call's code at the end of the function; reads `group.inputs`, writes all
+        of `group.outputs`, may use `group.scratch` and read `group.state`, like the reference kernel.
+    takes(node, target): whether it can do these shapes, dtypes and attributes; else the reference kernel is
+        run.
+    scratch(node, target): what it wants beside inputs and outputs, as specs of fully known shape.
+    inplace: pairs (output, input) that may share memory.
+    """
+
+    emit: Emit
+    takes: Callable[[NodeSpec, Target], bool] = lambda node, target: True
+    scratch: Callable[[NodeSpec, Target], Sequence[TensorSpec]] = lambda node, target: ()
+    inplace: tuple[tuple[int, int], ...] = ()
+    pointwise: bool = False
+
+
+LOWERINGS: dict[OpDef, Lowering] = {}
+
+
+def lower(definition: OpDef, lowering: Lowering) -> None:
+    """Registers an op's native code."""
+    LOWERINGS[definition] = lowering

@@ -1,0 +1,27 @@
+"""Integers in the data that tell places: read as positions, refused where there is no such place."""
+
+from __future__ import annotations
+
+from llvmlite import ir
+
+from tensorbow.kernels.native.codegen.emitter import INT, Emitter, constant, index
+from tensorbow.kernels.native.codegen.strips import Accumulator, Places
+from tensorbow.specs import uint8
+
+
+def position_at(emitter: Emitter, array: Places, at: ir.Value | int) -> ir.Value:
+    """An element of an array of integers, as a position."""
+    value = array.load(at)
+    if array.kind == INT:
+        return value
+    return emitter.builder.zext(value, INT) if array.dtype == uint8 else emitter.builder.sext(value, INT)
+
+
+def refuse_outside(emitter: Emitter, array: Places, count: int, extent: int) -> None:
+    """Refuses the call unless all `count` elements of an array are in [0, extent)."""
+    builder = emitter.builder
+    wrong = Accumulator(emitter, constant(ir.IntType(1), 0))
+    with emitter.loop(count) as at:
+        outside = builder.icmp_unsigned(">=", position_at(emitter, array, at), index(extent))
+        wrong.set(builder.or_(wrong.get(), outside))  # a negative one is very great without a sign
+    emitter.refuse_if(wrong.get())

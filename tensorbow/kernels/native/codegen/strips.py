@@ -1,0 +1,170 @@
+"""What templates are made of: rows walked in vectors, nested loops over affine places, accumulators.
+
+A row is walked by full vectors in a loop, then by ever smaller powers of two, which are code of their own: no
+masks, nothing read beyond the end, and a tail of 10 elements is one vector of 8 and one of 2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import TypeAlias
+
+from llvmlite import ir
+
+from tensorbow.kernels.native.codegen.emitter import Emitter, index, type_of
+from tensorbow.program.plan import Ref
+from tensorbow.specs import DType
+
+BLOCK = 4  # vectors that are worked on side by side
+
+Loop: TypeAlias = (
+    "tuple[int, tuple[int, ...]]"  # extent, and for each walked array elements from one to the next
+)
+
+
+def vector_of(kind: ir.Type, width: int) -> ir.Type:
+    """So many elements of a type; the type itself for one."""
+    return kind if width == 1 else ir.VectorType(kind, width)
+
+
+def widths_of(extent: int, lanes: int) -> list[int]:
+    """Full vectors and then smaller ones that make up an extent."""
+    widths = [lanes] * (extent // lanes)
+    rest, width = extent % lanes, lanes
+    while rest:
+        width //= 2
+        if rest >= width:
+            widths.append(width)
+            rest -= width
+    return widths
+
+
+def strips(emitter: Emitter, extent: int, lanes: int, body: Callable[[ir.Value, int], None]) -> None:
+    """Emits body(position, width) for all of a row: `position` of the first of `width` elements."""
+    blocks(emitter, extent, lanes, lambda start, widths: body(start, widths[0]), 1)
+
+
+def blocks(
+    emitter: Emitter,
+    extent: int,
+    lanes: int,
+    body: Callable[[ir.Value, Sequence[int]], None],
+    block: int = BLOCK,
+) -> None:
+    """Emits body(start, widths) for all of a row: up to `block` vectors side by side from `start` on."""
+    full = extent // (block * lanes) * block * lanes
+    if full == block * lanes:
+        body(index(0), [lanes] * block)
+    elif full:
+        with emitter.loop(full, step=block * lanes) as start:
+            body(start, [lanes] * block)
+    rest = widths_of(extent - full, lanes)
+    for first in range(0, len(rest), block):
+        body(index(full), rest[first : first + block])
+        full += sum(rest[first : first + block])
+
+
+class Places:
+    """An array in memory, read and written at element positions, `width` elements at a time."""
+
+    def __init__(self, emitter: Emitter, pointer: ir.Value, dtype: DType):
+        self._emitter = emitter
+        self._pointer = pointer
+        self.dtype = dtype
+        self.kind = type_of(dtype)
+
+    def load(self, position: ir.Value | int, width: int = 1) -> ir.Value:
+        """Elements from a position on."""
+        pointer = self._emitter.offset(self._pointer, self.kind, position)
+        return self._emitter.load(pointer, vector_of(self.kind, width), self.dtype.size)
+
+    def store(self, value: ir.Value, position: ir.Value | int) -> None:
+        """The reverse."""
+        self._emitter.store(value, self._emitter.offset(self._pointer, self.kind, position), self.dtype.size)
+
+
+def places_of(emitter: Emitter, *refs: Ref) -> list[Places]:
+    """The arrays at some places of a plan."""
+    return [Places(emitter, emitter.address(ref), ref.dtype) for ref in refs]
+
+
+class Accumulator:
+    """A variable of the generated function; LLVM keeps it in a register."""
+
+    def __init__(self, emitter: Emitter, value: ir.Value):
+        self._emitter = emitter
+        self._kind = value.type
+        with emitter.builder.goto_entry_block():
+            self._slot = emitter.builder.alloca(value.type)
+        self.set(value)
+
+    def get(self) -> ir.Value:
+        """Its value at this point."""
+        return self._emitter.builder.load(self._slot, typ=self._kind)
+
+    def set(self, value: ir.Value) -> None:
+        """Another value from here on."""
+        self._emitter.builder.store(value, self._slot)
+
+
+def sums(emitter: Emitter, first: ir.Value | int, *rest: ir.Value | int) -> ir.Value:
+    """The sum of positions."""
+    total = index(first) if isinstance(first, int) else first
+    for value in rest:
+        if not (isinstance(value, int) and value == 0):
+            other = index(value) if isinstance(value, int) else value
+            total = emitter.builder.add(total, other, flags=["nsw"])
+    return total
+
+
+def scaled(emitter: Emitter, position: ir.Value, factor: int) -> ir.Value:
+    """A multiple of a position."""
+    return emitter.builder.mul(position, index(factor), flags=["nsw"]) if factor != 1 else position
+
+
+@contextmanager
+def nest(
+    emitter: Emitter, loops: Sequence[Loop], starts: Sequence[ir.Value | int]
+) -> Iterator[list[ir.Value]]:
+    """Nested loops, the outermost first; gives each walked array's position, from its start on."""
+    with ExitStack() as stack:
+        places = [index(start) if isinstance(start, int) else start for start in starts]
+        for extent, strides in loops:
+            if extent == 1:
+                continue
+            number = stack.enter_context(emitter.loop(extent))
+            places = [
+                sums(emitter, place, scaled(emitter, number, stride)) if stride else place
+                for place, stride in zip(places, strides, strict=True)
+            ]
+        yield places
+
+
+def halves(emitter: Emitter, value: ir.Value) -> tuple[ir.Value, ir.Value]:
+    """The lower and the upper lanes of a vector; scalars of a vector of two."""
+    builder, number, half = emitter.builder, ir.IntType(32), value.type.count // 2
+    if half == 1:
+        low, high = (builder.extract_element(value, ir.Constant(number, lane)) for lane in range(2))
+        return low, high
+    low, high = (
+        builder.shuffle_vector(
+            value,
+            ir.Constant(value.type, ir.Undefined),
+            ir.Constant(ir.VectorType(number, half), list(range(start, start + half))),
+        )
+        for start in (0, half)
+    )
+    return low, high
+
+
+def folded(emitter: Emitter, value: ir.Value, combine: Callable[[ir.Value, ir.Value], ir.Value]) -> ir.Value:
+    """The lanes of a vector combined, as a tree."""
+    while isinstance(value.type, ir.VectorType):
+        value = combine(*halves(emitter, value))
+    return value
+
+
+def splat(emitter: Emitter, value: ir.Value, width: int) -> ir.Value:
+    """A scalar in all of so many lanes."""
+    return value if width == 1 else emitter.splat(value, width)

@@ -1,0 +1,245 @@
+"""Batch normalisation joined to its neighbours, so that memory is walked fewer times.
+
+    convolution -> normalisation -> element-wise end     (ReLU, the sum with a shortcut)
+    convolution's gradient, with its own end -> the normalisation's gradient
+
+A convolution adds up what the normalisation needs of each band of its result as soon as that is written. What
+is in between is written only where others read it; a convolution's result is, for the gradient. The sums are
+made of the same chunks of rows either way, and the bits are the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+
+from tensorbow.kernels.native.codegen.emitter import Emitter
+from tensorbow.kernels.native.codegen.epilogue import Epilogue
+from tensorbow.kernels.native.codegen.kernel import NativeKernel
+from tensorbow.kernels.native.codegen.target import Target
+from tensorbow.kernels.native.ops.batch_norm import sums_of, write_batch_norm, write_batch_norm_gradient
+from tensorbow.kernels.native.products.contraction_fusion import (
+    FinishedContraction,
+    epilogue_of,
+    expression_of,
+    finished_contraction,
+    is_written,
+    kernel_of,
+)
+from tensorbow.kernels.native.products.ending import Ending
+from tensorbow.kernels.scalars import FusedMap
+from tensorbow.ops.batch_norm import FusedBatchNorm, FusedBatchNormGrad
+from tensorbow.program.nodes import Node, Unit, Value, storage_of
+from tensorbow.program.plan import Group, Ref
+from tensorbow.specs import TensorSpec
+
+
+def fuse_batch_norms(units: Sequence[Unit], maps: Mapping[Hashable, FusedMap], target: Target) -> list[Unit]:
+    """The units, in which normalisations have taken in what can join them.
+
+    maps: what element-wise units compute, by the form of their kernels.
+    """
+    return _Fusion(units, maps, target).fused()
+
+
+@dataclass(frozen=True)
+class JoinedBatchNorm:
+    """A normalisation with what comes before and after it, as the code of a call.
+
+    Inputs: those of the contraction, or x; scale, offset, mean, variance; the epilogue's operands. Outputs:
+    the op's, the first through the epilogue; the contraction's result. Scratch: the running sums, then that
+    of the contraction.
+    """
+
+    node: Node
+    contraction: FinishedContraction | None
+    count: int  # of the contraction's inputs
+    epilogue: Epilogue | None
+
+    def __call__(self, e: Emitter, group: Group) -> None:
+        """Writes it."""
+        inputs, outputs, (running, *scratch) = group.inputs, group.outputs, group.scratch
+        first, rest = inputs[: self.count], inputs[self.count :]
+        x = first[0]
+        if self.contraction is not None:
+            x = outputs[-1]
+            outputs = outputs[:-1]
+            self.contraction.write(e, first, x, scratch, sums_of(x, of_flow=False), [running])
+        write_batch_norm(
+            e,
+            self.node.attrs,
+            [x, *rest[:4]],
+            outputs,
+            running,
+            summed=self.contraction is not None,
+            epilogue=self.epilogue,
+            operands=rest[4:],
+        )
+
+    def scratch(self, target: Target) -> list[TensorSpec]:
+        """The running sums, and what the contraction wants."""
+        sums = sums_of(self.node.inputs[0].spec, of_flow=False)
+        return [sums.spec, *(() if self.contraction is None else self.contraction.scratch(target))]
+
+    @property
+    def form(self) -> Hashable:
+        """Equal for equal code."""
+        attrs = tuple(sorted((key, repr(value)) for key, value in self.node.attrs.items()))
+        made = None if self.contraction is None else self.contraction.form
+        return ("batch norm", attrs, made, self.count, self.epilogue)
+
+
+@dataclass(frozen=True)
+class JoinedBatchNormGradient:
+    """The gradient of a normalisation after the contraction that makes its flow, as the code of a call.
+
+    Inputs: those of the contraction, or the flow; x, scale, mean, inverse. Outputs: the op's, or but the
+    first where it does not `apply`; the flow if it `stays`, else it lies where the first output is written
+    over it. Scratch: the running sums, then that of the contraction.
+    """
+
+    node: Node
+    contraction: FinishedContraction | None
+    count: int  # of the contraction's inputs
+    stays: bool
+    applies: bool = True
+
+    def __call__(self, e: Emitter, group: Group) -> None:
+        """Writes it."""
+        inputs, outputs, (running, *scratch) = group.inputs, group.outputs, group.scratch
+        flow = inputs[0]
+        if self.contraction is not None:
+            flow = outputs[-1] if self.stays else outputs[0]
+            ending = self.ending(inputs, running)
+            self.contraction.write(e, inputs[: self.count], flow, scratch, ending.sums, ending.summed)
+        self.finish(e, flow, inputs, outputs, running)
+
+    def ending(self, inputs: Sequence[Ref], running: Ref) -> Ending[Ref]:
+        """What the contraction adds up."""
+        x, _, mean, _ = inputs[self.count :]
+        return Ending(None, (), sums_of(x, of_flow=True), (running, x, mean))
+
+    def finish(
+        self, e: Emitter, flow: Ref, inputs: Sequence[Ref], outputs: Sequence[Ref], running: Ref
+    ) -> None:
+        """Writes what comes after the contraction."""
+        operands = flow, *inputs[self.count :]
+        own = outputs[: 3 if self.applies else 2]
+        summed = self.contraction is not None
+        write_batch_norm_gradient(e, self.node.attrs, operands, own, running, summed=summed)
+
+    def scratch(self, target: Target) -> list[TensorSpec]:
+        """The running sums, and what the contraction wants."""
+        sums = sums_of(self.node.inputs[1].spec, of_flow=True)
+        return [sums.spec, *(() if self.contraction is None else self.contraction.scratch(target))]
+
+    @property
+    def form(self) -> Hashable:
+        """Equal for equal code."""
+        made = None if self.contraction is None else self.contraction.form
+        training = bool(self.node.attrs["is_training"])
+        return ("batch norm gradient", training, made, self.count, self.stays, self.applies)
+
+
+class _Fusion:
+    """Units by place; those that have become part of a later one are None."""
+
+    def __init__(self, units: Sequence[Unit], maps: Mapping[Hashable, FusedMap], target: Target):
+        self._units: list[Unit | None] = list(units)
+        self._maps = maps
+        self._target = target
+        self._places = {node: place for place, unit in enumerate(units) for node in unit.nodes}
+
+    def fused(self) -> list[Unit]:
+        for place, unit in enumerate(self._units):
+            if unit is None or not isinstance(unit.kernel, NativeKernel):
+                continue
+            if unit.head.definition is FusedBatchNorm:
+                self._join(place, unit)
+            elif unit.head.definition is FusedBatchNormGrad:
+                self._join_gradient(place, unit)
+        return [unit for unit in self._units if unit is not None]
+
+    def _join(self, place: int, unit: Unit) -> None:
+        node = unit.head
+        summed = bool(node.attrs["is_training"])
+        end = self._end(place, node.outputs[0])
+        others = [*unit.inputs[1:], *(end[1].inputs if end is not None else [])]
+        made = self._contraction(node.inputs[0], place, others) if summed else None
+        if made is None and end is None:
+            return
+        inputs, nodes, outputs, contraction = unit.inputs[:1], [node], unit.outputs, None
+        if made is not None:
+            home, maker, contraction = made
+            inputs, nodes = maker.inputs, [*maker.nodes, node]
+            self._units[home] = None
+        count, operands, epilogue = len(inputs), [], None
+        if end is not None:
+            home, after, epilogue = end
+            nodes += after.nodes
+            outputs = [*after.outputs, *outputs[1:]]
+            operands = [after.inputs[number] for number, _ in epilogue.operands]
+            self._units[home] = None
+        if contraction is not None:
+            outputs = [*outputs, node.inputs[0]]
+        emit = JoinedBatchNorm(node, contraction, count, epilogue)
+        self._put(place, emit, nodes, [*inputs, *unit.inputs[1:], *operands], outputs)
+
+    def _join_gradient(self, place: int, unit: Unit) -> None:
+        node = unit.head
+        flow = node.inputs[0]
+        made = self._contraction(flow, place, unit.inputs[1:])
+        if made is None:
+            return
+        home, maker, contraction = made
+        stays = flow.is_fetched or any(reader is not node for reader in flow.readers)
+        self._units[home] = None
+        emit = JoinedBatchNormGradient(node, contraction, len(maker.inputs), stays)
+        outputs = [*unit.outputs, *([flow] if stays else [])]
+        self._put(place, emit, [*maker.nodes, node], [*maker.inputs, *unit.inputs[1:]], outputs)
+
+    def _put(
+        self,
+        place: int,
+        emit: JoinedBatchNorm | JoinedBatchNormGradient,
+        nodes: Sequence[Node],
+        inputs: list[Value],
+        outputs: list[Value],
+    ) -> None:
+        kernel = kernel_of(emit, self._target)
+        self._units[place] = Unit(tuple(nodes), kernel, inputs, outputs)
+        self._places.update(dict.fromkeys(nodes, place))
+
+    def _contraction(
+        self, value: Value, place: int, others: Sequence[Value]
+    ) -> tuple[int, Unit, FinishedContraction] | None:
+        """Where a value is made, if by a contraction that can move to a place and sum by whole chunks."""
+        home = None if value.node is None else self._places.get(value.node)
+        unit = None if home is None or home > place else self._units[home]
+        found = None if unit is None else finished_contraction(unit)
+        if home is None or unit is None or found is None or any(storage_of(v) is value for v in others):
+            return None
+        chunk = sums_of(value.spec, of_flow=False).rows
+        between = [other for other in self._units[home + 1 : place] if other is not None]
+        is_read = any(storage_of(v) is value for other in between for v in other.inputs)
+        if not found.rows_at_once or found.rows_at_once % chunk or is_read or is_written(unit, between):
+            return None
+        return home, unit, found
+
+    def _end(self, place: int, value: Value) -> tuple[int, Unit, Epilogue] | None:
+        """The element-wise unit that alone reads a value, if it can move to the place where that is made."""
+        homes = {self._places.get(reader) for reader in value.readers}
+        home = homes.pop() if len(homes) == 1 else None
+        unit = None if home is None else self._units[home]
+        expression = None if unit is None else expression_of(unit, self._maps)
+        if home is None or unit is None or expression is None:
+            return None
+        epilogue = epilogue_of(expression, value, unit)
+        if epilogue is None or any(self._is_made_later(v, place) for v in unit.inputs if v is not value):
+            return None
+        between = [other for other in self._units[place + 1 : home] if other is not None]
+        return None if is_written(unit, between) else (home, unit, epilogue)
+
+    def _is_made_later(self, value: Value, place: int) -> bool:
+        node = storage_of(value).node
+        return node is not None and self._places.get(node, -1) >= place

@@ -1,0 +1,238 @@
+"""Weight gradients of dense layers that never stand in memory: their factors do, and updates multiply these.
+
+A product whose result is only checked and used by updates of the same replica leaves its two factors where
+the result would lie. What reads the result is cut at its borders, and the middle part computes the elements
+(`outer_products`). A gradient that is fetched, averaged over replicas or clipped stays as it is. The check
+is exact: no variable is written in a step with a gradient that is not finite.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from tensorbow.kernels.averaged_updates import KEYS, AveragedUpdate
+from tensorbow.kernels.merging import touch
+from tensorbow.kernels.native.codegen.emitter import Bounds, Emitter
+from tensorbow.kernels.native.codegen.kernel import NativeKernel
+from tensorbow.kernels.native.ops.maps import emit_rule
+from tensorbow.kernels.native.products.contraction import FAR, FEW_ROWS
+from tensorbow.kernels.native.products.outer_products import (
+    GRAIN_ROWS,
+    ProductUpdate,
+    emit_check,
+    emit_factors,
+    emit_update,
+    unpacked,
+)
+from tensorbow.kernels.scalars import RULES, results_of
+from tensorbow.kernels.scalars.expression import structure
+from tensorbow.ops.averaging import GradientCheck
+from tensorbow.ops.matmul import MatMul
+from tensorbow.program.plan import Executable, Group, Ref, Region
+from tensorbow.specs import Array
+
+KEPT = "keeps the factors of the weights' gradient"
+FACTORS_FORM = ("factors",)
+
+
+def factor_gradients(executable: Executable, averaged: Mapping[Hashable, AveragedUpdate]) -> Executable:
+    """The executable, with the products that may stay factors kept as such.
+
+    averaged: what passes that average, too, compute, by the form of their kernels.
+    """
+    if Region.GRADIENTS in executable.read_elsewhere:
+        return executable
+    segments = [list(segment.groups) for segment in executable.segments]
+    products = [group for groups in segments for group in groups if _is_outer_product(group)]
+    for product in products:
+        place = _flat(product.outputs[0])
+        others = [group for groups in segments for group in groups if group is not product]
+        if touch(executable.fetch_sources, (place,)):
+            continue
+        if all(_may_multiply(group, place, averaged) for group in others):
+            factors = _factors(product)
+            for groups in segments:
+                groups[:] = [
+                    part for group in groups for part in _parts(group, product, place, factors, averaged)
+                ]
+    changed = (replace(s, groups=tuple(g)) for s, g in zip(executable.segments, segments, strict=True))
+    return replace(executable, segments=tuple(changed))
+
+
+def overflowing(groups: Sequence[Group], array: Callable[[Ref], Array]) -> str | None:
+    """The first product left as factors that has an infinite or NaN element, and its line.
+
+    array: the contents of a place, after the groups have run.
+    """
+    for group in groups:
+        if isinstance(group.kernel, NativeKernel) and group.kernel.form == FACTORS_FORM:
+            left, right = unpacked(*map(array, group.outputs))
+            with np.errstate(all="ignore"):
+                is_finite = np.isfinite(np.matmul(left.T, right)).all()
+            if not is_finite:
+                return f"{group.definition.name} {group.name} (made at {group.source})"
+    return None
+
+
+def _is_outer_product(group: Group) -> bool:
+    """Whether a call is A^T B of few rows, into a large gradient of its own."""
+    kernel = group.kernel
+    if group.definition is not MatMul or not isinstance(kernel, NativeKernel) or kernel.form is not None:
+        return False
+    (a, b), (out,) = group.inputs, group.outputs
+    return (
+        bool(group.attrs["transpose_a"])
+        and not group.attrs["transpose_b"]
+        and out.region is Region.GRADIENTS
+        and out.nbytes > FAR
+        and a.shape[0] <= FEW_ROWS
+        and a.nbytes + b.nbytes <= out.nbytes
+    )
+
+
+def _flat(ref: Ref) -> Ref:
+    return replace(ref, shape=(math.prod(ref.shape),))
+
+
+def _factors(product: Group) -> tuple[Ref, Ref]:
+    """Where A and B are kept: one after the other, in the result's place."""
+    (a, b), (out,) = product.inputs, product.outputs
+    left = replace(out, shape=a.shape)
+    return left, replace(out, offset=out.offset + left.nbytes, shape=b.shape)
+
+
+def _covers(ref: Ref, place: Ref) -> bool:
+    end, last = ref.offset + ref.nbytes, place.offset + place.nbytes
+    return (
+        ref.region is place.region and ref.dtype == place.dtype and ref.offset <= place.offset <= last <= end
+    )
+
+
+def _may_multiply(group: Group, place: Ref, averaged: Mapping[Hashable, AveragedUpdate]) -> bool:
+    """Whether a call leaves a gradient alone, or could do with its factors."""
+    refs = (*group.inputs, *group.outputs, *group.scratch, *(ref for _, ref in group.state))
+    touching = [ref for ref in refs if touch((ref,), (place,))]
+    if not touching:
+        return True
+    if not isinstance(group.kernel, NativeKernel) or len(touching) > 1:
+        return False
+    if group.definition is GradientCheck:
+        return _covers(touching[0], place)
+    update = group.definition.update
+    return (
+        update is not None
+        and group.inputs[update[1]] == touching[0]
+        and _covers(touching[0], place)
+        and _computed(group, averaged) is not None
+    )
+
+
+def _computed(group: Group, averaged: Mapping[Hashable, AveragedUpdate]) -> ProductUpdate | None:
+    """What an update, with or without averaging, computes of an element, if it is a map."""
+    kernel, definition = group.kernel, group.definition
+    if not isinstance(kernel, NativeKernel) or definition.update is None:
+        return None
+    gradient = definition.update[1]
+    size = math.prod(group.inputs[gradient].shape)
+    arrays = [ref for ref in (*group.inputs, *group.outputs) if math.prod(ref.shape) == size]
+    if any(ref not in arrays for ref in (*group.inputs[: gradient + 1], *group.outputs)):
+        return None
+    pass_ = averaged.get(kernel.form)
+    if pass_ is not None:
+        return ProductUpdate(pass_.results, gradient, (0,), pass_.written, KEYS)
+    if kernel.emit is not emit_rule or definition not in RULES:
+        return None
+    state = dict(group.state)
+    results = results_of(
+        definition,
+        group.attrs,
+        [ref.dtype for ref in group.inputs],
+        [state[key].dtype for key in definition.state],
+    )
+    aliased = {output for output, _ in definition.alias}
+    own = tuple(number for number in range(len(group.outputs)) if number not in aliased)
+    return ProductUpdate(results, gradient, own, definition.writes, definition.state)
+
+
+def _parts(
+    group: Group,
+    product: Group,
+    place: Ref,
+    factors: tuple[Ref, Ref],
+    averaged: Mapping[Hashable, AveragedUpdate],
+) -> Iterator[Group]:
+    """The call, or what it is made into: the elements before the gradient, the gradient, those behind."""
+    if group is product:
+        kernel = NativeKernel(emit=emit_factors, form=FACTORS_FORM)
+        note = f"{group.note}; {KEPT}" if group.note else KEPT
+        yield replace(group, kernel=kernel, outputs=factors, scratch=(), writes=factors, note=note)
+        return
+    if not touch(group.inputs, (place,)):
+        yield group
+        return
+    update = group.definition.update
+    whole = group.inputs[0 if update is None else update[1]]
+    size, itemsize = math.prod(whole.shape), place.dtype.size
+    first = (place.offset - whole.offset) // itemsize
+    end = first + place.nbytes // itemsize
+    if first:
+        yield _cut(group, size, 0, first)
+    middle = _cut(group, size, first, end)
+    yield _on_factors(middle, factors, None if update is None else _computed(middle, averaged))
+    if end < size:
+        yield _cut(group, size, end, size)
+
+
+def _cut(group: Group, size: int, first: int, end: int) -> Group:
+    """A call on a part of its flat arrays."""
+
+    def part(ref: Ref) -> Ref:
+        if math.prod(ref.shape) != size:
+            return ref
+        return replace(ref, offset=ref.offset + first * ref.dtype.size, shape=(end - first,))
+
+    def parts(refs: Sequence[Ref]) -> tuple[Ref, ...]:
+        return tuple(map(part, refs))
+
+    return replace(
+        group,
+        inputs=parts(group.inputs),
+        outputs=parts(group.outputs),
+        reads=parts(group.reads),
+        writes=parts(group.writes),
+    )
+
+
+def _on_factors(group: Group, factors: tuple[Ref, Ref], update: ProductUpdate | None) -> Group:
+    """A check or an update of a whole gradient that multiplies its factors."""
+    left, right = factors
+    if update is None:
+        kernel = NativeKernel(emit=emit_check, form=("product check",))
+        return replace(group, kernel=kernel, inputs=factors, reads=factors)
+    inputs = list(group.inputs)
+    whole, inputs[update.gradient] = inputs[update.gradient], left
+    made = update
+
+    def emit(e: Emitter, group: Group, bounds: Bounds | None = None) -> None:
+        emit_update(e, group, made, bounds)
+
+    form = (
+        "product update",
+        structure(made.results),
+        made.gradient,
+        made.outputs,
+        made.written,
+        made.keys,
+    )
+    note = "the gradient is multiplied from its factors on the way"
+    return replace(
+        group,
+        kernel=NativeKernel(emit=emit, form=form, emit_part=emit, grain=GRAIN_ROWS * right.shape[1]),
+        inputs=(*inputs, right),
+        reads=(*(ref for ref in group.reads if ref != whole), left, right),
+        note=f"{group.note}; {note}" if group.note else note,
+    )

@@ -1,0 +1,53 @@
+"""Native code of CheckFinite and GradientCheck: the largest magnitude as an integer tells.
+
+Without its sign, a number that is not finite has the bits of an integer that no finite one reaches.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from llvmlite import ir
+
+from tensorbow.kernels.native.codegen.emitter import INT, Emitter, constant, index, type_of
+from tensorbow.kernels.native.codegen.lowering import Lowering, lower
+from tensorbow.ops.averaging import GradientCheck
+from tensorbow.ops.control import CheckFinite
+from tensorbow.program.plan import Group
+
+VECTORS = 4  # side by side
+
+
+def _emit(emitter: Emitter, group: Group) -> None:
+    """Sets the status when a value is NaN or infinite; leaves it as it is otherwise."""
+    values = group.inputs[0]
+    size, dtype = math.prod(values.shape), values.dtype
+    if not size or not dtype.is_floating:
+        return
+    b, kind = emitter.builder, type_of(dtype)
+    word = ir.IntType(8 * dtype.size)
+    infinity = int(np.asarray(np.inf, dtype.as_numpy_dtype).view(f"u{dtype.size}"))
+    lanes = VECTORS * emitter.target.lanes(dtype.size)
+    pointer, full = emitter.address(values), size // lanes * lanes
+    found = []
+    for width, start, stop in ((lanes, 0, full), (size - full, full, size)):
+        if start < stop:
+            vector = ir.VectorType(word, width)
+            with b.goto_entry_block():
+                slot = b.alloca(vector)
+            emitter.store(constant(vector, 0), slot, dtype.size)
+            with emitter.loop(stop, start=start, step=width) as position:
+                bits = emitter.load(emitter.offset(pointer, kind, position), vector, dtype.size)
+                magnitude = b.and_(bits, constant(vector, (1 << (8 * dtype.size - 1)) - 1))
+                largest = emitter.load(slot, vector, dtype.size)
+                emitter.store(emitter.intrinsic("umax", vector, largest, magnitude), slot, dtype.size)
+            found.append(emitter.reduced("umax", emitter.load(slot, vector, dtype.size)))
+    worst = found[0] if len(found) == 1 else emitter.intrinsic("umax", word, *found)
+    with b.if_then(b.icmp_unsigned(">=", worst, constant(word, infinity))):
+        status = dict(group.state)["status"]
+        emitter.store(index(1), emitter.address(status), INT.width // 8)
+
+
+for _definition in (CheckFinite, GradientCheck):
+    lower(_definition, Lowering(_emit))

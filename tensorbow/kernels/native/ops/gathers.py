@@ -1,0 +1,66 @@
+"""Rows of an array by indices in the data, and the gradient of that."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from llvmlite import ir
+
+from tensorbow.kernels.native.codegen.affine_copy import copy, fill
+from tensorbow.kernels.native.codegen.arithmetic import Arithmetic
+from tensorbow.kernels.native.codegen.emitter import Emitter
+from tensorbow.kernels.native.codegen.lowering import Lowering, lower
+from tensorbow.kernels.native.codegen.positions import position_at, refuse_outside
+from tensorbow.kernels.native.codegen.strips import nest, places_of, scaled, strips, sums
+from tensorbow.ops.indexing import GatherGrad, GatherV2
+from tensorbow.program.plan import Group, Ref
+from tensorbow.specs import bool_
+
+
+@contextmanager
+def _rows(emitter: Emitter, group: Group, array: Ref) -> Iterator[tuple[ir.Value, ir.Value, int]]:
+    """A loop over the indices of all outer elements of an array, which are refused where one is out of range.
+
+    Gives the position in the array of the row that an index speaks of, that among the gathered rows, and the
+    elements of a row.
+    """
+    indices = group.inputs[1]
+    (given,) = places_of(emitter, indices)
+    axis, count = group.attrs["axis"] % len(array.shape), math.prod(indices.shape)
+    outer, extent = math.prod(array.shape[:axis]), array.shape[axis]
+    inner = math.prod(array.shape[axis + 1 :])
+    refuse_outside(emitter, given, count, extent)
+    if group.definition is GatherGrad:
+        fill(emitter, places_of(emitter, array)[0], array.shape, 0)
+    loops = [(outer, (extent * inner, count * inner, 0)), (count, (0, inner, 1))]
+    with nest(emitter, loops, [0, 0, 0]) as (first, gathered, number):
+        row = position_at(emitter, given, number)
+        yield sums(emitter, first, scaled(emitter, row, inner)), gathered, inner
+
+
+def _emit(emitter: Emitter, group: Group) -> None:
+    params, (out,) = group.inputs[0], group.outputs
+    target, source = places_of(emitter, out, params)
+    with _rows(emitter, group, params) as (row, gathered, inner):
+        copy(emitter, target, source, [(inner, (1, 1))], (gathered, row))
+
+
+def _emit_grad(emitter: Emitter, group: Group) -> None:
+    """One row after the other: equal indices add up in a fixed order."""
+    gradient, (out,) = group.inputs[0], group.outputs
+    target, source = places_of(emitter, out, gradient)
+    arithmetic = Arithmetic(emitter, out.dtype)
+    with _rows(emitter, group, out) as (row, gathered, inner):
+
+        def add(at: ir.Value, width: int) -> None:
+            place = sums(emitter, row, at)
+            value = source.load(sums(emitter, gathered, at), width)
+            target.store(arithmetic.add(target.load(place, width), value), place)
+
+        strips(emitter, inner, emitter.target.lanes(out.dtype.size), add)
+
+
+lower(GatherV2, Lowering(_emit))
+lower(GatherGrad, Lowering(_emit_grad, takes=lambda node, target: node.outputs[0].dtype != bool_))

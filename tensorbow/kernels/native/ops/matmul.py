@@ -1,0 +1,177 @@
+"""Native code of matrix products.
+
+A right matrix that comes transposed is either turned first, or, where few rows would make that the larger
+part of the work, multiplied as it lies: `dot_products`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from llvmlite import ir
+
+from tensorbow.graph import Attrs, NodeSpec
+from tensorbow.kernels.native.codegen.emitter import POINTER, Emitter, index, type_of
+from tensorbow.kernels.native.codegen.epilogue import Epilogue
+from tensorbow.kernels.native.codegen.lowering import Lowering, lower
+from tensorbow.kernels.native.codegen.target import Target
+from tensorbow.kernels.native.products.contraction import Contraction, contraction
+from tensorbow.kernels.native.products.contraction_fusion import NO_ENDING, lower_contraction
+from tensorbow.kernels.native.products.dot_products import DotProducts, dot_products
+from tensorbow.kernels.native.products.ending import Ending
+from tensorbow.kernels.native.products.microkernel import Walk, shared_function
+from tensorbow.kernels.native.products.packing import transpose
+from tensorbow.ops.matmul import BatchMatMulV2, MatMul
+from tensorbow.program.plan import Group, Ref
+from tensorbow.specs import FLOATING, DType, TensorSpec
+
+FEW_ROWS = 48  # of the left matrix, for which a right one is not worth turning
+LONG_SUM = 96  # elements that it takes to pay for adding up the lanes of a vector
+
+
+@dataclass(frozen=True)
+class Product:
+    """[rows, inner] @ [inner, columns], each of the two stored as that or transposed."""
+
+    dtype: DType
+    rows: int
+    inner: int
+    columns: int
+    turned_a: bool
+    turned_b: bool
+
+    @classmethod
+    def of(cls, a: Sequence[int], b: Sequence[int], turned_a: bool, turned_b: bool, dtype: DType) -> Product:
+        """The product of matrices, or of the matrices in two stacks, of these shapes."""
+        rows, inner = a[:-3:-1] if turned_a else a[-2:]
+        return cls(dtype, rows, inner, b[-2] if turned_b else b[-1], turned_a, turned_b)
+
+    @property
+    def by_dots(self) -> bool:
+        """Whether rows of A are multiplied with rows of B as they lie."""
+        return self.turned_b and not self.turned_a and self.rows <= FEW_ROWS and self.inner >= LONG_SUM
+
+    def scratch(self) -> list[TensorSpec]:
+        """For the right matrix, turned."""
+        turns = self.turned_b and not self.by_dots
+        return [TensorSpec((self.inner, self.columns) if turns else (0,), self.dtype)]
+
+    def write(self, e: Emitter, places: Sequence[ir.Value], epilogue: Epilogue | None) -> None:
+        """The code of one product: a, b, result, scratch, and the epilogue's operands."""
+        a, b, result, turned, *operands = places
+        if self.by_dots:
+            function = dot_products(e, DotProducts(self.dtype, self.rows, self.columns, self.inner))
+            e.builder.call(function, [a, b, result])
+            return
+        if self.turned_b:
+            transpose(e, turned, b, self.columns, self.inner, self.dtype)
+            b = turned
+        row, step = (1, self.rows) if self.turned_a else (self.inner, 1)
+        what = Contraction(
+            self.dtype,
+            (Walk(self.rows, row, c=self.columns),),
+            self.columns,
+            (Walk(self.inner, step, self.columns),),
+            epilogue=epilogue,
+        )
+        more = [] if epilogue is None else [index(1), *operands]
+        e.builder.call(contraction(e, what), [a, b, result, index(0), *more])
+
+
+def _call(e: Emitter, product: Product, places: Sequence[ir.Value], epilogue: Epilogue | None = None) -> None:
+    function = shared_function(
+        e,
+        (product, epilogue),
+        [POINTER] * len(places),
+        lambda inner, given: product.write(inner, given, epilogue),
+    )
+    e.builder.call(function, places)
+
+
+def _takes(node: NodeSpec, target: Target) -> bool:
+    return node.outputs[0].dtype in FLOATING and all(
+        0 not in spec.extents for spec in (*node.inputs, *node.outputs)
+    )
+
+
+# One product -------------------------------------------------------------------------------------
+
+
+MATMUL_KEYS = "transpose_a", "transpose_b"
+BATCH_KEYS = "adj_x", "adj_y"
+
+
+def _product(
+    attrs: Attrs, keys: tuple[str, str], a: Sequence[int], b: Sequence[int], dtype: DType
+) -> Product:
+    turned_a, turned_b = (attrs[key] for key in keys)
+    return Product.of(a, b, turned_a, turned_b, dtype)
+
+
+def _write_matmul(
+    e: Emitter,
+    attrs: Attrs,
+    inputs: Sequence[Ref],
+    output: Ref,
+    scratch: Sequence[Ref],
+    ending: Ending[Ref] = NO_ENDING,
+) -> None:
+    product = _product(attrs, MATMUL_KEYS, inputs[0].shape, inputs[1].shape, output.dtype)
+    places = [e.address(ref) for ref in (*inputs, output, *scratch, *ending.operands)]
+    _call(e, product, places, ending.epilogue)
+
+
+def _product_of(node: NodeSpec, keys: tuple[str, str]) -> Product:
+    a, b = node.inputs
+    return _product(node.attrs, keys, a.extents, b.extents, a.dtype)
+
+
+lower_contraction(
+    MatMul,
+    _write_matmul,
+    _takes,
+    lambda node, target: _product_of(node, MATMUL_KEYS).scratch(),
+    lambda node: not _product_of(node, MATMUL_KEYS).by_dots,
+)
+
+
+# Stacks ------------------------------------------------------------------------------------------
+
+
+def _emit_batch(e: Emitter, group: Group) -> None:
+    """A product for each matrix of the result, in loops over the leading axes."""
+    (out,) = group.outputs
+    x, y = group.inputs
+    product = _product(group.attrs, BATCH_KEYS, x.shape, y.shape, out.dtype)
+    lead = out.shape[:-2]
+    element = type_of(out.dtype)
+    steps = [_steps(ref.shape, len(lead)) for ref in (*group.inputs, out)]
+    scratch = e.address(group.scratch[0])
+
+    def loops(axis: int, places: list[ir.Value]) -> None:
+        if axis == len(lead):
+            _call(e, product, [*places, scratch])
+            return
+        with e.loop(lead[axis]) as i:
+            moved = [
+                e.offset(place, element, e.builder.mul(i, index(step[axis])))
+                for place, step in zip(places, steps, strict=True)
+            ]
+            loops(axis + 1, moved)
+
+    loops(0, [e.address(ref) for ref in (*group.inputs, out)])
+
+
+def _steps(shape: Sequence[int], rank: int) -> list[int]:
+    """Elements from one matrix to the next along each of `rank` leading axes; 0 where it is repeated."""
+    lead = (1,) * (rank + 2 - len(shape)) + tuple(shape[:-2])
+    size = math.prod(shape[-2:])
+    return [0 if n == 1 else math.prod(lead[axis + 1 :]) * size for axis, n in enumerate(lead)]
+
+
+lower(
+    BatchMatMulV2,
+    Lowering(_emit_batch, _takes, lambda node, target: _product_of(node, BATCH_KEYS).scratch()),
+)

@@ -1,0 +1,226 @@
+"""Max and average pooling of NHWC images, and their gradients: vectors of channels, window by window."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+from llvmlite import ir
+
+from tensorbow.graph import Attrs
+from tensorbow.kernels.native.codegen.arithmetic import Arithmetic
+from tensorbow.kernels.native.codegen.emitter import Emitter, constant
+from tensorbow.kernels.native.codegen.lowering import Lowering, lower
+from tensorbow.kernels.native.codegen.strips import Accumulator, Places, places_of, splat, strips, vector_of
+from tensorbow.kernels.native.codegen.windows import Window, covers, for_windows
+from tensorbow.ops.average_pooling import AvgPool, AvgPoolGrad
+from tensorbow.ops.pooling import MaxPool, MaxPoolGrad, MaxPoolGradGrad
+from tensorbow.ops.windows import Windows
+from tensorbow.program.plan import Group, Ref
+
+WritePool: TypeAlias = Callable[[Emitter, Windows, "tuple[int, int]", Places, Places], None]
+
+
+def _windows(images: Ref, attrs: Attrs) -> Windows:
+    return Windows.of_pool(images.shape, attrs)
+
+
+def _for_windows(emitter: Emitter, images: Ref, group: Group, body: Callable[[Window], None]) -> None:
+    windows = _windows(images, group.attrs)
+    for_windows(emitter, windows, images.shape[0], images.shape[3], images.dtype, body)
+
+
+def _filled(emitter: Emitter, target: Places, widths: Sequence[int], value: float) -> list[Accumulator]:
+    return [Accumulator(emitter, constant(vector_of(target.kind, width), value)) for width in widths]
+
+
+def _clear(emitter: Emitter, target: Places, ref: Ref) -> None:
+    """Sets an array to zero."""
+
+    def clear(position: ir.Value, width: int) -> None:
+        target.store(constant(vector_of(target.kind, width), 0.0), position)
+
+    strips(emitter, math.prod(ref.shape), emitter.target.lanes(ref.dtype.size), clear)
+
+
+def _store(results: Sequence[Accumulator], target: Places, window: Window) -> None:
+    for result, (at, _) in zip(results, window.vectors(window.pooled), strict=True):
+        target.store(result.get(), at)
+
+
+# Maximum ------------------------------------------------------------------------------------------
+
+
+def _emit_pool(write: WritePool) -> Callable[[Emitter, Group], None]:
+    def emit(emitter: Emitter, group: Group) -> None:
+        (images,), (pooled,) = group.inputs, group.outputs
+        source, target = places_of(emitter, images, pooled)
+        write(emitter, _windows(images, group.attrs), (images.shape[0], images.shape[3]), source, target)
+
+    return emit
+
+
+def write_max_pool(
+    emitter: Emitter, windows: Windows, sizes: tuple[int, int], source: Places, target: Places
+) -> None:
+    """Writes the maxima of windows of images. sizes: how many images and channels there are."""
+    arithmetic = Arithmetic(emitter, source.dtype)
+
+    def body(window: Window) -> None:
+        best = _filled(emitter, source, window.widths, -math.inf)
+
+        def element(position: ir.Value) -> None:
+            for greatest, (at, width) in zip(best, window.vectors(position), strict=True):
+                greatest.set(arithmetic.maximum(greatest.get(), source.load(at, width)))
+
+        window.elements(element)
+        _store(best, target, window)
+
+    for_windows(emitter, windows, *sizes, source.dtype, body)
+
+
+def _for_maxima(
+    emitter: Emitter,
+    window: Window,
+    places: Sequence[Places],
+    visit: Callable[[int, ir.Value, ir.Value, ir.Value], None],
+) -> None:
+    """Emits visit(place, position, value, chosen) for each element: whether it is its window's first maximum.
+
+    "Not less than the maximum" rather than "equal to it": a window with NaN has one such element, too.
+    """
+    images, pooled = places
+    builder, arithmetic = emitter.builder, Arithmetic(emitter, images.dtype)
+    greatest = [pooled.load(at, width) for at, width in window.vectors(window.pooled)]
+    waiting = [Accumulator(emitter, constant(vector_of(ir.IntType(1), width), 1)) for width in window.widths]
+
+    def element(position: ir.Value) -> None:
+        for place, (at, width) in enumerate(window.vectors(position)):
+            value = images.load(at, width)
+            less = arithmetic.less(value, greatest[place])
+            chosen = builder.and_(waiting[place].get(), builder.not_(less))
+            waiting[place].set(builder.and_(waiting[place].get(), less))
+            visit(place, at, value, chosen)
+
+    window.elements(element)
+
+
+def _emit_max_pool_grad(emitter: Emitter, group: Group) -> None:
+    emit_max_pool_grad(emitter, group.attrs, group.inputs, group.outputs[0])
+
+
+def emit_max_pool_grad(
+    emitter: Emitter, attrs: Attrs, inputs: Sequence[Ref], result: Ref, *, rectified: bool = False
+) -> None:
+    """The gradient of the images, of images, maxima and the maxima's gradient.
+
+    rectified: times ReLU's own, the images being what it gave.
+    """
+    images = inputs[0]
+    builder, arithmetic = emitter.builder, Arithmetic(emitter, images.dtype)
+    source, pooled, flow, target = places_of(emitter, *inputs, result)
+    windows = _windows(images, attrs)
+    if windows.overlap or not covers(windows):
+        _clear(emitter, target, result)
+
+    def body(window: Window) -> None:
+        flows = [flow.load(at, width) for at, width in window.vectors(window.pooled)]
+
+        def visit(place: int, at: ir.Value, image: ir.Value, chosen: ir.Value) -> None:
+            value, none = flows[place], constant(flows[place].type, 0.0)
+            if rectified:
+                chosen = builder.and_(chosen, arithmetic.less(none, image))
+            value = builder.select(chosen, value, none)
+            if windows.overlap:
+                value = arithmetic.add(target.load(at, window.widths[place]), value)
+            target.store(value, at)
+
+        _for_maxima(emitter, window, (source, pooled), visit)
+
+    for_windows(emitter, windows, images.shape[0], images.shape[3], images.dtype, body)
+
+
+def _emit_max_pool_grad_grad(emitter: Emitter, group: Group) -> None:
+    images, (result,) = group.inputs[0], group.outputs
+    source, pooled, flow, target = places_of(emitter, *group.inputs, result)
+
+    def body(window: Window) -> None:
+        found = _filled(emitter, target, window.widths, 0.0)
+
+        def visit(place: int, at: ir.Value, image: ir.Value, chosen: ir.Value) -> None:
+            value = flow.load(at, window.widths[place])
+            found[place].set(emitter.builder.select(chosen, value, found[place].get()))
+
+        _for_maxima(emitter, window, (source, pooled), visit)
+        _store(found, target, window)
+
+    _for_windows(emitter, images, group, body)
+
+
+# Average ------------------------------------------------------------------------------------------
+
+
+def _weight(emitter: Emitter, window: Window, like: Places) -> ir.Value:
+    """One over the elements of a window on the image, rounded from float64 as the reference kernel does."""
+    count, double, builder = window.count(), ir.DoubleType(), emitter.builder
+    if isinstance(count, int):
+        return constant(like.kind, float(like.dtype.as_numpy_dtype.type(1 / count)))
+    weight = builder.fdiv(constant(double, 1.0), builder.sitofp(count, double))
+    return weight if like.kind == double else builder.fptrunc(weight, like.kind)
+
+
+def _weighted(emitter: Emitter, value: ir.Value, weight: ir.Value, width: int) -> ir.Value:
+    return emitter.builder.fmul(value, splat(emitter, weight, width))
+
+
+def write_average_pool(
+    emitter: Emitter, windows: Windows, sizes: tuple[int, int], source: Places, target: Places
+) -> None:
+    """Writes the means of windows of images; see `write_max_pool`."""
+
+    def body(window: Window) -> None:
+        totals = _filled(emitter, source, window.widths, 0.0)
+
+        def element(position: ir.Value) -> None:
+            for total, (at, width) in zip(totals, window.vectors(position), strict=True):
+                total.set(emitter.builder.fadd(total.get(), source.load(at, width)))
+
+        window.elements(element)
+        weight = _weight(emitter, window, source)
+        for total, width in zip(totals, window.widths, strict=True):
+            total.set(_weighted(emitter, total.get(), weight, width))
+        _store(totals, target, window)
+
+    for_windows(emitter, windows, *sizes, source.dtype, body)
+
+
+def _emit_average_pool_grad(emitter: Emitter, group: Group) -> None:
+    (_, gradient), (result,) = group.inputs, group.outputs
+    flow, target = places_of(emitter, gradient, result)
+    windows = _windows(result, group.attrs)
+    if windows.overlap or not covers(windows):
+        _clear(emitter, target, result)
+
+    def body(window: Window) -> None:
+        weight = _weight(emitter, window, flow)
+        shares = [
+            _weighted(emitter, flow.load(at, width), weight, width)
+            for at, width in window.vectors(window.pooled)
+        ]
+
+        def element(position: ir.Value) -> None:
+            for share, (at, width) in zip(shares, window.vectors(position), strict=True):
+                present = target.load(at, width) if windows.overlap else None
+                target.store(share if present is None else emitter.builder.fadd(present, share), at)
+
+        window.elements(element)
+
+    _for_windows(emitter, result, group, body)
+
+
+lower(MaxPool, Lowering(_emit_pool(write_max_pool)))
+lower(MaxPoolGrad, Lowering(_emit_max_pool_grad))
+lower(MaxPoolGradGrad, Lowering(_emit_max_pool_grad_grad))
+lower(AvgPool, Lowering(_emit_pool(write_average_pool)))
+lower(AvgPoolGrad, Lowering(_emit_average_pool_grad))

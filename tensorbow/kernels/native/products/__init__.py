@@ -1,0 +1,4 @@
+"""Matrix products and convolutions: micro-kernel, tiling, packing, Winograd, and what is fused onto results.
+
+Imports `codegen`.
+"""

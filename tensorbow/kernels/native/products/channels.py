@@ -1,0 +1,224 @@
+"""Rows of channels, and sums over them by chunks: what batch normalisation and its gradient are made of.
+
+A chunk is so many rows as stay in the first cache. What is summed over it is added to running sums in memory,
+by a function that works on one chunk: a normalisation calls it for all its rows, a convolution for those it
+has just written, and the sums are the same to the bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from llvmlite import ir
+
+from tensorbow.kernels.native.codegen.arithmetic import Arithmetic
+from tensorbow.kernels.native.codegen.emitter import INT, POINTER, Emitter, constant, index, type_of
+from tensorbow.kernels.native.codegen.reduction_plans import Reducer, WalkedAxis
+from tensorbow.kernels.native.codegen.strips import BLOCK, Places, blocks, splat, vector_of
+from tensorbow.kernels.native.products.microkernel import shared_function
+from tensorbow.kernels.native.products.packing import fill_zero
+from tensorbow.specs import DType, TensorSpec
+
+CHUNK_NBYTES = 16 << 10  # of rows: half of a first cache
+
+Vectors = list[ir.Value]  # of the channels of a block
+
+
+class Channels:
+    """A block of neighbouring channels of [rows, channels]."""
+
+    def __init__(
+        self,
+        emitter: Emitter,
+        dtype: DType,
+        shape: tuple[int, int],
+        start: ir.Value,
+        widths: Sequence[int],
+    ):
+        self._emitter = emitter
+        self._arithmetic = Arithmetic(emitter, dtype)
+        self._shape = shape
+        self.start = start
+        self.widths = widths
+        self._offsets = [sum(widths[:place]) for place in range(len(widths))]
+
+    def load(self, vector: Places, first: int = 0) -> Vectors:
+        """The block's elements of a vector of channels, which begins at an element of the array."""
+        return [vector.load(self.position(place, first), width) for place, width in enumerate(self.widths)]
+
+    def store(self, values: Vectors, *vectors: Places, first: int = 0) -> None:
+        """The reverse, into one or several vectors of channels."""
+        for place, value in enumerate(values):
+            for vector in vectors:
+                vector.store(value, self.position(place, first))
+
+    def position(self, place: int, first: int = 0) -> ir.Value:
+        """Of the first channel of one of the block's vectors."""
+        return self._emitter.builder.add(self.start, index(first + self._offsets[place]))
+
+    def sums(self, count: int, terms: Callable[[ir.Value, int, int], Sequence[ir.Value]]) -> list[Vectors]:
+        """Over the rows, of each of `count` terms."""
+        rows, channels = self._shape
+        reducer = Reducer(
+            self._emitter,
+            max(self.widths),
+            lambda width: self.constant(0.0, width),
+            self._arithmetic.add,
+            terms,
+            count,
+        )
+        found = reducer.columns([WalkedAxis(rows, channels, True)], self.start, self.widths)
+        return [[values[term] for values in found] for term in range(count)]
+
+    def for_each(self, body: Callable[[ir.Value, int, int], None]) -> None:
+        """Emits body(position, place, width) for all rows, some of them side by side."""
+        rows, channels = self._shape
+        builder = self._emitter.builder
+        abreast = max(1, BLOCK // len(self.widths))
+        whole = rows - rows % abreast
+        for first, last, step in ((0, whole, abreast), (whole, rows, 1)):
+            if first == last:
+                continue
+            with self._emitter.loop(last, first, step) as row:
+                begin = builder.add(builder.mul(row, index(channels)), self.start)
+                for number in range(step):
+                    for place, (offset, width) in enumerate(zip(self._offsets, self.widths, strict=True)):
+                        body(builder.add(begin, index(number * channels + offset)), place, width)
+
+    def scaled(self, values: Vectors, factor: float) -> Vectors:
+        """Divided by a number."""
+        return [self._arithmetic.divide(v, constant(v.type, factor)) for v in values]
+
+    def constant(self, value: float, width: int) -> ir.Constant:
+        """A number in so many lanes."""
+        return constant(vector_of(self._arithmetic.kind, width), value)
+
+
+def for_channels(
+    emitter: Emitter, dtype: DType, shape: tuple[int, int], body: Callable[[Channels], None]
+) -> None:
+    """Emits body(block) for all channels of [rows, channels]."""
+    blocks(
+        emitter,
+        shape[1],
+        emitter.target.lanes(dtype.size),
+        lambda start, widths: body(Channels(emitter, dtype, shape, start, widths)),
+    )
+
+
+@dataclass(frozen=True)
+class ChannelSums:
+    """Two running sums over the rows of a matrix x, each a vector of channels.
+
+    Of statistics: of x, and of the squared distances to the mean. Those of two sets of rows a and b are
+    joined by Chan, Golub and LeVeque (1983): M2 = M2_a + M2_b + d^2 n_a n_b / (n_a + n_b), with the distance
+    d of the means. Of a flow, of which x is the first matrix: of the flow times the distance of another
+    matrix's elements to given means, and of the flow.
+    """
+
+    channels: int
+    dtype: DType
+    of_flow: bool
+
+    @property
+    def spec(self) -> TensorSpec:
+        """Scratch for them."""
+        return TensorSpec((2, self.channels), self.dtype)
+
+    @property
+    def rows(self) -> int:
+        """Of a chunk: a power of two."""
+        fitting = CHUNK_NBYTES // (max(1, self.channels) * self.dtype.size)
+        return 1 << max(0, fitting.bit_length() - 1)
+
+    def clear(self, emitter: Emitter, running: ir.Value) -> None:
+        """Sums of nothing."""
+        fill_zero(emitter, running, 2 * self.channels, self.dtype)
+
+    def absorb(
+        self,
+        emitter: Emitter,
+        x: ir.Value,
+        first: ir.Value,
+        rows: int,
+        running: ir.Value,
+        others: Sequence[ir.Value] = (),
+    ) -> None:
+        """Adds rows to the running sums.
+
+        x: of the first row. first: its number, a multiple of a chunk's rows. others: of a flow, pointers to
+        the other matrix, from its beginning, and to the means.
+        """
+        whole, rest = divmod(rows, self.rows)
+        builder, element = emitter.builder, type_of(self.dtype)
+
+        def chunk(after: ir.Value, count: int) -> None:
+            number = builder.add(first, after)
+            start = emitter.offset(x, element, builder.mul(after, index(self.channels)))
+            given = list(others)
+            if given:
+                given[0] = emitter.offset(given[0], element, builder.mul(number, index(self.channels)))
+            builder.call(self._function(emitter, count), [start, running, number, *given])
+
+        if whole == 1:
+            chunk(index(0), self.rows)
+        elif whole:
+            with emitter.loop(whole * self.rows, step=self.rows) as after:
+                chunk(after, self.rows)
+        if rest:
+            chunk(index(whole * self.rows), rest)
+
+    def _function(self, emitter: Emitter, rows: int) -> ir.Function:
+        """Of a chunk: x, running sums, number of its first row; the other matrix and the means of a flow."""
+        kinds = [POINTER, POINTER, INT, *([POINTER] * 2 if self.of_flow else [])]
+        write = self._write_flow if self.of_flow else self._write_statistics
+        return shared_function(emitter, (self, rows), kinds, lambda e, given: write(e, rows, given))
+
+    def _write_statistics(self, e: Emitter, rows: int, given: Sequence[ir.Value]) -> None:
+        x, running = (Places(e, pointer, self.dtype) for pointer in given[:2])
+        before = e.builder.sitofp(given[2], x.kind)
+        some = e.builder.select(
+            e.builder.icmp_signed("==", given[2], index(0)), constant(x.kind, 1), before
+        )  # the mean of no rows is to be 0
+        share = e.builder.fdiv(constant(x.kind, rows), e.builder.fadd(before, constant(x.kind, rows)))
+        weight = e.builder.fmul(before, share)
+        a = Arithmetic(e, self.dtype)
+
+        def block(channels: Channels) -> None:
+            (total,) = channels.sums(1, lambda at, place, width: [x.load(at, width)])
+            means = channels.scaled(total, rows)
+
+            def square(at: ir.Value, place: int, width: int) -> list[ir.Value]:
+                centred = a.subtract(x.load(at, width), means[place])
+                return [a.multiply(centred, centred)]
+
+            (squares,) = channels.sums(1, square)
+            sums, moments = channels.load(running), channels.load(running, self.channels)
+            for place, width in enumerate(channels.widths):
+                distance = a.subtract(means[place], a.divide(sums[place], splat(e, some, width)))
+                weighted = a.multiply(distance, a.multiply(distance, splat(e, weight, width)))
+                moments[place] = a.add(moments[place], a.add(squares[place], weighted))
+                sums[place] = a.add(sums[place], total[place])
+            channels.store(sums, running)
+            channels.store(moments, running, first=self.channels)
+
+        for_channels(e, self.dtype, (rows, self.channels), block)
+
+    def _write_flow(self, e: Emitter, rows: int, given: Sequence[ir.Value]) -> None:
+        flow, running, x, mean = (Places(e, pointer, self.dtype) for pointer in (*given[:2], *given[3:]))
+        a = Arithmetic(e, self.dtype)
+
+        def block(channels: Channels) -> None:
+            means = channels.load(mean)
+
+            def products(at: ir.Value, place: int, width: int) -> list[ir.Value]:
+                value = flow.load(at, width)
+                return [a.multiply(a.subtract(x.load(at, width), means[place]), value), value]
+
+            for number, sums in enumerate(channels.sums(2, products)):
+                first = number * self.channels
+                totals = [a.add(*pair) for pair in zip(channels.load(running, first), sums, strict=True)]
+                channels.store(totals, running, first=first)
+
+        for_channels(e, self.dtype, (rows, self.channels), block)

@@ -1,0 +1,335 @@
+"""Contractions: loops over tiles of the micro-kernel, in an order that keeps what is used again in the cache.
+
+    C[rows, columns] (+)= sum over k of A[rows, k] * B[k, columns]
+
+Rows and k are walks through A by constant strides; matrix products and all passes of convolutions are such.
+The sum is cut into passes where the part of B that a tile needs would not stay in the first cache; tiles
+and order are chosen for each shape by a count of multiply-adds, loads and stores.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+
+from llvmlite import ir
+
+from tensorbow.kernels.native.codegen.emitter import INT, Emitter, index, type_of
+from tensorbow.kernels.native.codegen.epilogue import Epilogue, Spread
+from tensorbow.kernels.native.codegen.read_ahead import LINE, ReadAhead
+from tensorbow.kernels.native.codegen.target import Target
+from tensorbow.kernels.native.products.microkernel import (
+    Tile,
+    Walk,
+    arguments_of,
+    merged,
+    micro_kernel,
+    shared_function,
+)
+from tensorbow.kernels.native.products.tile_costs import Loops, cost_of
+from tensorbow.specs import DType
+
+NEAR = 24 << 10  # bytes of B for a tile: the larger part of a first cache of 32 KiB
+FAR = 512 << 10  # bytes that stay in a second cache, beside others
+FEW_ROWS = 64  # of A, which read a B that is in no cache
+STREAMS = 32  # rows of such a B that are read side by side: as many as processors fetch ahead
+MORE_STREAMS = 64  # where sums of wide vectors are short beside the moves of C, and several tiles use B
+
+
+@dataclass(frozen=True)
+class Contraction:
+    """What is computed, in elements.
+
+    rows: walks through A and C, sums: through A and B, outermost first. passes: further loops around all,
+    which add up. Columns of B and C are next to each other. epilogue: what is done to the result.
+    """
+
+    dtype: DType
+    rows: tuple[Walk, ...]
+    columns: int
+    sums: tuple[Walk, ...]
+    passes: tuple[Walk, ...] = ()
+    epilogue: Epilogue | None = None
+
+
+@dataclass(frozen=True)
+class Blocking:
+    """How a contraction is cut.
+
+    rows: the loops over them, two at least. height, width: rows of a tile along the last two; vectors: its
+    columns. passes: loops over sums, outside the tiles. columns_outside: whether the loop over columns is
+    outside that over rows. reads_ahead: whether a pass brings near the part of B that the next one uses.
+    limit: steps that a pass may have.
+    """
+
+    rows: tuple[Walk, ...]
+    passes: tuple[Walk, ...]
+    sums: tuple[Walk, ...]
+    height: int
+    width: int
+    vectors: int
+    columns_outside: bool
+    reads_ahead: bool
+    limit: int
+
+
+@cache
+def blocking_of(what: Contraction, target: Target) -> Blocking:
+    """The cheapest way to cut a contraction, by its count of cycles."""
+    lanes = target.lanes(what.dtype.size)
+    vectors = -(-what.columns // lanes)
+    count, steps = (math.prod(loop.count for loop in walks) for walks in (what.rows, what.sums))
+    is_far = steps * what.columns * what.dtype.size > FAR
+    streams = is_far and count <= FEW_ROWS
+
+    def in_pass(vectors: int) -> int:
+        return STREAMS if streams else NEAR // (vectors * lanes * what.dtype.size)
+
+    _, _, loops, height, width, vectors = min(
+        (
+            (*cost_of(loops, what.columns, target, (h, w, v), in_pass(v), streams), loops, h, w, v)
+            for loops in _orders(what)
+            for v in range(1, min(vectors, target.vector_registers // 3) + 1)
+            for w in range(1, min(loops.rows[-1].count, target.vector_registers // v) + 1)
+            for h in range(1, min(loops.rows[-2].count, (target.vector_registers - v - 1) // (w * v)) + 1)
+        ),
+        key=lambda found: found[:2],
+    )
+    is_short = streams and target.vector_nbytes >= LINE and count > height * width
+    limit = MORE_STREAMS if is_short else in_pass(vectors)
+    passes, sums = cut(loops.sums, limit)
+    outside = is_far or count <= steps or what.columns <= vectors * lanes
+    passes = (*what.passes, *passes)
+    blocking = Blocking(loops.rows, passes, sums, height, width, vectors, outside, False, limit)
+    return replace(blocking, reads_ahead=streams and _is_to_read_ahead(what, blocking, vectors * lanes))
+
+
+def _is_to_read_ahead(what: Contraction, blocking: Blocking, columns: int) -> bool:
+    """Whether the next pass's B lies behind this one's, and sums are short: two steps to one of its lines.
+
+    columns: of a tile. Beside longer sums what processors fetch ahead by themselves comes early enough.
+    """
+    through_b = merged([Walk(loop.count, b=loop.b) for loop in (*blocking.passes, *blocking.sums)])
+    is_dense = len(through_b) == 1 and through_b[0].b == what.columns
+    *outer, high, wide = blocking.rows
+    tiles = -(-what.columns // columns) * math.prod(loop.count for loop in outer)
+    tiles *= -(-high.count // blocking.height) * -(-wide.count // blocking.width)
+    lines = what.columns * what.dtype.size // LINE  # of a row
+    return bool(blocking.passes) and is_dense and lines > 0 and tiles < 2 * lines
+
+
+def _orders(what: Contraction) -> list[Loops]:
+    """In as few loops as can be, and with one innermost along which neighbouring rows share elements of A."""
+    orders = [Loops(what.dtype, _padded(merged(what.rows)), merged(what.sums))]
+    rows = _padded([loop for loop in what.rows if loop.count > 1])
+    for number, loop in enumerate(what.sums):
+        if loop.count > 1 and any(row.count > 1 and loop.a and row.a % loop.a == 0 for row in rows[-2:]):
+            others = merged([*what.sums[:number], *what.sums[number + 1 :]])
+            orders.append(Loops(what.dtype, rows, (*others, loop)))
+    return orders
+
+
+def cut(sums: Sequence[Walk], limit: int) -> tuple[tuple[Walk, ...], tuple[Walk, ...]]:
+    """Outer loops that leave inner ones of at most `limit` steps in all, as even as the extents allow."""
+    total = math.prod(loop.count for loop in sums)
+    outer: list[Walk] = []
+    inner = list(sums)
+    while total > limit and inner:
+        first = inner.pop(0)
+        rest = total // first.count
+        parts = next((n for n in divisors(first.count) if total // n <= limit), first.count)
+        step = first.count // parts
+        outer.append(Walk(parts, first.a * step, first.b * step, first.c * step))
+        if step > 1:
+            inner.insert(0, replace(first, count=step))
+        total = rest * step
+    return tuple(outer), tuple(inner)
+
+
+def divisors(count: int) -> list[int]:
+    """The numbers that a positive one is a multiple of, in order."""
+    small = [n for n in range(1, math.isqrt(count) + 1) if count % n == 0]
+    return small + [count // n for n in reversed(small) if n * n != count]
+
+
+def _padded(rows: Sequence[Walk]) -> tuple[Walk, ...]:
+    return (*([Walk(1)] * (2 - len(rows))), *rows)
+
+
+def contraction(e: Emitter, what: Contraction) -> ir.Function:
+    """The function of a contraction, see `microkernel.arguments_of`.
+
+    It adds to C where `accumulate` is not 0, and does what the epilogue says where `finish` is not.
+    """
+    blocking = blocking_of(what, e.target)
+    split = split_of(what, blocking)
+
+    def write(inner: Emitter, arguments: Sequence[ir.Value]) -> None:
+        a, b, c, accumulate, *more = arguments
+        finish, operands = (more[0], more[1:]) if more else (index(1), [])
+        here = _Here(a, b, c, tuple(operands))
+        if split is None:
+            _Nest(inner, what, blocking).write(here, accumulate, finish)
+            return
+        whole, rest = (_Nest(inner, part, blocking_of(part, inner.target)) for part in split)
+        whole.write(here, accumulate, index(0))
+        rest.write(whole.behind(here), index(1), finish)
+
+    return shared_function(e, (what, blocking), arguments_of(what.epilogue), write)
+
+
+def split_of(what: Contraction, blocking: Blocking) -> tuple[Contraction, Contraction] | None:
+    """The sum in two, where it cannot be cut evenly into passes that are near the limit."""
+    steps = math.prod(loop.count for loop in blocking.sums)
+    if len(blocking.passes) == len(what.passes) or 2 * steps > blocking.limit:
+        return None
+    first, *others = what.sums
+    in_pass = blocking.limit // math.prod(loop.count for loop in others)
+    rest = first.count % in_pass if in_pass else 0
+    if not 0 < rest < first.count:
+        return None
+    counts = first.count - rest, rest
+    whole, last = (replace(what, sums=(replace(first, count=n), *others)) for n in counts)
+    return whole, last
+
+
+@dataclass(frozen=True)
+class _Here:
+    """Places in A, B, C and the epilogue's operands."""
+
+    a: ir.Value
+    b: ir.Value
+    c: ir.Value
+    operands: tuple[ir.Value, ...]
+
+
+class _Nest:
+    """Writes the loops around the micro-kernels."""
+
+    def __init__(self, e: Emitter, what: Contraction, blocking: Blocking):
+        self.e = e
+        self.what = what
+        self.blocking = blocking
+        self.element = type_of(what.dtype)
+        self.rows = blocking.rows
+        self.wide = blocking.vectors * e.target.lanes(what.dtype.size)
+        self.spreads = () if what.epilogue is None else what.epilogue.spreads
+
+    def write(self, here: _Here, accumulate: ir.Value, finish: ir.Value) -> None:
+        self._passes(self.blocking.passes, here, accumulate, finish, index(1))
+
+    def behind(self, here: _Here) -> _Here:
+        """Where the outermost sum goes on."""
+        first = self.what.sums[0]
+        return self._moved(here, index(1), first, first.count)
+
+    def _passes(
+        self, loops: Sequence[Walk], here: _Here, accumulate: ir.Value, finish: ir.Value, ends: ir.Value
+    ) -> None:
+        """ends: 1 where no pass follows on those of these loops."""
+        builder = self.e.builder
+        if not loops:
+            ahead = self._ahead(here.b, ends)
+            self._tiles(here, accumulate, builder.and_(finish, ends), ahead)
+            return
+        with self.e.loop(loops[0].count) as i:
+            is_last = builder.zext(builder.icmp_signed("==", i, index(loops[0].count - 1)), INT)
+            there = self._moved(here, i, loops[0])
+            self._passes(loops[1:], there, builder.or_(accumulate, i), finish, builder.and_(ends, is_last))
+
+    def _tiles(self, here: _Here, accumulate: ir.Value, finish: ir.Value, ahead: ReadAhead | None) -> None:
+        def tile(extents: tuple[int, int], row: _Here, columns: int, at: ir.Value) -> None:
+            kernel = micro_kernel(self.e, self._tile(extents, columns))
+            there = self._at_column(row, at)
+            more = [finish, *there.operands] if self.what.epilogue else []
+            if ahead is not None:
+                more.append(ahead.take())
+            self.e.builder.call(kernel, [there.a, there.b, there.c, accumulate, *more])
+
+        if self.blocking.columns_outside:
+            for columns, at in self._panels():
+                for extents, row in self._row_loops(self.rows[:-2], here):
+                    tile(extents, row, columns, at)
+        else:
+            for extents, row in self._row_loops(self.rows[:-2], here):
+                for columns, at in self._panels():
+                    tile(extents, row, columns, at)
+
+    def _ahead(self, b: ir.Value, ends: ir.Value) -> ReadAhead | None:
+        """The rows of B that the next pass uses; in the last pass those of this one, which are near."""
+        if not self.blocking.reads_ahead:
+            return None
+        steps = math.prod(loop.count for loop in self.blocking.sums)
+        builder, size = self.e.builder, steps * self.what.columns
+        following = builder.mul(builder.sub(index(1), ends), index(size))
+        return ReadAhead(self.e, self._on(b, following, 1), size, steps, self.what.dtype)
+
+    def _on(self, pointer: ir.Value, position: ir.Value, step: int) -> ir.Value:
+        """The pointer `position` * `step` elements on."""
+        if not step:
+            return pointer
+        return self.e.offset(pointer, self.element, self.e.builder.mul(position, index(step)))
+
+    def _moved(self, here: _Here, position: ir.Value, walk: Walk, times: int = 1) -> _Here:
+        """So many times `times` steps of a walk on; operands that have each element go with C."""
+        a, b, c = (
+            self._on(pointer, position, times * step)
+            for pointer, step in ((here.a, walk.a), (here.b, walk.b), (here.c, walk.c))
+        )
+        operands = (
+            self._on(pointer, position, times * walk.c) if spread is Spread.ELEMENT else pointer
+            for pointer, spread in zip(here.operands, self.spreads, strict=True)
+        )
+        return _Here(a, b, c, tuple(operands))
+
+    def _at_column(self, here: _Here, column: ir.Value) -> _Here:
+        operands = (
+            pointer if spread is Spread.SINGLE else self._on(pointer, column, 1)
+            for pointer, spread in zip(here.operands, self.spreads, strict=True)
+        )
+        return _Here(here.a, self._on(here.b, column, 1), self._on(here.c, column, 1), tuple(operands))
+
+    def _panels(self) -> Iterator[tuple[int, ir.Value]]:
+        """Each kind of panel in the loop over its places: its columns, and its first."""
+        many, rest = divmod(self.what.columns, self.wide)
+        if many:
+            with self.e.loop(many) as i:
+                yield self.wide, self.e.builder.mul(i, index(self.wide))
+        if rest:
+            yield rest, index(many * self.wide)
+
+    def _row_loops(self, outer: Sequence[Walk], here: _Here) -> Iterator[tuple[tuple[int, int], _Here]]:
+        """Each kind of tile in the loops over its places: its extents, and where it begins."""
+        if outer:
+            with self.e.loop(outer[0].count) as i:
+                yield from self._row_loops(outer[1:], self._moved(here, i, outer[0]))
+            return
+        high, wide = self.rows[-2:]
+        for height, row in self._along(high, self.blocking.height, here):
+            for width, place in self._along(wide, self.blocking.width, row):
+                yield (height, width), place
+
+    def _along(self, loop: Walk, size: int, here: _Here) -> Iterator[tuple[int, _Here]]:
+        many, rest = divmod(loop.count, size)
+        if many > 1:
+            with self.e.loop(many) as i:
+                yield size, self._moved(here, i, loop, size)
+        elif many:
+            yield size, here
+        if rest:
+            yield rest, self._moved(here, index(many), loop, size)
+
+    def _tile(self, extents: tuple[int, int], columns: int) -> Tile:
+        high, wide = self.rows[-2:]
+        places = [(i, j) for i in range(extents[0]) for j in range(extents[1])]
+        return Tile(
+            self.what.dtype,
+            tuple(i * high.a + j * wide.a for i, j in places),
+            tuple(i * high.c + j * wide.c for i, j in places),
+            columns,
+            self.blocking.sums,
+            self.what.epilogue,
+            self.blocking.reads_ahead,
+        )

@@ -1,0 +1,335 @@
+"""The micro-kernel of all contractions: a tile of C in registers, A broadcast, rows of B as vectors.
+
+    C[row, j] (+)= sum over k of A[row, k] * B[k, j]
+
+Rows and k walk through A by constant strides, k in several nested loops where a convolution needs them, so
+that no matrix of windows is ever written. Rows of B are contiguous. (Goto and van de Geijn, 2008; Heinecke
+et al., 2016, for direct convolution.)
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from llvmlite import ir
+
+from tensorbow.kernels.native.codegen.emitter import INT, POINTER, Emitter, index, type_of
+from tensorbow.kernels.native.codegen.epilogue import Epilogue, Spread
+from tensorbow.kernels.native.codegen.read_ahead import LINE, prefetch
+from tensorbow.kernels.native.codegen.target import Target
+from tensorbow.specs import DType
+
+UNROLLED = 96  # multiply-adds in the body of the innermost loop
+LATENCY = 8  # independent multiply-adds that keep the units of today's cores busy
+SHARING = 8  # steps that share elements of A, at most
+LANE = ir.IntType(32)
+
+
+@dataclass(frozen=True)
+class Walk:
+    """So many steps, each of them so many elements on in A, B and C."""
+
+    count: int
+    a: int = 0
+    b: int = 0
+    c: int = 0
+
+
+@dataclass(frozen=True)
+class Tile:
+    """What one call of the micro-kernel computes.
+
+    a, c: where each row begins in A and in C, in elements. sums: the loops over k, outermost first.
+    epilogue: what is done to the result before it is stored. reads_ahead: whether each step also asks for a
+    cache line of what is read later.
+    """
+
+    dtype: DType
+    a: tuple[int, ...]
+    c: tuple[int, ...]
+    columns: int
+    sums: tuple[Walk, ...]
+    epilogue: Epilogue | None = None
+    reads_ahead: bool = False
+
+
+def merged(loops: Sequence[Walk]) -> tuple[Walk, ...]:
+    """The same walk in fewer loops: those of one step vanish, neighbours that go on evenly become one."""
+    result: list[Walk] = []
+    for loop in loops:
+        if loop.count == 1:
+            continue
+        if result:
+            last = result[-1]
+            if (last.a, last.b, last.c) == tuple(loop.count * step for step in (loop.a, loop.b, loop.c)):
+                result[-1] = Walk(last.count * loop.count, loop.a, loop.b, loop.c)
+                continue
+        result.append(loop)
+    return tuple(result)
+
+
+def shared_function(
+    e: Emitter,
+    key: object,
+    arguments: Sequence[ir.Type],
+    write: Callable[[Emitter, Sequence[ir.Value]], None],
+) -> ir.Function:
+    """A function of the module, written once for a key: equal calls of a network share their code."""
+    name = f"shared_{hashlib.sha256(repr(key).encode()).hexdigest()[:24]}"
+    known = e.module.globals.get(name)
+    if isinstance(known, ir.Function):
+        return known
+    function = ir.Function(e.module, ir.FunctionType(ir.VoidType(), arguments), name)
+    function.linkage = "internal"
+    function.attributes.add("noinline")
+    builder = ir.IRBuilder(function.append_basic_block("entry"))
+    write(e.of_function(builder), function.args)
+    builder.ret_void()
+    return function
+
+
+def load_vector(e: Emitter, pointer: ir.Value, kind: ir.VectorType, size: int, lanes: int) -> ir.Value:
+    """The first `lanes` elements at a pointer, zeros after them; `size`: bytes of an element."""
+    if lanes == kind.count:
+        return e.load(pointer, kind, size)
+    name = f"llvm.masked.load.v{kind.count}{_letters(kind)}.p0"
+    known = e.module.globals.get(name)
+    mask = ir.VectorType(ir.IntType(1), kind.count)
+    if known is None:
+        known = ir.Function(e.module, ir.FunctionType(kind, [POINTER, LANE, mask, kind]), name)
+    return e.builder.call(
+        known, [pointer, ir.Constant(LANE, size), _mask(kind, lanes), ir.Constant(kind, None)]
+    )
+
+
+def store_vector(e: Emitter, value: ir.Value, pointer: ir.Value, size: int, lanes: int) -> None:
+    """Stores the first `lanes` elements of a vector."""
+    kind = value.type
+    if lanes == kind.count:
+        e.store(value, pointer, size)
+        return
+    name = f"llvm.masked.store.v{kind.count}{_letters(kind)}.p0"
+    known = e.module.globals.get(name)
+    mask = ir.VectorType(ir.IntType(1), kind.count)
+    if known is None:
+        signature = ir.FunctionType(ir.VoidType(), [kind, POINTER, LANE, mask])
+        known = ir.Function(e.module, signature, name)
+    e.builder.call(known, [value, pointer, ir.Constant(LANE, size), _mask(kind, lanes)])
+
+
+def _letters(kind: ir.VectorType) -> str:
+    return "f32" if isinstance(kind.element, ir.FloatType) else "f64"
+
+
+def _mask(kind: ir.VectorType, lanes: int) -> ir.Constant:
+    return ir.Constant(ir.VectorType(ir.IntType(1), kind.count), [i < lanes for i in range(kind.count)])
+
+
+def arguments_of(epilogue: Epilogue | None) -> list[ir.Type]:
+    """What a contraction's function takes: a, b, c, accumulate; with an epilogue also finish, operands."""
+    operands = [] if epilogue is None else [INT, *[POINTER] * len(epilogue.operands)]
+    return [POINTER, POINTER, POINTER, INT, *operands]
+
+
+def micro_kernel(e: Emitter, tile: Tile) -> ir.Function:
+    """The function of a tile, see `arguments_of`; one that reads ahead takes as last argument from where on.
+
+    It adds to C where `accumulate` is not 0, and does what the epilogue says where `finish` is not.
+    """
+
+    def write(inner: Emitter, given: Sequence[ir.Value]) -> None:
+        count = len(given) - tile.reads_ahead
+        _TileWriter(inner, tile).write(*given[:count], ahead=given[count:])
+
+    arguments = [*arguments_of(tile.epilogue), *[POINTER] * tile.reads_ahead]
+    return shared_function(e, tile, arguments, write)
+
+
+class _TileWriter:
+    """Writes a micro-kernel. Accumulators are listed row by row, and again for each of `copies`."""
+
+    def __init__(self, e: Emitter, tile: Tile):
+        self.e = e
+        self.tile = tile
+        self.element = type_of(tile.dtype)
+        self.kind = e.vector_type(tile.dtype)
+        self.lanes = [
+            min(self.kind.count, tile.columns - first) for first in range(0, tile.columns, self.kind.count)
+        ]
+        self.size = len(tile.a) * len(self.lanes)
+        self.line = LINE // tile.dtype.size
+        inner = tile.sums[-1] if tile.sums else Walk(1)
+        shared = shared_steps(tile.a, inner, len(self.lanes), e.target)
+        self.shares = shared > 1
+        self.unrolled = _unrolled(inner.count, shared if self.shares else min(UNROLLED // self.size, 16))
+        self.copies = min(self.unrolled, -(-LATENCY // self.size))
+
+    def write(
+        self,
+        a: ir.Value,
+        b: ir.Value,
+        c: ir.Value,
+        accumulate: ir.Value,
+        *more: ir.Value,
+        ahead: Sequence[ir.Value],
+    ) -> None:
+        total = self._started(c, accumulate)
+        zero = ir.Constant(self.kind, None)
+        total += [zero] * (self.size * (self.copies - 1))
+        total = self._summed(self.tile.sums, (a, b, *ahead), total)
+        for copy in range(1, self.copies):
+            for i in range(self.size):
+                total[i] = self.e.builder.fadd(total[i], total[copy * self.size + i])
+        total = total[: self.size]
+        if not more:
+            self._store(total, c)
+            return
+        finish, *operands = more
+        with self.e.builder.if_else(self.e.builder.icmp_signed("!=", finish, index(0))) as (last, before):
+            with last:
+                self._store(self._finished(total, operands), c)
+            with before:
+                self._store(total, c)
+
+    def _store(self, total: Sequence[ir.Value], c: ir.Value) -> None:
+        for value, (place, lanes) in zip(total, self._places(c), strict=True):
+            store_vector(self.e, value, place, self.tile.dtype.size, lanes)
+
+    def _finished(self, total: Sequence[ir.Value], operands: Sequence[ir.Value]) -> list[ir.Value]:
+        """What the epilogue makes of the sums."""
+        e, epilogue, size, width = self.e, self.tile.epilogue, self.tile.dtype.size, self.kind.count
+        assert epilogue is not None
+        common: dict[tuple[int, int], ir.Value] = {}
+        for number, (spread, place) in enumerate(zip(epilogue.spreads, operands, strict=True)):
+            for column, lanes in enumerate(self.lanes):
+                if spread is Spread.COLUMN:
+                    there = e.offset(place, self.element, column * width)
+                    common[number, column] = load_vector(e, there, self.kind, size, lanes)
+                elif spread is Spread.SINGLE:
+                    common[number, column] = e.splat(e.load(place, self.element, size), width)
+        everywhere = [self._places(place) for place in operands]
+        result = []
+        for place, value in enumerate(total):
+            column = place % len(self.lanes)
+            values = [
+                common[number, column]
+                if (number, column) in common
+                else load_vector(e, everywhere[number][place][0], self.kind, size, self.lanes[column])
+                for number in range(len(operands))
+            ]
+            result.append(epilogue.emit(e, value, values, width))
+        return result
+
+    def _places(self, c: ir.Value) -> list[tuple[ir.Value, int]]:
+        """Where each accumulator lies in C, and how many of its elements count."""
+        return [
+            (self.e.offset(c, self.element, row + number * self.kind.count), lanes)
+            for row in self.tile.c
+            for number, lanes in enumerate(self.lanes)
+        ]
+
+    def _started(self, c: ir.Value, accumulate: ir.Value) -> list[ir.Value]:
+        builder = self.e.builder
+        adding, start = (builder.append_basic_block(name) for name in ("adding", "sum"))
+        before = builder.block
+        builder.cbranch(builder.icmp_signed("==", accumulate, index(0)), start, adding)
+        builder.position_at_end(adding)
+        size = self.tile.dtype.size
+        there = [load_vector(self.e, place, self.kind, size, lanes) for place, lanes in self._places(c)]
+        builder.branch(start)
+        builder.position_at_end(start)
+        total, zero = [], ir.Constant(self.kind, None)
+        for value in there:
+            phi = builder.phi(self.kind)
+            phi.add_incoming(zero, before)
+            phi.add_incoming(value, adding)
+            total.append(phi)
+        return total
+
+    def _summed(
+        self, loops: Sequence[Walk], places: Sequence[ir.Value], total: list[ir.Value]
+    ) -> list[ir.Value]:
+        """places: in A, in B, and of the line that is read ahead."""
+        if not loops:
+            return self._steps(1, Walk(1), places, total)
+        loop, inner = loops[0], loops[1:]
+        unrolled = 1 if inner else self.unrolled
+        rounds, rest = divmod(loop.count, unrolled)
+        builder = self.e.builder
+        before, body = builder.block, builder.append_basic_block("sum")
+        builder.branch(body)
+        builder.position_at_end(body)
+        count, here = builder.phi(INT), [builder.phi(POINTER) for _ in places]
+        sums = [builder.phi(self.kind) for _ in total]
+        for phi, first in zip([count, *here, *sums], [index(0), *places, *total], strict=True):
+            phi.add_incoming(first, before)
+        if inner:
+            after = self._summed(inner, here, list(sums))
+        else:
+            after = self._steps(unrolled, loop, here, list(sums))
+        next_count = builder.add(count, index(1), flags=["nsw", "nuw"])
+        steps = [loop.a, loop.b, self.line * math.prod(walk.count for walk in inner)][: len(here)]
+        there = [
+            self.e.offset(place, self.element, unrolled * step)
+            for place, step in zip(here, steps, strict=True)
+        ]
+        for phi, value in zip([count, *here, *sums], [next_count, *there, *after], strict=True):
+            phi.add_incoming(value, builder.block)
+        end = builder.append_basic_block("summed")
+        builder.cbranch(builder.icmp_signed("<", next_count, index(rounds)), body, end)
+        builder.position_at_end(end)
+        return self._steps(rest, loop, there, after)
+
+    def _steps(
+        self, count: int, loop: Walk, places: Sequence[ir.Value], total: list[ir.Value]
+    ) -> list[ir.Value]:
+        """So many values of k; an element of A that several of them need is broadcast once for all."""
+        a, b, *ahead = places
+        e, size, width = self.e, self.tile.dtype.size, self.kind.count
+        total = list(total)
+        uses: dict[tuple[int, int], list[tuple[int, int]]] = {}
+        for step in range(count):
+            for number, row in enumerate(self.tile.a):
+                place = step * loop.a + row
+                uses.setdefault((place, 0 if self.shares else step), []).append((step, number))
+        vectors: dict[int, list[ir.Value]] = {}
+        for offset, _ in sorted(uses) if self.shares else uses:
+            single = e.load(e.offset(a, self.element, offset), self.element, size)
+            factor = e.splat(single, width)
+            for step, row in uses[offset, _]:
+                if step not in vectors:
+                    starts = (step * loop.b + number * width for number in range(len(self.lanes)))
+                    vectors[step] = [
+                        load_vector(e, e.offset(b, self.element, start), self.kind, size, lanes)
+                        for start, lanes in zip(starts, self.lanes, strict=True)
+                    ]
+                    for place in ahead:
+                        prefetch(e, e.offset(place, self.element, step * self.line))
+                first = (step % self.copies) * self.size + row * len(self.lanes)
+                for number, vector in enumerate(vectors[step], start=first):
+                    total[number] = e.intrinsic("fmuladd", self.kind, factor, vector, total[number])
+        return total
+
+
+def shared_steps(rows: Sequence[int], inner: Walk, vectors: int, target: Target) -> int:
+    """Neighbouring steps of the innermost loop that have registers enough to share elements of A; else 1.
+
+    rows: where they begin in A. vectors: of B, for each step.
+    """
+    steps = min(inner.count, (target.vector_registers - 1) // vectors - len(rows), SHARING)
+    return steps if steps > 1 and broadcasts(rows, inner.a, steps) < steps * len(rows) else 1
+
+
+def broadcasts(rows: Sequence[int], step: int, count: int) -> int:
+    """Elements of A that so many steps need, `step` apart."""
+    return len({place * step + row for place in range(count) for row in rows})
+
+
+def _unrolled(count: int, most: int) -> int:
+    """Steps in the body of a loop of `count` steps, at most so many."""
+    most = max(1, min(count, most))
+    even = [n for n in range(most, most // 2, -1) if count % n == 0]
+    return even[0] if even else most

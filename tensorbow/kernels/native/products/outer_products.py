@@ -1,0 +1,254 @@
+"""A dense layer's weight gradient where it is used: G = A^T B made in registers, tile by tile.
+
+With the few rows of a small batch A [rows, m] and B [rows, n] are small and G [m, n] is large. To write G, to
+check it and to read it again costs three passes over memory for what some multiply-adds make anew. So an
+update computes the elements of G as it needs them, and a check bounds them by the largest of A and of B.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from llvmlite import ir
+
+from tensorbow.kernels.native.codegen.emitter import Bounds, Emitter, constant, index, type_of
+from tensorbow.kernels.native.codegen.llvm_form import to_llvm
+from tensorbow.kernels.native.codegen.strips import (
+    Accumulator,
+    Places,
+    blocks,
+    scaled,
+    splat,
+    strips,
+    sums,
+    vector_of,
+)
+from tensorbow.kernels.native.products.packing import copy_rows
+from tensorbow.kernels.scalars import Scalar
+from tensorbow.kernels.scalars.expression import INPUT, in_order
+from tensorbow.program.plan import Group, Ref
+from tensorbow.specs import Array
+
+ROWS = 4  # of a tile of G; columns of A in a panel
+GRAIN_ROWS = 2 * ROWS  # of a part of G
+PANEL = 64  # columns of B in a panel, a multiple of those of any tile
+WRITTEN_OUT = 4  # products of an element that are written one after the other
+
+Visit = Callable[[Sequence[tuple[ir.Value, int, ir.Value]]], None]
+"""Gets (position in G, width, elements) of each vector of a tile."""
+
+
+@dataclass(frozen=True)
+class ProductUpdate:
+    """A map over the elements of G, one of whose inputs is G itself.
+
+    results: of each element, first those that go to the outputs numbered in `outputs`, then the new values of
+    the inputs in `written`. gradient: the number of G among the inputs, which stands for A; B is the call's
+    last input.
+    """
+
+    results: tuple[Scalar, ...]
+    gradient: int
+    outputs: tuple[int, ...]
+    written: tuple[int, ...]
+    keys: tuple[str, ...]  # step scalars, whose symbols follow those of the inputs
+
+
+def emit_factors(e: Emitter, group: Group) -> None:
+    """Copies A and B to where G would lie, as panels: some columns of all rows next to each other.
+
+    Where they come from, rows a power of two apart would push each other out of the first cache.
+    """
+    for source, target, panel in zip(group.inputs, group.outputs, (ROWS, PANEL), strict=True):
+        (rows, columns), element = source.shape, type_of(source.dtype)
+        there, to = e.address(source), e.address(target)
+        whole = columns // panel * panel
+        with e.loop(whole, step=panel) as j:
+            end = e.offset(to, element, scaled(e, j, rows))
+            copy_rows(e, end, e.offset(there, element, j), rows, panel, (panel, columns), source.dtype)
+        if columns > whole:
+            end, width = e.offset(to, element, whole * rows), columns - whole
+            copy_rows(e, end, e.offset(there, element, whole), rows, width, (width, columns), source.dtype)
+
+
+def unpacked(left: Array, right: Array) -> tuple[Array, Array]:
+    """A and B of the arrays [rows, m] and [rows, n] that `emit_factors` has filled."""
+
+    def matrix(panels: Array, width: int) -> Array:
+        rows, columns = panels.shape
+        ends = [rows * end for end in range(width, columns, width)]
+        return np.hstack([panel.reshape(rows, -1) for panel in np.split(panels.ravel(), ends)])
+
+    return matrix(left, ROWS), matrix(right, PANEL)
+
+
+def emit_update(e: Emitter, group: Group, update: ProductUpdate, bounds: Bounds | None = None) -> None:
+    """The new values of all elements, by tiles of G, or of some rows, cut at multiples of GRAIN_ROWS."""
+    *given, right = group.inputs
+    left = given[update.gradient]
+    scalars = dict(group.state)
+    refs = [*given, *(scalars[key] for key in update.keys)]
+    targets = [*(group.outputs[n] for n in update.outputs), *(given[n] for n in update.written)]
+    inputs = [node for node in in_order(update.results) if node.operator == INPUT]
+    singles: dict[Scalar, ir.Value] = {}
+    arrays: dict[Scalar, Places] = {}
+    for node in inputs:
+        ref = refs[int(node.argument)]
+        if node.argument == update.gradient:
+            continue
+        places = Places(e, e.address(ref), ref.dtype)
+        if ref.nbytes == ref.dtype.size:
+            singles[node] = places.load(0)
+        else:
+            arrays[node] = places
+    ends = [Places(e, e.address(ref), ref.dtype) for ref in targets]
+
+    def tile(vectors: Sequence[tuple[ir.Value, int, ir.Value]]) -> None:
+        for position, width, value in vectors:
+            known = {node: splat(e, single, width) for node, single in singles.items()}
+            known |= {node: places.load(position, width) for node, places in arrays.items()}
+            known |= {node: value for node in inputs if node.argument == update.gradient}
+            results = to_llvm(e, update.results, known, width)
+            for result, end in zip(results, ends, strict=True):
+                end.store(result, position)
+
+    _tiles(e, left, right, tile, bounds)
+
+
+def emit_check(e: Emitter, group: Group) -> None:
+    """Sets the status when an element of G is not finite.
+
+    Where the largest magnitudes of A and B and the number of rows leave no room for an overflow, that is
+    all; otherwise every element is computed.
+    """
+    left, right = group.inputs
+    b, kind = e.builder, type_of(left.dtype)
+    rows = left.shape[0]
+    most = float(np.finfo(left.dtype.as_numpy_dtype).max)
+    bound = b.fmul(*(_largest(e, ref) for ref in (left, right)))
+    with b.if_then(b.fcmp_unordered(">", bound, constant(kind, most / (2 * rows))), likely=False):
+        word = ir.IntType(8 * left.dtype.size)
+        worst = Accumulator(e, constant(word, 0))
+
+        def tile(vectors: Sequence[tuple[ir.Value, int, ir.Value]]) -> None:
+            for _, width, value in vectors:
+                found = _magnitude(e, value, width)
+                worst.set(e.intrinsic("umax", word, worst.get(), found))
+
+        _tiles(e, left, right, tile)
+        infinity = int(np.asarray(np.inf, left.dtype.as_numpy_dtype).view(f"u{left.dtype.size}"))
+        with b.if_then(b.icmp_unsigned(">=", worst.get(), constant(word, infinity))):
+            e.store(index(1), e.address(dict(group.state)["status"]), 8)
+
+
+def _largest(e: Emitter, ref: Ref) -> ir.Value:
+    """The largest magnitude of an array; infinite or NaN where one of its elements is."""
+    word = ir.IntType(8 * ref.dtype.size)
+    places, lanes = Places(e, e.address(ref), ref.dtype), e.target.lanes(ref.dtype.size)
+    found = Accumulator(e, constant(word, 0))
+    wide = Accumulator(e, constant(vector_of(word, lanes), 0))
+
+    def piece(position: ir.Value, width: int) -> None:
+        value = places.load(position, width)
+        if width == lanes:
+            bits = _without_sign(e, value, width)
+            wide.set(e.intrinsic("umax", wide.get().type, wide.get(), bits))
+        else:
+            found.set(e.intrinsic("umax", word, found.get(), _magnitude(e, value, width)))
+
+    strips(e, ref.nbytes // ref.dtype.size, lanes, piece)
+    worst = wide.get() if lanes == 1 else e.reduced("umax", wide.get())
+    return e.builder.bitcast(e.intrinsic("umax", word, found.get(), worst), type_of(ref.dtype))
+
+
+def _without_sign(e: Emitter, value: ir.Value, width: int) -> ir.Value:
+    kind = value.type.element if width > 1 else value.type
+    bits = 64 if isinstance(kind, ir.DoubleType) else 32
+    word = vector_of(ir.IntType(bits), width)
+    return e.builder.and_(e.builder.bitcast(value, word), constant(word, (1 << (bits - 1)) - 1))
+
+
+def _magnitude(e: Emitter, value: ir.Value, width: int) -> ir.Value:
+    """The largest magnitude of a vector's elements, as an integer."""
+    bits = _without_sign(e, value, width)
+    return bits if width == 1 else e.reduced("umax", bits)
+
+
+def _vectors(registers: int) -> int:
+    """Of columns in a tile. Long pieces of few rows, so that the arrays are read in few streams."""
+    return 4 if registers >= 32 else 2
+
+
+def _tiles(e: Emitter, left: Ref, right: Ref, visit: Visit, bounds: Bounds | None = None) -> None:
+    """Emits visit(...) for all tiles of A^T B. The products of an element are added in the order of rows."""
+    (_, m), (_, n) = left.shape, right.shape
+    lanes = e.target.lanes(left.dtype.size)
+    whole = m // ROWS * ROWS
+
+    def row(high: int, i: ir.Value) -> None:
+        def piece(j: ir.Value, widths: Sequence[int]) -> None:
+            visit(_tile(e, left, right, (i, high), (j, widths)))
+
+        blocks(e, n, lanes, piece, _vectors(e.target.vector_registers))
+
+    if bounds is not None:
+        first, end = (e.builder.udiv(element, index(n)) for element in bounds)
+        in_part = e.builder.icmp_signed("<", end, index(whole))
+        with e.loop(e.builder.select(in_part, end, index(whole)), first, ROWS) as i:
+            row(ROWS, i)
+        if m > whole:
+            with e.builder.if_then(e.builder.icmp_signed(">", end, index(whole))):
+                row(m - whole, index(whole))
+        return
+    if whole:
+        with e.loop(whole, step=ROWS) as i:
+            row(ROWS, i)
+    if m > whole:
+        row(m - whole, index(whole))
+
+
+def _tile(
+    e: Emitter, left: Ref, right: Ref, rows: tuple[ir.Value, int], columns: tuple[ir.Value, Sequence[int]]
+) -> list[tuple[ir.Value, int, ir.Value]]:
+    """The elements of G in some rows and vectors of columns: (first, how many), (first, widths)."""
+    (i, high), (j, widths) = rows, columns
+    count, n = right.shape
+    a, b = (Places(e, e.address(ref), ref.dtype) for ref in (left, right))
+    panel_of_a = scaled(e, i, count)
+    in_panel = e.builder.urem(j, index(PANEL))
+    before = e.builder.sub(j, in_panel, flags=["nsw"])
+    width_of_b = index(PANEL)
+    if n % PANEL:
+        is_whole = e.builder.icmp_signed("<", before, index(n // PANEL * PANEL))
+        width_of_b = e.builder.select(is_whole, width_of_b, index(n % PANEL))
+    panel_of_b = sums(e, scaled(e, before, count), in_panel)
+    starts = [sum(widths[:place]) for place in range(len(widths))]
+    zeros = [constant(vector_of(a.kind, width), 0.0) for width in widths]
+    totals = [[Accumulator(e, zero) for zero in zeros] for _ in range(high)]
+
+    def step(k: ir.Value) -> None:
+        on_a = sums(e, panel_of_a, scaled(e, k, high))
+        on_b = sums(e, panel_of_b, e.builder.mul(k, width_of_b, flags=["nsw"]))
+        vectors = [b.load(sums(e, on_b, s), w) for s, w in zip(starts, widths, strict=True)]
+        for r, line in enumerate(totals):
+            factor = a.load(sums(e, on_a, r))
+            for total, vector, width in zip(line, vectors, widths, strict=True):
+                spread = splat(e, factor, width)
+                total.set(e.intrinsic("fmuladd", vector.type, spread, vector, total.get()))
+
+    at_once = next(c for c in range(min(count, WRITTEN_OUT), 0, -1) if count % c == 0)
+    if count == at_once:
+        for k in range(count):
+            step(index(k))
+    else:
+        with e.loop(count, step=at_once) as k:
+            for more in range(at_once):
+                step(sums(e, k, more))
+    result = []
+    for r, line in enumerate(totals):
+        first = sums(e, scaled(e, sums(e, i, r), n), j)
+        for total, start, width in zip(line, starts, widths, strict=True):
+            result.append((sums(e, first, start), width, total.get()))
+    return result

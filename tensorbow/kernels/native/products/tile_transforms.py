@@ -1,0 +1,179 @@
+"""Linear maps of small tiles of images, applied along both axes, for vectors of channels.
+
+    Y = D X S^T    for each tile X [rows, columns] of each channel
+
+They are what Winograd's convolution does before and after its products (`winograd`). Matrices are known when
+the code is written: zeros cost nothing, ones an addition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+from llvmlite import ir
+
+from tensorbow.kernels.native.codegen.emitter import POINTER, Emitter, constant, index, type_of
+from tensorbow.kernels.native.codegen.epilogue import Epilogue, Spread
+from tensorbow.kernels.native.products.microkernel import load_vector, shared_function, store_vector
+from tensorbow.specs import DType
+
+Matrix: TypeAlias = "tuple[tuple[float, ...], ...]"
+
+
+def transposed(matrix: Matrix) -> Matrix:
+    """Rows as columns."""
+    return tuple(zip(*matrix, strict=True))
+
+
+def terms(matrix: Matrix) -> int:
+    """Elements that are not zero."""
+    return sum(1 for row in matrix for value in row if value)
+
+
+@dataclass(frozen=True)
+class TileLayout:
+    """Elements from one row of a tile to the next, from one column, from one row of tiles, from one tile."""
+
+    row: int
+    column: int
+    tile_row: int = 0
+    tile: int = 0
+
+
+@dataclass(frozen=True)
+class TileTransform:
+    """down, across: D and S. tiles: how many, [rows, columns]. Channels lie next to each other.
+
+    adds: to what lies there. epilogue: what else is done to the result; its operands are laid out as that.
+    """
+
+    dtype: DType
+    down: Matrix
+    across: Matrix
+    source: TileLayout
+    target: TileLayout
+    tiles: tuple[int, int]
+    channels: int
+    adds: bool = False
+    epilogue: Epilogue | None = None
+
+    def reversed(self) -> TileTransform:
+        """The flow of what it makes, back to what it takes: its adjoint, where tiles do not overlap."""
+        return replace(
+            self,
+            down=transposed(self.down),
+            across=transposed(self.across),
+            source=self.target,
+            target=self.source,
+        )
+
+    def function(self, e: Emitter) -> ir.Function:
+        """The function (source, target, the epilogue's operands)."""
+        count = 2 if self.epilogue is None else 2 + len(self.epilogue.operands)
+        return shared_function(
+            e, self, [POINTER] * count, lambda inner, given: _Writer(inner, self).write(*given)
+        )
+
+
+class _Writer:
+    def __init__(self, e: Emitter, what: TileTransform):
+        self.e = e
+        self.what = what
+        self.element = type_of(what.dtype)
+        self.kind = e.vector_type(what.dtype)
+        self.spreads = () if what.epilogue is None else what.epilogue.spreads
+
+    def write(self, source: ir.Value, target: ir.Value, *operands: ir.Value) -> None:
+        what, e = self.what, self.e
+        with e.loop(what.tiles[0]) as i, e.loop(what.tiles[1]) as j:
+            from_, to = (self._first(layout, i, j) for layout in (what.source, what.target))
+            for channel, lanes in self._vectors():
+                self._tile(
+                    self._on(source, from_, channel),
+                    self._on(target, to, channel),
+                    [self._operand(*each, to, channel) for each in zip(operands, self.spreads, strict=True)],
+                    lanes,
+                )
+
+    def _vectors(self) -> Iterator[tuple[ir.Value, int]]:
+        """The first channel of each vector, and how many it has."""
+        count, width = self.what.channels, self.kind.count
+        whole = count - count % width
+        if whole:
+            with self.e.loop(whole, step=width) as channel:
+                yield channel, width
+        if count > whole:
+            yield index(whole), count - whole
+
+    def _first(self, layout: TileLayout, i: ir.Value, j: ir.Value) -> ir.Value:
+        b = self.e.builder
+        return b.add(b.mul(i, index(layout.tile_row)), b.mul(j, index(layout.tile)))
+
+    def _on(self, pointer: ir.Value, *positions: ir.Value) -> ir.Value:
+        for position in positions:
+            pointer = self.e.offset(pointer, self.element, position)
+        return pointer
+
+    def _operand(self, pointer: ir.Value, spread: Spread, first: ir.Value, channel: ir.Value) -> ir.Value:
+        if spread is Spread.ELEMENT:
+            return self._on(pointer, first, channel)
+        return self._on(pointer, channel) if spread is Spread.COLUMN else pointer
+
+    def _tile(self, source: ir.Value, target: ir.Value, operands: Sequence[ir.Value], lanes: int) -> None:
+        what = self.what
+        rows, columns = len(what.down[0]), len(what.across[0])
+        halves: list[list[ir.Value]] = [[] for _ in what.down]
+        for column in range(columns):
+            places = (row * what.source.row + column * what.source.column for row in range(rows))
+            for half, value in zip(
+                halves, self._times(what.down, [self._load(source, p, lanes) for p in places]), strict=True
+            ):
+                half.append(value)
+        for row, half in enumerate(halves):
+            for column, value in enumerate(self._times(what.across, half)):
+                place = row * what.target.row + column * what.target.column
+                if what.adds:
+                    value = self.e.builder.fadd(self._load(target, place, lanes), value)
+                value = self._finished(value, operands, place, lanes)
+                store_vector(
+                    self.e, value, self.e.offset(target, self.element, place), what.dtype.size, lanes
+                )
+
+    def _load(self, pointer: ir.Value, place: int, lanes: int) -> ir.Value:
+        there = self.e.offset(pointer, self.element, place)
+        return load_vector(self.e, there, self.kind, self.what.dtype.size, lanes)
+
+    def _finished(self, value: ir.Value, operands: Sequence[ir.Value], place: int, lanes: int) -> ir.Value:
+        epilogue, e = self.what.epilogue, self.e
+        if epilogue is None:
+            return value
+        values = []
+        for pointer, spread in zip(operands, self.spreads, strict=True):
+            if spread is Spread.SINGLE:
+                single = e.load(pointer, self.element, self.what.dtype.size)
+                values.append(e.splat(single, self.kind.count))
+            else:
+                values.append(self._load(pointer, place if spread is Spread.ELEMENT else 0, lanes))
+        return epilogue.emit(e, value, values, self.kind.count)
+
+    def _times(self, matrix: Matrix, vectors: Sequence[ir.Value]) -> list[ir.Value]:
+        """A matrix times a column of vectors."""
+        return [self._sum(row, vectors) for row in matrix]
+
+    def _sum(self, factors: Sequence[float], vectors: Sequence[ir.Value]) -> ir.Value:
+        b = self.e.builder
+        # Ones first: the sum then begins with a vector as it is.
+        pairs = sorted(
+            ((f, v) for f, v in zip(factors, vectors, strict=True) if f), key=lambda pair: pair[0] != 1
+        )
+        total: ir.Value | None = None
+        for factor, vector in pairs:
+            if total is None:
+                total = vector if factor == 1 else b.fmul(constant(self.kind, factor), vector)
+            elif abs(factor) == 1:
+                total = (b.fadd if factor == 1 else b.fsub)(total, vector)
+            else:
+                total = self.e.intrinsic("fmuladd", self.kind, constant(self.kind, factor), vector, total)
+        return total

@@ -1,0 +1,238 @@
+"""The border between the compiler and the backends: regions, references, groups, segments.
+
+A plan speaks of memory by region and offset, never by address; a backend binds it to the base
+addresses of one replica. The same executable serves every replica.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Any
+
+from tensorbow.devices import Access, Device, StreamGroup
+from tensorbow.errors import UnimplementedError
+from tensorbow.graph import Attrs, Kernel, OpDef, UserLine, blame
+from tensorbow.ops.definition import kernel_for
+from tensorbow.program.examples import ExampleArrays, KeptExamples
+from tensorbow.program.joint import JointAveraging, JointSteps
+from tensorbow.program.nodes import Node, Unit
+from tensorbow.specs import Array, DType
+
+
+class Region(IntEnum):
+    """The memory a bound plan works on: one base address for each."""
+
+    WEIGHTS = 0  # trainable variables, one flat vector per dtype
+    GRADIENTS = 1  # a dense variable's gradient lies at the variable's offset
+    SLOTS = 2  # the optimiser's variables, each slot laid out like WEIGHTS
+    STATISTICS = 3  # all other variables
+    CENTRAL = 4  # z, laid out like WEIGHTS
+    CORRECTIONS = 5  # what a replica hands to the averaging, laid out like WEIGHTS
+    SLAB = 6  # intermediate tensors and scratch, packed by lifetime
+    INPUT = 7  # what is fed
+    STATE = 8  # scalars that change from step to step, and the sticky status
+    RING = 9  # what is fetched, at step mod ring size
+    CONSTANT = 10  # written once, when bound
+
+
+@dataclass(frozen=True, slots=True)
+class Ref:
+    """A contiguous place in a region. The offset counts bytes."""
+
+    region: Region
+    offset: int
+    shape: tuple[int, ...]
+    dtype: DType
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the elements."""
+        return math.prod(self.shape) * self.dtype.size
+
+    def __str__(self) -> str:
+        return f"{self.region.name}+{self.offset}:{self.nbytes}"
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """One or several fused ops that run as one kernel call: the unit of planning.
+
+    `reads` and `writes` say all that the call touches; the race checker goes by them.
+    """
+
+    name: str
+    definition: OpDef
+    kernel: Kernel
+    attrs: Attrs
+    inputs: tuple[Ref, ...]
+    outputs: tuple[Ref, ...]
+    scratch: tuple[Ref, ...] = ()
+    state: tuple[tuple[str, Ref], ...] = ()
+    reads: tuple[Ref, ...] = ()
+    writes: tuple[Ref, ...] = ()
+    source: UserLine | None = None
+    predicated: bool = False  # skipped while the status is set
+    note: str = ""  # why it is there or looks as it does, for `explain`
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """Groups that run back to back on one stream. Streams meet between segments."""
+
+    name: str
+    groups: tuple[Group, ...]
+    fetches: bool = True  # whether the fetched values go to the RING at its end
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedLaunch:
+    """Neighbouring calls of a segment that cost one launch in all, or one each: `reason` says why.
+
+    form: what calls that are launched together are, for `explain`.
+    """
+
+    groups: tuple[Group, ...]
+    reason: str = ""
+    form: str = "captured as one CUDA graph"
+
+
+@dataclass(frozen=True, eq=False)
+class Executable:
+    """A compiled step for fixed shapes, shared by all replicas, bound before it runs."""
+
+    segments: tuple[Segment, ...]
+    region_nbytes: Mapping[Region, int]
+    inputs: Mapping[str, Ref]  # by tensor name
+    fetch_sources: tuple[Ref, ...]  # copied to RING at the end of segments that fetch
+    fetches: tuple[Ref, ...]  # RING slot 0
+    ring_nbytes: int  # bytes of one RING slot
+    state: Mapping[str, Ref]
+    scalars: Mapping[str, float]  # step scalars and their defaults
+    counters: tuple[str, ...]  # names of the random ops that draw in this step
+    constants: bytes
+    reads_first: frozenset[str]  # variables read before this step writes them
+    writes: frozenset[str]  # variables this step writes
+    peak_nbytes: int = 0  # of the slab, scratch counted
+    lower_bound_nbytes: int = 0
+    notes: tuple[str, ...] = field(default=())
+    read_elsewhere: frozenset[Region] = (
+        frozenset()
+    )  # by plans of other streams: what lies there must be whole
+
+
+class BoundPlan(ABC):
+    """An executable with addresses. Launched from the stream that owns its memory."""
+
+    executable: Executable
+    is_one_call = False  # of native code, which an interrupt of Python does not cut off half-way
+
+    @abstractmethod
+    def launch(self, segment: int, step: int = 0) -> None:
+        """Runs one segment. `step` chooses the RING slot."""
+
+    @abstractmethod
+    def write(self, inputs: Mapping[str, Array], state: Mapping[str, Any]) -> None:
+        """Copies feeds (by tensor name) and step scalars into place, before a launch, on the same stream.
+
+        The arrays may be changed once an event recorded after this call is done.
+        """
+
+    @abstractmethod
+    def copy_out(self, ref: Ref, target: Array) -> None:
+        """Copies a place to an array of the device's `host_array`, after what was launched, on the stream."""
+
+    @abstractmethod
+    def copy_in(self, name: str, source: Array) -> None:
+        """Copies an array of the device's `host_array` to an input, before what is launched next."""
+
+    @abstractmethod
+    def fetch_arrays(self, step: int) -> tuple[Array, ...]:
+        """Views of the fetched values of a step; copy what must outlive `ring` further steps."""
+
+    def fetch_values(self, step: int) -> list[Any]:
+        """The same to keep: of rank 0 as Python's numbers, others as copies."""
+        return [view.copy() if view.ndim else view.item() for view in self.fetch_arrays(step)]
+
+    @abstractmethod
+    def accesses(self, segment: int) -> tuple[Sequence[Access], Sequence[Access]]:
+        """What a segment reads and writes, as address ranges, for the race checker."""
+
+    def launches(self, segment: int) -> Sequence[PlannedLaunch]:
+        """What a segment's calls are launched as, for `explain`; nothing where each is called by itself."""
+        return ()
+
+    def close(self) -> None:  # noqa: B027 - most plans hold nothing
+        """Gives back what the plan holds beside its regions; nothing of it may be running. Idempotent."""
+
+    @abstractmethod
+    def find_nonfinite(self, segment: int) -> str | None:
+        """Runs a segment op by op and names the first one with a NaN or infinite result."""
+
+
+class Backend(ABC):
+    """How plans become calls on one kind of device."""
+
+    kernel_kind: str  # whose kernels, scratch sizes and in-place rules it uses
+    title = ""  # for tables and `explain`
+    keeps_examples = False  # whether batches are made faster of data in the device's memory
+
+    def made_with(self, device: Device) -> dict[str, str]:
+        """What the bits of results depend on beside the program: kernels, libraries, processor, by name."""
+        return {"kernels": self.title}
+
+    def _kernel(self, node: Node) -> Kernel:
+        """The kernel of a node. Raises UnimplementedError naming op, line and the kinds that have one."""
+        try:
+            return kernel_for(node.definition, self.kernel_kind)
+        except UnimplementedError as error:
+            raise UnimplementedError(blame(node.definition.name, node.name, error, node.source)) from None
+
+    @abstractmethod
+    def fuse(self, nodes: Sequence[Node]) -> list[Unit]:
+        """Which neighbouring nodes become one group, before memory is planned."""
+
+    def workspaces(self, device: Device) -> Sequence[int]:
+        """Bytes of each block that a stream group with plans allocates beside the plans' regions."""
+        return ()
+
+    def keep_examples(self, device: Device, arrays: ExampleArrays) -> KeptExamples | None:
+        """Copies a data set to a device, which makes batches of it; None without `keeps_examples`.
+
+        Raises ResourceExhaustedError.
+        """
+        return None
+
+    def join(self, plans: Sequence[BoundPlan], averaging: JointAveraging | None) -> JointSteps | None:
+        """Whole steps of one device's replicas as single launches; None where that cannot be.
+
+        plans: of one executable, a segment for the gradient and one for the update first. averaging: None
+        where nothing keeps the replicas together.
+        """
+        return None
+
+    def examples_nbytes(self, arrays: ExampleArrays) -> Sequence[int]:
+        """Bytes of each block that `keep_examples` allocates."""
+        return arrays.blocks
+
+    def launches(self, segment: Segment) -> Sequence[PlannedLaunch]:
+        """As `BoundPlan.launches`, before there is a plan."""
+        return ()
+
+    @abstractmethod
+    def bind(
+        self, executable: Executable, bases: Mapping[Region, int], group: StreamGroup, ring: int
+    ) -> BoundPlan:
+        """Fixes the addresses. `ring` is the number of RING slots."""
+
+
+def access_ranges(refs: Iterable[Ref], bases: Mapping[Region, int], shift: int = 0) -> list[Access]:
+    """Places as address ranges, each once, for the race checker; constants are never written."""
+    return [
+        Access(bases[ref.region] + ref.offset + shift, ref.nbytes)
+        for ref in dict.fromkeys(refs)
+        if ref.nbytes and ref.region is not Region.CONSTANT
+    ]
