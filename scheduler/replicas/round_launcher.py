@@ -83,12 +83,16 @@ class LaunchedRounds:
     @property
     def error(self) -> BaseException | None:
         """What went wrong, if anything did: not that which only follows on another thread's error."""
+        if len(self.events) == 1:
+            return self.events[0].error
         errors = [error for event in self.events if (error := event.error) is not None]
         return next((e for e in errors if not isinstance(e, AbortedError)), errors[0]) if errors else None
 
     @property
     def times_s(self) -> Sequence[float]:
         """By replica, when its tasks ended, by `time.perf_counter`."""
+        if len(self.events) == 1:
+            return [self.events[0].time_s] * len(self.launch.threads[0])
         pairs = zip(self.launch.threads, self.events, strict=True)
         return [event.time_s for replicas, event in pairs for _ in replicas]
 
@@ -145,9 +149,10 @@ class RoundLauncher:
         """Which kind of exchange a round has."""
         if self._gang_from is not None and round >= self._gang_from:
             return self._slots
-        if not self._tau or (round + 1) % self._tau:
+        if not self._tau:
             return None
-        return ((round + 1) // self._tau - 1) % self._slots
+        number, rest = divmod(round + 1, self._tau)
+        return None if rest else (number - 1) % self._slots
 
     def _inputs(self, inputs: AllInputs) -> LaunchInputs:
         if not isinstance(inputs, RoundInputs):
@@ -168,26 +173,27 @@ class RoundLauncher:
 
     def _enqueue(self, tasks: LaunchedRounds) -> list[Event]:
         """The tasks of each thread on the stream of its first replica, behind what lies on others."""
-        owners = [replicas.start for replicas in tasks.launch.threads]
-        labels = [self._label(replicas, tasks.rounds) for replicas in tasks.launch.threads]
-        last, events = self._last, list[Event]()
+        threads, last, events = tasks.launch.threads, self._last, list[Event]()
         here = tasks.way is Threads.CALLER or (self.runs_here and len(self._streams) == 1)
         if here:
             for _, event in last:
                 if not event.done():  # after a change of way, or a restart
                     with suppress(Exception):  # the stream has it too
                         event.synchronize()
-            done = self._streams[0].run_here(partial(tasks.run, 0), label=labels[0])
+            label = self._label(threads[0], tasks.rounds)
+            done = self._streams[0].run_here(partial(tasks.run, 0), label=label)
             if done is not None:
                 self._last = [(0, done)]
                 return [done]
+        owners = [replicas.start for replicas in threads]
         apart = [owner for owner, _ in last] != owners
         for thread, owner in enumerate(owners):
             stream = self._streams[owner]
             for other, event in last if apart else ():
                 if other != owner:
                     stream.wait(event)
-            events.append(stream.submit(partial(tasks.run, thread), label=labels[thread]))
+            label = self._label(threads[thread], tasks.rounds)
+            events.append(stream.submit(partial(tasks.run, thread), label=label))
         self._last = [*zip(owners, events, strict=True)]
         return events
 
