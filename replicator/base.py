@@ -327,7 +327,7 @@ class Replicator:
                     f"replica_values: there is no replica {replica} of {self.num_replicas}"
                 )
             self._stepper.settle()
-            return self._engine.learners.replica_values(replica)
+            return self._engine.learners.values.replica_values(replica)
 
     def __repr__(self) -> str:
         spread = zip(self.replicas_per_device, self.devices, strict=True)

@@ -6,7 +6,6 @@
 from scheduler.averaging.synchronisation import SYNCS, Synchronisation
 from scheduler.batches.sources import BatchSource, DatasetBatches, ReadyBatch, ReadyRound, gathered
 from scheduler.decisions.replica_tuner import Decision, Measure, Measurement, ReplicaTuner
-from scheduler.decisions.round_robin import SchedulerState
 from scheduler.engine.learning_engine import LearningEngine
 from scheduler.engine.results import RoundResults, TaskResult
 from scheduler.engine.stepper import Stepper
@@ -36,7 +35,6 @@ __all__ = [
     "ReadyRound",
     "ReplicaTuner",
     "RoundResults",
-    "SchedulerState",
     "StepProgram",
     "Stepper",
     "Synchronisation",

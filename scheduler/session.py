@@ -257,7 +257,7 @@ class TensorBowSession(Session):
             return
         stepper.settle()
         ready = engine.learners.replicas[0].container.initialized
-        values = {**engine.learners.replica_values(0), **engine.central_values()}
+        values = {**engine.learners.values.replica_values(0), **engine.central_values()}
         super().load_variables({name: value for name, value in values.items() if name in ready})
         self._z_is_newer = False
 
@@ -269,7 +269,7 @@ class TensorBowSession(Session):
         values = {name: self._parts.of(name).read(name) for name in sorted(known.intersection(names))}
         if values:
             self._stepper.settle()
-            self._engine.learners.assign(values)
+            self._engine.learners.values.assign(values)
 
     @checked
     def load_variables(self, values: Mapped) -> None:
@@ -294,7 +294,7 @@ class TensorBowSession(Session):
             if self._engine is None or self._stepper is None:
                 return {name: self.container.read(name) for name in sorted(self.container.initialized)}
             self._stepper.settle()
-            return self._engine.learners.replica_values(replica)
+            return self._engine.learners.values.replica_values(replica)
 
     def close(self) -> None:
         """Ends what is under way and gives all memory back; idempotent."""

@@ -1,20 +1,25 @@
 """First come, first served, as a pure state machine: a batch goes to the replica that is free first.
 
 Crossbow, VLDB 2019, section 4: the task scheduler gives the next batch to a replica of the pool of free ones.
-Events and instructions are those of `SchedulerState`; what decides is in the docstring of `Synchronisation`.
+No threads, streams, clocks or arrays here: `TaskRun` carries the instructions out and reports what happened
+(`messages`). What decides is in the docstring of `Synchronisation`.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
+from typing import Any
 
-from scheduler.decisions.machine import TaskMachine
 from scheduler.decisions.messages import (
     BatchReady,
+    Finish,
+    GiveUp,
     Instruction,
     Launch,
     Restart,
+    SchedulerEvent,
+    SourceFailed,
     StopRequested,
     SyncFailed,
     SyncFinished,
@@ -35,7 +40,7 @@ from scheduler.decisions.tasks import (
 from tensorbow.errors import InternalError
 
 
-class FirstComeState(TaskMachine[None]):
+class FirstComeState:
     """Who takes the next batch. `handle` takes an event and returns instructions, in order.
 
     Batches are numbered round * replicas + place, and are taken in this order: a stop, a restart or the end
@@ -59,9 +64,18 @@ class FirstComeState(TaskMachine[None]):
         A synchronisation is enqueued when all tasks of its rounds are, behind the last of every replica.
         Raises InvalidArgumentError for numbers out of range.
         """
-        super().__init__(replicas, start, stop, launch_ahead, synchronised, restarts_before)
-        require_least(tau=(tau, 1))
-        self.tau = tau
+        require_least(
+            replicas=(replicas, 1),
+            launch_ahead=(launch_ahead, 1),
+            start=(start, 0),
+            stop=(stop, start),
+            tau=(tau, 1),
+        )
+        self.replicas, self.start, self.stop = replicas, start, stop
+        self.tau, self.launch_ahead, self.synchronised = tau, launch_ahead, synchronised
+        self._restarts_before = restarts_before
+        self._failure: str | None = None
+        self._ended = False
         self._in_flight = [0] * replicas
         self._tasks: dict[tuple[int, int], OpenTask] = {}  # by place and round
         self._syncs: dict[int, Task] = {}  # by round
@@ -70,6 +84,23 @@ class FirstComeState(TaskMachine[None]):
         self._taken = [0] * replicas  # tasks that each replica has had
         self._free_since = list(range(replicas))  # by `_ends`: when each replica had a task less, or began
         self._ends = replicas
+
+    def handle(self, *events: SchedulerEvent) -> list[Instruction]:
+        """Takes note of events, in order; says what to do now. Raises InternalError for an impossible one."""
+        if self._ended:
+            raise InternalError(f"{', '.join(map(str, events))} came after the end of the run")
+        for event in events:
+            self._handlers[type(event)](self, event)
+        return self._advance()
+
+    def begin(self) -> list[Instruction]:
+        """The instructions before any event (only `Finish`, when there is nothing to do)."""
+        return self._advance()
+
+    @property
+    def ended(self) -> bool:
+        """Whether `Finish` or `GiveUp` was said."""
+        return self._ended
 
     # Events
 
@@ -122,11 +153,28 @@ class FirstComeState(TaskMachine[None]):
 
     # Decisions
 
-    def _advance(self, hints: Sequence[None]) -> list[Instruction]:
+    _handlers: Mapping[type[SchedulerEvent], Callable[[FirstComeState, Any], None]] = {
+        BatchReady: _on_batch_ready,
+        TaskFinished: _on_task_finished,
+        TaskFailed: _on_task_failed,
+        SyncFinished: _on_sync_finished,
+        SyncFailed: _on_sync_failed,
+        SourceFailed: lambda state, event: state._fail(event.reason),
+        StopRequested: _on_stop_requested,
+    }
+
+    def _advance(self) -> list[Instruction]:
         instructions: list[Instruction] = []
         while self._failure is None and self._is_ready() and (replica := self._first_free()) is not None:
             self._take(replica, instructions)
-        self._end(instructions, self.stop if self._next == self.stop * self.replicas else None)
+        if self.in_flight:
+            return instructions
+        if self._failure is not None:
+            self._ended = True
+            instructions.append(GiveUp(self._failure))
+        elif self._next == self.stop * self.replicas:
+            self._ended = True
+            instructions.append(Finish(self.stop))
         return instructions
 
     def _is_ready(self) -> bool:
@@ -224,3 +272,8 @@ class FirstComeState(TaskMachine[None]):
             self._require(not self.in_flight, f"ended with {self.in_flight} in flight")
             whole = self._next == self.stop * self.replicas
             self._require(whole or self._failure is not None, f"ended before {self.stop} at {self._next}")
+
+    @staticmethod
+    def _require(holds: bool, broken: str) -> None:
+        if not holds:
+            raise InternalError(f"the scheduler's books do not balance: {broken}")

@@ -2,8 +2,7 @@
 
 Rounds count from 0. A task is one step of one replica on one batch; a synchronisation follows the last of
 every `tau` rounds. A task's name is its batch's: the round, and the place in it, from 0 to the number of
-replicas - 1. Which replica has it, the machine's `taker` says: with `round_robin` that of the place. In
-lockstep the tasks of a round, averaging included, are one thing, which is launched and ends.
+replicas - 1. Which replica has it, the machine's `taker` says.
 """
 
 from __future__ import annotations
@@ -19,13 +18,6 @@ class BatchReady:
     """The batch of a task lies in a slot."""
 
     place: int
-    round: int
-
-
-@dataclass(frozen=True, slots=True)
-class RoundReady:
-    """The batches of all tasks of a round lie in slots."""
-
     round: int
 
 
@@ -62,21 +54,6 @@ class SyncFailed:
 
 
 @dataclass(frozen=True, slots=True)
-class RoundFinished:
-    """All tasks of a round have ended, and the averaging in them."""
-
-    round: int
-
-
-@dataclass(frozen=True, slots=True)
-class RoundFailed:
-    """A task of a round ended with an error; no other goes on either."""
-
-    round: int
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
 class SourceFailed:
     """No further batch will come."""
 
@@ -89,8 +66,7 @@ class StopRequested:
 
 
 SchedulerEvent: TypeAlias = (
-    "BatchReady | TaskFinished | TaskFailed | SyncFinished | SyncFailed | "
-    "RoundReady | RoundFinished | RoundFailed | SourceFailed | StopRequested"
+    "BatchReady | TaskFinished | TaskFailed | SyncFinished | SyncFailed | SourceFailed | StopRequested"
 )
 
 # Instructions ---------------------------------------------------------------------------------
@@ -107,13 +83,6 @@ class Launch:
 @dataclass(frozen=True, slots=True)
 class Synchronise:
     """Enqueue the averaging of a round; all its tasks are enqueued."""
-
-    round: int
-
-
-@dataclass(frozen=True, slots=True)
-class LaunchRound:
-    """Enqueue the tasks of a round on the streams of all replicas, averaging included."""
 
     round: int
 
@@ -139,4 +108,4 @@ class GiveUp:
     reason: str
 
 
-Instruction: TypeAlias = "Launch | Synchronise | LaunchRound | Restart | Finish | GiveUp"
+Instruction: TypeAlias = "Launch | Synchronise | Restart | Finish | GiveUp"

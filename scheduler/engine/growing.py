@@ -51,9 +51,9 @@ def grown(
         for program, specs in others:
             engine.add_program(program, specs)
         engine.initialize({**values, **old.central_values()})
-        arrays = {**engine.learners.state_arrays(), **old.learners.state_arrays()}
-        engine.learners.load_state_arrays(arrays)
-        engine.round, engine.skipped_updates = old.round, old.skipped_updates
+        arrays = {**engine.learners.values.state_arrays(), **old.learners.values.state_arrays()}
+        engine.learners.values.load_state_arrays(arrays)
+        engine.round, engine.outcomes.skipped_updates = old.round, old.skipped_updates
         return Stepper(engine, stepper.round)
     except BaseException:
         engine.close()

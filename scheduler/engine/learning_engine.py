@@ -1,35 +1,40 @@
-"""The learning engine: replicas and z on devices, driven by a pure state machine.
+"""The learning engine: replicas and z on devices, and the runs that train them.
 
-This is the thin shell around the machine: it enqueues what that says, on streams ordered by events, and
-reports back what the events say. No host thread waits for a device while training, except the one that
-takes events from a queue. Here is its life: made, given values, resized, closed. Its runs are in
-`scheduler.engine.training_runs`, and what a message of a run leads to in `scheduler.engine.dispatch`.
+It enqueues what can be enqueued, on streams ordered by events, and is told by the events what has ended. No
+host thread waits for a device while training, except the one that takes messages from a queue. What happens
+between a run's beginning and its end is in `runs`.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+import weakref
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Annotated, TypeAlias
 
 from scheduler.averaging.all_reduce import AllReduce
 from scheduler.averaging.synchronisation import AsSynchronisation, OnNan, Synchronisation
-from scheduler.engine.results import EngineRun
-from scheduler.engine.training_runs import TrainingRuns
+from scheduler.batches.sources import BatchSource, DatasetBatches, OpenSource
+from scheduler.engine.outcomes import StepOutcomes
+from scheduler.engine.runs import EngineRun, OnResults, RoundRun, TaskRun
 from scheduler.replicas.device_plans import Compiled, most_steps
 from scheduler.replicas.learners import Learners
 from scheduler.replicas.replica_counts import ReplicaCounts, device_list
 from scheduler.replicas.resizing import Resizing, made_again
 from scheduler.replicas.step_program import AsProgram
 from tensorbow.devices import AsDevices, opened
-from tensorbow.errors import FailedPreconditionError, InvalidArgumentError
+from tensorbow.devices.cuda_runtime import CudaError
+from tensorbow.errors import FailedPreconditionError, InvalidArgumentError, raise_if_any
 from tensorbow.graph import GraphKeys
-from tensorbow.kinds import Count, Mapped, Positive, checked, instance, refuse, sequence, whole
+from tensorbow.kinds import Count, Function, Mapped, Positive, checked, instance, refuse, sequence, whole
 from tensorbow.optimizers import Schedule, ScheduledBy
 from tensorbow.program import Executable
 from tensorbow.specs import Array, TensorSpec
+
+RESTARTS_SOUGHT = 1 << 16  # rounds ahead: a run may be asked for more than it will ever train
 
 AsSchedule: TypeAlias = Annotated[Schedule, instance(Schedule, expected="a schedule of tb.train")]
 AsAllReduce: TypeAlias = Annotated[AllReduce, instance(AllReduce, expected="an all-reduce")]
@@ -45,7 +50,7 @@ Shapes: TypeAlias = Annotated[
 ]
 
 
-class LearningEngine(TrainingRuns):
+class LearningEngine:
     """Trains k replicas of a step on one or several devices, kept together by averaging.
 
     The same seeds, replicas and devices give the same bits, run after run: batch n of a round goes to
@@ -89,8 +94,6 @@ class LearningEngine(TrainingRuns):
         self.launch_ahead = launch_ahead
         self.steps_per_launch = self._own_steps_per_launch = steps_per_launch or 1
         self.most_steps_per_launch = self._room_for_steps = most_steps(steps_per_launch)
-        self.on_nan = on_nan
-        self.skipped_updates = 0
         self._run: EngineRun | None = None  # that is going on
         self._changing = threading.RLock()  # owns `_run`, and all that runs work on while none is going on
         self._drained = True  # nothing of the last run is in flight
@@ -109,7 +112,7 @@ class LearningEngine(TrainingRuns):
             all_reduce=all_reduce,
             compiled=self._compiled,
         )
-        self._skipped_in_a_row = [0] * self.learners.count
+        self.outcomes = StepOutcomes(self.learners, on_nan)
         self._own_schedules: list[ScheduledBy] = []  # of the selected step's optimisers
         self._ahead: list[int] = []  # of the round, by own schedule: its count
         self.selected = 0
@@ -120,6 +123,16 @@ class LearningEngine(TrainingRuns):
             self.learners.close()
             raise
 
+    @property
+    def on_nan(self) -> str:
+        """What is done about a loss or gradient that is not finite: `stop` or `skip`."""
+        return self.outcomes.on_nan
+
+    @property
+    def skipped_updates(self) -> int:
+        """Updates skipped so far because a loss or gradient was not finite."""
+        return self.outcomes.skipped_updates
+
     @checked
     def initialize(self, values: Mapped | None = None) -> None:
         """Gives every replica and z the same values, by default those of the variables' initialisers.
@@ -127,7 +140,7 @@ class LearningEngine(TrainingRuns):
         Raises FailedPreconditionError while a run is going on.
         """
         with self._idle("initialize", or_settled=True):
-            self.learners.initialize(self._steps[0][0].initial_values() if values is None else values)
+            self.learners.values.initialize(self._steps[0][0].initial_values() if values is None else values)
 
     @checked
     def add_program(self, program: AsProgram, shapes: Specs) -> int:
@@ -165,12 +178,10 @@ class LearningEngine(TrainingRuns):
             self.learners.select(self.selected)
             raise
         self.selected = number
-        self.most_steps_per_launch = 1 if self.learners.launcher is None else self._room_for_steps
+        self.most_steps_per_launch = min(self._room_for_steps, self.learners.launcher.most_rounds)
         self.steps_per_launch = min(self.steps_per_launch, self.most_steps_per_launch)
         executable = self.learners.executable
-        self._has_loss = self._steps[number][0].loss is not None
-        self._counters = [f"counter:{name}" for name in executable.counters]
-        self._rate = self.schedule if "learning_rate" in executable.scalars else None
+        self.outcomes.follow(self.learners, self._steps[number][0], self.schedule)
         scheduled: list[ScheduledBy] = self._steps[number][0].graph.get_collection(GraphKeys.SCHEDULES)
         self._own_schedules = [own for own in scheduled if own.step.op.name in executable.writes]
 
@@ -200,7 +211,7 @@ class LearningEngine(TrainingRuns):
 
     def _require_launches(self, learners: Learners) -> None:
         """Raises InvalidArgumentError where several steps in a launch are asked for, and cannot be."""
-        if self._own_steps_per_launch > 1 and learners.launcher is None:
+        if self._own_steps_per_launch > learners.launcher.most_rounds:
             raise InvalidArgumentError(
                 f"steps_per_launch={self._own_steps_per_launch}: several steps in one launch need native "
                 "code for all of the step, on CPU devices, with dispatch round_robin; give 1, or see "
@@ -265,14 +276,239 @@ class LearningEngine(TrainingRuns):
             if dataset is not None:
                 self.learners.keep_data(dataset, kept)
             raise
-        skipped, self._skipped_in_a_row = self._skipped_in_a_row, [0] * self.learners.count
-        for index, origin in enumerate(change.origins):
-            self._skipped_in_a_row[index] = 0 if origin is None else skipped[origin]
+        skipped = self.outcomes.skipped_in_a_row
+        self.outcomes.skipped_in_a_row = [
+            0 if origin is None else skipped[origin] for origin in change.origins
+        ]
         self.options, self.schedule = options, schedule or self.schedule
         self.select(self.selected)
         self.follow_counts(round)
         if self._restarts_before(round) and not jumped:
             self.restart(round)
+
+    @checked
+    def run(
+        self,
+        open_source: Function,
+        start: Count,
+        stop: Count,
+        on_results: Function | None = None,
+    ) -> int:
+        """Trains rounds `start` to `stop` - 1; returns the round it ended before.
+
+        on_results is called in this thread, in the order of rounds, when all tasks of a launch's rounds have
+        ended. When `run` returns nothing is in flight. It returns early after `request_stop`, with all
+        replicas at the same round.
+        Raises NumericsError for a loss that is not finite (unless `on_nan` is `skip`), the error of
+        a failed op, of the batch source or of `on_results`. Replicas may then be some rounds apart, each as
+        whole as its last finished task left it, but for statistics that another's error came behind: go on
+        from a checkpoint.
+        """
+        source = getattr(open_source, "__self__", None)
+        if isinstance(source, DatasetBatches) and source.replicas != self.learners.count:
+            raise InvalidArgumentError(
+                f"run: a source of batches for {source.replicas} replicas, but the engine has "
+                f"{self.learners.count}; give the source the same number"
+            )
+        ended = start
+        while True:
+            end = self._restart_or_stop(ended, stop)
+            ended, stopping = self._run_stretch(open_source, ended, end, on_results)
+            if not self.options.first_come and start < ended == end and self._restarts_before(end):
+                self.restart(end)
+            if stopping or ended == stop:
+                return ended
+
+    def _restart_or_stop(self, start: int, stop: int) -> int:
+        """The next round, up to `stop`, that averaging restarts before: in lockstep a run ends there."""
+        own = self.schedule or self._own_schedules or self.learners.gang_from
+        if not own or self.options.first_come:
+            return stop
+        with self._idle("run"):
+            self._make_ready(start)
+        far = min(stop, start + RESTARTS_SOUGHT)
+        return next((round for round in range(start + 1, far) if self._restarts_before(round)), far)
+
+    def _run_stretch(
+        self,
+        open_source: OpenSource,
+        start: int,
+        stop: int,
+        on_results: OnResults | None,
+    ) -> tuple[int, bool]:
+        """Trains rounds; the round before which it ended, and whether it was asked to."""
+        run = self.begin(start, stop, on_results)
+        if self._stopping:
+            run.inbox.put(None)
+        source: BatchSource | None = None
+        try:
+            run.advance()
+            if run.finished_at is None:
+                source = open_source(start, stop, run.inbox.put, run.inbox.put)
+            while run.finished_at is None:
+                run.take_all(run.inbox.get(), lambda: self._stopping)
+        finally:
+            self._stopping = False
+            try:
+                if source is not None:
+                    source.close()
+            finally:
+                self.end(run)
+        self.raise_error(run)
+        self.round = run.finished_at
+        return self.round, run.stopping
+
+    # The pieces of a run, for `run` and for `Stepper`
+
+    def begin(self, start: int, stop: int, on_results: OnResults | None) -> EngineRun:
+        """Starts rounds `start` to `stop` - 1; nothing is launched yet. `end` must follow.
+
+        Raises FailedPreconditionError while another is going on, or for variables without a value.
+        """
+        with self._idle("run"):
+            self._make_ready(start)
+            self._run = self._new_run(start, stop, on_results)
+            return self._run
+
+    def _new_run(self, start: int, stop: int, on_results: OnResults | None) -> EngineRun:
+        given = self.learners, self.outcomes, start, stop, self.launch_ahead, on_results
+        if self.options.first_come:
+            return TaskRun(*given, partial(_restarts_before, weakref.ref(self)))
+        return RoundRun(*given, self.steps_per_launch)
+
+    def _restarts_before(self, round: int) -> bool:
+        jumps = self.schedule is not None and self.schedule.restarts(round)
+        for own, ahead in zip(self._own_schedules, self._ahead, strict=True):
+            jumps = jumps or own.schedule.restarts(round + ahead)
+        return self.learners.restarts_before(round, jumps)
+
+    def follow_counts(self, round: int) -> None:
+        """Takes note, before a round, of how far the counts are that the optimisers' own schedules go by."""
+        container = self.learners.replicas[0].container
+        self._ahead = [int(container.read(own.step.op.name)) - round for own in self._own_schedules]
+
+    def go_on(self, run: EngineRun, round: int) -> None:
+        """Before `round` of a run that was settled: values may have been set."""
+        with self._changing:
+            run.settled = False
+            self.follow_counts(round)
+
+    @contextmanager
+    def _idle(self, call: str, *, or_settled: bool = False) -> Iterator[None]:
+        """Nothing is in flight and no run begins, while the caller changes what runs work on.
+
+        or_settled: a stepper may have the engine, if it is settled.
+        Raises FailedPreconditionError while a run is going on.
+        """
+        with self._changing:
+            run = self._run
+            if run is not None and not (or_settled and run.settled):
+                raise FailedPreconditionError(
+                    f"{call}: a run is going on; request_stop() it and wait for its end, or "
+                    f"{'settle' if or_settled else 'close'} the stepper"
+                )
+            self._drain()
+            yield
+
+    def _make_ready(self, round: int) -> None:
+        """Before rounds from `round` on. Raises as `begin`."""
+        self._require_values()
+        self.learners.prepare()
+        self.follow_counts(round)
+
+    def _require_values(self) -> None:
+        for replica in self.learners.replicas:
+            missing = sorted(replica.executable.reads_first - replica.container.initialized)
+            if missing:
+                raise FailedPreconditionError(
+                    f"variables without a value: {', '.join(missing[:3])}"
+                    f"{' and more' if len(missing) > 3 else ''}; call engine.initialize() first"
+                )
+
+    def end(self, run: EngineRun) -> None:
+        """Waits until nothing is in flight and lets the engine go; a stream's error is kept in `run`."""
+        with self._changing:
+            self._run, self._drained = None, False
+            run.keep(self.learners.drain())
+            self._drained = True
+        while not run.inbox.empty():  # launches, which know the replicas' memory
+            run.inbox.get()
+
+    def _drain(self) -> None:
+        """Where the end of the last run was interrupted its tasks may still be at work."""
+        if not self._drained:
+            self.learners.drain()
+            self._drained = True
+
+    def raise_error(self, run: EngineRun) -> None:
+        """Raises what went wrong in a run that is ended, if anything did."""
+        try:
+            if run.is_bad:
+                raise run.numerics_error()
+            if isinstance(run.error, CudaError) and run.error.sticky:
+                raise self._with_host_copy(run.error) from run.error
+            raise_if_any(run.error)
+        finally:
+            run.error = None  # see raise_if_any
+
+    def request_stop(self) -> None:
+        """Ends `run` at the next round that all replicas reach; callable from any thread or handler.
+
+        Between two runs it ends the next one before its first round. A `Stepper` does as its caller says.
+        """
+        self._stopping = True
+        run = self._run
+        if run is not None:
+            run.inbox.put(None)  # wakes it, wherever in the queue
+
+    def restart(self, round: int) -> None:
+        """Restarts averaging before `round`, where the last run ended: w_i = z, u = 0 (Crossbow, section 3).
+
+        Raises FailedPreconditionError while a run is going on; it restarts by itself at the boundaries
+        of a piecewise schedule.
+        """
+        with self._idle("restart"):
+            self._restart(round)
+
+    def _restart(self, round: int) -> None:
+        self.learners.prepare()
+        if self.learners.averages:
+            self.learners.tasks.restart(round - 1)
+            raise_if_any(self.learners.drain())
+
+    def restart_if_due(self, round: int) -> None:
+        """Restarts averaging before a round where the schedule says so; for a stepper that is settled."""
+        with self._idle("restart", or_settled=True):
+            if self._restarts_before(round):
+                self._restart(round)
+
+    def is_restart_due(self, round: int) -> bool:
+        """Whether averaging is to restart before a round."""
+        return self._restarts_before(round)
+
+    # What is left of it
+
+    @checked
+    def central_values(self, round: Count | None = None) -> dict[str, Array]:
+        """The variables of the central model as the last run left them, by name; kept as `host_copy`.
+
+        round: the rounds trained, where not all of them were by `run`.
+        Raises CudaError when the GPU is lost, saying which round the last copy is of.
+        """
+        round = self.round if round is None else round
+        try:
+            values = self.learners.values.central_values(round)
+        except CudaError as error:
+            raise self._with_host_copy(error) from error
+        self.host_copy = round, values
+        return values
+
+    def _with_host_copy(self, error: CudaError) -> CudaError:
+        """The error of a lost GPU, and what is left of the central model."""
+        kept = "there is no copy of the central model on the host"
+        if self.host_copy is not None:
+            kept = f"the last copy of the central model on the host is of round {self.host_copy[0]}"
+        return CudaError(f"{error}; {kept}", error.status, error.sticky)
 
     def close(self) -> None:
         """Closes all streams and gives all memory back; idempotent.
@@ -287,3 +523,9 @@ class LearningEngine(TrainingRuns):
 
     def __exit__(self, *exception: object) -> None:
         self.close()
+
+
+def _restarts_before(engine: weakref.ref[LearningEngine], round: int) -> bool:
+    """For the machine of a run: the engine holds it, so it must not hold the engine."""
+    held = engine()
+    return held is not None and held._restarts_before(round)

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from scheduler.averaging.synchronisation import require_round_robin
-from scheduler.batches.sources import ReadyBatch
+from scheduler.batches.sources import ReadyRound
 from scheduler.engine.learning_engine import LearningEngine
-from scheduler.engine.results import EngineRun, RoundResults
+from scheduler.engine.results import RoundResults
+from scheduler.engine.runs import EngineRun
 from tensorbow.devices.forks import forked, tell_of_forks
 from tensorbow.errors import FailedPreconditionError, InternalError, InvalidArgumentError
 from tensorbow.specs import Array
@@ -56,16 +57,18 @@ class Stepper:
         run = self._begun()
         self._results.clear()
         try:
-            for index, arrays in enumerate(inputs):
-                self.engine.take(run, ReadyBatch(index, self.round, arrays, _nothing))
+            run.take(ReadyRound(self.round, inputs, _nothing))
             while not self._results and run.finished_at is None:
-                self.engine.take(run, run.inbox.get())
+                run.take(run.inbox.get())
         except BaseException:
             self._end()
             raise
         if run.finished_at is not None or not self._results:
             self._fail(run)
         self.round += 1
+        if self.engine.is_restart_due(self.round):
+            self.settle()
+            self.engine.restart_if_due(self.round)
         return self._results.pop()
 
     def select(self, program: int) -> None:
@@ -86,8 +89,8 @@ class Stepper:
         if run is None:
             return
         try:
-            while run.state.in_flight and run.finished_at is None:
-                self.engine.take(run, run.inbox.get())
+            while run.in_flight and run.finished_at is None:
+                run.take(run.inbox.get())
         except BaseException:
             self._end()
             raise
@@ -120,7 +123,6 @@ class Stepper:
             raise forked("replicas")
         if self._run is None:
             run = self.engine.begin(self.round, sys.maxsize, self._results.append)
-            run.state.begin()
             self._run = run
         elif self._run.settled:
             self.engine.go_on(self._run, self.round)

@@ -117,10 +117,8 @@ class CentralModel:
             self.group.compute.wait(reduced)
         return self._enqueue(central_segment(self.slots, 0) + 1)
 
-    def restart(self, slot: int, finished: Sequence[Event]) -> Event:
-        """Enqueues u = 0, and z in all slots, after tasks that touch z themselves."""
-        for event in finished:
-            self.group.compute.wait(event)
+    def restart(self, slot: int) -> Event:
+        """Enqueues u = 0, and z in all slots."""
         return self._enqueue(central_segment(slot, RESTART))
 
     def _enqueue(self, segment: int) -> Event:

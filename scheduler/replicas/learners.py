@@ -9,14 +9,15 @@ from scheduler.averaging.all_reduce import AllReduce, all_reduce_between
 from scheduler.averaging.synchronisation import Synchronisation
 from scheduler.replicas.central import CentralModel
 from scheduler.replicas.device_plans import Compiled, DevicePlans
-from scheduler.replicas.learning_tasks import LearningTasks
-from scheduler.replicas.replica import Replica
+from scheduler.replicas.replica import DeviceData, Replica
 from scheduler.replicas.replica_counts import replica_counts, require_different
 from scheduler.replicas.round_launcher import RoundLauncher, round_launcher
 from scheduler.replicas.step_program import StepProgram
-from scheduler.replicas.values import check_combination
+from scheduler.replicas.task_launcher import TaskLauncher
+from scheduler.replicas.values import ReplicaValues, check_combination
 from tensorbow.compiler import VariableLayout
-from tensorbow.devices import Device, Event, Stream
+from tensorbow.data import Dataset
+from tensorbow.devices import Device, Stream
 from tensorbow.errors import FailedPreconditionError, InvalidArgumentError
 from tensorbow.program.examples import KeptExamples
 from tensorbow.specs import TensorSpec
@@ -24,7 +25,7 @@ from tensorbow.specs import TensorSpec
 _numbers = itertools.count()
 
 
-class Learners(LearningTasks):
+class Learners:
     """k replicas on one or several devices, and z on each device.
 
     Everything here enqueues and returns; the engine decides what and when. Reading
@@ -70,15 +71,12 @@ class Learners(LearningTasks):
         check_combination(self.layout)
         self.replicas: list[Replica] = []
         self.central: list[CentralModel] = []
-        self._z_events: dict[int, list[Event]] = {}  # by averaging number, one per device
-        self._last: list[Event | None] = [None] * self.count  # the last enqueued task of each replica
         self._all_reduce = all_reduce
         self._own_all_reduce = all_reduce is not None  # the caller's, which sums between devices
         self._kept: list[KeptExamples] = []  # the data set on the devices that have it
-        self._here = False  # see run_here
+        self._here = False  # whether who launches waits for the tasks
         self._selected = 0  # of the programs
-        self._launchers: dict[int, RoundLauncher | None] = {}  # by program
-        self.launcher: RoundLauncher | None = None  # what launches whole steps, where that can be
+        self._launchers: dict[int, RoundLauncher | TaskLauncher] = {}  # by program
         self._closed = False
         try:
             known: Compiled = {} if compiled is None else compiled
@@ -123,6 +121,10 @@ class Learners(LearningTasks):
                     self.devices, f"{name} all-reduce", self.options.priority
                 )
             self._all_reduce.connect([model.vectors() for model in self.central])
+        reduce = self._all_reduce if len(self.central) > 1 else None
+        self.tasks = TaskLauncher(self.replicas, self.central, self.options, self.places, reduce)
+        self.launcher: RoundLauncher | TaskLauncher = self.tasks
+        self.values = ReplicaValues(self.layout, self.options, self.replicas, self.central)
 
     def add_program(self, program: StepProgram, shapes: Sequence[TensorSpec]) -> int:
         """Binds a further step to all replicas, while nothing runs; its number for `select`.
@@ -163,12 +165,30 @@ class Learners(LearningTasks):
             made = None
             if not self._own_all_reduce:
                 made = round_launcher(self.replicas, self.central, self.options)
-            if made is not None:
-                made.runs_here = self._here
-            self._launchers[number] = made
+            self._launchers[number] = made or self.tasks
         self.launcher = self._launchers[number]
-        if self.launcher is not None:
-            self.launcher.reset()
+        self.run_here(self._here)
+        self.launcher.reset()
+
+    @property
+    def launches_rounds(self) -> bool:
+        """Whether rounds are launched as a whole, exchanges included."""
+        return self.launcher is not self.tasks
+
+    @property
+    def exchanges(self) -> bool:
+        """Whether replicas are kept together at all."""
+        return self.averages or self.aggregates
+
+    def restarts_before(self, round: int, jumps: bool) -> bool:
+        """Whether averaging restarts before a round: where the rate `jumps`, and to go over to ssgd."""
+        if not self.averages or (self.gang_from is not None and round > self.gang_from):
+            return False
+        return (jumps and self.options.restarts) or round == self.gang_from
+
+    def run_here(self, here: bool) -> None:
+        """Says whether who launches waits for the task, so that it may do the work of one replica itself."""
+        self._here = self.launcher.runs_here = self.tasks.runs_here = here
 
     def prepare(self) -> None:
         """Before a run: the sticky status of a run that failed is cleared.
@@ -180,8 +200,7 @@ class Learners(LearningTasks):
         for replica in self.replicas:
             replica.container.require_initialized(self.executable.reads_first)
             replica.set_state({"status": 0})
-        if self.launcher is not None:
-            self.launcher.reset()
+        self.launcher.reset()
 
     def drain(self) -> BaseException | None:
         """Waits until nothing is in flight; makes failed streams usable again. The first error, or None."""
@@ -197,14 +216,35 @@ class Learners(LearningTasks):
         for stream in streams:
             if stream.error is not None:
                 stream.reset()
-        self._z_events.clear()
-        self._last = [None] * self.count
-        if self.launcher is not None:
-            self.launcher.reset()
+        self.tasks.reset()
+        self.launcher.reset()
         try:
             return first
         finally:
             del first  # see raise_if_any
+
+    def keep_data(self, dataset: Dataset, kept: Sequence[KeptExamples | None]) -> None:
+        """Has replicas make batches of a data set that devices keep, while nothing is in flight.
+
+        kept: by device, and owned by the learners from now on; none at all lets go of what they had.
+        """
+        for index, replica in enumerate(self.replicas):
+            examples = kept[self.places[index]] if kept else None
+            replica.keep_data(None if examples is None else DeviceData(dataset, examples))
+        previous, self._kept = self._kept, [examples for examples in kept if examples is not None]
+        for examples in previous:
+            examples.close()
+
+    def release_data(self) -> tuple[Dataset | None, list[KeptExamples | None]]:
+        """Lets go of the data set that devices keep, without closing it: it and what each device has."""
+        kept: list[KeptExamples | None] = [None] * len(self.devices)
+        dataset = None
+        for replica, place in zip(self.replicas, self.places, strict=True):
+            if (data := replica.data) is not None:
+                dataset, kept[place] = data
+            replica.keep_data(None)
+        self._kept = []
+        return dataset, kept
 
     def plans_for(self, options: Synchronisation, replicas: int) -> list[DevicePlans]:
         """The plans of each device for another number of replicas, on all devices."""
@@ -230,7 +270,10 @@ class Learners(LearningTasks):
             self._all_reduce = None
         for owner in self._owners():
             owner.close()
-        self.replicas, self.central, self.launcher = [], [], None
-        self._launchers.clear()
+        if self._launchers:
+            self.launcher = self.tasks
+            self._launchers.clear()
+        self.replicas.clear()
+        self.central.clear()
         while self._kept:
             self._kept.pop().close()

@@ -42,7 +42,7 @@ class Resizing:
         for here, on_device in zip(plans, self.per_device, strict=True):
             here.require_room(on_device, count, old.held_nbytes(here.device))
         self.origins = origins(old.per_device, self.per_device)
-        self.values_before = old.state_arrays()
+        self.values_before = old.values.state_arrays()
         self.values = _values_after(old, self.origins, options, round)
 
 
@@ -71,7 +71,7 @@ def made_again(
         for further, shapes in others:
             learners.add_program(further, shapes)
         learners.select(selected)
-        learners.load_state_arrays(values)
+        learners.values.load_state_arrays(values)
     except BaseException:
         learners.close()
         raise
@@ -108,8 +108,8 @@ def _values_after(
 ) -> dict[str, Array]:
     """The content of a checkpoint of the replicas after the change."""
     count = len(origins)
-    every = [old.replica_values(index) for index in range(old.count)]
-    z = old.central_values(round)
+    every = [old.values.replica_values(index) for index in range(old.count)]
+    z = old.values.central_values(round)
     if old.exchanges:
         _hand_over_sums(old, every, origins)
     steps_on_mean = options.gang_from(count)

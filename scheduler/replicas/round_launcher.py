@@ -9,18 +9,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from itertools import count
 from typing import Any
 
 from scheduler.averaging.gradient_mean import mean_groups, update_segment
 from scheduler.averaging.sma_segments import averaging_segment
 from scheduler.averaging.synchronisation import Synchronisation
 from scheduler.replicas.central import CentralModel
+from scheduler.replicas.launched_rounds import LaunchedRounds
 from scheduler.replicas.replica import Replica
 from scheduler.replicas.thread_choice import ThreadChoice, Threads
 from tensorbow.data import AllInputs, BatchRecipe, Dataset, RoundInputs
 from tensorbow.devices import Event
-from tensorbow.errors import AbortedError, TensorBowError
+from tensorbow.errors import InternalError, TensorBowError
 from tensorbow.kernels import backend_for
 from tensorbow.program import (
     Averaging,
@@ -37,15 +37,16 @@ from tensorbow.program.examples import KeptExamples
 from tensorbow.specs import Array
 from tensorbow.tracing import CURRENT
 
+MOST_ROUNDS = 4096  # of a launch
 
-class LaunchedRounds:
-    """Some rounds of all replicas, as one launch."""
+
+class ProgramRounds(LaunchedRounds):
+    """Launched by a round program of a backend."""
 
     def __init__(self, number: int, rounds: range, launch: RoundLaunch, way: Threads):
-        """number: what the launch is called by who asked for it. way: how threads were chosen."""
-        self.number, self.rounds, self.way = number, rounds, way
-        self.launch = launch
-        self.events: Sequence[Event] = ()  # by thread
+        """way: how threads were chosen."""
+        super().__init__(number, rounds, launch.threads)
+        self.launch, self.way = launch, way
 
     def run(self, thread: int) -> None:
         """Does a thread's part, on its stream."""
@@ -56,54 +57,11 @@ class LaunchedRounds:
             step = self.rounds.start + self.launch.done(replica)
             raise type(error)(f"replica {replica}, step {step}: {error}") from error
 
-    def follow(
-        self, events: Sequence[Event], call: Callable[[LaunchedRounds], object], stop: Callable[[], object]
-    ) -> None:
-        """Takes the events; has `call` be called at the end of the last, `stop` at one that failed."""
-        self.events = events
-        ended = count(1)
-
-        def one_ended(event: Event) -> None:
-            if event.error is not None:
-                stop()
-            if next(ended) == len(events):
-                call(self)
-
-        for event in events:
-            event.on_done(one_ended)
-
-    def forget(self) -> None:
-        """Holds the events no more, whose error holds the frames of `run`, and with them this object."""
-        self.events = ()
-
-    def let_go(self) -> None:
-        """Holds the inputs no more, after the end."""
-        self.launch.let_go()
-
-    @property
-    def error(self) -> BaseException | None:
-        """What went wrong, if anything did: not that which only follows on another thread's error."""
-        if len(self.events) == 1:
-            return self.events[0].error
-        errors = [error for event in self.events if (error := event.error) is not None]
-        return next((e for e in errors if not isinstance(e, AbortedError)), errors[0]) if errors else None
-
-    @property
-    def times_s(self) -> Sequence[float]:
-        """By replica, when its tasks ended, by `time.perf_counter`."""
-        if len(self.events) == 1:
-            return [self.events[0].time_s] * len(self.launch.threads[0])
-        pairs = zip(self.launch.threads, self.events, strict=True)
-        return [event.time_s for replicas, event in pairs for _ in replicas]
-
-    def failed(self, replica: int) -> bool:
-        """Whether the thread of a replica ended with an error."""
-        pairs = zip(self.launch.threads, self.events, strict=True)
-        return any(event.error is not None for replicas, event in pairs if replica in replicas)
-
 
 class RoundLauncher:
     """Launches rounds of all replicas."""
+
+    most_rounds = MOST_ROUNDS  # of a launch
 
     def __init__(self, replicas: Sequence[Replica], program: RoundProgram, options: Synchronisation):
         self._replicas, self._program = replicas, program
@@ -127,23 +85,26 @@ class RoundLauncher:
         inputs: AllInputs,
         state: Mapping[str, Any],
         when_ended: Callable[[LaunchedRounds], object],
-    ) -> None:
+        when_synchronised: Callable[[Event], object],
+    ) -> int:
         """Enqueues the tasks of all replicas in some rounds.
 
         inputs: of one round, or runs of batches. state: step scalars, one or one for each round;
         with a status the steps go on whatever it becomes. when_ended: called from any thread.
+        Synchronisations are parts of the tasks: there will be none to tell of, which is returned.
         """
         way = self._choice.way(len(rounds))
         threads = len(self._replicas) if way is Threads.EACH else 1
         exchanges = [*map(self._exchange_of, rounds)]
         launch = self._program.launch(rounds.start, exchanges, self._inputs(inputs), state, threads)
-        tasks = LaunchedRounds(number, rounds, launch, way)
+        tasks = ProgramRounds(number, rounds, launch, way)
         try:
             events = self._enqueue(tasks)
         except BaseException:  # who is enqueued must not wait for who is not
             self._program.stop()
             raise
         tasks.follow(events, when_ended, self._program.stop)
+        return 0
 
     def _exchange_of(self, round: int) -> int | None:
         """Which kind of exchange a round has."""
@@ -171,7 +132,7 @@ class RoundLauncher:
             return LaunchInputs((), made, recipes.picks_before(len(recipes)))
         return LaunchInputs((), made, recipes.picks_before(place + 1), place)
 
-    def _enqueue(self, tasks: LaunchedRounds) -> list[Event]:
+    def _enqueue(self, tasks: ProgramRounds) -> list[Event]:
         """The tasks of each thread on the stream of its first replica, behind what lies on others."""
         threads, last, events = tasks.launch.threads, self._last, list[Event]()
         here = tasks.way is Threads.CALLER or (self.runs_here and len(self._streams) == 1)
@@ -208,13 +169,11 @@ class RoundLauncher:
 
     def ended(self, tasks: LaunchedRounds) -> None:
         """Takes note of the end of a launch: for the choice of threads, and its inputs may go."""
-        tasks.let_go()
+        if not isinstance(tasks, ProgramRounds):
+            raise InternalError(f"launch {tasks.number} is not of this launcher")
+        tasks.launch.let_go()
         if self._choice.tries:
             self._choice.ended(len(tasks.rounds), tasks.way, max(tasks.times_s))
-
-    def enqueued(self, index: int, event: Event) -> None:
-        """Takes note of other work on a replica's stream, that the tasks come after."""
-        self._last.append((index, event))
 
     @property
     def settled(self) -> bool:
@@ -222,18 +181,16 @@ class RoundLauncher:
         return self._choice.settled
 
     @property
-    def last(self) -> Sequence[Event]:
-        """What was last enqueued for the replicas."""
-        return [event for _, event in self._last]
-
-    @property
     def stopped(self) -> bool:
         """Whether a launch has ended, or is to end, before its last step: some status may be set."""
         return self._program.stopped
 
-    def fetched(self, replica: int, tasks: LaunchedRounds) -> list[Array]:
-        """What a replica's tasks of a launch have fetched, as far as they were done: [tasks, ...] each."""
-        return self._program.fetched(replica, tasks.rounds.start, tasks.launch.done(replica))
+    def fetched(self, replica: int, tasks: LaunchedRounds) -> list[Sequence[Any] | Array]:
+        """What a replica's tasks of a launch have fetched, as far as they were done: by fetch and round."""
+        if not isinstance(tasks, ProgramRounds):
+            raise InternalError(f"launch {tasks.number} is not of this launcher")
+        columns = self._program.fetched(replica, tasks.rounds.start, tasks.launch.done(replica))
+        return [column.tolist() if column.ndim == 1 else column for column in columns]
 
     def reset(self) -> None:
         """Before and after a run, when nothing is in flight."""

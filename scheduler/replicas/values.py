@@ -1,4 +1,4 @@
-"""The values of replicas and z, and the data they keep, read and set while nothing runs."""
+"""The values of replicas and z, read and set while nothing runs."""
 
 from __future__ import annotations
 
@@ -9,31 +9,29 @@ import numpy as np
 
 from scheduler.averaging.synchronisation import Synchronisation
 from scheduler.replicas.central import CentralModel
-from scheduler.replicas.replica import DeviceData, Replica
+from scheduler.replicas.replica import Replica
 from tensorbow.compiler import VariableLayout
-from tensorbow.data import Dataset
-from tensorbow.devices import Device
 from tensorbow.errors import InvalidArgumentError, NotFoundError
 from tensorbow.program import Ref
-from tensorbow.program.examples import KeptExamples
 from tensorbow.specs import Array
 
 
 class ReplicaValues:
-    """What `Learners` knows of its variables, and of the data set on its devices."""
+    """The variables of all replicas and of z: read and set while nothing runs."""
 
-    layout: VariableLayout
-    options: Synchronisation
-    replicas: list[Replica]
-    central: list[CentralModel]
-    count: int
-    averages: bool
-    aggregates: bool
-    gang_from: int | None
-    slots: int
-    devices: list[Device]
-    places: list[int]
-    _kept: list[KeptExamples]
+    def __init__(
+        self,
+        layout: VariableLayout,
+        options: Synchronisation,
+        replicas: Sequence[Replica],
+        central: Sequence[CentralModel],
+    ):
+        self.layout = layout
+        self._options, self._replicas, self._central = options, replicas, central
+        self._count = len(replicas)
+        self._averages, self._aggregates = options.averages(self._count), options.aggregates(self._count)
+        self._gang_from = options.gang_from(self._count)
+        self._slots = options.staleness + 1 if self._averages else 0
 
     def initialize(self, values: Mapping[str, Array]) -> None:
         """Starts from these values of the variables: z_d = z, w_i = z, u = 0.
@@ -55,7 +53,7 @@ class ReplicaValues:
             raise InvalidArgumentError(
                 f"initialize: no value for {_some(missing)}; give one for every variable of the step"
             )
-        for replica in self.replicas:
+        for replica in self._replicas:
             replica.container.load(values)
             for name in slots - values.keys():
                 replica.container.write(name, operations[name].attrs["slot_value"])
@@ -64,8 +62,8 @@ class ReplicaValues:
                 for name, op in operations.items():
                     if op.attrs["combine"] == "sum":
                         replica.container.write(name, 0)
-        first = self.replicas[0].container
-        for model in self.central:
+        first = self._replicas[0].container
+        for model in self._central:
             model.fill({name: first.read(name) for name in model.names})
 
     def assign(self, values: Mapping[str, Array]) -> None:
@@ -74,13 +72,13 @@ class ReplicaValues:
         Raises InvalidArgumentError or NotFoundError for values that do not fit, before any change.
         """
         combined = {op.name: op.attrs["combine"] for op in self.layout.variables}
-        for replica in self.replicas:
+        for replica in self._replicas:
             replica.container.load(values)
             for name in values:
                 if replica.index and combined[name] == "sum":
                     replica.container.write(name, 0)
-        for model in self.central:
-            for slot in range(self.slots):
+        for model in self._central:
+            for slot in range(self._slots):
                 model.write_weights(slot, {name: values[name] for name in model.names if name in values})
 
     def central_values(self, round: int) -> dict[str, Array]:
@@ -92,39 +90,39 @@ class ReplicaValues:
         for op in self.layout.variables:
             if op.attrs["role"] == "slots":
                 del values[op.name]
-            elif (self.averages or self.aggregates) and op.attrs["combine"] in ("mean", "sum"):
+            elif (self._averages or self._aggregates) and op.attrs["combine"] in ("mean", "sum"):
                 values[op.name] = self._combined(op.name, op.attrs["combine"])
-        if self.averages and (self.gang_from is None or round <= self.gang_from):
-            slot = (round // self.options.tau - 1) % self.slots
-            values.update(self.central[0].weights(slot))
+        if self._averages and (self._gang_from is None or round <= self._gang_from):
+            slot = (round // self._options.tau - 1) % self._slots
+            values.update(self._central[0].weights(slot))
         return values
 
     def _combined(self, name: str, how: str) -> Array:
         """The sum or mean of a variable over the replicas, in their order; a mean of integers rounds down."""
-        total, *others = (replica.container.read(name) for replica in self.replicas)
+        total, *others = (replica.container.read(name) for replica in self._replicas)
         for other in others:
             total += other
         if how == "mean":
             divide = np.true_divide if total.dtype.kind == "f" else np.floor_divide
-            divide(total, total.dtype.type(self.count), out=total)
+            divide(total, total.dtype.type(self._count), out=total)
         return total
 
     def replica_values(self, index: int) -> dict[str, Array]:
         """All variables of a replica, slots included, copied."""
-        container = self.replicas[index].container
+        container = self._replicas[index].container
         return {name: container.read(name) for name in self.layout.refs()}
 
     def state_arrays(self) -> dict[str, Array]:
         """Everything the next step depends on, by name, copied: the content of a checkpoint."""
         arrays: dict[str, Array] = {}
-        for replica in self.replicas:
+        for replica in self._replicas:
             for name, value in self.replica_values(replica.index).items():
                 arrays[f"replica{replica.index}/{name}"] = value
-        if self.averages:
-            for slot in range(self.slots):
-                for name, value in self.central[0].weights(slot).items():
+        if self._averages:
+            for slot in range(self._slots):
+                for name, value in self._central[0].weights(slot).items():
                     arrays[f"central{slot}/{name}"] = value
-            velocity = self.central[0].velocity() if self.options.has_velocity else {}
+            velocity = self._central[0].velocity() if self._options.has_velocity else {}
             for name, value in velocity.items():
                 arrays[f"velocity/{name}"] = value
         return arrays
@@ -150,54 +148,31 @@ class ReplicaValues:
                 )
         for name, (_, write) in targets.items():
             write(arrays[name])
-        for replica in self.replicas:
+        for replica in self._replicas:
             replica.container.initialized.update(self.layout.refs())
 
     def _targets(self) -> dict[str, tuple[Ref, Callable[[Array], None]]]:
         """By name in a checkpoint: what its value looks like, and what sets it."""
         refs = self.layout.refs()
         targets: dict[str, tuple[Ref, Callable[[Array], None]]] = {}
-        for replica in self.replicas:
+        for replica in self._replicas:
             for name, ref in refs.items():
                 targets[f"replica{replica.index}/{name}"] = ref, partial(replica.container.write, name)
-        if self.averages:
-            for name in self.central[0].names:
-                for slot in range(self.slots):
+        if self._averages:
+            for name in self._central[0].names:
+                for slot in range(self._slots):
                     targets[f"central{slot}/{name}"] = refs[name], partial(self._write_central, name, slot)
-                if self.options.has_velocity:
+                if self._options.has_velocity:
                     targets[f"velocity/{name}"] = refs[name], partial(self._write_velocity, name)
         return targets
 
     def _write_central(self, name: str, slot: int, value: Array) -> None:
-        for model in self.central:
+        for model in self._central:
             model.write_weights(slot, {name: value})
 
     def _write_velocity(self, name: str, value: Array) -> None:
-        for model in self.central:
+        for model in self._central:
             model.write_velocity({name: value})
-
-    def keep_data(self, dataset: Dataset, kept: Sequence[KeptExamples | None]) -> None:
-        """Has replicas make batches of a data set that devices keep, while nothing is in flight.
-
-        kept: by device, and owned by the learners from now on; none at all lets go of what they had.
-        """
-        for index, replica in enumerate(self.replicas):
-            examples = kept[self.places[index]] if kept else None
-            replica.keep_data(None if examples is None else DeviceData(dataset, examples))
-        previous, self._kept = self._kept, [examples for examples in kept if examples is not None]
-        for examples in previous:
-            examples.close()
-
-    def release_data(self) -> tuple[Dataset | None, list[KeptExamples | None]]:
-        """Lets go of the data set that devices keep, without closing it: it and what each device has."""
-        kept: list[KeptExamples | None] = [None] * len(self.devices)
-        dataset = None
-        for replica, place in zip(self.replicas, self.places, strict=True):
-            if (data := replica.data) is not None:
-                dataset, kept[place] = data
-            replica.keep_data(None)
-        self._kept = []
-        return dataset, kept
 
 
 def _some(names: Sequence[str]) -> str:

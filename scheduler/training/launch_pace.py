@@ -91,8 +91,7 @@ class LaunchPace:
 
     def _settled(self) -> bool:
         """Whether it is known how many steps a launch has, and which threads do them."""
-        launcher = self._engine.learners.launcher
-        return not self._choosing and (launcher is None or launcher.settled)
+        return not self._choosing and self._engine.learners.launcher.settled
 
     def _choose(self) -> None:
         wanted = round(LAUNCH_SECONDS / self._round_seconds)

@@ -32,7 +32,7 @@ def models_of(engine: LearningEngine, round: int) -> list[dict[str, Array]]:
     if engine.options.sync != "none":
         return [engine.central_values(round)]
     slots = {op.name for op in learners.layout.variables if op.attrs["role"] == "slots"}
-    every = [learners.replica_values(index) for index in range(learners.count)]
+    every = [learners.values.replica_values(index) for index in range(learners.count)]
     return [{n: v for n, v in values.items() if n not in slots} for values in every]
 
 

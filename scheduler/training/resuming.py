@@ -79,7 +79,7 @@ def restored(
     if slots_hold_rate(checkpoint.metadata):
         arrays = _without_rate(checkpoint, schedule(max(0, tally.round - 1)))
     try:
-        learners.load_state_arrays(arrays)
+        learners.values.load_state_arrays(arrays)
     except InvalidArgumentError as error:
         raise InvalidArgumentError(f"{checkpoint.path}: {error}") from error
     if target_accuracy is None or checkpoint.metadata["config"].get("target_accuracy") != target_accuracy:

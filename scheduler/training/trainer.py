@@ -362,7 +362,7 @@ class Trainer:
     def _checkpoint(self) -> None:
         if self.folder.path is None:
             return
-        tally, arrays = self._tally, self.engine.learners.state_arrays()
+        tally, arrays = self._tally, self.engine.learners.values.state_arrays()
         if not has_exploded(self.engine, arrays):
             if self._trained is not None:
                 tally.mark_sound(*self._trained, self._train_set.classes)

@@ -33,7 +33,7 @@ def test_data_kept_on_the_device_gives_the_bits_of_data_on_the_host(opened: Open
             assert batches.keep_on_devices(engine.learners, where) == ""
             assert batches.on_devices == (where == "always")
             engine.run(batches.open, 0, ROUNDS)
-            states[where] = engine.learners.state_arrays()
+            states[where] = engine.learners.values.state_arrays()
             del batches
     assert same_bits(states["always"], states["never"])
 

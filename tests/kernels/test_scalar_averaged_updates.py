@@ -27,7 +27,7 @@ ROUNDS = 7
 def trained(model: Model, backend: NumpyRulesBackend, **options: Any) -> dict[str, Any]:
     with used(backend), engine_of(model, cpu_devices(1), 3, **options) as engine:
         engine.run(Prepared(model.batch, 3).open, 0, ROUNDS)
-        return engine.learners.state_arrays()
+        return engine.learners.values.state_arrays()
 
 
 def update_calls(backend: NumpyRulesBackend) -> set[tuple[str, ...]]:

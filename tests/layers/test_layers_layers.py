@@ -145,7 +145,7 @@ def test_replicas_have_statistics_of_their_own_and_z_their_mean(sync):
     with tb.LearningEngine(program, 8, replicas_per_device=3, synchronisation=options) as engine:
         engine.initialize()
         engine.run(Given(feeds).open, 0, 2)
-        each = [engine.learners.replica_values(i)["norm/moving_mean"] for i in range(3)]
+        each = [engine.learners.values.replica_values(i)["norm/moving_mean"] for i in range(3)]
         central = engine.central_values()["norm/moving_mean"]
     for replica in range(3):
         mean = np.zeros(3)

@@ -48,7 +48,7 @@ def test_a_run_is_not_disturbed_from_its_own_thread_or_another() -> None:
         with engine_of(model, cpu_devices(1), 2) as engine:
             on_results = partial(disturb, engine=engine) if disturbed else None
             within(partial(engine.run, Prepared(model.batch, 2).open, 0, 4, on_results))
-            ends.append(engine.learners.state_arrays())
+            ends.append(engine.learners.values.state_arrays())
             assert len(said) == 8 * disturbed
             for each in said:
                 for name, line in each.items():
@@ -79,7 +79,7 @@ def test_a_stepper_is_left_in_peace_until_it_is_settled() -> None:
                             FailedPreconditionError, match=f"{name}: a run is going on; .* step"
                         ):
                             change(engine, model)
-            trained = engine.learners.state_arrays()
+            trained = engine.learners.values.state_arrays()
         fresh = model.initial
         assert all(trained[f"replica1/{name}"].tobytes() == fresh[name].tobytes() for name in model.initial)
         engine.restart(2)
@@ -88,15 +88,16 @@ def test_a_stepper_is_left_in_peace_until_it_is_settled() -> None:
 def test_a_run_that_begins_meanwhile_waits_for_the_values(monkeypatch: pytest.MonkeyPatch) -> None:
     model = logistic()
     with engine_of(model, cpu_devices(1), 2) as engine:
-        give, giving, go_on = engine.learners.initialize, threading.Event(), threading.Event()
+        values, giving, go_on = engine.learners.values, threading.Event(), threading.Event()
+        give = values.initialize
 
-        def slow(values: Any) -> None:
+        def slow(given: Any) -> None:
             giving.set()
             assert go_on.wait(PATIENCE_S)
-            give(values)
+            give(given)
 
         begun: list[int] = []
-        monkeypatch.setattr(engine.learners, "initialize", slow)
+        monkeypatch.setattr(values, "initialize", slow)
         initializing = threading.Thread(target=engine.initialize, args=(model.initial,))
         initializing.start()
         assert giving.wait(PATIENCE_S)

@@ -49,9 +49,9 @@ def uneven_devices(*pauses_s: float) -> list[Device]:
 
 def check_values(engine: Any, reference: WindowAveraging, round: int) -> None:
     for index, w in enumerate(reference.w):
-        assert engine.learners.replica_values(index)["w"].tobytes() == w.tobytes()
+        assert engine.learners.values.replica_values(index)["w"].tobytes() == w.tobytes()
     if engine.learners.averages:
-        assert engine.learners.central_values(round)["w"].tobytes() == reference.z.tobytes()
+        assert engine.learners.values.central_values(round)["w"].tobytes() == reference.z.tobytes()
 
 
 @pytest.mark.sampled(7)
@@ -142,14 +142,14 @@ def test_a_checkpoint_goes_on_in_the_middle_of_a_window() -> None:
     options = {"tau": 4, "mu": 0.3, "dispatch": "fcfs"}
     with engine_of(model, cpu_devices(2, delays=6), 2, **options) as engine:
         assert engine.run(Hesitant(model.batch, 4).open, 0, 6, results.extend) == 6
-        saved = engine.learners.state_arrays()
+        saved = engine.learners.values.state_arrays()
         central = engine.central_values()
     reference = WindowAveraging(model.initial["w"], 4, Synchronisation(**options), devices=2)
     reference.run(model.batch, [result.replica for result in results], 0)
     assert central["w"].tobytes() == reference.z.tobytes()
     results.clear()
     with engine_of(model, cpu_devices(2, delays=7), 2, **options) as engine:
-        engine.learners.load_state_arrays(saved)
+        engine.learners.values.load_state_arrays(saved)
         assert engine.run(Hesitant(model.batch, 4).open, 6, 13, results.extend) == 13
         reference.run(model.batch, [result.replica for result in results], 6)
         check_values(engine, reference, 13)
@@ -159,10 +159,10 @@ def test_a_checkpoint_of_either_goes_on_by_the_other() -> None:
     model = well()
     with engine_of(model, cpu_devices(1), 2, dispatch="fcfs") as engine:
         engine.run(Prepared(model.batch, 2).open, 0, 4)
-        saved = engine.learners.state_arrays()
+        saved = engine.learners.values.state_arrays()
     with engine_of(model, cpu_devices(1), 2) as engine:
-        engine.learners.load_state_arrays(saved)
-        assert same_bits(engine.learners.state_arrays(), saved)
+        engine.learners.values.load_state_arrays(saved)
+        assert same_bits(engine.learners.values.state_arrays(), saved)
         assert engine.run(Prepared(model.batch, 2).open, 4, 8) == 8
 
 
@@ -173,7 +173,7 @@ def test_the_number_of_replicas_changes(options: dict[str, Any], before: int, af
     with engine_of(model, cpu_devices(1, delays=8), before, dispatch="fcfs", **options) as engine:
         engine.run(Hesitant(model.batch, before).open, 0, 5, results.extend)
         engine.resize(after)
-        arrays = engine.learners.state_arrays()
+        arrays = engine.learners.values.state_arrays()
         results.clear()
         assert engine.run(Hesitant(model.batch, after).open, 5, 11, results.extend) == 11
         reference = WindowAveraging(model.initial["w"], after, engine.options)
@@ -267,7 +267,7 @@ def test_a_nan_stop_names_the_step_and_who_took_it(options: dict[str, Any], laun
         with pytest.raises(NumericsError, match=r"loss of replica 0 is not finite at step 3; .*(Square|Sub)"):
             within(lambda: engine.run(source.open, 0, 40, results.extend))
         assert all((result.round, result.place) < (3, 1) for result in results)
-        engine.learners.initialize(model.initial)
+        engine.learners.values.initialize(model.initial)
         assert engine.run(Prepared(model.batch, 2).open, 0, 2) == 2
 
 
@@ -292,7 +292,7 @@ def test_a_failing_op_names_the_step_and_who_took_it() -> None:
         with pytest.raises(InvalidArgumentError, match="replica 0, step 4: TestFuse the_fuse: ValueError"):
             within(lambda: engine.run(source.open, 0, 50))
         assert source.closed == 1
-        engine.learners.initialize(model.initial)
+        engine.learners.values.initialize(model.initial)
         assert engine.run(Prepared(model.batch, 2).open, 0, 2) == 2
 
 

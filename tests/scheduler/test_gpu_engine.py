@@ -59,7 +59,7 @@ def trained(
             poison(engine)
         source = Hesitant(model.batch, engine.learners.count)
         within(lambda: engine.run(source.open, 0, ROUNDS, lambda results: losses.extend(results.losses)))
-        return losses, engine.learners.state_arrays()
+        return losses, engine.learners.values.state_arrays()
 
 
 @pytest.mark.sampled(3)
@@ -104,7 +104,7 @@ def test_first_come_first_served(opened: OpenedGpu, options: dict[str, Any]) -> 
             poison(engine)
             source = Hesitant(model.batch, 4)
             assert within(lambda: engine.run(source.open, 0, ROUNDS, results.extend)) == ROUNDS
-            left = [engine.learners.replica_values(index)["w"] for index in range(4)]
+            left = [engine.learners.values.replica_values(index)["w"] for index in range(4)]
             reference = WindowAveraging(model.initial["w"], 4, engine.options, devices=2)
     assert [(r.round, r.place) for r in results] == [(t, i) for t in range(ROUNDS) for i in range(4)]
     reference.run(model.batch, [result.replica for result in results], 0)
@@ -256,7 +256,7 @@ def test_a_loss_that_is_not_finite_stops_it_and_names_the_op(opened: OpenedGpu) 
             NumericsError, match=r"loss of replica 1 is not finite at step 4; first NaN .*: \w+"
         ):
             engine.run(Prepared(bad.batch, 2).open, 0, 8)
-        assert all(np.isfinite(value).all() for value in engine.learners.state_arrays().values())
+        assert all(np.isfinite(value).all() for value in engine.learners.values.state_arrays().values())
         engine.run(Prepared(model.batch, 2).open, 4, 6)
 
 
@@ -270,7 +270,7 @@ def test_more_replicas_than_fit_say_how_many_do() -> None:
         fit = int(str(error.value).partition(" fit in")[0][-1])
         assert device.memory.held_nbytes == 0
         with tb.LearningEngine(model.program, model.shapes, [device], fit) as engine:
-            engine.learners.initialize(model.initial)
+            engine.learners.values.initialize(model.initial)
             engine.run(Prepared(model.batch, fit).open, 0, 3)
         assert device.memory.held_nbytes == 0
 
@@ -282,11 +282,11 @@ def test_a_run_resumes_bit_for_bit(opened: OpenedGpu) -> None:
     with opened() as runtime:
         with engine_of(model, gpu_devices(runtime, 2), 2) as engine:
             engine.run(Prepared(model.batch, 4).open, 0, 3)
-            kept = engine.learners.state_arrays()
+            kept = engine.learners.values.state_arrays()
         with engine_of(model, gpu_devices(runtime, 2), 2) as engine:
-            engine.learners.load_state_arrays(kept)
+            engine.learners.values.load_state_arrays(kept)
             engine.run(Prepared(model.batch, 4).open, 3, ROUNDS)
-            assert same_bits(engine.learners.state_arrays(), straight)
+            assert same_bits(engine.learners.values.state_arrays(), straight)
 
 
 def test_devices_of_several_kinds_are_refused() -> None:

@@ -31,7 +31,7 @@ def trained(trace: Path | None) -> tuple[dict[str, Any], int]:
             else:
                 with tb.profiler.trace(trace):
                     within(lambda: engine.run(source.open, 0, ROUNDS))
-            state = engine.learners.state_arrays()
+            state = engine.learners.values.state_arrays()
         for device in devices:
             device.close()
         return state, runtime.counts["elapsed_ms"]

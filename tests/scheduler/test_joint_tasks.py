@@ -107,7 +107,7 @@ def lenet(data: Dataset, replicas: int, steps: int, data_on_device: str) -> dict
         batches = DatasetBatches(data, 4, replicas, seed=1, steps_per_launch=steps)
         batches.keep_on_devices(engine.learners, data_on_device)
         within(lambda: engine.run(batches.open, 0, 9))
-        return {name: a.tobytes() for name, a in engine.learners.state_arrays().items()}
+        return {name: a.tobytes() for name, a in engine.learners.values.state_arrays().items()}
 
 
 @pytest.mark.slow
@@ -147,8 +147,8 @@ def test_a_nan_ends_the_launch_with_its_step(sync: str, places: list[tuple[int, 
                 within(partial(engine.run, source, 0, 40, on_results))
             assert told == in_order[: len(told)]
             assert len(told) <= max(places)[0] * 3 + max(places)[1]
-            assert all(np.isfinite(a).all() for a in engine.learners.state_arrays().values())
-            engine.learners.initialize(model.initial)
+            assert all(np.isfinite(a).all() for a in engine.learners.values.state_arrays().values())
+            engine.learners.values.initialize(model.initial)
             assert within(partial(engine.run, whole, 0, 6)) == 6
 
 
@@ -164,7 +164,7 @@ def test_a_nan_can_be_skipped(apart: Callable[[], None]) -> None:
             prepared = Prepared(spoilt(model, (3, 1), (4, 1), (5, 2)), 3).open
             within(lambda: engine.run(prepared if steps == 1 else gathered(prepared, steps), 0, 10))
             assert engine.skipped_updates == 3
-            return {name: a.tobytes() for name, a in engine.learners.state_arrays().items()}
+            return {name: a.tobytes() for name, a in engine.learners.values.state_arrays().items()}
 
     joint = [run(steps) for steps in (1, 4)]
     apart()
@@ -176,7 +176,7 @@ def test_a_nan_can_be_skipped(apart: Callable[[], None]) -> None:
 def test_input_that_an_op_refuses(steps: int, sync: str) -> None:
     model = labelled()
     with engine_of(model, 3, steps, sync=sync) as engine:
-        assert engine.learners.launcher is not None
+        assert engine.learners.launches_rounds
         prepared = Prepared(model.batch, 3).open
         message = r"replica 1, step 6: SparseSoftmax.* 9.*joint_engines"
         with pytest.raises(InvalidArgumentError, match=message):
@@ -204,7 +204,7 @@ def test_a_replica_that_does_not_come_lets_the_others_go(monkeypatch: pytest.Mon
                 within(lambda: engine.run(Prepared(model.batch, 3).open, 0, 30))
             monkeypatch.undo()
             monkeypatch.setitem(backends._backends, "cpu", NativeBackend())
-            engine.learners.initialize(model.initial)
+            engine.learners.values.initialize(model.initial)
             assert within(lambda: engine.run(Prepared(model.batch, 3).open, 0, 6)) == 6
 
 
@@ -216,7 +216,7 @@ def test_an_interrupt_between_two_replicas_leaves_nobody_waiting(monkeypatch: py
         with pytest.raises(KeyboardInterrupt):
             within(lambda: engine.run(Prepared(model.batch, 3).open, 0, 30))
         monkeypatch.undo()
-        engine.learners.initialize(model.initial)
+        engine.learners.values.initialize(model.initial)
 
 
 def _interrupt() -> None:
@@ -244,7 +244,7 @@ def test_a_stepper_and_a_changing_number_of_replicas() -> None:
             for round in range(4):
                 stepper.step([model.batch(round, i) for i in range(2)])
         engine.resize(3)
-        assert engine.learners.launcher is not None
+        assert engine.learners.launches_rounds
         assert within(lambda: engine.run(Prepared(model.batch, 3).open, 4, 9)) == 9
 
 

@@ -41,7 +41,7 @@ def trained(model: str, data: Dataset, who: list[int]) -> dict[Any, Any]:
     with LearningEngine(program, BATCH, cpu_devices(1), len(who), Synchronisation(sync="none")) as engine:
         engine.initialize()
         within(lambda: engine.run(Prepared(batch, len(who)).open, 0, ROUNDS, note))
-        for name, array in engine.learners.state_arrays().items():
+        for name, array in engine.learners.values.state_arrays().items():
             if name.startswith("replica"):
                 replica, _, rest = name.removeprefix("replica").partition("/")
                 found[who[int(replica)], rest] = array.tobytes()

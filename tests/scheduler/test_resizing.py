@@ -63,15 +63,15 @@ def test_the_bits_of_an_engine_made_with_that_number(
         train(engine, model, 0, 5)
         engine.resize(after)
         poison(engine)
-        given = engine.learners.state_arrays()
+        given = engine.learners.values.state_arrays()
         alpha = engine.learners.alpha
         train(engine, model, 5, 11)
-        found = engine.learners.state_arrays()
+        found = engine.learners.values.state_arrays()
     with engine_of(model, cpu_devices(devices, delays=2), after, **options) as other:
         assert alpha == other.learners.alpha
-        other.learners.load_state_arrays(given)
+        other.learners.values.load_state_arrays(given)
         train(other, model, 5, 11)
-        assert same_bits(other.learners.state_arrays(), found)
+        assert same_bits(other.learners.values.state_arrays(), found)
 
 
 def names_of(arrays: dict[str, Any], owner: str) -> dict[str, Any]:
@@ -83,9 +83,9 @@ def test_what_stays_and_what_is_new(options: dict[str, Any]) -> None:
     model = logistic()
     with engine_of(model, cpu_devices(2), 2, **options) as engine:
         train(engine, model, 0, 5)
-        z, before = engine.central_values(), engine.learners.state_arrays()
+        z, before = engine.central_values(), engine.learners.values.state_arrays()
         engine.resize((3, 1))
-        after = engine.learners.state_arrays()
+        after = engine.learners.values.state_arrays()
         assert same_bits(engine.central_values(), z)
         for new, old in ((0, 0), (1, 1), (3, 2)):
             assert same_bits(names_of(after, f"replica{new}"), names_of(before, f"replica{old}"))
@@ -102,16 +102,16 @@ def test_one_alone_is_z_and_several_begin_from_it() -> None:
     with engine_of(model, cpu_devices(1), 3, mu=0.5) as engine:
         train(engine, model, 0, 5)
         z = engine.central_values()
-        slots = names_of(engine.learners.state_arrays(), "replica0")["w/Momentum"]
+        slots = names_of(engine.learners.values.state_arrays(), "replica0")["w/Momentum"]
         engine.resize(1)
         assert not engine.learners.central
-        alone = engine.learners.replica_values(0)
+        alone = engine.learners.values.replica_values(0)
         assert same_bits({name: alone[name] for name in NAMES}, {name: z[name] for name in NAMES})
         assert np.array_equal(alone["w/Momentum"], slots)
         train(engine, model, 5, 8)
-        w = engine.learners.replica_values(0)
+        w = engine.learners.values.replica_values(0)
         engine.resize(2)
-        state = engine.learners.state_arrays()
+        state = engine.learners.values.state_arrays()
         assert np.array_equal(state["replica1/w"], w["w"])
         assert np.array_equal(state["central0/w"], w["w"])
         assert not state["velocity/w"].any()
@@ -127,7 +127,7 @@ def test_replicas_that_step_on_the_mean_gradient_stay_equal(options: dict[str, A
         train(engine, model, 5, 9)
         engine.resize(3)
         train(engine, model, 9, 11)
-        first, *others = (engine.learners.replica_values(index) for index in range(3))
+        first, *others = (engine.learners.values.replica_values(index) for index in range(3))
         assert all(same_bits(first, other) for other in others)
 
 
@@ -154,14 +154,14 @@ def test_no_count_is_lost_and_statistics_follow() -> None:
         mean = engine.central_values()["mean"]
         engine.resize(4)
         assert engine.central_values()["steps"] == 15
-        assert np.array_equal(engine.learners.replica_values(3)["mean"], mean)
+        assert np.array_equal(engine.learners.values.replica_values(3)["mean"], mean)
         train(engine, model, 5, 6)
         mean = engine.central_values()["mean"]
         for count in (2, 1):
             engine.resize(count)
             assert engine.central_values()["steps"] == 19
         values = engine.central_values()
-        assert np.array_equal(values["steps"], engine.learners.replica_values(0)["steps"])
+        assert np.array_equal(values["steps"], engine.learners.values.replica_values(0)["steps"])
         assert np.any(mean != 0)
 
 
@@ -186,7 +186,7 @@ def test_averaging_restarts_where_the_new_schedule_jumps() -> None:
         train(engine, model, 0, 5)
         z = engine.central_values()["w"]
         engine.resize(3, schedule=tb.train.PiecewiseConstant([4], [0.2, 0.02]))
-        state = engine.learners.state_arrays()
+        state = engine.learners.values.state_arrays()
         assert all(np.array_equal(state[f"replica{index}/w"], z) for index in range(3))
         assert state["replica0/w/Momentum"].any()
 
@@ -196,7 +196,7 @@ def compare(engine: LearningEngine, reference: Sma, names: list[str], round: int
         np.testing.assert_allclose(have, want, rtol=0, atol=1e-11 * max(1.0, float(np.abs(want).max())))
 
     for index in range(reference.k):
-        values = engine.learners.replica_values(index)
+        values = engine.learners.values.replica_values(index)
         close(flat(values, names), reference.w[index])
         close(flat(values, [f"{name}/Momentum" for name in names]), reference.v[index])
     close(flat(engine.central_values(round), names), reference.z if reference.k > 1 else reference.w[0])

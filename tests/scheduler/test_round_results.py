@@ -38,10 +38,10 @@ def test_a_launch_gives_its_rounds_together(sync: str) -> None:
     config = TrainingConfig(model="logreg", dataset="synthetic", batch_size=8, sync=sync)
     with Trainer(config) as trainer:
         engine, data = trainer.engine, trainer._train_set
-        values = engine.learners.state_arrays()
+        values = engine.learners.values.state_arrays()
         told: dict[int, list[TaskResult]] = {}
         for steps in (1, 3, 8):
-            engine.learners.load_state_arrays(values)
+            engine.learners.values.load_state_arrays(values)
             engine.set_steps_per_launch(steps)
             batches = DatasetBatches(data, 8, engine.learners.count, seed=1, steps_per_launch=steps)
             lengths: list[int] = []

@@ -32,11 +32,11 @@ def compare(engine: LearningEngine, reference: Sma, round: int) -> None:
 
     learners = engine.learners
     for index in range(reference.k):
-        values = learners.replica_values(index)
+        values = learners.values.replica_values(index)
         close(flat(values, NAMES), reference.w[index])
         close(flat(values, [f"{n}/Momentum" for n in NAMES]), reference.v[index])
     z = reference.z if reference.k > 1 else reference.w[0]
-    close(flat(learners.central_values(round), NAMES), z)
+    close(flat(learners.values.central_values(round), NAMES), z)
     for model in learners.central:
         slot = (round // engine.options.tau - 1) % learners.slots
         close(flat(model.weights(slot), NAMES), z)
@@ -128,9 +128,9 @@ def test_float32_has_the_bits_of_the_reference(
         reference = Sma(model.initial["w"], k, well_gradient, lambda t: 0.1, devices=devices, **options)
         reference.run(model.batch, 0, 20)
         for index in range(k):
-            assert engine.learners.replica_values(index)["w"].tobytes() == reference.w[index].tobytes()
+            assert engine.learners.values.replica_values(index)["w"].tobytes() == reference.w[index].tobytes()
         z = reference.z if k > 1 else reference.w[0]
-        assert engine.learners.central_values(20)["w"].tobytes() == z.tobytes()
+        assert engine.learners.values.central_values(20)["w"].tobytes() == z.tobytes()
 
 
 def test_no_synchronisation_trains_replicas_alone() -> None:
@@ -140,10 +140,10 @@ def test_no_synchronisation_trains_replicas_alone() -> None:
         for index in range(4):
             alone = Sma(model.initial["w"], 1, well_gradient, lambda t: 0.1)
             alone.run(lambda t, _, index=index: model.batch(t, index), 0, 10)
-            assert engine.learners.replica_values(index)["w"].tobytes() == alone.w[0].tobytes()
+            assert engine.learners.values.replica_values(index)["w"].tobytes() == alone.w[0].tobytes()
         assert (
-            engine.learners.central_values(10)["w"].tobytes()
-            == engine.learners.replica_values(0)["w"].tobytes()
+            engine.learners.values.central_values(10)["w"].tobytes()
+            == engine.learners.values.replica_values(0)["w"].tobytes()
         )
 
 
@@ -180,7 +180,7 @@ def test_other_variables_become_the_central_models_as_they_declare() -> None:
     model = counting()
     with engine_of(model, cpu_devices(1), 3) as engine:
         engine.run(Prepared(model.batch, 3).open, 0, 4)
-        values = engine.learners.central_values(4)
+        values = engine.learners.values.central_values(4)
     assert values["mean"] == 2.0 + 4 * 1.0  # the mean of 0, 1 and 2, four times
     assert values["count"] == 5 + 12
     assert values["whole"] == 4

@@ -85,12 +85,12 @@ class Training:
             with engine:
                 engine.initialize()
                 if saved is not None:
-                    engine.learners.load_state_arrays(saved)
+                    engine.learners.values.load_state_arrays(saved)
                 self.notice = batches.keep_on_devices(engine.learners, when)
                 self.on_devices = batches.on_devices
                 engine.run(batches.open, start, stop, lambda results: self.losses.extend(results.losses))
                 self.z = engine.central_values()
-                saved = engine.learners.state_arrays()
+                saved = engine.learners.values.state_arrays()
             assert [device.memory.held_nbytes for device in devices] == [0] * len(devices)
             assert all(not device.memory.partitions for device in devices)
 

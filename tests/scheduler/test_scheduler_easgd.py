@@ -73,7 +73,7 @@ def test_the_engine_is_the_paper_s_algorithm(
         assert engine.run(Prepared(model.batch, k).open, 0, ROUNDS) == ROUNDS
         np.testing.assert_allclose(flat(engine.central_values(), NAMES), z, rtol=0, atol=1e-12)
         for index in range(k):
-            have = flat(engine.learners.replica_values(index), NAMES)
+            have = flat(engine.learners.values.replica_values(index), NAMES)
             np.testing.assert_allclose(have, x[index], rtol=0, atol=1e-12)
 
 
@@ -86,7 +86,7 @@ def test_float32_and_a_moving_rate_of_one_s_own(k: int, tau: int) -> None:
         engine.run(Prepared(model.batch, k).open, 0, ROUNDS)
         np.testing.assert_allclose(engine.central_values()["w"], z, rtol=1e-6, atol=1e-6)
         for index in range(k):
-            have = engine.learners.replica_values(index)["w"]
+            have = engine.learners.values.replica_values(index)["w"]
             np.testing.assert_allclose(have, x[index], rtol=1e-6, atol=1e-6)
 
 
@@ -96,7 +96,7 @@ def test_it_is_sma_of_that_alpha_while_the_rate_does_not_jump() -> None:
         options = {"sync": sync, "alpha": 0.2, "tau": 2, "staleness": 1}
         with engine_of(model, cpu_devices(1, delays=1), 3, **options) as engine:
             engine.run(Prepared(model.batch, 3).open, 0, 9)
-            arrays = engine.learners.state_arrays()
+            arrays = engine.learners.values.state_arrays()
             found.append({n: a for n, a in arrays.items() if not n.startswith("velocity/")})
     assert same_bits(*found)
 
@@ -106,27 +106,27 @@ def test_a_checkpoint_goes_on_bit_for_bit_and_only_by_easgd() -> None:
     source = Prepared(model.batch, 2)
     with engine_of(model, cpu_devices(1), 2, DROPS, sync="easgd", tau=2) as engine:
         engine.run(source.open, 0, 7)
-        saved = engine.learners.state_arrays()
+        saved = engine.learners.values.state_arrays()
         engine.run(source.open, 7, 15)
-        whole = engine.learners.state_arrays()
+        whole = engine.learners.values.state_arrays()
     assert not any(name.startswith("velocity/") for name in saved)
     with engine_of(model, cpu_devices(1), 2, DROPS, sync="easgd", tau=2) as engine:
-        engine.learners.load_state_arrays(saved)
+        engine.learners.values.load_state_arrays(saved)
         engine.run(source.open, 7, 15)
-        assert same_bits(engine.learners.state_arrays(), whole)
+        assert same_bits(engine.learners.values.state_arrays(), whole)
     for sync, message in (("sma", "missing velocity/b"), ("none", "unexpected central0/b")):
         with (
             engine_of(model, cpu_devices(1), 2, sync=sync, tau=2) as engine,
             pytest.raises(InvalidArgumentError, match=f"{message}.*with the options it was written with"),
         ):
-            engine.learners.load_state_arrays(saved)
+            engine.learners.values.load_state_arrays(saved)
     with engine_of(model, cpu_devices(1), 2, sync="sma", tau=2) as engine:
-        of_sma = engine.learners.state_arrays()
+        of_sma = engine.learners.values.state_arrays()
     with (
         engine_of(model, cpu_devices(1), 2, sync="easgd", tau=2) as engine,
         pytest.raises(InvalidArgumentError, match="unexpected velocity/b"),
     ):
-        engine.learners.load_state_arrays(of_sma)
+        engine.learners.values.load_state_arrays(of_sma)
 
 
 def test_a_restart_on_request() -> None:
@@ -134,10 +134,10 @@ def test_a_restart_on_request() -> None:
     with engine_of(model, cpu_devices(1), 3, sync="easgd", tau=2) as engine:
         engine.run(Prepared(model.batch, 3).open, 0, 5)
         z = engine.central_values()
-        assert np.any(engine.learners.replica_values(1)["w"] != z["w"])
+        assert np.any(engine.learners.values.replica_values(1)["w"] != z["w"])
         engine.restart(5)
         for index in range(3):
-            assert np.array_equal(engine.learners.replica_values(index)["w"], z["w"])
+            assert np.array_equal(engine.learners.values.replica_values(index)["w"], z["w"])
 
 
 # Options --------------------------------------------------------------------------------------

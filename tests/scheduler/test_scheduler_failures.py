@@ -37,12 +37,12 @@ def spoilt(model: Model, round: int, replica: int, number: float) -> Any:
 
 def check_usable(engine: LearningEngine, model: Model, k: int, devices: int = 1, **options: Any) -> None:
     """Initialised anew, it gives the bits of an engine that nothing ever happened to."""
-    engine.learners.initialize(model.initial)
+    engine.learners.values.initialize(model.initial)
     assert within(lambda: engine.run(Prepared(model.batch, k).open, 0, 6)) == 6
     reference = Sma(model.initial["w"], k, well_gradient, lambda t: 0.1, devices=devices, **options)
     reference.run(model.batch, 0, 6)
     for index in range(k):
-        assert engine.learners.replica_values(index)["w"].tobytes() == reference.w[index].tobytes()
+        assert engine.learners.values.replica_values(index)["w"].tobytes() == reference.w[index].tobytes()
 
 
 @pytest.mark.parametrize(("devices", "per_device"), LAYOUTS)
@@ -110,7 +110,7 @@ def test_a_failing_restart(monkeypatch: pytest.MonkeyPatch) -> None:
 
         monkeypatch.setattr(plan, "launch", launch)
         for stop in (6, 20):  # right at the end of a run, and in the middle of one
-            engine.learners.initialize(model.initial)
+            engine.learners.values.initialize(model.initial)
             with pytest.raises(OSError, match="no way back"):
                 within(lambda stop=stop: engine.run(Prepared(model.batch, 2).open, 0, stop))
         monkeypatch.undo()
@@ -219,10 +219,10 @@ def test_a_nan_stops_and_leaves_its_replica_as_it_was(number: float, launch_ahea
         assert told == in_order[: len(told)]  # and nothing after the bad one
         alone = Sma(model.initial["w"], 1, well_gradient, lambda t: 0.1)
         alone.run(lambda t, _: model.batch(t, 1), 0, 6)
-        values = engine.learners.replica_values(1)
+        values = engine.learners.values.replica_values(1)
         assert values["w"].tobytes() == alone.w[0].tobytes()
         assert values["w/Momentum"].tobytes() == alone.v[0].tobytes()
-        assert all(np.isfinite(engine.learners.replica_values(i)["w"]).all() for i in range(3))
+        assert all(np.isfinite(engine.learners.values.replica_values(i)["w"]).all() for i in range(3))
 
 
 @pytest.mark.parametrize(("devices", "per_device"), [(1, 1), (1, 4), (2, 2)])
@@ -232,7 +232,7 @@ def test_after_a_nan_everything_is_usable(devices: int, per_device: int) -> None
         everywhere = Prepared(lambda t, i: (model.batch(t, i)[0] + (np.float32(1e30) if t == 3 else 0),), k)
         with pytest.raises(NumericsError, match=r"at step 3.*learning rate \(0\.1\)"):
             within(lambda: engine.run(everywhere.open, 0, 40))
-        assert all(np.isfinite(a).all() for a in engine.learners.state_arrays().values())
+        assert all(np.isfinite(a).all() for a in engine.learners.values.state_arrays().values())
         check_usable(engine, model, k, devices)
 
 
@@ -261,7 +261,7 @@ def test_a_nan_can_be_skipped(devices: int, per_device: int, tau: int, staleness
         )
         reference.run(model.batch, 0, 12)
         for index in range(k):
-            assert engine.learners.replica_values(index)["w"].tobytes() == reference.w[index].tobytes()
+            assert engine.learners.values.replica_values(index)["w"].tobytes() == reference.w[index].tobytes()
 
 
 # Wrong use ------------------------------------------------------------------------------------
@@ -282,15 +282,15 @@ def test_a_run_before_the_variables_have_values() -> None:
 def test_initial_values_that_do_not_fit_change_nothing() -> None:
     model = logistic()
     with engine_of(model, cpu_devices(1), 2) as engine:
-        before = engine.learners.state_arrays()
+        before = engine.learners.values.state_arrays()
         for values, message in (
             ({"w": model.initial["w"]}, "no value for b"),
             ({**model.initial, "b": np.zeros(9)}, r"b: expected shape \[3\]"),
             ({"w": model.initial["w"], "bias": np.zeros(3)}, "no variable bias; it has b, w"),
         ):
             with pytest.raises((InvalidArgumentError, NotFoundError), match=message):
-                engine.learners.initialize(values)
-        assert same_bits(engine.learners.state_arrays(), before)
+                engine.learners.values.initialize(values)
+        assert same_bits(engine.learners.values.state_arrays(), before)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 
 import tensorbow as tb
 from scheduler import StepProgram
-from scheduler.engine.fetching import HOPELESS
+from scheduler.engine.outcomes import HOPELESS
 from tensorbow.errors import NumericsError
 from tests.scheduler_rig.programs import Model
 from tests.scheduler_rig.running import Prepared, cpu_devices, engine_of, same_bits
@@ -37,8 +37,8 @@ def test_it_stops_and_names_the_gradient(sync):
         named = r"a gradient of replica 1 is not finite at step 0; first NaN .* result: \w+ gradients/"
         with pytest.raises(NumericsError, match=named):
             engine.run(Prepared(model.batch, 2).open, 0, 6)
-        assert same_bits({"w": engine.learners.replica_values(1)["w"]}, {"w": model.initial["w"]})
-        assert all(np.isfinite(value).all() for value in engine.learners.state_arrays().values())
+        assert same_bits({"w": engine.learners.values.replica_values(1)["w"]}, {"w": model.initial["w"]})
+        assert all(np.isfinite(value).all() for value in engine.learners.values.state_arrays().values())
 
 
 @pytest.mark.parametrize(
@@ -96,8 +96,8 @@ def test_skipping_goes_on_with_finite_weights(options):
     with engine_of(model, cpu_devices(1), 2, on_nan="skip", **options) as engine:
         engine.run(Prepared(model.batch, 2).open, 0, 6)
         assert engine.skipped_updates == 2
-        assert all(np.isfinite(value).all() for value in engine.learners.state_arrays().values())
-        assert (engine.learners.replica_values(0)["w"] > 0).all()  # it has learned since
+        assert all(np.isfinite(value).all() for value in engine.learners.values.state_arrays().values())
+        assert (engine.learners.values.replica_values(0)["w"] > 0).all()  # it has learned since
 
 
 def test_skipping_is_not_for_ever():
@@ -121,4 +121,4 @@ def test_large_finite_gradients_are_no_reason_to_stop():
         engine.initialize({"w": np.zeros(4, np.float32)})
         source = Prepared(lambda round, replica: (np.full(4, 1e25, np.float32),), 1)  # squared: infinite
         engine.run(source.open, 0, 1)
-        np.testing.assert_allclose(engine.learners.replica_values(0)["w"], np.full(4, -1.0), rtol=1e-5)
+        np.testing.assert_allclose(engine.learners.values.replica_values(0)["w"], np.full(4, -1.0), rtol=1e-5)

@@ -39,7 +39,7 @@ def test_close_gives_back_memory_streams_and_names(devices: int) -> None:
     opened = cpu_devices(devices)
     before = open_threads()
     engine = build(opened, 2, staleness=1)
-    engine.learners.initialize(MODEL.initial)
+    engine.learners.values.initialize(MODEL.initial)
     engine.run(Prepared(MODEL.batch, 2 * devices).open, 0, 5)
     assert all(device.memory.held_nbytes for device in opened)
     assert len(open_threads() - before) == 3 * devices + (devices > 1)
@@ -55,7 +55,7 @@ def test_close_gives_back_memory_streams_and_names(devices: int) -> None:
 def test_a_step_allocates_nothing() -> None:
     (device,) = cpu_devices(1)
     with build([device], 2) as engine:
-        engine.learners.initialize(MODEL.initial)
+        engine.learners.values.initialize(MODEL.initial)
         source = Prepared(MODEL.batch, 2)
         groups = [owner.group for owner in (*engine.learners.replicas, *engine.learners.central)]
         before = [group.allocator.statistics() for group in groups]

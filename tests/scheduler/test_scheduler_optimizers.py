@@ -89,7 +89,7 @@ def test_momentum_at_a_changing_rate_keeps_the_plain_sessions_bits(nesterov, dec
     with tb.LearningEngine(program(0.5), 6, replicas_per_device=1, schedule=schedule) as engine:
         engine.initialize()
         engine.run(Given(feeds).open, 0, len(feeds))
-        inside = engine.learners.replica_values(0)
+        inside = engine.learners.values.replica_values(0)
     alone = program(schedule)
     with tb.Session(graph=alone.graph) as session:
         session.run(tb.variables_initializer(alone.graph.get_collection("variables")))
@@ -124,11 +124,11 @@ def test_slots_that_are_cleared_start_as_they_began(name):
     initial = program.initial_values()
     with tb.LearningEngine(program, 6, replicas_per_device=2, synchronisation=options) as engine:
         engine.initialize({"w": START})
-        first = engine.learners.replica_values(0)
+        first = engine.learners.values.replica_values(0)
         engine.run(Given(FEEDS).open, 0, 3)
-        moved = engine.learners.replica_values(1)
+        moved = engine.learners.values.replica_values(1)
         engine.restart(3)
-        cleared = engine.learners.replica_values(1)
+        cleared = engine.learners.values.replica_values(1)
     slots = sorted(initial.keys() - {"w"})
     assert slots
     for slot in slots:

@@ -83,9 +83,9 @@ def test_the_engine_just_below_the_bound(mu: float) -> None:
         for replica in engine.learners.replicas:
             replica.container.write("w", replica.container.read("w") + 1)
         engine.run(Prepared(model.batch, 4).open, 0, 600)
-        z = engine.learners.central_values(600)["w"]
+        z = engine.learners.values.central_values(600)["w"]
         for index in range(4):
-            np.testing.assert_allclose(engine.learners.replica_values(index)["w"], z, atol=1e-5)
+            np.testing.assert_allclose(engine.learners.values.replica_values(index)["w"], z, atol=1e-5)
 
 
 @pytest.mark.parametrize("sync", ["sma", "none"])
@@ -97,7 +97,7 @@ def test_one_replica_has_nothing_to_bound(sync: str, alpha: float | None) -> Non
         assert engine.learners.central == []
         reference = Sma(model.initial["w"], 1, well_gradient, lambda t: 0.1)
         reference.run(model.batch, 0, 3)
-        assert engine.learners.central_values(3)["w"].tobytes() == reference.w[0].tobytes()
+        assert engine.learners.values.central_values(3)["w"].tobytes() == reference.w[0].tobytes()
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,7 @@ def state_after(
             lambda told: results.extend((result.round, result.replica) for result in told),
         )
         assert results == [(t, i) for t in range(rounds) for i in range(k)]
-        return engine.learners.state_arrays()
+        return engine.learners.values.state_arrays()
 
 
 @pytest.mark.sampled(1)
@@ -78,8 +78,8 @@ def test_one_replica_is_a_plain_session(dropout: bool, sync: str) -> None:
     with engine_of(model, cpu_devices(1), 1, tb.train.Constant(0.05), sync=sync) as engine:
         losses: list[float] = []
         engine.run(Prepared(model.batch, 1).open, 0, 20, lambda results: losses.extend(results.losses))
-        values = engine.learners.replica_values(0)
-        z = engine.learners.central_values(20)
+        values = engine.learners.values.replica_values(0)
+        z = engine.learners.values.central_values(20)
     with tb.Session(graph=program.graph) as session:
         session.load_variables(model.initial)
         plain: list[float] = []
@@ -118,13 +118,13 @@ def test_a_checkpoint_goes_on_bit_for_bit(
     source = Prepared(model.batch, 2 * devices)
     with engine_of(model, cpu_devices(devices), 2, DROPS, **options) as engine:
         engine.run(source.open, 0, cut)
-        saved = engine.learners.state_arrays()
-        z = engine.learners.central_values(cut)
+        saved = engine.learners.values.state_arrays()
+        z = engine.learners.values.central_values(cut)
     with engine_of(model, cpu_devices(devices), 2, DROPS, **options) as engine:
-        engine.learners.load_state_arrays(saved)
-        assert same_bits(engine.learners.central_values(cut), z)
+        engine.learners.values.load_state_arrays(saved)
+        assert same_bits(engine.learners.values.central_values(cut), z)
         engine.run(source.open, cut, 12)
-        assert same_bits(engine.learners.state_arrays(), whole)
+        assert same_bits(engine.learners.values.state_arrays(), whole)
 
 
 @pytest.mark.parametrize(
@@ -138,23 +138,23 @@ def test_a_checkpoint_goes_on_bit_for_bit(
 )
 def test_a_checkpoint_that_does_not_fit_changes_nothing(change: Any, message: str) -> None:
     with engine_of(FLOAT32, cpu_devices(1), 2) as engine:
-        before = engine.learners.state_arrays()
+        before = engine.learners.values.state_arrays()
         wrong = {name: array + 1 for name, array in before.items()}
         change(wrong)
         with pytest.raises(InvalidArgumentError, match=message):
-            engine.learners.load_state_arrays(wrong)
-        assert same_bits(engine.learners.state_arrays(), before)
+            engine.learners.values.load_state_arrays(wrong)
+        assert same_bits(engine.learners.values.state_arrays(), before)
 
 
 def test_a_checkpoint_of_other_options_is_refused() -> None:
     with engine_of(FLOAT32, cpu_devices(1), 2, staleness=1) as engine:
-        saved = engine.learners.state_arrays()
+        saved = engine.learners.values.state_arrays()
     for options in ({"per_device": 3, "staleness": 1}, {"per_device": 2}, {"per_device": 2, "sync": "none"}):
         with (
             engine_of(FLOAT32, cpu_devices(1), **options) as engine,  # type: ignore[arg-type]
             pytest.raises(InvalidArgumentError, match="resume with the options it was written with"),
         ):
-            engine.learners.load_state_arrays(saved)
+            engine.learners.values.load_state_arrays(saved)
 
 
 # Stops ----------------------------------------------------------------------------------------
@@ -176,8 +176,8 @@ def test_a_stop_at_any_moment_leaves_all_replicas_at_one_round(
         reference = Sma(model.initial["w"], k, well_gradient, lambda t: 0.1, devices=devices, **options)
         reference.run(model.batch, 0, reached)
         for index in range(k):
-            assert engine.learners.replica_values(index)["w"].tobytes() == reference.w[index].tobytes()
-        assert engine.learners.central_values(reached)["w"].tobytes() == reference.z.tobytes()
+            assert engine.learners.values.replica_values(index)["w"].tobytes() == reference.w[index].tobytes()
+        assert engine.learners.values.central_values(reached)["w"].tobytes() == reference.z.tobytes()
 
 
 def test_a_stop_between_two_runs_ends_the_next_one_and_only_that() -> None:

@@ -79,7 +79,7 @@ def in_an_engine(
     ) as engine:
         engine.initialize()
         engine.run(run, 0, STEPS)
-        return {**engine.learners.replica_values(0), **engine.central_values()}
+        return {**engine.learners.values.replica_values(0), **engine.central_values()}
 
 
 def in_a_replicator(rate: Any, replicas: int = 1, **options: Any) -> dict[str, Any]:
@@ -207,11 +207,11 @@ def test_an_engine_goes_on_with_the_count_of_its_state(count):
     with engine() as first:
         first.initialize()
         first.run(Batches(count).open, 0, 2)
-        state = first.learners.state_arrays()
+        state = first.learners.values.state_arrays()
     with engine() as second:
-        second.learners.load_state_arrays(state)
+        second.learners.values.load_state_arrays(state)
         second.run(Later(count).open, 0, STEPS - 2)
-        found = {**second.learners.replica_values(0), **second.central_values()}
+        found = {**second.learners.values.replica_values(0), **second.central_values()}
     same(whole, found, ("w", "w/Momentum", "Momentum/iterations"))
 
 
@@ -221,7 +221,7 @@ def test_a_count_that_is_not_given_starts_at_zero():
         engine.initialize({"w": START, "Momentum/iterations": np.array(3)})
         assert engine.central_values()["Momentum/iterations"] == 3
         engine.initialize({"w": START})
-        assert [engine.learners.replica_values(i)["Momentum/iterations"] for i in range(2)] == [0, 0]
+        assert [engine.learners.values.replica_values(i)["Momentum/iterations"] for i in range(2)] == [0, 0]
 
 
 def test_new_replicas_take_over_the_count():
@@ -230,7 +230,7 @@ def test_new_replicas_take_over_the_count():
         engine.initialize()
         engine.run(Batches(1).open, 0, 4)
         engine.resize(2)
-        assert [engine.learners.replica_values(i)["Momentum/iterations"] for i in range(2)] == [4, 4]
+        assert [engine.learners.values.replica_values(i)["Momentum/iterations"] for i in range(2)] == [4, 4]
 
 
 def test_clearing_slots_leaves_the_count_alone():
@@ -240,7 +240,7 @@ def test_clearing_slots_leaves_the_count_alone():
         engine.initialize()
         engine.run(Batches(2).open, 0, 3)
         engine.restart(3)
-        values = engine.learners.replica_values(1)
+        values = engine.learners.values.replica_values(1)
     assert values["Momentum/iterations"] == 3
     assert not values["w/Momentum"].any()
 

@@ -34,7 +34,7 @@ def trained(counts: Any, dtype: Any, delays: int | None = None, **options: Any) 
         assert engine.run(Prepared(model.batch, sum(counts)).open, 0, ROUNDS) == ROUNDS
         state = {f"z/{name}": value for name, value in engine.central_values().items()}
         for replica in engine.learners.replicas:
-            for name, value in engine.learners.replica_values(replica.index).items():
+            for name, value in engine.learners.values.replica_values(replica.index).items():
                 state[f"{replica.index}/{name}"] = value
         return state
 

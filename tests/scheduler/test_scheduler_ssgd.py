@@ -27,7 +27,7 @@ def trained(model: Model, devices: int, per_device: int, rounds: int, delays: in
     with engine_of(model, cpu_devices(devices, delays), per_device, **options) as engine:
         engine.run(Prepared(model.batch, devices * per_device).open, 0, rounds)
         return engine.central_values(), [
-            engine.learners.replica_values(i) for i in range(engine.learners.count)
+            engine.learners.values.replica_values(i) for i in range(engine.learners.count)
         ]
 
 
@@ -126,8 +126,8 @@ def test_nan_stops_with_every_replica_intact():
         source = Prepared(poisoned(model, (3, 1)), 3)
         with pytest.raises(NumericsError, match="replica 1 is not finite at step 3"):
             within(lambda: engine.run(source.open, 0, 9))
-        assert same_bits(engine.learners.replica_values(0), engine.learners.replica_values(2))
-        assert np.array_equal(engine.learners.replica_values(0)["w"], before["w"])
+        assert same_bits(engine.learners.values.replica_values(0), engine.learners.values.replica_values(2))
+        assert np.array_equal(engine.learners.values.replica_values(0)["w"], before["w"])
         engine.run(Prepared(model.batch, 3).open, 3, 5)
 
 
@@ -135,7 +135,7 @@ def test_skipping_a_nan_keeps_replicas_equal():
     model = well()
     with engine_of(model, cpu_devices(2), 2, sync="ssgd", on_nan="skip") as engine:
         engine.run(Prepared(poisoned(model, (2, 3)), 4).open, 0, 6)
-        values = [engine.learners.replica_values(i) for i in range(4)]
+        values = [engine.learners.values.replica_values(i) for i in range(4)]
     assert np.isfinite(values[0]["w"]).all()
     assert all(same_bits(values[0], other) for other in values)
     assert engine.skipped_updates == 4  # the mean was not finite for any of them
@@ -155,7 +155,7 @@ def test_failures_never_hang_and_leave_the_engine_usable(devices, per_device):
         source = Hesitant(model.batch, k, fail_at=(3, 1))
         with pytest.raises(OSError, match="the disk is gone"):
             within(lambda: engine.run(source.open, 0, 6))
-        engine.learners.initialize(model.initial)
+        engine.learners.values.initialize(model.initial)
         assert within(lambda: engine.run(Prepared(model.batch, k).open, 0, 3)) == 3
 
 

@@ -38,13 +38,13 @@ def test_the_same_bits_as_a_run(devices, per_device, options, delays):
     with engine_of(model, cpu_devices(devices), per_device, **options) as engine:
         results = []
         within(lambda: engine.run(Prepared(model.batch, count).open, 0, ROUNDS, results.extend))
-        expected, central = engine.learners.state_arrays(), engine.central_values()
+        expected, central = engine.learners.values.state_arrays(), engine.central_values()
     with engine_of(model, cpu_devices(devices, delays), per_device, **options) as engine:
         with Stepper(engine) as stepper:
             stepped = []
             for round in range(ROUNDS):
                 stepped += stepper.step(batches(model, round, count))
-        assert same_bits(engine.learners.state_arrays(), expected)
+        assert same_bits(engine.learners.values.state_arrays(), expected)
         assert same_bits(engine.central_values(), central)
     assert [(r.round, r.replica, r.loss) for r in stepped] == [(r.round, r.replica, r.loss) for r in results]
 
@@ -60,7 +60,7 @@ def test_settling_between_steps_changes_nothing():
                     stepper.settle()
                     engine.central_values()
             stepper.settle()
-            states.append(engine.learners.state_arrays())
+            states.append(engine.learners.values.state_arrays())
     assert same_bits(*states)
 
 
@@ -68,7 +68,7 @@ def test_run_goes_on_where_a_stepper_stopped_and_the_other_way_round():
     model = logistic()
     with engine_of(model, cpu_devices(1), 2) as engine:
         engine.run(Prepared(model.batch, 2).open, 0, 9)
-        expected = engine.learners.state_arrays()
+        expected = engine.learners.values.state_arrays()
     with engine_of(model, cpu_devices(1), 2) as engine:
         engine.run(Prepared(model.batch, 2).open, 0, 3)
         with Stepper(engine, start=engine.round) as stepper:
@@ -80,7 +80,7 @@ def test_run_goes_on_where_a_stepper_stopped_and_the_other_way_round():
                 engine.run(Prepared(model.batch, 2).open, 6, 9)
         assert engine.round == 6
         engine.run(Prepared(model.batch, 2).open, 6, 9)
-        assert same_bits(engine.learners.state_arrays(), expected)
+        assert same_bits(engine.learners.values.state_arrays(), expected)
 
 
 def test_inputs_that_do_not_fit_change_nothing():
@@ -88,14 +88,14 @@ def test_inputs_that_do_not_fit_change_nothing():
     with engine_of(model, cpu_devices(1), 2) as engine, Stepper(engine) as stepper:
         stepper.step(batches(model, 0, 2))
         stepper.settle()
-        before = engine.learners.state_arrays()
+        before = engine.learners.values.state_arrays()
         with pytest.raises(InvalidArgumentError, match=r"inputs for 2 replicas, .* got 3"):
             stepper.step(batches(model, 1, 3))
         with pytest.raises(
             InvalidArgumentError, match=r"replica 1: x:?0? must be float32\[7\].*got float32\[6\]"
         ):
             stepper.step([model.batch(1, 0), (np.zeros(6, np.float32),)])
-        assert same_bits(engine.learners.state_arrays(), before)
+        assert same_bits(engine.learners.values.state_arrays(), before)
         assert [result.round for result in stepper.step(batches(model, 1, 2))] == [1, 1]
 
 
@@ -163,12 +163,12 @@ def test_two_programs_over_the_same_replicas():
                 losses = [result.loss for result in stepper.step([(four,)] * 2)]
                 assert losses == [1.0, 1.0]
                 stepper.settle()
-                after = engine.learners.replica_values(1)["w"]
+                after = engine.learners.values.replica_values(1)["w"]
                 stepper.select(number)
                 rows = [result.metrics[0].shape for result in stepper.step([(two,)] * 2)]
                 assert rows == [(2, 3)] * 2
                 stepper.settle()
-                assert (engine.learners.replica_values(1)["w"] > after).all()
+                assert (engine.learners.values.replica_values(1)["w"] > after).all()
         finally:
             engine.close()
             assert device.memory.held_nbytes == 0

@@ -15,7 +15,7 @@ import pytest
 import scheduler.replicas.learners
 import tensorbow as tb
 from scheduler import Stepper, gathered
-from scheduler.replicas.round_launcher import LaunchedRounds
+from scheduler.replicas.round_launcher import ProgramRounds
 from scheduler.replicas.thread_choice import BRIEF, MEASURED, WARM_UP, WINDOW, WINDOW_S, ThreadChoice, Threads
 from tensorbow.errors import InvalidArgumentError, NumericsError
 from tensorbow.kernels import backends
@@ -241,8 +241,8 @@ def test_a_nan_ends_the_launch_with_its_step(places: list[tuple[int, int]], opti
         with engine_of(model, 3, steps, **options) as engine:
             with pytest.raises(NumericsError, match=f"replica ({bad})"):
                 within(partial(engine.run, opened(source().open, steps), 0, 40))
-            assert all(np.isfinite(a).all() for a in engine.learners.state_arrays().values())
-            engine.learners.initialize(model.initial)
+            assert all(np.isfinite(a).all() for a in engine.learners.values.state_arrays().values())
+            engine.learners.values.initialize(model.initial)
             assert within(partial(engine.run, opened(Prepared(model.batch, 3).open, steps), 0, 6)) == 6
 
 
@@ -279,34 +279,34 @@ def test_a_stop_comes_after_what_is_launched(launch_ahead: int) -> None:
 
 @pytest.mark.usefixtures("native")
 def test_an_interrupt_while_the_caller_does_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
-    model, run_part = well(), LaunchedRounds.run
+    model, run_part = well(), ProgramRounds.run
     monkeypatch.setattr(ThreadChoice, "way", lambda self, rounds: CALLER)
 
-    def interrupted(tasks: LaunchedRounds, thread: int) -> None:
+    def interrupted(tasks: ProgramRounds, thread: int) -> None:
         run_part(tasks, thread)
         if tasks.number == 7:
             raise KeyboardInterrupt
 
     with engine_of(model, 3) as engine:
-        monkeypatch.setattr(LaunchedRounds, "run", interrupted)
+        monkeypatch.setattr(ProgramRounds, "run", interrupted)
         with pytest.raises(KeyboardInterrupt):
             within(lambda: engine.run(Prepared(model.batch, 3).open, 0, 30))
-        monkeypatch.setattr(LaunchedRounds, "run", run_part)
-        engine.learners.initialize(model.initial)
+        monkeypatch.setattr(ProgramRounds, "run", run_part)
+        engine.learners.values.initialize(model.initial)
         assert within(lambda: engine.run(Prepared(model.batch, 3).open, 0, 9)) == 9
 
 
 @pytest.mark.usefixtures("native")
 def test_the_callers_launches_run_in_its_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    model, run_part, threads = well(), LaunchedRounds.run, list[int]()
+    model, run_part, threads = well(), ProgramRounds.run, list[int]()
     ways = cycle([CALLER] * 4 + [ONE] * 2)
     monkeypatch.setattr(ThreadChoice, "way", lambda self, rounds: next(ways))
 
-    def looked_at(tasks: LaunchedRounds, thread: int) -> None:
+    def looked_at(tasks: ProgramRounds, thread: int) -> None:
         threads.append(threading.get_ident())
         run_part(tasks, thread)
 
-    monkeypatch.setattr(LaunchedRounds, "run", looked_at)
+    monkeypatch.setattr(ProgramRounds, "run", looked_at)
     with engine_of(model, 2) as engine:
         caller = within(lambda: engine.run(Prepared(model.batch, 2).open, 0, 12) and threading.get_ident())
     assert [thread == caller for thread in threads] == [True] * 4 + [False] * 2 + [True] * 4 + [False] * 2
@@ -326,5 +326,5 @@ def test_a_stepper() -> None:
                             stepper.settle()
             else:
                 within(lambda: engine.run(Prepared(model.batch, 3).open, 0, 9))
-            states.append({name: a.tobytes() for name, a in engine.learners.state_arrays().items()})
+            states.append({name: a.tobytes() for name, a in engine.learners.values.state_arrays().items()})
     assert states[0] == states[1]

@@ -75,7 +75,7 @@ def trained_on(data: Dataset, replicas: int, steps: int, kept: str, **options: A
                 opened, 0, rounds, lambda results: told.extend((r.round, r.replica, r.loss) for r in results)
             )
         )
-        return {n: a.tobytes() for n, a in engine.learners.state_arrays().items()}, told, kinds
+        return {n: a.tobytes() for n, a in engine.learners.values.state_arrays().items()}, told, kinds
 
 
 @pytest.mark.sampled(1)
@@ -113,7 +113,7 @@ def test_a_step_of_which_the_loss_is_not_finite_is_done_again_on_its_batch() -> 
             batches = DatasetBatches(data, 4, 2, seed=1, steps_per_launch=steps)
             batches.keep_on_devices(engine.learners)
             values = engine.central_values(0)
-            engine.learners.initialize({name: np.full_like(a, np.inf) for name, a in values.items()})
+            engine.learners.values.initialize({name: np.full_like(a, np.inf) for name, a in values.items()})
             with pytest.raises(NumericsError, match=r"replica 0 is not finite at step 0; first NaN.* logits"):
                 within(partial(engine.run, batches.open, 0, 8))
 

@@ -27,7 +27,7 @@ def engine_of(
         steps_per_launch=steps,
         **own,
     )
-    engine.learners.initialize(model.initial)
+    engine.learners.values.initialize(model.initial)
     return engine
 
 
@@ -36,7 +36,7 @@ def trained(
 ) -> tuple[list[tuple[int, int, float]], dict[str, bytes]]:
     results: list[tuple[int, int, float]] = []
     with engine_of(model, replicas, steps, **options) as engine:
-        assert (engine.learners.launcher is not None) is joint
+        assert (engine.learners.launches_rounds) is joint
         count = engine.learners.count
         source = Hesitant(model.batch, count, seed=steps, pause_s=5e-5)
         opened = source.open if steps == 1 else gathered(source.open, steps)
@@ -46,7 +46,7 @@ def trained(
             )
         )
         assert source.released == rounds * count
-        return results, {name: a.tobytes() for name, a in engine.learners.state_arrays().items()}
+        return results, {name: a.tobytes() for name, a in engine.learners.values.state_arrays().items()}
 
 
 def spoilt(model: Model, *places: tuple[int, int]) -> Callable[[int, int], tuple[Any, ...]]:

@@ -121,7 +121,7 @@ def engine_of(
         engine = LearningEngine(
             model.program, model.shapes, devices, per_device, synchronisation, schedule, **engine_options
         )
-        engine.learners.initialize(model.initial)
+        engine.learners.values.initialize(model.initial)
         with engine:
             yield engine
         assert [device.memory.held_nbytes for device in devices] == [0] * len(devices)

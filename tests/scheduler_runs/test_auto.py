@@ -190,7 +190,7 @@ def replayed(config: TrainingConfig, changes: list[list[int]], rounds: int) -> d
             engine.resize(count, schedule=schedule, ssgd_from=ssgd_from)
             batches.resize(round, engine.learners)
             engine.run(batches.open, round, stop)
-        return engine.learners.state_arrays()
+        return engine.learners.values.state_arrays()
 
 
 @pytest.mark.sampled(2)

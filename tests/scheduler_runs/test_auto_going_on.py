@@ -88,7 +88,7 @@ def test_another_batch_size_begins_another_tuning(tmp_path: Path, options: Optio
     larger, progress = replace(config, batch_size=24, epochs=30), Lines()
     with Trainer(larger, progress) as trainer:
         place = trainer._batches.positions.place(first.steps)
-        assert same_bits(trainer.engine.learners.state_arrays(), arrays)
+        assert same_bits(trainer.engine.learners.values.state_arrays(), arrays)
         assert trainer.engine.learners.count == count
         result = trainer.train()
     old = RoundPositions(BatchOrder(960, 16, 0), 1, before[1:]).place(first.steps)
@@ -134,7 +134,7 @@ def gone_on_by_hand(path: Path, config: TrainingConfig, metadata: dict[str, Any]
     now = replace(config, replicas_per_device=count)
     with build_engine(now, data, schedule, config.synchronisation) as engine:
         engine.initialize()
-        engine.learners.load_state_arrays(arrays)
+        engine.learners.values.load_state_arrays(arrays)
         for stop, following in [*changes, (metadata["round"], None)]:
             engine.run(batches.open, start, stop)
             if following is not None:
@@ -142,7 +142,7 @@ def gone_on_by_hand(path: Path, config: TrainingConfig, metadata: dict[str, Any]
                 engine.resize(following, stop, build_schedule(config, following, positions))
                 batches.resize(stop, engine.learners)
             start = stop
-        return engine.learners.state_arrays()
+        return engine.learners.values.state_arrays()
 
 
 def as_facts(counts: list[list[int]]) -> list[dict[str, int]]:

@@ -112,7 +112,7 @@ def test_weight_decay_of_biases(options: Options) -> None:
         with Trainer(options(replicas_per_device=1, learning_rate=0.5, momentum=0.0, **given)) as trainer:
             trainer.engine.run(trainer._batches.open, 0, 1)
             trainer.engine.run(trainer._batches.open, 1, 2)
-            models.append(trainer.engine.learners.replica_values(0))
+            models.append(trainer.engine.learners.values.replica_values(0))
     plain, some, every = models
     assert not np.array_equal(plain["weights"], some["weights"])
     assert np.array_equal(some["weights"], every["weights"])
@@ -123,7 +123,7 @@ def test_ssgd_follows_after_its_epoch(options: Options) -> None:
     with Trainer(options(ssgd_epoch=1)) as trainer:
         learners = trainer.engine.learners
         trainer.train()
-        values = [learners.replica_values(index) for index in range(2)]
+        values = [learners.values.replica_values(index) for index in range(2)]
     assert learners.gang_from == 7
     assert all(np.array_equal(value, values[1][name]) for name, value in values[0].items())
 

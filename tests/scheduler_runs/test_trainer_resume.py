@@ -125,9 +125,10 @@ def test_a_stop_while_evaluating_leaves_no_hole(
 
         def stop(round: int) -> dict[str, Any]:
             trainer.request_stop()
-            return type(trainer.engine.learners).central_values(trainer.engine.learners, round)
+            values = trainer.engine.learners.values
+            return type(values).central_values(values, round)
 
-        patch.setattr(trainer.engine.learners, "central_values", stop)
+        patch.setattr(trainer.engine.learners.values, "central_values", stop)
         result = trainer.train()
     assert (result.interrupted, result.steps) == (True, 7)
     assert metrics(tmp_path / "run") == []

@@ -154,9 +154,9 @@ def test_the_rate_drops_at_an_epoch_and_averaging_restarts_there(
 ) -> None:
     with Trainer(options(epochs=4, learning_rate=0.1, learning_rate_drops=((1, 0.5), (3, 0.1)))) as trainer:
         restarts: list[int] = []
-        restart = trainer.engine.learners.restart
+        restart = trainer.engine.learners.tasks.restart
         monkeypatch.setattr(
-            trainer.engine.learners, "restart", lambda round: (restarts.append(round), restart(round))
+            trainer.engine.learners.tasks, "restart", lambda round: (restarts.append(round), restart(round))
         )
         trainer.train()
         rates = [trainer.schedule(round) for round in range(4 * ROUNDS)]

@@ -123,7 +123,7 @@ def trained(model: Model, devices: list[Device], per_device: int) -> tuple[list[
     with engine_of(model, devices, per_device, tb.train.Constant(0.02)) as engine:
         source = Prepared(model.batch, engine.learners.count)
         engine.run(source.open, 0, 8, lambda results: losses.extend(results.losses))
-        return losses, engine.learners.state_arrays()
+        return losses, engine.learners.values.state_arrays()
 
 
 def test_two_replicas_train_with_it_and_graphs_have_the_bits_of_single_launches(

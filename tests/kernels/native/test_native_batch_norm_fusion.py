@@ -239,7 +239,7 @@ def test_a_replica_has_the_same_bits_alone_and_beside_another():
     for replicas in (1, 2):
         with used(NativeBackend()), engine_of(model, cpu_devices(1), replicas, sync="none") as engine:
             engine.run(Prepared(batch, replicas).open, 0, 4)
-            found.append(engine.learners.replica_values(0))
+            found.append(engine.learners.values.replica_values(0))
     assert same_bits(*found)
 
 

@@ -322,7 +322,7 @@ def test_round_code_that_is_kept_is_not_written_anew(tmp_path, compilations, mon
     def values_after_rounds():
         model = logistic()
         with used(NativeBackend(folder=tmp_path)), engine_of(model, 2, mu=0.5) as engine:
-            assert engine.learners.launcher is not None
+            assert engine.learners.launches_rounds
             within(lambda: engine.run(Prepared(model.batch, 2).open, 0, 3))
             return {name: value.tobytes() for name, value in engine.central_values().items()}
 

@@ -78,7 +78,7 @@ def trained(model, backend, replicas=1, rounds=4, factors=None, **options):
         engine.run(Prepared(model.batch, replicas).open, 0, rounds)
         if factors is not None:
             assert (factored(backend) > 0) == factors
-        return engine.learners.state_arrays()
+        return engine.learners.values.state_arrays()
 
 
 def assert_close(ours, theirs, rtol=1e-4, atol=1e-5):
@@ -142,7 +142,7 @@ def test_a_replica_has_the_same_bits_alone_and_beside_another():
     for replicas in (1, 2):
         with used(NativeBackend()), engine_of(model, cpu_devices(1), replicas, sync="none") as engine:
             engine.run(Prepared(model.batch, replicas).open, 0, 4)
-            values.append(engine.learners.replica_values(0))
+            values.append(engine.learners.values.replica_values(0))
     assert same_bits(*values)
 
 
@@ -183,12 +183,12 @@ def test_a_product_that_is_not_finite_writes_nothing(sync, bad):
     with used(backend), engine_of(model, cpu_devices(1), 2, sync=sync) as engine:
         with pytest.raises(NumericsError, match=r"replica 1 is not finite at step 2; .*first .*(MatMul|Mul)"):
             engine.run(Prepared(model.batch, 2).open, 0, 4)
-        after = engine.learners.replica_values(1)
+        after = engine.learners.values.replica_values(1)
         assert all(np.isfinite(value).all() for value in after.values())
         assert factored(backend) == 1
     with used(NativeBackend()), engine_of(model, cpu_devices(1), 2, sync=sync) as engine:
         engine.run(Prepared(model.batch, 2).open, 0, 2)
-        assert same_bits({"w": engine.learners.replica_values(1)["w"]}, {"w": after["w"]})
+        assert same_bits({"w": engine.learners.values.replica_values(1)["w"]}, {"w": after["w"]})
 
 
 def test_large_finite_products_are_no_reason_to_stop():

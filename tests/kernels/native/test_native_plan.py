@@ -236,7 +236,7 @@ def test_the_averaging_is_taken_into_the_update(dropout):
                 patch.setattr(plan, "merge_averaging", lambda groups, kernel_of: groups)
             with engine_of(model, cpu_devices(1), 3) as engine:
                 engine.run(Prepared(model.batch, 3).open, 0, 5)
-                results.append(engine.learners.state_arrays())
+                results.append(engine.learners.values.state_arrays())
                 steps = [segments.executable for segments in backend._segments.values()]
         names = {g.definition.name for e in steps for s in e.segments for g in s.groups}
         assert ("SmaDifference" in names) != merges

@@ -1,0 +1,141 @@
+"""Step scalars that tasks begin with, and what their results say of skipped updates and losses."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from itertools import repeat
+from typing import Any
+
+from scheduler.averaging.synchronisation import Synchronisation
+from scheduler.replicas.learners import Learners
+from scheduler.replicas.step_program import StepProgram
+from tensorbow.data import BatchInputs
+from tensorbow.errors import NumericsError
+from tensorbow.optimizers import Schedule
+from tensorbow.specs import Array
+
+NOT_CHECKED = 0.0  # placeholder when the step has no loss: gradients alone are checked
+HOPELESS = 100  # updates of one replica skipped in a row, after which `skip` stops too
+
+
+class StepOutcomes:
+    """Of the step that an engine has selected."""
+
+    def __init__(self, learners: Learners, on_nan: str):
+        """on_nan: `stop`, or `skip` the update and go on."""
+        self.on_nan = on_nan
+        self.skipped_updates = 0
+        self.skipped_in_a_row = [0] * learners.count  # by replica
+        self.has_loss = False
+        self._learners = learners
+        self._options: Synchronisation = learners.options
+        self._counters: list[str] = []
+        self._rate: Schedule | None = None
+
+    def follow(self, learners: Learners, program: StepProgram, schedule: Schedule | None) -> None:
+        """Takes note of the step that is selected."""
+        self._learners, self._options = learners, learners.options
+        executable = learners.executable
+        self.has_loss = program.loss is not None
+        self._counters = [f"counter:{name}" for name in executable.counters]
+        self._rate = schedule if "learning_rate" in executable.scalars else None
+
+    def resize(self, origins: Sequence[int | None]) -> None:
+        """Replicas have changed. origins: by replica now, its number before, or None for a new one."""
+        before = self.skipped_in_a_row
+        self.skipped_in_a_row = [0 if origin is None else before[origin] for origin in origins]
+
+    # Before -----------------------------------------------------------------------------------------
+
+    def state_of(self, round: int, place: int = 0) -> dict[str, Any]:
+        """The step scalars of a task that change from task to task."""
+        state: dict[str, Any] = dict.fromkeys(self._counters, round)
+        if self._options.first_come:
+            state["replica"] = place  # whoever takes the batch: random ops draw by the two
+        if self._rate is not None:
+            state["learning_rate"] = self._rate(round)
+        if self.on_nan == "skip":
+            state["status"] = 0
+        return state
+
+    def states_of(self, rounds: range) -> dict[str, Any]:
+        """The step scalars of the tasks of some rounds: one value, or one for each round."""
+        if len(rounds) == 1:
+            return self.state_of(rounds.start)
+        state: dict[str, Any] = dict.fromkeys(self._counters, rounds)
+        if self._rate is not None:
+            state["learning_rate"] = [self._rate(round) for round in rounds]
+        if self.on_nan == "skip":
+            state["status"] = 0
+        return state
+
+    # After ------------------------------------------------------------------------------------------
+
+    def good(
+        self,
+        bad: list[tuple[int, bool, int]],
+        replica: int,
+        rounds: range,
+        columns: Sequence[Sequence[Any] | Array],
+        place: int | None = None,
+    ) -> int:
+        """How many tasks of a replica come before one that is to end the run, which is put into `bad`.
+
+        columns: of all tasks that were done the loss, if there is one, each metric, and the status. place: of
+        the batch, by default the replica's number.
+        """
+        statuses = columns[-1]
+        if not any(statuses):
+            if len(statuses):
+                self.skipped_in_a_row[replica] = 0
+            return len(statuses)
+        losses = columns[0] if self.has_loss else repeat(NOT_CHECKED)
+        tasks = zip(losses, statuses, strict=False)
+        return self._count_skipped(bad, replica, replica if place is None else place, rounds, tasks)
+
+    def _count_skipped(
+        self,
+        bad: list[tuple[int, bool, int]],
+        replica: int,
+        place: int,
+        rounds: range,
+        tasks: Iterable[tuple[float, int]],
+    ) -> int:
+        done = 0
+        for done, (round, (loss, status)) in enumerate(zip(rounds, tasks, strict=False), 1):
+            if not status:
+                self.skipped_in_a_row[replica] = 0
+                continue
+            self.skipped_in_a_row[replica] += 1
+            if self.on_nan == "stop" or self.skipped_in_a_row[replica] >= HOPELESS:
+                bad.append((round, math.isfinite(loss), place))
+                return done - 1
+            self.skipped_updates += 1
+        return done
+
+    def find_cause(self, index: int, inputs: BatchInputs, round: int, place: int) -> str | None:
+        """The op that makes NaN or infinity when a replica's task is repeated, op by op."""
+        replica = self._learners.replicas[index]
+        op = replica.name_bad_op(inputs, self.state_of(round, place))
+        replica.set_state({"status": 0})
+        return op
+
+    def numerics_error(
+        self, index: int, inputs: BatchInputs, round: int, loss_is_finite: bool, place: int
+    ) -> NumericsError:
+        """The error of a replica's task that is to end the run."""
+        what, remedy = "a gradient" if loss_is_finite else "the loss", "skip such updates by on_nan='skip'"
+        if self.on_nan == "skip":
+            what, remedy = f"for {HOPELESS} steps in a row {what}", "go on from a checkpoint"
+        op = self.find_cause(index, inputs, round, place)
+        cause = f"first NaN or infinite result: {op or 'none when run again'}"
+        rate = f" ({self._rate(round):g})" if self._rate is not None else ""
+        remedy = f"lower the learning rate{rate}, or {remedy}"
+        if bad := self._learners.replicas[index].bad_inputs(inputs):
+            cause = f"its batch has NaN or infinite values already, in {', '.join(bad)}; {cause}"
+            remedy = f"mend the data, {remedy}"
+        return NumericsError(
+            f"{what} of replica {index} is not finite at step {round}; {cause}; no variable was written by "
+            f"that step; {remedy}"
+        )

@@ -1,0 +1,488 @@
+"""Runs of rounds: messages come in (batches, ends of tasks, errors), launches go out, results in order.
+
+`RoundRun` is for rounds in lockstep, `TaskRun` for dispatch `fcfs`: first come, first served.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import chain, islice
+from queue import SimpleQueue
+from typing import Any
+
+from scheduler.batches.sources import ReadyBatch, ReadyRound
+from scheduler.decisions.first_come import FirstComeState
+from scheduler.decisions.messages import (
+    BatchReady,
+    Finish,
+    GiveUp,
+    Instruction,
+    Launch,
+    Restart,
+    SchedulerEvent,
+    SourceFailed,
+    StopRequested,
+    SyncFailed,
+    SyncFinished,
+    Synchronise,
+    TaskFailed,
+    TaskFinished,
+)
+from scheduler.engine.outcomes import StepOutcomes
+from scheduler.engine.results import RoundResults, TaskResult
+from scheduler.replicas.launched_rounds import LaunchedRounds
+from scheduler.replicas.learners import Learners
+from scheduler.replicas.task_launcher import announce
+from tensorbow.data import AllInputs, BatchInputs, BatchRun, RoundInputs
+from tensorbow.devices import Event
+from tensorbow.errors import AbortedError, InternalError, InvalidArgumentError, NumericsError
+from tensorbow.specs import Array
+
+OnResults = Callable[[RoundResults], None]
+
+
+class EngineRun(ABC):
+    """Rounds `start` to `stop` - 1 under way on an engine.
+
+    `LearningEngine.run` and `Stepper` both make one by `LearningEngine.begin`, and feed it with the messages
+    of its inbox until `finished_at` is set. One thread at a time.
+    """
+
+    def __init__(
+        self,
+        learners: Learners,
+        outcomes: StepOutcomes,
+        start: int,
+        stop: int,
+        launch_ahead: int,
+        on_results: OnResults | None,
+    ):
+        """launch_ahead: launches enqueued and not finished, at most."""
+        self.start, self.stop = start, stop
+        self.inbox: SimpleQueue[Any] = SimpleQueue()
+        self.error: BaseException | None = None
+        self.finished_at: int | None = None  # the round before which it ended
+        self.stopping = False  # it knows of the request to stop
+        self.settled = False  # nothing is in flight until its stepper goes on: values may be read and set
+        self._learners, self._outcomes, self._launch_ahead = learners, outcomes, launch_ahead
+        self._on_results = on_results
+        self._awaited = start  # the round whose results are to be handed out next
+        self._bad: list[tuple[int, bool, int]] = []  # (round, loss is finite, place) that end the run
+
+    def take(self, message: Any) -> None:
+        """Takes a message of the inbox, and does what can be done. None says nothing."""
+        if message is not None:
+            self._note(message)
+        self.advance()
+
+    def take_all(self, message: Any, stops: Callable[[], bool]) -> None:
+        """Takes a message together with those behind it, and a request to stop."""
+        while True:
+            if message is not None:
+                self._note(message)
+            if stops() or self.inbox.empty():
+                break
+            message = self.inbox.get()
+        if stops() and not self.stopping:
+            self.stopping = True
+            self._request_stop()
+        self.advance()
+
+    def keep(self, error: BaseException | None) -> None:
+        """Keeps the first error, to be raised at the end; None is none."""
+        self.error = self.error or error
+
+    @property
+    def is_bad(self) -> bool:
+        """Whether a task whose loss or gradient was not finite ends the run."""
+        return bool(self._bad)
+
+    def numerics_error(self) -> NumericsError:
+        """The error of the first such task. Of a round on the mean gradient any may be the cause: the first
+        in which a repetition finds something."""
+        first = min(self._bad)
+        tasks = sorted(bad for bad in self._bad if bad[0] == first[0])
+        causes = (
+            bad for bad in tasks if self._outcomes.find_cause(*self._task_of(bad[0], bad[2]), bad[0], bad[2])
+        )
+        round, loss_is_finite, place = next(causes, first) if len(tasks) > 1 else first
+        index, inputs = self._task_of(round, place)
+        return self._outcomes.numerics_error(index, inputs, round, loss_is_finite, place)
+
+    @property
+    @abstractmethod
+    def in_flight(self) -> int:
+        """Launches and synchronisations enqueued and not finished."""
+
+    @abstractmethod
+    def advance(self) -> None:
+        """Launches what can be launched, and ends the run where nothing is left to do."""
+
+    @abstractmethod
+    def _note(self, message: Any) -> None:
+        """Takes note of a message."""
+
+    @abstractmethod
+    def _request_stop(self) -> None:
+        """Ends it at the next round that all replicas can reach together."""
+
+    @abstractmethod
+    def _task_of(self, round: int, place: int) -> tuple[int, BatchInputs]:
+        """The replica of a task that has not finished well, and what it was trained on."""
+
+    def _require_place(self, batch: ReadyBatch) -> None:
+        count = self._learners.count
+        if not 0 <= batch.replica < count:
+            raise InvalidArgumentError(
+                f"a batch came for replica {batch.replica}, but the engine has {count} "
+                f"replicas, 0 to {count - 1}; give the source the same number"
+            )
+
+    def _keep_cause(self, error: BaseException) -> None:
+        """Keeps an error of a device, in place of one that only follows on another."""
+        if self.error is None or isinstance(self.error, AbortedError):
+            self.error = error
+
+
+class RoundRun(EngineRun):
+    """Rounds in lockstep: a bounded loop of launches of some rounds of all replicas, and their results.
+
+    Launches are numbered from the first round on; with one round of each they have the rounds' numbers. They
+    begin and end in order.
+    """
+
+    def __init__(
+        self,
+        learners: Learners,
+        outcomes: StepOutcomes,
+        start: int,
+        stop: int,
+        launch_ahead: int,
+        on_results: OnResults | None,
+        steps: int,
+    ):
+        """steps: rounds of a launch."""
+        super().__init__(learners, outcomes, start, stop, launch_ahead, on_results)
+        self._steps = steps
+        self._batches: dict[int, dict[int, ReadyBatch]] = {}  # by launch and replica, till all are there
+        self._ready: dict[int, ReadyRound] = {}  # by launch: not launched, or not finished well
+        self._next = self._oldest = start  # launch: the next one, and the first that has not ended
+        self._end = start + -(-(stop - start) // steps)
+        self._synchronisations = 0  # in flight
+        self._failed = False
+
+    @property
+    def in_flight(self) -> int:
+        """See EngineRun.in_flight."""
+        return self._next - self._oldest + self._synchronisations
+
+    def advance(self) -> None:
+        """See EngineRun.advance."""
+        while (
+            not self._failed
+            and self._next < min(self._end, self._oldest + self._launch_ahead)
+            and self._next in self._ready
+        ):
+            self._next += 1
+            self._launch(self._next - 1)
+        if self.in_flight:
+            return
+        if self._failed:
+            self.finished_at = self.start
+        elif self._next >= self._end:
+            self.finished_at = self._first_round(self._next)
+
+    def _request_stop(self) -> None:
+        self._end = min(self._end, self._next)
+
+    def _first_round(self, launch: int) -> int:
+        """The first round of a launch, or where the last one ended."""
+        return min(self.start + (launch - self.start) * self._steps, self.stop)
+
+    def _rounds(self, launch: int) -> range:
+        return range(self._first_round(launch), self._first_round(launch + 1))
+
+    def _note(self, message: Any) -> None:
+        if isinstance(message, LaunchedRounds):
+            self._take_ended(message)
+        elif isinstance(message, ReadyRound):
+            self._take_ready(message)
+        elif isinstance(message, ReadyBatch):
+            self._gather(message)
+        elif isinstance(message, Event):
+            self._synchronisations -= 1
+            if message.error is not None:
+                self._fail(message.error)
+        elif isinstance(message, BaseException):
+            self.keep(message)
+            self._failed = True
+        else:
+            raise InternalError(f"the engine was told {message!r}, which it does not know")
+
+    def _fail(self, error: BaseException) -> None:
+        self._failed = True
+        self._keep_cause(error)
+
+    # Launches -------------------------------------------------------------------------------------
+
+    def _gather(self, batch: ReadyBatch) -> None:
+        """Takes one replica's batch; the round is ready when all replicas' are there."""
+        self._require_place(batch)
+        found = self._batches.setdefault(batch.round, {})
+        if batch.replica in found or batch.round in self._ready or batch.round < self._next:
+            raise InternalError(f"the batch of replica {batch.replica} in round {batch.round} came again")
+        found[batch.replica] = batch
+        if len(found) < self._learners.count:
+            return
+        batches = [found[place] for place in range(self._learners.count)]
+        del self._batches[batch.round]
+
+        def release() -> None:
+            for each in batches:
+                each.release()
+
+        self._take_ready(ReadyRound(batch.round, [each.inputs for each in batches], release))
+
+    def _take_ready(self, message: ReadyRound) -> None:
+        if message.round < self._next or message.round in self._ready:
+            raise InternalError(f"the batches of round {message.round} came again, or too late")
+        self._ready[message.round] = message
+
+    def _launch(self, launch: int) -> None:
+        rounds, inputs = self._rounds(launch), self._ready[launch].inputs
+        self._require_inputs(rounds, inputs)
+        state, told = self._outcomes.states_of(rounds), self.inbox.put
+        self._synchronisations += self._learners.launcher.launch(launch, rounds, inputs, state, told, told)
+
+    def _require_inputs(self, rounds: range, inputs: AllInputs) -> None:
+        """Raises InvalidArgumentError for batches of another number of replicas or rounds."""
+        if isinstance(inputs, RoundInputs):
+            recipes, is_one = inputs.recipes, inputs.place is not None
+            if recipes.replicas != self._learners.count:
+                raise InvalidArgumentError(
+                    f"a round came for {recipes.replicas} replicas, but the engine has "
+                    f"{self._learners.count}; give the source the same number"
+                )
+            if is_one if self._steps == 1 else not is_one and len(recipes) == len(rounds):
+                return
+        for place in range(self._learners.count):
+            batch = inputs.of(place) if isinstance(inputs, RoundInputs) else inputs[place]
+            if self._steps > 1:
+                self._require_run(place, rounds, batch)
+            elif isinstance(batch, BatchRun):
+                raise not_one_batch(place, rounds.start, batch)
+
+    def _require_run(self, replica: int, rounds: range, inputs: BatchInputs | BatchRun) -> None:
+        if not isinstance(inputs, BatchRun) or len(inputs) != len(rounds):
+            raise InvalidArgumentError(
+                f"steps_per_launch={self._steps}: expected a BatchRun of {len(rounds)} batches for replica "
+                f"{replica} and the launch at round {rounds.start}, got {inputs!r:.60}; open the source with "
+                "gathered(), or make DatasetBatches(steps_per_launch=...)"
+            )
+
+    # Results --------------------------------------------------------------------------------------
+
+    def _take_ended(self, tasks: LaunchedRounds) -> None:
+        launcher, error, known = self._learners.launcher, tasks.error, len(self._bad)
+        self._oldest += 1
+        launcher.ended(tasks)
+        if self._on_results is not None or self._outcomes.on_nan == "skip" or launcher.stopped:
+            self._hand_out(tasks, error is None)
+        if error is not None:
+            tasks.forget()
+            self._fail(error)
+        elif len(self._bad) > known:
+            self._failed = True
+            self.keep(AbortedError(f"not finite in round {min(self._bad)[0]}"))
+        else:
+            self._ready.pop(tasks.number).release()
+
+    def _hand_out(self, tasks: LaunchedRounds, whole: bool) -> None:
+        """Gives results on, of the rounds before the first that some task failed in. whole: no task has."""
+        results = self._round_of(tasks) if whole and self._steps == 1 else self._rounds_of(tasks)
+        if results is None or self._on_results is None or self._awaited != tasks.rounds.start:
+            return  # nobody asks, or the launch before was not done to its end
+        self._awaited += len(results.rounds)
+        self._on_results(results)
+
+    def _round_of(self, tasks: LaunchedRounds) -> RoundResults | None:
+        """Fast path of `_rounds_of` for one round."""
+        fetched = [replica.results(tasks.number) for replica in self._learners.replicas]
+        *columns, statuses = zip(*fetched, strict=True)
+        if any(statuses):
+            one = [[[value] for value in values] for values in fetched]
+            good = [self._good(tasks, index, values) for index, values in enumerate(one)]
+            if not all(good):
+                return None
+        else:
+            self._outcomes.skipped_in_a_row = [0] * len(fetched)
+        losses = columns.pop(0) if self._outcomes.has_loss else [math.nan] * len(fetched)
+        return RoundResults(tasks.rounds, range(len(fetched)), losses, columns, tasks.times_s)
+
+    def _good(self, tasks: LaunchedRounds, replica: int, columns: Sequence[Sequence[Any] | Array]) -> int:
+        return self._outcomes.good(self._bad, replica, tasks.rounds, columns)
+
+    def _rounds_of(self, tasks: LaunchedRounds) -> RoundResults | None:
+        """Results of whole rounds; None where there is none. What is to end the run is in `_bad` then."""
+        replicas = range(self._learners.count)
+        fetched = [self._columns_of(replica, tasks) for replica in replicas]
+        whole = min(self._good(tasks, replica, own) for replica, own in enumerate(fetched))
+        if not whole:
+            return None
+        most, places = whole * len(replicas), len(replicas)
+        by_round = [chain.from_iterable(zip(*each, strict=False)) for each in zip(*fetched, strict=True)]
+        *columns, statuses = [[*islice(values, most)] for values in by_round]
+        rounds = tasks.rounds[: len(statuses) // places]
+        losses = columns.pop(0) if self._outcomes.has_loss else [math.nan] * len(statuses)
+        return RoundResults(rounds, replicas, losses, columns, tasks.times_s)
+
+    def _columns_of(self, replica: int, tasks: LaunchedRounds) -> list[Sequence[Any] | Array]:
+        """What a replica's tasks fetched, as far as they were done."""
+        done = slice(0 if tasks.failed(replica) else None)
+        return [column[done] for column in self._learners.launcher.fetched(replica, tasks)]
+
+    def _task_of(self, round: int, place: int) -> tuple[int, BatchInputs]:
+        launch = self.start + (round - self.start) // self._steps
+        inputs = self._ready[launch].inputs
+        batch = inputs.of(place) if isinstance(inputs, RoundInputs) else inputs[place]
+        return place, batch[round - self._first_round(launch)] if isinstance(batch, BatchRun) else batch
+
+
+class TaskRun(EngineRun):
+    """First come, first served: the thin shell around the state machine that says who takes which batch."""
+
+    def __init__(
+        self,
+        learners: Learners,
+        outcomes: StepOutcomes,
+        start: int,
+        stop: int,
+        launch_ahead: int,
+        on_results: OnResults | None,
+        restarts_before: Callable[[int], bool],
+    ):
+        super().__init__(learners, outcomes, start, stop, launch_ahead, on_results)
+        self._machine = FirstComeState(
+            learners.count,
+            start,
+            stop,
+            tau=learners.options.tau,
+            launch_ahead=launch_ahead,
+            synchronised=learners.exchanges,
+            restarts_before=restarts_before,
+        )
+        self._events: list[SchedulerEvent] = []  # noted, and not told to the machine
+        self._batches: dict[tuple[int, int], ReadyBatch] = {}  # by place and round
+        self._results: dict[int, dict[int, TaskResult]] = {}  # by round and place
+
+    @property
+    def in_flight(self) -> int:
+        """See EngineRun.in_flight."""
+        return self._machine.in_flight
+
+    def advance(self) -> None:
+        """See EngineRun.advance."""
+        events, self._events = self._events, []
+        if self.finished_at is None:
+            self._obey(self._machine.handle(*events) if events else self._machine.begin())
+
+    def _request_stop(self) -> None:
+        self._events.append(StopRequested())
+
+    def _note(self, message: Any) -> None:
+        if type(message) is tuple:
+            self._events.append(self._ended(*message))
+        elif isinstance(message, ReadyBatch):
+            self._require_place(message)
+            self._batches[message.replica, message.round] = message
+            self._events.append(BatchReady(message.replica, message.round))
+        elif isinstance(message, ReadyRound):
+            raise InvalidArgumentError(
+                "a source gave a whole round, but with fcfs tasks are launched one by one; call "
+                "keep_on_devices(engine.learners) of the source with this engine's learners"
+            )
+        elif isinstance(message, BaseException):
+            self.keep(message)
+            self._events.append(SourceFailed(str(message)))
+        else:
+            raise InternalError(f"the engine was told {message!r}, which it does not know")
+
+    def _ended(self, place: int | None, round: int, done: Event) -> SchedulerEvent:
+        """Takes note of the end of a task, or of a synchronisation (place None)."""
+        if done.error is not None:
+            self._keep_cause(done.error)
+            reason = str(done.error)
+            return SyncFailed(round, reason) if place is None else TaskFailed(place, round, reason)
+        if place is None:
+            return SyncFinished(round)
+        replica, step = self._machine.taker(place, round)
+        values = self._learners.replicas[replica].results(step)
+        columns = [[value] for value in values]
+        if not self._outcomes.good(self._bad, replica, range(round, round + 1), columns, place):
+            return TaskFailed(place, round, f"not finite, at replica {replica}")
+        self._batches.pop((place, round)).release()
+        if self._on_results is not None:
+            *metrics, _ = values
+            loss = metrics.pop(0) if self._outcomes.has_loss else math.nan
+            self._hand_out(TaskResult(replica, round, loss, tuple(metrics), done.time_s, place))
+        return TaskFinished(place, round)
+
+    def _hand_out(self, result: TaskResult) -> None:
+        """Gives results on, in the order of rounds, as soon as all tasks of a round are done."""
+        places = self._learners.count
+        self._results.setdefault(result.round, {})[result.place] = result
+        while len(of_round := self._results.get(self._awaited, ())) == places:
+            results = RoundResults.of_round([of_round[place] for place in range(places)])
+            del self._results[self._awaited]
+            self._awaited += 1
+            if self._on_results is not None:
+                self._on_results(results)
+
+    def _obey(self, instructions: Sequence[Instruction]) -> None:
+        tasks = self._learners.tasks
+        for instruction in instructions:
+            match instruction:
+                case Launch(place, round):
+                    self._launch(place, round)
+                case Synchronise(round):
+                    synchronised, _ = tasks.synchronise(round)
+                    announce(synchronised, partial(_put, self.inbox, None, round))
+                case Restart(round):
+                    tasks.restart(round)
+                case Finish(round):
+                    self.finished_at = round
+                case GiveUp(reason):
+                    self.finished_at = self.start
+                    self.keep(AbortedError(reason))
+
+    def _launch(self, place: int, round: int) -> None:
+        inputs = self._batches[place, round].inputs
+        replica, step = self._machine.taker(place, round)
+        if isinstance(inputs, BatchRun):
+            raise not_one_batch(replica, round, inputs)
+        state = self._outcomes.state_of(round, place)
+        done = self._learners.tasks.launch_task(replica, round, inputs, state, step)
+        if done is not None:
+            done.on_done(partial(_put, self.inbox, place, round))
+
+    def _task_of(self, round: int, place: int) -> tuple[int, BatchInputs]:
+        inputs = self._batches[place, round].inputs
+        if isinstance(inputs, BatchRun):
+            raise not_one_batch(place, round, inputs)
+        return self._machine.taker(place, round)[0], inputs
+
+
+def _put(inbox: SimpleQueue[Any], place: int | None, round: int, event: Event) -> None:
+    """Tells of a task's end; an event must not hold the run."""
+    inbox.put((place, round, event))
+
+
+def not_one_batch(replica: int, round: int, inputs: BatchRun) -> InvalidArgumentError:
+    """The error of a run of batches where one was expected."""
+    return InvalidArgumentError(
+        f"steps_per_launch=1: expected a batch for replica {replica} and round {round}, got a "
+        f"BatchRun of {len(inputs)}; give the engine the source's steps_per_launch"
+    )
