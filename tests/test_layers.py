@@ -53,7 +53,7 @@ LAYERS = (
     ("tensorbow.graph",),
     ("tensorbow.devices", "tensorbow.shadowing"),
     ("tensorbow.tracing",),
-    ("tensorbow.array_likes", "tensorbow.kinds"),
+    ("tensorbow.array_likes", "tensorbow.kinds", "tensorbow.nest"),
     (
         "tensorbow.specs",
         "tensorbow.errors",

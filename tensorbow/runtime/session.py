@@ -13,13 +13,13 @@ from tensorbow.devices import AsDevice, AsDevices, opened
 from tensorbow.errors import FailedPreconditionError, InvalidArgumentError, ResourceExhaustedError
 from tensorbow.graph import AsGraph, Operation, Tensor, default_session, get_default_graph
 from tensorbow.kinds import Flag, Items, Mapped, Names, Text, checked
+from tensorbow.nest import flatten, pack
 from tensorbow.ops.state import VariableReference
 from tensorbow.runtime.arguments import Arguments
 from tensorbow.runtime.container import Container
 from tensorbow.runtime.explain import Explanation, SpreadExplanation, unbound
 from tensorbow.runtime.launch import run_step
 from tensorbow.runtime.locks import SharedLock
-from tensorbow.runtime.nest import flatten, pack
 from tensorbow.runtime.parts import VariableParts
 from tensorbow.runtime.placement import compile_placed
 from tensorbow.runtime.shared import SharedVariables, reset_containers
