@@ -107,10 +107,8 @@ NATIVE = "tensorbow.kernels.native"  # needs llvmlite, and is itself imported in
 
 # Imports inside functions that would close a cycle at import time, and why they may stay.
 LAZY = {
-    ("tensorbow.graph.definition", "tensorbow.graph.build"): "an OpDef is called, but is made of less",
     ("scheduler.averaging.all_reduce", "scheduler.averaging.gpu_all_reduce"): "loaded with the first GPU",
     ("tensorbow.launcher", "tensorbow.cli"): "signals are handled before anything heavy is loaded",
-    ("tensorbow.cli.program", "tensorbow.cli.app"): "signals are handled before anything heavy is loaded",
 }
 BY_NAME = {
     "tensorbow.shadowing": "the facade's table of names of upper layers",

@@ -1,11 +1,10 @@
 """The dataflow graph: definitions, operations, tensors, names, scopes."""
 
-from tensorbow.graph.build import as_tensor, convert_to_tensor, graph_of, register_tensor_conversion
+from tensorbow.graph.build import REQUIRED, as_tensor, convert_to_tensor, graph_of, register_tensor_conversion
 from tensorbow.graph.collected import register_collection_item
 from tensorbow.graph.defaults import default_session, get_default_session, require_session
 from tensorbow.graph.definition import (
     NOT_DIFFERENTIABLE,
-    REQUIRED,
     Attrs,
     Kernel,
     KernelCall,

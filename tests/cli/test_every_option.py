@@ -10,7 +10,7 @@ import click
 import pytest
 
 from tensorbow.cli.app import COMMANDS
-from tensorbow.cli.program import LONGEST_LINE
+from tensorbow.cli.messages import LONGEST_LINE
 
 Call = Callable[..., Any]
 LONG_TEXT = "x" * (1 << 20)
