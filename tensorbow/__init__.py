@@ -200,8 +200,8 @@ except PackageNotFoundError:  # run from a checkout that is not installed
 
 # Names of upper layers, loaded on first use.
 _LATER = {
-    "CudaKernel": "tensorbow.kernels.gpu.ops.user",
-    "CupyKernel": "tensorbow.kernels.gpu.ops.cupy_functions",
+    "CudaKernel": "tensorbow.kernels.gpu.cuda_kernel",
+    "CupyKernel": "tensorbow.kernels.gpu.cupy_kernel",
     "PER_REPLICA": "replicator",
     "PER_WORKER": "replicator",
     "DatasetBatches": "scheduler",
