@@ -69,8 +69,6 @@ SIDEWAYS = {
     ("tensorbow.files", "tensorbow.errors"),
     ("tensorbow.private_folder", "tensorbow.errors"),
     ("tensorbow.private_folder", "tensorbow.files"),
-    # pooling of rows while they are in the cache: the loops are those of the op itself
-    ("tensorbow.kernels.native.products", "tensorbow.kernels.native.ops"),
 }
 FACADES = {"tensorbow", "tensorbow.nn", "tensorbow.profiler", "tensorbow.train"}
 ENTRIES = {"tensorbow.__main__", "tensorbow.launcher"}  # `python -m`, console script: above everything
