@@ -330,8 +330,8 @@ class Replicator:
             return self._engine.learners.replica_values(replica)
 
     def __repr__(self) -> str:
-        spread = zip(self.replicas_per_device, self.devices, strict=True)
-        where = ", ".join(f"{count} on {device.name.short}" for count, device in spread)
+        counts = zip(self.replicas_per_device, self.devices, strict=True)
+        where = ", ".join(f"{count} on {device.name.short}" for count, device in counts)
         return f"<tb.{type(self).__name__} {where}; sync {self.synchronisation.sync}>"
 
     def __enter__(self) -> Replicator:

@@ -52,12 +52,12 @@ LAYERS = (
     ("tensorbow.ops",),
     ("tensorbow.graph",),
     ("tensorbow.devices", "tensorbow.shadowing"),
-    ("tensorbow.tracing",),
+    ("tensorbow.timeline",),
     ("tensorbow.array_likes", "tensorbow.kinds", "tensorbow.nest"),
     (
         "tensorbow.specs",
         "tensorbow.errors",
-        "tensorbow.absent",
+        "tensorbow.missing_names",
         "tensorbow.files",
         "tensorbow.private_folder",
         "tensorbow.strict_json",
@@ -76,12 +76,12 @@ OF_LAUNCHER = {"__future__", "os", "sys", "signal"}  # what is imported before s
 
 EXTERNAL = {
     "allocators": set(),
-    "tensorbow.absent": set(),
+    "tensorbow.missing_names": set(),
     "tensorbow.errors": set(),
     "tensorbow.files": set(),
     "tensorbow.private_folder": set(),
     "tensorbow.strict_json": set(),
-    "tensorbow.tracing": set(),
+    "tensorbow.timeline": set(),
     "tensorbow.devices": {"numpy", "threadpoolctl", "pynvml", "cupy", "cuda", "nvidia"},
     "tensorbow.kernels": {"numpy", "cupy", "llvmlite"},
     "tensorbow.data": {"numpy", "sklearn", "PIL"},
@@ -339,7 +339,7 @@ else:
     import numpy
 class A:
     def f(self):
-        from .locks import SharedLock
+        from .shared_lock import SharedLock
         from ..specs import DType
 """
     found = list(walk(ast.parse(source), "tensorbow.runtime", False, False))
@@ -349,7 +349,7 @@ class A:
         ("typing", False, False),
         ("tensorbow.runtime", False, True),
         ("numpy", False, False),
-        ("tensorbow.runtime.locks", True, False),
+        ("tensorbow.runtime.shared_lock", True, False),
         ("tensorbow.specs", True, False),
     ]
     assert cycles({"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": {"d"}}) == [["b", "c"], ["d"]]

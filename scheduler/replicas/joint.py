@@ -23,7 +23,7 @@ from tensorbow.errors import AbortedError, TensorBowError
 from tensorbow.kernels import backend_for
 from tensorbow.program import JointAveraging, JointInputs, JointLaunch, JointSteps, MadeBatches, Region
 from tensorbow.specs import Array
-from tensorbow.tracing import CURRENT
+from tensorbow.timeline import CURRENT
 
 
 class JointRounds:

@@ -9,7 +9,7 @@ from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph.defaults import default_graphs
 from tensorbow.graph.graph import Graph, get_default_graph
 from tensorbow.graph.operation import Operation, Tensor
-from tensorbow.graph.source import label_of, user_line
+from tensorbow.graph.user_lines import label_of, user_line
 from tensorbow.kinds import AsDType, Name, UnfitError, checked, shown
 from tensorbow.specs import DType
 

@@ -15,7 +15,7 @@ from tensorbow.graph.dot import render_dot
 from tensorbow.graph.graph_def import GraphDef, graph_def_of
 from tensorbow.graph.operation import Operation, Tensor
 from tensorbow.graph.scopes import Scopes
-from tensorbow.graph.source import blame, user_line
+from tensorbow.graph.user_lines import blame, user_line
 from tensorbow.kinds import ITEMS, TEXT, Seed, Text, checked, instance, optional, read_as, refuse
 
 if TYPE_CHECKING:

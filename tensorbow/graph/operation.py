@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph.defaults import require_session
-from tensorbow.graph.source import UserLine
+from tensorbow.graph.user_lines import UserLine
 from tensorbow.kinds import SHAPE, read_as
 from tensorbow.specs import DType, TensorShape, TensorSpec, compatible, render_dims
 

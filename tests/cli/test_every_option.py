@@ -60,7 +60,7 @@ def nothing_starts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tensorbow.cli.train.Trainer", starts)
     monkeypatch.setattr("tensorbow.cli.tune.ThroughputTuning", starts)
     monkeypatch.setattr("tensorbow.cli.explain.get_device", starts)
-    monkeypatch.setattr("tensorbow.cli.infer.load", starts)
+    monkeypatch.setattr("tensorbow.cli.inference.load", starts)
 
 
 @pytest.mark.usefixtures("nothing_starts")

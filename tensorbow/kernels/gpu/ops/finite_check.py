@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tensorbow.kernels.gpu.runtime.call import Enqueue, GpuCall, gpu_kernel
 from tensorbow.kernels.gpu.runtime.program import CudaSource, c_type
-from tensorbow.kernels.gpu.source.indices import index_for
+from tensorbow.kernels.gpu.source.index_types import index_for
 from tensorbow.ops.averaging import GradientCheck
 from tensorbow.ops.control import CheckFinite
 

@@ -9,7 +9,7 @@ from tensorbow.graph import NodeSpec, OpDef
 from tensorbow.kernels.gpu.runtime.call import Enqueue, GpuCall, gpu_kernel
 from tensorbow.kernels.gpu.runtime.program import CudaSource, c_type
 from tensorbow.kernels.gpu.source.blocks import BLOCKS, row_block
-from tensorbow.kernels.gpu.source.indices import index_for
+from tensorbow.kernels.gpu.source.index_types import index_for
 from tensorbow.kernels.gpu.source.reduction_plans import parts_scratch, prepare_reduction, sum_recipe
 from tensorbow.ops import nn
 from tensorbow.specs import TensorSpec

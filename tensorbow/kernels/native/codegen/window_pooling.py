@@ -10,8 +10,8 @@ from llvmlite import ir
 from tensorbow.kernels.native.codegen.arithmetic import Arithmetic
 from tensorbow.kernels.native.codegen.emitter import Emitter, constant
 from tensorbow.kernels.native.codegen.strips import Accumulator, Places, splat, vector_of
-from tensorbow.kernels.native.codegen.windows import Window, for_windows
-from tensorbow.ops.windows import Windows
+from tensorbow.kernels.native.codegen.window_loops import Window, for_windows
+from tensorbow.ops.sliding_windows import Windows
 
 
 def write_max_pool(

@@ -13,6 +13,7 @@ from tensorbow.kernels.native.codegen.arithmetic import Arithmetic
 from tensorbow.kernels.native.codegen.emitter import Emitter, constant
 from tensorbow.kernels.native.codegen.lowering import Lowering, lower
 from tensorbow.kernels.native.codegen.strips import Accumulator, Places, places_of, strips, vector_of
+from tensorbow.kernels.native.codegen.window_loops import Window, covers, for_windows
 from tensorbow.kernels.native.codegen.window_pooling import (
     new_accumulators,
     store_results,
@@ -21,10 +22,9 @@ from tensorbow.kernels.native.codegen.window_pooling import (
     write_average_pool,
     write_max_pool,
 )
-from tensorbow.kernels.native.codegen.windows import Window, covers, for_windows
 from tensorbow.ops.average_pooling import AvgPool, AvgPoolGrad
 from tensorbow.ops.pooling import MaxPool, MaxPoolGrad, MaxPoolGradGrad
-from tensorbow.ops.windows import Windows
+from tensorbow.ops.sliding_windows import Windows
 from tensorbow.program.plan import Group, Ref
 
 WritePool: TypeAlias = Callable[[Emitter, Windows, "tuple[int, int]", Places, Places], None]

@@ -15,7 +15,7 @@ import pytest
 import tensorbow as tb
 from tensorbow.devices import CpuDevice, NullDevice
 from tensorbow.errors import FailedPreconditionError, InvalidArgumentError, ResourceExhaustedError
-from tensorbow.tracing import CURRENT, StreamTrack, Timeline, TraceFile, Tracer, trace
+from tensorbow.timeline import CURRENT, StreamTrack, Timeline, TraceFile, Tracer, trace
 
 PATIENCE_S = 60
 
