@@ -9,9 +9,9 @@ import pytest
 
 import tensorbow.kernels.gpu.ops.conv
 import tensorbow.kernels.gpu.ops.depthwise  # noqa: F401 - these register the kernels
-from tensorbow.kernels.gpu.ops.direct_convolution import Convolution
 from tensorbow.kernels.gpu.runtime.call import DeviceArray
 from tensorbow.kernels.gpu.runtime.context import GpuContext, GpuOptions
+from tensorbow.kernels.gpu.source.direct_convolution import Convolution
 from tensorbow.ops.conv import Conv2D, Conv2DBackpropFilter, Conv2DBackpropInput
 from tensorbow.ops.definition import evaluate
 from tensorbow.ops.depthwise import (

@@ -17,11 +17,11 @@ import math
 from collections.abc import Sequence
 
 from tensorbow.graph import NodeSpec
-from tensorbow.kernels.gpu.ops import direct_convolution as direct
 from tensorbow.kernels.gpu.ops.cudnn import Cudnn, Direction, Layout
-from tensorbow.kernels.gpu.ops.direct_convolution import Convolution
 from tensorbow.kernels.gpu.runtime.call import DeviceArray, Enqueue, GpuCall, gpu_kernel, in_order
 from tensorbow.kernels.gpu.runtime.cublas import Cublas
+from tensorbow.kernels.gpu.source import direct_convolution as direct
+from tensorbow.kernels.gpu.source.direct_convolution import Convolution
 from tensorbow.kernels.gpu.source.padded_copy import Place, padded_copy
 from tensorbow.kernels.gpu.source.strided_copy import phantom, strided_copy
 from tensorbow.ops.conv import Conv2D, Conv2DBackpropFilter, Conv2DBackpropInput

@@ -1,4 +1,4 @@
-"""Integers in the data that tell places: read as positions, refused where there is no such place."""
+"""Integers in the data that are indices: read as the type of addresses, and refused outside of an extent."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tensorbow.specs import uint8
 
 
 def index_at(emitter: Emitter, array: Places, at: ir.Value | int) -> ir.Value:
-    """An element of an array of integers, as a position."""
+    """An element of an array of integers, as an index."""
     value = array.load(at)
     if array.kind == INT:
         return value
