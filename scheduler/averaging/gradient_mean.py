@@ -26,6 +26,11 @@ def clear_segment(executable: Executable) -> int:
     return len(executable.segments) - 1
 
 
+def mean_groups(central: Executable) -> tuple[Group, ...]:
+    """The calls of z's work that divide the sum of gradients, of the last segment."""
+    return central.segments[-1].groups
+
+
 def with_gradient_mean(
     executable: Executable, layout: VariableLayout, backend: Backend, z_slots: int
 ) -> Executable:

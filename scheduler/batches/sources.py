@@ -151,7 +151,7 @@ class DatasetBatches:
         self.positions = self.positions.resized(round, learners.count)
         if self._hosts is not None:
             self._hosts, self._slots = _hosts(learners), []
-        self._whole_rounds = learners.joint is not None
+        self._whole_rounds = learners.launcher is not None
 
     def keep_on_devices(self, learners: Learners, when: str = "auto") -> str:
         """Has replicas make their batches themselves, of data kept on their devices; the bits stay the same.
@@ -165,7 +165,7 @@ class DatasetBatches:
         """
         self.on_devices, notice = keep_on_devices(learners, self.dataset, when)
         self._hosts, self._slots = None if self.on_devices else _hosts(learners), []
-        self._whole_rounds = learners.joint is not None
+        self._whole_rounds = learners.launcher is not None
         return notice
 
     def _host_slots(self) -> list[list[HostSlot]] | None:

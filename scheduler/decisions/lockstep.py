@@ -1,6 +1,6 @@
 """Rounds in lockstep, as a pure state machine: all tasks of a round are launched together and end together.
 
-So it is where a task is a whole step, averaging included, in one launch (`scheduler.replicas.joint`). A round
+So it is where a task is a whole step, averaging included, in one launch (`RoundLauncher`). A round
 is one thing here: launched when `SchedulerState` with tau 1 and staleness 0 would have launched all of it.
 """
 

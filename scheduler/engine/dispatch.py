@@ -38,7 +38,7 @@ from scheduler.decisions.messages import (
 from scheduler.decisions.round_robin import SchedulerState
 from scheduler.engine.results import EngineRun, RoundResults
 from scheduler.engine.rounds import WholeRounds
-from scheduler.replicas.joint import JointRounds
+from scheduler.replicas.round_launcher import LaunchedRounds
 from tensorbow.data import BatchRun
 from tensorbow.devices import Event
 from tensorbow.errors import AbortedError, InternalError, InvalidArgumentError
@@ -59,7 +59,7 @@ class Dispatch(WholeRounds):
         count, options, steps = self.learners.count, self.options, self.steps_per_launch
         restarts_before = partial(_restarts_before, weakref.ref(self))
         state: Machine[Any]
-        if self.learners.joint is not None:
+        if self.learners.launcher is not None:
             state = LockstepState(
                 count,
                 start,
@@ -129,7 +129,7 @@ class Dispatch(WholeRounds):
             return [self._ended(run, *message)]
         if isinstance(message, ReadyRound):
             return self._take_round(run, message)
-        if isinstance(message, JointRounds):
+        if isinstance(message, LaunchedRounds):
             return [self._rounds_ended(run, message)]
         if isinstance(message, ReadyBatch):
             if not 0 <= message.replica < self.learners.count:
@@ -137,7 +137,7 @@ class Dispatch(WholeRounds):
                     f"a batch came for replica {message.replica}, but the engine has {self.learners.count} "
                     f"replicas, 0 to {self.learners.count - 1}; give the source the same number"
                 )
-            if self.learners.joint is not None:
+            if self.learners.launcher is not None:
                 return self._gather(run, message)
             run.batches[message.replica, message.round] = message
             return [BatchReady(message.replica, message.round)]

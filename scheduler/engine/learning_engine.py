@@ -165,7 +165,7 @@ class LearningEngine(TrainingRuns):
             self.learners.select(self.selected)
             raise
         self.selected = number
-        self.most_steps_per_launch = 1 if self.learners.joint is None else self._room_for_steps
+        self.most_steps_per_launch = 1 if self.learners.launcher is None else self._room_for_steps
         self.steps_per_launch = min(self.steps_per_launch, self.most_steps_per_launch)
         executable = self.learners.executable
         self._has_loss = self._steps[number][0].loss is not None
@@ -200,11 +200,11 @@ class LearningEngine(TrainingRuns):
 
     def _require_launches(self, learners: Learners) -> None:
         """Raises InvalidArgumentError where several steps in a launch are asked for, and cannot be."""
-        if self._own_steps_per_launch > 1 and learners.joint is None:
+        if self._own_steps_per_launch > 1 and learners.launcher is None:
             raise InvalidArgumentError(
                 f"steps_per_launch={self._own_steps_per_launch}: several steps in one launch need native "
-                "code for all of the step, on one CPU device, with sma, easgd or none, round_robin and "
-                "staleness 0; give 1, or see `tensorbow explain`"
+                "code for all of the step, on CPU devices, with dispatch round_robin; give 1, or see "
+                "`tensorbow explain`"
             )
 
     @checked

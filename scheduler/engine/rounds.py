@@ -1,4 +1,4 @@
-"""Rounds that are launched as a whole: from what `LockstepState` says to joint tasks, and back."""
+"""Rounds that are launched as a whole: from what `LockstepState` says to launches, and back."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from scheduler.batches.sources import ReadyBatch, ReadyRound
 from scheduler.decisions.messages import RoundFailed, RoundFinished, RoundReady, SchedulerEvent
 from scheduler.engine.fetching import Fetching
 from scheduler.engine.results import EngineRun, RoundResults
-from scheduler.replicas.joint import JointRounds, JointTasks
+from scheduler.replicas.round_launcher import LaunchedRounds, RoundLauncher
 from tensorbow.data import AllInputs, BatchInputs, BatchRun, RoundInputs
 from tensorbow.errors import AbortedError, InternalError, InvalidArgumentError
 from tensorbow.specs import Array
@@ -21,11 +21,11 @@ class WholeRounds(Fetching):
     """What `LearningEngine` does with launches of all replicas; the fields are the engine's."""
 
     @property
-    def _joint(self) -> JointTasks:
-        joint = self.learners.joint
-        if joint is None:
-            raise InternalError("rounds as a whole: there are no joint tasks")
-        return joint
+    def _launcher(self) -> RoundLauncher:
+        launcher = self.learners.launcher
+        if launcher is None:
+            raise InternalError("rounds as a whole: the replicas have no launcher of them")
+        return launcher
 
     def _gather(self, run: EngineRun, batch: ReadyBatch) -> list[SchedulerEvent]:
         """Takes one replica's batch; says that the round is there, when it is."""
@@ -44,7 +44,7 @@ class WholeRounds(Fetching):
         return self._take_round(run, ReadyRound(launch, [each.inputs for each in batches], release))
 
     def _take_round(self, run: EngineRun, message: ReadyRound) -> list[SchedulerEvent]:
-        if self.learners.joint is None:
+        if self.learners.launcher is None:
             raise InvalidArgumentError(
                 "a source gave a whole round, but the engine launches its tasks one by one; call "
                 "keep_on_devices(engine.learners) of the source with this engine's learners"
@@ -64,7 +64,7 @@ class WholeRounds(Fetching):
             if self.on_nan == "skip":
                 state["status"] = 0
         self._require_inputs(run, rounds, inputs)
-        self._joint.launch(launch, rounds, inputs, state, run.inbox.put)
+        self._launcher.launch(launch, rounds, inputs, state, run.inbox.put)
 
     def _require_inputs(self, run: EngineRun, rounds: range, inputs: AllInputs) -> None:
         """Raises InvalidArgumentError for batches of another number of replicas or rounds."""
@@ -100,11 +100,11 @@ class WholeRounds(Fetching):
                 "gathered(), or make DatasetBatches(steps_per_launch=...)"
             )
 
-    def _rounds_ended(self, run: EngineRun, tasks: JointRounds) -> SchedulerEvent:
+    def _rounds_ended(self, run: EngineRun, tasks: LaunchedRounds) -> SchedulerEvent:
         """Takes note of the end of a launch."""
-        joint, launch = self._joint, tasks.number
-        joint.ended(tasks)
-        if run.on_results is not None or self.on_nan == "skip" or joint.stopped:
+        launcher, launch = self._launcher, tasks.number
+        launcher.ended(tasks)
+        if run.on_results is not None or self.on_nan == "skip" or launcher.stopped:
             known, error = len(run.bad), tasks.error
             self._hand_out(run, tasks, error is None)
             if error is not None:
@@ -117,7 +117,7 @@ class WholeRounds(Fetching):
         run.ready.pop(launch).release()
         return RoundFinished(launch)
 
-    def _hand_out(self, run: EngineRun, tasks: JointRounds, whole: bool) -> None:
+    def _hand_out(self, run: EngineRun, tasks: LaunchedRounds, whole: bool) -> None:
         """Gives results on, of the rounds before the first that some task failed in. whole: no task has."""
         if whole and run.steps == 1:
             results = self._round_of(run, tasks)
@@ -128,7 +128,7 @@ class WholeRounds(Fetching):
         run.awaited += len(results.rounds)
         run.on_results(results)
 
-    def _round_of(self, run: EngineRun, tasks: JointRounds) -> RoundResults | None:
+    def _round_of(self, run: EngineRun, tasks: LaunchedRounds) -> RoundResults | None:
         """Those of one round, as `_rounds_of`: for the shortest steps that takes more than they do."""
         fetched = [replica.results(tasks.number) for replica in self.learners.replicas]
         *columns, statuses = zip(*fetched, strict=True)
@@ -144,9 +144,9 @@ class WholeRounds(Fetching):
         losses = columns.pop(0) if self._has_loss else [math.nan] * len(fetched)
         return RoundResults(tasks.rounds, range(len(fetched)), losses, columns, tasks.times_s)
 
-    def _rounds_of(self, run: EngineRun, tasks: JointRounds) -> RoundResults | None:
+    def _rounds_of(self, run: EngineRun, tasks: LaunchedRounds) -> RoundResults | None:
         """Those of whole rounds; None where there is none. What is to end the run is in `run.bad` then."""
-        fetched = [self._columns_of(replica, tasks) for replica in range(len(tasks.events))]
+        fetched = [self._columns_of(replica, tasks) for replica in range(self.learners.count)]
         whole = min(self._good(run, replica, tasks.rounds, own) for replica, own in enumerate(fetched))
         if not whole:
             return None
@@ -154,15 +154,15 @@ class WholeRounds(Fetching):
         by_round = [chain.from_iterable(zip(*each, strict=False)) for each in zip(*fetched, strict=True)]
         return self._in_columns(tasks, [[*islice(values, most)] for values in by_round])
 
-    def _in_columns(self, tasks: JointRounds, columns: Sequence[Sequence[Any]]) -> RoundResults:
+    def _in_columns(self, tasks: LaunchedRounds, columns: Sequence[Sequence[Any]]) -> RoundResults:
         """columns: of tasks by round and replica, each value that they fetched; the last is the status."""
         statuses, times_s = columns[-1], tasks.times_s
         rounds = tasks.rounds[: len(statuses) // len(times_s)]
         losses = columns[0] if self._has_loss else [math.nan] * len(statuses)
         return RoundResults(rounds, range(len(times_s)), losses, columns[self._has_loss : -1], times_s)
 
-    def _columns_of(self, replica: int, tasks: JointRounds) -> list[Sequence[Any] | Array]:
+    def _columns_of(self, replica: int, tasks: LaunchedRounds) -> list[Sequence[Any] | Array]:
         """What a replica's tasks fetched, as far as they were done."""
-        done = slice(None if tasks.events[replica].error is None else 0)
-        fetched = self._joint.fetched(replica, tasks)
+        done = slice(0 if tasks.failed(replica) else None)
+        fetched = self._launcher.fetched(replica, tasks)
         return [column[done].tolist() if column.ndim == 1 else column[done] for column in fetched]

@@ -61,7 +61,9 @@ class TrainingRuns(Dispatch):
 
     def _restart_or_stop(self, start: int, stop: int) -> int:
         """Up to where the machine sees to restarts: in launches of several rounds up to the next one."""
-        if self.steps_per_launch == 1 or (self.schedule is None and not self._own_schedules):
+        if self.steps_per_launch == 1 or not (
+            self.schedule or self._own_schedules or self.learners.gang_from
+        ):
             return stop
         with self._idle("run"):
             self._make_ready(start)

@@ -64,6 +64,11 @@ class CentralModel:
         return [*owned, *Binding.blocks(executable, OWNED, ring=1)]
 
     @property
+    def executable(self) -> Executable:
+        """Its work."""
+        return self._binding.executable
+
+    @property
     def bases(self) -> dict[Region, int]:
         """The base addresses that z's own work is bound to."""
         return self._binding.bases

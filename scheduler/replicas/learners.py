@@ -9,10 +9,10 @@ from scheduler.averaging.all_reduce import AllReduce, all_reduce_between
 from scheduler.averaging.synchronisation import Synchronisation
 from scheduler.replicas.central import CentralModel
 from scheduler.replicas.device_plans import Compiled, DevicePlans
-from scheduler.replicas.joint import JointTasks, joint_tasks
 from scheduler.replicas.learning_tasks import LearningTasks
 from scheduler.replicas.replica import Replica
 from scheduler.replicas.replica_counts import replica_counts, require_different
+from scheduler.replicas.round_launcher import RoundLauncher, round_launcher
 from scheduler.replicas.step_program import StepProgram
 from scheduler.replicas.values import check_combination
 from tensorbow.compiler import VariableLayout
@@ -73,11 +73,12 @@ class Learners(LearningTasks):
         self._z_events: dict[int, list[Event]] = {}  # by averaging number, one per device
         self._last: list[Event | None] = [None] * self.count  # the last enqueued task of each replica
         self._all_reduce = all_reduce
+        self._own_all_reduce = all_reduce is not None  # the caller's, which sums between devices
         self._kept: list[KeptExamples] = []  # the data set on the devices that have it
         self._here = False  # see run_here
         self._selected = 0  # of the programs
-        self._joint: dict[int, JointTasks | None] = {}  # by program
-        self.joint: JointTasks | None = None  # what launches whole steps, where that can be
+        self._launchers: dict[int, RoundLauncher | None] = {}  # by program
+        self.launcher: RoundLauncher | None = None  # what launches whole steps, where that can be
         self._closed = False
         try:
             known: Compiled = {} if compiled is None else compiled
@@ -147,7 +148,7 @@ class Learners(LearningTasks):
             raise
         finally:
             if moved:  # what launches whole steps knows their addresses
-                self._joint.clear()
+                self._launchers.clear()
                 self.select(self._selected)
         return number
 
@@ -158,14 +159,16 @@ class Learners(LearningTasks):
             replica.set_state({"status": 0})
         self._selected = number
         self.executable = self.replicas[0].executable
-        if number not in self._joint:
-            made = joint_tasks(self.replicas, self.central, self.options)
+        if number not in self._launchers:
+            made = None
+            if not self._own_all_reduce:
+                made = round_launcher(self.replicas, self.central, self.options)
             if made is not None:
                 made.runs_here = self._here
-            self._joint[number] = made
-        self.joint = self._joint[number]
-        if self.joint is not None:
-            self.joint.reset()
+            self._launchers[number] = made
+        self.launcher = self._launchers[number]
+        if self.launcher is not None:
+            self.launcher.reset()
 
     def prepare(self) -> None:
         """Before a run: the sticky status of a run that failed is cleared.
@@ -177,8 +180,8 @@ class Learners(LearningTasks):
         for replica in self.replicas:
             replica.container.require_initialized(self.executable.reads_first)
             replica.set_state({"status": 0})
-        if self.joint is not None:
-            self.joint.reset()
+        if self.launcher is not None:
+            self.launcher.reset()
 
     def drain(self) -> BaseException | None:
         """Waits until nothing is in flight; makes failed streams usable again. The first error, or None."""
@@ -196,8 +199,8 @@ class Learners(LearningTasks):
                 stream.reset()
         self._z_events.clear()
         self._last = [None] * self.count
-        if self.joint is not None:
-            self.joint.reset()
+        if self.launcher is not None:
+            self.launcher.reset()
         try:
             return first
         finally:
@@ -227,7 +230,7 @@ class Learners(LearningTasks):
             self._all_reduce = None
         for owner in self._owners():
             owner.close()
-        self.replicas, self.central, self.joint = [], [], None
-        self._joint.clear()
+        self.replicas, self.central, self.launcher = [], [], None
+        self._launchers.clear()
         while self._kept:
             self._kept.pop().close()

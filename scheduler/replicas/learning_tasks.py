@@ -8,7 +8,7 @@ from typing import Any
 from scheduler.averaging.all_reduce import AllReduce
 from scheduler.averaging.gradient_mean import clear_segment, update_segment
 from scheduler.averaging.sma_segments import SEGMENT_UPDATE, averaging_segment, restart_segment
-from scheduler.replicas.joint import JointTasks
+from scheduler.replicas.round_launcher import RoundLauncher
 from scheduler.replicas.values import ReplicaValues
 from tensorbow.data import BatchInputs
 from tensorbow.devices import Event
@@ -20,8 +20,8 @@ class LearningTasks(ReplicaValues):
 
     executable: Executable
     per_device: tuple[int, ...]
-    joint: JointTasks | None
-    _joint: dict[int, JointTasks | None]
+    launcher: RoundLauncher | None
+    _launchers: dict[int, RoundLauncher | None]
     _here: bool
     _z_events: dict[int, list[Event]]
     _last: list[Event | None]
@@ -65,9 +65,9 @@ class LearningTasks(ReplicaValues):
 
     def run_here(self, here: bool) -> None:
         """Says whether who launches waits for the task, so that it may do the work of one replica itself."""
-        for joint in self._joint.values():
-            if joint is not None:
-                joint.runs_here = here
+        for launcher in self._launchers.values():
+            if launcher is not None:
+                launcher.runs_here = here
         self._here = here
 
     def _averagings(self, round: int) -> int:
@@ -120,13 +120,13 @@ class LearningTasks(ReplicaValues):
         """
         slot = (self._averagings(round) - 1) % self.slots
         cleared = [
-            model.restart(slot, () if self.joint is None else self.joint.last) for model in self.central
+            model.restart(slot, () if self.launcher is None else self.launcher.last) for model in self.central
         ]
         for index, replica in enumerate(self.replicas):
             after = cleared[self.places[index]]
             restarted = self._last[index] = replica.restart(restart_segment(slot), after)
-            if self.joint is not None:
-                self.joint.enqueued(index, restarted)
+            if self.launcher is not None:
+                self.launcher.enqueued(index, restarted)
             if round + 1 == self.gang_from:
                 self._last[index] = replica.restart(clear_segment(self.executable), after)
         for number in self._z_events:

@@ -253,8 +253,8 @@ class Replica:
             feeds[name] = value
         return feeds
 
-    def joint_feeds(self, inputs: BatchInputs | BatchRun) -> list[dict[str, Array]]:
-        """The batch of a step, or the batches of several, by input name, for a joint launch; see `launch`."""
+    def feeds_of(self, inputs: BatchInputs | BatchRun) -> list[dict[str, Array]]:
+        """The batch of a step, or the batches of several, by input name; see `launch`."""
         run = inputs if isinstance(inputs, BatchRun) else (inputs,)
         return [self._feeds(one.arrays() if isinstance(one, BatchRecipe) else one) for one in run]
 

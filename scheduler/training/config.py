@@ -199,12 +199,6 @@ class TrainingConfig:
     def _check_counts(self) -> None:
         """One count for each device; where all are equal, one number says so."""
         counts = self.replicas_per_device
-        averages_gradients = self.sync == "ssgd" or self.ssgd_epoch is not None
-        if self.tunes and averages_gradients and self.steps_per_launch not in (None, 1):
-            raise InvalidArgumentError(
-                "steps_per_launch: expected 1 with replicas_per_device auto and ssgd, with which only one "
-                f"replica alone does several steps in a launch; got {self.steps_per_launch}; leave it out"
-            )
         if isinstance(counts, tuple):
             if len(counts) != len(self.devices):
                 listed = ",".join([*map(str, counts[:20]), *(["..."] if len(counts) > 20 else [])]) or "none"

@@ -91,8 +91,8 @@ class LaunchPace:
 
     def _settled(self) -> bool:
         """Whether it is known how many steps a launch has, and which threads do them."""
-        joint = self._engine.learners.joint
-        return not self._choosing and (joint is None or joint.settled)
+        launcher = self._engine.learners.launcher
+        return not self._choosing and (launcher is None or launcher.settled)
 
     def _choose(self) -> None:
         wanted = round(LAUNCH_SECONDS / self._round_seconds)

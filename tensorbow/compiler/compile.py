@@ -13,8 +13,9 @@ from tensorbow.compiler.prune import drop_unused, prune
 from tensorbow.compiler.variable_layout import VariableLayout
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import Operation, Tensor, blame
+from tensorbow.program.backend import Backend
 from tensorbow.program.nodes import Program, Unit, storage_of
-from tensorbow.program.plan import Backend, Executable, Group, Ref, Region, Segment
+from tensorbow.program.plan import Executable, Group, Ref, Region, Segment
 from tensorbow.specs import TensorSpec
 
 

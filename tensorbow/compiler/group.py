@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.ops.control import CheckFinite
+from tensorbow.program.backend import Backend
 from tensorbow.program.nodes import Node, Program, Unit, Value, record_readers, storage_of
-from tensorbow.program.plan import Backend, Region
+from tensorbow.program.plan import Region
 
 GRADIENT, UPDATE, STEP = "gradient", "update", "step"
 

@@ -28,8 +28,9 @@ from tensorbow.errors import UnimplementedError
 from tensorbow.graph import Operation, Tensor
 from tensorbow.kernels.backends import backend_for
 from tensorbow.ops.state import VariableReference
+from tensorbow.program.backend import Backend
 from tensorbow.program.nodes import Node, Unit, record_readers
-from tensorbow.program.plan import Backend, Executable
+from tensorbow.program.plan import Executable
 from tensorbow.specs import TensorSpec
 
 

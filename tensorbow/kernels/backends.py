@@ -16,7 +16,7 @@ from tensorbow.errors import FailedPreconditionError, InternalError, InvalidArgu
 from tensorbow.kernels.binary_cache import cache_folder
 from tensorbow.kernels.null import NullBackend
 from tensorbow.kernels.reference import ReferenceBackend
-from tensorbow.program.plan import Backend
+from tensorbow.program.backend import Backend
 
 CPU_VARIABLE = "TENSORBOW_CPU"
 CPU_DEFAULT = "auto"

@@ -15,8 +15,9 @@ from tensorbow.devices.blas_threads import numpy_blas
 from tensorbow.errors import InvalidArgumentError, ResourceExhaustedError, TensorBowError
 from tensorbow.graph import KernelCall, blame
 from tensorbow.graph.definition import read_only
+from tensorbow.program.backend import Backend
 from tensorbow.program.nodes import Node, Unit
-from tensorbow.program.plan import Backend, BoundPlan, Executable, Group, Ref, Region
+from tensorbow.program.plan import BoundPlan, Executable, Group, Ref, Region
 from tensorbow.specs import Array
 
 

@@ -3,9 +3,8 @@
 Imports ops, the graph and devices; no backend.
 """
 
-from tensorbow.program.joint import JointAveraging, JointInputs, JointLaunch, JointSteps, MadeBatches
+from tensorbow.program.backend import Backend
 from tensorbow.program.plan import (
-    Backend,
     BoundPlan,
     Executable,
     Group,
@@ -14,19 +13,32 @@ from tensorbow.program.plan import (
     Region,
     Segment,
 )
+from tensorbow.program.rounds import (
+    Averaging,
+    Exchange,
+    Exchanges,
+    GradientAveraging,
+    LaunchInputs,
+    MadeBatches,
+    RoundLaunch,
+    RoundProgram,
+)
 
 __all__ = [
+    "Averaging",
     "Backend",
     "BoundPlan",
+    "Exchange",
+    "Exchanges",
     "Executable",
+    "GradientAveraging",
     "Group",
-    "JointAveraging",
-    "JointInputs",
-    "JointLaunch",
-    "JointSteps",
+    "LaunchInputs",
     "MadeBatches",
     "PlannedLaunch",
     "Ref",
     "Region",
+    "RoundLaunch",
+    "RoundProgram",
     "Segment",
 ]

@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("llvmlite", reason="joint tasks need native code")
 
 import tensorbow as tb
-from scheduler import DatasetBatches, LearningEngine, Synchronisation, gathered
+from scheduler import DatasetBatches, LearningEngine, Synchronisation
 from scheduler.training.classifier_step import build_program
 from tensorbow.data import make_synthetic
 from tensorbow.errors import InvalidArgumentError
@@ -21,30 +21,6 @@ from tensorbow.models import get_model
 from tests.scheduler_rig.joint_engines import engine_of
 from tests.scheduler_rig.programs import well
 from tests.scheduler_rig.running import Prepared, cpu_devices, within
-
-
-@pytest.mark.parametrize(
-    ("replicas", "options", "change"),
-    [(1, {"sync": "ssgd"}, {"replicas_per_device": 2}), (2, {}, {"replicas_per_device": 2, "ssgd_from": 20})],
-)
-def test_a_change_that_several_steps_in_a_launch_cannot_follow(
-    replicas: int, options: dict[str, Any], change: dict[str, Any]
-) -> None:
-    model = well()
-
-    def train(engine: LearningEngine, start: int, stop: int) -> None:
-        within(partial(engine.run, gathered(Prepared(model.batch, replicas).open, 4), start, stop))
-
-    ends = []
-    for refused in (False, True):
-        with engine_of(model, replicas, 4, **options) as engine:
-            train(engine, 0, 8)
-            if refused:
-                with pytest.raises(InvalidArgumentError, match="steps_per_launch=4: several steps"):
-                    engine.resize(**change)
-            train(engine, 8, 16)
-            ends.append({name: value.tobytes() for name, value in engine.learners.state_arrays().items()})
-    assert ends[0] == ends[1]
 
 
 @pytest.mark.parametrize("filled", [False, True])

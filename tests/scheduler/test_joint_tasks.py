@@ -32,7 +32,7 @@ from tests.scheduler_rig.running import Prepared, cpu_devices, within
 pytest.importorskip("llvmlite")
 
 from tensorbow.kernels.native.backend import NativeBackend
-from tensorbow.kernels.native.rounds.averaging_pass import CHUNK
+from tensorbow.kernels.native.rounds.passes import CHUNK
 
 WAYS: list[dict[str, Any]] = [
     {},
@@ -40,6 +40,9 @@ WAYS: list[dict[str, Any]] = [
     {"tau": 3, "mu": 0.5},
     {"sync": "easgd", "tau": 2},
     {"sync": "none"},
+    {"sync": "ssgd"},
+    {"staleness": 2, "tau": 2, "mu": 0.4},
+    {"sync": "sma", "ssgd_from": 5, "staleness": 1},
 ]
 
 
@@ -51,14 +54,24 @@ def native(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def apart(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """Has tasks be several launches from now on."""
-    return lambda: monkeypatch.setattr(scheduler.replicas.learners, "joint_tasks", lambda *given: None)
+    return lambda: monkeypatch.setattr(scheduler.replicas.learners, "round_launcher", lambda *given: None)
 
 
 @pytest.mark.sampled(5)
 @pytest.mark.parametrize("options", WAYS, ids=str)
-@pytest.mark.parametrize(("replicas", "size"), [(1, CHUNK + 1), (2, 3 * CHUNK + 21), (5, CHUNK - 1), (3, 7)])
+@pytest.mark.parametrize(
+    ("replicas", "size"),
+    [
+        (1, CHUNK + 1),
+        (2, 3 * CHUNK + 21),
+        (5, CHUNK - 1),
+        (3, 7),
+        ([1, 1], CHUNK + 1),
+        ([2, 1, 3], 2 * CHUNK + 5),
+    ],
+)
 def test_the_bits_of_tasks_apart(
-    apart: Callable[[], None], options: dict[str, Any], replicas: int, size: int
+    apart: Callable[[], None], options: dict[str, Any], replicas: int | list[int], size: int
 ) -> None:
     model = well(size)
     joint = [trained(model, replicas, steps, 11, True, **options) for steps in (1, 4, 16)]
@@ -163,7 +176,7 @@ def test_a_nan_can_be_skipped(apart: Callable[[], None]) -> None:
 def test_input_that_an_op_refuses(steps: int, sync: str) -> None:
     model = labelled()
     with engine_of(model, 3, steps, sync=sync) as engine:
-        assert engine.learners.joint is not None
+        assert engine.learners.launcher is not None
         prepared = Prepared(model.batch, 3).open
         message = r"replica 1, step 6: SparseSoftmax.* 9.*joint_engines"
         with pytest.raises(InvalidArgumentError, match=message):
@@ -231,13 +244,13 @@ def test_a_stepper_and_a_changing_number_of_replicas() -> None:
             for round in range(4):
                 stepper.step([model.batch(round, i) for i in range(2)])
         engine.resize(3)
-        assert engine.learners.joint is not None
+        assert engine.learners.launcher is not None
         assert within(lambda: engine.run(Prepared(model.batch, 3).open, 4, 9)) == 9
 
 
 @pytest.mark.parametrize(
     ("options", "devices"),
-    [({"sync": "ssgd"}, 1), ({"staleness": 1}, 1), ({"dispatch": "fcfs"}, 1), ({}, 2)],
+    [({"dispatch": "fcfs"}, 1)],
 )
 def test_where_launches_have_one_step(options: dict[str, Any], devices: int) -> None:
     model, kept_by = well(), Synchronisation(**options)

@@ -83,6 +83,7 @@ def test_a_failing_averaging(devices: int, staleness: int) -> None:
 
 def test_a_failing_all_reduce(monkeypatch: pytest.MonkeyPatch) -> None:
     model = well()
+    monkeypatch.setattr("scheduler.replicas.learners.round_launcher", lambda *given: None)
     with engine_of(model, cpu_devices(2), 2) as engine:
 
         def broken() -> None:

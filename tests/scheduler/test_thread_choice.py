@@ -15,7 +15,7 @@ import pytest
 import scheduler.replicas.learners
 import tensorbow as tb
 from scheduler import Stepper, gathered
-from scheduler.replicas.joint import JointRounds
+from scheduler.replicas.round_launcher import LaunchedRounds
 from scheduler.replicas.thread_choice import BRIEF, MEASURED, WARM_UP, WINDOW, WINDOW_S, ThreadChoice, Threads
 from tensorbow.errors import InvalidArgumentError, NumericsError
 from tensorbow.kernels import backends
@@ -202,7 +202,7 @@ def test_the_bits_of_tasks_apart(
 ) -> None:
     model = well(size)
     joint = [trained(model, replicas, steps, 23, True, **options) for steps in (1, 4)]
-    monkeypatch.setattr(scheduler.replicas.learners, "joint_tasks", lambda *given: None)
+    monkeypatch.setattr(scheduler.replicas.learners, "round_launcher", lambda *given: None)
     expected = trained(model, replicas, 1, 23, False, **options)
     assert all(each == expected for each in joint)
 
@@ -216,7 +216,7 @@ def test_restarts_and_random_ops(monkeypatch: pytest.MonkeyPatch, steps: int) ->
         tb.train.PiecewiseConstant([5, 6, 13], [0.1, 0.05, 0.02, 0.01]),
     )
     joint = trained(model, 2, steps, 17, True, schedule=schedule, mu=0.9)
-    monkeypatch.setattr(scheduler.replicas.learners, "joint_tasks", lambda *given: None)
+    monkeypatch.setattr(scheduler.replicas.learners, "round_launcher", lambda *given: None)
     assert joint == trained(model, 2, 1, 17, False, schedule=schedule, mu=0.9)
 
 
@@ -279,34 +279,34 @@ def test_a_stop_comes_after_what_is_launched(launch_ahead: int) -> None:
 
 @pytest.mark.usefixtures("native")
 def test_an_interrupt_while_the_caller_does_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
-    model, run_all = well(), JointRounds.run_all
+    model, run_part = well(), LaunchedRounds.run
     monkeypatch.setattr(ThreadChoice, "way", lambda self, rounds: CALLER)
 
-    def interrupted(tasks: JointRounds) -> None:
-        run_all(tasks)
+    def interrupted(tasks: LaunchedRounds, thread: int) -> None:
+        run_part(tasks, thread)
         if tasks.number == 7:
             raise KeyboardInterrupt
 
     with engine_of(model, 3) as engine:
-        monkeypatch.setattr(JointRounds, "run_all", interrupted)
+        monkeypatch.setattr(LaunchedRounds, "run", interrupted)
         with pytest.raises(KeyboardInterrupt):
             within(lambda: engine.run(Prepared(model.batch, 3).open, 0, 30))
-        monkeypatch.setattr(JointRounds, "run_all", run_all)
+        monkeypatch.setattr(LaunchedRounds, "run", run_part)
         engine.learners.initialize(model.initial)
         assert within(lambda: engine.run(Prepared(model.batch, 3).open, 0, 9)) == 9
 
 
 @pytest.mark.usefixtures("native")
 def test_the_callers_launches_run_in_its_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    model, run_all, threads = well(), JointRounds.run_all, list[int]()
+    model, run_part, threads = well(), LaunchedRounds.run, list[int]()
     ways = cycle([CALLER] * 4 + [ONE] * 2)
     monkeypatch.setattr(ThreadChoice, "way", lambda self, rounds: next(ways))
 
-    def looked_at(tasks: JointRounds) -> None:
+    def looked_at(tasks: LaunchedRounds, thread: int) -> None:
         threads.append(threading.get_ident())
-        run_all(tasks)
+        run_part(tasks, thread)
 
-    monkeypatch.setattr(JointRounds, "run_all", looked_at)
+    monkeypatch.setattr(LaunchedRounds, "run", looked_at)
     with engine_of(model, 2) as engine:
         caller = within(lambda: engine.run(Prepared(model.batch, 2).open, 0, 12) and threading.get_ident())
     assert [thread == caller for thread in threads] == [True] * 4 + [False] * 2 + [True] * 4 + [False] * 2

@@ -13,12 +13,15 @@ from tests.scheduler_rig.programs import Model
 from tests.scheduler_rig.running import Hesitant, cpu_devices, within
 
 
-def engine_of(model: Model, replicas: int, steps: int | None = 1, **options: Any) -> LearningEngine:
+def engine_of(
+    model: Model, replicas: int | list[int], steps: int | None = 1, **options: Any
+) -> LearningEngine:
+    """replicas: of one device, or of each of several."""
     own = {key: options.pop(key) for key in ("launch_ahead", "on_nan", "schedule") if key in options}
     engine = LearningEngine(
         model.program,
         model.shapes,
-        cpu_devices(1),
+        cpu_devices(1 if isinstance(replicas, int) else len(replicas)),
         replicas,
         Synchronisation(**options),
         steps_per_launch=steps,
@@ -29,19 +32,20 @@ def engine_of(model: Model, replicas: int, steps: int | None = 1, **options: Any
 
 
 def trained(
-    model: Model, replicas: int, steps: int, rounds: int, joint: bool, **options: Any
+    model: Model, replicas: int | list[int], steps: int, rounds: int, joint: bool, **options: Any
 ) -> tuple[list[tuple[int, int, float]], dict[str, bytes]]:
     results: list[tuple[int, int, float]] = []
     with engine_of(model, replicas, steps, **options) as engine:
-        assert (engine.learners.joint is not None) is joint
-        source = Hesitant(model.batch, replicas, seed=steps, pause_s=5e-5)
+        assert (engine.learners.launcher is not None) is joint
+        count = engine.learners.count
+        source = Hesitant(model.batch, count, seed=steps, pause_s=5e-5)
         opened = source.open if steps == 1 else gathered(source.open, steps)
         within(
             lambda: engine.run(
                 opened, 0, rounds, lambda told: results.extend((r.round, r.replica, r.loss) for r in told)
             )
         )
-        assert source.released == rounds * replicas
+        assert source.released == rounds * count
         return results, {name: a.tobytes() for name, a in engine.learners.state_arrays().items()}
 
 

@@ -82,10 +82,7 @@ def test_a_run_may_be_asked_for_more_than_it_will_ever_train(options: Options) -
 
 
 def test_what_it_does_not_go_with(options: Options) -> None:
-    for gradients in ({"sync": "ssgd"}, {"ssgd_epoch": 1}):
-        with pytest.raises(InvalidArgumentError, match="expected 1 with replicas_per_device auto and ssgd"):
-            options(steps_per_launch=2, replicas_per_device="auto", **gradients)
     with pytest.raises(InvalidArgumentError, match="steps_per_launch: expected at least 1, got 0"):
         options(steps_per_launch=0)
     with pytest.raises(InvalidArgumentError, match=r"steps_per_launch=2: .* native code"):
-        Trainer(options(steps_per_launch=2, sync="ssgd"))
+        Trainer(options(steps_per_launch=2, dispatch="fcfs"))

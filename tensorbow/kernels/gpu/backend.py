@@ -20,9 +20,10 @@ from tensorbow.kernels.gpu.plan import GpuPlan
 from tensorbow.kernels.gpu.runtime.call import DeviceArray
 from tensorbow.kernels.gpu.runtime.context import GpuContext, GpuOptions
 from tensorbow.kernels.gpu.runtime.program import ProgramCache
+from tensorbow.program.backend import Backend
 from tensorbow.program.examples import ExampleArrays, KeptExamples
 from tensorbow.program.nodes import Node, Unit
-from tensorbow.program.plan import Backend, BoundPlan, Executable, PlannedLaunch, Region, Segment
+from tensorbow.program.plan import BoundPlan, Executable, PlannedLaunch, Region, Segment
 from tensorbow.specs import uint8
 
 HOPPER = 90

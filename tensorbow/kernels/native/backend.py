@@ -25,15 +25,15 @@ from tensorbow.kernels.native.ops.maps import fused_kernel
 from tensorbow.kernels.native.ops.random import with_seeds
 from tensorbow.kernels.native.plan import NativePlan, NativeSegments, launches_of
 from tensorbow.kernels.native.products.contraction_fusion import fuse_epilogues
-from tensorbow.kernels.native.rounds.code import JointCodes
+from tensorbow.kernels.native.rounds.code import RoundCodes
 from tensorbow.kernels.native.rounds.examples import NativeExamples
-from tensorbow.kernels.native.rounds.joint import NativeJoint
+from tensorbow.kernels.native.rounds.program import NativeRounds
 from tensorbow.kernels.reference import ReferenceBackend
 from tensorbow.kernels.scalars import FusedMap, fuse_maps
 from tensorbow.program.examples import ExampleArrays, KeptExamples
-from tensorbow.program.joint import JointAveraging, JointSteps
 from tensorbow.program.nodes import Node, Unit
 from tensorbow.program.plan import BoundPlan, Executable, PlannedLaunch, Region, Segment
+from tensorbow.program.rounds import Exchanges, RoundProgram
 from tensorbow.specs import TensorSpec
 
 
@@ -55,7 +55,7 @@ class NativeBackend(ReferenceBackend):
         self.fuses = fuses
         self._folder = folder
         self._lock = threading.Lock()  # owns the table
-        self._joint = JointCodes()
+        self._codes = RoundCodes()
         self._segments: weakref.WeakKeyDictionary[Executable, NativeSegments] = weakref.WeakKeyDictionary()
 
     def made_with(self, device: Device) -> dict[str, str]:
@@ -132,14 +132,14 @@ class NativeBackend(ReferenceBackend):
         """See Backend.examples_nbytes: none."""
         return ()
 
-    def join(self, plans: Sequence[BoundPlan], averaging: JointAveraging | None) -> JointSteps | None:
-        """See Backend.join; where the segments are native as a whole, and averaging is a pass of its own."""
+    def round_program(self, plans: Sequence[BoundPlan], exchanges: Exchanges) -> RoundProgram | None:
+        """See Backend.round_program; where the segments are native as a whole, and exchanges are passes."""
         native = [plan for plan in plans if isinstance(plan, NativePlan)]
         if len(native) < len(plans):
             return None
         with self._lock:
-            code = self._joint.find(native[0].segments, averaging)
-        return NativeJoint(native, code, averaging) if code.is_possible else None
+            code = self._codes.find(native[0].segments, exchanges.kinds)
+        return NativeRounds(native, code, exchanges) if code.is_possible else None
 
     def launches(self, segment: Segment) -> Sequence[PlannedLaunch]:
         """Which calls are one native function, and which run their reference kernels."""

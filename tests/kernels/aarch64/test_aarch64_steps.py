@@ -84,7 +84,7 @@ def test_averaged_replicas_of_one_launch_lie_close_to_the_reference(replicas, op
     model, states = logistic(tb.float32), []
     for backend in (ReferenceBackend(), NativeBackend()):
         with used(backend), joint_engines.engine_of(model, replicas, **options) as engine:
-            assert (engine.learners.joint is not None) == isinstance(backend, NativeBackend)
+            assert (engine.learners.launcher is not None) == isinstance(backend, NativeBackend)
             engine.run(Prepared(model.batch, replicas).open, 0, ROUNDS)
             states.append(engine.learners.state_arrays())
     reference, ours = states

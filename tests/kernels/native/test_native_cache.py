@@ -29,7 +29,7 @@ from tensorbow.kernels.native.codegen.kernel import NativeKernel
 from tensorbow.kernels.native.codegen.lowering import LOWERINGS
 from tensorbow.kernels.native.codegen.plan_key import plan_key
 from tensorbow.kernels.native.codegen.target import host_target
-from tensorbow.kernels.native.rounds import code as joint_code
+from tensorbow.kernels.native.rounds import code as round_code
 from tensorbow.kernels.reference import ReferenceBackend
 from tensorbow.kernels.scalars import symbols
 from tensorbow.kernels.scalars.expression import structure
@@ -318,17 +318,17 @@ def test_initial_values_have_the_same_bits_whatever_the_cache_has(tmp_path, comp
     assert len({cold[name].std() > 0 for name in cold}) == 2
 
 
-def test_joint_code_that_is_kept_is_not_written_anew(tmp_path, compilations, monkeypatch):
+def test_round_code_that_is_kept_is_not_written_anew(tmp_path, compilations, monkeypatch):
     def values_after_rounds():
         model = logistic()
         with used(NativeBackend(folder=tmp_path)), engine_of(model, 2, mu=0.5) as engine:
-            assert engine.learners.joint is not None
+            assert engine.learners.launcher is not None
             within(lambda: engine.run(Prepared(model.batch, 2).open, 0, 3))
             return {name: value.tobytes() for name, value in engine.central_values().items()}
 
-    joint_code._driver_of.cache_clear()
+    round_code._driver_of.cache_clear()
     first = values_after_rounds()
-    joint_code._driver_of.cache_clear()
+    round_code._driver_of.cache_clear()
     compiled = len(compilations)
     assert compiled >= 4  # the step, what is around the pass, the pass, the driver
 
@@ -336,8 +336,8 @@ def test_joint_code_that_is_kept_is_not_written_anew(tmp_path, compilations, mon
         pytest.fail("a module is written")
 
     for module, name in (
-        (joint_code, "driver_module"),
-        (joint_code, "pass_module"),
+        (round_code, "driver_module"),
+        (round_code, "averaging_module"),
         (functions, "Functions"),
     ):
         monkeypatch.setattr(module, name, write)

@@ -1,11 +1,14 @@
-"""The compiled functions of a step's joint launches, and whether it can have some."""
+"""The compiled functions of a step's round program, and whether it can have one."""
 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
+
+from llvmlite import ir
 
 from tensorbow.kernels.merging import touch
 from tensorbow.kernels.native.codegen.compiler import NativeCode
@@ -14,72 +17,101 @@ from tensorbow.kernels.native.codegen.kernel import NativeKernel
 from tensorbow.kernels.native.codegen.plan_key import plan_key, writers_key
 from tensorbow.kernels.native.codegen.target import Target
 from tensorbow.kernels.native.plan import NativeSegments
-from tensorbow.kernels.native.rounds.averaging_pass import PASS, has_parts, is_averaged, pass_module
-from tensorbow.kernels.native.rounds.driver import ROUNDS, STEPS, add_yield, driver_module
-from tensorbow.kernels.native.rounds.words import SharedWord
-from tensorbow.program.joint import JointAveraging
+from tensorbow.kernels.native.rounds.driver import (
+    BEFORE,
+    GRADIENT,
+    ROUNDS,
+    UPDATE,
+    add_yield,
+    driver_module,
+    refusing,
+)
+from tensorbow.kernels.native.rounds.passes import PASS, averaging_module, has_parts, is_averaged, mean_module
 from tensorbow.program.plan import Group
+from tensorbow.program.rounds import Averaging, Exchange, GradientAveraging
 
-GRADIENT, UPDATE = 0, 1  # segments of every step
+
+@dataclass
+class ExchangeCode:
+    """One kind of exchange: the addresses of its functions, and the calls of those around the pass."""
+
+    before: int
+    after: int
+    whole: int  # the pass
+    calls: tuple[Sequence[Group], Sequence[Group]]
 
 
-class JointCode:
-    """The functions of a step's joint launches, shared by all bindings of it."""
+class RoundCode:
+    """The functions of a step's rounds, shared by all bindings of it."""
 
-    def __init__(self, segments: NativeSegments, averaging: int | None, has_momentum: bool):
-        """averaging: the segment of the update with averaging."""
-        target, folder, step = segments.target, segments.folder, segments.executable
+    def __init__(self, segments: NativeSegments, exchanges: Sequence[Exchange]):
+        self._segments = segments
         plain = segments.code()
         self._alive: list[NativeCode] = [plain]
         runs = segments.run_of(GRADIENT), segments.run_of(UPDATE)
         self.is_possible = None not in runs and add_yield()
         if not self.is_possible:
             return
-        # The calls of each function, by the word that holds its address: one of them may refuse its input.
-        self.calls: dict[SharedWord, Sequence[Group]] = {}
-        self.functions: dict[SharedWord, int] = {}
-        for which, segment, name in zip(
-            (SharedWord.GRADIENT, SharedWord.UPDATE), (GRADIENT, UPDATE), runs, strict=True
-        ):
-            self.functions[which] = plain.address(str(name))
-            self.calls[which] = step.segments[segment].groups
-        driver = self._add(_driver_of(target, folder))
-        self.driver, self.rounds_driver = driver.function(STEPS), driver.function(ROUNDS)
-        if averaging is not None:
-            self._add_averaging(segments, averaging, has_momentum, target, folder)
+        self.gradient, self.update = (plain.address(str(name)) for name in runs)
+        self.driver = self._add(_driver_of(segments.target, segments.folder)).function(ROUNDS)
+        self.exchanges: list[ExchangeCode] = []
+        for exchange in exchanges:
+            if isinstance(exchange, Averaging):
+                code = self._averaging(exchange)
+            else:
+                code = self._mean(exchange)
+            if code is None:
+                self.is_possible = False
+                return
+            self.exchanges.append(code)
+
+    def calls(self, which: int) -> Sequence[Group]:
+        """The calls of the function that a replica's REFUSED_BY names."""
+        function, kind = refusing(which)
+        if function < BEFORE:
+            return self._segments.executable.segments[function].groups
+        return self.exchanges[kind].calls[function - BEFORE]
 
     def _add(self, code: NativeCode) -> NativeCode:
         self._alive.append(code)
         return code
 
-    def _add_averaging(
-        self,
-        segments: NativeSegments,
-        averaging: int,
-        has_momentum: bool,
-        target: Target,
-        folder: Path | None,
-    ) -> None:
-        step = segments.executable
-        groups = step.segments[averaging].groups
+    def _averaging(self, exchange: Averaging) -> ExchangeCode | None:
+        """The updates with averaging as a pass, and what comes before and after; None if they cannot be."""
+        segments, step = self._segments, self._segments.executable
+        groups = step.segments[exchange.segment].groups
         averaged = [group for group in groups if is_averaged(group)]
-        self.is_possible = _may_be_joint(groups)
-        if not self.is_possible:
-            return
+        if not _may_be_a_pass(groups):
+            return None
         first = groups.index(averaged[0])
         before = groups[:first]
         after = [group for group in groups[first:] if not is_averaged(group)]
         status = step.state["status"]
-        around = self._add(compile_groups([before, after], status, target, folder))
-        pass_code = compile_unless_kept(
-            None if (key := plan_key([averaged], status)) is None else f"{PASS} {has_momentum} {key}",
-            partial(pass_module, averaged, status, has_momentum, target),
-            target,
-            folder,
+        around = self._add(compile_groups([before, after], status, segments.target, segments.folder))
+        how = exchange.has_momentum, exchange.previous
+        make = partial(averaging_module, averaged, status, *how, segments.target)
+        whole = self._pass(f"{how}", averaged, make)
+        return ExchangeCode(around.address("run0"), around.address("run1"), whole, (before, after))
+
+    def _mean(self, exchange: GradientAveraging) -> ExchangeCode | None:
+        """The mean of gradients as a pass; None if the update on it is not native code."""
+        segments, step = self._segments, self._segments.executable
+        run = segments.run_of(exchange.segment)
+        if run is None:
+            return None
+        status = step.state["status"]
+        nothing = self._add(compile_groups([[]], status, segments.target, segments.folder)).address("run0")
+        whole = self._pass(
+            "mean", exchange.means, partial(mean_module, exchange.means, status, segments.target)
         )
-        self.functions[SharedWord.PASS] = self._add(pass_code).address(PASS)
-        for which, name, calls in ((SharedWord.BEFORE, "run0", before), (SharedWord.AFTER, "run1", after)):
-            self.functions[which], self.calls[which] = around.address(name), calls
+        after = segments.code().address(run)
+        return ExchangeCode(nothing, after, whole, ([], step.segments[exchange.segment].groups))
+
+    def _pass(self, name: str, groups: Sequence[Group], make: Callable[[], ir.Module]) -> int:
+        segments = self._segments
+        key = plan_key([groups], segments.executable.state["status"])
+        key = None if key is None else f"{PASS} {name} {key}"
+        return self._add(compile_unless_kept(key, make, segments.target, segments.folder)).address(PASS)
 
 
 @cache
@@ -88,7 +120,7 @@ def _driver_of(target: Target, folder: Path | None) -> NativeCode:
     return compile_unless_kept(writers_key("driver"), partial(driver_module, target), target, folder)
 
 
-def _may_be_joint(groups: Sequence[Group]) -> bool:
+def _may_be_a_pass(groups: Sequence[Group]) -> bool:
     """Whether updates with averaging can be a pass of their own, and the other calls come before or after."""
     averaged = [group for group in groups if is_averaged(group)]
     if not averaged or not all(map(has_parts, averaged)):
@@ -107,17 +139,23 @@ def _may_be_joint(groups: Sequence[Group]) -> bool:
     return True
 
 
-class JointCodes:
-    """The codes of a backend, by executable and the way of averaging; each is compiled once."""
+def _key(exchange: Exchange) -> Hashable:
+    if isinstance(exchange, Averaging):
+        return exchange
+    return exchange.segment, *((mean.outputs, mean.attrs["replicas"]) for mean in exchange.means)
+
+
+class RoundCodes:
+    """The codes of a backend, by executable and kinds of exchanges; each is compiled once."""
 
     def __init__(self) -> None:
-        self._codes: weakref.WeakKeyDictionary[NativeSegments, dict[tuple[int | None, bool], JointCode]]
+        self._codes: weakref.WeakKeyDictionary[NativeSegments, dict[tuple[Hashable, ...], RoundCode]]
         self._codes = weakref.WeakKeyDictionary()
 
-    def find(self, segments: NativeSegments, averaging: JointAveraging | None) -> JointCode:
+    def find(self, segments: NativeSegments, exchanges: Sequence[Exchange]) -> RoundCode:
         """The code of a step."""
         codes = self._codes.setdefault(segments, {})
-        how = (None, False) if averaging is None else (averaging.segment, averaging.has_momentum)
-        if how not in codes:
-            codes[how] = JointCode(segments, *how)
-        return codes[how]
+        key = tuple(map(_key, exchanges))
+        if key not in codes:
+            codes[key] = RoundCode(segments, exchanges)
+        return codes[key]

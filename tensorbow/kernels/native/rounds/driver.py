@@ -1,8 +1,8 @@
-"""Several steps of one replica in one call: batches made, gradients, updates, averaging with the others.
+"""Some rounds of a thread's replicas in one call: batches made, gradients, exchanges, updates.
 
-The code is the same for all models; it calls the functions of a step by their addresses. Replicas that
-average meet before and after the pass over their weights, each on its own thread. Who waits spins for a
-moment, then lets others run. Or one thread does the steps of all, in turn, and nobody waits: what replicas
+The code is the same for all models; it calls the functions of a step by their addresses. A thread does its
+replicas in turn, up to each exchange, where it meets the other threads before and after the pass over all
+replicas. Who waits spins for a moment, then lets others run. One thread alone waits for nobody: what replicas
 hand each other then stays in one core's caches, which for the smallest models is more than a second core
 gives.
 """
@@ -24,10 +24,11 @@ from tensorbow.kernels.native.rounds.words import (
     DONE,
     REFUSED,
     STOPPED,
+    ExchangeWord,
     LaunchWord,
-    RoundsWord,
     RowWord,
     SharedWord,
+    ThreadWord,
     bytes_on,
     load_pointer,
     load_word,
@@ -35,7 +36,7 @@ from tensorbow.kernels.native.rounds.words import (
 )
 from tensorbow.program.plan import Region
 
-STEPS, ROUNDS = "steps", "rounds"
+ROUNDS = "rounds"
 YIELD = "tensorbow_let_others_run"  # the C function that gives the processor to another thread
 SPINS = 100  # looks before a thread that waits lets others run
 
@@ -52,42 +53,102 @@ def add_yield() -> bool:
 
 
 def driver_module(target: Target) -> ir.Module:
-    """The functions STEPS of `LaunchWord`s, ROUNDS of `RoundsWord`s; they give DONE, REFUSED or STOPPED."""
-    module = ir.Module("joint")
+    """The function ROUNDS of `ThreadWord`s; it gives DONE, REFUSED or STOPPED."""
+    module = ir.Module("rounds")
     module.triple = target.triple
-    _Steps(module, target).write()
     _Rounds(module, target).write()
     return module
 
 
-class _Driver:
-    """A function in the making, and the replica's launch that it is at."""
+# What REFUSED_BY tells: the gradient or update segment, or what comes before or after an exchange.
+GRADIENT, UPDATE, BEFORE, AFTER = range(4)
 
-    def __init__(self, module: ir.Module, target: Target, name: str):
+
+def refusing(number: int) -> tuple[int, int]:
+    """Which function refused, and for BEFORE and AFTER the kind of exchange."""
+    return (number, 0) if number < BEFORE else (BEFORE + number % 2, (number - BEFORE) // 2)
+
+
+class _Rounds:
+    """The function in the making, and the replica that it is at."""
+
+    def __init__(self, module: ir.Module, target: Target):
         self._module = module
-        function = ir.Function(module, SIGNATURE, name)
+        function = ir.Function(module, SIGNATURE, ROUNDS)
         self._entry, self._start = (function.append_basic_block(name) for name in ("entry", "start"))
         self._b = ir.IRBuilder(self._start)
-        self._words = function.args[0]
-        self._e = Emitter(target, self._b, self._words)
-        self._ends = ir.IRBuilder(self._entry).alloca(ir.IntType(1))  # after this step, before all are done
+        self._thread = function.args[0]
+        self._e = Emitter(target, self._b, self._thread)
+        entry = ir.IRBuilder(self._entry)
+        self._ends = entry.alloca(ir.IntType(1))  # after this round, before all are done
+        self._arrivals = entry.alloca(INT)  # of threads at the meetings that this one is through with
+        self._meet = self._write_meet(target)
 
-    def _be_at(self, launch: ir.Value) -> None:
-        self._launch = launch
-        self._shared = load_pointer(self._b, launch, LaunchWord.SHARED)
-        self._bases = load_pointer(self._b, launch, LaunchWord.BASES)
-
-    def _end(self) -> None:
-        self._b.ret(index(DONE))
+    def write(self) -> None:
+        """The rounds, one after the other."""
+        b = self._b
+        self._shared = load_pointer(b, self._thread, ThreadWord.SHARED)
+        self._return_if(self._is_set(SharedWord.STOPPED), STOPPED)
+        b.store(load_word(b, self._thread, ThreadWord.ARRIVALS), self._arrivals)
+        b.store(ir.Constant(ir.IntType(1), 0), self._ends)
+        with self._e.loop(load_word(b, self._thread, ThreadWord.STEPS)) as step:
+            first = load_pointer(b, load_pointer(b, self._thread, ThreadWord.LAUNCHES), 0)
+            exchange = load_word(b, self._row(first, step), RowWord.EXCHANGE)
+            exchanges = b.icmp_signed("!=", exchange, index(0))
+            kind = b.sub(exchange, index(1))
+            with self._each_replica():
+                row = self._row(self._launch, step)
+                self._find_gradient(row)
+                with b.if_else(exchanges) as (together, alone):
+                    with together:
+                        self._call(self._function_of(kind, ExchangeWord.BEFORE), self._by(kind, BEFORE))
+                        with self._unlikely(self._is_bad()):
+                            self._set(SharedWord.BAD)
+                    with alone:
+                        self._call(load_word(b, self._shared, SharedWord.UPDATE), index(UPDATE))
+                        self._end_if(self._is_bad())
+                        self._note(row, step)
+            with b.if_then(exchanges):
+                self._exchange(kind)
+                with self._each_replica():
+                    self._call(self._function_of(kind, ExchangeWord.AFTER), self._by(kind, AFTER))
+                    self._end_if(self._is_bad())
+                    self._note(self._row(self._launch, step), step)
+            with self._unlikely(b.load(self._ends, typ=ir.IntType(1))):
+                self._set(SharedWord.STOPPED)
+                b.ret(index(DONE))
+        b.ret(index(DONE))
         ir.IRBuilder(self._entry).branch(self._start)
 
-    def _row(self, step: ir.Value) -> ir.Value:
-        b, launch = self._b, self._launch
+    def _exchange(self, kind: ir.Value) -> None:
+        """Between two meetings this thread's part of the pass; and whether some replica's status is set."""
+        self._wait_for_all()
+        self._end_if(self._is_set(SharedWord.BAD))  # set by nobody till the next meeting
+        self._b.call(_function(self._b, self._function_of(kind, ExchangeWord.PASS)), [self._thread])
+        self._wait_for_all()
+
+    @contextmanager
+    def _each_replica(self) -> Iterator[None]:
+        b = self._b
+        launches = load_pointer(b, self._thread, ThreadWord.LAUNCHES)
+        with self._e.loop(load_word(b, self._thread, ThreadWord.COUNT)) as place:
+            self._place = place
+            self._launch = load_pointer(b, launches, place)
+            self._bases = load_pointer(b, self._launch, LaunchWord.BASES)
+            yield
+
+    def _row(self, launch: ir.Value, step: ir.Value) -> ir.Value:
+        b = self._b
         row_words = load_word(b, launch, LaunchWord.ROW_WORDS)
         return word_at(b, load_pointer(b, launch, LaunchWord.ROWS), b.mul(step, row_words))
 
-    def _averages(self, row: ir.Value) -> ir.Value:
-        return self._b.icmp_signed("!=", load_word(self._b, row, RowWord.AVERAGES), index(0))
+    def _function_of(self, kind: ir.Value, which: ExchangeWord) -> ir.Value:
+        b = self._b
+        place = b.add(b.mul(kind, index(ExchangeWord.WORDS)), index(which))
+        return load_word(b, load_pointer(b, self._shared, SharedWord.EXCHANGES), place)
+
+    def _by(self, kind: ir.Value, which: int) -> ir.Value:
+        return self._b.add(self._b.mul(kind, index(2)), index(which))
 
     def _find_gradient(self, row: ir.Value) -> None:
         """Step scalars, batch, gradient."""
@@ -98,36 +159,25 @@ class _Driver:
             load_word(b, self._shared, SharedWord.STATE_NBYTES),
         )
         self._make_batch(row)
-        self._call(SharedWord.GRADIENT)
-
-    def _begin_update(self) -> None:
-        """What comes before the pass over the weights, and whether all replicas end with this step."""
-        self._call(SharedWord.BEFORE)
-        with self._unlikely(self._is_bad()):
-            self._set(SharedWord.BAD)
-
-    def _do_pass(self) -> None:
-        """This replica's part of it."""
-        self._b.call(_function(self._b, load_word(self._b, self._shared, SharedWord.PASS)), [self._launch])
+        self._call(load_word(b, self._shared, SharedWord.GRADIENT), index(GRADIENT))
 
     def _note(self, row: ir.Value, step: ir.Value) -> None:
-        """What the step fetches, and that it is done."""
+        """What the round fetches, and that it is done."""
         b = self._b
         self._fetch(load_word(b, row, RowWord.RING))
         b.store(b.add(step, index(1)), word_at(b, self._launch, LaunchWord.DONE))
-
-    def _return_if_it_ends(self) -> None:
-        with self._unlikely(self._b.load(self._ends, typ=ir.IntType(1))):
-            self._set(SharedWord.STOPPED)
-            self._b.ret(index(DONE))
 
     def _is_bad(self) -> ir.Value:
         """Whether this replica's status is set, and that ends the rounds."""
         b = self._b
         state = load_pointer(b, self._bases, Region.STATE)
         status = b.load(bytes_on(b, state, load_word(b, self._shared, SharedWord.STATUS)), typ=INT, align=8)
-        stops = load_word(b, self._launch, LaunchWord.STOPS)
+        stops = load_word(b, self._thread, ThreadWord.STOPS)
         return b.icmp_signed("!=", b.and_(status, stops), index(0))
+
+    def _end_if(self, condition: ir.Value) -> None:
+        with self._unlikely(condition):
+            self._b.store(ir.Constant(ir.IntType(1), 1), self._ends)
 
     def _make_batch(self, row: ir.Value) -> None:
         """From picks, where there are some, or copies of what is fed."""
@@ -162,13 +212,14 @@ class _Driver:
         function = self._module.globals.get(name) or ir.Function(self._module, kind, name)
         self._b.call(function, [target, source, nbytes, ir.Constant(bit, 0)])
 
-    def _call(self, which: SharedWord) -> None:
+    def _call(self, address: ir.Value, which: ir.Value) -> None:
         """A function of base addresses; nobody goes on when one of its calls refuses its input."""
         b, launch = self._b, self._launch
-        refused = b.call(_function(b, load_word(b, self._shared, which)), [self._bases])
+        refused = b.call(_function(b, address), [self._bases])
         with self._unlikely(b.icmp_signed("!=", refused, ACCEPTED)):
             b.store(refused, word_at(b, launch, LaunchWord.REFUSED))
-            b.store(index(which), word_at(b, launch, LaunchWord.REFUSED_BY))
+            b.store(which, word_at(b, launch, LaunchWord.REFUSED_BY))
+            b.store(self._place, word_at(b, self._thread, ThreadWord.AT))
             self._set(SharedWord.STOPPED)
             b.ret(index(REFUSED))
 
@@ -188,45 +239,11 @@ class _Driver:
         with self._b.if_then(condition, likely=False):
             yield
 
-
-class _Steps(_Driver):
-    """STEPS: those of one replica, which meets the others."""
-
-    def __init__(self, module: ir.Module, target: Target):
-        super().__init__(module, target, STEPS)
-        self._meet = self._write_meet(target)
-        self._meetings = ir.IRBuilder(self._entry).alloca(INT)  # that this thread is through with
-
-    def write(self) -> None:
-        """The steps, one after the other."""
-        b = self._b
-        self._be_at(self._words)
-        self._return_if(self._is_set(SharedWord.STOPPED), STOPPED)
-        b.store(load_word(b, self._launch, LaunchWord.MEETINGS), self._meetings)
-        with self._e.loop(load_word(b, self._launch, LaunchWord.STEPS)) as step:
-            row = self._row(step)
-            self._find_gradient(row)
-            with b.if_else(self._averages(row)) as (together, alone):
-                with together:
-                    self._begin_update()
-                    self._wait_for_all()
-                    b.store(self._is_set(SharedWord.BAD), self._ends)  # set by nobody till the next meeting
-                    self._do_pass()
-                    self._wait_for_all()
-                    self._call(SharedWord.AFTER)
-                with alone:
-                    self._call(SharedWord.UPDATE)
-                    b.store(self._is_bad(), self._ends)
-            self._note(row, step)
-            self._return_if_it_ends()
-        self._end()
-
     def _wait_for_all(self) -> None:
         b = self._b
-        now = b.add(b.load(self._meetings, typ=INT), index(1))
-        b.store(now, self._meetings)
-        count = load_word(b, self._shared, SharedWord.COUNT)
-        stopped = b.call(self._meet, [self._shared, b.mul(now, count)])
+        wanted = b.add(b.load(self._arrivals, typ=INT), load_word(b, self._thread, ThreadWord.THREADS))
+        b.store(wanted, self._arrivals)
+        stopped = b.call(self._meet, [self._shared, wanted])
         self._return_if(b.icmp_signed("!=", stopped, index(0)), STOPPED)
 
     def _write_meet(self, target: Target) -> ir.Function:
@@ -273,54 +290,6 @@ class _Steps(_Driver):
         elif target.triple.startswith(("aarch64", "arm64")):
             hint = ir.Function(self._module, ir.FunctionType(nothing, [ir.IntType(32)]), "llvm.aarch64.hint")
             b.call(hint, [ir.Constant(ir.IntType(32), 1)])
-
-
-class _Rounds(_Driver):
-    """ROUNDS: the steps of all replicas."""
-
-    def __init__(self, module: ir.Module, target: Target):
-        super().__init__(module, target, ROUNDS)
-
-    def write(self) -> None:
-        """The rounds, one after the other."""
-        b = self._b
-        first = load_pointer(b, load_pointer(b, self._words, RoundsWord.LAUNCHES), 0)
-        self._be_at(first)
-        shared = self._shared
-        self._return_if(self._is_set(SharedWord.STOPPED), STOPPED)
-        with self._e.loop(load_word(b, first, LaunchWord.STEPS)) as step:
-            with self._each_replica():
-                self._find_gradient(self._row(step))
-                with b.if_else(self._averages(self._row(step))) as (together, alone):
-                    with together:
-                        self._begin_update()
-                    with alone:
-                        self._call(SharedWord.UPDATE)
-                        with self._unlikely(self._is_bad()):
-                            self._set(SharedWord.BAD)
-            self._be_at(first)
-            with b.if_then(self._averages(self._row(step))):
-                with self._each_replica():
-                    self._do_pass()
-                with self._each_replica():
-                    self._call(SharedWord.AFTER)
-                met = b.mul(load_word(b, shared, SharedWord.COUNT), index(2))
-                b.atomic_rmw("add", word_at(b, shared, SharedWord.ARRIVED), met, "release")
-            with self._each_replica():
-                self._note(self._row(step), step)
-            self._be_at(first)
-            b.store(self._is_set(SharedWord.BAD), self._ends)
-            self._return_if_it_ends()
-        self._end()
-
-    @contextmanager
-    def _each_replica(self) -> Iterator[None]:
-        b = self._b
-        launches = load_pointer(b, self._words, RoundsWord.LAUNCHES)
-        with self._e.loop(load_word(b, self._words, RoundsWord.COUNT)) as replica:
-            b.store(replica, word_at(b, self._words, RoundsWord.AT))
-            self._be_at(load_pointer(b, launches, replica))
-            yield
 
 
 def _function(builder: ir.IRBuilder, address: ir.Value) -> ir.Value:

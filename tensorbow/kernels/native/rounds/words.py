@@ -1,7 +1,7 @@
-"""What joint rounds tell their native code, and it them: arrays of 64-bit words, by number.
+"""What a round program tells its native code, and it the program: arrays of 64-bit words, by number.
 
-One array is shared by all replicas, one is of each launch of a replica, and one row of each of its steps,
-behind it. What changes from launch to launch lies together.
+One array is shared by all replicas, one is of each thread, one of each replica of a launch, and one row of
+each of its rounds, behind it.
 """
 
 from __future__ import annotations
@@ -16,60 +16,70 @@ LINE = 8  # words of a cache line: what one thread writes and others wait for ha
 
 
 class SharedWord(IntEnum):
-    """Of all replicas of a device."""
+    """Of all replicas of a round program."""
 
     COUNT = 0  # replicas
     BASES = 1  # array of each replica's array of base addresses
-    CENTRAL = 2  # z's base addresses
-    GRADIENT = 3  # functions of base addresses: the gradient segment,
-    UPDATE = 4  # the update without averaging,
-    BEFORE = 5  # what comes before the pass over all replicas' weights,
-    AFTER = 6  # and after it
-    PASS = 7  # the function of a launch's words that does this replica's part of the pass
+    DEVICES = 2  # how many
+    CENTRAL = 3  # array of each device's array of base addresses, those of z's work
+    FIRST = 4  # array of each device's first replica, and the number of all
+    GRADIENT = 5  # functions of base addresses: the gradient segment,
+    UPDATE = 6  # and the update of a round without exchange
+    EXCHANGES = 7  # array of `ExchangeWord`s, one row for each kind of exchange
     INPUTS = 8  # how many
     INPUT_TABLE = 9  # of (offset in INPUT, bytes)
     FETCHES = 10  # how many
     FETCH_TABLE = 11  # of (region, offset, offset in RING, bytes)
     STATE_NBYTES = 12
     STATUS = 13  # its offset in STATE
-    ARRIVED = 2 * LINE  # replicas that have come to a meeting, all meetings counted
+    ARRIVED = 2 * LINE  # threads that have come to a meeting, all meetings counted
     STOPPED = 3 * LINE  # no replica goes on
     BAD = 4 * LINE  # a replica's status is set
     WORDS = 5 * LINE
 
 
-class LaunchWord(IntEnum):
-    """Of one call: some steps of one replica."""
+class ExchangeWord(IntEnum):
+    """Of one kind of exchange: functions."""
 
-    SHARED = 0
-    BASES = 1
-    INDEX = 2  # of the replica
-    STEPS = 3
-    ROWS = 4
-    ROW_WORDS = 5
-    MAKE = 6  # the function that makes a batch, or 0
-    EXAMPLES = 7  # its words; the first is where the picks are
-    MEETINGS = 8  # of all replicas before this call
-    STOPS = 9  # -1 where a status that is set ends the steps, or 0
-    DONE = 10  # steps done, by the code
-    REFUSED = 11  # the call that refused its input, by the code
-    REFUSED_BY = 12  # and the function it is of, as a word of `SharedWord`
-    WORDS = 13
-
-
-class RoundsWord(IntEnum):
-    """Of one call that does the launches of all replicas."""
-
-    COUNT = 0  # replicas
-    LAUNCHES = 1  # array of their launches' words
-    AT = 2  # the replica whose call refused its input, by the code
+    BEFORE = 0  # of base addresses: what a replica does before the pass over all replicas,
+    AFTER = 1  # and after it
+    PASS = 2  # of a thread's words: its part of the pass
     WORDS = 3
 
 
-class RowWord(IntEnum):
-    """Of one step."""
+class ThreadWord(IntEnum):
+    """Of one call: some rounds of the replicas that one thread does in turn."""
 
-    AVERAGES = 0  # whether averaging follows
+    SHARED = 0
+    COUNT = 1  # its replicas
+    LAUNCHES = 2  # array of their `LaunchWord`s
+    NUMBER = 3  # of the thread
+    THREADS = 4  # in all
+    STEPS = 5
+    ARRIVALS = 6  # of threads at meetings before this call
+    STOPS = 7  # -1 where a status that is set ends the rounds, or 0
+    AT = 8  # the replica, by its place here, whose call refused its input; by the code
+    WORDS = 9
+
+
+class LaunchWord(IntEnum):
+    """Of some rounds of one replica."""
+
+    BASES = 0
+    ROWS = 1
+    ROW_WORDS = 2
+    MAKE = 3  # the function that makes a batch, or 0
+    EXAMPLES = 4  # its words; the first is where the picks are
+    DONE = 5  # rounds done, by the code
+    REFUSED = 6  # the call that refused its input, by the code,
+    REFUSED_BY = 7  # and where the address of its function is, in words
+    WORDS = 8
+
+
+class RowWord(IntEnum):
+    """Of one round of a replica."""
+
+    EXCHANGE = 0  # 0, or the number of the kind of exchange that follows the gradient, counted from 1
     RING = 1  # offset of what it fetches in RING
     PICKS = 2  # of its batch, or 0
     STATE = 3  # where the step scalars are that it begins with

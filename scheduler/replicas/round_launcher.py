@@ -1,0 +1,274 @@
+"""Rounds of all replicas as one launch, exchanges included, where the backend has round programs.
+
+The tasks of a launch are enqueued together and end together: replicas meet within it. They are done by a
+thread for each replica, by one for each core, or by one alone, whichever is faster (`thread_choice`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from itertools import count
+from typing import Any
+
+from scheduler.averaging.gradient_mean import mean_groups, update_segment
+from scheduler.averaging.sma_segments import averaging_segment
+from scheduler.averaging.synchronisation import Synchronisation
+from scheduler.replicas.central import CentralModel
+from scheduler.replicas.replica import Replica
+from scheduler.replicas.thread_choice import ThreadChoice, Threads
+from tensorbow.data import AllInputs, BatchRecipe, Dataset, RoundInputs
+from tensorbow.devices import Event
+from tensorbow.errors import AbortedError, TensorBowError
+from tensorbow.kernels import backend_for
+from tensorbow.program import (
+    Averaging,
+    Exchange,
+    Exchanges,
+    GradientAveraging,
+    LaunchInputs,
+    MadeBatches,
+    Region,
+    RoundLaunch,
+    RoundProgram,
+)
+from tensorbow.program.examples import KeptExamples
+from tensorbow.specs import Array
+from tensorbow.timeline import CURRENT
+
+
+class LaunchedRounds:
+    """Some rounds of all replicas, as one launch."""
+
+    def __init__(self, number: int, rounds: range, launch: RoundLaunch, way: Threads):
+        """number: what the launch is called by who asked for it. way: how threads were chosen."""
+        self.number, self.rounds, self.way = number, rounds, way
+        self.launch = launch
+        self.events: Sequence[Event] = ()  # by thread
+
+    def run(self, thread: int) -> None:
+        """Does a thread's part, on its stream."""
+        try:
+            self.launch.run(thread)
+        except TensorBowError as error:
+            replica = self.launch.at(thread)
+            step = self.rounds.start + self.launch.done(replica)
+            raise type(error)(f"replica {replica}, step {step}: {error}") from error
+
+    def follow(
+        self, events: Sequence[Event], call: Callable[[LaunchedRounds], object], stop: Callable[[], object]
+    ) -> None:
+        """Takes the events; has `call` be called at the end of the last, `stop` at one that failed."""
+        self.events = events
+        ended = count(1)
+
+        def one_ended(event: Event) -> None:
+            if event.error is not None:
+                stop()
+            if next(ended) == len(events):
+                call(self)
+
+        for event in events:
+            event.on_done(one_ended)
+
+    def forget(self) -> None:
+        """Holds the events no more, whose error holds the frames of `run`, and with them this object."""
+        self.events = ()
+
+    def let_go(self) -> None:
+        """Holds the inputs no more, after the end."""
+        self.launch.let_go()
+
+    @property
+    def error(self) -> BaseException | None:
+        """What went wrong, if anything did: not that which only follows on another thread's error."""
+        if len(self.events) == 1:
+            return self.events[0].error
+        errors = [error for event in self.events if (error := event.error) is not None]
+        return next((e for e in errors if not isinstance(e, AbortedError)), errors[0]) if errors else None
+
+    @property
+    def times_s(self) -> Sequence[float]:
+        """By replica, when its tasks ended, by `time.perf_counter`."""
+        if len(self.events) == 1:
+            return [self.events[0].time_s] * len(self.launch.threads[0])
+        pairs = zip(self.launch.threads, self.events, strict=True)
+        return [event.time_s for replicas, event in pairs for _ in replicas]
+
+    def failed(self, replica: int) -> bool:
+        """Whether the thread of a replica ended with an error."""
+        pairs = zip(self.launch.threads, self.events, strict=True)
+        return any(event.error is not None for replicas, event in pairs if replica in replicas)
+
+
+class RoundLauncher:
+    """Launches rounds of all replicas."""
+
+    def __init__(self, replicas: Sequence[Replica], program: RoundProgram, options: Synchronisation):
+        self._replicas, self._program = replicas, program
+        averages = options.averages(len(replicas))
+        self._tau = options.tau if averages else 0
+        self._slots = options.staleness + 1 if averages else 0
+        self._gang_from = options.gang_from(len(replicas))
+        self.runs_here = False  # whether who launches may as well do the work, for it waits anyway
+        self._choice = ThreadChoice(alone=len(replicas) == 1)
+        self._streams = [replica.group.compute for replica in replicas]
+        self._labels = [f"replica {replica.index} step" for replica in replicas]
+        self._data: Dataset | None = None  # that the devices of all replicas keep,
+        self._examples: list[KeptExamples] = []  # what each replica's has of it,
+        self._made: MadeBatches | None = None  # and how batches are made of that
+        self._last: list[tuple[int, Event]] = []  # what was last enqueued, and on which replica's stream
+
+    def launch(
+        self,
+        number: int,
+        rounds: range,
+        inputs: AllInputs,
+        state: Mapping[str, Any],
+        when_ended: Callable[[LaunchedRounds], object],
+    ) -> None:
+        """Enqueues the tasks of all replicas in some rounds.
+
+        inputs: of one round, or runs of batches. state: step scalars, one or one for each round;
+        with a status the steps go on whatever it becomes. when_ended: called from any thread.
+        """
+        way = self._choice.way(len(rounds))
+        threads = len(self._replicas) if way is Threads.EACH else 1
+        exchanges = [*map(self._exchange_of, rounds)]
+        launch = self._program.launch(rounds.start, exchanges, self._inputs(inputs), state, threads)
+        tasks = LaunchedRounds(number, rounds, launch, way)
+        try:
+            events = self._enqueue(tasks)
+        except BaseException:  # who is enqueued must not wait for who is not
+            self._program.stop()
+            raise
+        tasks.follow(events, when_ended, self._program.stop)
+
+    def _exchange_of(self, round: int) -> int | None:
+        """Which kind of exchange a round has."""
+        if self._gang_from is not None and round >= self._gang_from:
+            return self._slots
+        if not self._tau:
+            return None
+        number, rest = divmod(round + 1, self._tau)
+        return None if rest else (number - 1) % self._slots
+
+    def _inputs(self, inputs: AllInputs) -> LaunchInputs:
+        if not isinstance(inputs, RoundInputs):
+            each = zip(self._replicas, inputs, strict=True)
+            return LaunchInputs([replica.feeds_of(batch) for replica, batch in each])
+        recipes, place = inputs.recipes, inputs.place
+        if self._data is not recipes.dataset:
+            feeds = [replica.feeds_of(inputs.of(replica.index)) for replica in self._replicas]
+            return LaunchInputs(feeds)
+        made, batch_size = self._made, recipes.batch_size
+        if made is None or made.batch_size != batch_size:
+            recipe = BatchRecipe.of(recipes, 0, 0)
+            targets = [replica.targets(recipe) for replica in self._replicas]
+            made = self._made = MadeBatches(self._examples, batch_size, targets)
+        if place is None:
+            return LaunchInputs((), made, recipes.picks_before(len(recipes)))
+        return LaunchInputs((), made, recipes.picks_before(place + 1), place)
+
+    def _enqueue(self, tasks: LaunchedRounds) -> list[Event]:
+        """The tasks of each thread on the stream of its first replica, behind what lies on others."""
+        threads, last, events = tasks.launch.threads, self._last, list[Event]()
+        here = tasks.way is Threads.CALLER or (self.runs_here and len(self._streams) == 1)
+        if here:
+            for _, event in last:
+                if not event.done():  # after a change of way, or a restart
+                    with suppress(Exception):  # the stream has it too
+                        event.synchronize()
+            label = self._label(threads[0], tasks.rounds)
+            done = self._streams[0].run_here(partial(tasks.run, 0), label=label)
+            if done is not None:
+                self._last = [(0, done)]
+                return [done]
+        owners = [replicas.start for replicas in threads]
+        apart = [owner for owner, _ in last] != owners
+        for thread, owner in enumerate(owners):
+            stream = self._streams[owner]
+            for other, event in last if apart else ():
+                if other != owner:
+                    stream.wait(event)
+            label = self._label(threads[thread], tasks.rounds)
+            events.append(stream.submit(partial(tasks.run, thread), label=label))
+        self._last = [*zip(owners, events, strict=True)]
+        return events
+
+    def _label(self, replicas: range, rounds: range) -> str:
+        """What a trace calls tasks: it says of which rounds they are."""
+        name = self._labels[replicas.start] if len(replicas) == 1 else "step of all replicas"
+        if CURRENT.tracer is None:
+            return name
+        if len(rounds) == 1:
+            return f"{name}, round {rounds.start}"
+        return f"{name}, rounds {rounds.start} to {rounds.stop - 1}"
+
+    def ended(self, tasks: LaunchedRounds) -> None:
+        """Takes note of the end of a launch: for the choice of threads, and its inputs may go."""
+        tasks.let_go()
+        if self._choice.tries:
+            self._choice.ended(len(tasks.rounds), tasks.way, max(tasks.times_s))
+
+    def enqueued(self, index: int, event: Event) -> None:
+        """Takes note of other work on a replica's stream, that the tasks come after."""
+        self._last.append((index, event))
+
+    @property
+    def settled(self) -> bool:
+        """Whether it is known which threads do launches like the last one."""
+        return self._choice.settled
+
+    @property
+    def last(self) -> Sequence[Event]:
+        """What was last enqueued for the replicas."""
+        return [event for _, event in self._last]
+
+    @property
+    def stopped(self) -> bool:
+        """Whether a launch has ended, or is to end, before its last step: some status may be set."""
+        return self._program.stopped
+
+    def fetched(self, replica: int, tasks: LaunchedRounds) -> list[Array]:
+        """What a replica's tasks of a launch have fetched, as far as they were done: [tasks, ...] each."""
+        return self._program.fetched(replica, tasks.rounds.start, tasks.launch.done(replica))
+
+    def reset(self) -> None:
+        """Before and after a run, when nothing is in flight."""
+        self._last = []
+        self._choice.pause()
+        self._program.reset()
+        kept = [replica.data for replica in self._replicas]
+        self._examples = [data.examples for data in kept if data is not None]
+        whole = len(self._examples) == len(kept)
+        self._data, self._made = kept[0].dataset if whole and kept[0] is not None else None, None
+
+
+def round_launcher(
+    replicas: Sequence[Replica],
+    central: Sequence[CentralModel],
+    options: Synchronisation,
+) -> RoundLauncher | None:
+    """The launcher of replicas, which go by device; None where their backend cannot launch whole rounds."""
+    count = len(replicas)
+    if options.first_come:
+        return None
+    executable, kinds = replicas[0].executable, list[Exchange]()
+    if options.averages(count):
+        slots, stride = options.staleness + 1, executable.region_nbytes[Region.WEIGHTS]
+        for slot in range(slots):
+            previous = ((slot - 1) % slots - slot) * stride
+            kinds.append(Averaging(averaging_segment(slot), previous, bool(options.mu)))
+    if options.aggregates(count):
+        kinds.append(GradientAveraging(update_segment(executable), mean_groups(central[0].executable)))
+    names = [str(replica.device.name) for replica in replicas]
+    exchanges = Exchanges(
+        kinds,
+        [[model.bases.get(region, 0) for region in Region] for model in central],
+        [names.count(name) for name in dict.fromkeys(names)],
+    )
+    plans = [replica.binding.plan for replica in replicas]
+    program = backend_for(replicas[0].device).round_program(plans, exchanges)
+    return None if program is None else RoundLauncher(replicas, program, options)

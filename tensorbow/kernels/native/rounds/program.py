@@ -1,0 +1,299 @@
+"""A round program of native code: what the driver gets, and what it says."""
+
+from __future__ import annotations
+
+import ctypes
+from collections import deque
+from collections.abc import Mapping, Sequence
+from functools import partial
+from struct import Struct
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tensorbow.errors import AbortedError, InternalError
+from tensorbow.kernels.native.plan import NativePlan
+from tensorbow.kernels.native.rounds.code import RoundCode
+from tensorbow.kernels.native.rounds.examples import NativeExamples
+from tensorbow.kernels.native.rounds.words import (
+    DONE,
+    LINE,
+    REFUSED,
+    STOPPED,
+    ExchangeWord,
+    LaunchWord,
+    RowWord,
+    SharedWord,
+    ThreadWord,
+)
+from tensorbow.program.plan import Region
+from tensorbow.program.rounds import Exchanges, LaunchInputs, MadeBatches, RoundLaunch, RoundProgram
+from tensorbow.specs import Array
+
+_STOPPED = int(SharedWord.STOPPED)
+_OF_THREAD = Struct("=2q")  # from ARRIVALS on
+_OF_REPLICA = Struct("=6q")  # of a launch of one round: from DONE on to the PICKS of its row
+
+
+class NativeRounds(RoundProgram):
+    """All replicas' bound steps; a launch is one native call for each thread."""
+
+    def __init__(self, plans: Sequence[NativePlan], code: RoundCode, exchanges: Exchanges):
+        self._plans, self._code = plans, code
+        executable = plans[0].executable
+        self._kept: list[Any] = []  # arrays that words point to
+        self._shared = shared = _aligned(SharedWord.WORDS)
+        shared[SharedWord.COUNT] = len(plans)
+        shared[SharedWord.BASES] = self._table([plan.bases_address for plan in plans])
+        shared[SharedWord.DEVICES] = len(exchanges.replicas)
+        shared[SharedWord.CENTRAL] = self._table([self._table(bases) for bases in exchanges.central])
+        shared[SharedWord.FIRST] = self._table([0, *np.cumsum(exchanges.replicas)])
+        shared[SharedWord.GRADIENT], shared[SharedWord.UPDATE] = code.gradient, code.update
+        words = np.zeros((len(code.exchanges), ExchangeWord.WORDS), np.int64)
+        for row, each in zip(words, code.exchanges, strict=True):
+            row[ExchangeWord.BEFORE], row[ExchangeWord.AFTER] = each.before, each.after
+            row[ExchangeWord.PASS] = each.whole
+        shared[SharedWord.EXCHANGES] = self._table(words.ravel())
+        shared[SharedWord.INPUTS] = len(executable.inputs)
+        shared[SharedWord.INPUT_TABLE] = self._table(
+            [number for ref in executable.inputs.values() for number in (ref.offset, ref.nbytes)]
+        )
+        fetched = list(zip(executable.fetch_sources, executable.fetches, strict=True))
+        shared[SharedWord.FETCHES] = len(fetched)
+        shared[SharedWord.FETCH_TABLE] = self._table(
+            [n for source, end in fetched for n in (source.region, source.offset, end.offset, end.nbytes)]
+        )
+        shared[SharedWord.STATE_NBYTES] = executable.region_nbytes.get(Region.STATE, 0)
+        shared[SharedWord.STATUS] = executable.state["status"].offset
+        self._arrivals = 0  # of threads at meetings, in all launches
+        self._launches: dict[tuple[int, int], _Launches] = {}  # by number of rounds and threads
+
+    def _table(self, numbers: Sequence[int] | NDArray[np.int64]) -> int:
+        """The address of an array of numbers that stays."""
+        table = np.array([*numbers, 0], np.int64)
+        self._kept.append(table)
+        return table.ctypes.data
+
+    def reset(self) -> None:
+        """See RoundProgram.reset."""
+        for word in (SharedWord.ARRIVED, SharedWord.STOPPED, SharedWord.BAD):
+            self._shared[word] = 0
+        self._arrivals = 0
+        self._launches.clear()
+
+    @property
+    def stopped(self) -> bool:
+        """See RoundProgram.stopped."""
+        return bool(self._shared.item(_STOPPED))
+
+    def stop(self) -> None:
+        """See RoundProgram.stop."""
+        self._shared[SharedWord.STOPPED] = 1
+
+    def launch(
+        self,
+        first: int,
+        exchanges: Sequence[int | None],
+        inputs: LaunchInputs,
+        state: Mapping[str, Any],
+        threads: int,
+    ) -> RoundLaunch:
+        """See RoundProgram.launch."""
+        threads = min(threads, len(self._plans))
+        key = len(exchanges), threads
+        launches = self._launches.get(key)
+        if launches is None:
+            launches = self._launches[key] = _Launches(self._shared, self._code, self._plans, *key)
+        launch = launches.next()
+        kinds = [0 if kind is None else kind + 1 for kind in exchanges]
+        launch.fill(first, kinds, self._arrivals, inputs, state)
+        self._arrivals += 2 * threads * (len(kinds) - kinds.count(0))
+        return launch
+
+    def fetched(self, replica: int, first: int, count: int) -> list[Array]:
+        """See RoundProgram.fetched."""
+        return self._plans[replica].fetch_runs(first, count)
+
+
+class _Launches:
+    """Launches of so many rounds, as many that none is filled again while it is in flight."""
+
+    def __init__(
+        self,
+        shared: NDArray[np.int64],
+        code: RoundCode,
+        plans: Sequence[NativePlan],
+        rounds: int,
+        threads: int,
+    ):
+        self._make = partial(_NativeLaunch, shared, code, plans, threads)
+        scalars = np.stack([plan.state_bytes() for plan in plans])
+        self._states = np.repeat(scalars[:, None], rounds, 1)
+        self._most = -(-plans[0].ring // rounds)
+        self._launches: deque[_NativeLaunch] = deque()
+
+    def next(self) -> _NativeLaunch:
+        """A new one, or the one used longest ago."""
+        if len(self._launches) < self._most:
+            self._launches.append(self._make(self._states.copy()))
+        else:
+            self._launches.rotate(-1)
+        return self._launches[-1]
+
+
+class _NativeLaunch(RoundLaunch):
+    """One call of the driver for each thread, and the memory that it reads."""
+
+    def __init__(
+        self,
+        shared: NDArray[np.int64],
+        code: RoundCode,
+        plans: Sequence[NativePlan],
+        threads: int,
+        states: NDArray[np.uint8],
+    ):
+        """shared: the words of all replicas. states: the bytes of STATE at the beginning of each round,
+        [replicas, rounds, bytes]."""
+        self._code, self._plans = code, plans
+        executable, (count, rounds, _) = plans[0].executable, states.shape
+        self._ring, self._ring_nbytes = plans[0].ring, executable.ring_nbytes
+        self._inputs = tuple(executable.inputs)
+        self._scalars = {
+            key: states[:, :, ref.offset : ref.offset + ref.nbytes].view(ref.dtype.as_numpy_dtype)[..., 0]
+            for key, ref in executable.state.items()
+        }
+        width = RowWord.SOURCES + len(self._inputs)
+        used = LaunchWord.WORDS + rounds * width
+        stride = -(-used // LINE) * LINE
+        self._words = words = _aligned(count * stride).reshape(count, stride)
+        self._rows = rows = words[:, LaunchWord.WORDS : used].reshape(count, rounds, width)
+        self._steps, self._replicas = np.arange(rounds), np.arange(count)[:, None]
+        for replica, plan in enumerate(plans):
+            row = words[replica]
+            row[LaunchWord.BASES] = plan.bases_address
+            row[LaunchWord.ROWS], row[LaunchWord.ROW_WORDS] = rows[replica].ctypes.data, width
+            rows[replica, :, RowWord.STATE] = states[replica].ctypes.data + self._steps * states.shape[2]
+        self._threads = [
+            range(thread * count // threads, (thread + 1) * count // threads) for thread in range(threads)
+        ]
+        table = np.array([row.ctypes.data for row in words], np.int64)
+        self._thread_words = own = _aligned(threads * 2 * LINE).reshape(threads, 2 * LINE)
+        for thread, replicas in enumerate(self._threads):
+            own[thread, ThreadWord.SHARED], own[thread, ThreadWord.COUNT] = shared.ctypes.data, len(replicas)
+            own[thread, ThreadWord.LAUNCHES] = table[replicas.start :].ctypes.data
+            own[thread, ThreadWord.NUMBER], own[thread, ThreadWord.THREADS] = thread, threads
+            own[thread, ThreadWord.STEPS] = rounds
+        self._addresses = [row.ctypes.data for row in own]
+        self._of_threads = [row[ThreadWord.ARRIVALS :].data for row in own]
+        self._of_replicas = [row[LaunchWord.DONE :].data for row in words]
+        self._driver = code.driver
+        self._alive: list[Any] = [None, table, shared, states]  # what words point to; first what rows do
+        self._written: dict[str, Any] = {}  # of the step scalars: by name what was last written
+        self._filled: tuple[int, Sequence[int]] | None = None  # the first RING slot, and the exchanges
+        self._made: MadeBatches | None = None  # how batches are made,
+        self._examples: Sequence[Any] = ()  # and the words that say it, by replica
+        self._picks: tuple[Any, int, int, int] = None, 0, 0, 0  # the last, where they are, and their strides
+
+    def fill(
+        self,
+        first: int,
+        exchanges: Sequence[int],
+        arrivals: int,
+        inputs: LaunchInputs,
+        state: Mapping[str, Any],
+    ) -> None:
+        """Makes it the launch of other rounds; see RoundProgram.launch."""
+        for key, value in state.items():
+            if self._written.get(key) != value:
+                self._scalars[key][...] = self._written[key] = value
+        self._alive[0] = inputs
+        stops = 0 if "status" in state else -1
+        for words in self._of_threads:
+            _OF_THREAD.pack_into(words, 0, arrivals, stops)
+        slot = first % self._ring
+        begin, to_next, to_replica = self._picks_of(inputs)
+        if len(exchanges) == 1:
+            for words in self._of_replicas:
+                _OF_REPLICA.pack_into(words, 0, 0, 0, 0, exchanges[0], slot * self._ring_nbytes, begin)
+                begin += to_replica
+        else:
+            rows = self._rows
+            self._words[:, LaunchWord.DONE] = 0
+            if self._filled != (slot, exchanges):
+                self._filled = slot, exchanges
+                rows[:, :, RowWord.EXCHANGE] = exchanges
+                rows[:, :, RowWord.RING] = (slot + self._steps) % self._ring * self._ring_nbytes
+            rows[:, :, RowWord.PICKS] = begin + self._steps * to_next + self._replicas * to_replica
+        if inputs.made is None:
+            self._feed(inputs.feeds)
+
+    def _picks_of(self, inputs: LaunchInputs) -> tuple[int, int, int]:
+        """Where the first picks are, and how far to the next round's and replica's; 0 without."""
+        made, picks, first, (last, begin, to_next, to_replica) = *inputs[1:], self._picks
+        if made is None or picks is None:
+            return 0, 0, 0
+        if self._made is not made:
+            self._make_words(made)
+        if last is not picks:
+            begin, (to_next, to_replica, _) = picks.ctypes.data, picks.strides
+            self._picks = picks, begin, to_next, to_replica
+        return begin + first * to_next, to_next, to_replica
+
+    def _make_words(self, made: MadeBatches) -> None:
+        examples = [each for each in made.examples if isinstance(each, NativeExamples)]
+        if len(examples) < len(made.examples):
+            raise InternalError("a round program of native code: expected examples of native code")
+        pairs = zip(examples, made.targets, strict=True)
+        self._examples = [each.words(made.batch_size, *targets) for each, targets in pairs]
+        self._made = made
+        self._words[:, LaunchWord.MAKE] = [each.address for each in examples]
+        self._words[:, LaunchWord.EXAMPLES] = [ctypes.addressof(words) for words in self._examples]
+
+    def _feed(self, feeds: Sequence[Sequence[Mapping[str, Array]]]) -> None:
+        """Has the rows point to arrays, which lie in one piece."""
+        kept: list[Array] = []
+        for rows, rounds in zip(self._rows, feeds, strict=True):
+            for row, arrays in zip(rows, rounds, strict=True):
+                for number, name in enumerate(self._inputs, RowWord.SOURCES):
+                    array = np.ascontiguousarray(arrays[name])
+                    kept.append(array)
+                    row[number] = array.ctypes.data
+        self._alive[0] = kept
+
+    @property
+    def threads(self) -> Sequence[range]:
+        """See RoundLaunch.threads."""
+        return self._threads
+
+    def run(self, thread: int) -> None:
+        """See RoundLaunch.run."""
+        code = self._driver(self._addresses[thread])
+        if code == STOPPED:
+            raise AbortedError("the task of another replica in the same rounds has failed")
+        if code == REFUSED:
+            replica = self.at(thread)
+            words = self._words[replica]
+            calls = self._code.calls(int(words[LaunchWord.REFUSED_BY]))
+            self._plans[replica].refuse(calls[words[LaunchWord.REFUSED]])
+        if code != DONE:
+            raise InternalError(f"native code of rounds gave {code}, which it never does")
+
+    def at(self, thread: int) -> int:
+        """See RoundLaunch.at."""
+        return self._threads[thread].start + int(self._thread_words[thread, ThreadWord.AT])
+
+    def done(self, replica: int) -> int:
+        """See RoundLaunch.done."""
+        return int(self._words[replica, LaunchWord.DONE])
+
+    def let_go(self) -> None:
+        """See RoundLaunch.let_go."""
+        self._alive[0] = None
+
+
+def _aligned(words: int) -> NDArray[np.int64]:
+    """Zeros that begin with a cache line."""
+    memory = np.zeros(words + LINE, np.int64)
+    first = -(memory.ctypes.data // memory.itemsize) % LINE
+    return memory[first : first + words]

@@ -1,0 +1,70 @@
+"""A backend: how plans become calls on one kind of device."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+
+from tensorbow.devices import Device, StreamGroup
+from tensorbow.errors import UnimplementedError
+from tensorbow.graph import Kernel, blame
+from tensorbow.ops.definition import kernel_for
+from tensorbow.program.examples import ExampleArrays, KeptExamples
+from tensorbow.program.nodes import Node, Unit
+from tensorbow.program.plan import BoundPlan, Executable, PlannedLaunch, Region, Segment
+from tensorbow.program.rounds import Exchanges, RoundProgram
+
+
+class Backend(ABC):
+    """How plans become calls on one kind of device."""
+
+    kernel_kind: str  # whose kernels, scratch sizes and in-place rules it uses
+    title = ""  # for tables and `explain`
+    keeps_examples = False  # whether batches are made faster of data in the device's memory
+
+    def made_with(self, device: Device) -> dict[str, str]:
+        """What the bits of results depend on beside the program: kernels, libraries, processor, by name."""
+        return {"kernels": self.title}
+
+    def _kernel(self, node: Node) -> Kernel:
+        """The kernel of a node. Raises UnimplementedError naming op, line and the kinds that have one."""
+        try:
+            return kernel_for(node.definition, self.kernel_kind)
+        except UnimplementedError as error:
+            raise UnimplementedError(blame(node.definition.name, node.name, error, node.source)) from None
+
+    @abstractmethod
+    def fuse(self, nodes: Sequence[Node]) -> list[Unit]:
+        """Which neighbouring nodes become one group, before memory is planned."""
+
+    def workspaces(self, device: Device) -> Sequence[int]:
+        """Bytes of each block that a stream group with plans allocates beside the plans' regions."""
+        return ()
+
+    def keep_examples(self, device: Device, arrays: ExampleArrays) -> KeptExamples | None:
+        """Copies a data set to a device, which makes batches of it; None without `keeps_examples`.
+
+        Raises ResourceExhaustedError.
+        """
+        return None
+
+    def round_program(self, plans: Sequence[BoundPlan], exchanges: Exchanges) -> RoundProgram | None:
+        """Rounds of all replicas of a process as single launches; None where that cannot be.
+
+        plans: by replica, of one executable, a segment for the gradient and one for the update first.
+        """
+        return None
+
+    def examples_nbytes(self, arrays: ExampleArrays) -> Sequence[int]:
+        """Bytes of each block that `keep_examples` allocates."""
+        return arrays.blocks
+
+    def launches(self, segment: Segment) -> Sequence[PlannedLaunch]:
+        """As `BoundPlan.launches`, before there is a plan."""
+        return ()
+
+    @abstractmethod
+    def bind(
+        self, executable: Executable, bases: Mapping[Region, int], group: StreamGroup, ring: int
+    ) -> BoundPlan:
+        """Fixes the addresses. `ring` is the number of RING slots."""

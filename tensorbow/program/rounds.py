@@ -1,0 +1,146 @@
+"""Rounds of all replicas of a process as one launch: the border between the scheduler and backends.
+
+Without it a round is two launches of each replica, and averaging further ones of z's stream. Where steps are
+short that is much of what they cost; and on one processor the passes over memory can be shared.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeAlias
+
+from numpy.typing import NDArray
+
+from tensorbow.program.examples import KeptExamples
+from tensorbow.program.plan import Group
+from tensorbow.specs import Array
+
+
+@dataclass(frozen=True)
+class Averaging:
+    """An exchange that follows a round: corrections are summed, and move z.
+
+    segment: of a replica's update with averaging. previous: how many bytes from the z that this reads lies
+    the z that is moved (another slot's, with staleness). has_momentum: whether z has one; without, u is not
+    written.
+    """
+
+    segment: int
+    previous: int
+    has_momentum: bool
+
+
+@dataclass(frozen=True)
+class GradientAveraging:
+    """An exchange within a round: gradients are summed, and every replica steps on their mean.
+
+    segment: of the update on the mean. means: of z's work, the calls that divide the sum by the replicas.
+    """
+
+    segment: int
+    means: tuple[Group, ...]
+
+
+Exchange: TypeAlias = "Averaging | GradientAveraging"
+
+
+@dataclass(frozen=True)
+class Exchanges:
+    """How replicas are kept together.
+
+    kinds: the exchanges that a round may have. central: by device, the base addresses that z's work is bound
+    to, by number of region. replicas: by device, how many it has; replicas go by device.
+    """
+
+    kinds: Sequence[Exchange]
+    central: Sequence[Sequence[int]]
+    replicas: Sequence[int]
+
+
+@dataclass(frozen=True, eq=False)
+class MadeBatches:
+    """What batches are made of, and where: by replica, its device's examples, and the addresses of pictures
+    and labels."""
+
+    examples: Sequence[KeptExamples]
+    batch_size: int
+    targets: Sequence[tuple[int, int]]
+
+
+class LaunchInputs(NamedTuple):
+    """All replicas' batches of some rounds: as arrays, or of what `made` makes them.
+
+    feeds: by replica and round, arrays by input name. picks: `PICK` [rounds, replicas, batch_size], of which
+    those from `first` on are for these rounds.
+    """
+
+    feeds: Sequence[Sequence[Mapping[str, Array]]] = ()
+    made: MadeBatches | None = None
+    picks: NDArray[Any] | None = None
+    first: int = 0
+
+
+class RoundLaunch(ABC):
+    """Some rounds of all replicas: `run` once for each of `threads`, each on a thread of its own."""
+
+    @property
+    @abstractmethod
+    def threads(self) -> Sequence[range]:
+        """By thread, the replicas that it does in turn."""
+
+    @abstractmethod
+    def run(self, thread: int) -> None:
+        """Does one thread's part. Raises the error of an op, and AbortedError where another thread failed."""
+
+    @abstractmethod
+    def at(self, thread: int) -> int:
+        """The replica that a thread has failed at."""
+
+    @abstractmethod
+    def done(self, replica: int) -> int:
+        """A replica's rounds done: fewer than asked for after an error, or a status that is set."""
+
+    @abstractmethod
+    def let_go(self) -> None:
+        """Holds the inputs no more; after its end."""
+
+
+class RoundProgram(ABC):
+    """The bound steps of all replicas of a process, exchanges included. One thread at a time launches."""
+
+    @abstractmethod
+    def launch(
+        self,
+        first: int,
+        exchanges: Sequence[int | None],
+        inputs: LaunchInputs,
+        state: Mapping[str, Any],
+        threads: int,
+    ) -> RoundLaunch:
+        """Prepares rounds of all replicas, one for each of `exchanges`: which kind follows, None for none.
+
+        first: the number of the first round, which chooses the RING slot. state: step scalars, one value or
+        one for each round; with a status, which each round then begins with, rounds go on whatever it
+        becomes, else they end with one that sets it. threads: at most so many do the work, and all meet at
+        each exchange. A launch and its memory are used again when as many rounds have followed as RING has
+        slots.
+        """
+
+    @abstractmethod
+    def fetched(self, replica: int, first: int, count: int) -> list[Array]:
+        """What rounds that are done have fetched: by fetch, [rounds, ...]."""
+
+    @property
+    @abstractmethod
+    def stopped(self) -> bool:
+        """Whether a launch since `reset` has ended, or is to end, before its last round."""
+
+    @abstractmethod
+    def stop(self) -> None:
+        """Lets those go that wait for a thread that will not come; from any thread."""
+
+    @abstractmethod
+    def reset(self) -> None:
+        """Takes back `stop`, and takes note of step scalars that were set; while nothing runs."""
