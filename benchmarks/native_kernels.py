@@ -30,7 +30,7 @@ from tensorbow.kernels.native.codegen.lowering import LOWERINGS
 from tensorbow.kernels.native.codegen.target import Target, host_target
 from tensorbow.ops.conv import Conv2D, Conv2DBackpropFilter, Conv2DBackpropInput
 from tensorbow.ops.matmul import MatMul
-from tensorbow.ops.windows import Windows
+from tensorbow.ops.sliding_windows import Windows
 from tensorbow.program.plan import Group, Ref, Region
 from tensorbow.specs import TensorSpec, float32, int32
 

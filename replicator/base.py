@@ -12,7 +12,6 @@ from typing import Annotated, Any, TypeAlias
 from weakref import WeakSet
 
 from replicator.inputs import PER_REPLICA, InputFunction, ReplicaInputs, Replication, SplitFunction
-from replicator.nests import map_leaves
 from replicator.replicated_step import BuiltStep, ReplicatedStep
 from replicator.tracing import Trace, trace_step
 from replicator.wrapped_optimizer import WrappedOptimizer
@@ -25,6 +24,7 @@ from tensorbow.devices import AsDevices, opened
 from tensorbow.errors import FailedPreconditionError, InvalidArgumentError, OutOfRangeError
 from tensorbow.graph import Graph, Operation, get_default_graph
 from tensorbow.kinds import Count, Function, Mapped, checked, instance
+from tensorbow.nest import map_leaves
 from tensorbow.optimizers import Optimizer
 from tensorbow.runtime import MonitoredSession, Session
 from tensorbow.specs import Array
@@ -330,8 +330,8 @@ class Replicator:
             return self._engine.learners.values.replica_values(replica)
 
     def __repr__(self) -> str:
-        spread = zip(self.replicas_per_device, self.devices, strict=True)
-        where = ", ".join(f"{count} on {device.name.short}" for count, device in spread)
+        counts = zip(self.replicas_per_device, self.devices, strict=True)
+        where = ", ".join(f"{count} on {device.name.short}" for count, device in counts)
         return f"<tb.{type(self).__name__} {where}; sync {self.synchronisation.sync}>"
 
     def __enter__(self) -> Replicator:

@@ -10,14 +10,13 @@ from typing import Annotated, Any, TypeAlias
 
 import numpy as np
 
-from replicator.nests import leaves_like, map_leaves, named_leaves
 from tensorbow.array_likes import ArrayLike
 from tensorbow.data import Dataset
 from tensorbow.errors import AbortedError, InvalidArgumentError, OutOfRangeError, TensorBowError
 from tensorbow.graph import Tensor
 from tensorbow.kinds import FUNCTION, Kind, Positive, checked, one_of, with_remedy
+from tensorbow.nest import flatten, leaves_like, map_leaves, named_leaves
 from tensorbow.ops.constant import to_array
-from tensorbow.runtime.nest import flatten
 from tensorbow.specs import Array, TensorSpec, as_dtype, render_dims
 
 PER_REPLICA, PER_WORKER = "per_replica", "per_worker"

@@ -8,9 +8,9 @@ from typing import Any, Protocol
 import numpy as np
 
 from replicator.inputs import ReplicaInputs
-from replicator.nests import map_leaves
 from replicator.tracing import TracedStep
 from tensorbow.graph import NOT_DIFFERENTIABLE, REQUIRED, Attrs, Kernel, KernelCall, OpDef
+from tensorbow.nest import map_leaves
 from tensorbow.ops.definition import define_op
 from tensorbow.specs import Array, TensorSpec
 

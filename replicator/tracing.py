@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from replicator.inputs import ReplicaInputs
-from replicator.nests import leaves_like, map_leaves, named_leaves
 from scheduler import StepProgram
 from tensorbow.compiler.prune import prune
 from tensorbow.errors import FailedPreconditionError, InvalidArgumentError
@@ -25,6 +24,7 @@ from tensorbow.graph import (
     convert_to_tensor,
     get_default_graph,
 )
+from tensorbow.nest import leaves_like, map_leaves, named_leaves
 from tensorbow.ops import gather, stack
 from tensorbow.ops.constant import constant
 from tensorbow.ops.control import group, placeholder

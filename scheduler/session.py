@@ -109,7 +109,7 @@ class TensorBowSession(Session):
             results = super()._execute(elements, feeds)
             if self._engine is not None:
                 shapes = {tensor: value.shape for tensor, value in feeds.items()}
-                self._spread(self._step(elements, shapes).executable.writes)
+                self._write_to_replicas(self._step(elements, shapes).executable.writes)
             return results
 
     def _update_among(self, elements: Elements, feeds: Mapping[Tensor, Array]) -> Operation | None:
@@ -128,7 +128,7 @@ class TensorBowSession(Session):
 
     def _learn(self, elements: Elements, feeds: Mapping[Tensor, Array], update: Operation) -> list[Any]:
         step = self._learning_step(elements, feeds, update)
-        self._parts.require_initialized(step.reads_first)
+        self._device_variables.require_initialized(step.reads_first)
         inputs = self._split(feeds, step.split)
         stepper = self._stepper
         if stepper is None:
@@ -142,7 +142,7 @@ class TensorBowSession(Session):
         for element in elements:
             if _is_variable(element, feeds):
                 self._bring_z()
-                values.append(self._parts.of(element.op.name).read(element.op.name)[()])
+                values.append(self._device_variables.of(element.op.name).read(element.op.name)[()])
             else:
                 values.append(next(joined) if isinstance(element, Tensor) else None)
         return values
@@ -211,8 +211,8 @@ class TensorBowSession(Session):
         if self._graph_version != self.graph.version:
             self._follow_graph()
         names = [op.name for op in VariableLayout.of_graph(self.graph).variables]
-        ready = {name for name in names if name in self._parts.of(name).initialized}
-        values = {name: self._parts.of(name).read(name) for name in names}
+        ready = {name for name in names if name in self._device_variables.of(name).initialized}
+        values = {name: self._device_variables.of(name).read(name) for name in names}
         larger = grown(stepper, [*self._programs, (program, shapes)], values)
         for replica in larger.engine.learners.replicas:
             replica.container.initialized.intersection_update(ready)
@@ -236,10 +236,10 @@ class TensorBowSession(Session):
         )
         try:
             executable = engine.executable_of(0)
-            self._parts.require_initialized(executable.reads_first)
+            self._device_variables.require_initialized(executable.reads_first)
             names = [op.name for op in engine.learners.layout.variables]
-            missing = [name for name in names if name not in self._parts.of(name).initialized]
-            engine.initialize({name: self._parts.of(name).read(name) for name in names})
+            missing = [name for name in names if name not in self._device_variables.of(name).initialized]
+            engine.initialize({name: self._device_variables.of(name).read(name) for name in names})
             for replica in engine.learners.replicas:
                 replica.container.initialized.difference_update(missing)
         except BaseException:
@@ -261,12 +261,14 @@ class TensorBowSession(Session):
         super().load_variables({name: value for name, value in values.items() if name in ready})
         self._z_is_newer = False
 
-    def _spread(self, names: Any) -> None:
+    def _write_to_replicas(self, names: Any) -> None:
         """Gives what was written here to z and to every replica."""
         if self._engine is None or self._stepper is None or not names:
             return
         known = {op.name for op in self._engine.learners.layout.variables}
-        values = {name: self._parts.of(name).read(name) for name in sorted(known.intersection(names))}
+        values = {
+            name: self._device_variables.of(name).read(name) for name in sorted(known.intersection(names))
+        }
         if values:
             self._stepper.settle()
             self._engine.learners.values.assign(values)
@@ -277,7 +279,7 @@ class TensorBowSession(Session):
         with self._turn:
             self._bring_z()
             super().load_variables(values)
-            self._spread(values)
+            self._write_to_replicas(values)
 
     @checked
     def replica_values(self, replica: Count) -> dict[str, Array]:

@@ -18,7 +18,6 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from tensorbow import errors, initializers, layers, metrics, nn, profiler, train
-from tensorbow.absent import no_attribute as _no_attribute
 from tensorbow.devices import configure_gpus
 from tensorbow.errors import TensorBowError
 from tensorbow.gradients import gradients
@@ -45,6 +44,7 @@ from tensorbow.graph import (
     reset_default_graph,
     set_random_seed,
 )
+from tensorbow.missing_names import no_attribute as _no_attribute
 from tensorbow.ops import (
     IndexedSlices,
     abs,
@@ -200,8 +200,8 @@ except PackageNotFoundError:  # run from a checkout that is not installed
 
 # Names of upper layers, loaded on first use.
 _LATER = {
-    "CudaKernel": "tensorbow.kernels.gpu.ops.user",
-    "CupyKernel": "tensorbow.kernels.gpu.ops.cupy_functions",
+    "CudaKernel": "tensorbow.kernels.gpu.cuda_kernel",
+    "CupyKernel": "tensorbow.kernels.gpu.cupy_kernel",
     "PER_REPLICA": "replicator",
     "PER_WORKER": "replicator",
     "DatasetBatches": "scheduler",

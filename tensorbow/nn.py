@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tensorbow.absent import no_attribute as _no_attribute
+from tensorbow.missing_names import no_attribute as _no_attribute
 from tensorbow.ops.activations import elu, gelu, leaky_relu, softplus
 from tensorbow.ops.average_pooling import avg_pool, avg_pool2d
 from tensorbow.ops.conv import conv2d, conv2d_backprop_filter, conv2d_backprop_input, conv2d_transpose

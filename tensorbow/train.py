@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from tensorbow.absent import no_attribute as _no_attribute
+from tensorbow.missing_names import no_attribute as _no_attribute
 from tensorbow.optimizers import (
     AdadeltaOptimizer,
     AdagradOptimizer,

@@ -17,7 +17,7 @@ import allocators
 import replicator
 import scheduler
 import tensorbow
-from tensorbow.absent import INSTEAD
+from tensorbow.missing_names import INSTEAD
 
 ROOT = Path(tensorbow.__file__).resolve().parent.parent
 

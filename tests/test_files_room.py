@@ -39,14 +39,14 @@ ROOMS = {
 }
 # Of open files and memory, of the system's own files, and of the library's own source.
 OTHERS = {
-    ("tensorbow/cli/infer.py", "np.save"),
+    ("tensorbow/cli/inference.py", "np.save"),
     ("tensorbow/cli/tune_picture.py", "figure.savefig"),
     ("tensorbow/cli/program.py", "os.open"),  # /dev/null, for what nobody reads
     ("tensorbow/launcher.py", "os.open"),  # the same
     ("tensorbow/data/digits.py", "gzip.open"),  # of an installed package
     ("tensorbow/data/cifar10.py", "fromfile"),
     ("tensorbow/data/numpy_files.py", "zipfile.ZipFile"),
-    ("tensorbow/data/pictures.py", "Image.open"),
+    ("tensorbow/data/prediction_inputs.py", "Image.open"),
     ("tensorbow/devices/host_memory.py", "read_text"),
     ("tensorbow/kernels/native/codegen/plan_key.py", "read_bytes"),
     ("scheduler/training/run_folder.py", "os.open"),  # a folder, for its lock

@@ -52,12 +52,12 @@ LAYERS = (
     ("tensorbow.ops",),
     ("tensorbow.graph",),
     ("tensorbow.devices", "tensorbow.shadowing"),
-    ("tensorbow.tracing",),
-    ("tensorbow.array_likes", "tensorbow.kinds"),
+    ("tensorbow.timeline",),
+    ("tensorbow.array_likes", "tensorbow.kinds", "tensorbow.nest"),
     (
         "tensorbow.specs",
         "tensorbow.errors",
-        "tensorbow.absent",
+        "tensorbow.missing_names",
         "tensorbow.files",
         "tensorbow.private_folder",
         "tensorbow.strict_json",
@@ -69,8 +69,6 @@ SIDEWAYS = {
     ("tensorbow.files", "tensorbow.errors"),
     ("tensorbow.private_folder", "tensorbow.errors"),
     ("tensorbow.private_folder", "tensorbow.files"),
-    # pooling of rows while they are in the cache: the loops are those of the op itself
-    ("tensorbow.kernels.native.products", "tensorbow.kernels.native.ops"),
 }
 FACADES = {"tensorbow", "tensorbow.nn", "tensorbow.profiler", "tensorbow.train"}
 ENTRIES = {"tensorbow.__main__", "tensorbow.launcher"}  # `python -m`, console script: above everything
@@ -78,12 +76,12 @@ OF_LAUNCHER = {"__future__", "os", "sys", "signal"}  # what is imported before s
 
 EXTERNAL = {
     "allocators": set(),
-    "tensorbow.absent": set(),
+    "tensorbow.missing_names": set(),
     "tensorbow.errors": set(),
     "tensorbow.files": set(),
     "tensorbow.private_folder": set(),
     "tensorbow.strict_json": set(),
-    "tensorbow.tracing": set(),
+    "tensorbow.timeline": set(),
     "tensorbow.devices": {"numpy", "threadpoolctl", "pynvml", "cupy", "cuda", "nvidia"},
     "tensorbow.kernels": {"numpy", "cupy", "llvmlite"},
     "tensorbow.data": {"numpy", "sklearn", "PIL"},
@@ -107,10 +105,8 @@ NATIVE = "tensorbow.kernels.native"  # needs llvmlite, and is itself imported in
 
 # Imports inside functions that would close a cycle at import time, and why they may stay.
 LAZY = {
-    ("tensorbow.graph.definition", "tensorbow.graph.build"): "an OpDef is called, but is made of less",
     ("scheduler.averaging.all_reduce", "scheduler.averaging.gpu_all_reduce"): "loaded with the first GPU",
     ("tensorbow.launcher", "tensorbow.cli"): "signals are handled before anything heavy is loaded",
-    ("tensorbow.cli.program", "tensorbow.cli.app"): "signals are handled before anything heavy is loaded",
 }
 BY_NAME = {
     "tensorbow.shadowing": "the facade's table of names of upper layers",
@@ -343,7 +339,7 @@ else:
     import numpy
 class A:
     def f(self):
-        from .locks import SharedLock
+        from .shared_lock import SharedLock
         from ..specs import DType
 """
     found = list(walk(ast.parse(source), "tensorbow.runtime", False, False))
@@ -353,7 +349,7 @@ class A:
         ("typing", False, False),
         ("tensorbow.runtime", False, True),
         ("numpy", False, False),
-        ("tensorbow.runtime.locks", True, False),
+        ("tensorbow.runtime.shared_lock", True, False),
         ("tensorbow.specs", True, False),
     ]
     assert cycles({"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": {"d"}}) == [["b", "c"], ["d"]]

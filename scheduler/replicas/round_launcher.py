@@ -35,7 +35,7 @@ from tensorbow.program import (
 )
 from tensorbow.program.examples import KeptExamples
 from tensorbow.specs import Array
-from tensorbow.tracing import CURRENT
+from tensorbow.timeline import CURRENT
 
 MOST_ROUNDS = 4096  # of a launch
 

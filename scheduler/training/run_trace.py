@@ -9,7 +9,7 @@ from typing import Any
 
 from scheduler.engine.results import RoundResults
 from tensorbow.errors import InvalidArgumentError, ResourceExhaustedError
-from tensorbow.tracing import TraceFile, Tracer
+from tensorbow.timeline import TraceFile, Tracer
 
 DEFAULT_ROUNDS = 100  # the first of a run, when nobody says which
 

@@ -7,7 +7,7 @@ import click
 import tensorbow
 from tensorbow.cli.devices import devices
 from tensorbow.cli.explain import explain
-from tensorbow.cli.infer import evaluate, export, predict
+from tensorbow.cli.inference import evaluate, export, predict
 from tensorbow.cli.train import train
 from tensorbow.cli.tune import tune
 

@@ -8,7 +8,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from tensorbow.cli.program import say
+from tensorbow.cli.messages import say
 from tensorbow.devices import available_devices, gpu_status
 from tensorbow.kernels.backends import backend_of_kind
 

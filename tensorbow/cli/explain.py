@@ -129,7 +129,7 @@ def _summary(config: TrainingConfig, plans: Plans, device: Device) -> str:
     there = device.memory.limit_nbytes
     wanting = f"; {device.name.short} has only {format_nbytes(there)}" if per_device > there else ""
     lines = [
-        f"{config.model}, batch {config.batch_size}: {_spread(config)}; {_rhythm(config, plans)}",
+        f"{config.model}, batch {config.batch_size}: {_replicas_by_device(config)}; {_rhythm(config, plans)}",
         f"  memory of a replica  {plans.replica_nbytes:>15,} bytes",
         f"  z and its inputs     {plans.central_nbytes:>15,} bytes",
         f"  the first device     {per_device:>15,} bytes ({format_nbytes(per_device)}), without the batches"
@@ -140,7 +140,7 @@ def _summary(config: TrainingConfig, plans: Plans, device: Device) -> str:
     return "\n".join(lines)
 
 
-def _spread(config: TrainingConfig) -> str:
+def _replicas_by_device(config: TrainingConfig) -> str:
     """How many replicas each device has."""
     parts = [
         f"{count} on {device}" for count, device in zip(config.replica_counts, config.devices, strict=True)

@@ -16,7 +16,7 @@ import click
 from scheduler import TrainingConfig
 from scheduler.training.config_file import read_config_file
 from scheduler.training.run_places import default_output, find_checkpoint
-from tensorbow.cli.program import OptionValueError, say
+from tensorbow.cli.messages import OptionValueError, say
 from tensorbow.errors import (
     FailedPreconditionError,
     InvalidArgumentError,

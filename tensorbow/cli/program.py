@@ -10,13 +10,13 @@ import contextlib
 import errno
 import gc
 import io
-import logging
 import os
 import sys
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from tensorbow.cli.messages import OptionValueError, say, warnings_said
 from tensorbow.cli.signals import StopSignals
 from tensorbow.cli.terminal import USUAL_COLUMNS, use_sound_size
 from tensorbow.errors import FailedPreconditionError, InvalidArgumentError, TensorBowError
@@ -28,12 +28,7 @@ if TYPE_CHECKING:
 
 BAD_OPTION = 2  # of a bad value of an option, as of one that click refuses
 DEBUG_VARIABLE = "TENSORBOW_DEBUG"
-LONGEST_LINE = 2_000  # characters of an error: what users give may be of any length
 COMPLETION_VARIABLE = "_TENSORBOW_COMPLETE"  # how shells ask click for completions
-
-
-class OptionValueError(InvalidArgumentError):
-    """An option of the command line, or of --config, has a value that it cannot have."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -47,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if arguments is None:
         _print_any_text()
     signals = StopSignals()
-    with signals.installed(for_good=arguments is None), _warnings_said():
+    with signals.installed(for_good=arguments is None), warnings_said():
         try:
             status, message = _run(words, signals)
         except BaseException as error:
@@ -144,42 +139,6 @@ def _ending(error: BaseException, signals: StopSignals) -> tuple[int, str]:
         return 1, str(error)
     remedy = foreign_modules(error) or "; please report it with what --debug shows"
     return 1, f"internal error: {type(error).__name__}: {error}{remedy}"
-
-
-def say(message: str) -> None:
-    """One printable line on standard error, of bounded length, whatever the message holds."""
-    line = " ".join(shortened(message).split())
-    line = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in line)
-    if sys.stderr is not None:  # else it would go to standard output
-        with contextlib.suppress(OSError, ValueError):
-            print(f"tensorbow: {line}", file=sys.stderr, flush=True)
-
-
-def shortened(text: str) -> str:
-    """A message with its beginning, and its end, where the remedy stands."""
-    left_out = len(text) - LONGEST_LINE
-    if left_out <= 0:
-        return text
-    half = LONGEST_LINE // 2
-    return f"{text[:half]} [... {left_out:,} characters ...] {text[-half:]}"
-
-
-class _Said(logging.Handler):
-    """Says warnings as errors are said: a line each."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        say(f"warning: {record.getMessage()}")
-
-
-@contextlib.contextmanager
-def _warnings_said() -> Iterator[None]:
-    """What the library warns of in its log is said on standard error, wherever other logs go."""
-    logger, handler = logging.getLogger("tensorbow"), _Said(logging.WARNING)
-    logger.addHandler(handler)
-    try:
-        yield
-    finally:
-        logger.removeHandler(handler)
 
 
 def _flushed(status: int) -> int:

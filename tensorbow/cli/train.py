@@ -16,8 +16,8 @@ from scheduler.averaging.synchronisation import DISPATCHES, ON_NAN
 from scheduler.batches.device_data import ON_DEVICE
 from scheduler.training.config import IDENTITY
 from scheduler.training.notices import epoch_text, ignored_options
+from tensorbow.cli.messages import say
 from tensorbow.cli.options import MODELS_HELP, PathOption, names_as_typed, resolve_options
-from tensorbow.cli.program import say
 from tensorbow.cli.signals import StopSignals
 from tensorbow.cli.tune_picture import ThroughputPicture
 from tensorbow.data import DATASETS

@@ -19,8 +19,8 @@ from rich.table import Table
 
 from scheduler import SYNCS, Measurement, ThroughputTuning, TrainingConfig, TuningOptions, TuningResult
 from scheduler.averaging.synchronisation import DISPATCHES
+from tensorbow.cli.messages import OptionValueError
 from tensorbow.cli.options import MODELS_HELP, PathOption, checked, names_as_typed
-from tensorbow.cli.program import OptionValueError
 from tensorbow.cli.signals import StopSignals
 from tensorbow.cli.train import Choice
 from tensorbow.cli.tune_picture import ThroughputPicture

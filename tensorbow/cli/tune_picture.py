@@ -6,8 +6,8 @@ import io
 from pathlib import Path
 
 from scheduler import TrainingConfig, TuningResult
+from tensorbow.cli.messages import OptionValueError
 from tensorbow.cli.options import require_writable
-from tensorbow.cli.program import OptionValueError
 from tensorbow.errors import FailedPreconditionError
 from tensorbow.files import write_file
 

@@ -3,9 +3,9 @@
 from tensorbow.compiler.bind import Binding, RegionMemory, Scratch
 from tensorbow.compiler.compile import compile_step
 from tensorbow.compiler.group import GRADIENT, STEP, UPDATE
-from tensorbow.compiler.layout import VariableLayout
+from tensorbow.compiler.multi_device import MultiDeviceExecutable, compile_multi_device
 from tensorbow.compiler.place import DeviceSet, Placer
-from tensorbow.compiler.spread import SpreadExecutable, compile_spread
+from tensorbow.compiler.variable_layout import VariableLayout
 
 __all__ = [
     "GRADIENT",
@@ -13,11 +13,11 @@ __all__ = [
     "UPDATE",
     "Binding",
     "DeviceSet",
+    "MultiDeviceExecutable",
     "Placer",
     "RegionMemory",
     "Scratch",
-    "SpreadExecutable",
     "VariableLayout",
-    "compile_spread",
+    "compile_multi_device",
     "compile_step",
 ]

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 
 from tensorbow.compiler.fold import fold
 from tensorbow.compiler.group import SegmentDraft, group
-from tensorbow.compiler.layout import VariableLayout
 from tensorbow.compiler.merge import merge
 from tensorbow.compiler.plan_memory import MemoryPlan, check_no_overlap, plan_memory
 from tensorbow.compiler.protect import protect
 from tensorbow.compiler.prune import drop_unused, prune
+from tensorbow.compiler.variable_layout import VariableLayout
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import Operation, Tensor, blame
 from tensorbow.program.backend import Backend

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from allocators import Lifetime, SlabPlan, plan_slab
-from tensorbow.compiler.layout import VariableLayout
+from tensorbow.compiler.variable_layout import VariableLayout
 from tensorbow.errors import InternalError
 from tensorbow.program.nodes import Program, Unit, Value, storage_of
 from tensorbow.program.plan import Ref, Region

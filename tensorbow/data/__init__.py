@@ -8,17 +8,9 @@ with Prefetcher(train, order, replicas=4) as prefetcher:
     prefetcher.release(batch)
 """
 
-from tensorbow.data.augment import Augmentation, BatchKey, CropAndFlip
-from tensorbow.data.cifar10 import load_cifar10
-from tensorbow.data.dataset import Dataset, pixel_statistics
-from tensorbow.data.digits import load_digits
-from tensorbow.data.folder import DATA_DIR_VARIABLE
-from tensorbow.data.idx import read_idx
-from tensorbow.data.mnist import load_mnist
-from tensorbow.data.order import BatchOrder
-from tensorbow.data.pictures import read_pictures
-from tensorbow.data.prefetch import Batch, Prefetcher
-from tensorbow.data.recipe import (
+from tensorbow.data.augmentation import Augmentation, BatchKey, CropAndFlip
+from tensorbow.data.batch_order import BatchOrder
+from tensorbow.data.batch_recipes import (
     AllInputs,
     BatchInputs,
     BatchRecipe,
@@ -31,9 +23,17 @@ from tensorbow.data.recipe import (
     plain_picks,
     why_host_only,
 )
+from tensorbow.data.cifar10 import load_cifar10
+from tensorbow.data.dataset import Dataset, pixel_statistics
+from tensorbow.data.dataset_files import DATA_DIR_VARIABLE
+from tensorbow.data.digits import load_digits
+from tensorbow.data.idx import read_idx
+from tensorbow.data.mnist import load_mnist
+from tensorbow.data.prediction_inputs import read_pictures
+from tensorbow.data.prefetch import Batch, Prefetcher
+from tensorbow.data.prefetch_slots import Claim, SlotRing
 from tensorbow.data.registry import DATASETS, DEFAULT_DATASET, WITHOUT_FILES, load, register_dataset
 from tensorbow.data.resize import resize_bilinear
-from tensorbow.data.slots import Claim, SlotRing
 from tensorbow.data.synthetic import load_synthetic, make_synthetic
 
 __all__ = [

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tensorbow.data.augment import CropAndFlip
+from tensorbow.data.augmentation import CropAndFlip
 from tensorbow.data.dataset import Dataset, pixel_statistics
-from tensorbow.data.folder import data_folder, find_file
+from tensorbow.data.dataset_files import data_folder, find_file
 from tensorbow.data.pickles import read_pickled_dict
 from tensorbow.errors import DataLossError, NotFoundError, ResourceExhaustedError, TensorBowError
 from tensorbow.files import open_to_read, shown

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tensorbow.array_likes import as_array
-from tensorbow.data.augment import Augmentation, BatchKey
+from tensorbow.data.augmentation import Augmentation, BatchKey
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.kinds import (
     FUNCTION,

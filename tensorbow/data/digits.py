@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from tensorbow.data.augment import CropAndFlip
+from tensorbow.data.augmentation import CropAndFlip
 from tensorbow.data.dataset import Dataset, pixel_statistics
-from tensorbow.data.philox import Purpose, permutation
+from tensorbow.data.random_words import Purpose, permutation
 from tensorbow.data.resize import resize_bilinear
 from tensorbow.errors import DataLossError, NotFoundError
 from tensorbow.kinds import AsPath, checked

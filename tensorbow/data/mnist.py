@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tensorbow.data.dataset import Dataset, pixel_statistics
-from tensorbow.data.folder import data_folder, find_file
+from tensorbow.data.dataset_files import data_folder, find_file
 from tensorbow.data.idx import read_idx
 from tensorbow.errors import DataLossError, NotFoundError
 from tensorbow.files import shown

@@ -10,10 +10,10 @@ from typing import Annotated, Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from tensorbow.data.augment import BatchKey
+from tensorbow.data.augmentation import BatchKey
+from tensorbow.data.batch_order import BatchOrder
 from tensorbow.data.dataset import AsDataset
-from tensorbow.data.order import BatchOrder
-from tensorbow.data.slots import Claim, SlotRing
+from tensorbow.data.prefetch_slots import Claim, SlotRing
 from tensorbow.errors import (
     AbortedError,
     CancelledError,

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tensorbow.data.dataset import Dataset, pixel_statistics
-from tensorbow.data.philox import Purpose, permutation, random_bytes
+from tensorbow.data.random_words import Purpose, permutation, random_bytes
 from tensorbow.data.resize import resize_bilinear
 from tensorbow.errors import InvalidArgumentError, ResourceExhaustedError
 from tensorbow.kinds import AsPath, Positive, checked

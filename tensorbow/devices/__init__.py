@@ -13,7 +13,7 @@ from tensorbow.devices.names import DeviceName
 from tensorbow.devices.null import NullDevice
 from tensorbow.devices.null_stream import NullEvent
 from tensorbow.devices.nvml import GpuMonitor
-from tensorbow.devices.races import Race, find_races
+from tensorbow.devices.race_checker import Race, find_races
 from tensorbow.devices.registry import (
     AsDevice,
     AsDevices,

@@ -29,7 +29,7 @@ from tensorbow.devices.forks import forked, tell_of_forks
 from tensorbow.devices.stream import Access, Event, Stream
 from tensorbow.devices.stream_errors import closed_stream, no_thread, not_drained, own_thread
 from tensorbow.errors import CancelledError, FailedPreconditionError
-from tensorbow.tracing import CURRENT, WAIT, WORK, StreamTrack
+from tensorbow.timeline import CURRENT, WAIT, WORK, StreamTrack
 
 __all__ = ["CpuStream"]
 

@@ -21,7 +21,7 @@ from tensorbow.devices.gpu_events import EventPool, GpuEvent, Watcher, blocked_u
 from tensorbow.devices.gpu_timeline import GpuTimeline
 from tensorbow.devices.stream import Access, Event, Stream
 from tensorbow.errors import CancelledError, FailedPreconditionError, TensorBowError
-from tensorbow.tracing import CURRENT, WAIT, WORK
+from tensorbow.timeline import CURRENT, WAIT, WORK
 
 __all__ = ["GpuStream"]
 

@@ -16,7 +16,7 @@ from typing import NamedTuple, TypeVar
 
 from tensorbow.devices.cuda_runtime import CudaError, CudaRuntime
 from tensorbow.devices.gpu_events import EventPool
-from tensorbow.tracing import WAIT, StreamTrack, Tracer
+from tensorbow.timeline import WAIT, StreamTrack, Tracer
 
 __all__ = ["GpuTimeline"]
 

@@ -1,8 +1,8 @@
 """The null device: takes everything a device takes, computes nothing, and writes down what it was told.
 
 It measures what scheduling and dispatch cost, and shows tests in which order work was enqueued and whether
-it would have been ordered on a device that does run it (races.py). With `hold=True` events stay pending
-until the test completes them, in any order that first-in first-out streams could have taken.
+it would have been ordered on a device that does run it (race_checker.py). With `hold=True` events stay
+pending until the test completes them, in any order that first-in first-out streams could have taken.
 """
 
 from __future__ import annotations

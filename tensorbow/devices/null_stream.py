@@ -13,7 +13,7 @@ from tensorbow.devices.events import HostEvent, Waiter
 from tensorbow.devices.launch_log import LaunchLog
 from tensorbow.devices.stream import Access, Event, Stream
 from tensorbow.errors import CancelledError, FailedPreconditionError
-from tensorbow.tracing import CURRENT, WORK
+from tensorbow.timeline import CURRENT, WORK
 
 __all__ = ["NullEvent", "NullStream"]
 

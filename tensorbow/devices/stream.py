@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from tensorbow.tracing import StreamTrack
+from tensorbow.timeline import StreamTrack
 
 if TYPE_CHECKING:
     from tensorbow.devices.device import Device

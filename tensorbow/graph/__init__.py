@@ -1,11 +1,10 @@
 """The dataflow graph: definitions, operations, tensors, names, scopes."""
 
-from tensorbow.graph.build import as_tensor, convert_to_tensor, graph_of, register_tensor_conversion
-from tensorbow.graph.collected import register_collection_item
+from tensorbow.graph.build import REQUIRED, as_tensor, convert_to_tensor, graph_of, register_tensor_conversion
+from tensorbow.graph.collection_items import register_collection_item
 from tensorbow.graph.defaults import default_session, get_default_session, require_session
 from tensorbow.graph.definition import (
     NOT_DIFFERENTIABLE,
-    REQUIRED,
     Attrs,
     Kernel,
     KernelCall,
@@ -29,9 +28,9 @@ from tensorbow.graph.graph import (
     set_random_seed,
 )
 from tensorbow.graph.graph_def import MAXIMUM_NODES, GraphDef, NodeDef
-from tensorbow.graph.keys import GraphKeys, add_to_collection, get_collection
+from tensorbow.graph.graph_keys import GraphKeys, add_to_collection, get_collection
 from tensorbow.graph.operation import Operation, Tensor
-from tensorbow.graph.source import UserLine, blame, user_line
+from tensorbow.graph.user_lines import UserLine, blame, user_line
 
 __all__ = [
     "GLOBAL_VARIABLES",

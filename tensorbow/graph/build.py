@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph.defaults import default_graphs
-from tensorbow.graph.definition import REQUIRED, OpDef
 from tensorbow.graph.graph import Graph, get_default_graph
 from tensorbow.graph.operation import Operation, Tensor
-from tensorbow.graph.source import label_of, user_line
+from tensorbow.graph.user_lines import label_of, user_line
 from tensorbow.kinds import AsDType, Name, UnfitError, checked, shown
 from tensorbow.specs import DType
+
+if TYPE_CHECKING:
+    from tensorbow.graph.definition import OpDef
 
 Conversion = Callable[[Any, "DType | None", "str | None"], Tensor]
 DEEPEST = 64  # levels of lists in lists: more than a tensor has axes; a list may hold itself
 _conversions: list[tuple[type | tuple[type, ...], Conversion]] = []
+
+
+class _Required:
+    def __repr__(self) -> str:
+        return "REQUIRED"
+
+
+REQUIRED = _Required()  # the default of an attribute that must be given
 
 
 def register_tensor_conversion(kind: type | tuple[type, ...], convert: Conversion) -> None:

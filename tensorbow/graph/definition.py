@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from tensorbow.errors import InternalError, InvalidArgumentError
+from tensorbow.graph.build import build_op
 from tensorbow.specs import Array, DType, TensorSpec, UnknownRankError
 
 if TYPE_CHECKING:
@@ -134,7 +135,7 @@ class OpDef:
     gradient: GradientRule | _NotDifferentiable
     kernels: dict[str, Kernel]
     input_names: tuple[str, ...] = ()
-    attrs: Attrs = field(default_factory=dict)  # names and defaults; a default of REQUIRED must be given
+    attrs: Attrs = field(default_factory=dict)  # names and defaults; REQUIRED: must be given
     uniform_dtype: bool = False  # Python numbers take the dtype of the other inputs
     shape_inputs: tuple[int, ...] = ()  # inputs whose values decide shapes: must fold to constants
     unknown_dtypes: Callable[[Sequence[TensorSpec], Attrs], Sequence[DType]] | None = None
@@ -172,8 +173,6 @@ class OpDef:
 
     def __call__(self, *inputs: Any, name: str | None = None, **attrs: Any) -> Any:
         """Adds this op to the default graph; returns its tensor, tensors, or the Operation itself."""
-        from tensorbow.graph.build import build_op
-
         return build_op(self, inputs, attrs, name)
 
     def __repr__(self) -> str:
@@ -203,14 +202,6 @@ def _check_returned(returned: object, call: KernelCall) -> None:
 def _without_value(spec: TensorSpec) -> TensorSpec:
     """For a rule that gives back an input's spec: it speaks of shape and dtype, not of the value."""
     return spec if spec.value is None else TensorSpec(spec.shape, spec.dtype)
-
-
-class _Required:
-    def __repr__(self) -> str:
-        return "REQUIRED"
-
-
-REQUIRED = _Required()
 
 
 def gradient_of(op: Operation, gradients: Sequence[Tensor | None]) -> Sequence[Tensor | None]:

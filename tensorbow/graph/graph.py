@@ -6,18 +6,20 @@ import difflib
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 from tensorbow.devices.names import DeviceName
 from tensorbow.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError, TensorBowError
 from tensorbow.graph.defaults import default_graphs
-from tensorbow.graph.definition import Attrs, OpDef
 from tensorbow.graph.dot import render_dot
 from tensorbow.graph.graph_def import GraphDef, graph_def_of
 from tensorbow.graph.operation import Operation, Tensor
 from tensorbow.graph.scopes import Scopes
-from tensorbow.graph.source import blame, user_line
+from tensorbow.graph.user_lines import blame, user_line
 from tensorbow.kinds import ITEMS, TEXT, Seed, Text, checked, instance, optional, read_as, refuse
+
+if TYPE_CHECKING:
+    from tensorbow.graph.definition import Attrs, OpDef
 
 GLOBAL_VARIABLES = "variables"
 TRAINABLE_VARIABLES = "trainable_variables"

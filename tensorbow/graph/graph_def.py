@@ -17,8 +17,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tensorbow.errors import InvalidArgumentError, NotFoundError, TensorBowError
-from tensorbow.graph.attributes import decode_attribute, encode_attribute
-from tensorbow.graph.collected import encode_item
+from tensorbow.graph.attribute_json import decode_attribute, encode_attribute
+from tensorbow.graph.collection_items import encode_item
 from tensorbow.graph.operation import Operation
 from tensorbow.kinds import ITEMS, read_as, refuse
 from tensorbow.specs import TensorSpec

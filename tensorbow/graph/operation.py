@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph.defaults import require_session
-from tensorbow.graph.definition import Attrs, OpDef
-from tensorbow.graph.source import UserLine
+from tensorbow.graph.user_lines import UserLine
 from tensorbow.kinds import SHAPE, read_as
 from tensorbow.specs import DType, TensorShape, TensorSpec, compatible, render_dims
 
 if TYPE_CHECKING:
+    from tensorbow.graph.definition import Attrs, OpDef
     from tensorbow.graph.graph import Graph
 
 

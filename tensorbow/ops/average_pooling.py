@@ -17,7 +17,7 @@ from tensorbow.ops.argument_kinds import DataFormat, Padding, WindowSize
 from tensorbow.ops.broadcasting import shape
 from tensorbow.ops.data_format import with_channels_last
 from tensorbow.ops.definition import define_op, require_dtype
-from tensorbow.ops.windows import (
+from tensorbow.ops.sliding_windows import (
     Axis,
     Windows,
     count_windows,

@@ -19,10 +19,10 @@ import numpy as np
 
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import Attrs, Kernel, KernelCall, NodeSpec, Operation, Tensor
+from tensorbow.ops.array_views import Copy, after, as_matrix, packed
 from tensorbow.ops.broadcasting import size, sum_to, zeros_like
 from tensorbow.ops.definition import define_op, require_dtype, require_rank, require_same_dtype
 from tensorbow.ops.elementwise import add, cast, divide, multiply, subtract
-from tensorbow.ops.layouts import Copy, after, as_matrix, packed
 from tensorbow.specs import FLOATING, Array, TensorSpec, compatible, int64
 
 CHUNK = 1 << 15  # elements worked on at a time

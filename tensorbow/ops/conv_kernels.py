@@ -1,6 +1,6 @@
 """The reference kernels of convolution and its two derivatives.
 
-They are matrix products over windows unrolled piece by piece (`unrolling`). The input gradient has two
+They are matrix products over windows unrolled piece by piece (`im2col`). The input gradient has two
 forms, the faster of which is chosen by shape: convolution of the output's gradient with the flipped
 filter (same extents, few output channels), or for each filter element one product that is added where
 this element lay.
@@ -13,9 +13,9 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from tensorbow.graph import Attrs, Kernel, KernelCall, NodeSpec
-from tensorbow.ops.layouts import Copy, after, as_matrix, packed
-from tensorbow.ops.unrolling import Unrolling, correlate, scatter
-from tensorbow.ops.windows import Windows
+from tensorbow.ops.array_views import Copy, after, as_matrix, packed
+from tensorbow.ops.im2col import Unrolling, correlate, scatter
+from tensorbow.ops.sliding_windows import Windows
 from tensorbow.specs import DType, TensorSpec, as_dtype
 
 

@@ -20,7 +20,7 @@ from tensorbow.ops.broadcasting import shape
 from tensorbow.ops.data_format import with_channels_last
 from tensorbow.ops.definition import define_op, require_dtype, require_same_dtype
 from tensorbow.ops.elementwise import pair
-from tensorbow.ops.windows import Windows, count_windows, image_dims, sizes_of, spatial_pair
+from tensorbow.ops.sliding_windows import Windows, count_windows, image_dims, sizes_of, spatial_pair
 from tensorbow.specs import FLOATING, Array, Dims, TensorSpec, compatible, render_dims
 
 __all__ = ["depthwise_conv2d"]

@@ -78,9 +78,9 @@ def _parse(equation: str, tensors: Sequence[Tensor]) -> tuple[list[str], str]:
         raise InvalidArgumentError(
             f"einsum {equation!r} speaks of {len(written)} tensors, got {len(tensors)}"
         )
-    spread = [_spread(equation, t, tensor) for t, tensor in zip(written, tensors, strict=True)]
-    broadcast = BROADCAST[: max(spread)][::-1]
-    terms = [t.replace(ELLIPSIS, BROADCAST[:count][::-1]) for t, count in zip(written, spread, strict=True)]
+    added = [_broadcast_axes(equation, t, tensor) for t, tensor in zip(written, tensors, strict=True)]
+    broadcast = BROADCAST[: max(added)][::-1]
+    terms = [t.replace(ELLIPSIS, BROADCAST[:count][::-1]) for t, count in zip(written, added, strict=True)]
     counts = Counter("".join(terms))
     result = match.group(2)
     if result is None:
@@ -99,7 +99,7 @@ def _parse(equation: str, tensors: Sequence[Tensor]) -> tuple[list[str], str]:
     return terms, kept
 
 
-def _spread(equation: str, term: str, tensor: Tensor) -> int:
+def _broadcast_axes(equation: str, term: str, tensor: Tensor) -> int:
     """How many axes of a tensor "..." stands for."""
     if ELLIPSIS not in term:
         return 0
@@ -221,9 +221,9 @@ def _product(left: _Operand, right: _Operand, later: str) -> _Operand:
     free_right = "".join(label for label in right.labels if label not in common)
     result = batch + free_left + free_right
     if not contracted:
-        spread = _reshaped(left.arrange(batch + free_left), [*batch, *free_left, *([""] * len(free_right))])
+        expanded = _reshaped(left.arrange(batch + free_left), [*batch, *free_left, *([""] * len(free_right))])
         other = _reshaped(right.arrange(batch + free_right), [*batch, *([""] * len(free_left)), *free_right])
-        return _Operand(multiply(spread, other), result)
+        return _Operand(multiply(expanded, other), result)
     turned = left.labels == batch + contracted + free_left
     x = left if turned else left.arrange(batch + free_left + contracted)
     flipped = right.labels == batch + free_right + contracted

@@ -20,11 +20,11 @@ from tensorbow.graph import (
     get_default_graph,
 )
 from tensorbow.graph.build import check_arity, complete_attrs
-from tensorbow.graph.collected import decode_item
+from tensorbow.graph.collection_items import decode_item
 from tensorbow.graph.graph_def import operation_name
 from tensorbow.graph.names import check_op_name
 from tensorbow.graph.program_order import program_order
-from tensorbow.graph.source import RecordedLine
+from tensorbow.graph.user_lines import RecordedLine
 from tensorbow.kinds import Kind, Name, RefusedError, checked
 from tensorbow.ops.argument_kinds import Texts
 from tensorbow.ops.attribute_kinds import check_attributes

@@ -192,11 +192,11 @@ def _one_hot_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
 def _one_hot_kernel(call: KernelCall) -> Callable[[], None]:
     (indices,), (out,), (mask,), attrs = call.inputs, call.outputs, call.scratch, call.attrs
     axis = attrs["axis"] % out.ndim
-    spread = np.expand_dims(indices, axis)
+    expanded = np.expand_dims(indices, axis)
     classes = np.arange(attrs["depth"]).reshape((-1,) + (1,) * (out.ndim - axis - 1))
 
     def run() -> None:
-        np.equal(spread, classes, out=mask)
+        np.equal(expanded, classes, out=mask)
         np.copyto(out, attrs["off_value"])
         np.copyto(out, attrs["on_value"], where=mask)
 

@@ -14,12 +14,12 @@ import numpy as np
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import Attrs, Kernel, KernelCall, NodeSpec, Operation, Tensor, as_tensor
 from tensorbow.kinds import AxisNumber, Name, checked
+from tensorbow.ops.array_views import as_vector
 from tensorbow.ops.arrays import expand_dims, reshape
 from tensorbow.ops.broadcasting import shape
 from tensorbow.ops.control import stop_gradient
 from tensorbow.ops.definition import define_op, require_dtype, require_rank, require_same_dtype
 from tensorbow.ops.elementwise import add, maximum, multiply, negative, subtract
-from tensorbow.ops.layouts import as_vector
 from tensorbow.ops.nn import log_softmax, require_last_axis, softmax
 from tensorbow.ops.reductions import reduce_sum
 from tensorbow.ops.slicing import strided_slice

@@ -21,12 +21,12 @@ from tensorbow.graph import (
 )
 from tensorbow.kinds import AxisNumber, Name, Seed, checked, is_tensor
 from tensorbow.ops.argument_kinds import DataFormat, Extents, Rate
+from tensorbow.ops.array_views import Copy, after, as_matrix, packed
 from tensorbow.ops.arrays import concat, reshape
 from tensorbow.ops.broadcasting import as_shape_vector, broadcast_to, ones_like, shape
 from tensorbow.ops.control import identity
 from tensorbow.ops.definition import define_op, require_dtype, require_rank, require_same_dtype
 from tensorbow.ops.elementwise import add, exp, multiply, pair, subtract
-from tensorbow.ops.layouts import Copy, after, as_matrix, packed
 from tensorbow.ops.random import dropout_mask
 from tensorbow.ops.reductions import reduce_sum
 from tensorbow.ops.slicing import strided_slice

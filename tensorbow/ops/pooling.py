@@ -18,7 +18,7 @@ from tensorbow.kinds import Name, checked
 from tensorbow.ops.argument_kinds import DataFormat, Padding, WindowSize
 from tensorbow.ops.data_format import with_channels_last
 from tensorbow.ops.definition import define_op, require_dtype, require_same_dtype
-from tensorbow.ops.windows import (
+from tensorbow.ops.sliding_windows import (
     Windows,
     count_windows,
     image_dims,

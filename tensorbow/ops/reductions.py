@@ -125,18 +125,18 @@ def _with_axes_kept(op: Operation, reduced: Tensor) -> Tensor:
     return reduced
 
 
-def _spread(op: Operation, g: Tensor) -> Tensor:
+def _broadcast(op: Operation, g: Tensor) -> Tensor:
     return broadcast_to(_with_axes_kept(op, g), shape(op.inputs[0]))
 
 
 def _sum_gradient(op: Operation, g: Tensor) -> list[Tensor | None]:
-    return [_spread(op, g) if g.dtype.is_floating else None]
+    return [_broadcast(op, g) if g.dtype.is_floating else None]
 
 
 def _mean_gradient(op: Operation, g: Tensor) -> list[Tensor | None]:
     (x,), (z,) = op.inputs, op.outputs
     count = divide(cast(size(x, out_type=int64), g.dtype), cast(maximum(size(z, out_type=int64), 1), g.dtype))
-    return [_spread(op, divide(g, count))]
+    return [_broadcast(op, divide(g, count))]
 
 
 def _extreme_gradient(op: Operation, g: Tensor) -> list[Tensor | None]:

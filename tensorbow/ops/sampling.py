@@ -26,7 +26,7 @@ import numpy as np
 
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import Kernel, KernelCall, NodeSpec
-from tensorbow.ops.layouts import as_vector
+from tensorbow.ops.array_views import as_vector
 from tensorbow.ops.philox import PhiloxBlocks, stream_key
 from tensorbow.specs import Array, DType, TensorSpec, bool_, float32, int64
 

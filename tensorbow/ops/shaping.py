@@ -182,10 +182,10 @@ def _tile_kernel(call: KernelCall) -> Callable[[], None]:
     """The result with an axis of repetitions before each axis: the input broadcasts over it."""
     (x, multiples), (out,) = call.inputs, call.outputs
     shape = [extent for pair in zip(multiples.tolist(), x.shape, strict=True) for extent in pair]
-    spread = out.reshape(shape)
+    repeated = out.reshape(shape)
     index = (*(item for _ in x.shape for item in (None, np.s_[:])), ...)
     source = x[index]  # a view also of a scalar, by the ellipsis
-    return lambda: np.copyto(spread, source)
+    return lambda: np.copyto(repeated, source)
 
 
 def _tile_gradient(op: Operation, g: Tensor) -> list[Tensor | None]:

@@ -13,7 +13,7 @@ from tensorbow.runtime.monitored import (
     StopAtStepHook,
 )
 from tensorbow.runtime.session import Session
-from tensorbow.runtime.targets import register_target
+from tensorbow.runtime.session_targets import register_target
 
 __all__ = [
     "Container",

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
 
-from tensorbow.compiler import Binding, SpreadExecutable
+from tensorbow.compiler import Binding, MultiDeviceExecutable
 from tensorbow.compiler.partition import Send
 from tensorbow.devices import Device
 from tensorbow.kernels import backend_for
@@ -121,10 +121,10 @@ class Explanation:
 
 
 @dataclass(frozen=True)
-class SpreadExplanation:
+class MultiDeviceExplanation:
     """A step over several devices: the order of its stages, what passes between them, and each part."""
 
-    executable: SpreadExecutable
+    executable: MultiDeviceExecutable
     parts: Mapping[str, Explanation]  # what each device does, by its full name
     mode: str = "planned"
 
@@ -163,14 +163,14 @@ class SpreadExplanation:
 
 
 def unbound(
-    executable: Executable | SpreadExecutable, device: Device, note: str
-) -> Explanation | SpreadExplanation:
+    executable: Executable | MultiDeviceExecutable, device: Device, note: str
+) -> Explanation | MultiDeviceExplanation:
     """Of a step without addresses, and why it has none. device: of a step on one."""
     executable = replace(executable, notes=(note, *executable.notes))
     if isinstance(executable, Executable):
         return Explanation.of_device(executable, device)
     parts = {n: Explanation.of_device(part, executable.devices[n]) for n, part in executable.parts.items()}
-    return SpreadExplanation(executable, parts)
+    return MultiDeviceExplanation(executable, parts)
 
 
 SHORTEST = 2  # calls in a row that are worth a reference to where they stand already

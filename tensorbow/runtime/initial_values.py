@@ -17,4 +17,4 @@ def initial_values(graph: Graph) -> dict[str, Array]:
         variables = [*global_variables(), *local_variables()]
         session.run(variables_initializer(variables))
         names = [variable.op.name for variable in variables]
-        return {name: session._parts.of(name).read(name) for name in names}
+        return {name: session._device_variables.of(name).read(name) for name in names}

@@ -10,7 +10,7 @@ from typing import Annotated, Any, NamedTuple, TypeAlias
 from tensorbow.errors import FailedPreconditionError, InvalidArgumentError, OutOfRangeError
 from tensorbow.graph import AsGraph, get_default_graph
 from tensorbow.kinds import ITEMS, Function, Kind, Mapped, Positive, Text, checked, instance, shown
-from tensorbow.runtime.arguments import Arguments
+from tensorbow.runtime.fetches_and_feeds import Arguments
 from tensorbow.runtime.global_step import get_global_step
 from tensorbow.runtime.session import Session
 from tensorbow.variables import Variable, global_variables_initializer

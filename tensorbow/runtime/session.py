@@ -8,30 +8,30 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from typing import Any, TypeAlias, TypeVar
 
-from tensorbow.compiler import Binding, DeviceSet, SpreadExecutable
+from tensorbow.compiler import Binding, DeviceSet, MultiDeviceExecutable
 from tensorbow.devices import AsDevice, AsDevices, opened
 from tensorbow.errors import FailedPreconditionError, InvalidArgumentError, ResourceExhaustedError
 from tensorbow.graph import AsGraph, Operation, Tensor, default_session, get_default_graph
 from tensorbow.kinds import Flag, Items, Mapped, Names, Text, checked
+from tensorbow.nest import flatten, pack
 from tensorbow.ops.state import VariableReference
-from tensorbow.runtime.arguments import Arguments
+from tensorbow.runtime.compilation import compile_on_devices
 from tensorbow.runtime.container import Container
-from tensorbow.runtime.explain import Explanation, SpreadExplanation, unbound
-from tensorbow.runtime.launch import run_step
-from tensorbow.runtime.locks import SharedLock
-from tensorbow.runtime.nest import flatten, pack
-from tensorbow.runtime.parts import VariableParts
-from tensorbow.runtime.placement import compile_placed
-from tensorbow.runtime.shared import SharedVariables, reset_containers
-from tensorbow.runtime.spread import SpreadBinding
-from tensorbow.runtime.steps import Run, Step, StepCache
-from tensorbow.runtime.targets import require_options_of, session_class
+from tensorbow.runtime.device_variables import DeviceVariables
+from tensorbow.runtime.explain import Explanation, MultiDeviceExplanation, unbound
+from tensorbow.runtime.fetches_and_feeds import Arguments
+from tensorbow.runtime.multi_device_step import MultiDeviceBinding
+from tensorbow.runtime.named_containers import SharedVariables, reset_containers
+from tensorbow.runtime.session_targets import require_options_of, session_class
+from tensorbow.runtime.shared_lock import SharedLock
+from tensorbow.runtime.single_device_step import run_step
+from tensorbow.runtime.step_cache import Run, Step, StepCache
 from tensorbow.specs import Array, TensorSpec
 
 CACHED_STEPS = 64  # compiled steps kept; the least recently used one goes first
 Extents: TypeAlias = "tuple[int, ...]"
 Result = TypeVar("Result")
-Bound = TypeVar("Bound", Binding, SpreadBinding)
+Bound = TypeVar("Bound", Binding, MultiDeviceBinding)
 _numbers = itertools.count()
 
 
@@ -77,10 +77,10 @@ class Session:
         self._name = f"session-{next(_numbers)}"
         self._cache = StepCache(self.device, self._name, CACHED_STEPS)
         self.container = Container(self._cache.groups[0], f"{self._name} variables")
-        self._parts = VariableParts(
+        self._device_variables = DeviceVariables(
             self.container, self._devices, self._cache.group_of, soft=allow_soft_placement
         )
-        self._shared = SharedVariables(self._parts)
+        self._shared = SharedVariables(self._device_variables)
         self._arguments = Arguments(self.graph)
         self._layout_version = 0
         self._graph_version = -1  # of the graph whose variables have room
@@ -126,7 +126,7 @@ class Session:
 
     def explain(
         self, fetches: Any, feed_dict: Mapping[Any, Any] | None = None
-    ) -> Explanation | SpreadExplanation:
+    ) -> Explanation | MultiDeviceExplanation:
         """What `run` with these arguments would do: segments, order, addresses, memory, and why.
 
         Placeholders may be given by a `tb.TensorSpec` instead of a value. A step for which there is no memory
@@ -135,15 +135,15 @@ class Session:
         elements = [self._arguments.fetched(leaf, "explain") for leaf in flatten(fetches)]
         shapes = {} if feed_dict is None else self._arguments.shapes(feed_dict)
 
-        def explained(binding: Binding) -> Explanation | SpreadExplanation:
+        def explained(binding: Binding) -> Explanation | MultiDeviceExplanation:
             return Explanation.of_binding(binding)
 
-        def explained_spread(binding: SpreadBinding) -> Explanation | SpreadExplanation:
+        def explained_multi_device(binding: MultiDeviceBinding) -> Explanation | MultiDeviceExplanation:
             parts = {name: Explanation.of_binding(part) for name, part in binding.parts.items()}
-            return SpreadExplanation(binding.executable, parts)
+            return MultiDeviceExplanation(binding.executable, parts)
 
         try:
-            return self._with_step(elements, shapes, explained, explained_spread, runs=False)
+            return self._with_step(elements, shapes, explained, explained_multi_device, runs=False)
         except ResourceExhaustedError as error:
             if self._graph_version != self.graph.version:  # it is about variables, without which is no plan
                 raise
@@ -159,16 +159,16 @@ class Session:
             self.container.initialized.update(executable.writes)
             return arrays
 
-        def launched_spread(binding: SpreadBinding) -> list[Any]:
+        def launched_multi_device(binding: MultiDeviceBinding) -> list[Any]:
             executable = binding.executable
             inputs = {tensor.name: value for tensor, value in feeds.items()}
-            self._parts.require_initialized(executable.reads_first)
+            self._device_variables.require_initialized(executable.reads_first)
             arrays = binding.run(inputs, self._draw(executable.counters))
-            self._parts.mark_initialized(executable.writes)
+            self._device_variables.mark_initialized(executable.writes)
             return arrays
 
         shapes = {tensor: value.shape for tensor, value in feeds.items()}
-        results = iter(self._with_step(elements, shapes, launched, launched_spread))
+        results = iter(self._with_step(elements, shapes, launched, launched_multi_device))
         return [next(results) if isinstance(e, Tensor) else None for e in elements]
 
     def _with_shared(self, use: Callable[[Bound], Result], binding: Bound) -> Result:
@@ -181,12 +181,12 @@ class Session:
         elements: Sequence[Tensor | Operation],
         shapes: Mapping[Tensor, Extents],
         use: Callable[[Binding], Result],
-        use_spread: Callable[[SpreadBinding], Result],
+        use_multi_device: Callable[[MultiDeviceBinding], Result],
         runs: bool = True,
     ) -> Result:
         """Calls `use` with a binding of the compiled step that is the caller's meanwhile.
 
-        `use_spread` takes its place for a step over several devices.
+        `use_multi_device` takes its place for a step over several devices.
         """
         run = Run()
         try:
@@ -200,9 +200,13 @@ class Session:
                     if step.layout_version == self._layout_version:
                         break
                     self._variables.release(run)  # another thread has made room for new variables meanwhile
-                if type(step.executable) is SpreadExecutable:
-                    spread = self._cache.take_spread(step, self._parts.bases, run)
-                    return self._with_shared(use_spread, spread) if shares else use_spread(spread)
+                if type(step.executable) is MultiDeviceExecutable:
+                    over_devices = self._cache.take_multi_device(step, self._device_variables.bases, run)
+                    return (
+                        self._with_shared(use_multi_device, over_devices)
+                        if shares
+                        else use_multi_device(over_devices)
+                    )
                 binding = self._cache.take(step, self.container.bases, run)
                 return self._with_shared(use, binding) if shares else use(binding)
             finally:
@@ -255,7 +259,7 @@ class Session:
         with self._cache.lock:
             operations = self.graph.get_operations()
             variables = [op for op in operations if op.definition is VariableReference]
-            if self._parts.grow(variables):
+            if self._device_variables.grow(variables):
                 self._layout_version += 1
                 self._cache.clear()
             self._shared.grow(variables)
@@ -265,7 +269,9 @@ class Session:
         def compiled() -> Step:
             self._require_open()
             feeds = {tensor: TensorSpec(shape, tensor.dtype) for tensor, shape in shapes.items()}
-            executable = compile_placed(elements, feeds, self._devices, self._parts, soft=self._soft)
+            executable = compile_on_devices(
+                elements, feeds, self._devices, self._device_variables, soft=self._soft
+            )
             return Step(executable, self._layout_version)
 
         return self._cache.get((tuple(elements), frozenset(shapes.items())), compiled)
@@ -279,7 +285,7 @@ class Session:
             self._require_open()
             self._grow()
             with self._shared.held((), tuple(values)):
-                self._parts.load(values)
+                self._device_variables.load(values)
 
     @staticmethod
     @checked
@@ -317,7 +323,7 @@ class Session:
             if not self._closed:
                 self._closed = True
                 self._cache.close()
-                self._parts.close()
+                self._device_variables.close()
 
     def as_default(self) -> AbstractContextManager[Any]:
         """Makes it the session that `eval` and `run` use, and its graph the default."""

@@ -143,7 +143,9 @@ CALLS: Mapping[str, Call] = {
         target=of_engine("set_steps_per_launch"),
         names=("steps_per_launch",),
     ),
-    "LearningEngine.central_values": Call(dict, {"round": "count or none"}, target=of_engine("central_values")),
+    "LearningEngine.central_values": Call(
+        dict, {"round": "count or none"}, target=of_engine("central_values")
+    ),
     "TensorBowSession": Call(
         dict,
         {

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import tensorbow.cli.program as program
+from tensorbow.cli.messages import LONGEST_LINE
 from tensorbow.cli.signals import StopSignals
 from tensorbow.cli.terminal import use_sound_size
 
@@ -205,7 +206,7 @@ def test_a_long_message_keeps_its_beginning_and_its_end(call: Call) -> None:
     text = "x" * (1 << 20)
     for words in (("train", text), (text,), (*QUICK, text), (*QUICK, f"--{text}"), (*QUICK, "--seed", text)):
         line = call(*words).line
-        assert len(line) < program.LONGEST_LINE + 100
+        assert len(line) < LONGEST_LINE + 100
         assert "xxx" in line
     line = call("nosuch" + text).line
     assert line.startswith("tensorbow: No such command 'nosuchxxx")

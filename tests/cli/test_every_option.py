@@ -10,7 +10,7 @@ import click
 import pytest
 
 from tensorbow.cli.app import COMMANDS
-from tensorbow.cli.program import LONGEST_LINE
+from tensorbow.cli.messages import LONGEST_LINE
 
 Call = Callable[..., Any]
 LONG_TEXT = "x" * (1 << 20)
@@ -60,7 +60,7 @@ def nothing_starts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tensorbow.cli.train.Trainer", starts)
     monkeypatch.setattr("tensorbow.cli.tune.ThroughputTuning", starts)
     monkeypatch.setattr("tensorbow.cli.explain.get_device", starts)
-    monkeypatch.setattr("tensorbow.cli.infer.load", starts)
+    monkeypatch.setattr("tensorbow.cli.inference.load", starts)
 
 
 @pytest.mark.usefixtures("nothing_starts")

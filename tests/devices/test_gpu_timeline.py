@@ -9,7 +9,7 @@ import pytest
 import tensorbow.devices.gpu_timeline as gpu_timeline
 from tensorbow.devices import CpuDevice, GpuDevice
 from tensorbow.errors import TensorBowError
-from tensorbow.tracing import Tracer
+from tensorbow.timeline import Tracer
 from tests.gpu_rig.emulated_cuda import EmulatedCuda
 from tests.gpu_rig.runtimes import emulated_runtime
 

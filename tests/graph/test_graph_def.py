@@ -10,7 +10,7 @@ import pytest
 
 import tensorbow as tb
 from tensorbow.errors import InvalidArgumentError, NotFoundError
-from tensorbow.graph.attributes import decode_attribute, encode_attribute
+from tensorbow.graph.attribute_json import decode_attribute, encode_attribute
 
 ROOT = Path(tb.__file__).resolve().parent.parent
 NAN = np.array([0x7FC12345, 0xFF800001, 0x80000000], np.uint32).view(np.float32)  # bits that must stay

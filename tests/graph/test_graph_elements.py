@@ -7,7 +7,7 @@ import pytest
 
 import tensorbow as tb
 from tensorbow.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
-from tensorbow.graph.source import blame
+from tensorbow.graph.user_lines import blame
 from tensorbow.models import get_model
 
 

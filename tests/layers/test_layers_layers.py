@@ -4,26 +4,10 @@ import numpy as np
 import pytest
 
 import tensorbow as tb
-from scheduler import ReadyBatch
 from tensorbow.errors import InvalidArgumentError
+from tests.scheduler_rig.running import Prepared
 
 RANDOM = np.random.default_rng(2)
-
-
-class Given:
-    """Batches [round, replica, ...] that are all there at once."""
-
-    def __init__(self, feeds):
-        self.feeds = feeds
-
-    def open(self, start, stop, on_ready, on_error):
-        for round in range(start, stop):
-            for replica, feed in enumerate(self.feeds[round]):
-                on_ready(ReadyBatch(replica, round, (feed,), lambda: None))
-        return self
-
-    def close(self):
-        """Nothing to end."""
 
 
 @pytest.fixture(autouse=True)
@@ -56,19 +40,40 @@ def test_layers_share_by_name(session):
     assert [v.op.name for v in tb.trainable_variables()][2::2] == ["dense/kernel", "dense_1/kernel"]
 
 
-@pytest.mark.parametrize("data_format", ["channels_last", "channels_first"])
-def test_conv2d(session, data_format):
-    x = RANDOM.normal(size=(2, 9, 8, 3))
-    given = x if data_format == "channels_last" else x.transpose(0, 3, 1, 2)
-    y = tb.layers.conv2d(tb.constant(given), 5, (3, 2), 2, "same", data_format, bias_initializer="ones")
+def conv2d(*arguments):
+    return tb.layers.conv2d(arguments[0], 5, *arguments[1:], bias_initializer="ones")
+
+
+def conv2d_op(x, size, strides, padding):
     kernel = tb.trainable_variables()[0]
     assert kernel.shape == [3, 2, 3, 5]
-    session.run(tb.global_variables_initializer())
-    expected = session.run(tb.nn.conv2d(tb.constant(x), kernel, 2, "SAME")) + 1
-    result = session.run(y)
-    np.testing.assert_allclose(
-        result if data_format == "channels_last" else result.transpose(0, 2, 3, 1), expected
-    )
+    return tb.nn.conv2d(x, kernel, strides, padding) + 1
+
+
+@pytest.mark.parametrize("data_format", ["channels_last", "channels_first"])
+@pytest.mark.parametrize(
+    ("layer", "op"),
+    [
+        (conv2d, conv2d_op),
+        (tb.layers.max_pooling2d, tb.nn.max_pool2d),
+        (tb.layers.average_pooling2d, tb.nn.avg_pool2d),
+    ],
+    ids=["conv2d", "max_pooling2d", "average_pooling2d"],
+)
+def test_windows_over_images(session, layer, op, data_format):
+    x = RANDOM.normal(size=(2, 9, 8, 3))
+    channels_last = data_format == "channels_last"
+    given = tb.constant(x if channels_last else x.transpose(0, 3, 1, 2))
+    for padding, rows in (("valid", 4), ("same", 5)):
+        with tb.variable_scope("shared", reuse=tb.AUTO_REUSE):
+            made = layer(given, (3, 2), 2, padding, data_format)
+        expected = op(tb.constant(x), (3, 2), 2, padding.upper())
+        session.run(tb.global_variables_initializer())
+        result, expected = session.run([made, expected])
+        assert expected.shape[1:3] == (rows, 4)
+        np.testing.assert_allclose(result if channels_last else result.transpose(0, 2, 3, 1), expected)
+    with pytest.raises(InvalidArgumentError, match="expected data_format to be 'channels_last' or"):
+        layer(given, 2, 2, "valid", "NHWC")
 
 
 def test_flatten():
@@ -133,77 +138,37 @@ def test_updates_run_with_a_training_step_the_way_tensorflow_wants_it(session):
     assert session.run(mean).tolist() == [0.5, 1.0, 1.5]
 
 
-@pytest.mark.parametrize("sync", ["sma", "ssgd", "none"])
-def test_replicas_have_statistics_of_their_own_and_z_their_mean(sync):
+def normalizing_program():
     x = tb.placeholder(tb.float32, [None, 3], name="x")
     y, updates = normalized(x, True, momentum=0.5)
     loss = tb.reduce_mean(tb.square(tb.layers.dense(y, 2)))
-    update = tb.group(tb.train.MomentumOptimizer(0.1, 0.9).minimize(loss), updates)
-    program = tb.StepProgram((x,), loss, update)
+    return tb.StepProgram((x,), loss, tb.group(tb.train.MomentumOptimizer(0.1, 0.9).minimize(loss), updates))
+
+
+@pytest.mark.parametrize("sync", ["sma", "ssgd", "none"])
+def test_replicas_have_statistics_of_their_own_and_z_their_mean(sync):
     feeds = RANDOM.normal(size=(2, 3, 8, 3)).astype(np.float32)  # [round, replica, ...]
-    options = tb.Synchronisation(sync)
-    with tb.LearningEngine(program, 8, replicas_per_device=3, synchronisation=options) as engine:
+    source = Prepared(lambda round, replica: (feeds[round, replica],), 3)
+    options = {"replicas_per_device": 3, "synchronisation": tb.Synchronisation(sync)}
+    with tb.LearningEngine(normalizing_program(), 8, **options) as engine:
         engine.initialize()
-        engine.run(Given(feeds).open, 0, 2)
+        engine.run(source.open, 0, 2)
         each = [engine.learners.values.replica_values(i)["norm/moving_mean"] for i in range(3)]
         central = engine.central_values()["norm/moving_mean"]
-    for replica in range(3):
-        mean = np.zeros(3)
-        for round in range(2):
-            mean = 0.5 * mean + 0.5 * feeds[round, replica].mean(0)
-        np.testing.assert_allclose(each[replica], mean, rtol=1e-5, atol=1e-6)
-    expected = each[0] if sync == "none" else np.mean(each, 0)
-    np.testing.assert_allclose(central, expected, rtol=1e-6)
+    means = feeds.mean(2)
+    np.testing.assert_allclose(each, 0.25 * means[0] + 0.5 * means[1], rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(central, each[0] if sync == "none" else np.mean(each, 0), rtol=1e-6)
 
 
-def test_a_bad_loss_leaves_the_statistics(session):
-    x = tb.placeholder(tb.float32, [None, 3], name="x")
-    y, updates = normalized(x, True)
-    loss = tb.reduce_mean(tb.square(tb.layers.dense(y, 2)))
-    update = tb.group(tb.train.MomentumOptimizer(0.1, 0.9).minimize(loss), updates)
-    program = tb.StepProgram((x,), loss, update)
-    feeds = np.full((1, 1, 8, 3), np.nan, np.float32)
-    with tb.LearningEngine(program, 8, replicas_per_device=1, on_nan="skip") as engine:
+def test_a_bad_loss_leaves_the_statistics():
+    source = Prepared(lambda round, replica: (np.full((8, 3), np.nan, np.float32),), 1)
+    with tb.LearningEngine(normalizing_program(), 8, replicas_per_device=1, on_nan="skip") as engine:
         engine.initialize()
-        engine.run(Given(feeds).open, 0, 1)
+        engine.run(source.open, 0, 1)
         assert engine.skipped_updates == 1
         values = engine.central_values()
     assert not values["norm/moving_mean"].any()
     assert (values["norm/moving_variance"] == 1).all()
-
-
-def test_misuse():
-    x = tb.placeholder(tb.float32, [None, 4, 3])
-    with pytest.raises(
-        InvalidArgumentError,
-        match=r"expected training to be True or False when the graph is built.*; for both",
-    ):
-        tb.layers.batch_normalization(x, training=tb.constant(True))
-    with pytest.raises(InvalidArgumentError, match="axis must be the last one"):
-        tb.layers.batch_normalization(x, axis=1)
-    with pytest.raises(InvalidArgumentError, match="must be known; use set_shape"):
-        tb.layers.dense(tb.placeholder(tb.float32, [4, None]), 3)
-    with pytest.raises(
-        InvalidArgumentError, match="expected data_format to be 'channels_last' or 'channels_first'"
-    ):
-        tb.layers.conv2d(tb.placeholder(tb.float32, [1, 4, 4, 3]), 3, 3, data_format="NHWC")
-
-
-@pytest.mark.parametrize("data_format", ["channels_last", "channels_first"])
-@pytest.mark.parametrize("kind", ["max", "avg"])
-def test_pooling(session, kind, data_format):
-    x = RANDOM.normal(size=(2, 9, 8, 3))
-    channels_last = data_format == "channels_last"
-    layer = {"max": tb.layers.max_pooling2d, "avg": tb.layers.average_pooling2d}[kind]
-    op = {"max": tb.nn.max_pool2d, "avg": tb.nn.avg_pool2d}[kind]
-    given = tb.constant(x if channels_last else x.transpose(0, 3, 1, 2))
-    for padding, rows in (("valid", 4), ("same", 5)):
-        y = session.run(layer(given, (3, 2), 2, padding, data_format))
-        assert y.shape == ((2, rows, 4, 3) if channels_last else (2, 3, rows, 4))
-        expected = session.run(op(tb.constant(x), (3, 2), 2, padding.upper()))
-        np.testing.assert_array_equal(y if channels_last else y.transpose(0, 2, 3, 1), expected)
-    with pytest.raises(InvalidArgumentError, match="expected data_format to be 'channels_last' or"):
-        layer(given, 2, 2, data_format="NHWC")
 
 
 def test_dropout_works_in_training_only(session):
@@ -218,18 +183,22 @@ def test_dropout_works_in_training_only(session):
     assert len(np.unique(columns)) == 2
     fed = tb.layers.dropout(x, rate, seed=1, training=True)
     np.testing.assert_array_equal(session.run(fed, {rate: 0.0}), np.ones((40, 50)))
-    with pytest.raises(
-        InvalidArgumentError,
-        match=r"expected training to be True or False when the graph is built.*; for both",
+
+
+def test_misuse():
+    x = tb.placeholder(tb.float32, [None, 4, 3])
+    for_both = r"expected training to be True or False when the graph is built.*; for both"
+    for layer, arguments, words in (
+        (tb.layers.batch_normalization, {"training": tb.constant(True)}, for_both),
+        (tb.layers.dropout, {"training": tb.constant(True)}, for_both),
+        (tb.layers.batch_normalization, {"axis": 1}, "axis must be the last one"),
+        (
+            tb.layers.dense,
+            {"units": 4, "activation": "relu"},
+            "such as tb.nn.relu or None, got str",
+        ),
     ):
-        tb.layers.dropout(x, training=tb.constant(True))
-
-
-def test_an_activation_is_a_function():
-    with tb.Graph().as_default():
-        x = tb.placeholder(tb.float32, [2, 3])
-        with pytest.raises(
-            InvalidArgumentError,
-            match=r"expected activation to be a function such as tb.nn.relu or None, got str 'relu'",
-        ):
-            tb.layers.dense(x, 4, activation="relu")
+        with pytest.raises(InvalidArgumentError, match=words):
+            layer(x, **arguments)
+    with pytest.raises(InvalidArgumentError, match="must be known; use set_shape"):
+        tb.layers.dense(tb.placeholder(tb.float32, [4, None]), 3)

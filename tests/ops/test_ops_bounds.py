@@ -10,7 +10,7 @@ import pytest
 
 import tensorbow as tb
 from tensorbow.errors import InvalidArgumentError, ResourceExhaustedError, TensorBowError
-from tensorbow.ops.windows import Windows
+from tensorbow.ops.sliding_windows import Windows
 from tests.memory_rig.peak import growing_by_less_than
 
 MB = 1 << 20

@@ -18,8 +18,8 @@ from tensorbow.ops.depthwise import (
     DepthwiseConv2dNativeBackpropFilter,
     DepthwiseConv2dNativeBackpropInput,
 )
-from tensorbow.ops.unrolling import Unrolling
-from tensorbow.ops.windows import make_axis
+from tensorbow.ops.im2col import Unrolling
+from tensorbow.ops.sliding_windows import make_axis
 from tensorbow.specs import Array, float32
 from tests.ops_contract.naive_windows import naive_axis, naive_conv2d, naive_gradients
 

@@ -77,8 +77,8 @@ def test_data_classes_in_and_out():
 def test_a_data_class_that_differs():
     other = make_dataclass("Other", ["image", "labels"])
     for bad, message in (
-        (other(1.0, 2), r"inputs: expected a Example as in the first batch, got Other"),
-        ({"image": 1.0}, r"inputs: expected a Example .*got a dictionary"),
+        (other(1.0, 2), r"inputs: expected Example as in the first batch, got Other"),
+        ({"image": 1.0}, r"inputs: expected Example .*got a dictionary"),
         (Example(1.0, Example(2, 3)), r"inputs\.labels: expected an array .*got Example"),
         (Example(1.0, np.ones(2, np.int32)), r"inputs\.labels of replica 0, batch 1: expected int32\[\]"),
     ):

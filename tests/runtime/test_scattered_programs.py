@@ -6,7 +6,7 @@ import time
 import pytest
 
 import tensorbow as tb
-from tensorbow.compiler import spread
+from tensorbow.compiler import multi_device
 from tensorbow.compiler.partition import Send
 from tensorbow.compiler.plan_memory import plan_memory
 from tensorbow.devices import CpuDevice, LaunchLog, NullDevice, find_races
@@ -65,7 +65,7 @@ def test_random_programs_have_no_races_and_keep_what_is_sent(monkeypatch, count)
         plans.append((program, units, plan_memory(program, units, *rest)))
         return plans[-1][-1]
 
-    monkeypatch.setattr(spread, "plan_memory", noted)
+    monkeypatch.setattr(multi_device, "plan_memory", noted)
     for seed in range(FIRST, FIRST + count):
         log = LaunchLog()
         devices = [NullDevice(f"/cpu:{i}", log=log) for i in range(3)]

@@ -21,7 +21,7 @@ from tensorbow.errors import (
 )
 from tensorbow.kernels import register_backend
 from tensorbow.kernels.reference import ReferenceBackend
-from tensorbow.runtime.explain import SpreadExplanation
+from tensorbow.runtime.explain import MultiDeviceExplanation
 
 
 @pytest.fixture(scope="module")
@@ -65,8 +65,8 @@ def test_a_missing_wait_is_found(graph, stage):
         session.load_variables({"v": np.ones(100)})
         session.run(fetches)
         assert find_races(log) == []
-        step = next(s for s in session._cache._steps.values() if s.idle_spread)
-        binding = step.idle_spread[0]
+        step = next(s for s in session._cache._steps.values() if s.idle_multi_device)
+        binding = step.idle_multi_device[0]
         with_waits = [n for n, entry in enumerate(binding._stages) if entry.waits]
         assert with_waits == [1, 2, 3]
         entry = binding._stages[stage]
@@ -172,7 +172,7 @@ def test_variables_and_their_slots_lie_on_their_device(graph, cpus):
     with tb.Session(device=cpus[0], devices=cpus) as session:
         session.run(tb.global_variables_initializer())
         session.run(train)
-        layouts = session._parts.layouts
+        layouts = session._device_variables.layouts
         assert set(layouts["/device:CPU:1"].refs()) == {"v", "v/Momentum"}
         assert set(layouts["/device:CPU:0"].refs()) == {"w", "w/Momentum"}
         np.testing.assert_array_equal(session.run(v), [0.5, 0.5, 0.5])
@@ -227,7 +227,7 @@ def test_explain_shows_devices_stages_sends_and_receives(graph, cpus):
     _, fetches = pipeline()
     with tb.Session(device=cpus[0], devices=cpus) as session:
         explanation = session.explain(fetches)
-    assert isinstance(explanation, SpreadExplanation)
+    assert isinstance(explanation, MultiDeviceExplanation)
     text = str(explanation)
     assert text.startswith("mode: planned over 2 devices: /device:CPU:0, /device:CPU:1\n")
     assert "stage 0: /device:CPU:1 segment 0, 0 kernel calls\n  send v/read_1:0 float64[100] to " in text

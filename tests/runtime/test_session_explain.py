@@ -9,7 +9,6 @@ import pytest
 import tensorbow as tb
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.runtime.explain import _repeated
-from tensorbow.runtime.nest import flatten, map_structure
 
 
 @pytest.fixture(autouse=True)
@@ -131,9 +130,3 @@ def test_repeated_calls_are_found_without_comparing_all_with_all():
     Call.compared = 0
     assert _repeated([("a", first), ("b", first[:9])], again) == (range(1, 398), "3 to 399 of segment a")
     assert Call.compared < 4 * 400
-
-
-def test_nests():
-    nest = {"a": [1, (2, 3)], "b": 4}
-    assert flatten(nest) == [1, 2, 3, 4]
-    assert map_structure(lambda x: x * 10, nest) == {"a": [10, (20, 30)], "b": 40}

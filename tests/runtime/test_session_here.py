@@ -14,7 +14,7 @@ import pytest
 
 import tensorbow as tb
 from tensorbow.errors import InvalidArgumentError
-from tensorbow.runtime import launch
+from tensorbow.runtime import single_device_step
 
 THREADS, ROUNDS = 4, 100
 FEED = {"fed:0": [1.0, 2.0]}
@@ -67,7 +67,7 @@ def test_a_short_step_runs_in_the_callers_thread_after_its_first_time(session):
 
 
 def test_a_long_step_stays_on_the_streams_thread(session):
-    op, threads = watched("TestLongHere", 2 * launch.LONGEST_HERE_S)
+    op, threads = watched("TestLongHere", 2 * single_device_step.LONGEST_HERE_S)
     y = op(fed())
     for _ in range(5):
         session.run(y, FEED)
@@ -98,7 +98,7 @@ def test_results_are_those_of_the_streams_thread(session, monkeypatch):
         return [session.run([update, v, noise], {x: fed}) for _ in range(6)]
 
     here = values()
-    monkeypatch.setattr(launch, "LONGEST_HERE_S", 0.0)
+    monkeypatch.setattr(single_device_step, "LONGEST_HERE_S", 0.0)
     there = values()
     for mine, others in zip(here, there, strict=True):
         for a, b in zip(mine, others, strict=True):
@@ -124,7 +124,7 @@ def test_an_error_says_the_same_and_the_session_goes_on(session, monkeypatch):
 
     session.run(y, {x: 1.0})
     here = [message() for _ in range(3)]
-    monkeypatch.setattr(launch, "LONGEST_HERE_S", 0.0)
+    monkeypatch.setattr(single_device_step, "LONGEST_HERE_S", 0.0)
     assert set(map(repr, here)) == {repr(message())}
 
 

@@ -83,13 +83,13 @@ def test_only_what_is_needed_runs(session):
 
 def test_steps_are_compiled_once_per_fetches_feeds_and_shapes(session, monkeypatch):
     compiled = []
-    compile_placed = session_module.compile_placed
+    compile_on_devices = session_module.compile_on_devices
 
     def counted(*args, **options):
         compiled.append(args[0])
-        return compile_placed(*args, **options)
+        return compile_on_devices(*args, **options)
 
-    monkeypatch.setattr(session_module, "compile_placed", counted)
+    monkeypatch.setattr(session_module, "compile_on_devices", counted)
     x, y = tb.placeholder(tb.float32, [None]), tb.placeholder(tb.float32, [None])
     total = x + y
     for _ in range(3):

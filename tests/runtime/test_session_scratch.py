@@ -13,7 +13,7 @@ import pytest
 import tensorbow as tb
 from tensorbow.compiler import Scratch
 from tensorbow.devices import CpuDevice, GpuDevice, NullDevice
-from tensorbow.devices.races import find_races
+from tensorbow.devices.race_checker import find_races
 from tensorbow.errors import ResourceExhaustedError
 from tests.gpu_rig.runtimes import emulated_runtime, needs_compiler
 

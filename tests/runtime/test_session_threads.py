@@ -11,7 +11,7 @@ import pytest
 
 import tensorbow as tb
 from tensorbow.errors import FailedPreconditionError, InvalidArgumentError
-from tensorbow.runtime.locks import SharedLock
+from tensorbow.runtime.shared_lock import SharedLock
 
 THREADS, ROUNDS = 8, 60
 

@@ -8,7 +8,7 @@ import pytest
 
 from scheduler import DatasetBatches, RoundResults, TaskResult, Trainer, TrainingConfig
 from scheduler.training.run_trace import RunTrace
-from tensorbow.tracing import Tracer
+from tensorbow.timeline import Tracer
 from tests.scheduler_rig.running import within
 
 

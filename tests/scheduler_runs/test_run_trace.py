@@ -18,7 +18,7 @@ from scheduler import RoundResults, Trainer, TrainingConfig, TrainingResult
 from scheduler.training.run_trace import RunTrace
 from tensorbow.errors import InvalidArgumentError, NumericsError, ResourceExhaustedError
 from tensorbow.specs import Array
-from tensorbow.tracing import CURRENT, TraceFile
+from tensorbow.timeline import CURRENT, TraceFile
 from tensorbow.training import TrainingProgress
 
 Options = Callable[..., TrainingConfig]

@@ -1,4 +1,6 @@
-"""Fusion on a GPU: element-wise nodes of one shape become one map kernel."""
+"""Fusion on a GPU: element-wise nodes of one shape become one map kernel, and so do an update and the
+averaging around it (see `kernels.averaged_updates`).
+"""
 
 from __future__ import annotations
 
@@ -6,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import cast
 
 from tensorbow.graph import Kernel, KernelCall
+from tensorbow.kernels.averaged_updates import KEYS, AveragedUpdate
 from tensorbow.kernels.gpu.runtime.call import Enqueue, GpuCall
 from tensorbow.kernels.gpu.source.maps import prepare_map
 from tensorbow.kernels.scalars import FusedMap, fuse_maps
@@ -25,3 +28,14 @@ def _kernel(fused: FusedMap) -> Kernel:
         )
 
     return Kernel(prepare=cast("Callable[[KernelCall], Enqueue]", prepare))
+
+
+def averaged_kernel(averaged: AveragedUpdate) -> Kernel:
+    """The kernel of an update and the averaging around it."""
+
+    def prepare(call: GpuCall) -> Enqueue:
+        arrays = (*call.inputs, *(call.state[key] for key in KEYS))
+        targets = (*call.outputs, *(call.inputs[number] for number in averaged.written))
+        return prepare_map(call.context, f"averaged {averaged.name}", averaged.results, arrays, targets)
+
+    return Kernel(prepare=cast("Callable[[KernelCall], Enqueue]", prepare), pointwise=True)

@@ -2,7 +2,7 @@
 
 from tensorbow.kernels.scalars.expression import Scalar, inputs_of, symbols
 from tensorbow.kernels.scalars.fusion import FusedMap, fuse_maps
-from tensorbow.kernels.scalars.table import RULES, Rule, results_of
+from tensorbow.kernels.scalars.table import RULES, Rule, inplace_of, results_of
 
 __all__ = [
     "RULES",
@@ -10,6 +10,7 @@ __all__ = [
     "Rule",
     "Scalar",
     "fuse_maps",
+    "inplace_of",
     "inputs_of",
     "results_of",
     "symbols",

@@ -56,6 +56,14 @@ def results_of(
     return tuple(rule(given[: len(inputs)], attrs, scalars))
 
 
+def inplace_of(definition: OpDef) -> tuple[tuple[int, int], ...]:
+    """The pairs (output, input) that may share memory in a map of the op: those of its reference kernel.
+
+    That one writes the last input of a selection first, a map reads all of an element's inputs before.
+    """
+    return ((0, 1), (0, 2)) if definition is Select else definition.kernels["cpu"].inplace
+
+
 def _unary(function: Callable[[Scalar], Scalar]) -> Rule:
     return lambda x, attrs, state: (function(x[0]),)
 

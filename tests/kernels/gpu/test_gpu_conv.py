@@ -9,9 +9,9 @@ import pytest
 
 import tensorbow.kernels.gpu.ops.conv
 import tensorbow.kernels.gpu.ops.depthwise  # noqa: F401 - these register the kernels
-from tensorbow.kernels.gpu.ops.direct_convolution import Convolution
 from tensorbow.kernels.gpu.runtime.call import DeviceArray
 from tensorbow.kernels.gpu.runtime.context import GpuContext, GpuOptions
+from tensorbow.kernels.gpu.source.direct_convolution import Convolution
 from tensorbow.ops.conv import Conv2D, Conv2DBackpropFilter, Conv2DBackpropInput
 from tensorbow.ops.definition import evaluate
 from tensorbow.ops.depthwise import (
@@ -102,7 +102,7 @@ def test_cudnn_in_nhwc_transposes_the_filter_only(bench, case, dtype):
     forward, to_input, to_filter = (
         way(bench, op, inputs, attrs) for op, inputs in three(images, filters, attrs, dtype)
     )
-    frame = {"strided_place"} if case in FRAMED else set()
+    frame = {"padded_copy"} if case in FRAMED else set()
     for taken in (forward, to_input, to_filter):
         assert taken.count("convolution") == 1
         assert len(taken) <= (3 if frame else 2)

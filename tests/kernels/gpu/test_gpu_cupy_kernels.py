@@ -22,7 +22,7 @@ from tensorbow.errors import (
     NotFoundError,
     ResourceExhaustedError,
 )
-from tensorbow.kernels.gpu.ops.cupy_functions import CupyAllocator
+from tensorbow.kernels.gpu.cupy_kernel import CupyAllocator
 from tensorbow.ops.definition import OPS
 from tests.gpu_rig.emulated_cuda import EmulatedCuda
 from tests.gpu_rig.fake_cupy import FakeCupy

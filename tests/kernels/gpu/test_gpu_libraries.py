@@ -24,12 +24,12 @@ from tensorbow.devices.cuda_runtime import CudaError
 from tensorbow.errors import InvalidArgumentError, ResourceExhaustedError
 from tensorbow.kernels.gpu.ops import cudnn
 from tensorbow.kernels.gpu.ops.cudnn import Cudnn, Direction, Layout
-from tensorbow.kernels.gpu.ops.direct_convolution import Convolution
 from tensorbow.kernels.gpu.runtime import cublas
 from tensorbow.kernels.gpu.runtime.call import DeviceArray
 from tensorbow.kernels.gpu.runtime.context import GpuContext, GpuOptions
 from tensorbow.kernels.gpu.runtime.library_calls import LibraryCalls
 from tensorbow.kernels.gpu.runtime.program import ProgramCache
+from tensorbow.kernels.gpu.source.direct_convolution import Convolution
 from tensorbow.ops.conv import Conv2D
 from tensorbow.ops.matmul import MatMul
 from tensorbow.specs import TensorSpec, float32, float64

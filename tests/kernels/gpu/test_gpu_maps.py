@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 import tensorbow as tb
 from tensorbow.errors import InternalError
 from tensorbow.kernels.gpu.runtime.call import DeviceArray
-from tensorbow.kernels.gpu.source import indices, maps
+from tensorbow.kernels.gpu.source import index_types, maps
 from tensorbow.kernels.gpu.source.maps import MapLayout, map_source, prepare_map
 from tensorbow.kernels.scalars import RULES, symbols
 from tensorbow.kernels.scalars.collapsing import collapse
@@ -162,7 +162,7 @@ def test_four_at_a_time_only_where_all_addresses_are_aligned(bench, monkeypatch,
 
 def test_indices_of_64_bits(bench, monkeypatch):
     """As for arrays that 31 bits cannot count."""
-    monkeypatch.setattr(indices, "LARGE", 8)
+    monkeypatch.setattr(index_types, "LARGE", 8)
     x, y, row = numbered(6, 3, 4), numbered(6, 1, 4), numbered(3, 1)
     np.testing.assert_array_equal(on_gpu(bench, table.Add, x, y).outputs[0], x + y)
     np.testing.assert_array_equal(on_gpu(bench, table.Mul, x, row).outputs[0], x * row)

@@ -13,7 +13,7 @@ import tensorbow.kernels.gpu.ops.indexing
 import tensorbow.kernels.gpu.ops.shaping
 import tensorbow.kernels.gpu.ops.slicing  # noqa: F401 - these register the kernels
 from tensorbow.kernels.gpu.runtime.call import DeviceArray
-from tensorbow.kernels.gpu.source import indices, strided_copy, strided_place, words
+from tensorbow.kernels.gpu.source import index_types, padded_copy, strided_copy, words
 from tensorbow.ops.arrays import ConcatV2, Transpose
 from tensorbow.ops.definition import evaluate
 from tensorbow.ops.indexing import GatherGrad, GatherV2, OneHot
@@ -61,7 +61,7 @@ def launches(bench: GpuBench, op, inputs, attrs=None) -> list[str]:
 def index(request, monkeypatch) -> str:
     """Both index types, on arrays for which one would do."""
     if request.param != "int":
-        monkeypatch.setattr(indices, "LARGE", 0)
+        monkeypatch.setattr(index_types, "LARGE", 0)
     return request.param
 
 
@@ -265,10 +265,10 @@ def test_arrays_that_begin_anywhere(bench, shift):
     view = strided_copy.phantom(source)[:, 4:12]
     strided_copy.strided_copy(bench.context, "cut", target, source, view)()
     np.testing.assert_array_equal(bench.download(target), x[:, 4:12])
-    places = [strided_place.Place(6, 4, 1), strided_place.Place(12, 8, 4)]
+    places = [padded_copy.Place(6, 4, 1), padded_copy.Place(12, 8, 4)]
     framed = DeviceArray(room.address + 4 * shift, (6, 12), room.dtype)
     part = DeviceArray(source.address + 4 * shift, (4, 8), room.dtype)
-    strided_place.strided_place(bench.context, "frame", framed, part, places, fill=-1)()
+    padded_copy.padded_copy(bench.context, "frame", framed, part, places, fill=-1)()
     expected = np.full((6, 12), -1, np.float32)
     expected[1:5, 4:12] = bench.download(part)
     np.testing.assert_array_equal(bench.download(framed), expected)

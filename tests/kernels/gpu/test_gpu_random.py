@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tensorbow.kernels.gpu.ops.permutation import CHUNK
+from tensorbow.kernels.gpu.source.bitonic_sort import CHUNK
 from tensorbow.ops.definition import evaluate
 from tensorbow.ops.random import (
     DropoutMask,

@@ -27,7 +27,7 @@ from tensorbow.kernels.gpu.ops import (
     sparse_updates,
 )
 from tensorbow.kernels.gpu.source import reduction_plans
-from tensorbow.kernels.gpu.source.indices import IndexType
+from tensorbow.kernels.gpu.source.index_types import IndexType
 from tensorbow.kernels.gpu.source.reduction_plans import plan_reduction
 from tensorbow.ops.broadcasting import SumTo
 from tensorbow.ops.nn import BiasAddGrad, L2Loss

@@ -8,7 +8,7 @@ from hypothesis import assume
 from hypothesis import strategies as st
 
 from tensorbow.ops.conv import Conv2D, Conv2DBackpropFilter, Conv2DBackpropInput
-from tensorbow.ops.windows import Windows
+from tensorbow.ops.sliding_windows import Windows
 from tests.native_rig.native_calls import assert_as_reference, assert_sample, samples_of
 from tests.ops_contract.collection import each
 from tests.ops_contract.sample import normal, vector

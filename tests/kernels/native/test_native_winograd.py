@@ -18,7 +18,7 @@ from tensorbow.kernels.native.products.convolution import ConvolutionShape
 from tensorbow.kernels.native.products.winograd_matrices import OUT, POINTS, matrices_of
 from tensorbow.kernels.native.products.winograd_shape import Winograd
 from tensorbow.ops.conv import Conv2D, Conv2DBackpropFilter, Conv2DBackpropInput
-from tensorbow.ops.windows import Windows
+from tensorbow.ops.sliding_windows import Windows
 from tensorbow.specs import float32
 from tests.native_rig.fused_runs import values
 from tests.native_rig.native_calls import TARGETS, assert_as_reference, each_target, run_native

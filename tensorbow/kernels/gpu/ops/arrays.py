@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tensorbow.kernels.gpu.runtime.call import Enqueue, GpuCall, gpu_kernel
-from tensorbow.kernels.gpu.source.pieces import join
+from tensorbow.kernels.gpu.source.split_and_concat import join
 from tensorbow.kernels.gpu.source.strided_copy import phantom, strided_copy
 from tensorbow.ops.arrays import ConcatV2, Transpose
 

@@ -6,7 +6,7 @@ from tensorbow.kernels.gpu.ops.pooling import POOL, pool_argument, pool_source
 from tensorbow.kernels.gpu.runtime.call import DeviceArray, Enqueue, GpuCall, gpu_kernel
 from tensorbow.kernels.gpu.runtime.context import BLOCK
 from tensorbow.kernels.gpu.source.blocks import BLOCKS
-from tensorbow.kernels.gpu.source.indices import index_for
+from tensorbow.kernels.gpu.source.index_types import index_for
 from tensorbow.ops.average_pooling import AvgPool, AvgPoolGrad
 
 AVERAGE_POOL = (

@@ -18,7 +18,7 @@ from tensorbow.kernels.gpu.runtime.call import Enqueue, GpuCall, gpu_kernel, in_
 from tensorbow.kernels.gpu.runtime.context import BLOCK
 from tensorbow.kernels.gpu.runtime.program import CudaSource, c_type
 from tensorbow.kernels.gpu.source.blocks import BLOCKS, WARP, power_of_two
-from tensorbow.kernels.gpu.source.indices import IndexType, index_for
+from tensorbow.kernels.gpu.source.index_types import IndexType, index_for
 from tensorbow.kernels.gpu.source.reduction_plans import ENOUGH_BLOCKS
 from tensorbow.ops.batch_norm import FusedBatchNorm
 from tensorbow.specs import TensorSpec

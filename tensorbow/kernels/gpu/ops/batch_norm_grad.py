@@ -13,7 +13,7 @@ from tensorbow.graph import NodeSpec
 from tensorbow.kernels.gpu.ops.batch_norm import cut_rows
 from tensorbow.kernels.gpu.runtime.call import Enqueue, GpuCall, gpu_kernel, in_order
 from tensorbow.kernels.gpu.source.blocks import BLOCKS
-from tensorbow.kernels.gpu.source.indices import index_for
+from tensorbow.kernels.gpu.source.index_types import index_for
 from tensorbow.ops.batch_norm import FusedBatchNormGrad
 from tensorbow.specs import TensorSpec
 

@@ -11,7 +11,7 @@ from tensorbow.kernels.gpu.runtime.call import DeviceArray, Enqueue, GpuCall, gp
 from tensorbow.kernels.gpu.runtime.context import BLOCK, GpuContext
 from tensorbow.kernels.gpu.runtime.program import CudaSource, c_type
 from tensorbow.kernels.gpu.source.blocks import BLOCKS, axes_argument
-from tensorbow.kernels.gpu.source.indices import index_for
+from tensorbow.kernels.gpu.source.index_types import index_for
 from tensorbow.kernels.gpu.source.reduction_plans import Axes, parts_scratch, prepare_reduction, sum_recipe
 from tensorbow.ops.broadcasting import BroadcastTo, Shape, Size, SumTo
 from tensorbow.specs import TensorSpec

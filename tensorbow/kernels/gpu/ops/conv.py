@@ -17,15 +17,15 @@ import math
 from collections.abc import Sequence
 
 from tensorbow.graph import NodeSpec
-from tensorbow.kernels.gpu.ops import direct_convolution as direct
 from tensorbow.kernels.gpu.ops.cudnn import Cudnn, Direction, Layout
-from tensorbow.kernels.gpu.ops.direct_convolution import Convolution
 from tensorbow.kernels.gpu.runtime.call import DeviceArray, Enqueue, GpuCall, gpu_kernel, in_order
 from tensorbow.kernels.gpu.runtime.cublas import Cublas
+from tensorbow.kernels.gpu.source import direct_convolution as direct
+from tensorbow.kernels.gpu.source.direct_convolution import Convolution
+from tensorbow.kernels.gpu.source.padded_copy import Place, padded_copy
 from tensorbow.kernels.gpu.source.strided_copy import phantom, strided_copy
-from tensorbow.kernels.gpu.source.strided_place import Place, strided_place
 from tensorbow.ops.conv import Conv2D, Conv2DBackpropFilter, Conv2DBackpropInput
-from tensorbow.ops.windows import Axis
+from tensorbow.ops.sliding_windows import Axis
 from tensorbow.specs import TensorSpec, as_dtype
 
 FEW_CHANNELS = 4
@@ -139,7 +139,7 @@ def _by_cudnn(
         return in_order(inner, strided_copy(call.context, op, images, frame, view))
     extents = zip(frame.shape, images.shape, before, strict=True)
     places = [Place(extent, count, first) for extent, count, first in extents]
-    return in_order(strided_place(call.context, op, frame, images, places), inner)
+    return in_order(padded_copy(call.context, op, frame, images, places), inner)
 
 
 def _in_layouts(

@@ -16,7 +16,6 @@ from enum import Enum
 from typing import Any
 
 from tensorbow.errors import TensorBowError
-from tensorbow.kernels.gpu.ops.direct_convolution import Convolution
 from tensorbow.kernels.gpu.runtime.call import Enqueue
 from tensorbow.kernels.gpu.runtime.context import GpuContext
 from tensorbow.kernels.gpu.runtime.library_calls import (
@@ -29,6 +28,7 @@ from tensorbow.kernels.gpu.runtime.library_calls import (
     LibraryCalls,
     typed,
 )
+from tensorbow.kernels.gpu.source.direct_convolution import Convolution
 from tensorbow.specs import DType
 
 _QUERY = (HANDLE, HANDLE, HANDLE, HANDLE, HANDLE, INT, POINTER)

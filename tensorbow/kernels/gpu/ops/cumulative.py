@@ -14,7 +14,7 @@ from tensorbow.kernels.gpu.runtime.call import Enqueue, GpuCall, gpu_kernel
 from tensorbow.kernels.gpu.runtime.context import BLOCK
 from tensorbow.kernels.gpu.runtime.program import CudaSource, c_type
 from tensorbow.kernels.gpu.source.blocks import BLOCKS, WARP
-from tensorbow.kernels.gpu.source.indices import IndexType, index_for
+from tensorbow.kernels.gpu.source.index_types import IndexType, index_for
 from tensorbow.ops.cumulative import Cumprod, Cumsum, Recurrence
 
 SHORT = 64  # elements of a line that a thread goes along at least as fast as a warp

@@ -8,8 +8,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tensorbow.graph import NodeSpec
-from tensorbow.kernels.gpu.ops.direct_convolution import Convolution, backward_filter, backward_input, forward
 from tensorbow.kernels.gpu.runtime.call import Enqueue, GpuCall, gpu_kernel
+from tensorbow.kernels.gpu.source.direct_convolution import (
+    Convolution,
+    backward_filter,
+    backward_input,
+    forward,
+)
 from tensorbow.ops.depthwise import (
     DepthwiseConv2dNative,
     DepthwiseConv2dNativeBackpropFilter,

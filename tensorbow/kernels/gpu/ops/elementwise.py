@@ -1,6 +1,8 @@
-"""GPU kernels of the table of element-wise ops, and of integers' powers: one map each.
+"""GPU kernels of the ops in the table of scalar expressions: one map each.
 
-An integer divided by 0, or to a negative power, gives 0, as no kernel can raise an error.
+A map that writes variables is skipped while the status is set. An integer divided by 0, or to a negative
+power, gives 0, as no kernel can raise an error. A float that its integer does not hold becomes what the
+hardware makes of it, there as on a host.
 """
 
 from __future__ import annotations
@@ -9,11 +11,8 @@ from functools import partial
 
 from tensorbow.kernels.gpu.runtime.call import gpu_kernel
 from tensorbow.kernels.gpu.source.maps import prepare_rule
-from tensorbow.ops.definition import OPS
-from tensorbow.ops.elementwise_table import ELEMENTWISE
-from tensorbow.ops.integer_power import IntegerPow
+from tensorbow.kernels.scalars import RULES, inplace_of
 
-for _name, _row in ELEMENTWISE.items():
-    _places = tuple((0, place) for place in range(len(_row.inputs))) if _row.result is None else ()
-    gpu_kernel(OPS[_name], partial(prepare_rule, OPS[_name]), inplace=_places)
-gpu_kernel(IntegerPow, partial(prepare_rule, IntegerPow), inplace=((0, 0), (0, 1)))
+for _definition in RULES:
+    _prepare, _pointwise = partial(prepare_rule, _definition), _definition.kernels["cpu"].pointwise
+    gpu_kernel(_definition, _prepare, inplace=inplace_of(_definition), pointwise=_pointwise)

@@ -7,7 +7,7 @@ from tensorbow.kernels.gpu.runtime.call import Enqueue, GpuCall, gpu_kernel
 from tensorbow.kernels.gpu.runtime.context import BLOCK
 from tensorbow.kernels.gpu.runtime.program import CudaSource, c_type
 from tensorbow.kernels.gpu.source.blocks import BLOCKS
-from tensorbow.kernels.gpu.source.indices import index_for
+from tensorbow.kernels.gpu.source.index_types import index_for
 from tensorbow.ops.filling import Fill, Range, Rank
 
 RANGE = (

@@ -10,7 +10,7 @@ from tensorbow.kernels.gpu.ops.nn import ROW_SUMS
 from tensorbow.kernels.gpu.runtime.call import Enqueue, GpuCall, gpu_kernel
 from tensorbow.kernels.gpu.runtime.program import CudaSource, c_type
 from tensorbow.kernels.gpu.source.blocks import BLOCKS, row_block
-from tensorbow.kernels.gpu.source.indices import index_for
+from tensorbow.kernels.gpu.source.index_types import index_for
 from tensorbow.ops.losses import SoftmaxCrossEntropyWithLogits, SparseSoftmaxCrossEntropyWithLogits
 
 # The derivative may lie where the logits do: a row is read for the last time before it is written.

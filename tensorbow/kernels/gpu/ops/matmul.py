@@ -7,7 +7,7 @@ import math
 from tensorbow.kernels.gpu.runtime.call import Enqueue, GpuCall, gpu_kernel
 from tensorbow.kernels.gpu.runtime.cublas import Cublas, batch_strides
 from tensorbow.kernels.gpu.runtime.program import CudaSource, c_type
-from tensorbow.kernels.gpu.source.indices import index_for
+from tensorbow.kernels.gpu.source.index_types import index_for
 from tensorbow.ops.matmul import BatchMatMulV2, MatMul
 
 TILE = 16

@@ -1,18 +1,15 @@
-"""Bias, its gradient, softmax, log softmax and L2 loss.
+"""The gradient of a bias, softmax, log softmax and L2 loss.
 
 A softmax is one launch: a warp for each short row, a block for each long one.
 """
 
 from __future__ import annotations
 
-from functools import partial
-
 from tensorbow.graph import NodeSpec, OpDef
 from tensorbow.kernels.gpu.runtime.call import Enqueue, GpuCall, gpu_kernel
 from tensorbow.kernels.gpu.runtime.program import CudaSource, c_type
 from tensorbow.kernels.gpu.source.blocks import BLOCKS, row_block
-from tensorbow.kernels.gpu.source.indices import index_for
-from tensorbow.kernels.gpu.source.maps import prepare_rule
+from tensorbow.kernels.gpu.source.index_types import index_for
 from tensorbow.kernels.gpu.source.reduction_plans import parts_scratch, prepare_reduction, sum_recipe
 from tensorbow.ops import nn
 from tensorbow.specs import TensorSpec
@@ -57,9 +54,6 @@ extern "C" __global__ void softmax(const T* logits, T* result, I rows, I classes
 }
 """
 )
-
-
-gpu_kernel(nn.BiasAdd, partial(prepare_rule, nn.BiasAdd), inplace=((0, 0),))
 
 
 def _bias_add_grad_scratch(node: NodeSpec) -> list[TensorSpec]:

@@ -16,9 +16,9 @@ from tensorbow.kernels.gpu.runtime.call import DeviceArray, Enqueue, GpuCall, gp
 from tensorbow.kernels.gpu.runtime.context import BLOCK
 from tensorbow.kernels.gpu.runtime.program import CudaSource, c_type
 from tensorbow.kernels.gpu.source.blocks import BLOCKS
-from tensorbow.kernels.gpu.source.indices import IndexType, index_for
+from tensorbow.kernels.gpu.source.index_types import IndexType, index_for
 from tensorbow.ops.pooling import MaxPool, MaxPoolGrad, MaxPoolGradGrad
-from tensorbow.ops.windows import Windows
+from tensorbow.ops.sliding_windows import Windows
 from tensorbow.specs import Array
 
 POOL_FIELDS = ("height", "width", "channels", "rows", "columns", "top", "left")

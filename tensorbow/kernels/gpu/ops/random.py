@@ -11,10 +11,10 @@ from collections.abc import Callable
 
 import numpy as np
 
-from tensorbow.kernels.gpu.ops.permutation import permutation_scratch, prepare_sort
 from tensorbow.kernels.gpu.runtime.call import DeviceArray, Enqueue, GpuCall, gpu_kernel
 from tensorbow.kernels.gpu.runtime.program import CudaSource, c_type
-from tensorbow.kernels.gpu.source.indices import index_for
+from tensorbow.kernels.gpu.source.bitonic_sort import permutation_scratch, prepare_sort
+from tensorbow.kernels.gpu.source.index_types import index_for
 from tensorbow.ops.philox import ROUNDS, WORD
 from tensorbow.ops.random import (
     DropoutMask,

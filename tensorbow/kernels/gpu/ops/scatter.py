@@ -17,7 +17,7 @@ from tensorbow.kernels.gpu.runtime.call import DeviceArray, Enqueue, GpuCall, gp
 from tensorbow.kernels.gpu.runtime.context import BLOCK, GpuContext
 from tensorbow.kernels.gpu.runtime.program import CudaSource, c_type
 from tensorbow.kernels.gpu.source.blocks import BLOCKS, WARP, power_of_two
-from tensorbow.kernels.gpu.source.indices import index_for
+from tensorbow.kernels.gpu.source.index_types import index_for
 from tensorbow.ops.scatter import ScatterAdd, ScatterSub, ScatterUpdate
 from tensorbow.specs import TensorSpec, int32
 

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from tensorbow.kernels.gpu.runtime.call import Enqueue, GpuCall, gpu_kernel
-from tensorbow.kernels.gpu.source.pieces import cut
+from tensorbow.kernels.gpu.source.split_and_concat import cut
 from tensorbow.kernels.gpu.source.strided_copy import phantom, strided_copy
 from tensorbow.ops.shaping import ReverseV2, Split, Tile
 
@@ -23,8 +23,8 @@ def _tile(call: GpuCall) -> Enqueue:
     """The input broadcasts over an axis of repetitions before each axis."""
     (x, _), (out,) = call.inputs, call.outputs
     pairs = [(of // max(extent, 1), extent) for of, extent in zip(out.shape, x.shape, strict=True)]
-    spread: Index = (*(item for _ in x.shape for item in (None, np.s_[:])), ...)
-    view = np.broadcast_to(phantom(x)[spread], [extent for pair in pairs for extent in pair])
+    repeated: Index = (*(item for _ in x.shape for item in (None, np.s_[:])), ...)
+    view = np.broadcast_to(phantom(x)[repeated], [extent for pair in pairs for extent in pair])
     return strided_copy(call.context, "Tile", out, x, view)
 
 

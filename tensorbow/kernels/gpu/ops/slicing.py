@@ -10,8 +10,8 @@ import math
 from typing import Any
 
 from tensorbow.kernels.gpu.runtime.call import Enqueue, GpuCall, gpu_kernel
+from tensorbow.kernels.gpu.source.padded_copy import Place, padded_copy
 from tensorbow.kernels.gpu.source.strided_copy import Begin, phantom, strided_copy
-from tensorbow.kernels.gpu.source.strided_place import Place, strided_place
 from tensorbow.ops.slicing import Pad, Slice, SliceGrad, StridedSlice, StridedSliceGrad, numpy_index
 
 
@@ -29,14 +29,14 @@ def _slice_grad(call: GpuCall) -> Enqueue:
     (gradients, begin, _), (out,) = call.inputs, call.outputs
     pairs = zip(out.shape, gradients.shape, strict=True)
     places = [Place(extent, count, entry=axis) for axis, (extent, count) in enumerate(pairs)]
-    return strided_place(call.context, "SliceGrad", out, gradients, places, begin)
+    return padded_copy(call.context, "SliceGrad", out, gradients, places, begin)
 
 
 def _pad(call: GpuCall) -> Enqueue:
     (x, paddings), (out,) = call.inputs, call.outputs
     pairs = zip(out.shape, x.shape, strict=True)
     places = [Place(extent, count, entry=2 * axis) for axis, (extent, count) in enumerate(pairs)]
-    return strided_place(call.context, "Pad", out, x, places, paddings, call.attrs["constant_values"])
+    return padded_copy(call.context, "Pad", out, x, places, paddings, call.attrs["constant_values"])
 
 
 def _strided_slice(call: GpuCall) -> Enqueue:
@@ -57,7 +57,7 @@ def _strided_slice_grad(call: GpuCall) -> Enqueue:
             places.append(Place(extent, len(chosen), chosen.start, chosen.step))
         else:
             places.append(Place(extent, 1, int(item) % extent))
-    return strided_place(call.context, "StridedSliceGrad", out, gradients, places)
+    return padded_copy(call.context, "StridedSliceGrad", out, gradients, places)
 
 
 gpu_kernel(Slice, _slice)

@@ -25,8 +25,8 @@ RMS_PROP = """
 CENTERED_RMS_PROP = """
         mg += (gradient - mg) * (1 - rho);
         rms += (gradient * gradient - rms) * (1 - rho);
-        T spread = rms - mg * mg + epsilon;
-        momentum_slot = momentum_slot * momentum + gradient * learning_rate / tb_sqrt(spread);
+        T variance = rms - mg * mg + epsilon;
+        momentum_slot = momentum_slot * momentum + gradient * learning_rate / tb_sqrt(variance);
         var -= momentum_slot;
 """
 

@@ -15,7 +15,7 @@ from tensorbow.kernels.gpu.runtime.call import Enqueue, GpuCall, gpu_kernel, in_
 from tensorbow.kernels.gpu.runtime.context import BLOCK
 from tensorbow.kernels.gpu.runtime.program import CudaSource, c_type
 from tensorbow.kernels.gpu.source.blocks import BLOCKS, power_of_two
-from tensorbow.kernels.gpu.source.indices import index_for
+from tensorbow.kernels.gpu.source.index_types import index_for
 from tensorbow.ops.sparse_updates import NO_ROW, SparseApplyAdagrad, SparseApplyMomentum, SumEqualRows
 from tensorbow.specs import TensorSpec
 

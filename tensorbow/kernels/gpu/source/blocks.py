@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tensorbow.kernels.gpu.runtime.context import BLOCK
-from tensorbow.kernels.gpu.source.indices import IndexType
+from tensorbow.kernels.gpu.source.index_types import IndexType
 from tensorbow.specs import Array
 
 WARP = 32

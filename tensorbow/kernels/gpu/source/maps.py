@@ -19,7 +19,7 @@ from tensorbow.kernels.gpu.runtime.call import DeviceArray, Enqueue, GpuCall
 from tensorbow.kernels.gpu.runtime.context import GpuContext
 from tensorbow.kernels.gpu.runtime.program import CudaSource, c_type
 from tensorbow.kernels.gpu.source.c_form import to_c
-from tensorbow.kernels.gpu.source.indices import index_for
+from tensorbow.kernels.gpu.source.index_types import index_for
 from tensorbow.kernels.scalars import Scalar, inputs_of, results_of
 from tensorbow.kernels.scalars.collapsing import Mask, collapse
 from tensorbow.specs import DType, as_dtype

@@ -29,7 +29,7 @@ from tensorbow.kernels.gpu.source.blocks import (
     power_of_two,
     row_block,
 )
-from tensorbow.kernels.gpu.source.indices import IndexType, index_for
+from tensorbow.kernels.gpu.source.index_types import IndexType, index_for
 from tensorbow.specs import DType, TensorSpec
 
 ENOUGH_BLOCKS = 264  # two for each multiprocessor of the largest GPUs

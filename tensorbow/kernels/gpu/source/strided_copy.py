@@ -20,7 +20,7 @@ from numpy.lib.stride_tricks import as_strided
 from tensorbow.kernels.gpu.runtime.call import DeviceArray, Enqueue
 from tensorbow.kernels.gpu.runtime.context import GpuContext
 from tensorbow.kernels.gpu.runtime.program import CudaSource, c_type
-from tensorbow.kernels.gpu.source.indices import IndexType, index_for
+from tensorbow.kernels.gpu.source.index_types import IndexType, index_for
 from tensorbow.kernels.gpu.source.words import (
     QUAD,
     WORDS,

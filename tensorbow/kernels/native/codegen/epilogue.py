@@ -16,8 +16,8 @@ from tensorbow.kernels.native.codegen.llvm_form import to_llvm
 from tensorbow.kernels.scalars.expression import INPUT, Scalar, in_order, structure
 
 
-class Spread(Enum):
-    """How an operand is spread over the result."""
+class Broadcast(Enum):
+    """How an operand is broadcast over the result."""
 
     ELEMENT = "one for each element, laid out as the result"
     COLUMN = "one for each column"
@@ -28,21 +28,21 @@ class Spread(Enum):
 class Epilogue:
     """result: the expression. own: the numbers of those of its inputs that are the contraction's result.
 
-    operands: the numbers of the others, in the order in which their places are given, and their spread.
+    operands: the numbers of the others, in the order in which their places are given, and their broadcast.
     """
 
     result: Scalar = field(compare=False, repr=False)
     own: tuple[int, ...]
-    operands: tuple[tuple[int, Spread], ...]
+    operands: tuple[tuple[int, Broadcast], ...]
     form: Hashable = field(init=False)  # equal for equal expressions
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "form", structure([self.result]))
 
     @property
-    def spreads(self) -> tuple[Spread, ...]:
+    def broadcasts(self) -> tuple[Broadcast, ...]:
         """Of each operand."""
-        return tuple(spread for _, spread in self.operands)
+        return tuple(broadcast for _, broadcast in self.operands)
 
     def emit(self, e: Emitter, own: ir.Value, operands: Sequence[ir.Value], lanes: int) -> ir.Value:
         """The new values of a vector of elements; `operands`: theirs."""

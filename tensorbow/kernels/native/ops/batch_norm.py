@@ -15,7 +15,7 @@ from llvmlite import ir
 from tensorbow.graph import Attrs, NodeSpec
 from tensorbow.kernels.native.codegen.arithmetic import Arithmetic
 from tensorbow.kernels.native.codegen.emitter import POINTER, Emitter, constant, index
-from tensorbow.kernels.native.codegen.epilogue import Epilogue, Spread
+from tensorbow.kernels.native.codegen.epilogue import Broadcast, Epilogue
 from tensorbow.kernels.native.codegen.lowering import Lowering, lower
 from tensorbow.kernels.native.codegen.strips import Places, places_of, splat
 from tensorbow.kernels.native.codegen.target import Target
@@ -74,14 +74,14 @@ def write_batch_norm(
         channels.store(inverse, saved_inverse)
         factors = [a.multiply(s, r) for s, r in zip(channels.load(scale), inverse, strict=True)]
         offsets = channels.load(offset)
-        spreads = () if epilogue is None else epilogue.spreads
+        broadcasts = () if epilogue is None else epilogue.broadcasts
         common = [
             channels.load(place)
-            if spread is Spread.COLUMN
+            if broadcast is Broadcast.COLUMN
             else [splat(emitter, place.load(0), width) for width in channels.widths]
-            if spread is Spread.SINGLE
+            if broadcast is Broadcast.SINGLE
             else None
-            for spread, place in zip(spreads, others, strict=True)
+            for broadcast, place in zip(broadcasts, others, strict=True)
         ]
 
         def normalize(at: ir.Value, place: int, width: int) -> None:

@@ -12,8 +12,8 @@ from llvmlite import ir
 from tensorbow.graph import NodeSpec
 from tensorbow.kernels.native.codegen.affine_copy import copy, fill, strides_of
 from tensorbow.kernels.native.codegen.emitter import Emitter, constant, index
+from tensorbow.kernels.native.codegen.index_checks import index_at
 from tensorbow.kernels.native.codegen.lowering import Lowering, lower
-from tensorbow.kernels.native.codegen.positions import position_at
 from tensorbow.kernels.native.codegen.strips import Loop, Places, nest, places_of, scaled, sums
 from tensorbow.kernels.native.codegen.target import Target
 from tensorbow.ops.arrays import ConcatV2, Transpose
@@ -110,7 +110,7 @@ def _emit_tile(emitter: Emitter, group: Group) -> None:
 
 def _corner(emitter: Emitter, begins: Places, apart: int, strides: Sequence[int]) -> ir.Value:
     """The position of the element that a vector of numbers speaks of, `apart` elements from each other."""
-    numbers = [position_at(emitter, begins, axis * apart) for axis in range(len(strides))]
+    numbers = [index_at(emitter, begins, axis * apart) for axis in range(len(strides))]
     return sums(emitter, 0, *(scaled(emitter, n, s) for n, s in zip(numbers, strides, strict=True)))
 
 
@@ -194,7 +194,7 @@ def _emit_one_hot(emitter: Emitter, group: Group) -> None:
     fill(emitter, target, out.shape, _number(attrs["off_value"], out.dtype))
     on = constant(target.kind, _number(attrs["on_value"], out.dtype))
     with nest(emitter, [(outer, (depth * inner, inner)), (inner, (1, 1))], [0, 0]) as (first, place):
-        number = position_at(emitter, given, place)
+        number = index_at(emitter, given, place)
         with builder.if_then(builder.icmp_unsigned("<", number, index(depth))):
             target.store(on, sums(emitter, first, scaled(emitter, number, inner)))
 

@@ -11,8 +11,8 @@ from llvmlite import ir
 from tensorbow.kernels.native.codegen.affine_copy import copy, fill
 from tensorbow.kernels.native.codegen.arithmetic import Arithmetic
 from tensorbow.kernels.native.codegen.emitter import Emitter
+from tensorbow.kernels.native.codegen.index_checks import index_at, refuse_outside
 from tensorbow.kernels.native.codegen.lowering import Lowering, lower
-from tensorbow.kernels.native.codegen.positions import position_at, refuse_outside
 from tensorbow.kernels.native.codegen.strips import nest, places_of, scaled, strips, sums
 from tensorbow.ops.indexing import GatherGrad, GatherV2
 from tensorbow.program.plan import Group, Ref
@@ -36,7 +36,7 @@ def _rows(emitter: Emitter, group: Group, array: Ref) -> Iterator[tuple[ir.Value
         fill(emitter, places_of(emitter, array)[0], array.shape, 0)
     loops = [(outer, (extent * inner, count * inner, 0)), (count, (0, inner, 1))]
     with nest(emitter, loops, [0, 0, 0]) as (first, gathered, number):
-        row = position_at(emitter, given, number)
+        row = index_at(emitter, given, number)
         yield sums(emitter, first, scaled(emitter, row, inner)), gathered, inner
 
 

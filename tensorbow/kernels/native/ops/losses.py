@@ -10,8 +10,8 @@ from llvmlite import ir
 
 from tensorbow.kernels.native.codegen.arithmetic import Arithmetic
 from tensorbow.kernels.native.codegen.emitter import Emitter, constant, index
+from tensorbow.kernels.native.codegen.index_checks import index_at, refuse_outside
 from tensorbow.kernels.native.codegen.lowering import Lowering, lower
-from tensorbow.kernels.native.codegen.positions import position_at, refuse_outside
 from tensorbow.kernels.native.codegen.reduction_plans import Combine, Reducer, WalkedAxis
 from tensorbow.kernels.native.codegen.strips import Places, places_of, splat, strips, vector_of
 from tensorbow.kernels.native.codegen.vector_math import exp, log
@@ -60,13 +60,13 @@ class Row:
 
     def shifted(self, value: ir.Value, amount: ir.Value, width: int) -> ir.Value:
         """A vector less a scalar."""
-        return self._arithmetic.subtract(value, self._spread(amount, width))
+        return self._arithmetic.subtract(value, self._splat(amount, width))
 
     def divided(self, value: ir.Value, divisor: ir.Value, width: int) -> ir.Value:
         """A vector by a scalar."""
-        return self._arithmetic.divide(value, self._spread(divisor, width))
+        return self._arithmetic.divide(value, self._splat(divisor, width))
 
-    def _spread(self, value: ir.Value, width: int) -> ir.Value:
+    def _splat(self, value: ir.Value, width: int) -> ir.Value:
         return splat(self._emitter, value, width)
 
 
@@ -129,7 +129,7 @@ def _emit_sparse(emitter: Emitter, group: Group) -> None:
     if not classes:
         return
     with _rows(emitter, logits) as (number, row):
-        place = builder.add(row.first, position_at(emitter, labelled, number))
+        place = builder.add(row.first, index_at(emitter, labelled, number))
         chosen = x.load(place)
         top, total = _exponentials(emitter, row, x, y)
         losses.store(arithmetic.subtract(log(emitter, total), arithmetic.subtract(chosen, top)), number)

@@ -12,11 +12,19 @@ from tensorbow.graph import Attrs
 from tensorbow.kernels.native.codegen.arithmetic import Arithmetic
 from tensorbow.kernels.native.codegen.emitter import Emitter, constant
 from tensorbow.kernels.native.codegen.lowering import Lowering, lower
-from tensorbow.kernels.native.codegen.strips import Accumulator, Places, places_of, splat, strips, vector_of
-from tensorbow.kernels.native.codegen.windows import Window, covers, for_windows
+from tensorbow.kernels.native.codegen.strips import Accumulator, Places, places_of, strips, vector_of
+from tensorbow.kernels.native.codegen.window_loops import Window, covers, for_windows
+from tensorbow.kernels.native.codegen.window_pooling import (
+    new_accumulators,
+    store_results,
+    weight_of,
+    weighted,
+    write_average_pool,
+    write_max_pool,
+)
 from tensorbow.ops.average_pooling import AvgPool, AvgPoolGrad
 from tensorbow.ops.pooling import MaxPool, MaxPoolGrad, MaxPoolGradGrad
-from tensorbow.ops.windows import Windows
+from tensorbow.ops.sliding_windows import Windows
 from tensorbow.program.plan import Group, Ref
 
 WritePool: TypeAlias = Callable[[Emitter, Windows, "tuple[int, int]", Places, Places], None]
@@ -31,10 +39,6 @@ def _for_windows(emitter: Emitter, images: Ref, group: Group, body: Callable[[Wi
     for_windows(emitter, windows, images.shape[0], images.shape[3], images.dtype, body)
 
 
-def _filled(emitter: Emitter, target: Places, widths: Sequence[int], value: float) -> list[Accumulator]:
-    return [Accumulator(emitter, constant(vector_of(target.kind, width), value)) for width in widths]
-
-
 def _clear(emitter: Emitter, target: Places, ref: Ref) -> None:
     """Sets an array to zero."""
 
@@ -42,11 +46,6 @@ def _clear(emitter: Emitter, target: Places, ref: Ref) -> None:
         target.store(constant(vector_of(target.kind, width), 0.0), position)
 
     strips(emitter, math.prod(ref.shape), emitter.target.lanes(ref.dtype.size), clear)
-
-
-def _store(results: Sequence[Accumulator], target: Places, window: Window) -> None:
-    for result, (at, _) in zip(results, window.vectors(window.pooled), strict=True):
-        target.store(result.get(), at)
 
 
 # Maximum ------------------------------------------------------------------------------------------
@@ -59,25 +58,6 @@ def _emit_pool(write: WritePool) -> Callable[[Emitter, Group], None]:
         write(emitter, _windows(images, group.attrs), (images.shape[0], images.shape[3]), source, target)
 
     return emit
-
-
-def write_max_pool(
-    emitter: Emitter, windows: Windows, sizes: tuple[int, int], source: Places, target: Places
-) -> None:
-    """Writes the maxima of windows of images. sizes: how many images and channels there are."""
-    arithmetic = Arithmetic(emitter, source.dtype)
-
-    def body(window: Window) -> None:
-        best = _filled(emitter, source, window.widths, -math.inf)
-
-        def element(position: ir.Value) -> None:
-            for greatest, (at, width) in zip(best, window.vectors(position), strict=True):
-                greatest.set(arithmetic.maximum(greatest.get(), source.load(at, width)))
-
-        window.elements(element)
-        _store(best, target, window)
-
-    for_windows(emitter, windows, *sizes, source.dtype, body)
 
 
 def _for_maxima(
@@ -146,53 +126,19 @@ def _emit_max_pool_grad_grad(emitter: Emitter, group: Group) -> None:
     source, pooled, flow, target = places_of(emitter, *group.inputs, result)
 
     def body(window: Window) -> None:
-        found = _filled(emitter, target, window.widths, 0.0)
+        found = new_accumulators(emitter, target, window.widths, 0.0)
 
         def visit(place: int, at: ir.Value, image: ir.Value, chosen: ir.Value) -> None:
             value = flow.load(at, window.widths[place])
             found[place].set(emitter.builder.select(chosen, value, found[place].get()))
 
         _for_maxima(emitter, window, (source, pooled), visit)
-        _store(found, target, window)
+        store_results(found, target, window)
 
     _for_windows(emitter, images, group, body)
 
 
 # Average ------------------------------------------------------------------------------------------
-
-
-def _weight(emitter: Emitter, window: Window, like: Places) -> ir.Value:
-    """One over the elements of a window on the image, rounded from float64 as the reference kernel does."""
-    count, double, builder = window.count(), ir.DoubleType(), emitter.builder
-    if isinstance(count, int):
-        return constant(like.kind, float(like.dtype.as_numpy_dtype.type(1 / count)))
-    weight = builder.fdiv(constant(double, 1.0), builder.sitofp(count, double))
-    return weight if like.kind == double else builder.fptrunc(weight, like.kind)
-
-
-def _weighted(emitter: Emitter, value: ir.Value, weight: ir.Value, width: int) -> ir.Value:
-    return emitter.builder.fmul(value, splat(emitter, weight, width))
-
-
-def write_average_pool(
-    emitter: Emitter, windows: Windows, sizes: tuple[int, int], source: Places, target: Places
-) -> None:
-    """Writes the means of windows of images; see `write_max_pool`."""
-
-    def body(window: Window) -> None:
-        totals = _filled(emitter, source, window.widths, 0.0)
-
-        def element(position: ir.Value) -> None:
-            for total, (at, width) in zip(totals, window.vectors(position), strict=True):
-                total.set(emitter.builder.fadd(total.get(), source.load(at, width)))
-
-        window.elements(element)
-        weight = _weight(emitter, window, source)
-        for total, width in zip(totals, window.widths, strict=True):
-            total.set(_weighted(emitter, total.get(), weight, width))
-        _store(totals, target, window)
-
-    for_windows(emitter, windows, *sizes, source.dtype, body)
 
 
 def _emit_average_pool_grad(emitter: Emitter, group: Group) -> None:
@@ -203,9 +149,9 @@ def _emit_average_pool_grad(emitter: Emitter, group: Group) -> None:
         _clear(emitter, target, result)
 
     def body(window: Window) -> None:
-        weight = _weight(emitter, window, flow)
+        weight = weight_of(emitter, window, flow)
         shares = [
-            _weighted(emitter, flow.load(at, width), weight, width)
+            weighted(emitter, flow.load(at, width), weight, width)
             for at, width in window.vectors(window.pooled)
         ]
 

@@ -17,10 +17,10 @@ import numpy as np
 from llvmlite import ir
 
 from tensorbow.kernels.native.codegen.emitter import INT, POINTER, Emitter, constant, index, type_of
+from tensorbow.kernels.native.codegen.index_checks import index_at
 from tensorbow.kernels.native.codegen.kernel import NativeKernel
 from tensorbow.kernels.native.codegen.lowering import Lowering, lower
 from tensorbow.kernels.native.codegen.philox import RandomStream
-from tensorbow.kernels.native.codegen.positions import position_at
 from tensorbow.kernels.native.codegen.strips import Accumulator, places_of, splat, vector_of
 from tensorbow.kernels.native.codegen.vector_math import log, sine_and_cosine
 from tensorbow.kernels.native.products.microkernel import shared_function
@@ -221,7 +221,7 @@ def _emit_integers(e: Emitter, group: Group) -> None:
     """Refuses an empty range."""
     _, *bounds, _ = group.inputs
     b, dtype = e.builder, group.outputs[0].dtype
-    low, high = (position_at(e, places, 0) for places in places_of(e, *bounds))
+    low, high = (index_at(e, places, 0) for places in places_of(e, *bounds))
     e.refuse_if(b.icmp_signed(">=", low, high))
 
     def drawn(

@@ -17,7 +17,7 @@ from functools import cache
 from llvmlite import ir
 
 from tensorbow.kernels.native.codegen.emitter import INT, Emitter, index, type_of
-from tensorbow.kernels.native.codegen.epilogue import Epilogue, Spread
+from tensorbow.kernels.native.codegen.epilogue import Broadcast, Epilogue
 from tensorbow.kernels.native.codegen.read_ahead import LINE, ReadAhead
 from tensorbow.kernels.native.codegen.target import Target
 from tensorbow.kernels.native.products.microkernel import (
@@ -215,7 +215,7 @@ class _Nest:
         self.element = type_of(what.dtype)
         self.rows = blocking.rows
         self.wide = blocking.vectors * e.target.lanes(what.dtype.size)
-        self.spreads = () if what.epilogue is None else what.epilogue.spreads
+        self.broadcasts = () if what.epilogue is None else what.epilogue.broadcasts
 
     def write(self, here: _Here, accumulate: ir.Value, finish: ir.Value) -> None:
         self._passes(self.blocking.passes, here, accumulate, finish, index(1))
@@ -279,15 +279,15 @@ class _Nest:
             for pointer, step in ((here.a, walk.a), (here.b, walk.b), (here.c, walk.c))
         )
         operands = (
-            self._on(pointer, position, times * walk.c) if spread is Spread.ELEMENT else pointer
-            for pointer, spread in zip(here.operands, self.spreads, strict=True)
+            self._on(pointer, position, times * walk.c) if broadcast is Broadcast.ELEMENT else pointer
+            for pointer, broadcast in zip(here.operands, self.broadcasts, strict=True)
         )
         return _Here(a, b, c, tuple(operands))
 
     def _at_column(self, here: _Here, column: ir.Value) -> _Here:
         operands = (
-            pointer if spread is Spread.SINGLE else self._on(pointer, column, 1)
-            for pointer, spread in zip(here.operands, self.spreads, strict=True)
+            pointer if broadcast is Broadcast.SINGLE else self._on(pointer, column, 1)
+            for pointer, broadcast in zip(here.operands, self.broadcasts, strict=True)
         )
         return _Here(here.a, self._on(here.b, column, 1), self._on(here.c, column, 1), tuple(operands))
 

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from tensorbow.graph import Attrs, NodeSpec, OpDef
 from tensorbow.kernels.native.codegen.emitter import Emitter
-from tensorbow.kernels.native.codegen.epilogue import Epilogue, Spread
+from tensorbow.kernels.native.codegen.epilogue import Broadcast, Epilogue
 from tensorbow.kernels.native.codegen.kernel import NativeKernel
 from tensorbow.kernels.native.codegen.lowering import Lowering, lower
 from tensorbow.kernels.native.codegen.target import Target
@@ -176,22 +176,22 @@ def epilogue_of(expression: Scalar, own: Value, unit: Unit) -> Epilogue | None:
     for number, value in enumerate(unit.inputs):
         if value is own:
             continue
-        spread = _spread(value.spec, extents)
-        if spread is None or value.spec.dtype != dtype or storage_of(value) is own:
+        broadcast = _broadcast(value.spec, extents)
+        if broadcast is None or value.spec.dtype != dtype or storage_of(value) is own:
             return None
-        operands.append((number, spread))
+        operands.append((number, broadcast))
     numbers = tuple(number for number, value in enumerate(unit.inputs) if value is own)
     return Epilogue(expression, numbers, tuple(operands))
 
 
-def _spread(spec: TensorSpec, extents: tuple[int, ...]) -> Spread | None:
+def _broadcast(spec: TensorSpec, extents: tuple[int, ...]) -> Broadcast | None:
     own = spec.extents
     if own == extents:
-        return Spread.ELEMENT
+        return Broadcast.ELEMENT
     if all(extent == 1 for extent in own):
-        return Spread.SINGLE
+        return Broadcast.SINGLE
     if own[-1] == extents[-1] and all(extent == 1 for extent in own[:-1]):
-        return Spread.COLUMN
+        return Broadcast.COLUMN
     return None
 
 

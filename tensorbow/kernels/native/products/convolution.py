@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tensorbow.graph import Attrs
 from tensorbow.kernels.native.products.contraction import NEAR, Contraction, divisors
 from tensorbow.kernels.native.products.microkernel import Walk
-from tensorbow.ops.windows import Axis, Windows
+from tensorbow.ops.sliding_windows import Axis, Windows
 from tensorbow.specs import DType, TensorSpec
 
 BAND_WINDOWS = 64  # in a band, at least: the filter's gradient is read and written once for each

@@ -16,7 +16,7 @@ from typing import TypeAlias
 from llvmlite import ir
 
 from tensorbow.kernels.native.codegen.emitter import Emitter, index, type_of
-from tensorbow.kernels.native.codegen.epilogue import Spread
+from tensorbow.kernels.native.codegen.epilogue import Broadcast
 from tensorbow.kernels.native.products.contraction import contraction
 from tensorbow.kernels.native.products.convolution import ConvolutionShape
 from tensorbow.kernels.native.products.ending import Ending
@@ -113,8 +113,8 @@ def _correlation(
 
         more = []
         if epilogue is not None:
-            spreads = zip(ending.operands, epilogue.spreads, strict=True)
-            elements = (there(p) if spread is Spread.ELEMENT else p for p, spread in spreads)
+            broadcasts = zip(ending.operands, epilogue.broadcasts, strict=True)
+            elements = (there(p) if broadcast is Broadcast.ELEMENT else p for p, broadcast in broadcasts)
             more = [index(1), *elements]
         builder.call(product, [source, filters, there(result), index(0), *more])
         ending.absorb(e, there(result), first, windows)

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from llvmlite import ir
 
 from tensorbow.kernels.native.codegen.emitter import INT, POINTER, Emitter, index, type_of
-from tensorbow.kernels.native.codegen.epilogue import Epilogue, Spread
+from tensorbow.kernels.native.codegen.epilogue import Broadcast, Epilogue
 from tensorbow.kernels.native.codegen.read_ahead import LINE, prefetch
 from tensorbow.kernels.native.codegen.target import Target
 from tensorbow.specs import DType
@@ -203,12 +203,12 @@ class _TileWriter:
         e, epilogue, size, width = self.e, self.tile.epilogue, self.tile.dtype.size, self.kind.count
         assert epilogue is not None
         common: dict[tuple[int, int], ir.Value] = {}
-        for number, (spread, place) in enumerate(zip(epilogue.spreads, operands, strict=True)):
+        for number, (broadcast, place) in enumerate(zip(epilogue.broadcasts, operands, strict=True)):
             for column, lanes in enumerate(self.lanes):
-                if spread is Spread.COLUMN:
+                if broadcast is Broadcast.COLUMN:
                     there = e.offset(place, self.element, column * width)
                     common[number, column] = load_vector(e, there, self.kind, size, lanes)
-                elif spread is Spread.SINGLE:
+                elif broadcast is Broadcast.SINGLE:
                     common[number, column] = e.splat(e.load(place, self.element, size), width)
         everywhere = [self._places(place) for place in operands]
         result = []

@@ -235,8 +235,8 @@ def _tile(
         for r, line in enumerate(totals):
             factor = a.load(sums(e, on_a, r))
             for total, vector, width in zip(line, vectors, widths, strict=True):
-                spread = splat(e, factor, width)
-                total.set(e.intrinsic("fmuladd", vector.type, spread, vector, total.get()))
+                broadcast = splat(e, factor, width)
+                total.set(e.intrinsic("fmuladd", vector.type, broadcast, vector, total.get()))
 
     at_once = next(c for c in range(min(count, WRITTEN_OUT), 0, -1) if count % c == 0)
     if count == at_once:

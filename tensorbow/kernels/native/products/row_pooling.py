@@ -12,10 +12,10 @@ from llvmlite import ir
 
 from tensorbow.kernels.native.codegen.emitter import Emitter, index, type_of
 from tensorbow.kernels.native.codegen.strips import Places
-from tensorbow.kernels.native.ops.pooling import write_average_pool, write_max_pool
+from tensorbow.kernels.native.codegen.window_pooling import write_average_pool, write_max_pool
 from tensorbow.ops.average_pooling import AvgPool
 from tensorbow.ops.pooling import MaxPool
-from tensorbow.ops.windows import Windows
+from tensorbow.ops.sliding_windows import Windows
 from tensorbow.program.nodes import Node
 from tensorbow.specs import DType
 

@@ -15,7 +15,7 @@ from typing import TypeAlias
 from llvmlite import ir
 
 from tensorbow.kernels.native.codegen.emitter import POINTER, Emitter, constant, index, type_of
-from tensorbow.kernels.native.codegen.epilogue import Epilogue, Spread
+from tensorbow.kernels.native.codegen.epilogue import Broadcast, Epilogue
 from tensorbow.kernels.native.products.microkernel import load_vector, shared_function, store_vector
 from tensorbow.specs import DType
 
@@ -83,7 +83,7 @@ class _Writer:
         self.what = what
         self.element = type_of(what.dtype)
         self.kind = e.vector_type(what.dtype)
-        self.spreads = () if what.epilogue is None else what.epilogue.spreads
+        self.broadcasts = () if what.epilogue is None else what.epilogue.broadcasts
 
     def write(self, source: ir.Value, target: ir.Value, *operands: ir.Value) -> None:
         what, e = self.what, self.e
@@ -93,7 +93,10 @@ class _Writer:
                 self._tile(
                     self._on(source, from_, channel),
                     self._on(target, to, channel),
-                    [self._operand(*each, to, channel) for each in zip(operands, self.spreads, strict=True)],
+                    [
+                        self._operand(*each, to, channel)
+                        for each in zip(operands, self.broadcasts, strict=True)
+                    ],
                     lanes,
                 )
 
@@ -116,10 +119,12 @@ class _Writer:
             pointer = self.e.offset(pointer, self.element, position)
         return pointer
 
-    def _operand(self, pointer: ir.Value, spread: Spread, first: ir.Value, channel: ir.Value) -> ir.Value:
-        if spread is Spread.ELEMENT:
+    def _operand(
+        self, pointer: ir.Value, broadcast: Broadcast, first: ir.Value, channel: ir.Value
+    ) -> ir.Value:
+        if broadcast is Broadcast.ELEMENT:
             return self._on(pointer, first, channel)
-        return self._on(pointer, channel) if spread is Spread.COLUMN else pointer
+        return self._on(pointer, channel) if broadcast is Broadcast.COLUMN else pointer
 
     def _tile(self, source: ir.Value, target: ir.Value, operands: Sequence[ir.Value], lanes: int) -> None:
         what = self.what
@@ -150,12 +155,12 @@ class _Writer:
         if epilogue is None:
             return value
         values = []
-        for pointer, spread in zip(operands, self.spreads, strict=True):
-            if spread is Spread.SINGLE:
+        for pointer, broadcast in zip(operands, self.broadcasts, strict=True):
+            if broadcast is Broadcast.SINGLE:
                 single = e.load(pointer, self.element, self.what.dtype.size)
                 values.append(e.splat(single, self.kind.count))
             else:
-                values.append(self._load(pointer, place if spread is Spread.ELEMENT else 0, lanes))
+                values.append(self._load(pointer, place if broadcast is Broadcast.ELEMENT else 0, lanes))
         return epilogue.emit(e, value, values, self.kind.count)
 
     def _times(self, matrix: Matrix, vectors: Sequence[ir.Value]) -> list[ir.Value]:

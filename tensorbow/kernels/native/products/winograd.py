@@ -20,7 +20,7 @@ from itertools import accumulate
 from llvmlite import ir
 
 from tensorbow.kernels.native.codegen.emitter import Emitter, index, type_of
-from tensorbow.kernels.native.codegen.epilogue import Spread
+from tensorbow.kernels.native.codegen.epilogue import Broadcast
 from tensorbow.kernels.native.products.contraction import contraction
 from tensorbow.kernels.native.products.ending import Ending
 from tensorbow.kernels.native.products.packing import copy_rows, fill_zero, transpose
@@ -66,15 +66,15 @@ class WinogradPasses:
         b.call(self.shape.filters(what.channels, what.outputs).function(e), [filters, work.filters.pointer])
         product = contraction(e, self.shape.product(what.channels, what.outputs))
         finish = self.shape.results(epilogue).function(e)
-        spreads = () if epilogue is None else epilogue.spreads
+        broadcasts = () if epilogue is None else epilogue.broadcasts
         with self._blocks() as (first, strip):
             self._transform_images(images, work, first, strip)
             self._multiply(product, (work.images, work.filters, work.results), index(0))
             with e.loop(self.shape.group) as i:
                 row = self._row(b.add(first, i), strip)
                 there = [
-                    self._on(place, row, what.outputs) if spread is Spread.ELEMENT else place
-                    for place, spread in zip(ending.operands, spreads, strict=True)
+                    self._on(place, row, what.outputs) if broadcast is Broadcast.ELEMENT else place
+                    for place, broadcast in zip(ending.operands, broadcasts, strict=True)
                 ]
                 made = self._on(result, row, what.outputs)
                 b.call(finish, [self._of_image(work.results, i, what.outputs), made, *there])

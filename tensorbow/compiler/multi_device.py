@@ -9,7 +9,6 @@ from functools import cached_property
 from tensorbow.compiler.compile import assemble, random_counters
 from tensorbow.compiler.fold import fold
 from tensorbow.compiler.group import SegmentDraft
-from tensorbow.compiler.layout import VariableLayout
 from tensorbow.compiler.merge import merge
 from tensorbow.compiler.partition import (
     SEND_KERNEL,
@@ -23,6 +22,7 @@ from tensorbow.compiler.partition import (
 from tensorbow.compiler.plan_memory import check_no_overlap, plan_memory
 from tensorbow.compiler.protect import protect
 from tensorbow.compiler.prune import drop_unused
+from tensorbow.compiler.variable_layout import VariableLayout
 from tensorbow.devices import Device
 from tensorbow.errors import UnimplementedError
 from tensorbow.graph import Operation, Tensor
@@ -35,7 +35,7 @@ from tensorbow.specs import TensorSpec
 
 
 @dataclass(frozen=True)
-class SpreadExecutable:
+class MultiDeviceExecutable:
     """A compiled step over several devices.
 
     parts: by the device's full name. stages: in the order in which they are enqueued.
@@ -64,7 +64,7 @@ class SpreadExecutable:
         return tuple(name for part in self.parts.values() for name in part.counters)
 
 
-def compile_spread(
+def compile_multi_device(
     needed: Sequence[Operation],
     fetches: Sequence[Tensor | Operation],
     feeds: Mapping[Tensor, TensorSpec],
@@ -72,7 +72,7 @@ def compile_spread(
     home: Device,
     layouts: Mapping[str, VariableLayout],
     notes: Sequence[str] = (),
-) -> SpreadExecutable:
+) -> MultiDeviceExecutable:
     """Compiles a step whose operations have places.
 
     needed: the pruned operations. layouts: of each device's variables, by the device's full name.
@@ -94,7 +94,7 @@ def compile_spread(
     for name, part in cut.parts.items():
         parts[name] = _compile_part(part, devices[name], layouts.get(name) or VariableLayout([]))
         places_of_fetches.update({index: (name, place) for place, index in enumerate(part.fetched)})
-    return SpreadExecutable(
+    return MultiDeviceExecutable(
         parts=parts,
         devices={name: devices[name] for name in parts},
         stages=tuple(cut.stages),

@@ -14,7 +14,7 @@ import numpy as np
 from tensorbow.kernels.gpu.runtime.call import DeviceArray, Enqueue, in_order
 from tensorbow.kernels.gpu.runtime.context import GpuContext
 from tensorbow.kernels.gpu.runtime.program import CudaSource
-from tensorbow.kernels.gpu.source.indices import IndexType, index_for
+from tensorbow.kernels.gpu.source.index_types import IndexType, index_for
 from tensorbow.kernels.gpu.source.words import (
     QUAD,
     WORDS,

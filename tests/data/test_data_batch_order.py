@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tensorbow.data import BatchOrder, philox
+from tensorbow.data import BatchOrder, random_words
 from tensorbow.errors import InvalidArgumentError, OutOfRangeError
 
 SEEDS = st.integers(0, 2**64 - 1)
@@ -141,7 +141,7 @@ def test_equal_words_stay_in_order(monkeypatch):
     """The order is that of a stable sort, also where words are drawn twice."""
     words = np.random.default_rng(0).integers(0, 50, 3000).astype(np.uint64)
     for drawn in (words, np.unique(words), np.arange(3000, dtype=np.uint64)[::-1] << np.uint64(50)):
-        monkeypatch.setattr(philox, "random_words", lambda *given, drawn=drawn: drawn)
-        order = philox.permutation(drawn.size, philox.Purpose.BATCH_ORDER, (1, 2))
+        monkeypatch.setattr(random_words, "random_words", lambda *given, drawn=drawn: drawn)
+        order = random_words.permutation(drawn.size, random_words.Purpose.BATCH_ORDER, (1, 2))
         assert order.dtype == np.int64
         assert order.tolist() == np.argsort(drawn, kind="stable").tolist()

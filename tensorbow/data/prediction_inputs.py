@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tensorbow.data.folder import mode_of
+from tensorbow.data.dataset_files import mode_of
 from tensorbow.data.idx import read_idx
 from tensorbow.data.numpy_files import read_numpy_file
 from tensorbow.data.resize import resize_bilinear

@@ -13,7 +13,7 @@ from llvmlite import ir
 
 from tensorbow.kernels.native.codegen.emitter import Emitter, index
 from tensorbow.kernels.native.codegen.strips import blocks, scaled, sums
-from tensorbow.ops.windows import Axis, Windows
+from tensorbow.ops.sliding_windows import Axis, Windows
 from tensorbow.specs import DType
 
 WRITTEN_OUT = 9  # elements of a window at most

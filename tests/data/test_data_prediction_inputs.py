@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from tensorbow.data import read_pictures, resize_bilinear
-from tensorbow.data.pictures import MAXIMUM_FILE_NBYTES
+from tensorbow.data.prediction_inputs import MAXIMUM_FILE_NBYTES
 from tensorbow.errors import (
     DataLossError,
     FailedPreconditionError,

@@ -1,14 +1,12 @@
-"""GPU kernels of Copy and CheckFinite."""
+"""GPU kernels of CheckFinite and GradientCheck, which set the status."""
 
 from __future__ import annotations
 
-from functools import partial
-
-from tensorbow.kernels.gpu.runtime.call import DeviceArray, Enqueue, GpuCall, gpu_kernel
+from tensorbow.kernels.gpu.runtime.call import Enqueue, GpuCall, gpu_kernel
 from tensorbow.kernels.gpu.runtime.program import CudaSource, c_type
-from tensorbow.kernels.gpu.source.indices import index_for
-from tensorbow.kernels.gpu.source.maps import prepare_rule
-from tensorbow.ops.control import CheckFinite, Copy
+from tensorbow.kernels.gpu.source.index_types import index_for
+from tensorbow.ops.averaging import GradientCheck
+from tensorbow.ops.control import CheckFinite
 
 _CHECK = """\
 extern "C" __global__ void tb_check_finite(const $T* values, long long* status, $I count) {
@@ -22,8 +20,9 @@ extern "C" __global__ void tb_check_finite(const $T* values, long long* status, 
 """
 
 
-def prepare_finite_check(call: GpuCall, values: DeviceArray, status: DeviceArray) -> Enqueue:
+def _prepare(call: GpuCall) -> Enqueue:
     """Sets the status, 0-d int64, when a value is NaN or infinite; leaves it as it is otherwise."""
+    values, status = call.inputs[0], call.state["status"]
     if values.dtype.kind != "f":
         return lambda: None
     index = index_for(values.size)
@@ -34,9 +33,5 @@ def prepare_finite_check(call: GpuCall, values: DeviceArray, status: DeviceArray
     )
 
 
-def _check_finite(call: GpuCall) -> Enqueue:
-    return prepare_finite_check(call, call.inputs[0], call.state["status"])
-
-
-gpu_kernel(Copy, partial(prepare_rule, Copy))
-gpu_kernel(CheckFinite, _check_finite)
+gpu_kernel(CheckFinite, _prepare)
+gpu_kernel(GradientCheck, _prepare)

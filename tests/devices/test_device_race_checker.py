@@ -15,8 +15,8 @@ from tensorbow.devices import (
     NullDevice,
     Stream,
     find_races,
+    race_checker,
 )
-from tensorbow.devices import races as race_checker
 from tests.program_rig.examples import given_few
 
 WEIGHTS, GRADIENT, CENTRAL = Access(0x1000, 0x100), Access(0x2000, 0x100), Access(0x3000, 0x100)

@@ -5,24 +5,24 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from tensorbow.compiler import DeviceSet, Placer, SpreadExecutable, compile_spread, compile_step
+from tensorbow.compiler import DeviceSet, MultiDeviceExecutable, Placer, compile_multi_device, compile_step
 from tensorbow.compiler.place import lines_of
 from tensorbow.compiler.prune import prune
 from tensorbow.graph import Operation, Tensor
 from tensorbow.kernels import backend_for
 from tensorbow.program import Executable
-from tensorbow.runtime.parts import VariableParts
+from tensorbow.runtime.device_variables import DeviceVariables
 from tensorbow.specs import TensorSpec
 
 
-def compile_placed(
+def compile_on_devices(
     elements: Sequence[Tensor | Operation],
     feeds: Mapping[Tensor, TensorSpec],
     devices: DeviceSet,
-    variables: VariableParts,
+    variables: DeviceVariables,
     *,
     soft: bool,
-) -> Executable | SpreadExecutable:
+) -> Executable | MultiDeviceExecutable:
     """Places what is needed and compiles it; a plain executable where all of it is on the session's device.
 
     Raises InvalidArgumentError for a device scope that cannot be met, and what `compile_step` raises.
@@ -38,4 +38,4 @@ def compile_placed(
         layout = variables.layouts[str(home.name)]
         executable = compile_step(elements, feeds, layout, backend_for(home))
         return replace(executable, notes=(*notes, *executable.notes))
-    return compile_spread(needed, elements, feeds, places, home, variables.layouts, notes)
+    return compile_multi_device(needed, elements, feeds, places, home, variables.layouts, notes)

@@ -12,8 +12,8 @@ import numpy as np
 from scheduler import Classifier
 from scheduler.averaging.synchronisation import shortened
 from scheduler.training.config import check_devices
+from tensorbow.cli.messages import OptionValueError
 from tensorbow.cli.options import PathOption, require_writable
-from tensorbow.cli.program import OptionValueError
 from tensorbow.cli.train import Choice
 from tensorbow.data import DATASETS, load, read_pictures
 from tensorbow.errors import InvalidArgumentError

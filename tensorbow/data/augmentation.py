@@ -8,7 +8,7 @@ from typing import Annotated, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from tensorbow.data.philox import Purpose, random_words
+from tensorbow.data.random_words import Purpose, random_words
 from tensorbow.kinds import Flag, check_fields, whole
 
 

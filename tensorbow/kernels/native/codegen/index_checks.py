@@ -1,4 +1,4 @@
-"""Integers in the data that tell places: read as positions, refused where there is no such place."""
+"""Integers in the data that are indices: read as the type of addresses, and refused outside of an extent."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from tensorbow.kernels.native.codegen.strips import Accumulator, Places
 from tensorbow.specs import uint8
 
 
-def position_at(emitter: Emitter, array: Places, at: ir.Value | int) -> ir.Value:
-    """An element of an array of integers, as a position."""
+def index_at(emitter: Emitter, array: Places, at: ir.Value | int) -> ir.Value:
+    """An element of an array of integers, as an index."""
     value = array.load(at)
     if array.kind == INT:
         return value
@@ -22,6 +22,6 @@ def refuse_outside(emitter: Emitter, array: Places, count: int, extent: int) -> 
     builder = emitter.builder
     wrong = Accumulator(emitter, constant(ir.IntType(1), 0))
     with emitter.loop(count) as at:
-        outside = builder.icmp_unsigned(">=", position_at(emitter, array, at), index(extent))
+        outside = builder.icmp_unsigned(">=", index_at(emitter, array, at), index(extent))
         wrong.set(builder.or_(wrong.get(), outside))  # a negative one is very great without a sign
     emitter.refuse_if(wrong.get())

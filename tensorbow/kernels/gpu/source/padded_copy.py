@@ -15,14 +15,14 @@ import numpy as np
 from tensorbow.kernels.gpu.runtime.call import DeviceArray, Enqueue
 from tensorbow.kernels.gpu.runtime.context import GpuContext
 from tensorbow.kernels.gpu.runtime.program import CudaSource, c_type
-from tensorbow.kernels.gpu.source.indices import index_for
+from tensorbow.kernels.gpu.source.index_types import index_for
 from tensorbow.kernels.gpu.source.words import (
     QUAD,
     WORDS,
     elements_per_word,
 )
 
-STRIDED_PLACE = (
+PADDED_COPY = (
     QUAD
     + """
 struct Axes {
@@ -30,7 +30,7 @@ struct Axes {
     $I offset;
 };
 // Element c of a target's axis is element (c - first) / step of the source's, where that is one.
-extern "C" __global__ void strided_place(
+extern "C" __global__ void padded_copy(
     $W* target, const $W* source, Axes axes, const $B* begin, $W fill, $I count) {
     $I first[$R];
     for (int d = 0; d < $R; ++d) {
@@ -77,7 +77,7 @@ class Place:
         return self.count == self.extent and self.step == 1
 
 
-def strided_place(
+def padded_copy(
     context: GpuContext,
     name: str,
     target: DeviceArray,
@@ -117,7 +117,7 @@ def strided_place(
     index = index_for(target.size, source.size)
     code = CudaSource.of(
         name,
-        STRIDED_PLACE,
+        PADDED_COPY,
         R=str(len(axes)),
         I=index.name,
         U=f"unsigned {index.name}",
@@ -130,7 +130,7 @@ def strided_place(
     count = target.size // words
     return context.launch(
         code,
-        "strided_place",
+        "padded_copy",
         context.blocks(count),
         256,
         target,

@@ -1,4 +1,4 @@
-"""Kernels of users' own ops, in CUDA C++; those in Python over CuPy arrays are in `cupy_functions`."""
+"""Kernels of users' own ops, in CUDA C++; those in Python over CuPy arrays are in `cupy_kernel`."""
 
 from __future__ import annotations
 

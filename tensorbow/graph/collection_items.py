@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tensorbow.errors import InvalidArgumentError
-from tensorbow.graph.attributes import decode_attribute, encode_attribute
+from tensorbow.graph.attribute_json import decode_attribute, encode_attribute
 from tensorbow.graph.operation import Operation, Tensor
 
 Lookup = Callable[[str], "Operation | Tensor"]  # an element by its name; raises NotFoundError

@@ -8,7 +8,7 @@ from collections import OrderedDict
 import numpy as np
 from numpy.typing import NDArray
 
-from tensorbow.data.philox import Purpose, permutation
+from tensorbow.data.random_words import Purpose, permutation
 from tensorbow.errors import InvalidArgumentError, OutOfRangeError
 from tensorbow.kinds import WORD, Positive, Word, checked, read_as, whole
 

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from tensorbow.data.augment import BatchKey, CropAndFlip
+from tensorbow.data.augmentation import BatchKey, CropAndFlip
 from tensorbow.data.dataset import Dataset
 from tensorbow.program.examples import PICK, ExampleArrays
 from tensorbow.specs import Array

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from tensorbow.ops.layouts import Copy, as_matrix, packed
-from tensorbow.ops.windows import Axis
+from tensorbow.ops.array_views import Copy, as_matrix, packed
+from tensorbow.ops.sliding_windows import Axis
 from tensorbow.specs import Array, DType, TensorSpec
 
 ROW_BYTES = 1 << 20  # of a piece with one window per row: fits a core's second-level cache

@@ -8,11 +8,11 @@ from collections.abc import Callable, Hashable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from tensorbow.compiler import Binding, Scratch, SpreadExecutable
+from tensorbow.compiler import Binding, MultiDeviceExecutable, Scratch
 from tensorbow.devices import Device, StreamGroup
 from tensorbow.errors import InternalError, TensorBowError
 from tensorbow.program import Executable, Region
-from tensorbow.runtime.spread import SpreadBinding
+from tensorbow.runtime.multi_device_step import MultiDeviceBinding
 
 
 @dataclass(eq=False)
@@ -23,11 +23,13 @@ class Step:
     A retired step is out of the cache: bindings that come back to it are closed.
     """
 
-    executable: Executable | SpreadExecutable
+    executable: Executable | MultiDeviceExecutable
     layout_version: int
     idle: list[Binding] = field(default_factory=list)
     retired: bool = False
-    idle_spread: list[SpreadBinding] = field(default_factory=list)  # of a step over several devices
+    idle_multi_device: list[MultiDeviceBinding] = field(
+        default_factory=list
+    )  # of a step over several devices
 
 
 class Run:
@@ -37,12 +39,12 @@ class Run:
     else can see it taken.
     """
 
-    __slots__ = ("binding", "spread", "step")
+    __slots__ = ("binding", "over_devices", "step")
 
     def __init__(self) -> None:
         self.step: Step | None = None
         self.binding: Binding | None = None
-        self.spread: SpreadBinding | None = None
+        self.over_devices: MultiDeviceBinding | None = None
 
 
 class StepCache:
@@ -85,8 +87,8 @@ class StepCache:
 
     def take(self, step: Step, shared: Mapping[Region, int], run: Run) -> Binding:
         """A binding of a step on one device, for the run alone until `give`. `shared`: the variables."""
-        if isinstance(step.executable, SpreadExecutable):
-            raise InternalError("a step over several devices is taken by take_spread")
+        if isinstance(step.executable, MultiDeviceExecutable):
+            raise InternalError("a step over several devices is taken by take_multi_device")
         with self._lock:
             run.step = step
             for binding in step.idle:
@@ -141,33 +143,35 @@ class StepCache:
         with self._lock:
             return next((g for g in self.groups if g.device is device), None) or self._free_group(device)
 
-    def take_spread(
+    def take_multi_device(
         self, step: Step, bases: Callable[[str], Mapping[Region, int] | None], run: Run
-    ) -> SpreadBinding:
+    ) -> MultiDeviceBinding:
         """A binding of a step over several devices; `bases` gives those of a device's variables."""
         if isinstance(step.executable, Executable):
             raise InternalError("a step on one device is taken by take")
         with self._lock:
             run.step = step
-            for binding in step.idle_spread:
+            for binding in step.idle_multi_device:
                 if self._busy.isdisjoint(binding.groups):
-                    run.spread = binding
+                    run.over_devices = binding
                     self._busy.update(binding.groups)
-                    step.idle_spread.remove(binding)
+                    step.idle_multi_device.remove(binding)
                     return binding
             groups = {name: self._free_group(d) for name, d in step.executable.devices.items()}
             scratches = {
                 name: self._scratch_for(part, groups[name], bases(name) or {})
                 for name, part in step.executable.parts.items()
             }
-            run.spread = SpreadBinding(step.executable, groups, bases, f"{self._name} step", scratches)
-            self._busy.update(run.spread.groups)
-            return run.spread
+            run.over_devices = MultiDeviceBinding(
+                step.executable, groups, bases, f"{self._name} step", scratches
+            )
+            self._busy.update(run.over_devices.groups)
+            return run.over_devices
 
     def give(self, run: Run) -> None:
         """Puts back what a run has taken; idempotent."""
         with self._lock:
-            step, binding, spread = run.step, run.binding, run.spread
+            step, binding, over_devices = run.step, run.binding, run.over_devices
             if step is None:
                 return
             if binding is not None:
@@ -177,13 +181,13 @@ class StepCache:
                     step.idle.append(binding)
                 run.binding = None  # together with the next call, which frees it for others
                 self._busy.discard(binding.group)
-            if spread is not None:
+            if over_devices is not None:
                 if step.retired:
-                    spread.close()
-                elif spread not in step.idle_spread:
-                    step.idle_spread.append(spread)
-                run.spread = None
-                self._busy.difference_update(spread.groups)
+                    over_devices.close()
+                elif over_devices not in step.idle_multi_device:
+                    step.idle_multi_device.append(over_devices)
+                run.over_devices = None
+                self._busy.difference_update(over_devices.groups)
 
     def trim(self) -> int:
         """Gives back the memory of bindings that nobody runs on, compiled steps stay; how many bytes."""
@@ -222,6 +226,6 @@ def _close_idle(step: Step, group: StreamGroup | None = None) -> None:
     for binding in [b for b in step.idle if group in (None, b.group)]:
         step.idle.remove(binding)
         binding.close()
-    for spread in [s for s in step.idle_spread if group is None or group in s.groups]:
-        step.idle_spread.remove(spread)
-        spread.close()
+    for over_devices in [s for s in step.idle_multi_device if group is None or group in s.groups]:
+        step.idle_multi_device.remove(over_devices)
+        over_devices.close()

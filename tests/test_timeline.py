@@ -15,7 +15,7 @@ import pytest
 import tensorbow as tb
 from tensorbow.devices import CpuDevice, NullDevice
 from tensorbow.errors import FailedPreconditionError, InvalidArgumentError, ResourceExhaustedError
-from tensorbow.tracing import CURRENT, StreamTrack, Timeline, TraceFile, Tracer, trace
+from tensorbow.timeline import CURRENT, StreamTrack, Timeline, TraceFile, Tracer, trace
 
 PATIENCE_S = 60
 
@@ -248,6 +248,7 @@ def test_a_file_that_cannot_be_written_at_the_end_leaves_the_earlier_one(tmp_pat
 # Sessions, engines ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("reference_kernels")  # whose tasks are several launches
 def test_a_session_and_an_engine_are_traced(tmp_path):
     train, _ = tb.data.load("digits")
     with tb.Graph().as_default():

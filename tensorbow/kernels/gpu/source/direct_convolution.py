@@ -16,8 +16,8 @@ import numpy as np
 from tensorbow.graph import Attrs
 from tensorbow.kernels.gpu.runtime.call import DeviceArray, Enqueue, in_order
 from tensorbow.kernels.gpu.runtime.program import CudaSource, c_type
-from tensorbow.kernels.gpu.source.indices import index_for
-from tensorbow.ops.windows import Axis, Windows
+from tensorbow.kernels.gpu.source.index_types import index_for
+from tensorbow.ops.sliding_windows import Axis, Windows
 
 if TYPE_CHECKING:
     from tensorbow.kernels.gpu.runtime.context import GpuContext

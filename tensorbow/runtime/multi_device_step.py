@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from tensorbow.compiler import Binding, Scratch, SpreadExecutable
+from tensorbow.compiler import Binding, MultiDeviceExecutable, Scratch
 from tensorbow.compiler.partition import Send
 from tensorbow.devices import Access, Event, StreamGroup
 from tensorbow.errors import FailedPreconditionError, raise_if_any
@@ -31,7 +31,7 @@ class _BoundStage:
     first_of: Binding | None  # the binding whose feeds it writes, for the first stage of a part
 
 
-class SpreadBinding:
+class MultiDeviceBinding:
     """A bound step over several devices, with the memory it owns. One run at a time is on it.
 
     Stages are enqueued on their devices' streams and ordered by events; no host thread waits in between.
@@ -39,7 +39,7 @@ class SpreadBinding:
 
     def __init__(
         self,
-        executable: SpreadExecutable,
+        executable: MultiDeviceExecutable,
         groups: Mapping[str, StreamGroup],
         bases: Callable[[str], Mapping[Region, int] | None],
         owner: str,

@@ -13,7 +13,7 @@ from tensorbow.program import Region
 from tensorbow.runtime.container import Container
 
 
-class VariableParts:
+class DeviceVariables:
     """Places variables when they first appear; there they stay.
 
     `home` holds those on the session's device. Guarded by who calls, like a `Container`.
@@ -27,7 +27,7 @@ class VariableParts:
         self._devices = devices
         self._group_of = group_of
         self._soft = soft
-        self._parts: dict[str, Container] = {str(devices.home.name): home}
+        self._containers: dict[str, Container] = {str(devices.home.name): home}
         self._elsewhere: dict[str, Container] = {}  # by variable, for those that are not at home
         self.places: dict[Operation, Device] = {}
         self.notes: dict[Operation, str] = {}  # a placer's, of variables that are not where they ask to be
@@ -46,9 +46,11 @@ class VariableParts:
         grown = False
         for device, members in by_device.items():
             name = str(device.name)
-            if name not in self._parts:
-                self._parts[name] = Container(self._group_of(device), f"variables on {device.name.short}")
-            container = self._parts[name]
+            if name not in self._containers:
+                self._containers[name] = Container(
+                    self._group_of(device), f"variables on {device.name.short}"
+                )
+            container = self._containers[name]
             grown |= container.grow(members)
             if container is not self._home:
                 self._elsewhere.update({variable.name: container for variable in members})
@@ -66,11 +68,11 @@ class VariableParts:
     @property
     def layouts(self) -> dict[str, VariableLayout]:
         """The layout of each device's variables, by the device's full name."""
-        return {name: container.layout for name, container in self._parts.items()}
+        return {name: container.layout for name, container in self._containers.items()}
 
     def bases(self, device: str) -> Mapping[Region, int] | None:
         """Addresses of a device's variables, or None where there are none."""
-        return self._parts[device].bases if device in self._parts else None
+        return self._containers[device].bases if device in self._containers else None
 
     def of(self, name: str) -> Container:
         """The container of a variable; the session's own for a name that nobody has."""
@@ -93,7 +95,7 @@ class VariableParts:
 
     def require_initialized(self, names: Iterable[str]) -> None:
         """Raises FailedPreconditionError when a step would read a variable that has no value."""
-        known = set().union(*(container.initialized for container in self._parts.values()))
+        known = set().union(*(container.initialized for container in self._containers.values()))
         missing = set(names) - known
         if missing:
             self._home.require_initialized(missing)
@@ -105,5 +107,5 @@ class VariableParts:
 
     def close(self) -> None:
         """Gives all memory back; idempotent."""
-        for container in self._parts.values():
+        for container in self._containers.values():
             container.close()

@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 
 from tensorbow.errors import InvalidArgumentError, NotFoundError
 from tensorbow.graph import Operation
-from tensorbow.runtime.locks import SharedLock
-from tensorbow.runtime.parts import VariableParts
+from tensorbow.runtime.device_variables import DeviceVariables
+from tensorbow.runtime.shared_lock import SharedLock
 from tensorbow.specs import Array, render_dims
 
 
@@ -62,17 +62,17 @@ def reset_containers(containers: Sequence[str] | None = None) -> None:
 
 
 class SharedVariables:
-    """A session's view of the containers its graph names. Guarded by who calls, like `VariableParts`."""
+    """A session's view of the containers its graph names. Guarded by who calls, like `DeviceVariables`."""
 
-    def __init__(self, parts: VariableParts):
-        self._parts = parts
+    def __init__(self, variables: DeviceVariables):
+        self._variables = variables
         self._seen: dict[str, int] = {}  # the version that the session's copy has
         self.stores: dict[str, _Store] = {}  # by variable
 
     def grow(self, variables: Iterable[Operation]) -> None:
         """Takes note of variables that are new and have a place."""
         for variable in variables:
-            container, device = variable.attrs["container"], self._parts.places.get(variable)
+            container, device = variable.attrs["container"], self._variables.places.get(variable)
             if container and device is not None and variable.name not in self.stores:
                 self.stores[variable.name] = _store(str(device.name), container)
 
@@ -108,7 +108,7 @@ class SharedVariables:
                 self._hand_over(name, mine[name])
 
     def _require_same(self, name: str, store: _Store) -> None:
-        value, ref = store.values.get(name), self._parts.of(name).layout.ref(name)
+        value, ref = store.values.get(name), self._variables.of(name).layout.ref(name)
         if value is not None and (value.shape != ref.shape or value.dtype != ref.dtype.as_numpy_dtype):
             raise InvalidArgumentError(
                 f"variable {name} of container '{store.key[1]}' is "
@@ -117,7 +117,7 @@ class SharedVariables:
             )
 
     def _take(self, name: str, store: _Store) -> None:
-        container = self._parts.of(name)
+        container = self._variables.of(name)
         version = store.versions.get(name)
         if version is None:
             container.initialized.discard(name)
@@ -128,5 +128,5 @@ class SharedVariables:
             self._seen[name] = version
 
     def _hand_over(self, name: str, store: _Store) -> None:
-        store.values[name] = self._parts.of(name).read(name)
+        store.values[name] = self._variables.of(name).read(name)
         self._seen[name] = store.versions[name] = next(_writes)

@@ -1,0 +1,124 @@
+"""Nested structures: mappings, lists, tuples, named tuples and data classes; everything else is a leaf.
+
+A leaf has a path, as `inputs['images']`, `inputs[0]` or `inputs.images`, for messages.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+from tensorbow.errors import InvalidArgumentError
+from tensorbow.specs import TensorSpec
+
+
+def _is_leaf_class(kind: type) -> bool:
+    is_nest = issubclass(kind, (Mapping, list, tuple)) or dataclasses.is_dataclass(kind)
+    return not is_nest or issubclass(kind, TensorSpec)
+
+
+_is_leaf: Callable[[type], bool] = lru_cache(maxsize=256)(_is_leaf_class)
+
+
+def flatten(structure: Any) -> list[Any]:
+    """The leaves, in order."""
+    if _is_leaf(type(structure)):
+        return [structure]
+    return [leaf for value in _values(structure) for leaf in flatten(value)]
+
+
+def named_leaves(structure: Any, name: str) -> Iterator[tuple[str, Any]]:
+    """The leaves with their paths, in the order of `flatten`; `name` is the structure's own."""
+    if _is_leaf(type(structure)):
+        yield name, structure
+        return
+    for step, value in zip(_steps(structure), _values(structure), strict=True):
+        yield from named_leaves(value, name + step)
+
+
+def leaves_like(reference: Any, structure: Any, name: str) -> Iterator[tuple[str, Any]]:
+    """The leaves of a batch that is built like the first, `reference`, in its order, with their paths.
+
+    Where `reference` has a leaf a list is one, too: of numbers, it may be an array.
+    Raises InvalidArgumentError naming where they differ.
+    """
+    if _is_leaf(type(reference)):
+        if not _is_leaf(type(structure)) and not isinstance(structure, list):
+            raise _differs(name, "an array", structure)
+        yield name, structure
+        return
+    if isinstance(reference, Mapping):
+        fits = isinstance(structure, Mapping) and set(structure) == set(reference)
+    elif isinstance(reference, (list, tuple)):
+        fits = isinstance(structure, (list, tuple)) and len(structure) == len(reference)
+    else:
+        fits = type(structure) is type(reference)
+    if not fits:
+        raise _differs(name, _described(reference), structure)
+    is_mapping = isinstance(reference, Mapping)
+    given = [structure[key] for key in reference] if is_mapping else _values(structure)
+    for step, value, other in zip(_steps(reference), _values(reference), given, strict=True):
+        yield from leaves_like(value, other, name + step)
+
+
+def pack(structure: Any, leaves: Iterator[Any]) -> Any:
+    """A structure like `structure` with its leaves replaced, in order."""
+    if _is_leaf(type(structure)):
+        return next(leaves)
+    values = [pack(value, leaves) for value in _values(structure)]
+    if isinstance(structure, Mapping):
+        packed = dict(zip(structure, values, strict=True))
+        if type(structure) is dict or not isinstance(structure, MutableMapping):
+            return packed
+        result = copy.copy(structure)  # keeps what else the mapping is: its order, its default
+        result.update(packed)
+        return result
+    if isinstance(structure, list):
+        return values
+    if isinstance(structure, tuple):
+        return type(structure)(*values) if hasattr(structure, "_fields") else tuple(values)
+    result = copy.copy(structure)  # nothing of the class's own is called
+    for field, value in zip(dataclasses.fields(structure), values, strict=True):
+        object.__setattr__(result, field.name, value)  # frozen ones, too
+    return result
+
+
+def map_leaves(function: Callable[[str, Any], Any], structure: Any, name: str) -> Any:
+    """The same structure, each leaf replaced by what `function(path, leaf)` gives."""
+    return pack(structure, iter([function(path, leaf) for path, leaf in named_leaves(structure, name)]))
+
+
+def _values(structure: Any) -> Sequence[Any]:
+    if isinstance(structure, Mapping):
+        return list(structure.values())
+    if isinstance(structure, (list, tuple)):
+        return structure
+    return [getattr(structure, field.name) for field in dataclasses.fields(structure)]
+
+
+def _steps(structure: Any) -> list[str]:
+    """The steps of a path to each of the values."""
+    if isinstance(structure, Mapping):
+        return [f"[{key!r}]" for key in structure]
+    if isinstance(structure, tuple) and hasattr(structure, "_fields"):
+        return [f".{field}" for field in structure._fields]
+    if isinstance(structure, (list, tuple)):
+        return [f"[{place}]" for place in range(len(structure))]
+    return [f".{field.name}" for field in dataclasses.fields(structure)]
+
+
+def _described(structure: Any) -> str:
+    if isinstance(structure, Mapping):
+        return f"a dictionary with {', '.join(map(repr, structure)) or 'no keys'}"
+    kind = type(structure).__name__
+    return f"a {kind} of {len(structure)}" if isinstance(structure, (list, tuple)) else kind
+
+
+def _differs(name: str, expected: str, got: Any) -> InvalidArgumentError:
+    return InvalidArgumentError(
+        f"{name}: expected {expected} as in the first batch, got {_described(got)}; "
+        "give every batch and every replica the same structure"
+    )
