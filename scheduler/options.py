@@ -65,6 +65,8 @@ class Option:
         kind = self.kind or Kind(f"one of {', '.join(self.choices)}", one_of(*self.choices).read)
         try:
             return kind.read(value)
+        except InvalidArgumentError:  # of a kind that says more
+            raise
         except (RefusedError, TypeError, ValueError, OverflowError):
             raise InvalidArgumentError(
                 f"{self.name}: expected {kind.expected}, got {shortened(value)}"

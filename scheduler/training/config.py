@@ -24,7 +24,7 @@ from scheduler.replicas.device_plans import most_steps
 from scheduler.replicas.replica_counts import replica_counts
 from scheduler.training.option_kinds import AUTO, DEVICES, DROPS, EPOCHS, REPLICAS, TRACED_ROUNDS
 from tensorbow.data import DATASETS, WITHOUT_FILES
-from tensorbow.devices import DeviceName, device_kinds, gpu_status
+from tensorbow.devices import DeviceName
 from tensorbow.devices.gpu import COMPUTE
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.kinds import FLAG, TEXT, Kind, number, whole
@@ -248,7 +248,6 @@ class TrainingConfig:
             if declared.of_model and getattr(self, name) is None:
                 object.__setattr__(self, name, getattr(own, name))
         read_options(self)
-        check_devices(self.devices)
         self._check_counts()
         if self.trace_rounds is not None and self.trace is None:
             raise InvalidArgumentError(
@@ -353,42 +352,3 @@ class TrainingConfig:
             for name, declared in options_of(self).items()
             if declared.fixed and saved.get(name) != mine[name] and not (self.tunes and name == "batch_size")
         ]
-
-
-def check_devices(names: tuple[str, ...]) -> None:
-    """Raises InvalidArgumentError for what names no device that a run can train on."""
-    if not names:
-        raise InvalidArgumentError("devices: expected at least one, as cpu:0; got none")
-    parsed = [_device(name) for name in names]
-    if len(set(map(str, parsed))) != len(names):
-        raise InvalidArgumentError(f"devices: expected different ones, got {', '.join(names)}")
-
-
-def _device(text: str) -> DeviceName:
-    try:
-        name, reason = DeviceName.parse(text), ""
-    except InvalidArgumentError as error:
-        raise _no_device(text, "it is no name of a device") from error
-    kind = (name.kind or "").lower()
-    if not kind:
-        reason = "it names no device"
-    elif name.job is not None or name.task is not None:
-        reason = "a run trains on this process's devices"
-    elif kind not in device_kinds():
-        gpu = "; a GPU is gpu:0" if kind == "cuda" else ""
-        reason = f"this version has no {kind.upper()} device{gpu}"
-    elif kind == "gpu" and gpu_status().problem:
-        reason = gpu_status().problem
-    elif kind == "null":
-        reason = "it records launches and computes nothing"
-    elif name.index is None:
-        reason = f"it has no number; write {kind}:0"
-    if reason:
-        raise _no_device(text, reason)
-    return name
-
-
-def _no_device(text: str, reason: str) -> InvalidArgumentError:
-    return InvalidArgumentError(
-        f"devices: expected names such as cpu:0,cpu:1; got {shortened(text)}: {reason}"
-    )

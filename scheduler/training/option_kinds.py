@@ -1,12 +1,14 @@
-"""Kinds of options that are lists, or their texts out of a command line or file."""
+"""Kinds of a run's options that are lists, which a command line or file may give as text."""
 
 from __future__ import annotations
 
 from itertools import pairwise
 from typing import Any
 
-from scheduler.options import POSITIVE
+from scheduler.options import POSITIVE, shortened
 from scheduler.replicas.replica_counts import MOST_REPLICAS
+from tensorbow.devices import DeviceName, device_kinds, gpu_status
+from tensorbow.errors import InvalidArgumentError
 from tensorbow.kinds import TEXT, Kind, RefusedError, whole
 
 AUTO = "auto"  # as replicas_per_device: as many as train fastest, found while training
@@ -16,7 +18,44 @@ _COUNT = whole(1, MOST_REPLICAS)
 
 
 def _read_devices(value: Any) -> tuple[str, ...]:
-    return tuple(TEXT.read(item) for item in (value.split(",") if isinstance(value, str) else value))
+    """Names of devices; raises InvalidArgumentError for what names none that a run can train on."""
+    names = tuple(TEXT.read(item) for item in (value.split(",") if isinstance(value, str) else value))
+    if not names:
+        raise InvalidArgumentError("devices: expected at least one, as cpu:0; got none")
+    parsed = [_device(name) for name in names]
+    if len(set(map(str, parsed))) != len(names):
+        raise InvalidArgumentError(f"devices: expected different ones, got {', '.join(names)}")
+    return names
+
+
+def _device(text: str) -> DeviceName:
+    try:
+        name, reason = DeviceName.parse(text), ""
+    except InvalidArgumentError as error:
+        raise _no_device(text, "it is no name of a device") from error
+    kind = (name.kind or "").lower()
+    if not kind:
+        reason = "it names no device"
+    elif name.job is not None or name.task is not None:
+        reason = "a run trains on this process's devices"
+    elif kind not in device_kinds():
+        gpu = "; a GPU is gpu:0" if kind == "cuda" else ""
+        reason = f"this version has no {kind.upper()} device{gpu}"
+    elif kind == "gpu" and gpu_status().problem:
+        reason = gpu_status().problem
+    elif kind == "null":
+        reason = "it records launches and computes nothing"
+    elif name.index is None:
+        reason = f"it has no number; write {kind}:0"
+    if reason:
+        raise _no_device(text, reason)
+    return name
+
+
+def _no_device(text: str, reason: str) -> InvalidArgumentError:
+    return InvalidArgumentError(
+        f"devices: expected names such as cpu:0,cpu:1; got {shortened(text)}: {reason}"
+    )
 
 
 def _read_replicas(value: Any) -> int | tuple[int, ...] | str:

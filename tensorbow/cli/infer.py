@@ -10,7 +10,6 @@ import click
 import numpy as np
 
 from scheduler import Classifier, TrainingConfig
-from scheduler.training.config import check_devices
 from tensorbow.cli.options import OF_RUN, PathOption, add_options, naming_origin, require_writable
 from tensorbow.cli.program import OptionValueError
 from tensorbow.data import load, read_pictures
@@ -20,7 +19,7 @@ from tensorbow.files import shown, write_file
 
 def _device(context: click.Context, option: click.Parameter, name: str) -> str:
     try:
-        check_devices((name,))
+        OF_RUN["devices"].read([name])
     except InvalidArgumentError as error:
         raise OptionValueError(f"--device: {str(error).removeprefix('devices: ')}") from None
     return name
