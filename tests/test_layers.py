@@ -29,6 +29,7 @@ LAYERS = (
     ("scheduler.replicas",),
     ("scheduler.averaging",),
     ("scheduler.decisions",),
+    ("scheduler.options",),
     ("tensorbow.models", "tensorbow.data", "tensorbow.training"),
     ("tensorbow.runtime",),
     ("tensorbow.compiler",),

@@ -3,24 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from reprlib import Repr
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, TypeAlias
 
 import numpy as np
 
+from scheduler.options import MOMENTUM, POSITIVE, listed, option, read_options
 from tensorbow.errors import InvalidArgumentError
-from tensorbow.kinds import (
-    FLAG,
-    Kind,
-    Positive,
-    RefusedError,
-    checked,
-    instance,
-    number,
-    one_of,
-    optional,
-    whole,
-)
+from tensorbow.kinds import FLAG, Kind, Positive, checked, instance, one_of, whole
 
 SYNCS = ("sma", "ssgd", "easgd", "none")
 DISPATCHES = ("round_robin", "fcfs")
@@ -29,63 +18,16 @@ ON_NAN = ("stop", "skip")
 EASGD_BETA = 0.9
 """beta = alpha * replicas of `easgd`, by default: that of its paper's experiments (2015, section 5)."""
 
-MOST_STALENESS = 64  # averagings
 
-_KINDS = {
-    "sync": Kind(f"one of {', '.join(SYNCS)}", one_of(*SYNCS).read),
-    "tau": Kind("an integer of at least 1", whole(1).read),
-    "alpha": optional(Kind("a positive number", number(0, above=True).read)),
-    "mu": Kind("a momentum in [0, 1)", number(0, 1, below=True).read),
-    "staleness": Kind(f"an integer of at least 0, at most {MOST_STALENESS}", whole(0, MOST_STALENESS).read),
-    "clear_velocity": FLAG,
-    "ssgd_from": optional(Kind("a round", whole().read)),
-    "priority": Kind("an integer of at most 0", whole(high=0).read),
-    "dispatch": Kind(f"one of {', '.join(DISPATCHES)}", one_of(*DISPATCHES).read),
-}
-
-_shortener = Repr()
-_shortener.maxlevel, _shortener.maxstring, _shortener.maxother = 2, 60, 60
-
-
-def shortened(value: Any) -> str:
-    """A value that a stranger may have made, in one short line."""
-    try:
-        return " ".join(_shortener.repr(value).split())
-    except Exception:  # of a type of the stranger's, or an integer of too many digits
-        return type(value).__name__
-
-
-def option(name: str, kind: Kind, value: Any) -> Any:
-    """The value of an option. Raises InvalidArgumentError for one that is not of its kind."""
-    try:
-        return kind.read(value)
-    except RefusedError:
-        raise InvalidArgumentError(f"{name}: expected {kind.expected}, got {shortened(value)}") from None
-
-
+@listed
 @dataclass(frozen=True)
 class Synchronisation:
     """Options of the averaging.
 
-    sync: `sma` (synchronous model averaging), `ssgd` (synchronous SGD: all replicas step on the mean of
-        their gradients), `easgd` (elastic averaging SGD: Zhang, Choromanska, LeCun 2015, section 3) or `none`
-        (independent replicas).
-    ssgd_from: the round from which `sma` gives way to `ssgd`; replicas then start from z, slots at zero.
-    tau: rounds between two averagings.
-    alpha: pull of z on a replica, and of a replica on z; None is 1 / replicas, for `easgd` 0.9 / replicas,
-        less with staleness.
-    mu: momentum of z; `easgd` has none.
-    staleness: averagings that z may lag.
-    clear_velocity: whether a restart also sets the optimiser's slots to zero.
-    priority: of z's streams, on devices that have priorities: a lower number goes first, 0 is that of the
-        replicas. CUDA has -5 to 0, and takes the nearest.
-    dispatch: which replica takes a batch. `round_robin`: batch n of a round goes to replica n. `fcfs` (first
-        come, first served: Crossbow, section 4): batches go, in their order, each to the replica that is free
-        first. See below.
-
-    `easgd` is SMA without momentum of z, and without restarts where the learning rate jumps: every tau
-    rounds w_i <- w_i - learning_rate * g_i - alpha (w_i - z) and z <- z + alpha * sum of (w_i - z), with w_i
-    from before the step on the right; the step may be any optimiser's.
+    `easgd` (elastic averaging SGD: Zhang, Choromanska, LeCun 2015, section 3) is SMA without momentum of z,
+    and without restarts where the learning rate jumps: every tau rounds
+    w_i <- w_i - learning_rate * g_i - alpha (w_i - z) and z <- z + alpha * sum of (w_i - z), with w_i from
+    before the step on the right; the step may be any optimiser's.
 
     With `fcfs` a round is still as many batches as there are replicas, but a fast replica takes more of them
     and a slow one fewer, or none. A replica is free while fewer than `launch_ahead` of its tasks are on its
@@ -98,23 +40,47 @@ class Synchronisation:
     same bits, and what decides who takes what is not kept. `ssgd` cannot be had with it.
     """
 
-    sync: str = "sma"
-    tau: int = 1
-    alpha: float | None = None
-    mu: float = 0.0
-    staleness: int = 0
-    clear_velocity: bool = False
-    ssgd_from: int | None = None
-    priority: int = -1  # everybody waits for z
-    dispatch: str = "round_robin"
+    sync: str = option(
+        "sma",
+        "How replicas are kept together: model averaging, synchronous SGD, elastic averaging SGD, or not at "
+        "all.",
+        choices=SYNCS,
+    )
+    tau: int = option(1, "Rounds between two averagings.", whole(1))
+    alpha: float | None = option(
+        None,
+        "Pull of the central model on a replica.",
+        POSITIVE,
+        shown="1 / replicas, with easgd 0.9 / replicas, less with staleness",
+    )
+    mu: float = option(0.0, "Momentum of the central model; easgd has none.", MOMENTUM)
+    staleness: int = option(0, "Averagings that the central model may lag.", whole(0, 64))
+    clear_velocity: bool = option(False, "When averaging restarts, the optimisers' momentum does too.", FLAG)
+    ssgd_from: int | None = option(
+        None,
+        "Round from which sma gives way to ssgd; replicas then start from z, slots at zero.",
+        Kind("a round of at least 1", whole(1).read),
+        shown="never",
+    )
+    priority: int = option(
+        -1,  # everybody waits for z
+        "Priority of z's streams, on devices that have priorities: a lower number goes first, 0 is that of "
+        "the replicas. CUDA has -5 to 0, and takes the nearest.",
+        whole(high=0),
+    )
+    dispatch: str = option(
+        "round_robin",
+        "Which replica takes a batch: each its own of every round, or (fcfs: first come, first served) the "
+        "one that is free first, so that fast ones take more. Timing decides then, so that two runs do not "
+        "give the same bits.",
+        choices=DISPATCHES,
+    )
 
     def __post_init__(self) -> None:
-        for name, kind in _KINDS.items():
-            object.__setattr__(self, name, option(name, kind, getattr(self, name)))
-        if self.ssgd_from is not None and (self.sync != "sma" or self.ssgd_from < 1):
+        read_options(self)
+        if self.ssgd_from is not None and self.sync != "sma":
             raise InvalidArgumentError(
-                f"ssgd_from: expected a round of at least 1, with sync 'sma'; got {self.ssgd_from} "
-                f"with {self.sync!r}"
+                f"ssgd_from: expected sync 'sma', which ssgd follows, got {self.sync!r}; leave it out"
             )
         if self.mu and self.sync == "easgd":
             raise InvalidArgumentError(

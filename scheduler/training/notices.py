@@ -9,16 +9,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 from scheduler.engine.results import RoundResults, TaskResult
+from scheduler.options import options_of
 from scheduler.training.config import TrainingConfig
 from scheduler.training.run_folder import CONFIG, RunFolder
 from scheduler.training.run_places import numbered_folders
 from scheduler.training.tally import Tally, is_sound
-from tensorbow.data import WITHOUT_FILES
-from tensorbow.devices import DeviceName
 from tensorbow.devices.cuda_runtime import CudaError
-from tensorbow.devices.gpu import COMPUTE
 from tensorbow.errors import NumericsError
-from tensorbow.models import get_model
 
 HOPELESS = 1e6  # times the loss of a guess, log(classes)
 LOWER = 10  # by this the learning rate is divided that a run which diverged is advised to go on with
@@ -26,48 +23,11 @@ LOWER = 10  # by this the learning rate is divided that a run which diverged is 
 
 def ignored_options(config: TrainingConfig) -> list[str]:
     """A line for each option that was given and changes nothing in this run."""
-    lines = [f"{option} is ignored: {reason}" for option, reason in _ignored_by_synchronisation(config)]
-    if config.data_dir is not None and config.dataset in WITHOUT_FILES:
-        lines.append(f"--data-dir is ignored: the data set {config.dataset} needs no files")
-    own = get_model(config.model).defaults.learning_rate_drops
-    late = [epoch for epoch, _ in config.learning_rate_drops if epoch >= config.epochs]
-    if late and config.learning_rate_drops != own:
-        lines.append(
-            f"--learning-rate-drops at epoch {', '.join(map(str, late))} is ignored: "
-            f"the run ends with epoch {config.epochs}"
-        )
-    if config.compute not in (None, COMPUTE[0]) and all(_kind(name) == "CPU" for name in config.devices):
-        lines.append(f"--compute {config.compute} is ignored: CPUs compute as the dtype says")
-    if config.decay_all and not config.weight_decay:
-        lines.append("--decay-all is ignored: the weight decay is 0")
-    return lines
-
-
-def _kind(device: str) -> str | None:
-    return DeviceName.parse(device).kind
-
-
-def _ignored_by_synchronisation(config: TrainingConfig) -> list[tuple[str, str]]:
-    """(option, reason) of the options of averaging where nothing is averaged, or nothing restarts."""
-    if config.synchronisation.averages(2 if config.tunes else config.replicas):
-        ignored = []
-        if config.ssgd_epoch is not None and config.ssgd_epoch >= config.epochs:
-            ignored.append(("--ssgd-epoch", f"the run ends with epoch {config.epochs}"))
-        if config.clear_velocity and not config.synchronisation.restarts:
-            ignored.append(("--clear-velocity", f"averaging never restarts with --sync {config.sync}"))
-        elif config.clear_velocity and not config.learning_rate_drops and config.ssgd_epoch is None:
-            ignored.append(("--clear-velocity", "averaging never restarts without --learning-rate-drops"))
-        return ignored
-    alone = config.replicas == 1 and not config.tunes
-    reason = "there is one replica" if alone else f"--sync {config.sync} averages nothing"
-    plain = TrainingConfig()
-    names = ["alpha", "mu", "tau", "staleness", "clear_velocity", "ssgd_epoch"]
-    if alone:
-        names.append("dispatch")
+    plain = TrainingConfig(config.model)
     return [
-        (f"--{name.replace('_', '-')}", reason)
-        for name in names
-        if getattr(config, name) != getattr(plain, name)
+        f"{option.flag} is ignored: {reason}"
+        for name, option in options_of(TrainingConfig).items()
+        if getattr(config, name) != getattr(plain, name) and (reason := option.ignored(config))
     ]
 
 

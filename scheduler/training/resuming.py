@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from scheduler.averaging.synchronisation import shortened
+from scheduler.options import shortened
 from scheduler.replicas.learners import Learners
 from scheduler.training.tally import Tally
 from tensorbow.data import Dataset

@@ -5,33 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
-from typing import Any
 
 from scheduler.engine.results import RoundResults
-from tensorbow.errors import InvalidArgumentError, ResourceExhaustedError
+from tensorbow.errors import ResourceExhaustedError
 from tensorbow.timeline import TraceFile, Tracer
 
 DEFAULT_ROUNDS = 100  # the first of a run, when nobody says which
-
-
-def traced_rounds(value: Any) -> tuple[int, int]:
-    """Two rounds out of `10:60`, or a pair of integers. Raises TypeError or ValueError."""
-    first, stop = value.split(":") if isinstance(value, str) else value
-    if not isinstance(value, str) and any(type(round) is not int for round in (first, stop)):
-        raise TypeError
-    return int(first), int(stop)
-
-
-def check_traced_rounds(trace: str | None, rounds: tuple[int, int] | None) -> None:
-    """Raises InvalidArgumentError for rounds that cannot be traced."""
-    if rounds is None:
-        return
-    if not 0 <= rounds[0] < rounds[1]:
-        raise InvalidArgumentError(
-            f"trace_rounds: expected A:B with 0 <= A < B, rounds A to B - 1, got {rounds[0]}:{rounds[1]}"
-        )
-    if trace is None:
-        raise InvalidArgumentError("trace_rounds: expected a trace to write them to, got none; give --trace")
 
 
 class RunTrace:

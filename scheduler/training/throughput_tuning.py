@@ -8,61 +8,56 @@ from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, replace
 
-from scheduler.averaging.synchronisation import alpha_bound, shortened
+from scheduler.averaging.synchronisation import alpha_bound
 from scheduler.batches.sources import DatasetBatches
 from scheduler.decisions.replica_tuner import THRESHOLD, Decision, Measurement, ReplicaTuner
 from scheduler.engine.learning_engine import LearningEngine
 from scheduler.engine.results import RoundResults
+from scheduler.options import POSITIVE, listed, option, read_options
 from scheduler.replicas.device_plans import DevicePlans
 from scheduler.replicas.replica_counts import MOST_REPLICAS
 from scheduler.training.classifier_step import build_engine, build_step
 from scheduler.training.config import TrainingConfig
 from scheduler.training.launch_pace import LaunchPace
-from scheduler.training.option_values import POSITIVE, is_positive
 from scheduler.training.precision import Computing
 from scheduler.training.throughput_windows import ThroughputWindows
 from scheduler.training.tuning_result import TuningResult
 from tensorbow.data import load
 from tensorbow.devices import get_device
-from tensorbow.errors import AbortedError, CancelledError, InvalidArgumentError
+from tensorbow.errors import AbortedError, CancelledError
+from tensorbow.kinds import Kind, number, whole
 from tensorbow.models import get_model
 from tensorbow.optimizers import Constant
 
-MOST_WINDOWS = 1_000_000  # of each count
 
-
+@listed
 @dataclass(frozen=True)
 class TuningOptions:
-    """How replicas are tuned.
+    """How replicas are tuned. Raises InvalidArgumentError for what is out of range."""
 
-    max_replicas: per device. threshold: the gain, a fraction, that more replicas must bring.
-    windows: of each count; more where counts lie too close together.
-    window_seconds: least length of a window; as much is discarded before the first of a count.
-    max_seconds: of the whole; None is no limit.
-    Raises InvalidArgumentError for what is out of range.
-    """
-
-    max_replicas: int = 16
-    threshold: float = THRESHOLD
-    windows: int = 3
-    window_seconds: float = 0.3
-    max_seconds: float | None = None
+    max_replicas: int = option(
+        16, "The most to try on each device; memory and data may set less.", whole(1, MOST_REPLICAS)
+    )
+    threshold: float = option(
+        THRESHOLD,
+        "The gain that more replicas must bring, a fraction.",
+        Kind("a fraction in (0, 1), as 0.05", number(0, 1, above=True, below=True).read),
+    )
+    windows: int = option(
+        3,
+        "Windows timed for each count, of which the median counts; up to 36 times as many where counts lie "
+        "too close together.",
+        whole(1, 1_000_000),
+    )
+    window_seconds: float = option(
+        0.3, "Least length of a window, and of the warming up before the first.", POSITIVE
+    )
+    max_seconds: float | None = option(
+        None, "Decide after so many seconds, by what is known.", POSITIVE, shown="no limit"
+    )
 
     def __post_init__(self) -> None:
-        for name, count, most in (
-            ("max_replicas", self.max_replicas, MOST_REPLICAS),
-            ("windows", self.windows, MOST_WINDOWS),
-        ):
-            if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= most:
-                bounds = "at least 1" if not isinstance(count, int) or count < 1 else f"at most {most}"
-                raise InvalidArgumentError(f"{name}: expected an integer of {bounds}, got {shortened(count)}")
-        if not 0 < self.threshold < 1:
-            raise InvalidArgumentError(
-                f"threshold: expected a fraction in (0, 1), as 0.05, got {self.threshold:g}"
-            )
-        for name, seconds in (("window_seconds", self.window_seconds), ("max_seconds", self.max_seconds)):
-            if not is_positive(seconds):
-                raise InvalidArgumentError(f"{name}: expected {POSITIVE}, got {seconds:g}")
+        read_options(self)
 
 
 def limit_before_memory(

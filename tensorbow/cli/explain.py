@@ -10,13 +10,11 @@ from rich.console import Console
 from rich.status import Status
 
 from allocators import format_nbytes
-from scheduler import SYNCS, TrainingConfig, build_program
-from scheduler.averaging.synchronisation import DISPATCHES
+from scheduler import TrainingConfig, build_program
 from scheduler.replicas.device_plans import DevicePlans
 from scheduler.replicas.memory import planned_nbytes
-from tensorbow.cli.options import MODELS_HELP, checked
-from tensorbow.cli.train import Choice
-from tensorbow.data import DATASETS, make_synthetic
+from tensorbow.cli.options import MODELS_HELP, add_options, checked, given_options
+from tensorbow.data import make_synthetic
 from tensorbow.devices import Device, get_device
 from tensorbow.graph import Graph
 from tensorbow.models import get_model
@@ -24,7 +22,6 @@ from tensorbow.program import Executable
 from tensorbow.runtime import Explanation
 from tensorbow.specs import TensorSpec, float32, int64
 
-DEFAULTS = TrainingConfig()
 PICTURES = {"cifar10": (32, 32, 3)}  # of data sets that are not 28x28x1
 
 
@@ -41,47 +38,16 @@ class Plans:
 
 @click.command(epilog=MODELS_HELP)
 @click.argument("model", metavar="MODEL")
-@click.option(
-    "--dataset",
-    type=Choice(list(DATASETS)),
-    show_default="the model's",
-    help="Data set, for the size of its pictures; its files are not read.",
+@add_options(
+    TrainingConfig,
+    *("dataset", "batch_size", "replicas_per_device", "devices", "sync", "tau", "dispatch", "staleness"),
+    dataset="Only the size of its pictures counts; its files are not read.",
+    devices="The plan of the first is shown.",
 )
-@click.option("--batch-size", type=int, show_default="the model's", help="Examples per replica and step.")
-@click.option(
-    "--replicas-per-gpu",
-    "--replicas-per-device",
-    "replicas_per_device",
-    metavar="N[,N...]",
-    default=str(DEFAULTS.replicas_per_device),
-    show_default=True,
-    help="Replicas on each device.",
-)
-@click.option(
-    "--devices",
-    default=",".join(DEFAULTS.devices),
-    show_default=True,
-    help="Devices, as cpu:0,cpu:1; the plan of the first is shown.",
-)
-@click.option(
-    "--sync",
-    type=Choice(SYNCS),
-    default=DEFAULTS.sync,
-    show_default=True,
-    help="How replicas are kept together.",
-)
-@click.option("--tau", default=DEFAULTS.tau, show_default=True, help="Rounds between two averagings.")
-@click.option(
-    "--dispatch",
-    type=Choice(DISPATCHES),
-    default=DEFAULTS.dispatch,
-    show_default=True,
-    help="Which replica takes a batch: each its own, or the one that is free first.",
-)
-@click.option("--staleness", default=DEFAULTS.staleness, show_default=True, help="Averagings that z may lag.")
-def explain(**given: Any) -> None:
+@click.pass_context
+def explain(context: click.Context, /, **_: Any) -> None:
     """Show what a training step of MODEL is compiled to: memory, segments, order, addresses, reasons."""
-    config = checked({name: value for name, value in given.items() if value is not None})
+    config = checked(given_options(context))
     device = get_device(config.devices[0])
     with Console(stderr=True).status(f"building the graph of {config.model}") as status:
         plans = _compiled(config, device, status)

@@ -9,20 +9,17 @@ from pathlib import Path
 import click
 import numpy as np
 
-from scheduler import Classifier
-from scheduler.averaging.synchronisation import shortened
-from scheduler.training.config import check_devices
+from scheduler import Classifier, TrainingConfig
 from tensorbow.cli.messages import OptionValueError
-from tensorbow.cli.options import PathOption, require_writable
-from tensorbow.cli.train import Choice
-from tensorbow.data import DATASETS, load, read_pictures
+from tensorbow.cli.options import OF_RUN, PathOption, add_options, naming_origin, require_writable
+from tensorbow.data import load, read_pictures
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.files import shown, write_file
 
 
 def _device(context: click.Context, option: click.Parameter, name: str) -> str:
     try:
-        check_devices((name,))
+        OF_RUN["devices"].read([name])
     except InvalidArgumentError as error:
         raise OptionValueError(f"--device: {str(error).removeprefix('devices: ')}") from None
     return name
@@ -84,14 +81,7 @@ def predict(
 
 @click.command(epilog=MODEL_HELP)
 @click.argument("model", type=PathOption(path_type=Path))
-@click.option("--dataset", type=Choice(list(DATASETS)), show_default="the model's own", help="Data set.")
-@click.option(
-    "--data-dir",
-    type=PathOption(),
-    metavar="DIR",
-    show_default="environment TENSORBOW_DATA",
-    help="Folder of the data set's files.",
-)
+@add_options(TrainingConfig, "dataset", "data_dir")
 @click.option(
     "--split",
     type=click.Choice(["test", "train"]),
@@ -105,8 +95,8 @@ def evaluate(
     model: Path, dataset: str | None, data_dir: str | None, split: str, as_json: bool, device: str
 ) -> None:
     """Print loss and accuracy of a trained model on a data set."""
-    if dataset is not None and dataset not in DATASETS:
-        raise OptionValueError(f"--dataset: expected one of {', '.join(DATASETS)}, got {shortened(dataset)}")
+    with naming_origin({"dataset": dataset}):
+        OF_RUN["dataset"].read(dataset)
     with Classifier(model, device=device) as classifier:
         name = str(classifier.about.get("dataset")) if dataset is None else dataset
         train, test = load(name, data_dir)

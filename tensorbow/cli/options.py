@@ -1,4 +1,4 @@
-"""Where a run's options come from: the run it goes on with, then --config, then the command line."""
+"""Options of the command line; where a run's come from: a run it goes on with, --config, what is typed."""
 
 from __future__ import annotations
 
@@ -6,14 +6,16 @@ import contextlib
 import errno
 import os
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import fields
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from scheduler import TrainingConfig
+from scheduler.options import Option, options_of
 from scheduler.training.config_file import read_config_file
 from scheduler.training.run_places import default_output, find_checkpoint
 from tensorbow.cli.messages import OptionValueError, say
@@ -25,18 +27,97 @@ from tensorbow.errors import (
     TensorBowError,
 )
 from tensorbow.files import NewFile
-from tensorbow.models import MODEL_NAMES
+from tensorbow.models import MODEL_NAMES, MODELS, get_model
+
+Command = TypeVar("Command", bound=Callable[..., Any])
 
 MODELS_HELP = f"MODEL: {MODEL_NAMES}."
-_OF_ONE_RUN = ("output", "resume", "trace", "trace_rounds")  # of the run that saved them, never of another
-_FIELDS = {field.name: str(field.type) for field in fields(TrainingConfig)}
-_TYPED = {name: f"--{name.replace('_', '-')}" for name in _FIELDS}
-_TYPED.update(model="MODEL", replicas_per_device="--replicas-per-gpu")
+OF_RUN = options_of(TrainingConfig)
+_OF_ONE_RUN = [name for name, option in OF_RUN.items() if option.of_one_run]
+_TYPED = {name: option.flag for name, option in OF_RUN.items()} | {"model": "MODEL"}
+_ALIASES = {option.alias: name for name, option in OF_RUN.items() if option.alias}
 # Names of options that are no words of English too, but not within paths and longer names.
-_NAMES = re.compile(rf"(?<![\w/.-])({'|'.join(name for name in _FIELDS if '_' in name)})(?![\w/-])")
-_FIRST = re.compile(rf"^({'|'.join(_FIELDS)})(?=: )")
-_DIFFERENCE = re.compile(rf"(?<=[:;] )({'|'.join(_FIELDS)})(?= was )")  # of a checkpoint's run and this one
+_NAMES = re.compile(rf"(?<![\w/.-])({'|'.join(name for name in OF_RUN if '_' in name)})(?![\w/-])")
+_FIRST = re.compile(rf"^({'|'.join(OF_RUN)})(?=: )")
+_DIFFERENCE = re.compile(rf"(?<=[:;] )({'|'.join(OF_RUN)})(?= was )")  # of a checkpoint's run and this one
 _YES_OR_NO = {"yes": True, "no": False, "on": True, "off": False}  # as YAML 1.1 has them
+_CLICK_TYPES = {"bool": bool, "int": int, "float": float}  # of all others click gives the text
+
+
+def add_options(cls: Any, *names: str, **more_help: str) -> Callable[[Command], Command]:
+    """Gives a command the options of a data class, or those named, of which the help is short.
+
+    more_help: further sentences, by option.
+    """
+    options = {name: option for name, option in options_of(cls).items() if name != "model"}
+
+    def add(command: Command) -> Command:
+        for name in reversed(names or [*options]):
+            command = _click_option(options[name], bool(names), more_help.get(name, ""))(command)
+        return command
+
+    return add
+
+
+def _click_option(option: Option, in_short: bool, more_help: str) -> Callable[[Command], Command]:
+    help = f"{option.help.partition('. ')[0].rstrip('.')}." if in_short else option.help
+    shown: str | bool = option.shown or True
+    if option.of_model:
+        shown = "the model's" if in_short else _by_model(option.name)
+    elif option.type == "bool":
+        shown = "off"
+    kind: Any = _CLICK_TYPES.get(option.type.removesuffix(" | None"), str)
+    if option.choices:
+        kind = Choice(list(option.choices))
+    elif (option.metavar or "").endswith(("DIR", "FILE", "PATH")):
+        kind = PathOption()
+    default = option.default
+    return click.option(
+        *dict.fromkeys((option.flag, f"--{option.name.replace('_', '-')}")),
+        option.name,
+        default=",".join(default) if isinstance(default, tuple) else default,
+        show_default=shown,
+        type=kind,
+        is_flag=option.type == "bool",
+        metavar=option.metavar,
+        help=f"{help} {more_help}".strip(),
+    )
+
+
+def _by_model(name: str) -> str:
+    """The default of an option that each model has for itself: the usual one, and those that differ."""
+    shown = {model: _shown(getattr(get_model(model).defaults, name)) for model in MODELS}
+    common = shown[OF_RUN["model"].default]
+    others: dict[str, list[str]] = {}
+    for model, value in shown.items():
+        if value != common:
+            others.setdefault(value, []).append(model)
+    differing = [f"{_family(models)}: {value}" for value, models in others.items()]
+    return "; ".join([common, *differing])
+
+
+def _shown(value: Any) -> str:
+    """A value as one would give it on the command line."""
+    if isinstance(value, tuple):
+        return ",".join(f"{epoch}:{factor:g}" for epoch, factor in value) or "none"
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _family(names: list[str]) -> str:
+    """Names of models, in short where all of a family are among them."""
+    residual = [name for name in MODELS if name.startswith("resnet")]
+    return "resnets" if names == residual else ", ".join(names)
+
+
+def given_options(context: click.Context, names: Collection[str] = OF_RUN) -> dict[str, Any]:
+    """Those of the options that the command line gives."""
+    return {
+        name: value
+        for name, value in context.params.items()
+        if name in names
+        and value is not None
+        and context.get_parameter_source(name) is not ParameterSource.DEFAULT
+    }
 
 
 def resolve_options(given: Mapping[str, Any], config: Path | None) -> TrainingConfig:
@@ -48,44 +129,40 @@ def resolve_options(given: Mapping[str, Any], config: Path | None) -> TrainingCo
     from_file = {} if config is None else read_config(config)
     options = _joined(given, from_file, config)
     place = {name: options[name] for name in ("model", "dataset", *_OF_ONE_RUN) if name in options}
-    with _naming(given, from_file, config):
+    with naming_origin(given, from_file, config):
         where = TrainingConfig.from_dict(place)
     output = where.output or _default_output(where)
     checkpoint, _ = find_checkpoint(output, where.resume)
     if checkpoint is None:
         if "model" not in options:
             raise OptionValueError(f"MODEL is missing: {output} holds no checkpoint that would name it")
-        with _naming(given, from_file, config):
+        with naming_origin(given, from_file, config):
             return TrainingConfig.from_dict({**options, "output": output})
     saved = {name: v for name, v in checkpoint.metadata["config"].items() if name not in _OF_ONE_RUN}
-    with _naming(given, from_file, config, f"with the options saved in {checkpoint.path}: "):
+    with naming_origin(given, from_file, config, f"with the options saved in {checkpoint.path}: "):
         return TrainingConfig.from_dict({**saved, **options, "output": output})
 
 
 def _joined(given: Mapping[str, Any], from_file: Mapping[str, Any], config: Path | None) -> dict[str, Any]:
-    """The options of the file and of the command line, which wins."""
+    """The options of the file and of the command line, which wins.
+
+    Raises OptionValueError where neither they nor a checkpoint that they name has a model.
+    """
     options = {**from_file, **given}
-    _require_model(given, from_file, options, config)
-    if isinstance(options.get("learning_rate_drops"), str):
-        with _naming(given, from_file, config):
-            options["learning_rate_drops"] = parse_drops(options["learning_rate_drops"])
-    return options
-
-
-def _require_model(
-    given: Mapping[str, Any], from_file: Mapping[str, Any], options: Mapping[str, Any], config: Path | None
-) -> None:
-    """The model is given, in the file, or in a checkpoint that is named; the command line wins."""
     resumes = options.get("resume") is not None
     if "model" not in options and not (resumes and (options["resume"] != "auto" or "output" in options)):
         raise OptionValueError("MODEL is missing: give it, or a --config file with 'model:' in it")
     if "model" in given and from_file.get("model", given["model"]) != given["model"]:
         say(f"MODEL {given['model']} is trained, not the {from_file['model']} of --config {config}")
+    return options
 
 
 @contextlib.contextmanager
-def _naming(
-    given: Mapping[str, Any], from_file: Mapping[str, Any], config: Path | None, otherwise: str = ""
+def naming_origin(
+    given: Mapping[str, Any],
+    from_file: Mapping[str, Any] = MappingProxyType({}),
+    config: Path | None = None,
+    otherwise: str = "",
 ) -> Iterator[None]:
     """Has a refused value say where it is from: the option as typed, the file, or `otherwise`."""
     try:
@@ -106,7 +183,7 @@ def checked(given: Mapping[str, Any], config: Path | None = None) -> TrainingCon
     """
     from_file = {} if config is None else read_config(config)
     options = _joined(given, from_file, config)
-    with _naming(given, from_file, config):
+    with naming_origin(given, from_file, config):
         return TrainingConfig.from_dict(options)
 
 
@@ -140,27 +217,21 @@ def read_config(path: Path) -> dict[str, Any]:
     options: dict[str, Any] = {}
     for key, value in values.items():
         name = key.replace("-", "_")
-        name = "replicas_per_device" if name == "replicas_per_gpu" else name
+        name = _ALIASES.get(name, name)
         if name in options:
             raise InvalidArgumentError(f"--config {path}: {name} stands there twice")
         if name not in _OF_ONE_RUN:
-            is_word = _FIELDS.get(name) == "bool" and isinstance(value, str)
+            is_word = name in OF_RUN and OF_RUN[name].type == "bool" and isinstance(value, str)
             options[name] = _YES_OR_NO.get(value, value) if is_word else value
     return options
 
 
-def parse_drops(text: str) -> list[tuple[int, float]]:
-    """(epoch, factor) pairs of `10:0.1,15:0.01`. Raises InvalidArgumentError."""
-    drops = []
-    for item in filter(None, text.split(",")):
-        epoch, colon, factor = item.partition(":")
-        try:
-            drops.append((int(epoch), float(factor)))
-        except ValueError:
-            colon = ""
-        if not colon:
-            raise InvalidArgumentError(f"learning_rate_drops: expected EPOCH:FACTOR, as 10:0.1, got {item!r}")
-    return drops
+class Choice(click.Choice):  # type: ignore[type-arg]  # click 8.1 has none
+    """Shows the choices; which are right is checked with all other options, and what is wrong said alike."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The value as it is."""
+        return value
 
 
 class PathOption(click.Path):

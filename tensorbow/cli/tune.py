@@ -7,105 +7,50 @@ import json
 import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import fields
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import click
-from click.core import ParameterSource
 from rich.console import Console
 from rich.table import Table
 
-from scheduler import SYNCS, Measurement, ThroughputTuning, TrainingConfig, TuningOptions, TuningResult
-from scheduler.averaging.synchronisation import DISPATCHES
+from scheduler import Measurement, ThroughputTuning, TrainingConfig, TuningOptions, TuningResult
+from scheduler.options import options_of
 from tensorbow.cli.messages import OptionValueError
-from tensorbow.cli.options import MODELS_HELP, PathOption, checked, names_as_typed
+from tensorbow.cli.options import (
+    MODELS_HELP,
+    OF_RUN,
+    PathOption,
+    add_options,
+    checked,
+    given_options,
+    names_as_typed,
+)
 from tensorbow.cli.signals import StopSignals
-from tensorbow.cli.train import Choice
 from tensorbow.cli.tune_picture import ThroughputPicture
-from tensorbow.data import DATASETS
-from tensorbow.devices.gpu import COMPUTE
 from tensorbow.errors import AbortedError, CancelledError, InvalidArgumentError
 
-DEFAULTS = TrainingConfig()
-TUNING = TuningOptions()
-_OF_TUNING = tuple(field.name for field in fields(TuningOptions))
-_NAMES = re.compile(rf"\b({'|'.join(name for name in _OF_TUNING if '_' in name)})\b")
+OF_TUNING = options_of(TuningOptions)
+_NAMES = re.compile(rf"\b({'|'.join(name for name in OF_TUNING if '_' in name)})\b")
 
 
 @click.command(epilog=MODELS_HELP)
 @click.argument("model", required=False, metavar="[MODEL]")
-@click.option("--dataset", type=Choice(list(DATASETS)), show_default="the model's", help="Data set.")
-@click.option(
-    "--data-dir",
-    type=PathOption(),
-    metavar="DIR",
-    show_default="environment TENSORBOW_DATA",
-    help="Folder of the data set's files.",
+@add_options(
+    TrainingConfig,
+    *("dataset", "data_dir", "batch_size", "devices", "sync", "dispatch", "compute", "tau", "seed"),
+    devices="All get the same number of replicas.",
 )
-@click.option("--batch-size", type=int, show_default="the model's", help="Examples per replica and step.")
-@click.option(
-    "--devices",
-    default=",".join(DEFAULTS.devices),
-    show_default=True,
-    help="Devices, as cpu:0,cpu:1; all get the same number of replicas.",
-)
-@click.option(
-    "--sync",
-    type=Choice(SYNCS),
-    default=DEFAULTS.sync,
-    show_default=True,
-    help="How replicas are kept together.",
-)
-@click.option(
-    "--dispatch",
-    type=Choice(DISPATCHES),
-    default=DEFAULTS.dispatch,
-    show_default=True,
-    help="Which replica takes a batch: each its own, or the one that is free first.",
-)
-@click.option("--compute", type=Choice(COMPUTE), show_default="fp32", help="In what GPUs compute products.")
-@click.option("--tau", default=DEFAULTS.tau, show_default=True, help="Rounds between two averagings.")
-@click.option("--seed", default=DEFAULTS.seed, show_default=True, help="Seed of initial weights and data.")
 @click.option(
     "--config",
+    "config_file",
     type=PathOption(path_type=Path),
     metavar="FILE",
     show_default="none",
     help="YAML file of options, as a run saves it; the command line wins.",
 )
-@click.option(
-    "--max-replicas",
-    default=TUNING.max_replicas,
-    show_default=True,
-    help="The most to try on each device; memory and data may set less.",
-)
-@click.option(
-    "--threshold",
-    default=TUNING.threshold,
-    show_default=True,
-    help="The gain that more replicas must bring, a fraction.",
-)
-@click.option(
-    "--windows",
-    default=TUNING.windows,
-    show_default=True,
-    help="Windows timed for each count, of which the median counts; up to 36 times as many where counts "
-    "lie too close together.",
-)
-@click.option(
-    "--window-seconds",
-    default=TUNING.window_seconds,
-    show_default=True,
-    help="Least length of a window, and of the warming up before the first.",
-)
-@click.option(
-    "--max-seconds",
-    type=float,
-    show_default="no limit",
-    help="Decide after so many seconds, by what is known.",
-)
+@add_options(TuningOptions)
 @click.option(
     "--picture",
     type=PathOption(path_type=Path),
@@ -117,7 +62,9 @@ _NAMES = re.compile(rf"\b({'|'.join(name for name in _OF_TUNING if '_' in name)}
     "--json", "as_json", is_flag=True, show_default="off", help="End with one JSON object on a line."
 )
 @click.pass_context
-def tune(context: click.Context, /, picture: Path | None, as_json: bool, **given: Any) -> int:
+def tune(
+    context: click.Context, /, config_file: Path | None, picture: Path | None, as_json: bool, **_: Any
+) -> int:
     """Measure images/s of MODEL with 1, 2, 3, ... replicas per device, and choose how many to train.
 
     Chosen is the smallest count that comes within the threshold of the greatest throughput, at as many steps
@@ -126,16 +73,10 @@ def tune(context: click.Context, /, picture: Path | None, as_json: bool, **given
     more the windows of one count differ. Nothing is saved. Ctrl-C ends it within a launch and shows what is
     known.
     """
-    config_file = given.pop("config")
-    how = {name: given.pop(name) for name in _OF_TUNING}
-    said = {
-        name: value
-        for name, value in given.items()
-        if value is not None and context.get_parameter_source(name) is not ParameterSource.DEFAULT
-    }
+    said = given_options(context, OF_RUN.keys() - OF_TUNING.keys())
     config = checked(said, config_file)
     with _tuning_names_as_typed(OptionValueError):
-        options = TuningOptions(**how)
+        options = TuningOptions(**given_options(context, OF_TUNING))
     drawing = None if picture is None else ThroughputPicture(picture)
     console = Console()
     signals = context.find_object(StopSignals) or StopSignals()
@@ -167,7 +108,7 @@ def _tuning_names_as_typed(kind: type[InvalidArgumentError] | None = None) -> It
 
 def _as_typed(text: str, of_option: bool = False) -> str:
     """A message with --max-replicas for max_replicas; of_option: it begins with an option's name."""
-    text = _NAMES.sub(lambda match: f"--{match.group().replace('_', '-')}", text)
+    text = _NAMES.sub(lambda match: OF_TUNING[match.group()].flag, text)
     return f"--{text}" if of_option and not text.startswith("--") else text
 
 

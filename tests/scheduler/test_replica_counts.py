@@ -35,9 +35,7 @@ def test_more_replicas_than_a_device_has_are_a_line(given: str, counts: Any) -> 
     """Nothing is made for them: a million took 40 s for the calls that average them alone."""
     with (
         growing_by_less_than(1 << 26),
-        pytest.raises(
-            InvalidArgumentError, match=f"replicas.per.device: expected at most {MOST_REPLICAS}, g"
-        ),
+        pytest.raises(InvalidArgumentError, match=f"replicas.per.device: expected .* {MOST_REPLICAS}, "),
     ):
         GIVEN[given](counts)
 
@@ -57,5 +55,5 @@ def test_counts_without_end() -> None:
 
 @pytest.mark.parametrize("name", ["max_replicas", "windows"])
 def test_tunings_without_end(name: str) -> None:
-    with pytest.raises(InvalidArgumentError, match=f"{name}: expected an integer of at most"):
+    with pytest.raises(InvalidArgumentError, match=f"{name}: expected a whole number from 1 to"):
         TuningOptions(**{name: 10**9})

@@ -147,7 +147,7 @@ def test_a_restart_on_request() -> None:
     ("options", "message"),
     [
         ({"mu": 0.5}, "mu: expected 0 with sync 'easgd', whose z has no momentum, got 0.5; leave it out, or"),
-        ({"ssgd_from": 3}, "ssgd_from: expected a round of at least 1, with sync 'sma'; got 3 with 'easgd'"),
+        ({"ssgd_from": 3}, "ssgd_from: expected sync 'sma', which ssgd follows, got 'easgd'"),
     ],
 )
 def test_options_that_do_not_go_with_it(options: dict[str, Any], message: str) -> None:

@@ -137,14 +137,14 @@ def test_counts_of_a_training_config() -> None:
     assert TrainingConfig(replicas_per_device="2,2", devices=two).replicas_per_device == 2  # type: ignore[arg-type]
     assert TrainingConfig(replicas_per_device="5").replicas == 5  # type: ignore[arg-type]
     for given, words in (
-        ([3, 0], "replicas_per_device: expected at least 1, got 0"),
+        ([3, 0], r"replicas_per_device: expected a whole number from 1 to 4096, .*, got \[3, 0\]"),
         ("3,1,2", "replicas_per_device: expected one number, or one for each of 2 devices, got 3,1,2"),
         (
             "3,x",
-            "expected an integer, or one for each device, as 3,1, or auto, got '3,x'",
+            "expected a whole number from 1 to 4096, or one for each device, as 3,1, or auto, got '3,x'",
         ),
         ([], "one for each of 2 devices, got none"),
-        (2.5, "replicas_per_device: expected an integer, or one for each"),
+        (2.5, "replicas_per_device: expected a whole number"),
     ):
         with pytest.raises(InvalidArgumentError, match=words):
             TrainingConfig(replicas_per_device=given, devices=two)  # type: ignore[arg-type]

@@ -22,7 +22,7 @@ Options = Callable[..., TrainingConfig]
         ({}, []),
         ({"alpha": 0.1, "tau": 2, "staleness": 1, "mu": 0.1}, []),
         ({"alpha": 0.1, "sync": "ssgd"}, ["--alpha"]),
-        ({"tau": 2, "staleness": 1, "mu": 0.1, "sync": "none"}, ["--mu", "--tau", "--staleness"]),
+        ({"tau": 2, "staleness": 1, "mu": 0.1, "sync": "none"}, ["--tau", "--mu", "--staleness"]),
         ({"tau": 2, "replicas_per_device": 1}, ["--tau"]),
         ({"clear_velocity": True}, ["--clear-velocity"]),
         ({"clear_velocity": True, "learning_rate_drops": ((1, 0.1),)}, []),

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from scheduler import TrainingConfig
-from scheduler.training.config import IDENTITY
+from scheduler.options import options_of
 from scheduler.training.run_folder import RunFolder
 from scheduler.training.run_places import find_checkpoint
 from scheduler.training.tally import Tally
@@ -232,7 +232,7 @@ def test_options_that_a_run_goes_on_with_may_be_others_or_are_refused(
         given = {"trace": "trace.json"} if name == "trace_rounds" else {}
         config = options(output=tmp_path, resume="auto", **{name: value}, **given)
         before, after = options(output=tmp_path).to_dict()[name], config.to_dict()[name]
-        if name not in IDENTITY:
+        if not options_of(TrainingConfig)[name].fixed:
             RunFolder(config).close()
             continue
         with pytest.raises(InvalidArgumentError) as caught:

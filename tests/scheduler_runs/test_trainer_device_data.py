@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-import scheduler.training.config
+import scheduler.training.option_kinds
 import tensorbow.devices.registry as devices
 from scheduler import Trainer, TrainingConfig, TrainingResult
 from tensorbow.devices import DeviceName, GpuDevice, get_device
@@ -29,7 +29,9 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[EmulatedCuda]:
     """An emulated GPU is found as /gpu:0."""
     name = DeviceName(kind="gpu", index=0)
     with emulated_runtime() as runtime:
-        monkeypatch.setattr(scheduler.training.config, "gpu_status", lambda: SimpleNamespace(problem=""))
+        monkeypatch.setattr(
+            scheduler.training.option_kinds, "gpu_status", lambda: SimpleNamespace(problem="")
+        )
         monkeypatch.delitem(devices._devices, name, raising=False)
         kind = devices.DeviceKind(
             "gpu", lambda name: GpuDevice(name, runtime), lambda: 1, lambda name: get_device(name).describe()

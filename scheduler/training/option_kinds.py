@@ -1,0 +1,99 @@
+"""Kinds of a run's options that are lists, which a command line or file may give as text."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+from scheduler.options import POSITIVE, shortened
+from scheduler.replicas.replica_counts import MOST_REPLICAS
+from tensorbow.devices import DeviceName, device_kinds, gpu_status
+from tensorbow.errors import InvalidArgumentError
+from tensorbow.kinds import TEXT, Kind, RefusedError, whole
+
+AUTO = "auto"  # as replicas_per_device: as many as train fastest, found while training
+
+EPOCHS = whole(1, 1_000_000)
+_COUNT = whole(1, MOST_REPLICAS)
+
+
+def _read_devices(value: Any) -> tuple[str, ...]:
+    """Names of devices; raises InvalidArgumentError for what names none that a run can train on."""
+    names = tuple(TEXT.read(item) for item in (value.split(",") if isinstance(value, str) else value))
+    if not names:
+        raise InvalidArgumentError("devices: expected at least one, as cpu:0; got none")
+    parsed = [_device(name) for name in names]
+    if len(set(map(str, parsed))) != len(names):
+        raise InvalidArgumentError(f"devices: expected different ones, got {', '.join(names)}")
+    return names
+
+
+def _device(text: str) -> DeviceName:
+    try:
+        name, reason = DeviceName.parse(text), ""
+    except InvalidArgumentError as error:
+        raise _no_device(text, "it is no name of a device") from error
+    kind = (name.kind or "").lower()
+    if not kind:
+        reason = "it names no device"
+    elif name.job is not None or name.task is not None:
+        reason = "a run trains on this process's devices"
+    elif kind not in device_kinds():
+        gpu = "; a GPU is gpu:0" if kind == "cuda" else ""
+        reason = f"this version has no {kind.upper()} device{gpu}"
+    elif kind == "gpu" and gpu_status().problem:
+        reason = gpu_status().problem
+    elif kind == "null":
+        reason = "it records launches and computes nothing"
+    elif name.index is None:
+        reason = f"it has no number; write {kind}:0"
+    if reason:
+        raise _no_device(text, reason)
+    return name
+
+
+def _no_device(text: str, reason: str) -> InvalidArgumentError:
+    return InvalidArgumentError(
+        f"devices: expected names such as cpu:0,cpu:1; got {shortened(text)}: {reason}"
+    )
+
+
+def _read_replicas(value: Any) -> int | tuple[int, ...] | str:
+    if isinstance(value, str):
+        if value == AUTO:
+            return AUTO
+        counts = tuple(int(item) for item in value.split(","))
+        value = counts if len(counts) > 1 else counts[0]
+    if isinstance(value, (list, tuple)):
+        return tuple(_COUNT.read(item) for item in value)
+    count: int = _COUNT.read(value)
+    return count
+
+
+def _read_traced_rounds(value: Any) -> tuple[int, int]:
+    if isinstance(value, str):
+        value = [int(round) for round in value.split(":")]
+    first, stop = (whole(0).read(round) for round in value)
+    if first >= stop:
+        raise RefusedError
+    return first, stop
+
+
+def _read_drops(value: Any) -> tuple[tuple[int, float], ...]:
+    if isinstance(value, str):
+        pairs = [item.split(":") for item in filter(None, value.split(","))]
+        value = [(int(epoch), float(factor)) for epoch, factor in pairs]
+    drops = tuple((EPOCHS.read(epoch), POSITIVE.read(factor)) for epoch, factor in value)
+    if any(later <= epoch for (epoch, _), (later, _) in pairwise(drops)):
+        raise RefusedError
+    return drops
+
+
+DEVICES = Kind("names of devices, as cpu:0,cpu:1", _read_devices)
+REPLICAS = Kind(f"{_COUNT.expected}, or one for each device, as 3,1, or auto", _read_replicas)
+TRACED_ROUNDS = Kind("two rounds A:B with 0 <= A < B, as 10:60", _read_traced_rounds)
+DROPS = Kind(
+    "EPOCH:FACTOR pairs, as 10:0.1,15:0.01 or [[10, 0.1]], of rising epochs from 1 to 1000000 and positive "
+    "factors",
+    _read_drops,
+)

@@ -1,0 +1,143 @@
+"""What the field of an option says is all that checks, files, the command line and its help know of it."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from click.testing import CliRunner
+
+import tensorbow as tb
+from scheduler import Synchronisation, TrainingConfig
+from scheduler.options import listed, option, options_of, read_options, same_option
+from tensorbow.cli.options import add_options, checked, given_options, read_config
+from tensorbow.errors import InvalidArgumentError
+from tensorbow.kinds import FLAG, whole
+
+Call = Callable[..., Any]
+OPTIONS = options_of(TrainingConfig)
+VALUES: dict[str, Any] = {"int": 3, "int | None": 3, "float": 0.25, "float | None": 0.25, "bool": True}
+OTHERS: dict[str, Any] = {  # values that are not their type's
+    "replicas_per_device": [3, 1],
+    "learning_rate_drops": [[1, 0.5], [2, 0.25]],
+    "trace_rounds": [1, 2],
+    "model": "logreg",
+    "devices": ["cpu:0", "cpu:1"],
+    **{name: [*declared.choices][-1] for name, declared in OPTIONS.items() if declared.choices},
+}
+NEEDS = {
+    "trace_rounds": {"trace": "t.json"},
+    "replicas_per_device": {"devices": ["cpu:0", "cpu:1"]},
+}
+
+
+@listed
+@dataclass(frozen=True)
+class Oven:
+    """Options of an oven."""
+
+    degrees: int = option(200, "Heat of the oven. More of it bakes sooner.", whole(1, 300))
+    minutes: int | None = option(None, "Time.", whole(1), shown="until done", alias="how_long")
+    mode: str = option("air", "Way of heating.", choices=("air", "grill"))
+    door_open: bool = option(False, "Bakes nothing.", FLAG)
+
+    def __post_init__(self) -> None:
+        read_options(self)
+
+
+@dataclass(frozen=True)
+class Kitchen:
+    degrees: int = same_option(Oven, "degrees", "Shared.", fixed=True)
+
+
+@click.command()
+@add_options(Oven)
+@click.pass_context
+def bake(context: click.Context, /, **_: Any) -> None:
+    given = given_options(context, options_of(Oven))
+    print(json.dumps([given, vars(Oven(**given))]))
+
+
+@click.command()
+@add_options(Oven, "mode", "degrees", degrees="Try 180.")
+def warm(**_: Any) -> None:
+    pass
+
+
+def told(command: click.Command) -> str:
+    return " ".join(CliRunner().invoke(command, ["--help"], terminal_width=100).output.split())
+
+
+def test_a_new_field_is_an_option_with_help_check_and_docstring() -> None:
+    for part in (
+        "--degrees INTEGER Heat of the oven. More of it bakes sooner. [default: 200]",
+        "--how-long, --minutes INTEGER Time. [default: (until done)]",
+        "--mode [air|grill] Way of heating. [default: air]",
+        "--door-open Bakes nothing. [default: (off)]",
+    ):
+        assert part in told(bake)
+    in_short = (
+        "--mode [air|grill] Way of heating. [default: air] --degrees INTEGER Heat of the oven. Try 180."
+    )
+    assert in_short in told(warm)
+    assert "minutes: Time. Default: until done." in str(Oven.__doc__)
+    done = CliRunner().invoke(bake, ["--how-long", "5", "--door-open"])
+    given = {"minutes": 5, "door_open": True}
+    assert json.loads(done.output) == [given, {"degrees": 200, "mode": "air", **given}]
+    for wrong, words in (
+        ({"degrees": 301}, "degrees: expected a whole number from 1 to 300, got 301"),
+        ({"degrees": None}, "degrees: expected a whole number from 1 to 300, got None"),
+        ({"mode": "steam"}, "mode: expected one of air, grill, got 'steam'"),
+        ({"door_open": 1}, "door_open: expected True or False, got 1"),
+    ):
+        with pytest.raises(InvalidArgumentError, match=words):
+            Oven(**wrong)
+
+
+def test_an_option_that_two_classes_have_is_declared_by_one() -> None:
+    (shared,) = options_of(Kitchen).values()
+    assert (shared.default, shared.kind) == (200, options_of(Oven)["degrees"].kind)
+    assert (shared.fixed, shared.help.endswith("sooner. Shared.")) == (True, True)
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_every_option_of_a_run(call: Call, tmp_path: Path, name: str) -> None:
+    """In help and docstring; taken and refused alike in a program, a file and on the command line."""
+    declared = OPTIONS[name]
+    if name != "model":  # an argument
+        entry = "".join(call("train", "--help").out.partition(f"\n  {declared.flag}")[2].split())
+        text, _, default_shown = entry.partition("[default:")
+        default = str(declared.default).replace("False", "off").strip("(',)")
+        assert "".join(declared.help.split()) in text
+        default = "".join((declared.shown or default).split())
+        assert declared.of_model or default_shown.lstrip("(").startswith(default)
+    assert f"\n    {name}: " in str(TrainingConfig.__doc__)
+    value = OTHERS.get(name, VALUES.get(declared.type, "text"))
+    needs = NEEDS.get(name, {})
+    config = TrainingConfig(**needs, **{name: value})
+    got = config.to_dict()[name]
+    assert got == value != TrainingConfig(**needs).to_dict()[name]
+    if not declared.of_one_run:
+        key = (declared.alias or name).replace("_", "-")
+        (tmp_path / "c.yaml").write_text(json.dumps({"model": "lenet", **needs, key: value}))
+        assert checked(read_config(tmp_path / "c.yaml")) == config
+    for wrong in (object(), [[]], -1.5):
+        with pytest.raises(InvalidArgumentError, match=f"^{name}: expected ") as caught:
+            TrainingConfig(**{name: wrong})
+        if not declared.of_one_run and wrong == -1.5:
+            (tmp_path / "c.yaml").write_text(json.dumps({"model": "lenet", name: wrong}))
+            assert call("train", "--config", "c.yaml").line == f"tensorbow: --config c.yaml: {caught.value}\n"
+
+
+def test_a_replicator_s_parameters_have_the_defaults_of_the_options() -> None:
+    declared = options_of(Synchronisation)
+    given = inspect.signature(tb.MultiGpuReplicator).parameters
+    shared = declared.keys() & given.keys()
+    assert declared.keys() - shared == {"priority", "dispatch"}
+    assert all(given[name].default == declared[name].default for name in shared)
