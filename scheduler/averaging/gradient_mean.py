@@ -7,12 +7,13 @@ every replica's update reads it in place of its own gradient. So equal weights s
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from scheduler.averaging.flat_groups import clear_slots, floating, group, moved
 from tensorbow.compiler import VariableLayout
 from tensorbow.errors import InvalidArgumentError
-from tensorbow.ops.averaging import GradientCheck, GradientMean, SmaSum
+from tensorbow.ops.averaging import GradientCheck, GradientMean, GradientSpoil, SmaSum
 from tensorbow.program import Backend, Executable, Group, Ref, Region, Segment
 
 
@@ -53,9 +54,22 @@ def with_gradient_mean(
         for weights in floating(layout)
     ]
     groups = tuple(_on_mean(entry, shift) for entry in update.groups)
+    spoiled = tuple(
+        group(
+            GradientSpoil,
+            backend,
+            (replace(ref, shape=(1,)),),
+            state=(status,),
+            writes=(replace(ref, shape=(1,)),),
+            note="a status that is set, by the loss, becomes that of all replicas",
+        )
+        for ref in _first_gradient(update.groups)
+    )
+    gradient = replace(executable.segments[0], groups=(*executable.segments[0].groups, *spoiled))
     cleared = tuple(clear_slots(layout, backend))
     segments = (
-        *executable.segments,
+        gradient,
+        *executable.segments[1:],
         Segment("update, mean gradient", (*checks, *groups)),
         Segment("clear slots", cleared, fetches=False),
     )
@@ -63,6 +77,13 @@ def with_gradient_mean(
     nbytes = {**executable.region_nbytes, Region.CENTRAL: shift + stride}
     read = executable.read_elsewhere | {Region.GRADIENTS}
     return replace(executable, segments=segments, region_nbytes=nbytes, read_elsewhere=read)
+
+
+def _first_gradient(groups: Sequence[Group]) -> list[Ref]:
+    """One gradient that every step writes to its place among all; none where all are constants."""
+    updates = [entry for entry in groups if entry.definition.update is not None]
+    gradients = [entry.inputs[entry.definition.update[1]] for entry in updates if entry.definition.update]
+    return [ref for ref in gradients if ref.region is Region.GRADIENTS and ref.nbytes][:1]
 
 
 def _on_mean(entry: Group, shift: int) -> Group:

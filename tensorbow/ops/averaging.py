@@ -125,6 +125,11 @@ def _check_gradient(call: KernelCall) -> None:
         call.state["status"][...] = 1
 
 
+def _spoil(call: KernelCall) -> None:
+    if call.state["status"]:
+        call.inputs[0][...] = np.nan
+
+
 GradientMean = define_op(
     "GradientMean",
     spec=_flat_spec,
@@ -144,6 +149,17 @@ GradientCheck = define_op(
     state=("status",),
     stateful=True,
     doc="Sets the status when an element is NaN or infinite.",
+)
+GradientSpoil = define_op(
+    "GradientSpoil",
+    spec=_nothing,
+    unknown_dtypes=_no_dtypes,
+    gradient=NOT_DIFFERENTIABLE,
+    inputs=("gradient",),
+    kernel=Kernel(run=_spoil),
+    writes=(0,),
+    state=("status",),
+    doc="NaN in place of a gradient while the status is set: its mean sets the status of all replicas.",
 )
 SmaClear = define_op(
     "SmaClear",

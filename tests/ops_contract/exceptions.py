@@ -33,4 +33,5 @@ ALWAYS_STATIC = {
     "SmaClear": _FLAT,
     "GradientCheck": _FLAT,
     "GradientMean": _FLAT,
+    "GradientSpoil": _FLAT,
 }

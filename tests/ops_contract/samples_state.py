@@ -10,6 +10,7 @@ from tensorbow.graph import OpDef
 from tensorbow.ops.averaging import (
     GradientCheck,
     GradientMean,
+    GradientSpoil,
     SmaClear,
     SmaCorrect,
     SmaDifference,
@@ -133,6 +134,15 @@ AVERAGING = [
     *_flat(SmaClear, 1, lambda u: (), lambda u: (np.zeros_like(u),)),
     *_flat(SmaCorrect, 2, lambda w, c: (), lambda w, c: (w - c,)),
     *_flat(GradientCheck, 1, lambda g: (), state={"status": 0}),
+    *_flat(GradientSpoil, 1, lambda g: (), lambda g: (g,), state={"status": 0}),
+    Sample(
+        GradientSpoil,
+        (normal(3),),
+        lambda g: (),
+        label="status set",
+        written=lambda g: (np.full(3, np.nan),),
+        state={"status": 1},
+    ),
     *_flat(GradientMean, 1, lambda a: a / 4, attrs={"replicas": 4}),
     *_flat(SmaSum, 3, lambda a, b, c: (a + b) + c),
     *_flat(

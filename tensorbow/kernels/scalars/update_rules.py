@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 
@@ -14,7 +15,15 @@ from tensorbow.ops.adaptive_updates import (
     ApplyCenteredRMSProp,
     ApplyRMSProp,
 )
-from tensorbow.ops.averaging import GradientMean, SmaClear, SmaCorrect, SmaDifference, SmaMove, SmaSum
+from tensorbow.ops.averaging import (
+    GradientMean,
+    GradientSpoil,
+    SmaClear,
+    SmaCorrect,
+    SmaDifference,
+    SmaMove,
+    SmaSum,
+)
 from tensorbow.ops.updates import ApplyGradientDescent, ApplyMomentum
 
 Inputs = Sequence[Scalar]
@@ -112,6 +121,10 @@ def _mean(x: Inputs, attrs: Attrs, state: State) -> Sequence[Scalar]:
     return (x[0] * (1.0 / attrs["replicas"]),)
 
 
+def _spoil(x: Inputs, attrs: Attrs, state: State) -> Sequence[Scalar]:
+    return (select(not_equal(state["status"], 0), math.nan, x[0]),)
+
+
 _Rule = Callable[[Inputs, Attrs, State], Sequence[Scalar]]
 
 UPDATE_RULES: dict[OpDef, _Rule] = {
@@ -130,4 +143,5 @@ AVERAGING_RULES: dict[OpDef, _Rule] = {
     SmaMove: _move,
     SmaClear: _clear,
     GradientMean: _mean,
+    GradientSpoil: _spoil,
 }
