@@ -1,7 +1,7 @@
 """Rounds of all replicas as one launch, exchanges included, where the backend has round programs.
 
 The tasks of a launch are enqueued together and end together: replicas meet within it. They are done by a
-thread for each replica, by one for each core, or by one alone, whichever is faster (`thread_choice`).
+thread for each replica or core, or by one alone, whichever is faster (`thread_choice`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from scheduler.replicas.launched_rounds import LaunchedRounds
 from scheduler.replicas.replica import Replica
 from scheduler.replicas.thread_choice import ThreadChoice, Threads
 from tensorbow.data import AllInputs, BatchRecipe, Dataset, RoundInputs
-from tensorbow.devices import Event
+from tensorbow.devices import Event, usable_cores
 from tensorbow.errors import InternalError, TensorBowError
 from tensorbow.kernels import backend_for
 from tensorbow.program import (
@@ -94,7 +94,7 @@ class RoundLauncher:
         Synchronisations are parts of the tasks: there will be none to tell of, which is returned.
         """
         way = self._choice.way(len(rounds))
-        threads = len(self._replicas) if way is Threads.EACH else 1
+        threads = usable_cores() if way is Threads.EACH else 1
         exchanges = [*map(self._exchange_of, rounds)]
         launch = self._program.launch(rounds.start, exchanges, self._inputs(inputs), state, threads)
         tasks = ProgramRounds(number, rounds, launch, way)

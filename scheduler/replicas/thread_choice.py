@@ -1,6 +1,6 @@
 """Which threads do the steps of a device's replicas: found by trying.
 
-Replicas on threads of their own use more cores, but hand each other weights and z between these cores in
+Several threads use more cores, but their replicas hand each other weights and z between these cores in
 every round that averages. Where a step takes some microseconds, that is more than it takes, and one thread
 had better do the steps of all. And where a launch takes no longer than handing it to another thread, that one
 had better be the caller's. The bits are the same either way, so that all is tried anew now and then.
@@ -26,7 +26,7 @@ AGAIN_S = 30.0  # of launches, after which all is measured anew: the machine may
 class Threads(Enum):
     """Who does the steps of all replicas."""
 
-    EACH = "a thread for each replica"
+    EACH = "a thread for each replica, or for each core where there are more replicas"
     ONE = "the first replica's thread"
     CALLER = "the thread that launches"
 

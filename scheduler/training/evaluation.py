@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tensorbow.data import Dataset
-from tensorbow.devices import Device
+from tensorbow.devices import Device, usable_cores
 from tensorbow.graph import Graph
 from tensorbow.models import Model
 from tensorbow.ops.control import placeholder
@@ -35,7 +34,7 @@ class Evaluator:
     def __init__(self, model: Model, dataset: Dataset, device: Device, threads: int):
         """threads: batches worked on side by side, at most; no more than there are cores."""
         self._dataset = dataset
-        self._threads = max(1, min(threads, os.cpu_count() or 1))
+        self._threads = max(1, min(threads, usable_cores()))
         graph = Graph()
         with graph.as_default():
             self._images = placeholder(float32, [None, *dataset.image_shape], name="images")

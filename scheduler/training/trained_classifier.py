@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scheduler.training.evaluation import BATCH, Evaluation
 from scheduler.training.run_folder import MODEL
 from tensorbow.data import Dataset
-from tensorbow.devices import get_device
+from tensorbow.devices import get_device, usable_cores
 from tensorbow.errors import DataLossError, InvalidArgumentError, NotFoundError, TensorBowError
 from tensorbow.graph import Graph, Tensor, name_scope
 from tensorbow.models import get_model
@@ -229,4 +229,4 @@ def _is_scale(value: Any) -> bool:
 
 
 def _threads() -> int:
-    return max(1, min(THREADS, os.cpu_count() or 1))
+    return max(1, min(THREADS, usable_cores()))

@@ -4,7 +4,7 @@ Nothing above this package knows which kind it runs on. `find_races` holds what 
 against the order that streams and events give.
 """
 
-from tensorbow.devices.cpu import CpuDevice
+from tensorbow.devices.cpu import CpuDevice, usable_cores
 from tensorbow.devices.device import Device, DeviceDescription, StreamGroup
 from tensorbow.devices.gpu import GpuDevice
 from tensorbow.devices.gpu_discovery import GpuStatus, configure_gpus, gpu_status
@@ -56,4 +56,5 @@ __all__ = [
     "gpu_status",
     "opened",
     "register_device_kind",
+    "usable_cores",
 ]

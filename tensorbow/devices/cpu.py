@@ -81,9 +81,14 @@ class CpuDevice(Device):
         self._source.free_all()
 
 
+def usable_cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def describe_cpu(name: DeviceName, limit_nbytes: int | None = None) -> DeviceDescription:
     """The row of CPU device `name`, without opening it; `limit_nbytes` None is the machine's memory."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = usable_cores()
     return DeviceDescription(
         name=str(name),
         kind="cpu",

@@ -10,6 +10,7 @@ import numpy as np
 from tensorbow.devices import Access, StreamGroup
 from tensorbow.kernels.reference import ReferenceBackend
 from tensorbow.program.plan import BoundPlan, Executable, Ref, Region, access_ranges
+from tensorbow.program.rounds import Exchanges, LaunchInputs, RoundLaunch, RoundProgram
 from tensorbow.specs import Array
 
 
@@ -17,6 +18,14 @@ class NullBackend(ReferenceBackend):
     """Plans like the reference backend's, bound to addresses only."""
 
     title = "nothing is run"
+
+    def __init__(self, *, launches_rounds: bool = False):
+        """launches_rounds: whether all replicas' rounds are one launch, whose accesses nobody records."""
+        self._launches_rounds = launches_rounds
+
+    def round_program(self, plans: Sequence[BoundPlan], exchanges: Exchanges) -> RoundProgram | None:
+        """See Backend.round_program."""
+        return NullRounds(plans) if self._launches_rounds else None
 
     def bind(
         self, executable: Executable, bases: Mapping[Region, int], group: StreamGroup, ring: int
@@ -66,3 +75,61 @@ class NullPlan(BoundPlan):
     def find_nonfinite(self, segment: int) -> str | None:
         """Nothing is computed, so nothing is infinite."""
         return None
+
+
+class NullRounds(RoundProgram):
+    """Rounds that are launched and do nothing: they show what scheduling costs."""
+
+    stopped = False
+
+    def __init__(self, plans: Sequence[BoundPlan]):
+        self._plans = plans
+
+    def launch(
+        self,
+        first: int,
+        exchanges: Sequence[int | None],
+        inputs: LaunchInputs,
+        state: Mapping[str, Any],
+        threads: int,
+    ) -> RoundLaunch:
+        """See RoundProgram.launch."""
+        return NullLaunch(len(self._plans), len(exchanges))
+
+    def fetched(self, replica: int, first: int, count: int) -> list[Array]:
+        """Zeros."""
+        return [
+            np.zeros((count, *view.shape), view.dtype) for view in self._plans[replica].fetch_arrays(first)
+        ]
+
+    def stop(self) -> None:
+        """Nobody waits."""
+
+    def reset(self) -> None:
+        """Nothing is kept."""
+
+
+class NullLaunch(RoundLaunch):
+    """Rounds of all replicas, done by one thread."""
+
+    def __init__(self, replicas: int, rounds: int):
+        self._threads, self._rounds = (range(replicas),), rounds
+
+    @property
+    def threads(self) -> Sequence[range]:
+        """See RoundLaunch.threads."""
+        return self._threads
+
+    def run(self, thread: int) -> None:
+        """Nothing."""
+
+    def at(self, thread: int) -> int:
+        """See RoundLaunch.at."""
+        return 0
+
+    def done(self, replica: int) -> int:
+        """All of them."""
+        return self._rounds
+
+    def let_go(self) -> None:
+        """See RoundLaunch.let_go."""
