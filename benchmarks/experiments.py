@@ -51,6 +51,12 @@ EXPERIMENTS = (
         "stretch one that is hoped for.",
     ),
     Experiment(
+        "ablation",
+        "What each mechanism of the native backend buys",
+        "time of a round without a mechanism over the time with all of them, two replicas averaged every "
+        "round, one step a launch, all in turn in one run; 1.00 is nothing bought, below 1 is a loss.",
+    ),
+    Experiment(
         "round_profile",
         "Where the time of a round goes",
         "microseconds of a round of two replicas, and the shares of both cores' time in it: native steps (as "

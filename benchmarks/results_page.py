@@ -59,7 +59,7 @@ def as_json(result: Any, depth: int = 3) -> str:
         return json.dumps(result)
     if isinstance(result, dict):
         deeper = {key: depth - 1 if key == "details" else min(depth - 1, 1) for key in result}
-        members = [f"{json.dumps(key)}: {as_json(value, deeper[key])}" for key, value in result.items()]
+        members = [f"{json.dumps(str(key))}: {as_json(value, deeper[key])}" for key, value in result.items()]
     else:
         members = [as_json(value, depth - 1) for value in result]
     begin, end = "{}" if isinstance(result, dict) else "[]"

@@ -12,6 +12,7 @@ import pytest
 
 FOLDER = Path(__file__).resolve().parents[2] / "benchmarks"
 QUICK = (  # those without peers and data of their own
+    "ablation",
     "auto_tuner",
     "compile_time",
     "fig_4_2",
