@@ -3,10 +3,11 @@
     python benchmarks/ablation.py [--only lenet:16 ...] [--seconds 0.25] [--windows 15] [--small]
 
 The cases of `cpu_floors.py`, replicas averaged every round, one step a launch. Mechanisms are those of
-`Switches`, and the choice of one thread for short rounds. All contestants of a case are open together and
-take turns; a ratio is the median over the turns, in brackets that of the fastest windows, which others on
-the machine disturb least. One contestant more, with everything again, shows what of a ratio is noise. A
-mechanism that does not change a case's plan is not measured there. Needs llvmlite.
+`Switches`, and the choice of one thread for short rounds; fusions are also left out together, since one may
+stand in for another. All contestants of a case are open together and take turns; a ratio is the median over
+the turns, in brackets that of the fastest windows, which others on the machine disturb least. One contestant
+more, with everything again, shows what of a ratio is noise. A mechanism that does not change a case's plan is
+not measured there. Cases that are not measured keep their earlier figures. Needs llvmlite.
 """
 
 from __future__ import annotations
@@ -19,9 +20,20 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from cpu_floors import CASES, SMALL, Case
+from cpu_floors import CASES, SMALL, Case, other_runs, with_earlier
 from experiments import case_of
-from harness import Window, cores, in_turn, interleave, parser, positive_float, positive_int, save
+from harness import (
+    Window,
+    command_line,
+    cores,
+    in_turn,
+    interleave,
+    output_path,
+    parser,
+    positive_float,
+    positive_int,
+    save,
+)
 from ours import Training, made_up_data, training_window
 from results_page import Table
 
@@ -41,6 +53,8 @@ if TYPE_CHECKING:
 
 NAME = "ablation"
 MECHANISMS = {field.name: replace(ALL, **{field.name: False}) for field in fields(Switches)}
+FUSIONS = ("maps", "epilogues", "batch_norms", "backward", "row_pooling", "pool_gradients")
+MECHANISMS["all fusions"] = replace(ALL, **dict.fromkeys(FUSIONS, False))
 NOT_IN_PLANS = ("read_ahead", "examples", "joint_rounds")  # of which no plan tells
 EVERYTHING, AGAIN, ONE_THREAD = "everything", "nothing (noise)", "one thread for short rounds"
 WARM_UP_ROUNDS = 4
@@ -122,13 +136,14 @@ def names_of(cases: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def table(details: dict[str, Any]) -> Table:
-    cases = details["cases"]
+    cases = details["rows"]
     rows: list[list[str | None]] = []
     for name in names_of(cases):
         both = [case["ratios"].get(name) for case in cases]
         rows.append([name.replace("_", " "), *(r and f"{r[0]:.2f} ({r[1]:.2f})" for r in both)])
     remarks = [
         in_turn(details["windows"], details["seconds_per_window"]),
+        *other_runs(cases),
         "In brackets: the ratio of the fastest windows, which other programs on the machine disturb least.",
         "`-`: the mechanism does not change the case's plan, or its rounds are not short.",
         "Without averaged updates there are no joint rounds of averaged replicas either.",
@@ -174,9 +189,10 @@ def main() -> None:
     for case in CASES:
         if case.name in options.only:
             print(f"{case.name} ...", flush=True)
-            cases.append(measure(case, options))
+            cases.append(measure(case, options) | {"command": command_line(options)})
             print(cases[-1]["ratios"], flush=True)
-    details = {"windows": options.windows, "seconds_per_window": options.seconds, "cases": cases}
+    cases = with_earlier(cases, output_path(options, f"{NAME}.json"))
+    details = {"windows": options.windows, "seconds_per_window": options.seconds, "rows": cases}
     save(options, NAME, details, table(details), lambda figure: draw(figure, cases))
 
 

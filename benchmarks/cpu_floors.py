@@ -194,13 +194,16 @@ def table(details: dict[str, Any]) -> Table:
                 [f"{kind} {target[kind]}", "yes" if target["reached"] else MISSED] if kind else [None] * 2
             )
             rows[-1] += to_reach
-    remarks = [in_turn(details["windows"], details["seconds_per_window"])]
-    others = [case_of(row) for row in details["rows"] if row["command"] != details["rows"][0]["command"]]
-    if others:
-        remarks.append(f"Measured in other runs than the first case: {', '.join(others)}.")
+    remarks = [in_turn(details["windows"], details["seconds_per_window"]), *other_runs(details["rows"])]
     for row in details["rows"]:
         remarks += [f"{case_of(row)} without {name}: {why}" for name, why in row["left_out"].items()]
     return Table(COLUMNS, rows, remarks)
+
+
+def other_runs(rows: list[dict[str, Any]]) -> list[str]:
+    """The remark on cases that an earlier or later run has measured."""
+    others = [case_of(row) for row in rows if row["command"] != rows[0]["command"]]
+    return [f"Measured in other runs than the first case: {', '.join(others)}."] if others else []
 
 
 COLUMNS = ["model", "ours", "images/s", "best peer", "images/s", "ratio", "to reach", "reached"]

@@ -88,6 +88,22 @@ def test_a_page_that_is_out_of_date_is_said(tmp_path: Path, monkeypatch: pytest.
     assert results_page.main(["--check"]) == 0
 
 
+def test_an_ablation_leaves_the_choice_of_threads_as_it_was_and_shows_what_it_has() -> None:
+    pytest.importorskip("llvmlite", reason="the native backend needs llvmlite")
+    from ablation import AGAIN, each_its_own, table
+
+    from scheduler.replicas import thread_choice
+
+    usual = thread_choice.SHORT
+    training: Any = lambda seconds: thread_choice.SHORT + seconds  # noqa: E731
+    assert each_its_own(training, 0.5) == 0.5
+    assert usual == thread_choice.SHORT
+    rows = [{"model": "lenet", "batch_size": 4, "command": "", "ratios": {AGAIN: [1.0, 0.98]}}]
+    rows.append({**rows[0], "ratios": {"row_pooling": [1.1, 1.2]}})
+    shown = table({"windows": 1, "seconds_per_window": 1.0, "rows": rows})
+    assert shown.rows == [[AGAIN, "1.00 (0.98)", None], ["row pooling", None, "1.10 (1.20)"]]
+
+
 def test_one_thread_for_all_replicas_is_told_by_its_time() -> None:
     from round_profile import by_one_thread
 
