@@ -17,11 +17,11 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from experiments import TITLES
-from harness import LEARNING_RATE, interleave, parser, positive_int, print_table, save
+from experiments import TITLES, case_of
+from harness import LEARNING_RATE, in_turn, interleave, parser, positive_int, save
 from ours import CLASSES, image_shape
 from paused_training import PATIENCE_S, Gate, PausedTraining
-from report_papers import least_ratio
+from results_page import MISSED, Table
 from sweep import COLOURS, Row, draw_lines, finish_axes, finish_figure
 
 from scheduler import TrainingConfig
@@ -101,7 +101,7 @@ def tuned(run: TrainingConfig, longest_seconds: float) -> Iterator[tuple[PausedT
         yield training, {**found.to_dict(), "seconds": seconds}
 
 
-def in_turn(
+def measured_in_turn(
     run: TrainingConfig, counts: list[int], tuned: PausedTraining, seconds: float, windows: int
 ) -> tuple[list[Row], Row]:
     """A row for each fixed number of replicas, and that of the tuned run; all of them train in turn.
@@ -140,7 +140,7 @@ def judged(
             chosen.append(decision["replicas_per_device"])
             seen |= {known["replicas_per_device"] for known in decision["measurements"]}
             if len(chosen) == decisions:
-                rows, tuned_row = in_turn(run, sorted(seen), training, seconds, windows)
+                rows, tuned_row = measured_in_turn(run, sorted(seen), training, seconds, windows)
     rates = {row["replicas"]: row["images_per_second"]["median"] for row in rows}
     best = max(rates, key=lambda count: rates[count])
     return {
@@ -196,6 +196,26 @@ def draw(figure: Figure, cases: list[dict[str, Any]]) -> None:
     )
 
 
+def least_ratio(case: dict[str, Any]) -> float:
+    """What is held against the floor."""
+    return min(float(case["ratio_to_best"]), float(case["tuned_to_best"]))
+
+
+def table(details: dict[str, Any]) -> Table:
+    rows: list[list[Any]] = []
+    for case in details["cases"]:
+        rates = {row["replicas"]: row["images_per_second"]["median"] for row in case["rows"]}
+        rows.append([case_of(case), *(rates[count] for count in COUNTS)])
+        rows[-1].append(", ".join(f"{rate:,.0f} with {n}" for n, rate in rates.items() if n not in COUNTS))
+        rows[-1] += [", ".join(map(str, case["chosen"])), case["best"]]
+        rows[-1] += [f"{case[ratio]:.1%}" for ratio in ("ratio_to_best", "tuned_to_best")]
+        rows[-1].append("yes" if least_ratio(case) >= details["floor"] else MISSED)
+        rows[-1].append(case["decision"]["seconds"])
+    columns = ["images/s with", *map(str, COUNTS), "more", "chosen", "best", "slowest chosen", "tuned run"]
+    columns += [f"at least {details['floor']:.0%}", "seconds of tuning"]
+    return Table(columns, rows, [in_turn(details["windows"], details["seconds_per_window"])])
+
+
 def main() -> None:
     made = parser(__doc__, NAME)
     made.add_argument("--windows", type=positive_int, help="of each fixed number; default 9, small 3")
@@ -206,33 +226,8 @@ def main() -> None:
     chosen_cases = CASES[:1] if options.small else CASES
     decisions = 1 if options.small else DECISIONS
     cases = [judged(*case, longest, seconds, windows, decisions) for case in chosen_cases]
-    table = []
-    for case in cases:
-        rates = {row["replicas"]: row["images_per_second"]["median"] for row in case["rows"]}
-        table.append(
-            [
-                f"{TITLES[case['model']]} b={case['batch_size']}",
-                *(f"{rates[count]:,.0f}" for count in COUNTS),
-                ", ".join(map(str, case["chosen"])),
-                str(case["best"]),
-                f"{case['ratio_to_best']:.1%}",
-                f"{case['tuned_to_best']:.1%}",
-                "met" if least_ratio(case) >= FLOOR else "MISSED",
-                f"{case['decision']['seconds']:.0f}",
-            ]
-        )
-    header = [
-        "images/s with",
-        *(f"{count}" for count in COUNTS),
-        "chosen",
-        "best",
-        "of the best",
-        "tuned run",
-        "floor",
-        "tuning s",
-    ]
-    print_table(header, table)
-    save(options, NAME, {"floor": FLOOR, "cases": cases}, lambda figure: draw(figure, cases))
+    details = {"windows": windows, "seconds_per_window": seconds, "floor": FLOOR, "cases": cases}
+    save(options, NAME, details, table(details), lambda figure: draw(figure, cases))
 
 
 if __name__ == "__main__":

@@ -9,13 +9,11 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import shlex
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import harness
+from results_page import as_json
 
 Cell = dict[str, Any]
 
@@ -29,10 +27,10 @@ class Cells:
         Reads what is there.
         """
         self._path = harness.output_path(options, f"{options.experiment}.json")
-        self._options = options
-        self._goal, self._machine, self._timed = goal, harness.machine(), timed
+        self._goal, self._timed = goal, timed
+        self._described = harness.described(options, options.experiment)
         self._found: dict[str, Any] = {} if options.fresh else self._kept()
-        self.all: list[Cell] = self._found.get("cells", [])
+        self.all: list[Cell] = self._found.get("details", {}).get("cells", [])
 
     def _kept(self) -> dict[str, Any]:
         """What the file holds, if it is of use."""
@@ -43,9 +41,8 @@ class Cells:
         except ValueError:
             print(f"{self._path} is damaged: all is measured again")
             return {}
-        here = {**self._machine, "date": None}
-        elsewhere = self._timed and {**found.get("machine", {}), "date": None} != here
-        if elsewhere or found.get("goal") != self._goal:
+        elsewhere = self._timed and any(found.get(k) != self._described[k] for k in ("machine", "versions"))
+        if elsewhere or found.get("details", {}).get("goal") != self._goal:
             print(f"{self._path} is of another machine, versions or goal: all is measured again")
             return {}
         return dict(found)
@@ -57,15 +54,10 @@ class Cells:
                 return cell
         cell = {"setting": setting, "seed": seed, **measure()}
         self.all.append(cell)
-        written = {
-            **self._found,
-            "experiment": self._options.experiment,
-            "unfinished": True,
-            "machine": self._machine,
-            **self.result(),
-        }
+        written = {**self._found, **self._described, "unfinished": True}
+        written["details"] = {**self._found.get("details", {}), **self.result()}
         partial = self._path.with_suffix(".partial")
-        partial.write_text(json.dumps(written, indent=1) + "\n")
+        partial.write_text(as_json(written) + "\n")
         os.replace(partial, self._path)
         return cell
 
@@ -74,21 +66,5 @@ class Cells:
         return [cell for cell in self.all if cell["setting"] == setting]
 
     def result(self) -> dict[str, Any]:
-        """Goal and cells, for `harness.save`; with the command as it reads on any machine."""
-        words = ["python", f"benchmarks/{Path(sys.argv[0]).name}", *map(self._without_folders, sys.argv[1:])]
-        settings = harness.settings_of(self._options)
-        if settings.get("data") is not None:
-            settings["data"] = "DATA"
-        return {
-            "command": shlex.join(words),
-            "settings": settings,
-            "goal": self._goal,
-            "cells": self.all,
-        }
-
-    def _without_folders(self, word: str) -> str:
-        for name in ("data", "output"):
-            folder = getattr(self._options, name)
-            if folder is not None:
-                word = word.replace(str(folder), name.upper())
-        return word
+        """Goal and cells, for `harness.save`."""
+        return {"goal": self._goal, "cells": self.all}

@@ -24,22 +24,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from experiments import TITLES
+from experiments import TITLES, case_of
 from harness import (
     Measured,
     Window,
     command_line,
     cores,
+    in_turn,
     interleave,
     output_path,
     parser,
     positive_float,
     positive_int,
-    print_table,
     save,
 )
 from peers import SCANNED_STEPS, PeerError, PeerProcesses, PeerSetting, peer_settings
-from report_figures import in_words
+from results_page import MISSED, Table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -181,20 +181,32 @@ def judged(target: Target, measured: dict[str, Measured], settings: list[PeerSet
     return judged
 
 
-def table(rows: list[dict[str, Any]]) -> list[list[str]]:
-    """A line for each target, under HEADER."""
-    cells = []
-    for row in rows:
-        rates = {name: f"{rate['median']:,.0f}" for name, rate in row["images_per_second"].items()}
+def table(details: dict[str, Any]) -> Table:
+    """A line for each target."""
+    rows: list[list[Any]] = []
+    for row in details["rows"]:
+        rates = {name: rate["median"] for name, rate in row["images_per_second"].items()}
         for target in row["targets"]:
-            ratio = "-" if target["ratio"] is None else f"{target['ratio']:.2f}"
-            ours, best = target["ours"], target["best_peer"] or "-"
-            cells.append([f"{row['model']} b={row['batch_size']}", ours, rates.get(ours, "-"), best])
-            cells[-1] += [rates.get(best, "-"), ratio, *in_words(target)]
-    return cells
+            ours, best = target["ours"], target["best_peer"]
+            rows.append([case_of(row), ours, rates.get(ours), best, rates.get(best), target["ratio"]])
+            kind = next((kind for kind in ("floor", "stretch") if kind in target), None)
+            to_reach = (
+                [f"{kind} {target[kind]}", "yes" if target["reached"] else MISSED] if kind else [None] * 2
+            )
+            rows[-1] += to_reach
+    remarks = [in_turn(details["windows"], details["seconds_per_window"]), *other_runs(details["rows"])]
+    for row in details["rows"]:
+        remarks += [f"{case_of(row)} without {name}: {why}" for name, why in row["left_out"].items()]
+    return Table(COLUMNS, rows, remarks)
 
 
-HEADER = ["model", "ours", "images/s", "best peer", "images/s", "ratio", "to reach", "reached"]
+def other_runs(rows: list[dict[str, Any]]) -> list[str]:
+    """The remark on cases that an earlier or later run has measured."""
+    others = [case_of(row) for row in rows if row["command"] != rows[0]["command"]]
+    return [f"Measured in other runs than the first case: {', '.join(others)}."] if others else []
+
+
+COLUMNS = ["model", "ours", "images/s", "best peer", "images/s", "ratio", "to reach", "reached"]
 COLOURS = {"TensorBow": "C0", "PyTorch": "C1", "JAX": "C2"}
 
 
@@ -240,23 +252,21 @@ def main() -> int:
             continue
         print(f"{case.name} ...", flush=True)
         try:
-            rows.append(measure(case, options) | {"command": command_line()})
+            rows.append(measure(case, options) | {"command": command_line(options)})
         except PeerError as error:
             failed[case.name] = str(error)
             print(f"{case.name}: {error}", flush=True)
-        else:
-            print_table(HEADER, table(rows[-1:]))
-    print()
-    print_table(HEADER, table(rows))
     if rows:
         rows = with_earlier(rows, output_path(options, f"{NAME}.json"))
-        save(options, NAME, {"rows": rows, "failed": failed}, lambda figure: draw(figure, rows))
+        windows = {"windows": options.windows, "seconds_per_window": options.seconds}
+        details = {**windows, "rows": rows, "failed": failed}
+        save(options, NAME, details, table(details), lambda figure: draw(figure, rows))
     return 1 if failed else 0
 
 
 def with_earlier(rows: list[dict[str, Any]], result: Path) -> list[dict[str, Any]]:
     """The rows, in the order of CASES, and of cases left out those that an earlier run has left."""
-    known = json.loads(result.read_text())["rows"] if result.exists() else []
+    known = json.loads(result.read_text())["details"]["rows"] if result.exists() else []
     by_case = {(row["model"], row["batch_size"]): row for row in [*known, *rows]}
     names = [case.name for case in CASES]
     return sorted(by_case.values(), key=lambda row: names.index(f"{row['model']}:{row['batch_size']}"))

@@ -1,31 +1,40 @@
-"""The experiments: one table, for `run_all.py`, which runs them, and `report.py`, which sums them up."""
+"""The experiments: one table, for `run_all.py`, which runs them, and `results_page.py`, which shows them."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 FOLDER = Path(__file__).resolve().parent
 THESIS = "TensorBow (Budea, 2019)"
 CROSSBOW = "Crossbow (VLDB 2019)"
-OWN = "this project"
-OSDI = "TensorFlow (OSDI 2016)"
 TITLES = {"logreg": "logistic regression", "lenet": "LeNet"}  # of models
 TITLES |= {f"resnet{layers}": f"ResNet-{layers}" for layers in (8, 14, 20, 32, 44, 56, 110)}
+
+
+def case_of(row: Mapping[str, Any]) -> str:
+    """Model and batch size, in words."""
+    return f"{TITLES[row['model']]} b={row['batch_size']}"
 
 
 @dataclass(frozen=True)
 class Experiment:
     """A script that takes `--small` and `--output` and writes `<name>.json` and `<name>.png`.
 
-    shows: in a line. paper: where the experiment comes from, and its figure there; what it concludes is in
-    `report_papers.py`. data: whether it takes `--data`, a folder with MNIST.
+    shows: a heading. measures: a sentence, what and how. paper: where the experiment comes from, and its
+    figure there; empty where it is this project's own. concludes: what the paper says, where that is known.
+    data: whether it takes `--data`, a folder with MNIST. alone: not part of `run_all.py`.
     """
 
     name: str
     shows: str
-    paper: str
+    measures: str
+    paper: str = ""
+    concludes: str = ""
     data: bool = False
+    alone: bool = False
 
     @property
     def script(self) -> Path:
@@ -34,51 +43,149 @@ class Experiment:
 
 
 EXPERIMENTS = (
-    Experiment("cpu_floors", "training rates beside PyTorch and JAX, all settings in one run", OWN),
-    Experiment("round_profile", "where the time of a round goes", OWN),
-    Experiment("table_5_1", "size, ops and memory of the models", f"{THESIS}, table 5.1"),
+    Experiment(
+        "cpu_floors",
+        "Training rates beside PyTorch and JAX",
+        "images per second of training on all cores, two replicas, beside the best of the settings of "
+        "PyTorch and JAX, all settings of a case in one run and in turn. A floor is a ratio to be reached, a "
+        "stretch one that is hoped for.",
+    ),
+    Experiment(
+        "ablation",
+        "What each mechanism of the native backend buys",
+        "time of a round without a mechanism over the time with all of them, two replicas averaged every "
+        "round, one step a launch, all in turn in one run; 1.00 is nothing bought, below 1 is a loss.",
+    ),
+    Experiment(
+        "round_profile",
+        "Where the time of a round goes",
+        "microseconds of a round of two replicas, and the shares of both cores' time in it: native steps (as "
+        "one thread takes them alone), batches and calls, averaging (what streams take more with it), the "
+        "scheduler's thread, and the rest, cores that wait or are not used. K: steps a launch.",
+    ),
+    Experiment(
+        "table_5_1",
+        "Size, ops and memory of the models",
+        "parameters, operations and planned memory of each model's compiled training step, as the plan says.",
+        f"{THESIS}, table 5.1",
+        "LeNet 4.24 MB and ResNet-32 1.79 MB (of 2^20 bytes, as the digits tell), logistic regression "
+        "0.0314 MB (of 10^6)",
+    ),
     Experiment(
         "fig_4_2",
-        "best fit with coalescing against one driver call per tensor",
+        "Best fit with coalescing against one driver call per tensor",
+        "time of a training step's allocations by either allocator, replayed from a real trace at simulated "
+        "costs of a driver call, and how many times as long the step takes by driver calls.",
         f"{THESIS}, figure 4.2",
+        "best fit with coalescing is 4 times as fast",
     ),
     Experiment(
         "learning_rates",
-        "the learning rate of every setting, by one rule for both sides",
-        OWN,
+        "The learning rate of every setting",
+        "mean epochs of LeNet to 99 % on MNIST at the rates of one grid, climbed by one rule for both sides, "
+        "on seeds that the other experiments do not use.",
         data=True,
     ),
     Experiment(
         "fig_5_1_to_5_3",
-        "batch size against time and epochs to an accuracy",
+        "Batch size against time and epochs to an accuracy",
+        "time and epochs of LeNet with one replica to 99 % on MNIST, each batch size at its own rate.",
         f"{THESIS}, figures 5.1 to 5.3",
+        "ever larger batches hinder the convergence of a model (abstract)",
         data=True,
     ),
     Experiment(
         "fig_5_4_and_5_5",
-        "time and epochs to 99 % for LeNet on MNIST, by replicas and batch size",
+        "Time to 99 % beside PyTorch and JAX, by replicas and batch size",
+        "time and epochs of LeNet to 99 % on MNIST; peers train one model on all cores in the way that is "
+        "quickest for the batch size. `no waiting` is a bound: a peer's epochs at the rate of two processes "
+        "that share the batch and never wait for one another.",
         f"{THESIS}, figures 5.4 and 5.5",
         data=True,
     ),
     Experiment(
         "fig_5_6_to_5_9",
-        "throughput against replicas, on one device and on two virtual ones",
+        "Throughput against replicas",
+        "images per second by number of replicas, on one CPU device and on two virtual ones, all settings of "
+        "a case in turn.",
         f"{THESIS}, figures 5.6 to 5.9",
     ),
-    Experiment("fig_5_10", "throughput and time per step against batch size", f"{THESIS}, figure 5.10"),
-    Experiment("fig_5_11_and_5_12", "what synchronisation costs", f"{THESIS}, figures 5.11 and 5.12"),
-    Experiment("fig_5_13", "throughput over virtual devices", f"{THESIS}, figure 5.13"),
+    Experiment(
+        "fig_5_10",
+        "Throughput and time per step against batch size",
+        "images per second and time of a round by batch size, with one and two replicas, and of the peers "
+        "with their best settings, in turn.",
+        f"{THESIS}, figure 5.10",
+    ),
+    Experiment(
+        "fig_5_11_and_5_12",
+        "What synchronisation costs",
+        "time of a round of two replicas beyond that of independent ones, all methods in turn.",
+        f"{THESIS}, figures 5.11 and 5.12",
+    ),
+    Experiment(
+        "fig_5_13",
+        "Throughput over virtual devices",
+        "images per second of as many averaged replicas on 1, 2 and 4 virtual CPU devices, in turn.",
+        f"{THESIS}, figure 5.13",
+    ),
     Experiment(
         "synchronisers",
         "SMA against S-SGD, EASGD and independent replicas",
+        "time and epochs of LeNet to 99 % on MNIST with four replicas of batch size 16, and the accuracy at "
+        "the end, each method at its own rate.",
+        CROSSBOW,
+        "SMA avoids the loss of statistical efficiency that S-SGD has with the larger batches of more "
+        "replicas, and shortens training (abstract)",
+        data=True,
+    ),
+    Experiment(
+        "tau",
+        "Averaging every tau rounds",
+        "time, epochs and rate of LeNet to 99 % on MNIST with four replicas of batch size 16, by the rounds "
+        "between two averagings.",
         CROSSBOW,
         data=True,
     ),
-    Experiment("tau", "the effect of averaging every tau rounds", CROSSBOW, data=True),
     Experiment(
-        "auto_tuner", "the number of replicas it chooses against fixed ones", f"{CROSSBOW}, section 4"
+        "auto_tuner",
+        "The number of replicas that the auto-tuner finds",
+        "images per second with fixed numbers of replicas and of the run that has tuned itself, in turn, "
+        "after the tuner has decided; the last ratios are to the best fixed number.",
+        f"{CROSSBOW}, section 4",
+        "replicas are added to a GPU as long as throughput grows, and so their number is tuned to the "
+        "greatest throughput (abstract and public description)",
     ),
-    Experiment("null_steps", "what a step costs that computes nothing", f"{OSDI}, section 6.2"),
-    Experiment("replicator_overhead", "what a Replicator costs beside the plain session", OWN),
-    Experiment("compile_time", "from the ready process to the first step, cold and cached", OWN),
+    Experiment(
+        "null_steps",
+        "What a step costs that computes nothing",
+        "time of a session's call that does nothing or fetches scalars, and processor time of the scheduler "
+        "per learning task on null devices.",
+        "TensorFlow (OSDI 2016), section 6.2",
+        "steps that compute nothing show what it costs to coordinate workers; that grows with their number",
+    ),
+    Experiment(
+        "replicator_overhead",
+        "What a Replicator costs beside the plain session",
+        "time of LeNet's step (b=16, one replica) through each way, in turn, as medians of the ratio to the "
+        "plain session's in the same turn.",
+    ),
+    Experiment(
+        "compile_time",
+        "From the ready process to the first step",
+        "seconds by phase in a fresh process, with an empty cache of object code and with a filled one.",
+    ),
+    Experiment(
+        "resnet_against_torch",
+        "The loss curve of ResNet-32 beside PyTorch's",
+        "largest and mean distance of the smoothed loss from the mean of four PyTorch runs on CIFAR-10, from "
+        "the same initial values and batches, beside the distance of these runs from one another.",
+        alone=True,
+    ),
+    Experiment(
+        "gpu_replicas",
+        "Replicas on one GPU beside PyTorch and JAX",
+        "images per second of training on one GPU by number of replicas, all contestants of a case in turn.",
+        alone=True,
+    ),
 )

@@ -23,9 +23,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from experiments import TITLES
-from harness import Window, interleave, paced, parser, print_table, save
+from experiments import TITLES, case_of
+from harness import Window, interleave, paced, parser, save
 from ours import LEARNING_RATE, MOMENTUM, made_up_data, training_window
+from results_page import Table
 
 import tensorbow as tb
 from allocators import Allocation, Allocator, BestFitAllocator, DriverAllocator, VirtualSource
@@ -242,6 +243,28 @@ def draw(figure: Figure, rows: list[dict[str, Any]]) -> None:
     factors.legend(frameon=False, fontsize=8)
 
 
+def table(details: dict[str, Any]) -> Table:
+    rows, remarks = [], []
+    for row in details["rows"]:
+        for cost in row["by_driver_cost"]:
+            spent = (cost["memory_us_per_step"][name] for name in ALLOCATORS)
+            rows.append([case_of(row), cost["driver_us"], *spent, cost["step_factor"]])
+        for name, facts in row["memory"].items():
+            remarks.append(
+                f"{case_of(row)}, {name}: {row['tensors_per_step']} tensors a step, "
+                f"{row['computing_us_per_step'] / 1e3:.2f} ms of computing, "
+                f"{facts['bookkeeping_us_per_step']:.0f} us of bookkeeping, "
+                f"{facts['driver_calls_per_step']:g} driver calls a step (first {PERIOD} steps: "
+                f"{facts['driver_calls_of_first_steps']}), pool {facts['pool_nbytes'] / 2**20:.1f} MiB, "
+                f"fragmentation up to {facts['largest_fragmentation']:.2f}."
+            )
+    for row in details.get("on_gpu", []):
+        spent = ", ".join(f"{name} {us:,.0f} us a step" for name, us in row["memory_us_per_step"].items())
+        remarks.append(f"On {row['gpu']}, {TITLES[row['model']]}, memory alone: {spent}.")
+    columns = ["model", "us a driver call", *(f"{name}, us a step" for name in ALLOCATORS), "step, times"]
+    return Table(columns, rows, remarks)
+
+
 def main() -> None:
     options = parser(__doc__, NAME).parse_args()
     seconds, windows = (0.1, 3) if options.small else (1.0, 7)
@@ -249,40 +272,16 @@ def main() -> None:
         (model, size): steps_of(trace_of(model, size), trace_of(model, less)) for model, size, less in CASES
     }
     rows = [simulated(model, size, steps, seconds, windows) for (model, size), steps in traces.items()]
-    for row in rows:
-        print(
-            f"\n{row['model']} b={row['batch_size']}: {row['tensors_per_step']} tensors a step, "
-            f"{row['computing_us_per_step'] / 1e3:.2f} ms of computing"
-        )
-        for name, facts in row["memory"].items():
-            print(
-                f"  {name}: {facts['bookkeeping_us_per_step']:.0f} us of bookkeeping and "
-                f"{facts['driver_calls_per_step']:g} driver calls a step (first {PERIOD} steps: "
-                f"{facts['driver_calls_of_first_steps']}), pool {facts['pool_nbytes'] / 2**20:.1f} MiB, "
-                f"fragmentation up to {facts['largest_fragmentation']:.2f}"
-            )
-        table = [
-            [
-                f"{p['driver_us']}",
-                *(f"{us:,.0f}" for us in p["memory_us_per_step"].values()),
-                f"{p['step_factor']:.2f}",
-            ]
-            for p in row["by_driver_cost"]
-        ]
-        print_table(["driver us", *(f"{name}, us a step" for name in ALLOCATORS), "step, times"], table)
-    result: dict[str, Any] = {"thesis_factor": IN_THE_THESIS, "rows": rows}
+    details: dict[str, Any] = {"thesis_factor": IN_THE_THESIS, "rows": rows}
     gpus = gpu_status()
     if gpus.runtimes:
         runtime = gpus.runtimes[0]
-        result["on_gpu"] = [
+        details["on_gpu"] = [
             on_gpu(runtime, model, steps, seconds, windows) for (model, _), steps in traces.items()
         ]
-        for row in result["on_gpu"]:
-            pooled, called = (row["memory_us_per_step"][name] for name in ON_GPU)
-            print(f"on {row['gpu']}, {row['model']}: {called:,.0f} against {pooled:,.0f} us a step")
     else:
         print(f"\nnot on a GPU: {gpus.problem}")
-    save(options, NAME, result, lambda figure: draw(figure, rows))
+    save(options, NAME, details, table(details), lambda figure: draw(figure, rows))
 
 
 if __name__ == "__main__":

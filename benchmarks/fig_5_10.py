@@ -15,9 +15,10 @@ import math
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
-from experiments import TITLES
-from harness import RESULTS, cores, interleave, parser, print_table, save
+from experiments import TITLES, case_of
+from harness import cores, in_turn, interleave, parser, save
 from peers import PeerError, PeerProcesses, PeerSetting, peer_settings
+from results_page import RESULTS, Table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -98,7 +99,7 @@ def measure_size(model: str, batch_size: int, peers: bool, windows: tuple[float,
     from sweep import Setting, measure
 
     floors = RESULTS / "cpu_floors.json"
-    result = json.loads(floors.read_text()) if floors.exists() else None
+    result = json.loads(floors.read_text())["details"] if floors.exists() else None
     with ExitStack() as opened:
         others = start_peers(model, batch_size, result, opened) if peers else {}
         rows = measure([Setting(model, batch_size, count) for count in REPLICAS], *windows, others)
@@ -135,6 +136,20 @@ def draw(figure: Figure, rows: list[Row]) -> None:
     finish_figure(figure, title, 4.2 * len(models), 6.6)
 
 
+def table(details: dict[str, Any]) -> Table:
+    rows = [
+        [
+            case_of(row),
+            row["method"] if "peer" in row else f"TensorBow, {row['replicas']} x, {row['method']}",
+            row["images_per_second"]["median"],
+            row["ms_per_round"],
+        ]
+        for row in details["rows"]
+    ]
+    remarks = [in_turn(details["windows"], details["seconds_per_window"])]
+    return Table(["model", "who", "images/s", "ms per round"], rows, remarks)
+
+
 def main() -> None:
     options = parser(__doc__, NAME).parse_args()
     seconds, windows = (0.2, 3) if options.small else (1.5, 5)
@@ -144,18 +159,8 @@ def main() -> None:
     for model in models:
         for size in sizes:
             rows += measure_size(model, size, size in peer_sizes, (seconds, windows))
-    table = [
-        [
-            f"{TITLES[row['model']]} b={row['batch_size']}",
-            row["method"] if "peer" in row else f"TensorBow, {row['replicas']} x, {row['method']}",
-            f"{row['images_per_second']['median']:,.0f}",
-            f"{row['ms_per_round']:.3g}",
-        ]
-        for row in rows
-    ]
-    print_table(["model", "who", "images/s", "ms per round"], table)
-    result = {"seconds_per_window": seconds, "windows": windows, "rows": rows}
-    save(options, NAME, result, lambda figure: draw(figure, rows))
+    details = {"seconds_per_window": seconds, "windows": windows, "rows": rows}
+    save(options, NAME, details, table(details), lambda figure: draw(figure, rows))
 
 
 if __name__ == "__main__":

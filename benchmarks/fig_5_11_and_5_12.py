@@ -9,10 +9,11 @@ beyond that of independent replicas; its share is that of the whole round. Budea
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from experiments import TITLES
-from harness import parser, print_table
+from experiments import TITLES, case_of
+from harness import in_turn, parser
+from results_page import Table
 from sweep import Row, Setting, finish_axes, finish_figure, measure, save_panels
 
 if TYPE_CHECKING:
@@ -60,6 +61,23 @@ def draw(figure: Figure, panels: list[list[Row]]) -> None:
     finish_figure(figure, title, 5.2 * columns, 3.5 * lines + 0.6)
 
 
+def table(details: dict[str, Any]) -> Table:
+    rows = [
+        [
+            case_of(row),
+            row["method"],
+            row["images_per_second"]["median"],
+            row["ms_per_round"],
+            row["synchronisation_ms"],
+            f"{row['synchronisation_share']:.1%}",
+        ]
+        for row in details["rows"]
+    ]
+    columns = ["model", "method", "images/s", "ms per round", "of it synchronisation", "share"]
+    remarks = [in_turn(details["windows"], details["seconds_per_window"])]
+    return Table(columns, rows, [*remarks, "Shares below 0: noise hides the cost."])
+
+
 def main() -> None:
     options = parser(__doc__, NAME).parse_args()
     seconds, windows = (0.25, 3) if options.small else (2.0, 7)
@@ -69,21 +87,7 @@ def main() -> None:
         with_shares(measure([Setting(model, size, 2, sync, tau) for sync, tau in methods], seconds, windows))
         for model, size in cases
     ]
-    table = [
-        [
-            f"{TITLES[row['model']]} b={row['batch_size']}",
-            row["method"],
-            f"{row['images_per_second']['median']:,.0f}",
-            f"{row['ms_per_round']:.3g}",
-            f"{row['synchronisation_ms']:.3g}",
-            f"{row['synchronisation_share']:.1%}",
-        ]
-        for panel in panels
-        for row in panel
-    ]
-    print_table(["model", "method", "images/s", "ms per round", "of it synchronisation", "share"], table)
-    note = "share: of the round; below 0 where noise hides the cost"
-    save_panels(options, NAME, note, panels, (seconds, windows), lambda figure: draw(figure, panels))
+    save_panels(options, NAME, panels, (seconds, windows), table, lambda figure: draw(figure, panels))
 
 
 if __name__ == "__main__":

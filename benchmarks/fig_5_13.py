@@ -9,9 +9,11 @@ they bring. The thesis has it for real GPUs, where every device brings its own h
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from harness import cores, parser, print_table
+from experiments import case_of
+from harness import cores, in_turn, parser
+from results_page import Table
 from sweep import (
     TITLES,
     VIRTUAL,
@@ -52,6 +54,21 @@ def draw(figure: Figure, panels: list[list[Row]]) -> None:
     finish_figure(figure, title, 4.4 * len(panels), 4.4)
 
 
+def table(details: dict[str, Any]) -> Table:
+    rows = [
+        [
+            case_of(row),
+            row["devices"],
+            row["replicas"],
+            all_replicas(row),
+            row["images_per_second"]["median"],
+        ]
+        for row in details["rows"]
+    ]
+    columns = ["model", "virtual devices", "replicas on each", "in all", "images/s"]
+    return Table(columns, rows, [in_turn(details["windows"], details["seconds_per_window"]), VIRTUAL])
+
+
 def main() -> None:
     options = parser(__doc__, NAME).parse_args()
     seconds, windows = (0.25, 3) if options.small else (2.0, 7)
@@ -66,19 +83,7 @@ def main() -> None:
             if devices <= total
         ]
         panels.append(measure(settings, seconds, windows))
-    table = [
-        [
-            f"{TITLES[row['model']]} b={row['batch_size']}",
-            str(row["devices"]),
-            str(row["replicas"]),
-            str(all_replicas(row)),
-            f"{row['images_per_second']['median']:,.0f}",
-        ]
-        for panel in panels
-        for row in panel
-    ]
-    print_table(["model", "virtual devices", "replicas on each", "in all", "images/s"], table)
-    save_panels(options, NAME, VIRTUAL, panels, (seconds, windows), lambda figure: draw(figure, panels))
+    save_panels(options, NAME, panels, (seconds, windows), table, lambda figure: draw(figure, panels))
 
 
 if __name__ == "__main__":

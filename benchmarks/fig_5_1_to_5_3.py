@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 import harness
 from cells import Cells
 from learning_rates import chosen_rate
-from medians import over, shown
+from medians import over, ranged, seeds_of
+from results_page import Table
 from seeds import over_seeds
 from time_to_accuracy import Goal, RunSetting, add_goal_options, goal_of
 
@@ -60,6 +61,15 @@ def draw(figure: Figure, rows: list[dict[str, Any]], goal: Goal, seeds: int) -> 
     figure.suptitle(f"LeNet on {name}, one replica: {over(seeds)}")
 
 
+def table(details: dict[str, Any]) -> Table:
+    rows = [
+        [row["batch_size"], row["learning_rate"], *(ranged(row[key]) for key, _ in PANELS)]
+        for row in details["summary"]
+    ]
+    columns = ["batch size", "learning rate", "seconds (range)", "epochs (range)", "images/s (range)"]
+    return Table(columns, rows, [seeds_of(details)])
+
+
 def main() -> None:
     parser = harness.parser(__doc__, NAME)
     add_goal_options(parser)
@@ -70,20 +80,13 @@ def main() -> None:
     settings = [RunSetting(size, chosen_rate(1, size)) for size in sizes]
     cells = Cells(options, goal.facts())
     rows = over_seeds(cells, goal, settings, seeds, lambda setting: f"b={setting.batch_size:<4}")
-    table = []
-    for row in rows:
-        rate = row["setting"].learning_rate
-        table.append([f"{row['setting'].batch_size}", f"{rate:g}", str(row["seconds"]), str(row["epochs"])])
-        table[-1].append(shown(row["rate"].median))
-    header = ["batch size", "learning rate", "seconds (range)", "epochs (range)", "examples/s"]
-    harness.print_table(header, table)
     summed = [
         {"batch_size": row["setting"].batch_size, "learning_rate": row["setting"].learning_rate}
         | {key: row[key].as_json() for key, _ in PANELS}
         for row in rows
     ]
-    result = {**cells.result(), "summary": summed}
-    harness.save(options, NAME, result, lambda figure: draw(figure, rows, goal, seeds))
+    details = {**cells.result(), "summary": summed}
+    harness.save(options, NAME, details, table(details), lambda figure: draw(figure, rows, goal, seeds))
 
 
 if __name__ == "__main__":

@@ -27,8 +27,9 @@ from typing import TYPE_CHECKING, Any
 import harness
 from cells import Cell, Cells
 from learning_rates import chosen_rate
-from medians import MedianRange, median_range, shown, summary
+from medians import MedianRange, median_range, ranged, seeds_of, summary
 from peers import PeerError
+from results_page import MISSED, Table, shown
 from time_to_accuracy import Goal, Replicas, RunSetting, add_goal_options, course, described, goal_of
 from time_to_accuracy_peers import EAGER, LIBRARIES, VARIANTS, PeerLearner, tuned
 
@@ -195,6 +196,31 @@ def draw(figure: Figure, rows: list[Row], cells: Cells, goal: Goal) -> None:
     )
 
 
+def table(details: dict[str, Any]) -> Table:
+    rows = [
+        [
+            row["label"],
+            row["learning_rate"],
+            *(ranged(row[key]) for key in ("seconds", "epochs", "rate")),
+            row["times_best_peer"],
+            row["seeds"],
+        ]
+        for row in details["summary"]
+    ]
+    best, bound = (details["times_as_fast"][name] for name in ("best_peer", "bound_of_data_parallel"))
+    remarks = [seeds_of(details)]
+    if best is not None:
+        met = "reached" if best >= details["floor"] else MISSED
+        remarks.append(f"{best:.2f} times as fast as the best peer, floor {details['floor']}: {met}.")
+    if bound is not None:
+        remarks.append(f"{bound:.2f} times as fast as the best peer's data parallelism, if it never waited.")
+    if details["dropped"]["settings"]:
+        many, dropped = details["dropped"]["after_seeds"], ", ".join(details["dropped"]["settings"])
+        remarks.append(f"Stopped after {many} seeds, too slow: {dropped}.")
+    columns = ["setting", "learning rate", "seconds (range)", "epochs (range)", "images/s (range)"]
+    return Table([*columns, "times best peer", "seeds"], rows, remarks)
+
+
 def main() -> None:
     parser = harness.parser(__doc__, NAME)
     add_goal_options(parser)
@@ -205,25 +231,10 @@ def main() -> None:
     seeds = options.seeds or (2 if options.small else 5)
     dropped = train(settings, goal, cells, seeds, choices)
     rows = rows_of(cells, settings, choices, len(goal.train))
-    table = []
     for row in rows:
-        figures = [f"{row['setting'].learning_rate:g}", str(row["seconds"]), str(row["epochs"])]
         row["times_best_peer"] = times_the_best_peer(row, rows) if row["side"] == "TensorBow" else None
-        times = "-" if row["times_best_peer"] is None else f"{row['times_best_peer']:.2f}"
-        table.append([row["label"], *figures, f"{row['rate'].median:,.0f}", times])
-    header = [
-        "setting",
-        "learning rate",
-        "seconds (range)",
-        "epochs (range)",
-        "examples/s",
-        "times best peer",
-    ]
-    harness.print_table(header, table)
     ratios = {"best_peer": times_as_fast(rows, LIBRARIES)}
     ratios["bound_of_data_parallel"] = times_as_fast(rows, ("bound",))
-    for name, ratio in ratios.items():
-        print(f"times as fast as the {name.replace('_', ' ')}: {ratio} (floor: {FLOOR} for the best peer)")
     kept = ("seconds", "epochs", "rate")
     summed = [
         {"label": row["label"], "side": row["side"], "learning_rate": row["setting"].learning_rate}
@@ -231,9 +242,9 @@ def main() -> None:
         | {"times_best_peer": row["times_best_peer"], "seeds": len(cells.of(described(row["setting"])))}
         for row in rows
     ]
-    result = {**cells.result(), "summary": summed, "times_as_fast": ratios, "floor": FLOOR}
-    result["dropped"] = {"after_seeds": TRIAL_SEEDS, "times_best_peer": SLOW, "settings": dropped}
-    harness.save(options, NAME, result, lambda figure: draw(figure, rows, cells, goal))
+    details = {**cells.result(), "summary": summed, "times_as_fast": ratios, "floor": FLOOR}
+    details["dropped"] = {"after_seeds": TRIAL_SEEDS, "times_best_peer": SLOW, "settings": dropped}
+    harness.save(options, NAME, details, table(details), lambda figure: draw(figure, rows, cells, goal))
 
 
 if __name__ == "__main__":

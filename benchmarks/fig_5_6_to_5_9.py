@@ -11,9 +11,11 @@ has to stop growing. On a GPU, for which the thesis has these figures, it stops 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from harness import cores, parser, print_table
+from experiments import case_of
+from harness import cores, in_turn, parser
+from results_page import Table
 from sweep import (
     TITLES,
     VIRTUAL,
@@ -71,6 +73,17 @@ def draw(figure: Figure, panels: list[list[Row]]) -> None:
     finish_figure(figure, title, 4.2 * columns, 3.4 * lines + 0.4)
 
 
+def table(details: dict[str, Any]) -> Table:
+    rows: list[list[Any]] = []
+    first: dict[tuple[str, int], float] = {}  # of a panel's rows
+    for row in details["rows"]:
+        rate = row["images_per_second"]["median"]
+        alone = first.setdefault((case_of(row), row["devices"]), rate)
+        rows.append([case_of(row), row["devices"], row["replicas"], row["method"], rate, rate / alone])
+    columns = ["model", "virtual devices", "replicas on each", "method", "images/s", "times the first"]
+    return Table(columns, rows, [in_turn(details["windows"], details["seconds_per_window"]), VIRTUAL])
+
+
 def main() -> None:
     options = parser(__doc__, NAME).parse_args()
     seconds, windows = (0.25, 3) if options.small else (2.0, 7)
@@ -82,16 +95,7 @@ def main() -> None:
         for cases, devices in ((one, 1), (two, 2))
         for model, batch_size in cases
     ]
-    table = []
-    for panel in panels:
-        alone = panel[0]["images_per_second"]["median"]
-        for row in panel:
-            rate = row["images_per_second"]["median"]
-            cells = [row["devices"], row["replicas"], row["method"], f"{rate:,.0f}", f"{rate / alone:.2f}"]
-            table.append([f"{TITLES[row['model']]} b={row['batch_size']}", *map(str, cells)])
-    header = ["model", "virtual devices", "replicas on each", "method", "images/s", "times the first"]
-    print_table(header, table)
-    save_panels(options, NAME, VIRTUAL, panels, (seconds, windows), lambda figure: draw(figure, panels))
+    save_panels(options, NAME, panels, (seconds, windows), table, lambda figure: draw(figure, panels))
 
 
 if __name__ == "__main__":

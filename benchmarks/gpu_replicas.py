@@ -1,7 +1,7 @@
 """Images per second of replicas on one GPU, beside PyTorch and JAX, and what a step and a launch cost.
 
     python benchmarks/gpu_replicas.py [--case lenet:16] [--counts 1,2,4,8,16] [--compute fp32|tf32|bf16]
-        [--seconds 1] [--windows 5] [--json FILE] [--picture FILE]
+        [--seconds 1] [--windows 5] [--small] [--output FOLDER]
     python benchmarks/gpu_replicas.py --emulated   # without a GPU: that it works; its figures mean nothing
 
 All train: batches gathered on the GPU from pictures kept there, forward, softmax cross-entropy, backward,
@@ -22,16 +22,16 @@ import argparse
 import statistics
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 from gpu_replicas_contestant import CASES, Case, Contestant, Settings, emulated_gpu
 from gpu_replicas_jax import jax_contestants
 from gpu_replicas_ours import our_contestants
-from gpu_replicas_report import described, draw, print_case, save, summary
+from gpu_replicas_report import described, draw, summary, table
 from gpu_replicas_torch import torch_contestants
+from harness import parser, positive_float, positive_int, print_table, save
 
-RESULTS = Path(__file__).resolve().parent / "results"
-COUNTS = (1, 2, 4, 8, 16)
+NAME = "gpu_replicas"
+COUNTS, SMALL_COUNTS = (1, 2, 4, 8, 16), (1, 2)
 WARM_WINDOWS, WARM_SECONDS = 2, 0.5
 
 
@@ -84,7 +84,7 @@ def measure(
 
 
 def run_case(case: Case, settings: Settings) -> dict[str, object]:
-    """Measures one case; prints its table."""
+    """Measures one case."""
     contestants, absent = contest(case, settings)
     try:
         rows = measure(contestants, settings, absent)
@@ -92,9 +92,7 @@ def run_case(case: Case, settings: Settings) -> dict[str, object]:
         for contestant in contestants:
             contestant.close()
     result = {"model": case.model, "batch_size": case.batch_size, "rows": rows, "absent": absent}
-    result["summary"] = summary(case, rows)
-    print_case(result)
-    return result
+    return {**result, "summary": summary(case, rows)}
 
 
 def numbers(text: str) -> list[int]:
@@ -115,16 +113,18 @@ def one_case(text: str) -> Case:
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--case", type=one_case, action="append", help="MODEL:BATCH_SIZE; all by default")
-    parser.add_argument("--counts", type=numbers, default=list(COUNTS), help="replicas, as 1,2,4")
-    parser.add_argument("--compute", choices=("fp32", "tf32", "bf16"), default="fp32")
-    parser.add_argument("--seconds", type=float, default=1.0, help="length of a window")
-    parser.add_argument("--windows", type=int, default=5, help="windows per contestant")
-    parser.add_argument("--json", type=Path, default=RESULTS / "gpu_replicas.json")
-    parser.add_argument("--picture", type=Path, default=RESULTS / "gpu_replicas.png")
-    parser.add_argument("--emulated", action="store_true", help="a dry run without a GPU; writes no file")
-    return parser.parse_args()
+    made = parser(__doc__, NAME)
+    made.add_argument("--case", type=one_case, action="append", help="MODEL:BATCH_SIZE; all by default")
+    made.add_argument("--counts", type=numbers, help="replicas, as 1,2,4")
+    made.add_argument("--compute", choices=("fp32", "tf32", "bf16"), default="fp32")
+    made.add_argument("--seconds", type=positive_float, help="length of a window; default 1, small 0.1")
+    made.add_argument("--windows", type=positive_int, help="windows of each contestant; default 5, small 2")
+    made.add_argument("--emulated", action="store_true", help="a dry run without a GPU; writes no file")
+    options = made.parse_args()
+    options.counts = options.counts or list(SMALL_COUNTS if options.small else COUNTS)
+    options.seconds = options.seconds or (0.1 if options.small else 1.0)
+    options.windows = options.windows or (2 if options.small else 5)
+    return options
 
 
 def main() -> None:
@@ -141,14 +141,18 @@ def main() -> None:
     settings = Settings(
         runtime, options.counts, options.compute, options.seconds, options.windows, options.emulated
     )
-    machine = described(settings)
-    print(*(f"{key}: {value}" for key, value in machine.items()), sep="\n", flush=True)
-    results = [run_case(case, settings) for case in options.case or CASES]
+    gpu = described(settings)
+    print(*(f"{key}: {value}" for key, value in gpu.items()), sep="\n", flush=True)
+    cases = options.case or (CASES[:1] if options.small else CASES)
+    details = {"gpu": gpu, "cases": [run_case(case, settings) for case in cases]}
+    found = table(details)
     if options.emulated:
-        print("\nemulated: these figures say nothing about a GPU, and no file was written")
+        print_table(found.columns, found.as_text())
+        print(*found.remarks, sep="\n")
+        print("emulated: these figures say nothing about a GPU, and no file was written")
         return
-    save(options.json, machine, results)
-    draw(options.picture, machine, results)
+    del options.case  # the details have them
+    save(options, NAME, details, found, lambda figure: draw(figure, details))
 
 
 if __name__ == "__main__":

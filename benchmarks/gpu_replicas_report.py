@@ -1,22 +1,22 @@
-"""Tables, figures and the file of `gpu_replicas.py`."""
+"""What `gpu_replicas.py` shows: table, remarks, picture."""
 
 from __future__ import annotations
 
-import json
-import platform
-from datetime import datetime, timezone
+import statistics
 from importlib import metadata
-from importlib.util import find_spec
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
+from experiments import case_of
 from gpu_replicas_contestant import Case, Settings
+from results_page import Table
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 GOALS = {"lenet": 2.0, "resnet32": 1.3}  # of our best count's rate over the best peer's
 SYNC_GOAL, LAUNCH_GOAL_US = 0.10, 10.0
-PACKAGES = ("tensorbow", "numpy", "cupy-cuda12x", "cupy-cuda13x", "torch", "jax", "jaxlib")
-LIBRARIES = ("nvidia-cudnn-cu12", "nvidia-cudnn-cu13", "nvidia-cublas-cu12", "nvidia-cublas")
+PACKAGES = ("cupy-cuda12x", "cupy-cuda13x", "jaxlib", "nvidia-cudnn-cu12", "nvidia-cudnn-cu13")
+PACKAGES += ("nvidia-cublas-cu12", "nvidia-cublas")
 
 ONE_MODEL = {"PyTorch eager": "gray", "PyTorch graph": "black", "JAX jit": "tan"}  # a line across
 
@@ -27,7 +27,7 @@ def described(settings: Settings) -> dict[str, Any]:
     """What it runs on and with."""
     properties = settings.runtime.properties
     major, minor = divmod(properties.architecture, 10)
-    versions = {name: version for name in (*PACKAGES, *LIBRARIES) if (version := _version(name))}
+    packages = [f"{name} {version}" for name in PACKAGES if (version := _version(name))]
     return {
         "device": properties.name,
         "compute_capability": f"{major}.{minor}",
@@ -35,13 +35,9 @@ def described(settings: Settings) -> dict[str, Any]:
         "memory_nbytes": properties.memory_nbytes,
         "driver": "none" if settings.emulated else _driver(),
         "compiler": settings.runtime.compiler,
-        "host": f"{platform.machine()} {platform.system()}",
-        "python": platform.python_version(),
-        "versions": versions,
-        "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "packages": ", ".join(packages),
         "compute": settings.compute,
-        "seconds_per_window": settings.seconds,
-        "windows": settings.windows,
+        "windows": f"{settings.windows} of {settings.seconds:g} s in turn, medians",
     }
 
 
@@ -79,7 +75,7 @@ def summary(case: Case, rows: list[Row]) -> dict[str, Any]:
     }
     launches = [row["host_us_per_graph_launch"] for row in rows if row.get("host_us_per_graph_launch")]
     if launches:
-        found["host_us_per_graph_launch"] = float(np.median(launches))
+        found["host_us_per_graph_launch"] = statistics.median(launches)
     if best is not None:
         found |= {"best_count": best, "best_rate": averaged[best]}
         if peers:
@@ -97,55 +93,48 @@ def _by_count(rows: list[Row], name: str) -> dict[int, float]:
     return {row["replicas"]: row["images_per_second"] for row in rows if row["name"] == name}
 
 
-def print_case(result: dict[str, Any]) -> None:
-    """Images per second by contestant and count, then what was found."""
-    rows, found = result["rows"], result["summary"]
-    counts = sorted({row["replicas"] for row in rows})
-    print(f"\n{result['model']}, batch size {result['batch_size']}: images/s by replicas")
-    print(f"{'':18}" + "".join(f"{count:>12}" for count in counts))
-    for name in dict.fromkeys(row["name"] for row in rows):
-        rates = _by_count(rows, name)
-        cells = (f"{rates[count]:12,.0f}" if count in rates else f"{'':12}" for count in counts)
-        print(f"{name:18}" + "".join(cells))
-    ours = next((row for row in rows if "kernels_per_step" in row), None)
+def table(details: dict[str, Any]) -> Table:
+    """A row for each contestant of a case; what was found, by case, in the remarks."""
+    rows: list[list[Any]] = []
+    remarks = [f"{key}: {value}." for key, value in details["gpu"].items()]
+    for case in details["cases"]:
+        rows += [
+            [case_of(case), row["name"], row["replicas"], row["images_per_second"]] for row in case["rows"]
+        ]
+        remarks += [f"{case_of(case)}: {line}." for line in findings(case)]
+    return Table(["model", "who", "replicas", "images/s"], rows, remarks)
+
+
+def findings(case: dict[str, Any]) -> list[str]:
+    """What a case shows beside its rates."""
+    found, lines = case["summary"], []
+    ours = next((row for row in case["rows"] if "kernels_per_step" in row), None)
     if ours is not None:
         alone = f"; launched alone: {', '.join(ours['launched_alone'])}" if ours["launched_alone"] else ""
-        print(f"a step: {ours['kernels_per_step']} kernels in {ours['graphs_per_step']} graphs{alone}")
+        lines.append(
+            f"a step is {ours['kernels_per_step']} kernels in {ours['graphs_per_step']} graphs{alone}"
+        )
     if "host_us_per_graph_launch" in found:
         took = found["host_us_per_graph_launch"]
-        print(f"host time per graph launch: {took:.1f} us (goal under {LAUNCH_GOAL_US:g})")
+        lines.append(f"host time per graph launch {took:.1f} us (goal under {LAUNCH_GOAL_US:g})")
     if found["sync_cost"]:
         costs = ", ".join(f"{cost:.1%} at {count}" for count, cost in found["sync_cost"].items())
-        print(f"synchronisation costs {costs} (goal at most {SYNC_GOAL:.0%})")
+        lines.append(f"synchronisation costs {costs} (goal at most {SYNC_GOAL:.0%})")
     if "ratio" in found:
         goal = f" (goal {found['ratio_goal']:g})" if found["ratio_goal"] else ""
-        print(
-            f"best count {found['best_count']}, averaged: {found['ratio']:.2f} times {found['best_peer']}, "
-            f"the best peer{goal}"
-        )
+        best = f"{found['ratio']:.2f} times {found['best_peer']}, the best peer{goal}"
+        lines.append(f"best count {found['best_count']}, averaged: {best}")
     else:
-        print("no peer took part: install torch or jax for CUDA to compare")
-    for line in result["absent"]:
-        print(f"left out: {line}")
+        lines.append("no peer took part: install torch or jax for CUDA to compare")
+    return [*lines, *(f"left out: {line}" for line in case["absent"])]
 
 
-def save(file: Path, machine: dict[str, Any], results: list[dict[str, Any]]) -> None:
-    """Everything, as JSON."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(json.dumps({**machine, "cases": results}, indent=1) + "\n", encoding="utf-8")
-    print(f"\nwritten: {file}")
-
-
-def draw(file: Path, machine: dict[str, Any], results: list[dict[str, Any]]) -> None:
-    """Images per second over replicas, a panel for each case; nothing without matplotlib."""
-    if find_spec("matplotlib") is None:
-        print("no picture: pip install 'tensorbow[plot]'")
-        return
-    from matplotlib.figure import Figure
-
+def draw(figure: Figure, details: dict[str, Any]) -> None:
+    """Images per second over replicas, a panel for each case."""
+    results = details["cases"]
     columns = min(3, len(results))
     rows = -(-len(results) // columns)
-    figure = Figure(figsize=(4.4 * columns, 3.4 * rows), layout="constrained")
+    figure.set_size_inches(4.4 * columns, 3.4 * rows)
     panels = figure.subplots(rows, columns, squeeze=False).reshape(-1)
     for panel in panels[len(results) :]:
         panel.set_visible(False)
@@ -163,11 +152,8 @@ def draw(file: Path, machine: dict[str, Any], results: list[dict[str, Any]]) -> 
         panel.set_xticks(sorted({row["replicas"] for row in result["rows"]}))
         panel.xaxis.set_major_formatter("{x:g}")
         panel.set_ylim(bottom=0)
-        panel.set_title(f"{result['model']}, batch size {result['batch_size']}", size=10)
+        panel.set_title(case_of(result), size=10)
         panel.set_xlabel("replicas")
         panel.set_ylabel("images/s")
     panels[0].legend(fontsize=7)
-    figure.suptitle(f"{machine['device']}, {machine['compute']}, {machine['date'][:10]}")
-    file.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(file, dpi=110)
-    print(f"written: {file}")
+    figure.suptitle(f"{details['gpu']['device']}, {details['gpu']['compute']}")

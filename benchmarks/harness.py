@@ -7,7 +7,6 @@ leave `<name>.json` and `<name>.png` behind.
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import os
 import platform
@@ -15,17 +14,18 @@ import shlex
 import statistics
 import sys
 import time
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from results_page import RESULTS, Table, as_json
+
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-RESULTS = Path(__file__).resolve().parent / "results"
 PACKAGES = ("numpy", "llvmlite", "torch", "jax")
 THREAD_VARIABLES = (
     "OMP_NUM_THREADS",
@@ -88,17 +88,19 @@ def output_path(options: argparse.Namespace, file_name: str) -> Path:
 
 
 def machine() -> dict[str, Any]:
-    """The machine and the versions, for a result: what is not installed is None."""
+    """The machine, for a result."""
     return {
         "processor": _processor(),
         "cores": cores(),
-        "thread_variables": {name: os.environ[name] for name in THREAD_VARIABLES if name in os.environ},
         "system": f"{platform.system()} {platform.machine()}",
-        "python": platform.python_version(),
-        **{name: _version(name) for name in PACKAGES},
-        "cpu_backend": _cpu_backend(),
-        "date": datetime.now(timezone.utc).date().isoformat(),
+        "thread_variables": {name: os.environ[name] for name in THREAD_VARIABLES if name in os.environ},
     }
+
+
+def versions() -> dict[str, str | None]:
+    """Python, packages (None where one is not installed) and the backend of CPU devices, for a result."""
+    packages = {name: _version(name) for name in PACKAGES}
+    return {"Python": platform.python_version(), **packages, "CPU backend": _cpu_backend()}
 
 
 def cores() -> int:
@@ -193,23 +195,37 @@ def paced(run_steps: Callable[[int], object], units: int, per_second: float = 20
     return window
 
 
+def described(options: argparse.Namespace, name: str) -> dict[str, Any]:
+    """What a result begins with: its name, the date, the machine, versions and the command."""
+    today = datetime.now(timezone.utc).date().isoformat()
+    where = {"machine": machine(), "versions": versions()}
+    return {"name": name, "date": today, **where, "command": command_line(options)}
+
+
+def in_turn(windows: int, seconds: float) -> str:
+    """The remark of an experiment by `interleave`."""
+    return f"Medians of {windows} windows of {seconds:g} s in turn."
+
+
 def save(
-    options: argparse.Namespace, name: str, result: Mapping[str, Any], draw: Callable[[Figure], None]
+    options: argparse.Namespace,
+    name: str,
+    details: Mapping[str, Any],
+    table: Table,
+    draw: Callable[[Figure], None],
 ) -> None:
-    """Writes `<name>.json` (the result with machine, settings and command) and, by `draw`, `<name>.png`.
+    """Prints the table; writes `<name>.json`, as `results_page.py` says, and, by `draw`, `<name>.png`.
 
     draw: fills an empty figure, whose layout is constrained. Without matplotlib there is no picture, and a
     line says so.
     """
+    print_table(table.columns, table.as_text())
+    print(*table.remarks, sep="\n")
     written = output_path(options, f"{name}.json")
-    described = {
-        "experiment": name,
-        "command": command_line(),
-        "settings": settings_of(options),
-        "machine": machine(),
-        **result,
-    }
-    written.write_text(json.dumps(described, indent=1) + "\n")
+    shown = {"columns": table.columns, "rows": table.rows, "remarks": table.remarks}
+    settings = {"settings": settings_of(options)}
+    result = {**described(options, name), **shown, "details": {**settings, **details}}
+    written.write_text(as_json(result) + "\n")
     print(f"{name}: wrote {written}")
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -225,31 +241,26 @@ def save(
     print(f"{name}: wrote {picture}")
 
 
-def command_line() -> str:
-    """What was called; of absolute paths only the last part, for the rest belongs to this machine."""
-    arguments = [f"{key}{sign}{_portable(value)}" for key, sign, value in map(_parts, sys.argv[1:])]
-    return shlex.join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *arguments])
+def command_line(options: argparse.Namespace) -> str:
+    """What was called, with `DATA` and `OUTPUT` for folders, which belong to this machine."""
+    words = [_without_folders(word, options) for word in sys.argv[1:]]
+    return shlex.join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *words])
 
 
-def _parts(argument: str) -> tuple[str, str, str]:
-    """`--key=value` in three; anything else is all value."""
-    return argument.partition("=") if argument.startswith("--") and "=" in argument else ("", "", argument)
-
-
-def _portable(value: str) -> str:
-    return Path(value).name if Path(value).is_absolute() else value
+def _without_folders(word: str, options: argparse.Namespace) -> str:
+    for name, value in vars(options).items():
+        if isinstance(value, Path) and word.rstrip("/").endswith(str(value)):
+            return word.rstrip("/").removesuffix(str(value)) + name.upper()
+    return word
 
 
 def settings_of(options: argparse.Namespace) -> dict[str, Any]:
-    """The options as JSON can hold them, without where results go; paths as in `command_line`."""
+    """The options as JSON can hold them, without where results go; folders as in `command_line`."""
     kept = {name: value for name, value in vars(options).items() if name not in ("output", "experiment")}
-    plain = (bool, int, float, list, type(None))
-    return {
-        name: value if isinstance(value, plain) else _portable(str(value)) for name, value in kept.items()
-    }
+    return {name: name.upper() if isinstance(value, Path) else value for name, value in kept.items()}
 
 
-def print_table(header: list[str], rows: list[list[str]]) -> None:
+def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Columns as wide as their longest cell; those of figures, and `-` for none, to the right."""
     widths = [max(len(row[column]) for row in (header, *rows)) for column in range(len(header))]
     right = [all(row[column][:1] in "-0123456789" for row in rows) for column in range(len(header))]

@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any
 
 import harness
 from cells import Cells
+from results_page import Table
 from time_to_accuracy import CHECK, Goal, Replicas, RunSetting, add_goal_options, course, described, goal_of
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ def climb(guess: float, score: Callable[[float], Score]) -> float:
 def rows_of_file(path: Path) -> list[dict[str, Any]]:
     """The choices in a file of results; none where there is no such file."""
     try:
-        rows: list[dict[str, Any]] = json.loads(path.read_text()).get("chosen", [])
+        rows: list[dict[str, Any]] = json.loads(path.read_text())["details"].get("chosen", [])
     except FileNotFoundError:
         return []
     return rows
@@ -174,6 +175,18 @@ def settings_named(names: str) -> list[tuple[int, int]]:
     return [known[name] for name in names.split(",")]
 
 
+def table(details: dict[str, Any]) -> Table:
+    rows = []
+    for row in details["chosen"]:
+        tried = ", ".join(f"{epochs:.3g} at {rate}" for rate, epochs in row["mean_epochs"].items())
+        rows.append([row["replicas"], row["batch_size"], row["learning_rate"], tried, row["seeds"]])
+    columns = ["replicas", "batch size", "learning rate", "mean epochs at the rates tried", "seeds"]
+    grid = ", ".join(f"{rate:g}" for rate in details["grid"])
+    most = f"a run that does not get there counts as {details['goal']['most_epochs']:g} epochs"
+    remarks = [f"The grid: {grid}; {most}.", "Peers have the rate of one replica at their batch size."]
+    return Table(columns, rows, remarks)
+
+
 def main() -> None:
     parser = harness.parser(__doc__, NAME)
     add_goal_options(parser)
@@ -188,8 +201,8 @@ def main() -> None:
     before = [] if options.fresh else rows_of_file(harness.output_path(options, f"{NAME}.json"))
     kept = [row for row in before if (row["replicas"], row["batch_size"]) not in settings]
     rows = kept + search(goal, cells, seeds, settings)
-    result = {**cells.result(), "grid": GRID, "first_seed": FIRST_SEED, "chosen": rows}
-    harness.save(options, NAME, result, lambda figure: draw(figure, rows, goal))
+    details = {**cells.result(), "grid": GRID, "first_seed": FIRST_SEED, "chosen": rows}
+    harness.save(options, NAME, details, table(details), lambda figure: draw(figure, rows, goal))
 
 
 if __name__ == "__main__":

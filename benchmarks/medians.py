@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from results_page import shown
+
 
 @dataclass(frozen=True)
 class MedianRange:
@@ -16,9 +18,6 @@ class MedianRange:
     median: float
     least: float
     greatest: float
-
-    def __str__(self) -> str:
-        return f"{shown(self.median)} ({shown(self.least)}-{shown(self.greatest)})"
 
     def as_json(self) -> dict[str, float | None]:
         """With None for what is infinite."""
@@ -31,11 +30,15 @@ def median_range(values: Sequence[float | None]) -> MedianRange:
     return MedianRange(statistics.median(known), min(known), max(known))
 
 
-def shown(value: float) -> str:
-    """A figure of a table."""
-    if not math.isfinite(value):
-        return "-"
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+def ranged(figures: Mapping[str, float | None]) -> str:
+    """Median and range of a result, for a table."""
+    return f"{shown(figures['median'])} ({shown(figures['least'])} to {shown(figures['greatest'])})"
+
+
+def seeds_of(details: Mapping[str, Any]) -> str:
+    """The remark on how many runs a figure is the median of."""
+    count = len({cell["seed"] for cell in details["cells"]})
+    return "One seed." if count == 1 else f"Medians and ranges of {count} seeds; `-`: not reached."
 
 
 def over(seeds: int) -> str:

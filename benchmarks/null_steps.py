@@ -28,7 +28,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from harness import Measured, Window, interleave, paced, parser, print_table, save
+from harness import Measured, Window, in_turn, interleave, paced, parser, save
+from results_page import MISSED, Table
 
 import tensorbow as tb
 from scheduler import BatchSource, LearningEngine, ReadyBatch, RoundResults, StepProgram, Synchronisation
@@ -231,6 +232,26 @@ def draw(figure: Figure, steps: list[dict[str, Any]], tasks: list[dict[str, Any]
     right.legend(frameon=False, fontsize=9, ncols=2, loc="lower right")
 
 
+def table(details: dict[str, Any]) -> Table:
+    rows: list[list[Any]] = [
+        [f"{row['call']}, {row['fetches']} scalars", row["us"], None, None, None, None]
+        for row in details["sessions"]
+    ]
+    bare = details["bare_stream"]["us"]
+    rows.append(["bare stream: two launches and an event", bare, None, 1.0, None, None])
+    for row in details["tasks"]:
+        alone = row["devices"] * row["replicas_per_device"] == 1
+        case = f"scheduler, {row['devices']} x {row['replicas_per_device']} replicas"
+        parts = ", ".join(f"{name} {part:.0%}" for name, part in row["parts"].items())
+        rows.append([f"{case}, {'alone' if alone else row['sync']}", row["us"]])
+        rows[-1] += [row["us_with_synchronisation_tasks"], row["us"] / bare]
+        rows[-1] += ["met" if row["us"] <= details["limit_us"] else MISSED, parts]
+    columns = ["what", "us per step or learning task", "us per task of any kind", "times bare stream"]
+    columns += [f"at most {details['limit_us']:g} us per learning task", "parts, by a profile"]
+    remarks = [in_turn(details["windows"], details["seconds_per_window"])]
+    return Table(columns, rows, [*remarks, "Replicas are null devices x replicas on each."])
+
+
 def main() -> None:
     options = parser(__doc__, NAME).parse_args()
     seconds, windows = (0.05, 3) if options.small else (0.5, 9)
@@ -254,23 +275,7 @@ def main() -> None:
         for case, cost in costs.items()
         for devices, count, sync in (case,)
     ]
-    table = [[row["call"], str(row["fetches"]), f"{row['us']:.1f}"] for row in steps]
-    print_table(["session", "fetches", "us per step"], table)
-    print(f"\nbare stream: two launches and an event {bare['us']:.2f} us")
-    table = [
-        [
-            f"{row['devices']} x {row['replicas_per_device']} replicas",
-            "alone" if row["devices"] * row["replicas_per_device"] == 1 else row["sync"],
-            f"{row['us']:.2f}",
-            f"{row['us_with_synchronisation_tasks']:.2f}",
-            f"{row['us'] / bare['us']:.1f}",
-            "met" if row["us"] <= LIMIT_US else "MISSED",
-        ]
-        for row in tasks
-    ]
-    header = ["null devices", "method", "us per learning task", "per task of any kind", "times bare", "limit"]
-    print_table(header, table)
-    result = {
+    details = {
         "seconds_per_window": seconds,
         "windows": windows,
         "sessions": steps,
@@ -278,7 +283,7 @@ def main() -> None:
         "limit_us": LIMIT_US,
         "tasks": tasks,
     }
-    save(options, NAME, result, lambda figure: draw(figure, steps, tasks))
+    save(options, NAME, details, table(details), lambda figure: draw(figure, steps, tasks))
 
 
 if __name__ == "__main__":

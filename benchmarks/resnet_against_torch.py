@@ -1,7 +1,7 @@
 """ResNet-32 on CIFAR-10: the loss curve of averaged replicas beside PyTorch's, with the same settings.
 
-    python benchmarks/resnet_against_torch.py --data-dir DIR [--rounds 500] [--json FILE] [--curves FILE]
-    python benchmarks/resnet_against_torch.py --from-curves FILE [--json FILE] [--picture FILE]
+    python benchmarks/resnet_against_torch.py --data DIR [--rounds 500] [--output FOLDER] [--curves FILE]
+    python benchmarks/resnet_against_torch.py --from-curves FILE [--output FOLDER]
 
 PyTorch trains the same model from the same initial values on the same batches (order, crops and mirrored
 pictures), with synchronous model averaging written out here in a few lines. The two differ in the order of
@@ -17,15 +17,16 @@ Needs torch; matplotlib for the picture.
 from __future__ import annotations
 
 import argparse
-import json
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 import torch.nn.functional as functional
-from harness import command_line, machine
+from experiments import TITLES
+from harness import parser, positive_int, save
+from results_page import MISSED, Table
 
 import tensorbow as tb
 from scheduler import RoundResults
@@ -33,6 +34,10 @@ from scheduler.training.classifier_step import build_program
 from tensorbow.data import Dataset, Prefetcher
 from tensorbow.models import get_model
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+NAME = "resnet_against_torch"
 WINDOW = 50  # rounds that a curve is smoothed over
 RUNS, MOVED = 4, 1e-6  # of PyTorch, and how far the start of all but the first is moved, relatively
 MOMENTUM, BATCH_NORM_EPSILON = 0.9, 1e-5
@@ -189,13 +194,9 @@ def compare(mine: Any, torchs: Any) -> dict[str, Any]:
     }
 
 
-def draw(path: Path, mine: Any, torchs: Any, title: str) -> None:
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(figsize=(7, 4.2), layout="constrained")
+def draw(figure: Figure, mine: Any, torchs: Any, title: str) -> None:
+    figure.set_size_inches(7, 4.2)
+    axes = figure.subplots()
     labels = ["PyTorch", "PyTorch, start moved by 1e-6"] + [None] * (len(torchs) - 2)
     runs: list[tuple[str | None, Any, str]] = [
         (label, losses, "C2" if index else "C1")
@@ -208,55 +209,59 @@ def draw(path: Path, mine: Any, torchs: Any, title: str) -> None:
     title = f"{title}; thick: means of {WINDOW} rounds"
     axes.set(xlabel="round", ylabel="training loss, mean of the replicas", title=title)
     axes.legend()
-    figure.savefig(path, dpi=120)
+
+
+def table(details: dict[str, Any]) -> Table:
+    rows = [
+        [whose, details[f"worst_{figure}"], details[f"mean_{figure}"]]
+        for whose, figure in (("TensorBow", "difference"), ("PyTorch's own, at most", "noise"))
+    ]
+    setting = f"{details['rounds']} rounds, {details['replicas']} replicas, b={details['batch_size']}"
+    first = ", ".join(f"{difference:g}" for difference in details["first_rounds_difference"])
+    last = ", ".join(f"{loss:g}" for loss in details["torch_last_loss"])
+    within = "yes" if details["within_noise"] else MISSED
+    remarks = [
+        f"{TITLES[details['model']]}, {setting}; within noise: {within}.",
+        f"Largest difference of a loss in the first rounds, one by one: {first}.",
+        f"The last loss: {details['last_loss']:g}; PyTorch's: {last}.",
+    ]
+    return Table(["distance of the smoothed loss", "largest", "mean"], rows, remarks)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--data-dir", help="folder of CIFAR-10; default: environment TENSORBOW_DATA")
-    parser.add_argument("--model", default="resnet32")
-    parser.add_argument("--rounds", type=int, default=500)
-    parser.add_argument("--replicas", type=int, default=2)
-    parser.add_argument("--batch-size", type=int, default=32)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--json", type=Path)
-    parser.add_argument("--picture", type=Path)
-    parser.add_argument("--curves", type=Path, help="NumPy file of all losses, to draw from later")
-    parser.add_argument("--from-curves", type=Path, help="such a file, in place of any training")
-    options = parser.parse_args()
+    made = parser(__doc__, NAME)
+    made.add_argument("--data", type=Path, help="folder of CIFAR-10; default: environment TENSORBOW_DATA")
+    made.add_argument("--model", default="resnet32")
+    made.add_argument("--rounds", type=positive_int, help="default 500, small 20")
+    made.add_argument("--replicas", type=positive_int, default=2)
+    made.add_argument("--batch-size", type=positive_int, default=32)
+    made.add_argument("--seed", type=int, default=0)
+    made.add_argument("--curves", type=Path, help="NumPy file of all losses, to draw from later")
+    made.add_argument("--from-curves", type=Path, help="such a file, in place of any training")
+    options = made.parse_args()
+    options.rounds = options.rounds or (20 if options.small else 500)
     seconds: dict[str, float] = {}
     if options.from_curves:
         saved = np.load(options.from_curves)
         mine, torchs = saved["tensorbow"], saved["torch"]
         options.rounds, options.replicas = mine.shape
     else:
-        data, _ = tb.data.load("cifar10", options.data_dir)
+        data, _ = tb.data.load("cifar10", options.data)
         mine, initial, seconds["seconds"] = ours(data, options)
         runs = []
         for run in range(RUNS):
             losses, seconds["torch_seconds"] = theirs(data, initial, options, run)
             runs.append(losses)
         torchs = np.stack(runs)
-    report = {
-        "command": command_line(),
-        "machine": machine(),
-        "model": options.model,
-        "rounds": options.rounds,
-        "replicas": options.replicas,
-        "batch_size": options.batch_size,
+    if options.curves:
+        np.savez(options.curves, tensorbow=mine, torch=torchs)
+    details = {
+        **{key: getattr(options, key) for key in ("model", "rounds", "replicas", "batch_size")},
         **{name: round(value, 1) for name, value in seconds.items()},
         **compare(mine, torchs),
     }
-    print(json.dumps(report, indent=2))
-    if options.curves:
-        np.savez(options.curves, tensorbow=mine, torch=torchs)
-    if options.json:
-        options.json.write_text(json.dumps(report, indent=2) + "\n")
-    if options.picture:
-        title = f"{options.model} on CIFAR-10, {options.replicas} replicas, batch {options.batch_size}"
-        draw(options.picture, mine, torchs, title)
+    title = f"{options.model} on CIFAR-10, {options.replicas} replicas, batch {options.batch_size}"
+    save(options, NAME, details, table(details), lambda figure: draw(figure, mine, torchs, title))
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@
     python benchmarks/run_all.py --list
 
 An experiment that fails does not keep the others from running. At the end stands what failed, in
-`summary.json` too, and the exit status is 1. `report.py` then writes the figures into README.md.
+`summary.json` too, and the exit status is 1. `results_page.py` then writes the page of results.
 """
 
 from __future__ import annotations
@@ -78,7 +78,8 @@ def run_all(chosen: Sequence[Experiment], options: argparse.Namespace) -> int:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     made = parser(__doc__, "run_all")
-    names = [experiment.name for experiment in EXPERIMENTS]
+    experiments = [experiment for experiment in EXPERIMENTS if not experiment.alone]
+    names = [experiment.name for experiment in experiments]
     made.add_argument("--only", nargs="+", choices=names, metavar="NAME", help="these, see --list")
     made.add_argument("--list", action="store_true", help="say what there is, and run nothing")
     made.add_argument(
@@ -93,9 +94,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.data is not None and not options.data.is_dir():
         made.error(f"--data: expected a folder with MNIST's IDX files, got {options.data}, which is none")
     options.limit = options.limit or (SMALL_LIMIT if options.small else FULL_LIMIT)
-    chosen = [e for e in EXPERIMENTS if options.only is None or e.name in options.only]
+    chosen = [e for e in experiments if options.only is None or e.name in options.only]
     if options.list:
-        print_table(["name", "shows", "from"], [[e.name, e.shows, e.paper] for e in chosen])
+        print_table(["name", "shows", "from"], [[e.name, e.shows, e.paper or "-"] for e in chosen])
         return 0
     return run_all(chosen, options)
 

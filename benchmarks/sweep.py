@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from experiments import TITLES
 from harness import Window, interleave, save
 from ours import training_window
+from results_page import Table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 COLOURS = ("#1f5fa8", "#d9622b", "#3a8f4d", "#7b4fa3", "#8a8a8a")
 GRID = "#e3e3e3"
-VIRTUAL = "virtual CPU devices: threads of the same cores, so that more of them bring no more hardware"
+VIRTUAL = "Virtual CPU devices are threads of the same cores: more of them bring no more hardware."
 
 
 @dataclass(frozen=True)
@@ -161,12 +162,12 @@ def finish_figure(figure: Figure, title: str, width: float, height: float) -> No
 def save_panels(
     options: argparse.Namespace,
     name: str,
-    note: str,
     panels: Sequence[Sequence[Row]],
     windows: tuple[float, int],
+    table: Callable[[dict[str, Any]], Table],
     draw: Callable[[Figure], None],
 ) -> None:
     """Writes the result of an experiment of several panels. windows: their seconds, and how many."""
-    seconds, count = windows
     rows = [row for panel in panels for row in panel]
-    save(options, name, {"note": note, "seconds_per_window": seconds, "windows": count, "rows": rows}, draw)
+    details = {"seconds_per_window": windows[0], "windows": windows[1], "rows": rows}
+    save(options, name, details, table(details), draw)

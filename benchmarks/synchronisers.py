@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any
 import harness
 from cells import Cell, Cells
 from learning_rates import chosen_rate
-from medians import MedianRange, median_range, over
+from medians import MedianRange, median_range, over, ranged, seeds_of
+from results_page import Table
 from time_to_accuracy import CHECK, Goal, Replicas, RunSetting, add_goal_options, course, described, goal_of
 
 if TYPE_CHECKING:
@@ -93,6 +94,21 @@ def draw(figure: Figure, runs: dict[str, list[Cell]], goal: Goal, target: float)
     )
 
 
+def table(details: dict[str, Any]) -> Table:
+    figures = ("epochs", "seconds", "rate")
+    rows = [
+        [
+            LABELS[row["sync"]],
+            row["learning_rate"],
+            *(ranged(row[key]) for key in figures),
+            f"{row['last_accuracy']['median']:.2%}",
+        ]
+        for row in details["summary"]
+    ]
+    columns = ["method", "learning rate", f"epochs to {details['target']:.0%} (range)", "seconds (range)"]
+    return Table([*columns, "images/s (range)", "accuracy at the end"], rows, [seeds_of(details)])
+
+
 def main() -> None:
     parser = harness.parser(__doc__, NAME)
     add_goal_options(parser)
@@ -120,26 +136,14 @@ def main() -> None:
         }
         row: dict[str, Any] = {"sync": setting.sync, "learning_rate": setting.learning_rate}
         summed.append({**row, **figures})
-    table = []
-    for row in summed:
-        reaches = [f"{row['learning_rate']:g}", str(row["epochs"]), str(row["seconds"])]
-        ends = [f"{row['last_accuracy'].median:.2%}", f"{row['rate'].median:,.0f}"]
-        table.append([LABELS[row["sync"]], *reaches, *ends])
-    header = [
-        "synchroniser",
-        "learning rate",
-        f"epochs to {wanted.target:g}",
-        "seconds",
-        "at the end",
-        "examples/s",
-    ]
-    harness.print_table(header, table)
     written = [
         {key: value.as_json() if isinstance(value, MedianRange) else value for key, value in row.items()}
         for row in summed
     ]
-    result = {**cells.result(), "target": wanted.target, "summary": written}
-    harness.save(options, NAME, result, lambda figure: draw(figure, runs, goal, wanted.target or 0.0))
+    details = {**cells.result(), "target": wanted.target, "summary": written}
+    harness.save(
+        options, NAME, details, table(details), lambda figure: draw(figure, runs, goal, wanted.target or 0.0)
+    )
 
 
 if __name__ == "__main__":

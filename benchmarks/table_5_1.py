@@ -19,9 +19,10 @@ import tracemalloc
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from experiments import TITLES
-from harness import parser, print_table, save
+from experiments import TITLES, case_of
+from harness import parser, save
 from ours import LEARNING_RATE, MOMENTUM, image_shape, made_up_data
+from results_page import Table
 
 import tensorbow as tb
 from scheduler import Synchronisation
@@ -180,6 +181,30 @@ def draw(figure: Figure, rows: list[dict[str, Any]]) -> None:
     )
 
 
+def table(details: dict[str, Any]) -> Table:
+    columns = ["model", "parameters", "MB", "MiB", "thesis MB", "examples", "ops", "kernels", "launches"]
+    columns += ["replica MiB", "slab MiB", "over the bound", "allocated B"]
+    rows = [
+        [
+            case_of(row),
+            row["parameters"],
+            row["model_nbytes"] / 1e6,
+            row["model_nbytes"] / 2**20,
+            row["thesis_mb"],
+            row["training_examples"] or "no files",
+            row["operations"],
+            row["kernel_calls"],
+            row["launches"],
+            row["replica_nbytes"] / 2**20,
+            row["slab_nbytes"] / 2**20,
+            f"{row['slab_nbytes'] / row['slab_lower_bound_nbytes'] - 1:.1%}",
+            row["allocated_nbytes"],
+        ]
+        for row in details["rows"]
+    ]
+    return Table(columns, rows)
+
+
 def main() -> None:
     arguments = parser(__doc__, NAME)
     arguments.add_argument("--data-dir", help="where the files of MNIST and CIFAR-10 lie")
@@ -189,28 +214,8 @@ def main() -> None:
         rows.append({**described(model), **counted_examples(model, options.data_dir)})
         print(f"{model}: compiled", flush=True)
     del options.data_dir  # a place of this machine, of no interest in a result
-    header = ["model", "parameters", "MB", "MiB", "thesis MB", "examples", "ops", "kernels", "launches"]
-    header += ["replica MiB", "slab MiB", "over the bound", "allocated B"]
-    table = [
-        [
-            f"{row['model']} b={row['batch_size']}",
-            f"{row['parameters']:,}",
-            f"{row['model_nbytes'] / 1e6:.3g}",
-            f"{row['model_nbytes'] / 2**20:.3g}",
-            "-" if row["thesis_mb"] is None else f"{row['thesis_mb']:g}",
-            "no files" if row["training_examples"] is None else f"{row['training_examples']:,}",
-            str(row["operations"]),
-            str(row["kernel_calls"]),
-            "-" if row["launches"] is None else str(row["launches"]),
-            f"{row['replica_nbytes'] / 2**20:.1f}",
-            f"{row['slab_nbytes'] / 2**20:.2f}",
-            f"{row['slab_nbytes'] / row['slab_lower_bound_nbytes'] - 1:.1%}",
-            f"{row['allocated_nbytes']:,}",
-        ]
-        for row in rows
-    ]
-    print_table(header, table)
-    save(options, NAME, {"rows": rows}, lambda figure: draw(figure, rows))
+    details = {"rows": rows}
+    save(options, NAME, details, table(details), lambda figure: draw(figure, rows))
 
 
 if __name__ == "__main__":

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 import harness
 from cells import Cells
 from learning_rates import chosen_rate
-from medians import MedianRange, over
+from medians import MedianRange, over, ranged, seeds_of
+from results_page import Table
 from seeds import over_seeds
 from time_to_accuracy import Goal, RunSetting, add_goal_options, goal_of
 
@@ -51,6 +52,13 @@ def draw(figure: Figure, rows: list[dict[str, Any]], goal: Goal, seeds: int) -> 
     figure.suptitle(f"LeNet on {name}, {REPLICAS} replicas of b={BATCH_SIZE}: {over(seeds)}")
 
 
+def table(details: dict[str, Any]) -> Table:
+    figures = ("epochs", "seconds", "rate")
+    rows = [[row["tau"], *(ranged(row[key]) for key in figures)] for row in details["summary"]]
+    columns = ["tau", "epochs (range)", "seconds (range)", "images/s (range)"]
+    return Table(columns, rows, [seeds_of(details)])
+
+
 def main() -> None:
     parser = harness.parser(__doc__, NAME)
     add_goal_options(parser)
@@ -62,19 +70,12 @@ def main() -> None:
     settings = [RunSetting(BATCH_SIZE, rate, REPLICAS, tau=tau) for tau in taus]
     cells = Cells(options, goal.facts())
     rows = over_seeds(cells, goal, settings, seeds, lambda setting: f"tau={setting.tau:<3}")
-    harness.print_table(
-        ["tau", "epochs (range)", "seconds (range)", "examples/s (range)"],
-        [
-            [f"{row['setting'].tau}", str(row["epochs"]), str(row["seconds"]), str(row["rate"])]
-            for row in rows
-        ],
-    )
     summed = [
         {"tau": row["setting"].tau, "learning_rate": rate} | {key: row[key].as_json() for key, _ in PANELS}
         for row in rows
     ]
-    result = {**cells.result(), "summary": summed}
-    harness.save(options, NAME, result, lambda figure: draw(figure, rows, goal, seeds))
+    details = {**cells.result(), "summary": summed}
+    harness.save(options, NAME, details, table(details), lambda figure: draw(figure, rows, goal, seeds))
 
 
 if __name__ == "__main__":

@@ -63,21 +63,24 @@ def test_results_have_machine_settings_and_a_command_without_folders(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     from harness import parser, save
+    from results_page import Table
 
     pytest.importorskip("matplotlib")
     arguments = ["--small", "--output", str(tmp_path / "made"), f"--data={tmp_path}"]
     monkeypatch.setattr(sys, "argv", [str(FOLDER / "some.py"), *arguments])
     made = parser("Something.", "some")
     made.add_argument("--data", type=Path)
-    save(made.parse_args(), "some", {"rows": [1]}, lambda figure: figure.subplots().plot([1, 2]))
+    table = Table(["n", "who"], [[1, "ours"]], ["All of it."])
+    save(made.parse_args(), "some", {"all": [1]}, table, lambda figure: figure.subplots().plot([1, 2]))
     text = (tmp_path / "made" / "some.json").read_text()
     found = json.loads(text)
-    assert (found["experiment"], found["rows"]) == ("some", [1])
-    assert found["settings"] == {"small": True, "data": tmp_path.name}
-    assert found["command"] == f"python benchmarks/some.py --small --output made --data={tmp_path.name}"
+    assert (found["name"], found["columns"], found["rows"]) == ("some", ["n", "who"], [[1, "ours"]])
+    assert found["remarks"] == ["All of it."]
+    assert found["details"] == {"settings": {"small": True, "data": "DATA"}, "all": [1]}
+    assert found["command"] == "python benchmarks/some.py --small --output OUTPUT --data=DATA"
     assert str(tmp_path) not in text
     assert found["machine"]["cores"] >= 1
-    assert found["machine"]["cpu_backend"].endswith("Backend")
+    assert found["versions"]["CPU backend"].endswith("Backend")
     assert (tmp_path / "made" / "some.png").stat().st_size > 1000
 
 
@@ -85,16 +88,18 @@ def test_without_matplotlib_the_json_is_written_and_a_line_says_what_is_missing(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from harness import parser, save
+    from results_page import Table
 
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     options = parser("Something.", "some").parse_args(["--output", str(tmp_path)])
-    save(options, "some", {}, lambda figure: pytest.fail("there is no figure"))
+    save(options, "some", {}, Table([], []), lambda figure: pytest.fail("there is no figure"))
     assert [path.name for path in tmp_path.iterdir()] == ["some.json"]
     assert "matplotlib is not installed" in capsys.readouterr().out
 
 
 def test_where_results_go(tmp_path: Path) -> None:
-    from harness import RESULTS, output_path, parser
+    from harness import output_path, parser
+    from results_page import RESULTS
 
     made = parser("Something.", "some")
     assert output_path(made.parse_args([]), "some.json") == RESULTS / "some.json"

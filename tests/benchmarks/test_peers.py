@@ -147,5 +147,5 @@ def test_a_case_that_is_measured_again_leaves_the_others(tmp_path: Path) -> None
     again = [row("lenet", 16, "later")]
     assert with_earlier(again, result) == again
     earlier = [row("lenet", 4, "first"), row("lenet", 16, "first"), row("logreg", 16, "first")]
-    result.write_text(json.dumps({"rows": earlier}))
+    result.write_text(json.dumps({"details": {"rows": earlier}}))
     assert with_earlier(again, result) == [earlier[0], *again, earlier[2]]

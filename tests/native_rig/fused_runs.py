@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import tensorbow as tb
@@ -11,7 +12,23 @@ from tests.native_rig.native_calls import native_cpu
 
 # After what skips where llvmlite is missing.
 from tensorbow.kernels.native.backend import NativeBackend  # isort: skip
-from tensorbow.kernels.native.codegen.target import Target  # isort: skip
+from tensorbow.kernels.native.codegen.switches import Switches  # isort: skip
+from tensorbow.kernels.native.codegen.target import Target, host_target  # isort: skip
+
+APART = Switches(
+    maps=False,
+    epilogues=False,
+    batch_norms=False,
+    backward=False,
+    row_pooling=False,
+    pool_gradients=False,
+    factored_gradients=False,
+)
+
+
+def unfused(target: Target | None = None) -> NativeBackend:
+    """A backend for which each op is a call of its own."""
+    return NativeBackend(replace(target or host_target(), switches=APART))
 
 
 def values(
@@ -19,7 +36,7 @@ def values(
 ) -> tuple[Any, str]:
     """The fetched values, of variables as they begin, and what `explain` says."""
     with native_cpu():
-        register_backend("cpu", NativeBackend(target, fuses=fuses))
+        register_backend("cpu", NativeBackend(target) if fuses else unfused(target))
         with tb.Session() as session:
             session.run(tb.global_variables_initializer())
             return session.run(fetches, feeds), str(session.explain(fetches, feeds))

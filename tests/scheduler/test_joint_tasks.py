@@ -200,6 +200,7 @@ def test_a_replica_that_does_not_come_lets_the_others_go(monkeypatch: pytest.Mon
                 return submit(fails, **given)  # noqa: B023
 
             monkeypatch.setattr(stream, "submit", broken)
+            monkeypatch.setattr("scheduler.replicas.round_launcher.usable_cores", lambda: 3)
             with pytest.raises(OSError, match="the thread is ill"):
                 within(lambda: engine.run(Prepared(model.batch, 3).open, 0, 30))
             monkeypatch.undo()
@@ -210,6 +211,7 @@ def test_a_replica_that_does_not_come_lets_the_others_go(monkeypatch: pytest.Mon
 
 def test_an_interrupt_between_two_replicas_leaves_nobody_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     model = well()
+    monkeypatch.setattr("scheduler.replicas.round_launcher.usable_cores", lambda: 3)
     with engine_of(model, 3) as engine:
         stream = engine.learners.replicas[1].group.compute
         monkeypatch.setattr(stream, "submit", lambda *given, **more: _interrupt())

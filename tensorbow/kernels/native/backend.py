@@ -40,19 +40,13 @@ from tensorbow.specs import TensorSpec
 class NativeBackend(ReferenceBackend):
     """Compiles each executable once; all its bindings share the code."""
 
-    keeps_examples = True
-
-    def __init__(self, target: Target | None = None, folder: Path | None = None, *, fuses: bool = True):
-        """target: by default this machine. folder: for object code; None keeps none.
-
-        fuses: whether element-wise nodes become one pass, and gradients of dense layers a part of their
-            updates; without, each op is a call of its own.
-        """
+    def __init__(self, target: Target | None = None, folder: Path | None = None):
+        """target: by default this machine, with all mechanisms. folder: for object code; None keeps none."""
         self.target = target or host_target()
         self.title = (
             f"native code, LLVM {llvm.llvm_version_info[0]}, {8 * self.target.vector_nbytes}-bit vectors"
         )
-        self.fuses = fuses
+        self.keeps_examples = self.target.switches.examples
         self._folder = folder
         self._lock = threading.Lock()  # owns the table
         self._codes = RoundCodes()
@@ -80,14 +74,16 @@ class NativeBackend(ReferenceBackend):
             maps[kernel.form] = fused
             return kernel
 
+        target, switches = self.target, self.target.switches
         units = with_seeds(fuse_maps(nodes, self._kernel, kernel_of, self._joins))
-        if not self.fuses:
-            return units
-        units = fuse_batch_norms(fuse_epilogues(units, maps, self.target), maps, self.target)
-        return fuse_pools(fuse_pool_gradients(fuse_gradients(units, self.target)), self.target)
+        units = fuse_epilogues(units, maps, target) if switches.epilogues else units
+        units = fuse_batch_norms(units, maps, target) if switches.batch_norms else units
+        units = fuse_gradients(units, target) if switches.backward else units
+        units = fuse_pool_gradients(units) if switches.pool_gradients else units
+        return fuse_pools(units, target) if switches.row_pooling else units
 
     def _joins(self, node: Node) -> bool:
-        return self.fuses and self._lowering(node) is not None
+        return self.target.switches.maps and self._lowering(node) is not None
 
     def _lowering(self, node: Node) -> Lowering | None:
         lowering = LOWERINGS.get(node.definition)
@@ -120,7 +116,7 @@ class NativeBackend(ReferenceBackend):
         with self._lock:
             segments = self._segments.get(executable)
             if segments is None:
-                segments = NativeSegments(executable, self.target, self._folder, self.fuses)
+                segments = NativeSegments(executable, self.target, self._folder)
                 self._segments[executable] = segments
             return segments
 
@@ -135,7 +131,7 @@ class NativeBackend(ReferenceBackend):
     def round_program(self, plans: Sequence[BoundPlan], exchanges: Exchanges) -> RoundProgram | None:
         """See Backend.round_program; where the segments are native as a whole, and exchanges are passes."""
         native = [plan for plan in plans if isinstance(plan, NativePlan)]
-        if len(native) < len(plans):
+        if len(native) < len(plans) or not self.target.switches.joint_rounds:
             return None
         with self._lock:
             code = self._codes.find(native[0].segments, exchanges.kinds)

@@ -39,12 +39,13 @@ class NativeSegments:
     each run.
     """
 
-    def __init__(self, executable: Executable, target: Target, folder: Path | None, fuses: bool = True):
-        """fuses: whether updates multiply the factors of their gradients, where they can."""
+    def __init__(self, executable: Executable, target: Target, folder: Path | None):
         averaged: dict[Hashable, AveragedUpdate] = {}
         merged = (replace(s, groups=tuple(_merged(s.groups, target, averaged))) for s in executable.segments)
         whole = replace(executable, segments=tuple(merged))
-        self.executable = factor_gradients(whole, averaged) if fuses else whole
+        self.executable = whole
+        if target.switches.factored_gradients:
+            self.executable = factor_gradients(whole, averaged)
         self.runs = [_runs(segment.groups) for segment in self.executable.segments]
         self.target = target
         self.folder = folder
@@ -104,7 +105,10 @@ def _merged(
             averaged[kernel.form] = update
         return kernel
 
-    return [_native(group, target) for group in merge_averaging(merge_updates(groups), kernel_of)]
+    merged = merge_updates(groups) if target.switches.merged_updates else groups
+    if target.switches.averaged_updates:
+        merged = merge_averaging(merged, kernel_of)
+    return [_native(group, target) for group in merged]
 
 
 def _native(group: Group, target: Target) -> Group:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -27,13 +26,13 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.slow
 @needs_compiler
 def test_a_dry_run_measures_everything_and_writes_nothing(tmp_path: Path) -> None:
-    files = f"--json={tmp_path}/figures.json", f"--picture={tmp_path}/picture.png"
+    files = "--output", str(tmp_path)
     sizes = "--counts=1,2", "--seconds=0.02", "--windows=1", "--case=logreg:8"
     done = run("--emulated", *sizes, *files)
     assert done.returncode == 0, done.stdout + done.stderr
     for part in (
         "device: Emulated GPU",
-        "logreg, batch size 8",
+        "logistic regression b=8",
         "TensorBow none",
         "TensorBow sma",
         "kernels in 2 graphs",
@@ -71,11 +70,11 @@ def row(name: str, replicas: int, rate: float, **facts: Any) -> dict[str, Any]:
 
 
 def test_its_summary_holds_the_best_averaged_count_against_the_best_peer(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.syspath_prepend(str(FOLDER))
     from gpu_replicas_contestant import Case
-    from gpu_replicas_report import draw, save, summary
+    from gpu_replicas_report import draw, summary, table
 
     rows = [
         row("TensorBow none", 1, 100.0, host_us_per_graph_launch=5.0),
@@ -92,9 +91,15 @@ def test_its_summary_holds_the_best_averaged_count_against_the_best_peer(
     assert found["sync_cost"] == pytest.approx({4: 0.05, 8: 0.1})
     assert found["host_us_per_graph_launch"] == 6.0
     assert "ratio" not in summary(Case("lenet", 4), rows[:5])
-    machine = {"device": "none", "compute": "fp32", "date": "2026-01-01T00:00"}
-    results = [{"model": "lenet", "batch_size": 4, "rows": rows, "summary": found}]
-    save(tmp_path / "new" / "figures.json", machine, results)
-    assert json.loads((tmp_path / "new" / "figures.json").read_text())["cases"][0]["summary"]["ratio"] == 2.0
-    draw(tmp_path / "picture.png", machine, results)
-    assert (tmp_path / "picture.png").exists() == (find_spec("matplotlib") is not None)
+    gpu = {"device": "none", "compute": "fp32"}
+    case = {"model": "lenet", "batch_size": 4, "rows": rows, "summary": found, "absent": ["JAX jit: none"]}
+    shown = table({"gpu": gpu, "cases": [case]})
+    assert shown.rows[1] == ["LeNet b=4", "TensorBow none", 4, 400.0]
+    assert (
+        "LeNet b=4: best count 4, averaged: 2.00 times JAX vmap x 8, the best peer (goal 2)." in shown.remarks
+    )
+    assert shown.remarks[-1] == "LeNet b=4: left out: JAX jit: none."
+    if find_spec("matplotlib") is not None:
+        from matplotlib.figure import Figure
+
+        draw(Figure(), {"gpu": gpu, "cases": [case]})

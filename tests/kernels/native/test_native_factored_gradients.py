@@ -15,6 +15,7 @@ from tensorbow.kernels.native.backend import NativeBackend
 from tensorbow.kernels.native.fusion import factored_gradients
 from tensorbow.kernels.native.fusion.factored_gradients import FACTORS_FORM
 from tensorbow.kernels.reference import ReferenceBackend
+from tests.native_rig.fused_runs import unfused
 from tests.native_rig.native_calls import TARGETS, each_target
 from tests.program_rig.examples import given_few
 from tests.scalar_rig.numpy_backend import used
@@ -127,7 +128,7 @@ def test_replicas_are_averaged_as_before(batch, options, dtype):
     """The same bits as with the gradient in memory, alone and with others, run after run."""
     model, _ = dense(batch, 40, 33, dtype=dtype)
     results = [
-        trained(model, NativeBackend(fuses=fuses), 3, factors=fuses, **options)
+        trained(model, NativeBackend() if fuses else unfused(), 3, factors=fuses, **options)
         for fuses in (True, True, False)
     ]
     assert same_bits(results[0], results[1])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import fields, replace
+
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -16,9 +18,12 @@ from tensorbow.kernels.native import plan
 from tensorbow.kernels.native.backend import NativeBackend
 from tensorbow.kernels.native.codegen import functions
 from tensorbow.kernels.native.codegen.kernel import NativeKernel
+from tensorbow.kernels.native.codegen.switches import ALL, Switches
+from tensorbow.kernels.native.codegen.target import host_target
 from tensorbow.kernels.native.fusion import factored_gradients
 from tensorbow.kernels.reference import ReferenceBackend
 from tensorbow.models import LeNet, LogisticRegression, ResNet
+from tests.native_rig.fused_runs import unfused
 from tests.native_rig.native_calls import native_cpu
 from tests.native_rig.targets import narrow_target
 from tests.program_rig.interpreter import initial_values, programs
@@ -183,13 +188,28 @@ def test_twenty_steps_lie_close_to_the_reference(model, target):
     assert np.isfinite(losses).all()
 
 
+@pytest.fixture(scope="module")
+def with_all_mechanisms():
+    return {model: trained(model, NativeBackend(), 3, replicas=2)[0] for model in ("lenet", "resnet8")}
+
+
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("mechanism", [field.name for field in fields(Switches)])
+def test_without_one_mechanism_training_is_alike(mechanism, with_all_mechanisms):
+    target = replace(host_target(), switches=replace(ALL, **{mechanism: False}))
+    assert repr(target) != repr(host_target())  # which the names of code on disk are made of
+    for model, expected in with_all_mechanisms.items():
+        losses, _ = trained(model, NativeBackend(target), 3, replicas=2)
+        np.testing.assert_allclose(losses, expected, rtol=1e-5)
+
+
 @pytest.mark.parametrize(
     "model", ["logreg", *(pytest.param(model, marks=pytest.mark.slow) for model in ("lenet", "resnet8"))]
 )
 def test_without_fusion_the_bits_are_the_same(model, monkeypatch):
     monkeypatch.setattr(factored_gradients, "FAR", 1 << 40)  # updates that multiply add in another order
     losses, values = trained(model, NativeBackend(), 3)
-    plain, alone = trained(model, NativeBackend(fuses=False), 3)
+    plain, alone = trained(model, unfused(), 3)
     assert losses.tobytes() == plain.tobytes()
     for ours, theirs in zip(values, alone, strict=True):
         assert ours.tobytes() == theirs.tobytes()

@@ -11,6 +11,7 @@ pytest.importorskip("llvmlite", reason="the native backend needs llvmlite")
 import tensorbow as tb
 from tensorbow.kernels.native.backend import NativeBackend
 from tensorbow.kernels.reference import ReferenceBackend
+from tests.native_rig.fused_runs import unfused
 from tests.native_rig.native_calls import TARGETS
 from tests.native_rig.pools import ANY_POOL
 from tests.ops_contract.sample import integers, normal
@@ -38,7 +39,7 @@ def gradients(backend, images, bias, window, stride, padding, *, dtype=tb.float3
 
 
 def assert_joined(images, bias, *options, targets=tuple(TARGETS), **more):
-    apart, notes = gradients(NativeBackend(fuses=False), images, bias, *options, **more)
+    apart, notes = gradients(unfused(), images, bias, *options, **more)
     assert "MaxPoolGrad" not in notes
     reference, _ = gradients(ReferenceBackend(), images, bias, *options, **more)
     for name in targets:

@@ -11,6 +11,7 @@ pytest.importorskip("llvmlite", reason="the native backend needs llvmlite")
 import tensorbow as tb
 from tensorbow.kernels.native.backend import NativeBackend
 from tensorbow.kernels.reference import ReferenceBackend
+from tests.native_rig.fused_runs import unfused
 from tests.native_rig.native_calls import TARGETS
 from tests.ops_contract.sample import normal
 from tests.program_rig.examples import given_few
@@ -40,7 +41,7 @@ def pooled(
 
 
 def assert_pooled(images, filters, joined=True, targets=tuple(TARGETS), **options):
-    apart, notes = pooled(NativeBackend(fuses=False), images, filters, **options)
+    apart, notes = pooled(unfused(), images, filters, **options)
     assert "Conv2D" not in notes
     reference, _ = pooled(ReferenceBackend(), images, filters, **options)
     for name in targets:
@@ -121,7 +122,7 @@ def test_numbers_that_are_not_finite():
     x, w = operands((2, 12, 12, 4), (3, 3, 4, 16))
     x[0, ::5, ::7] = np.nan
     x[1, 3, 4] = np.inf
-    apart, _ = pooled(NativeBackend(fuses=False), x, w, relu=False)
+    apart, _ = pooled(unfused(), x, w, relu=False)
     ours, notes = pooled(NativeBackend(), x, w, relu=False)
     assert "fused with Conv2D" in notes
     assert ours[0].tobytes() == apart[0].tobytes()

@@ -1,4 +1,4 @@
-"""What the generated code is for: this machine's processor, or less of it."""
+"""What the generated code is for: this machine's processor, or less of it, with all mechanisms or some."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from functools import cache
 
 import llvmlite.binding as llvm
+
+from tensorbow.kernels.native.codegen.switches import ALL, Switches
 
 _WIDTHS = (("avx512f", 64, 32), ("avx2", 32, 16))  # feature, bytes of a vector, registers
 _BASE_WIDTHS = {"x86_64": (16, 16), "aarch64": (16, 32), "arm64": (16, 32)}  # SSE2 and NEON: all of these
@@ -21,6 +23,7 @@ class Target:
     features: str
     vector_nbytes: int
     vector_registers: int
+    switches: Switches = ALL
 
     def lanes(self, itemsize: int) -> int:
         """Elements of so many bytes in one vector."""

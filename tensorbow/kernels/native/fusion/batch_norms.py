@@ -222,7 +222,8 @@ class _Fusion:
         chunk = sums_of(value.spec, of_flow=False).rows
         between = [other for other in self._units[home + 1 : place] if other is not None]
         is_read = any(storage_of(v) is value for other in between for v in other.inputs)
-        if not found.rows_at_once or found.rows_at_once % chunk or is_read or is_written(unit, between):
+        rows = found.rows_at_once(self._target)
+        if not rows or rows % chunk or is_read or is_written(unit, between):
             return None
         return home, unit, found
 

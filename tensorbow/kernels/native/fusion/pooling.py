@@ -61,7 +61,8 @@ def fuse_pools(units: Sequence[Unit], target: Target) -> list[Unit]:
         found = None if maker is None else finished_contraction(maker)
         if home is None or maker is None or found is None or pool is None or maker.outputs != [value]:
             continue
-        if found.rows_at_once and found.rows_at_once % pool.rows == 0:
+        rows = found.rows_at_once(target)
+        if rows and rows % pool.rows == 0:
             kernel = kernel_of(PooledContraction(found, pool), target)
             outputs = [*maker.outputs, *unit.outputs]
             result[home] = Unit((*maker.nodes, unit.head), kernel, maker.inputs, outputs)

@@ -20,11 +20,11 @@ from tensorbow.kernels.native.products.convolution_passes import (
     backprop_filter,
     backprop_input,
     convolve,
+    fast_convolution,
     fast_gradients,
 )
 from tensorbow.kernels.native.products.ending import Ending
 from tensorbow.kernels.native.products.microkernel import shared_function
-from tensorbow.kernels.native.products.winograd_shape import Winograd
 from tensorbow.ops.conv import Conv2D, Conv2DBackpropFilter, Conv2DBackpropInput
 from tensorbow.program.plan import Ref
 from tensorbow.specs import FLOATING, TensorSpec
@@ -73,21 +73,21 @@ def _takes(node: NodeSpec, target: Target) -> bool:
 def _conv2d_scratch(node: NodeSpec, target: Target) -> list[TensorSpec]:
     images, filters = node.inputs
     what = ConvolutionShape.of(images.extents, filters.extents, node.attrs, images.dtype)
-    fast = Winograd.of(what)
+    fast = fast_convolution(what, target)
     return [what.band_spec() if fast is None else fast.scratch()]
 
 
 def _backprop_filter_scratch(node: NodeSpec, target: Target) -> list[TensorSpec]:
     images, filters = node.inputs[0], node.outputs[0]
     what = ConvolutionShape.of(images.extents, filters.extents, node.attrs, images.dtype)
-    fast = fast_gradients(what)
+    fast = fast_gradients(what, target)
     return [what.band_spec() if fast is None else fast.scratch()]
 
 
 def _backprop_input_scratch(node: NodeSpec, target: Target) -> list[TensorSpec]:
     filters = node.inputs[1]
     what = ConvolutionShape.of(node.outputs[0].extents, filters.extents, node.attrs, filters.dtype)
-    fast = fast_gradients(what)
+    fast = fast_gradients(what, target)
     if fast is not None:
         others = fast.scratch()
     else:
@@ -105,17 +105,17 @@ def _images_gradient(node: NodeSpec) -> ConvolutionShape:
     return ConvolutionShape.of(*shapes, node.attrs, node.outputs[0].dtype)
 
 
-def _rows_of_images(node: NodeSpec) -> int:
+def _rows_of_images(node: NodeSpec, target: Target) -> int:
     """Of the images' gradient, as a matrix, that are made together."""
     what = _images_gradient(node)
     reverse = what.reversed()
     return 0 if what.adds_taps else reverse.band * reverse.columns.count
 
 
-def _rows_of_result(node: NodeSpec) -> int:
+def _rows_of_result(node: NodeSpec, target: Target) -> int:
     images, filters = node.inputs
     what = ConvolutionShape.of(images.extents, filters.extents, node.attrs, images.dtype)
-    fast = Winograd.of(what)
+    fast = fast_convolution(what, target)
     return what.band * what.columns.count if fast is None else fast.rows_at_once
 
 

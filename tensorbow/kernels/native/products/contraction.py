@@ -103,7 +103,8 @@ def blocking_of(what: Contraction, target: Target) -> Blocking:
     outside = is_far or count <= steps or what.columns <= vectors * lanes
     passes = (*what.passes, *passes)
     blocking = Blocking(loops.rows, passes, sums, height, width, vectors, outside, False, limit)
-    return replace(blocking, reads_ahead=streams and _is_to_read_ahead(what, blocking, vectors * lanes))
+    reads = streams and target.switches.read_ahead
+    return replace(blocking, reads_ahead=reads and _is_to_read_ahead(what, blocking, vectors * lanes))
 
 
 def _is_to_read_ahead(what: Contraction, blocking: Blocking, columns: int) -> bool:

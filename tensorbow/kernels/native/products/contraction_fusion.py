@@ -48,7 +48,7 @@ class _Contractor:
     write: WriteContraction
     scratch: Callable[[NodeSpec, Target], Sequence[TensorSpec]]
     finishes: Callable[[NodeSpec], bool]
-    rows_at_once: Callable[[NodeSpec], int]
+    rows_at_once: Callable[[NodeSpec, Target], int]
 
 
 @dataclass(frozen=True)
@@ -83,10 +83,9 @@ class FinishedContraction:
         """What it wants."""
         return self.contractor.scratch(_spec(self.node), target)
 
-    @property
-    def rows_at_once(self) -> int:
+    def rows_at_once(self, target: Target) -> int:
         """Neighbouring rows of the result that are made together; 0 where nothing else can be done then."""
-        return self.contractor.rows_at_once(_spec(self.node))
+        return self.contractor.rows_at_once(_spec(self.node), target)
 
     @property
     def form(self) -> Hashable:
@@ -104,7 +103,7 @@ def lower_contraction(
     takes: Callable[[NodeSpec, Target], bool],
     scratch: Callable[[NodeSpec, Target], Sequence[TensorSpec]],
     finishes: Callable[[NodeSpec], bool] = lambda node: False,
-    rows_at_once: Callable[[NodeSpec], int] = lambda node: 0,
+    rows_at_once: Callable[[NodeSpec, Target], int] = lambda node, target: 0,
 ) -> None:
     """Registers an op's native code.
 

@@ -17,6 +17,7 @@ from llvmlite import ir
 
 from tensorbow.kernels.native.codegen.emitter import Emitter, index, type_of
 from tensorbow.kernels.native.codegen.epilogue import Broadcast
+from tensorbow.kernels.native.codegen.target import Target
 from tensorbow.kernels.native.products.contraction import contraction
 from tensorbow.kernels.native.products.convolution import ConvolutionShape
 from tensorbow.kernels.native.products.ending import Ending
@@ -80,7 +81,7 @@ def _copy_band(e: Emitter, what: ConvolutionShape, image: ir.Value, frame: ir.Va
 
 def convolve(e: Emitter, what: ConvolutionShape, places: Pointers, ending: Ending[ir.Value]) -> None:
     """Images, filter, result, and a frame, or scratch of `Winograd`."""
-    fast = Winograd.of(what)
+    fast = fast_convolution(what, e.target)
     if fast is None:
         _correlate(e, what, places, ending)
     else:
@@ -124,7 +125,7 @@ def _correlation(
 
 def backprop_filter(e: Emitter, what: ConvolutionShape, places: Pointers, ending: Ending[ir.Value]) -> None:
     """Images, gradient of the output, gradient of the filter, and a frame, or scratch of `Winograd`."""
-    fast = fast_gradients(what)
+    fast = fast_gradients(what, e.target)
     if fast is not None:
         WinogradPasses(e, fast).backprop_filter(places)
         return
@@ -142,7 +143,7 @@ def _band_of_result(e: Emitter, what: ConvolutionShape, image: ir.Value, band: i
 def backprop_input(e: Emitter, what: ConvolutionShape, places: Pointers, ending: Ending[ir.Value]) -> None:
     """Filter, gradient of the output, gradient of the images, the transposed filter, and a frame, or scratch
     of `Winograd`."""
-    fast = fast_gradients(what)
+    fast = fast_gradients(what, e.target)
     if fast is not None:
         WinogradPasses(e, fast).backprop_input(places)
         return
@@ -249,6 +250,11 @@ def _turn(e: Emitter, what: ConvolutionShape, filters: ir.Value, turned: ir.Valu
         )
 
 
-def fast_gradients(what: ConvolutionShape) -> Winograd | None:
+def fast_convolution(what: ConvolutionShape, target: Target) -> Winograd | None:
+    """Where Winograd's way is the faster one."""
+    return Winograd.of(what) if target.switches.winograd else None
+
+
+def fast_gradients(what: ConvolutionShape, target: Target) -> Winograd | None:
     """Not where both gradients may be made together, image by image (`ConvolutionGradients`)."""
-    return Winograd.of(what) if what.adds_taps else None
+    return fast_convolution(what, target) if what.adds_taps else None

@@ -68,7 +68,8 @@ class _Writer:
         self.element = type_of(what.dtype)
         self.kind = e.vector_type(what.dtype)
         self.tile = tile_of(e.target, what)
-        self.is_far = what.columns * what.inner * what.dtype.size > FAR
+        is_far = what.columns * what.inner * what.dtype.size > FAR
+        self.reads_ahead = is_far and e.target.switches.read_ahead
 
     def write(self, a: ir.Value, b: ir.Value, c: ir.Value) -> None:
         """Rows of B outside: a few of them stay in the first cache, while A passes by.
@@ -92,7 +93,7 @@ class _Writer:
 
         After the last ones these themselves, which are near.
         """
-        if not self.is_far or self.what.rows <= self.tile[0] or columns < self.tile[1]:
+        if not self.reads_ahead or self.what.rows <= self.tile[0] or columns < self.tile[1]:
             return None
         builder = self.e.builder
         before = builder.sub(j, index(self.tile[1]), flags=["nsw"])

@@ -1,0 +1,200 @@
+"""What each mechanism of the native backend buys: the time of a round without it over that with all of them.
+
+    python benchmarks/ablation.py [--only lenet:16 ...] [--seconds 0.25] [--windows 15] [--small]
+
+The cases of `cpu_floors.py`, replicas averaged every round, one step a launch. Mechanisms are those of
+`Switches`, and the choice of one thread for short rounds; fusions are also left out together, since one may
+stand in for another. All contestants of a case are open together and take turns; a ratio is the median over
+the turns, in brackets that of the fastest windows, which others on the machine disturb least. One contestant
+more, with everything again, shows what of a ratio is noise. A mechanism that does not change a case's plan is
+not measured there. Cases that are not measured keep their earlier figures. Needs llvmlite.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import fields, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from cpu_floors import CASES, SMALL, Case, other_runs, with_earlier
+from experiments import case_of
+from harness import (
+    Window,
+    command_line,
+    cores,
+    in_turn,
+    interleave,
+    output_path,
+    parser,
+    positive_float,
+    positive_int,
+    save,
+)
+from ours import Training, made_up_data, training_window
+from results_page import Table
+
+from scheduler.replicas import thread_choice
+from tensorbow.data import Dataset
+from tensorbow.kernels import register_backend
+from tensorbow.kernels.backends import backend_of_kind
+from tensorbow.kernels.binary_cache import cache_folder
+from tensorbow.kernels.native.backend import NativeBackend
+from tensorbow.kernels.native.codegen.plan_key import plan_key
+from tensorbow.kernels.native.codegen.switches import ALL, Switches
+from tensorbow.kernels.native.codegen.target import host_target
+from tensorbow.kernels.native.plan import NativePlan
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+NAME = "ablation"
+MECHANISMS = {field.name: replace(ALL, **{field.name: False}) for field in fields(Switches)}
+FUSIONS = ("maps", "epilogues", "batch_norms", "backward", "row_pooling", "pool_gradients")
+MECHANISMS["all fusions"] = replace(ALL, **dict.fromkeys(FUSIONS, False))
+NOT_IN_PLANS = ("read_ahead", "examples", "joint_rounds")  # of which no plan tells
+EVERYTHING, AGAIN, ONE_THREAD = "everything", "nothing (noise)", "one thread for short rounds"
+WARM_UP_ROUNDS = 4
+WORTH = 1.03  # of a mechanism that stays
+
+
+@contextmanager
+def registered(switches: Switches) -> Iterator[None]:
+    """CPU devices run native code of these mechanisms for a while."""
+    before = backend_of_kind("cpu")
+    register_backend("cpu", NativeBackend(replace(host_target(), switches=switches), cache_folder("native")))
+    try:
+        yield
+    finally:
+        register_backend("cpu", before)
+
+
+def trained(case: Case, options: argparse.Namespace, data: Dataset, switches: Switches) -> Training:
+    """A contestant that has run some rounds: with the first, the engine asks for its backend."""
+    with registered(switches):
+        training = training_window(case.model, case.batch_size, options.replicas, data=data)
+        training.run_rounds(WARM_UP_ROUNDS)
+    return training
+
+
+def plan_of(training: Training) -> str | None:
+    """A name for the code of a replica's step."""
+    plan = training.engine.learners.replicas[0].binding.plan
+    assert isinstance(plan, NativePlan)
+    step = plan.segments.executable
+    return plan_key([segment.groups for segment in step.segments], step.state["status"])
+
+
+def each_its_own(training: Training, seconds: float) -> float:
+    """A window in which no round counts as short enough to be tried on one thread."""
+    usual, thread_choice.SHORT = thread_choice.SHORT, 0.0
+    try:
+        return training(seconds)
+    finally:
+        thread_choice.SHORT = usual
+
+
+def measure(case: Case, options: argparse.Namespace) -> dict[str, Any]:
+    """Images per second of each contestant, and both ratios of each mechanism."""
+    data = made_up_data(case.model)
+    with ExitStack() as opened:
+        whole = opened.enter_context(trained(case, options, data, ALL))
+        windows: dict[str, Window] = {EVERYTHING: whole}
+        windows[AGAIN] = opened.enter_context(trained(case, options, data, ALL))
+        rate = max(whole(options.seconds) for _ in range(2))  # the first window is very short
+        if options.replicas * case.batch_size / rate < thread_choice.SHORT:
+            training = opened.enter_context(trained(case, options, data, ALL))
+            windows[ONE_THREAD] = partial(each_its_own, training)
+        for name, switches in MECHANISMS.items():
+            training = opened.enter_context(trained(case, options, data, switches))
+            if name in NOT_IN_PLANS or plan_of(training) != plan_of(whole):
+                windows[name] = training
+            else:
+                training.close()
+        measured = interleave(windows, options.seconds, options.windows)
+    base = np.array(measured[EVERYTHING].samples)
+    ratios = {
+        name: [float(np.median(base / rates.samples)), float(base.max() / max(rates.samples))]
+        for name, rates in measured.items()
+        if name != EVERYTHING
+    }
+    return {
+        "model": case.model,
+        "batch_size": case.batch_size,
+        "images_per_second": {name: rates.as_json() for name, rates in measured.items()},
+        "ratios": {name: [round(ratio, 3) for ratio in both] for name, both in ratios.items()},
+    }
+
+
+def names_of(cases: Sequence[dict[str, Any]]) -> list[str]:
+    """Of the rows, in order: those that some case has, noise first."""
+    names = (AGAIN, *MECHANISMS, ONE_THREAD)
+    return [name for name in names if any(name in case["ratios"] for case in cases)]
+
+
+def table(details: dict[str, Any]) -> Table:
+    cases = details["rows"]
+    rows: list[list[str | None]] = []
+    for name in names_of(cases):
+        both = [case["ratios"].get(name) for case in cases]
+        rows.append([name.replace("_", " "), *(r and f"{r[0]:.2f} ({r[1]:.2f})" for r in both)])
+    remarks = [
+        in_turn(details["windows"], details["seconds_per_window"]),
+        *other_runs(cases),
+        "In brackets: the ratio of the fastest windows, which other programs on the machine disturb least.",
+        "`-`: the mechanism does not change the case's plan, or its rounds are not short.",
+        "Without averaged updates there are no joint rounds of averaged replicas either.",
+    ]
+    return Table(["without", *map(case_of, cases)], rows, remarks)
+
+
+def draw(figure: Figure, cases: list[dict[str, Any]]) -> None:
+    """A line for each mechanism, a dot on it for each case."""
+    names = names_of(cases)
+    figure.set_size_inches(9, 1.8 + 0.3 * len(names))
+    axes = figure.subplots()
+    axes.axvspan(1 / WORTH, WORTH, color="#e3e3e3", label=f"within {WORTH - 1:.0%}")
+    for number, case in enumerate(cases):
+        shown = [name for name in names if name in case["ratios"]]
+        places = [names.index(name) for name in shown]
+        ratios = [case["ratios"][name][0] for name in shown]
+        axes.plot(ratios, places, "o", color=f"C{number}", markersize=5, label=case_of(case))
+    axes.set_xscale("log")
+    ticks = (0.9, 1, 1.1, 1.25, 1.5, 2, 3)
+    axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+    axes.minorticks_off()
+    axes.set_yticks(range(len(names)), [name.replace("_", " ") for name in names])
+    axes.set_ylim(len(names) - 0.5, -0.5)
+    axes.grid(axis="y", color="#e3e3e3", linewidth=0.8)
+    axes.set_xlabel("time of a round without the mechanism over that with all")
+    axes.spines[["top", "right"]].set_visible(False)
+    figure.legend(loc="outside lower center", ncols=4, frameon=False, fontsize=8)
+
+
+def main() -> None:
+    made = parser(__doc__, NAME)
+    names = [case.name for case in CASES]
+    made.add_argument("--only", nargs="+", choices=names, metavar="MODEL:BATCH", help=", ".join(names))
+    made.add_argument("--seconds", type=positive_float, help="length of a window; default 0.25, small 0.1")
+    made.add_argument("--windows", type=positive_int, help="windows of each contestant; default 15, small 2")
+    made.add_argument("--replicas", type=positive_int, default=cores(), help="default: one for each core")
+    options = made.parse_args()
+    options.only = options.only or (list(SMALL) if options.small else names)
+    options.seconds = options.seconds or (0.1 if options.small else 0.25)
+    options.windows = options.windows or (2 if options.small else 15)
+    cases = []
+    for case in CASES:
+        if case.name in options.only:
+            print(f"{case.name} ...", flush=True)
+            cases.append(measure(case, options) | {"command": command_line(options)})
+            print(cases[-1]["ratios"], flush=True)
+    cases = with_earlier(cases, output_path(options, f"{NAME}.json"))
+    details = {"windows": options.windows, "seconds_per_window": options.seconds, "rows": cases}
+    save(options, NAME, details, table(details), lambda figure: draw(figure, cases))
+
+
+if __name__ == "__main__":
+    main()
