@@ -106,7 +106,6 @@ NATIVE = "tensorbow.kernels.native"  # needs llvmlite, and is itself imported in
 
 # Imports inside functions that would close a cycle at import time, and why they may stay.
 LAZY = {
-    ("scheduler.averaging.all_reduce", "scheduler.averaging.gpu_all_reduce"): "loaded with the first GPU",
     ("tensorbow.launcher", "tensorbow.cli"): "signals are handled before anything heavy is loaded",
 }
 BY_NAME = {

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from tensorbow.devices import Access, Device, Event, Stream
-from tensorbow.errors import InvalidArgumentError
 from tensorbow.specs import Array, DType
 
 CHUNK = 1 << 15  # elements
@@ -92,23 +91,6 @@ class InProcessAllReduce(AllReduce):
         """Closes the stream."""
         self._stream.close()
         self._columns = []
-
-
-def all_reduce_between(devices: Sequence[Device], name: str, priority: int = 0) -> AllReduce:
-    """The all-reduce for replicas on these devices. priority: of its streams, on GPUs.
-
-    Raises InvalidArgumentError for devices of several kinds, CudaError when NCCL cannot join the GPUs.
-    """
-    kinds = sorted({device.kind for device in devices})
-    if len(kinds) > 1:
-        raise InvalidArgumentError(
-            f"devices: expected one kind of device for replicas, got {' and '.join(kinds)}; leave one out"
-        )
-    if kinds == ["gpu"]:
-        from scheduler.averaging.gpu_all_reduce import GpuAllReduce
-
-        return GpuAllReduce(devices, name, priority=priority)
-    return InProcessAllReduce(devices[0], name)
 
 
 def _sum_into_all(vectors: Sequence[Array]) -> None:

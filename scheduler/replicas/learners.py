@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
-from scheduler.averaging.all_reduce import AllReduce, all_reduce_between
+from scheduler.averaging.all_reduce import AllReduce, InProcessAllReduce
 from scheduler.averaging.synchronisation import Synchronisation
 from scheduler.replicas.central import CentralModel
 from scheduler.replicas.device_plans import Compiled, DevicePlans
@@ -277,3 +277,20 @@ class Learners:
         self.central.clear()
         while self._kept:
             self._kept.pop().close()
+
+
+def all_reduce_between(devices: Sequence[Device], name: str, priority: int = 0) -> AllReduce:
+    """The all-reduce for replicas on these devices. priority: of its streams, on GPUs.
+
+    Raises InvalidArgumentError for devices of several kinds, CudaError when NCCL cannot join the GPUs.
+    """
+    kinds = sorted({device.kind for device in devices})
+    if len(kinds) > 1:
+        raise InvalidArgumentError(
+            f"devices: expected one kind of device for replicas, got {' and '.join(kinds)}; leave one out"
+        )
+    if kinds == ["gpu"]:
+        from scheduler.averaging.gpu_all_reduce import GpuAllReduce
+
+        return GpuAllReduce(devices, name, priority=priority)
+    return InProcessAllReduce(devices[0], name)

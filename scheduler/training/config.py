@@ -172,7 +172,7 @@ class TrainingConfig:
     launch_ahead: int = option(2, "Tasks enqueued on a stream before the first has ended.", whole(1, 64))
     steps_per_launch: int | None = option(
         None,
-        "Rounds in one launch, on one CPU device with native code; the bits stay the same.",
+        "Rounds in one launch, on CPU devices with native code; the bits stay the same.",
         whole(1, 4096),
         shown="as many as take 20 ms, 64 at most",
     )
@@ -225,7 +225,7 @@ class TrainingConfig:
     trace: str | None = option(
         None,
         "Write what ran when on every stream as a Chrome trace, for https://ui.perfetto.dev; FILE.gz is "
-        "compressed. On one CPU device with native code a span is a launch: some rounds of a replica, or of "
+        "compressed. On CPU devices with native code a span is a launch: some rounds of a replica, or of "
         "all, with their averaging; --steps-per-launch 1 makes it one round.",
         PATH,
         shown="none",

@@ -18,8 +18,8 @@ from scheduler.training.classifier_step import build_program
 from tensorbow.data import make_synthetic
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.models import get_model
-from tests.scheduler_rig.joint_engines import engine_of
 from tests.scheduler_rig.programs import well
+from tests.scheduler_rig.round_engines import engine_of
 from tests.scheduler_rig.running import Prepared, cpu_devices, within
 
 

@@ -6,10 +6,13 @@ from typing import Any
 
 import pytest
 
-from scheduler import DatasetBatches, RoundResults, TaskResult, Trainer, TrainingConfig
+from scheduler import DatasetBatches, RoundResults, TaskResult, Trainer, TrainingConfig, gathered
 from scheduler.training.run_trace import RunTrace
+from tensorbow.devices import LaunchLog
+from tensorbow.kernels import NullBackend, backends
 from tensorbow.timeline import Tracer
-from tests.scheduler_rig.running import within
+from tests.scheduler_rig.programs import well
+from tests.scheduler_rig.running import Prepared, engine_of, null_devices, within
 
 
 def test_they_are_tasks_by_round_and_place() -> None:
@@ -30,6 +33,18 @@ def test_those_of_a_round_come_from_its_tasks() -> None:
     assert list(RoundResults.of_round([task._replace(metrics=()) for task in tasks])) == [
         task._replace(metrics=()) for task in tasks
     ]
+
+
+def test_rounds_that_do_nothing_are_told_of_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On null devices whose backend has round programs: what benchmarks of scheduling run."""
+    monkeypatch.setitem(backends._backends, "null", NullBackend(launches_rounds=True))
+    model, told = well(), list[RoundResults]()
+    with engine_of(model, null_devices(2, LaunchLog()), 2, steps_per_launch=4) as engine:
+        assert engine.learners.launches_rounds
+        opened = gathered(Prepared(model.batch, 4).open, 4)
+        assert within(lambda: engine.run(opened, 0, 10, told.append)) == 10
+    assert [len(results.rounds) for results in told] == [4, 4, 2]
+    assert [result.loss for results in told for result in results] == [0.0] * 40
 
 
 @pytest.mark.parametrize("sync", ["sma", "none"])

@@ -19,8 +19,8 @@ from scheduler.replicas.round_launcher import ProgramRounds
 from scheduler.replicas.thread_choice import BRIEF, MEASURED, WARM_UP, WINDOW, WINDOW_S, ThreadChoice, Threads
 from tensorbow.errors import InvalidArgumentError, NumericsError
 from tensorbow.kernels import backends
-from tests.scheduler_rig.joint_engines import engine_of, labelled, spoilt, trained
 from tests.scheduler_rig.programs import convolutional, well
+from tests.scheduler_rig.round_engines import engine_of, labelled, spoilt, trained
 from tests.scheduler_rig.running import Prepared, within
 
 EACH, ONE, CALLER = Threads
@@ -256,7 +256,7 @@ def opened(source: Callable[..., Any], steps: int) -> Callable[..., Any]:
 def test_input_that_an_op_refuses_names_its_replica(steps: int) -> None:
     model = labelled()
     with engine_of(model, 3, steps) as engine:
-        message = r"replica 1, step 6: SparseSoftmax.* 9.*joint_engines"
+        message = r"replica 1, step 6: SparseSoftmax.* 9.*round_engines"
         with pytest.raises(InvalidArgumentError, match=message):
             within(lambda: engine.run(opened(Prepared(model.batch, 3).open, steps), 0, 20))
 

@@ -24,8 +24,8 @@ from tensorbow.data import CropAndFlip, Dataset, make_synthetic
 from tensorbow.errors import InternalError, InvalidArgumentError, NumericsError
 from tensorbow.kernels import backends
 from tensorbow.models import get_model
-from tests.scheduler_rig.joint_engines import engine_of
 from tests.scheduler_rig.programs import well
+from tests.scheduler_rig.round_engines import engine_of
 from tests.scheduler_rig.running import Prepared, cpu_devices, within
 
 pytest.importorskip("llvmlite")

@@ -113,7 +113,11 @@ def engine_of(
 
     Options of `Synchronisation` and of `LearningEngine` alike.
     """
-    engine_options = {k: options.pop(k) for k in ("launch_ahead", "on_nan", "all_reduce") if k in options}
+    engine_options = {
+        k: options.pop(k)
+        for k in ("launch_ahead", "on_nan", "all_reduce", "steps_per_launch")
+        if k in options
+    }
     synchronisation = Synchronisation(**options)
     schedule = schedule or tb.train.Constant(0.1)
     engine = None

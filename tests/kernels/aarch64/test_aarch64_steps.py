@@ -21,7 +21,7 @@ from tests.kernels.native import (  # isort: skip
     test_native_pooling_fusion,
 )
 from tests.scalar_rig.numpy_backend import used  # isort: skip
-from tests.scheduler_rig import joint_engines  # isort: skip
+from tests.scheduler_rig import round_engines  # isort: skip
 from tests.scheduler_rig.programs import logistic  # isort: skip
 from tests.scheduler_rig.running import Prepared  # isort: skip
 
@@ -83,7 +83,7 @@ def test_averaged_replicas_of_one_launch_lie_close_to_the_reference(replicas, op
     """The updates with averaging, by threads that meet in emulated code."""
     model, states = logistic(tb.float32), []
     for backend in (ReferenceBackend(), NativeBackend()):
-        with used(backend), joint_engines.engine_of(model, replicas, **options) as engine:
+        with used(backend), round_engines.engine_of(model, replicas, **options) as engine:
             assert (engine.learners.launches_rounds) == isinstance(backend, NativeBackend)
             engine.run(Prepared(model.batch, replicas).open, 0, ROUNDS)
             states.append(engine.learners.values.state_arrays())

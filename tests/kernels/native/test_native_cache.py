@@ -40,8 +40,8 @@ from tensorbow.program.plan import Group, Ref, Region
 from tensorbow.specs import float32, int64
 from tests.native_rig.targets import narrow_target
 from tests.scalar_rig.numpy_backend import used
-from tests.scheduler_rig.joint_engines import engine_of
 from tests.scheduler_rig.programs import logistic
+from tests.scheduler_rig.round_engines import engine_of
 from tests.scheduler_rig.running import Prepared, within
 
 

@@ -25,8 +25,8 @@ from tensorbow.devices import Event
 from tensorbow.errors import InvalidArgumentError, NumericsError
 from tensorbow.kernels import backends
 from tensorbow.models import get_model
-from tests.scheduler_rig.joint_engines import engine_of, labelled, spoilt, trained
 from tests.scheduler_rig.programs import convolutional, logistic, well
+from tests.scheduler_rig.round_engines import engine_of, labelled, spoilt, trained
 from tests.scheduler_rig.running import Prepared, cpu_devices, within
 
 pytest.importorskip("llvmlite")
@@ -178,7 +178,7 @@ def test_input_that_an_op_refuses(steps: int, sync: str) -> None:
     with engine_of(model, 3, steps, sync=sync) as engine:
         assert engine.learners.launches_rounds
         prepared = Prepared(model.batch, 3).open
-        message = r"replica 1, step 6: SparseSoftmax.* 9.*joint_engines"
+        message = r"replica 1, step 6: SparseSoftmax.* 9.*round_engines"
         with pytest.raises(InvalidArgumentError, match=message):
             within(lambda: engine.run(prepared if steps == 1 else gathered(prepared, steps), 0, 20))
 
