@@ -27,6 +27,7 @@ from tensorbow.kernels.native.rounds.driver import (
     refusing,
 )
 from tensorbow.kernels.native.rounds.passes import PASS, averaging_module, has_parts, is_averaged, mean_module
+from tensorbow.ops.averaging import GradientCheck
 from tensorbow.program.plan import Group
 from tensorbow.program.rounds import Averaging, Exchange, GradientAveraging
 
@@ -94,18 +95,19 @@ class RoundCode:
         return ExchangeCode(around.address("run0"), around.address("run1"), whole, (before, after))
 
     def _mean(self, exchange: GradientAveraging) -> ExchangeCode | None:
-        """The mean of gradients as a pass; None if the update on it is not native code."""
+        """The mean of gradients as a pass, which checks it; None if the update on it is not native code."""
         segments, step = self._segments, self._segments.executable
-        run = segments.run_of(exchange.segment)
-        if run is None:
+        if segments.run_of(exchange.segment) is None:
             return None
         status = step.state["status"]
-        nothing = self._add(compile_groups([[]], status, segments.target, segments.folder)).address("run0")
+        after = [
+            group for group in step.segments[exchange.segment].groups if group.definition is not GradientCheck
+        ]
+        around = self._add(compile_groups([[], after], status, segments.target, segments.folder))
         whole = self._pass(
             "mean", exchange.means, partial(mean_module, exchange.means, status, segments.target)
         )
-        after = segments.code().address(run)
-        return ExchangeCode(nothing, after, whole, ([], step.segments[exchange.segment].groups))
+        return ExchangeCode(around.address("run0"), around.address("run1"), whole, ([], after))
 
     def _pass(self, name: str, groups: Sequence[Group], make: Callable[[], ir.Module]) -> int:
         segments = self._segments

@@ -111,6 +111,7 @@ class _Rounds:
             with b.if_then(exchanges):
                 self._exchange(kind)
                 with self._each_replica():
+                    self._share_status()
                     self._call(self._function_of(kind, ExchangeWord.AFTER), self._by(kind, AFTER))
                     self._end_if(self._is_bad())
                     self._note(self._row(self._launch, step), step)
@@ -124,6 +125,8 @@ class _Rounds:
         """Between two meetings this thread's part of the pass; and whether some replica's status is set."""
         self._wait_for_all()
         self._end_if(self._is_set(SharedWord.BAD))  # set by nobody till the next meeting
+        meeting = self._b.load(self._arrivals, typ=INT)
+        self._b.store(meeting, word_at(self._b, self._thread, ThreadWord.MEETING))
         self._b.call(_function(self._b, self._function_of(kind, ExchangeWord.PASS)), [self._thread])
         self._wait_for_all()
 
@@ -170,10 +173,22 @@ class _Rounds:
     def _is_bad(self) -> ir.Value:
         """Whether this replica's status is set, and that ends the rounds."""
         b = self._b
-        state = load_pointer(b, self._bases, Region.STATE)
-        status = b.load(bytes_on(b, state, load_word(b, self._shared, SharedWord.STATUS)), typ=INT, align=8)
+        status = b.load(self._status(), typ=INT, align=8)
         stops = load_word(b, self._thread, ThreadWord.STOPS)
         return b.icmp_signed("!=", b.and_(status, stops), index(0))
+
+    def _share_status(self) -> None:
+        """Sets this replica's status where the mean of this round's gradients is not finite."""
+        b = self._b
+        last = b.load_atomic(word_at(b, self._shared, SharedWord.NOT_FINITE), "acquire", 8, typ=INT)
+        meeting = load_word(b, self._thread, ThreadWord.MEETING)
+        with self._unlikely(b.icmp_signed("==", last, meeting)):
+            b.store(index(1), self._status())
+
+    def _status(self) -> ir.Value:
+        b = self._b
+        state = load_pointer(b, self._bases, Region.STATE)
+        return bytes_on(b, state, load_word(b, self._shared, SharedWord.STATUS))
 
     def _end_if(self, condition: ir.Value) -> None:
         with self._unlikely(condition):

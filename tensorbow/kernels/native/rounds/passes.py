@@ -24,6 +24,7 @@ from tensorbow.kernels.native.codegen.emitter import POINTER, Bounds, Emitter, i
 from tensorbow.kernels.native.codegen.functions import ALIGNMENT, Functions
 from tensorbow.kernels.native.codegen.kernel import NativeKernel
 from tensorbow.kernels.native.codegen.target import Target
+from tensorbow.kernels.native.ops.finite_check import largest_magnitude_is_infinite
 from tensorbow.kernels.native.ops.maps import emit_rule
 from tensorbow.kernels.native.rounds.words import (
     SharedWord,
@@ -185,9 +186,14 @@ class _Pass(ABC):
             with e.loop(devices, index(1)) as place:
                 self._sum_device(shared, place, bounds, sums, device)
                 self._add_device.emit(builder, load_pointer(builder, shared, SharedWord.BASES), bounds, sums)
+            self._check(thread, shared, total, bounds)
             central = load_pointer(builder, shared, SharedWord.CENTRAL)
             with e.loop(devices) as place:
                 self._use(load_pointer(builder, central, place), bounds, sums)
+
+    @abstractmethod
+    def _check(self, thread: ir.Value, shared: ir.Value, total: ir.Value, bounds: Bounds) -> None:
+        """Checks the sum of all, a chunk at `total`."""
 
     def _sum_device(
         self,
@@ -233,6 +239,9 @@ class _Averaged(_Pass):
     def _use(self, central: ir.Value, bounds: Bounds, sums: Mapping[Ref, ir.Value]) -> None:
         self._move.emit(self._emitter.builder, central, bounds, sums)
 
+    def _check(self, thread: ir.Value, shared: ir.Value, total: ir.Value, bounds: Bounds) -> None:
+        """Nothing: replicas check their gradients before."""
+
 
 class _Mean(_Pass):
     """The mean of all replicas' gradients, for every device."""
@@ -243,6 +252,7 @@ class _Mean(_Pass):
         super().__init__(functions, emitter, mean, 1)
         gradient = replace(summed, region=Region.GRADIENTS)
         self._take = _Part(functions, emitter.builder, _call(SmaSum, (gradient,), self._one))
+        self._dtype = mean.dtype
         divide = replace(_call(GradientMean, (self._total,), mean), attrs=group.attrs)
         self._divide = _Part(functions, emitter.builder, divide)
 
@@ -251,6 +261,15 @@ class _Mean(_Pass):
 
     def _use(self, central: ir.Value, bounds: Bounds, sums: Mapping[Ref, ir.Value]) -> None:
         self._divide.emit(self._emitter.builder, central, bounds, sums)
+
+    def _check(self, thread: ir.Value, shared: ir.Value, total: ir.Value, bounds: Bounds) -> None:
+        """Tells of a sum that is not finite: then its mean is not, either."""
+        b = self._emitter.builder
+        with b.if_then(
+            largest_magnitude_is_infinite(self._emitter, total, self._dtype, bounds), likely=False
+        ):
+            meeting = load_word(b, thread, ThreadWord.MEETING)
+            b.atomic_rmw("xchg", word_at(b, shared, SharedWord.NOT_FINITE), meeting, "release")
 
 
 def _call(definition: OpDef, inputs: tuple[Ref, ...], output: Ref, *state: tuple[str, Ref]) -> Group:

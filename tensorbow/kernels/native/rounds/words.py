@@ -35,6 +35,7 @@ class SharedWord(IntEnum):
     ARRIVED = 2 * LINE  # threads that have come to a meeting, all meetings counted
     STOPPED = 3 * LINE  # no replica goes on
     BAD = 4 * LINE  # a replica's status is set
+    NOT_FINITE = 4 * LINE + 1  # the MEETING of the last mean of gradients that was not finite
     WORDS = 5 * LINE
 
 
@@ -59,7 +60,8 @@ class ThreadWord(IntEnum):
     ARRIVALS = 6  # of threads at meetings before this call
     STOPS = 7  # -1 where a status that is set ends the rounds, or 0
     AT = 8  # the replica, by its place here, whose call refused its input; by the code
-    WORDS = 9
+    MEETING = 9  # arrivals at the meeting before the pass: no other has that number; by the code
+    WORDS = 10
 
 
 class LaunchWord(IntEnum):
