@@ -277,4 +277,4 @@ class FirstComeState:
     @staticmethod
     def _require(holds: bool, broken: str) -> None:
         if not holds:
-            raise InternalError(f"the scheduler's books do not balance: {broken}")
+            raise InternalError(f"an invariant of the scheduler is violated: {broken}")

@@ -174,13 +174,13 @@ class ReplicaTuner:
         medians = self._medians
         chosen = self._smallest_good_enough(medians)
         if chosen > 1 and self._count(chosen - 1) < self.windows:
-            return Measure(chosen - 1, f"{chosen} is good, and its neighbour is not known")
+            return Measure(chosen - 1, f"{chosen} is good, but {chosen - 1} has not been measured")
         doubtful = self._doubtful(medians, chosen)
         if doubtful is not None:
-            return Measure(doubtful, f"{self._count(doubtful)} windows do not tell it from others")
+            return Measure(doubtful, f"{self._count(doubtful)} windows do not tell it apart from others")
         unconfirmed = self._unconfirmed(medians, chosen)
         if unconfirmed is not None:
-            return Measure(unconfirmed, "a second look, at another time, is to say the same")
+            return Measure(unconfirmed, "measured again, at another time, to confirm it")
         return Decision(chosen, medians[chosen], self._why(medians, chosen), complete=True)
 
     def _choice_at_the_end(self, ended: str) -> Decision:
@@ -230,7 +230,7 @@ class ReplicaTuner:
             return Measure(frontier + 1, f"throughput grows up to {frontier}, or beyond")
         far = min(2 * frontier, self.most)
         if far > frontier and self._count(far) < self.windows and not self._falls_at(frontier):
-            return Measure(far, f"a look far ahead, since the last of {frontier} brought little")
+            return Measure(far, f"measured ahead, since the last counts up to {frontier} gained little")
         return None
 
     def _rises_after(self, frontier: int) -> bool:
