@@ -80,7 +80,7 @@ class Allocator(ABC):
 
     @abstractmethod
     def _check_policy(self) -> None:
-        """The subclass's own part of `check_invariants`."""
+        """Check the invariants of the subclass, as part of `check_invariants`."""
 
     # ---- blocks -----------------------------------------------------------------------------------------
 

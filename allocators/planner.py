@@ -190,9 +190,7 @@ class _Many:
     """
 
     def __init__(self, items: Iterable[_Item]) -> None:
-        self._steps = sorted(
-            {item.start for item in items}
-        )  # two buffers that share a step share one of these
+        self._steps = sorted({item.start for item in items})  # at which overlaps begin
         self._within = [_Bytes() for _ in range(2 * len(self._steps))]
         self._throughout = [_Bytes() for _ in range(2 * len(self._steps))]
 

@@ -1,4 +1,4 @@
-"""TensorBowSession: an unmodified single-device program, trained by several replicas (TensorBow, 2019)."""
+"""TensorBowSession: trains an existing single-device program with several replicas (TensorBow, 2019)."""
 
 from __future__ import annotations
 

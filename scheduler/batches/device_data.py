@@ -14,7 +14,7 @@ from tensorbow.kernels import backend_for
 from tensorbow.program.examples import ExampleArrays, KeptExamples
 
 ON_DEVICE = ("auto", "always", "never")
-SHARE = 0.5  # of the memory the replicas leave free, at most, for `auto`: evaluation needs memory too
+SHARE = 0.5  # largest share of the memory left by the replicas that `auto` uses; evaluation needs the rest
 
 
 def keep_on_devices(learners: Learners, dataset: Dataset, when: str) -> tuple[bool, str]:

@@ -129,7 +129,7 @@ class DatasetBatches:
         self._whole_rounds = False  # whether one recipe covers all replicas of a launch
         self._hosts: list[Device] | None = None  # by replica: device whose host memory holds its batches
         self._slots: list[list[HostSlot]] = []  # by replica, in that memory
-        self._epochs: dict[int, NDArray[Any]] = {}  # picks of whole epochs
+        self._epochs: dict[int, NDArray[Any]] = {}  # by epoch: picks of all its batches
 
     @property
     def replicas(self) -> int:
@@ -272,7 +272,7 @@ def _hosts(learners: Learners) -> list[Device]:
 
 
 class _Recipes:
-    """Source of recipes: passes on those of `depth` launches, and another one for each that is released.
+    """Source of recipes: passes on `depth` launches ahead, and another launch for each that is released.
 
     Making a recipe is cheap and happens in the caller's thread.
     """

@@ -55,7 +55,7 @@ class SyncFailed:
 
 @dataclass(frozen=True, slots=True)
 class SourceFailed:
-    """No further batch will come."""
+    """The source of batches failed; no further batch will come."""
 
     reason: str
 

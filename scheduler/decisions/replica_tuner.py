@@ -69,10 +69,10 @@ class Decision:
 class ReplicaTuner:
     """Finds the smallest count of replicas whose throughput is within a threshold of the greatest.
 
-    The count grows by one while throughput grows. If two more replicas gained less than the threshold, twice
-    the count is measured once, and growth goes on if that is faster. Each count gets several windows, whose
-    median is its throughput; counts that noise keeps from being told apart, and that matter for the decision,
-    get more windows in turn. Because a machine's speed drifts, the choice and the best other count are
+    The count grows by one while throughput grows. If two more replicas gained less than the threshold, it
+    measures twice the count; growth continues if that is faster. Each count gets several windows, whose
+    median is its throughput. Counts that matter for the decision, but do not differ by more than noise, get
+    more windows in turn. Because a machine's speed drifts, the choice and the best other count are
     measured again before the decision; if the windows of one count disagree, so are all other counts with
     at least half the best throughput. Every decision uses all windows so far, so later windows correct
     earlier mistakes.
@@ -138,7 +138,7 @@ class ReplicaTuner:
         windows.append(float(images_per_second))
         middle = self._medians[replicas] = median(windows)
         away = sorted(abs(window / middle - 1) for window in windows)
-        self._deviations[replicas] = away[len(away) % 2 :]  # without the median's own
+        self._deviations[replicas] = away[len(away) % 2 :]  # without the median itself
         deviations = [each for of_count in self._deviations.values() for each in of_count]
         self._noise = _MAD_TO_DEVIATION * median(deviations) if deviations else 0.0
         return Measurement(replicas, tuple(windows))

@@ -21,7 +21,7 @@ from tensorbow.training import Checkpoint
 from tensorbow.training.checkpoints import MAXIMUM_ROUND
 
 _LEAST_ROUNDS = 4  # per epoch, at the greatest count: with fewer, epochs would drop many batches
-_LONGEST_SHARE = 0.5  # of a run: tuning then ends with the best count so far
+_LONGEST_SHARE = 0.5  # fraction of a run after which tuning ends with the best count so far
 
 
 @dataclass

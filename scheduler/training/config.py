@@ -89,9 +89,9 @@ class TrainingConfig:
     )
     batch_size: int = option(
         None,
-        "Examples per replica and step. With --replicas-per-gpu auto a resumed run may change it, and tunes "
-        "anew.",
-        whole(1, (1 << 31) - 1),  # what shapes are counted in
+        "Examples per replica and step. With --replicas-per-gpu auto a resumed run may change it, which "
+        "starts a new tuning.",
+        whole(1, (1 << 31) - 1),  # extents of shapes are below 2**31
         of_model=True,
         fixed=True,
     )
@@ -111,7 +111,8 @@ class TrainingConfig:
     sync: str = same_option(
         Synchronisation,
         "sync",
-        "With none each is saved, the others as model-replicaN.safetensors.",
+        "With none the models of all replicas are saved, those after the first as "
+        "model-replicaN.safetensors.",
         fixed=True,
     )
     tau: int = same_option(Synchronisation, "tau", fixed=True, ignored=_unaveraged)
@@ -192,21 +193,21 @@ class TrainingConfig:
     )
     data_on_device: str = option(
         "auto",
-        "Whether the devices keep the data set and make the batches: auto on GPUs, where there is room.",
+        "Whether the devices keep the data set and make the batches; auto: on GPUs with enough free memory.",
         choices=ON_DEVICE,
     )
     output: str | None = option(
         None,
         "Folder for configuration, metrics, checkpoints and the final model.",
         PATH,
-        shown="runs/MODEL-DATASET, numbered when taken",
+        shown="runs/MODEL-DATASET, with a number if it exists",
         metavar="DIR",
         of_one_run=True,
     )
     resume: str | None = option(
         None,
-        "Go on from the newest checkpoint of --output (auto), or from a file or folder, with the options "
-        "that it has and those given now.",
+        "Resume from the newest checkpoint of --output (auto), or from a checkpoint file or folder, with the "
+        "options saved there and those given now.",
         PATH,
         shown="no",
         metavar="auto|PATH",
@@ -217,16 +218,16 @@ class TrainingConfig:
     )
     keep_checkpoints: int = option(
         2,
-        "Checkpoints to keep, the newest. Beside them stay the best (by test accuracy) and the last sound "
-        "one (from which training went on with finite losses, on average at most twice that of a guess). "
-        "Each holds every replica and z (27 MB with two of LeNet).",
+        "Number of newest checkpoints to keep. The best one (by test accuracy) and the last sound one (after "
+        "which losses were finite, on average at most twice the loss of a guess) are kept in addition. "
+        "Each holds every replica and z (27 MB with two replicas of LeNet).",
         whole(1, 1 << 40),
     )
     trace: str | None = option(
         None,
-        "Write what ran when on every stream as a Chrome trace, for https://ui.perfetto.dev; FILE.gz is "
-        "compressed. On one CPU device with native code a span is a launch: some rounds of a replica, or of "
-        "all, with their averaging; --steps-per-launch 1 makes it one round.",
+        "Write a timeline of all streams as a Chrome trace, for https://ui.perfetto.dev; FILE.gz is "
+        "compressed. On one CPU device with native code a span is a launch: several rounds of one or all "
+        "replicas, with their averaging; --steps-per-launch 1 makes it one round.",
         PATH,
         shown="none",
         metavar="FILE",

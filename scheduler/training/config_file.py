@@ -18,7 +18,7 @@ from tensorbow.errors import InvalidArgumentError
 from tensorbow.files import read_file
 
 LIMIT = 1 << 16  # bytes; the file that a run saves has some 800
-DEPTH = 4  # of nested lists and mappings; options need three
+DEPTH = 4  # levels of nested lists and mappings; options need three
 LONGEST_NUMBER = 40  # characters
 
 _CONSTANTS = {"": None, "~": None, "null": None, "true": True, "false": False}
@@ -142,7 +142,7 @@ def _key(event: yaml.Event) -> str:
 def _scalar(event: yaml.ScalarEvent) -> Any:
     """Value of a scalar: a quoted string as it is, otherwise None, a boolean, a number or a string."""
     text: str = event.value
-    if not event.implicit[0]:  # in quotes
+    if not event.implicit[0]:  # quoted
         return text
     if text.lower() in _CONSTANTS:
         return _CONSTANTS[text.lower()]

@@ -61,7 +61,7 @@ class LaunchPace:
         if not self._chooses:
             yield
             return
-        self._set(1)  # which any number of replicas can do
+        self._set(1)  # possible with any number of replicas
         try:
             yield
         finally:

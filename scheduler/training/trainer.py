@@ -1,4 +1,4 @@
-"""A whole training run: data, replicas, evaluation of z each epoch, checkpoints, resume."""
+"""Trainer of a whole run: data, replicas, evaluation of z after each epoch, checkpoints, resuming."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ import numpy as np
 from tensorbow.errors import DataLossError, ResourceExhaustedError
 from tensorbow.files import read_file, shown
 
-MAXIMUM_NBYTES = 256 << 20  # of a file: a batch of CIFAR-10 has 31 MB
+MAXIMUM_NBYTES = 256 << 20  # largest file; those of CIFAR-10 have 31 MB
 
 
 def _bytes(text: Any, encoding: Any = "latin1") -> bytes:
