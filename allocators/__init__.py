@@ -1,7 +1,8 @@
-"""Memory as policy: addresses and byte counts over an injected source, standard library only.
+"""Memory allocators: bookkeeping of addresses and byte counts over an injected source of memory.
 
-`BestFitAllocator` serves a stream group from a `Partition` of its device's memory; `DriverAllocator` is the
-mode without reuse to compare it with; `plan_slab` packs the buffers of a planned step into one slab.
+`BestFitAllocator` serves a stream group from a `Partition` of its device's memory; `DriverAllocator`, for
+comparison, reuses nothing; `plan_slab` packs the buffers of a planned step into one slab. The package imports
+only the standard library.
 """
 
 from allocators.allocator import Allocator

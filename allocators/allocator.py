@@ -1,4 +1,4 @@
-"""What every allocator does, whatever its policy: blocks, frees, statistics, the map, closing."""
+"""Base class of allocators: blocks, frees, statistics, memory map, closing."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _allocation_ids = count(1)
 
 
 class Allocator(ABC):
-    """Blocks of memory over an injected source; the policy is the subclass's.
+    """Hands out blocks of memory from an injected source; subclasses choose the policy.
 
-    It does integer bookkeeping only and never touches the memory. One allocator serves one stream group, so
-    blocks are reused in stream order; frees and queries may come from any thread, under one lock, and a free
-    may even come from a finaliser that runs inside another call.
+    It does integer bookkeeping only and never accesses the memory. One allocator serves one stream group, so
+    blocks are reused in stream order. Thread-safe by one lock; `free` may even be called by a finaliser that
+    runs inside another call.
     """
 
     def __init__(self, source: MemorySource, *, name: str, limit_nbytes: int | None = None) -> None:
@@ -56,19 +56,19 @@ class Allocator(ABC):
 
     @abstractmethod
     def _find(self, nbytes: int) -> Chunk | None:
-        """A free chunk for `nbytes` (whole granules) out of what is held, taken out of the free ones."""
+        """Remove and return a free chunk for `nbytes` (whole granules) of the regions held; None without."""
 
     @abstractmethod
     def _find_beyond(self, nbytes: int, refusals: list[MemoryError]) -> Chunk | None:
-        """The same with the source's help; None without. What the source raises goes to `refusals`."""
+        """Like `_find`, with new memory from the source. Errors of the source are added to `refusals`."""
 
     @abstractmethod
     def _put_back(self, chunk: Chunk) -> None:
-        """Take a chunk back whose allocation has just been removed."""
+        """Take back a chunk whose allocation has just been removed."""
 
     @abstractmethod
     def _return_free_regions(self) -> int:
-        """Give all wholly free regions back to the source; the bytes they had."""
+        """Return all wholly free regions to the source; the result is their size in bytes."""
 
     @abstractmethod
     def _largest_free_nbytes(self) -> int:
@@ -76,17 +76,17 @@ class Allocator(ABC):
 
     @abstractmethod
     def _forget_free_chunks(self) -> None:
-        """Drop the index of free chunks: all regions are going."""
+        """Drop the index of free chunks, because all regions are returned."""
 
     @abstractmethod
     def _check_policy(self) -> None:
-        """The subclass's own part of `check_invariants`."""
+        """Check the invariants of the subclass, as part of `check_invariants`."""
 
     # ---- blocks -----------------------------------------------------------------------------------------
 
     @property
     def limit_nbytes(self) -> int | None:
-        """Most bytes it may hold: the smaller of its own limit and its source's; None without either."""
+        """Most bytes to hold: the smaller of the allocator's and the source's limit; None without limits."""
         own = self._own_limit_nbytes
         given = self._bounded_source.limit_nbytes if self._bounded_source is not None else None
         return given if own is None else own if given is None else min(own, given)
@@ -97,12 +97,12 @@ class Allocator(ABC):
         return self._closed
 
     def allocate(self, nbytes: int, *, owner: str = "", apart: bool = False) -> Allocation | None:
-        """A block of at least `nbytes` bytes, aligned to 256; None for 0 bytes.
+        """Allocate a block of at least `nbytes` bytes, aligned to 256; None for 0 bytes.
 
-        `owner` names who will hold it in maps and in out-of-memory errors. `apart`: in a region of its own
-        size, where the source has one, so that `trim` gives all of it back once it is freed. Frees whose
-        event is done are collected first. Raises `OutOfMemory` when there is none, `ValueError` for a
-        negative size, `AllocatorError` after `close()`.
+        `owner`: name of the holder in memory maps and out-of-memory errors. `apart`: allocate a region of its
+        own, if the source can, so that `trim` can return all of it after the free. Frees whose event is done
+        are collected first. Raises `OutOfMemory` if no memory is left, `ValueError` for a negative size,
+        `AllocatorError` after `close()`.
         """
         requested = operator.index(nbytes)
         if requested < 0:
@@ -134,12 +134,12 @@ class Allocator(ABC):
             return block
 
     def free(self, block: Allocation | int | None, *, after: Completion | None = None) -> None:
-        """Take back a block, given as its allocation or its address; None, the block of 0 bytes, is ignored.
+        """Free a block, given by its allocation or its address; None, the block of 0 bytes, is ignored.
 
-        With `after`, an event on another stream that still uses the block, the memory is handed out again
-        only when the event is done: the next `allocate` or `trim` looks. Raises `InvalidFree` for a second
-        free and for what is not the start of a block of this allocator; prefer giving the allocation: its
-        id tells a second free even when the address has been handed out again.
+        `after`: event of another stream that still uses the block. The memory is reused only when the event
+        is done, which `allocate` and `trim` check. Raises `InvalidFree` for a second free and for anything
+        but the start of a block of this allocator. Prefer the allocation: its id detects a second free even
+        if the address is in use again.
         """
         if block is None:
             return
@@ -150,17 +150,17 @@ class Allocator(ABC):
             self._free(target, after)
 
     def trim(self) -> int:
-        """Collect finished frees, give wholly free regions back to the source; how many bytes those had."""
+        """Collect finished frees and return wholly free regions to the source; the result is their bytes."""
         with self._guard:
             self._collect()
             return self._return_free_regions()
 
     def close(self, *, discard: bool = False) -> None:
-        """Give everything back to the source, once and for all. A second call does nothing.
+        """Return all memory to the source; idempotent.
 
-        Blocks still in use, or waiting for an event, are an `AllocatorError`, and nothing happens; with
-        `discard` they are dropped (the caller has synchronised, nobody uses them any more), and each may
-        still be freed once, which then does nothing: finalisers may come late.
+        Raises `AllocatorError`, without effect, if blocks are in use or wait for an event. `discard` drops
+        them instead: the caller has synchronised, so they are unused. Each of them may still be freed once,
+        without effect, because finalisers may run late.
         """
         with self._guard:
             if self._closed:
@@ -187,14 +187,14 @@ class Allocator(ABC):
             self._return_to_source(self._regions.clear())
 
     def owns(self, address: int) -> bool:
-        """Whether `address` lies in memory that this allocator holds now, in use or not."""
+        """Whether `address` lies in a region that this allocator holds, in use or free."""
         with self._guard:
             return self._regions.containing(operator.index(address)) is not None
 
     # ---- reports ----------------------------------------------------------------------------------------
 
     def statistics(self) -> Statistics:
-        """Its figures at this instant."""
+        """Current statistics."""
         with self._guard:
             return self._statistics()
 
@@ -204,7 +204,7 @@ class Allocator(ABC):
             return self._records()
 
     def holders(self) -> tuple[Holder, ...]:
-        """Who holds its memory, most bytes first."""
+        """Owners of memory in use, most bytes first."""
         with self._guard:
             return self._holders()
 
@@ -214,7 +214,7 @@ class Allocator(ABC):
             return render_map(self.name, self._statistics(), self._records())
 
     def check_invariants(self) -> None:
-        """Raise `InvariantViolation` when its books do not agree with each other. It visits every chunk."""
+        """Raise `InvariantViolation` if the bookkeeping is inconsistent. Visits every chunk."""
         with self._guard:
             self._regions.check()
             chunks = [chunk for region in self._regions for chunk in region.chunks()]
@@ -246,12 +246,12 @@ class Allocator(ABC):
     # ---- inside the lock --------------------------------------------------------------------------------
 
     def _room_nbytes(self) -> int | None:
-        """How many bytes the limit still allows to ask of the source, in whole granules; None: any."""
+        """Bytes that the limit still allows to take from the source, in whole granules; None: unlimited."""
         limit = self.limit_nbytes
         return None if limit is None else max(0, round_down(limit - self._regions.nbytes))
 
     def _find_apart(self, nbytes: int, refusals: list[MemoryError]) -> Chunk | None:
-        """All of a new region; None beyond the limit, or where the source refuses."""
+        """Chunk that is a whole new region; None beyond the limit, or if the source refuses."""
         room = self._room_nbytes()
         if room is not None and room < nbytes:
             return None
@@ -259,7 +259,7 @@ class Allocator(ABC):
         return None if region is None else region.first
 
     def _reserve(self, nbytes: int, refusals: list[MemoryError]) -> PoolRegion | None:
-        """A new region from the source, or None and its refusal noted."""
+        """New region from the source; None if it refuses, with its error added to `refusals`."""
         try:
             address = self._source.allocate(nbytes)
         except MemoryError as refusal:
@@ -268,7 +268,7 @@ class Allocator(ABC):
         return self._regions.add(operator.index(address), nbytes)
 
     def _return_to_source(self, regions: list[PoolRegion]) -> None:
-        """Give regions back; if the source fails on one, the others still go back before its error leaves."""
+        """Return regions; if the source fails on one, the others are returned before its error is raised."""
         with ExitStack() as stack:
             for region in reversed(regions):
                 stack.callback(self._source.free, region.address, region.nbytes)
@@ -306,7 +306,7 @@ class Allocator(ABC):
             self._release(chunk)
 
     def _live_chunk(self, target: Allocation | int) -> Chunk:
-        """The chunk in use that `target` names, or `InvalidFree` with what is at that address instead."""
+        """Chunk in use that `target` names. Raises `InvalidFree`, which says what is there instead."""
         address = target.address if isinstance(target, Allocation) else target
         chunk = self._live.get(address)
         if chunk is not None and (
@@ -319,7 +319,7 @@ class Allocator(ABC):
         raise InvalidFree(f"allocator {self.name!r}: cannot free {name}: {self._regions.describe(address)}")
 
     def _check_postponed(self, item: _Free, postponed: deque[_Free]) -> None:
-        """Refuse a free from inside another call at once, where its caller sees it, not when replayed."""
+        """Raise `InvalidFree` for a postponed free now, in its caller, instead of when it is replayed."""
         target = item[0]
         address = target.address if isinstance(target, Allocation) else target
         if not self._closed:

@@ -1,4 +1,4 @@
-"""Best-fit with coalescing: the allocator of every stream group, after TensorFlow's `BFCAllocator`."""
+"""Best-fit allocator with coalescing, after TensorFlow's `BFCAllocator`; every stream group has one."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ LARGEST_WASTE_NBYTES = 128 * MIB
 
 
 class BestFitAllocator(Allocator):
-    """Serves requests from regions of the source, cut into chunks, with best fit and coalescing.
+    """Serves requests from chunks of the source's regions, with best fit and coalescing.
 
-    As TensorFlow's BFC allocator (`tensorflow/core/common_runtime/bfc_allocator`) does it: sizes are rounded
-    up to 256-byte granules; free chunks lie in 21 bins of 256 * 2**k bytes; the smallest that fits is taken,
-    the lowest address among equals; it is split when the rest is at least the request, or 128 MiB; a freed
-    chunk merges with free neighbours in its region. Every call costs a search by bisection.
+    As in TensorFlow's BFC allocator (`tensorflow/core/common_runtime/bfc_allocator`), sizes are rounded up to
+    256-byte granules; free chunks are kept in 21 bins of 256 * 2**k bytes; the smallest chunk that fits is
+    used, among equals the one with the lowest address; it is split if the rest is at least the request, or
+    128 MiB; a freed chunk merges with free neighbours in its region. Every call costs a search by bisection.
 
-    Nothing is held before the first request. With `allow_growth` regions start at 2 MiB and double, always
-    large enough for the request; without, the first request reserves the whole limit in one region. When
-    the source refuses, smaller regions are asked for by steps of a tenth, down to the request itself, and
-    the doubling starts again from what was granted.
-    Wholly free regions go back on `trim()`, and before `OutOfMemory` is raised, where that can help.
+    Nothing is held before the first request. With `allow_growth`, regions start at 2 MiB and double, always
+    large enough for the request; without, the first request reserves the whole limit in one region. If the
+    source refuses a region, smaller ones are requested in steps of a tenth, down to the request itself, and
+    the doubling continues from the granted size. Wholly free regions are returned by `trim()`, and before
+    `OutOfMemory` is raised if that can help.
 
-    `limit_nbytes` bounds what is held, together with the source's own limit if it tells one. Raises
-    `ValueError` without growth and without any limit.
+    `limit_nbytes` bounds the memory held; a limit of the source applies too. Raises `ValueError` without
+    growth and without any limit.
     """
 
     def __init__(
@@ -59,9 +59,9 @@ class BestFitAllocator(Allocator):
         self._free_chunks: dict[int, Chunk] = {}
 
     def trim(self) -> int:
-        """Collect finished frees, give wholly free regions back to the source; how many bytes those had.
+        """Collect finished frees and return wholly free regions to the source; the result is their bytes.
 
-        Regions double from there on: the next one is as large as it would have been after those that stay.
+        The size of the next region is reset to what it would be after the regions that remain.
         """
         with self._guard:
             self._collect()

@@ -1,4 +1,4 @@
-"""The free chunks of a best-fit allocator, in TensorFlow's 21 bins of 256 * 2**k bytes."""
+"""Free chunks of a best-fit allocator, in TensorFlow's 21 bins of 256 * 2**k bytes."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ _GRANULE_BITS = GRANULE_NBYTES.bit_length() - 1
 
 
 def bin_index(nbytes: int) -> int:
-    """The bin of a chunk of `nbytes`: the last k in 0..20 with 256 * 2**k <= nbytes.
+    """Bin of a chunk of `nbytes`: the greatest k in 0..20 with 256 * 2**k <= nbytes.
 
-    Bin k holds sizes in [256 * 2**k, 256 * 2**(k+1)); the last one everything from 256 MiB up.
+    Bin k has sizes in [256 * 2**k, 256 * 2**(k+1)); the last bin all sizes from 256 MiB.
     """
     return min(NUM_BINS - 1, max(0, (nbytes >> _GRANULE_BITS).bit_length() - 1))
 
 
 class FreeBins:
-    """Which chunks are free, as (nbytes, address) pairs; each bin is kept sorted by size, then address.
+    """Free chunks as (nbytes, address) pairs; each bin is sorted by size, then address.
 
-    One bit per bin says whether it has any, so empty ones cost nothing to skip. Not thread-safe: the
-    allocator's lock protects it.
+    A bit mask of the non-empty bins lets a search skip empty ones. Not thread-safe: the allocator's lock
+    protects it.
     """
 
     __slots__ = ("_bins", "_occupied")
@@ -39,7 +39,7 @@ class FreeBins:
         self._occupied |= 1 << index
 
     def remove(self, nbytes: int, address: int) -> None:
-        """Take out a chunk that is there."""
+        """Remove a free chunk. Raises `InvariantViolation` if it is missing."""
         index = bin_index(nbytes)
         chunks = self._bins[index]
         position = bisect_left(chunks, (nbytes, address))
@@ -50,7 +50,7 @@ class FreeBins:
             self._occupied &= ~(1 << index)
 
     def best_fit(self, nbytes: int) -> int | None:
-        """The address of the smallest free chunk of at least `nbytes`, the lowest among equals; or None."""
+        """Address of the smallest free chunk of at least `nbytes`, among equals the lowest; or None."""
         index = bin_index(nbytes)
         chunks = self._bins[index]
         position = bisect_left(chunks, (nbytes, 0))
@@ -63,11 +63,11 @@ class FreeBins:
         return self._bins[index + 1 + lowest][0][1]
 
     def largest_nbytes(self) -> int:
-        """The size of the largest free chunk in bytes; 0 when nothing is free."""
+        """Size of the largest free chunk in bytes; 0 if nothing is free."""
         return self._bins[self._occupied.bit_length() - 1][-1][0] if self._occupied else 0
 
     def check(self, free: set[tuple[int, int]]) -> None:
-        """Raise `InvariantViolation` unless exactly the chunks in `free` are here, each in its place."""
+        """Raise `InvariantViolation` unless the bins have exactly the chunks in `free`, each in its bin."""
         found = [chunk for chunks in self._bins for chunk in chunks]
         if len(found) != len(free) or set(found) != free:
             raise InvariantViolation("the bins hold other chunks than those that are free")

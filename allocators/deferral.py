@@ -1,4 +1,4 @@
-"""Two ways in which a free can come too early: before an event, and inside the allocator's own work."""
+"""Deferred frees: those that wait for an event, and those that come during another call of the allocator."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ Item = TypeVar("Item")
 
 
 class Completion(Protocol):
-    """A point in a stream's work that is passed once. Immutable and one-shot: once done, done for ever."""
+    """An event: a point in a stream's work. One-shot: once done, it stays done."""
 
     def done(self) -> bool:
-        """Whether the point has been passed. Must not block: it is called with the allocator's lock held."""
+        """Whether the stream has passed the point. Must not block: the allocator's lock is held."""
         ...
 
 
 class WaitingFrees:
-    """Chunks whose free waits for an event, one list per event, so that each event is asked once."""
+    """Chunks whose free waits for an event, in one list per event, so that each event is queried once."""
 
     __slots__ = ("_by_event",)
 
@@ -34,7 +34,7 @@ class WaitingFrees:
         return bool(self._by_event)
 
     def add(self, event: Completion, chunk: Chunk) -> None:
-        """Hold `chunk` back until `event` is done. The event is kept alive, so its identity is its key."""
+        """Keep `chunk` until `event` is done. The event is kept alive, so its id can be the key."""
         self._by_event.setdefault(id(event), (event, []))[1].append(chunk)
 
     def ready(self) -> Iterator[Chunk]:
@@ -45,22 +45,22 @@ class WaitingFrees:
                 yield from chunks
 
     def chunks(self) -> Iterator[Chunk]:
-        """All chunks held back."""
+        """All waiting chunks."""
         for _, chunks in self._by_event.values():
             yield from chunks
 
     def clear(self) -> None:
-        """Forget them all."""
+        """Remove all chunks."""
         self._by_event.clear()
 
 
 class Guard(Generic[Item]):
-    """The one lock of an allocator, with an answer to a free that arrives while its own thread holds it.
+    """Lock of an allocator that postpones a free which arrives while its own thread holds the lock.
 
-    That happens: the garbage collector may run a finaliser, which frees a tensor, at any moment inside the
-    allocator. A plain lock would deadlock there, a reentrant one would let the free in among half-made
-    changes. Here such a free is postponed and replayed when the outer call leaves; any other call from
-    inside is an error. Uncontended it costs well under a microsecond.
+    The garbage collector may run a finaliser, which frees a tensor, at any moment inside the allocator. A
+    plain lock would deadlock then; a reentrant one would run the free on inconsistent state. Here such a free
+    is postponed until the outer call ends; any other reentrant call raises `AllocatorError`. Uncontended, it
+    costs well under a microsecond.
     """
 
     __slots__ = ("_busy", "_lock", "_postponed", "_replay")
@@ -95,9 +95,9 @@ class Guard(Generic[Item]):
             self._lock.release()
 
     def postpone(self, item: Item, check: Callable[[Item, deque[Item]], None]) -> bool:
-        """Keep `item` for the end of the outer call if this thread is inside one; says whether it did.
+        """Postpone `item` to the end of the outer call if this thread is inside one; returns whether it is.
 
-        `check` may refuse it by raising; it is shown those that are postponed already.
+        `check(item, postponed)` may refuse it by raising.
         """
         with self._lock:
             if not self._busy:

@@ -1,4 +1,4 @@
-"""One call of the source per tensor, nothing reused: the `cuda_malloc` mode, to be compared with."""
+"""Allocator that calls the source for every block and reuses nothing, for comparison: `cuda_malloc` mode."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from allocators.regions import Chunk
 
 
 class DriverAllocator(Allocator):
-    """Asks the source for every block and gives it back when it is freed.
+    """Allocates every block from the source and returns it to the source when it is freed.
 
-    What frameworks did before they pooled memory: on a GPU each call is a `cudaMalloc` or a `cudaFree`,
-    which waits for the device. It has the same interface, limit, events and errors as `BestFitAllocator`,
-    so that the two can be exchanged and compared (TensorBow thesis, figure 4.2: a factor of 4). Its pool is
-    always what is in use, so nothing is ever free or fragmented.
+    Frameworks did this before they pooled memory: on a GPU each call is a `cudaMalloc` or a `cudaFree`,
+    which waits for the device. Interface, limit, events and errors are those of `BestFitAllocator`, so that
+    the two can be exchanged and compared (TensorBow thesis, figure 4.2: a factor of 4). All memory held is in
+    use, so nothing is ever free or fragmented.
     """
 
     def _find(self, nbytes: int) -> Chunk | None:
@@ -32,7 +32,7 @@ class DriverAllocator(Allocator):
         return 0
 
     def _forget_free_chunks(self) -> None:
-        """Nothing to forget: no chunk is ever free here."""
+        """No effect: no chunk is ever free here."""
 
     def _check_policy(self) -> None:
         for region in self._regions:

@@ -1,4 +1,4 @@
-"""The allocators' exceptions. Layers above translate them into their own tree; nothing here knows of it."""
+"""Exceptions of the allocators. Layers above translate them into the exceptions of `tensorbow.errors`."""
 
 from __future__ import annotations
 
@@ -9,30 +9,30 @@ _HOLDERS_SHOWN = 5
 
 
 class AllocatorError(Exception):
-    """Base of all errors of this package, and raised itself for the misuse of an allocator."""
+    """Base class of all errors of this package; raised itself for misuse of an allocator."""
 
 
 class InvalidFree(AllocatorError, ValueError):  # noqa: N818 - named for what happened
-    """A second free, an address that is not the start of a block, or one that belongs to somebody else."""
+    """A second free, an address that is not the start of a block, or a block of another allocator."""
 
 
 class SourceExhausted(AllocatorError, MemoryError):  # noqa: N818 - named for what happened
-    """A memory source cannot give what was asked. Allocators answer by asking for less, or `OutOfMemory`."""
+    """A memory source has not enough memory. Allocators then request less, or raise `OutOfMemory`."""
 
 
 class SourceFault(AllocatorError):  # noqa: N818 - named for what happened
-    """A memory source broke its contract: an address misaligned, null, or inside a region it gave before."""
+    """A memory source broke its contract: it returned a null, misaligned or already used address."""
 
 
 class InvariantViolation(AllocatorError):  # noqa: N818 - named for what happened
-    """`check_invariants()` found the books of an allocator wrong: a defect of this package."""
+    """The bookkeeping of an allocator is inconsistent: a bug in this package."""
 
 
 class OutOfMemory(AllocatorError, MemoryError):  # noqa: N818 - named for what happened
-    """An allocator cannot serve a request, even after collecting frees and giving back free regions.
+    """An allocator cannot serve a request, even after collecting frees and returning free regions.
 
-    The message says what was asked, how it was rounded, what is in use, the limit, the largest free block,
-    the fragmentation, who holds most, and what to do; the same stand in the attributes (sizes in bytes).
+    The message has the requested and rounded sizes, the memory in use, the limit, the largest free block, the
+    fragmentation, the largest holders and a remedy; so do the attributes (sizes in bytes).
     """
 
     def __init__(
@@ -56,12 +56,12 @@ class OutOfMemory(AllocatorError, MemoryError):  # noqa: N818 - named for what h
 
     @property
     def source_refused(self) -> bool:
-        """True when the limit would have allowed the request: it was the source that had no more."""
+        """Whether the limit would have allowed the request, so that the source was out of memory."""
         limit = self.statistics.limit_nbytes
         return limit is None or self.statistics.pool_nbytes + self.rounded_nbytes <= limit
 
     def remedy(self) -> str:
-        """What to do about it, the most specific advice first."""
+        """Advice, the most specific first."""
         statistics = self.statistics
         advice = []
         if statistics.waiting_nbytes:

@@ -1,4 +1,4 @@
-"""The 256-byte granule that every size and address here is a multiple of, and how sizes are written."""
+"""The 256-byte granule, of which all sizes and addresses here are multiples, and formatting of sizes."""
 
 GRANULE_NBYTES = 256
 """Smallest unit of memory, in bytes: TensorFlow's `kMinAllocationSize`, and what `cudaMalloc` aligns to."""
@@ -19,7 +19,7 @@ def round_down(nbytes: int, multiple: int = GRANULE_NBYTES) -> int:
 
 
 def format_nbytes(nbytes: int | None) -> str:
-    """A byte count for people: `512 B`, `1.5 KiB`, `2.0 MiB`; None, a missing limit, is `unlimited`."""
+    """Formats a byte count: `512 B`, `1.5 KiB`, `2.0 MiB`; None, a missing limit, is `unlimited`."""
     if nbytes is None:
         return "unlimited"
     for unit, name in ((GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB")):

@@ -1,4 +1,4 @@
-"""One device's memory, divided: a partition for each stream group, and one for the device's own use."""
+"""Division of a device's memory: a partition for each stream group, and one for the device's own use."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from allocators.source import MemorySource
 
 
 class PartitionedMemory:
-    """Divides a source among named partitions, each of which is a source itself, for one allocator.
+    """Divides a source among named partitions; each is a source itself, for one allocator.
 
-    A partition's limit is a promise not to take more; the limits may add up to more than the device has.
-    What partitions hold never does: the sum of each one's holding, or of its guarantee where that is larger,
-    stays within `limit_nbytes`. Thread-safe; the lock covers the accounts, never a call of the source.
+    The limits of the partitions may add up to more than the device has. The memory they hold may not: the sum
+    over partitions of max(held, guaranteed) stays within `limit_nbytes`. Thread-safe; the lock is not held
+    during calls of the source.
     """
 
     def __init__(self, source: MemorySource, limit_nbytes: int) -> None:
@@ -34,17 +34,17 @@ class PartitionedMemory:
 
     @property
     def held_nbytes(self) -> int:
-        """What all partitions hold together, in bytes."""
+        """Bytes that all partitions hold together."""
         with self._lock:
             return sum(partition._held_nbytes for partition in self._partitions.values())
 
     def partition(
         self, name: str, limit_nbytes: int | None = None, *, guaranteed_nbytes: int = 0
     ) -> Partition:
-        """A new partition of at most `limit_nbytes` (None: all of the device's).
+        """Create a partition of at most `limit_nbytes` (None: the device's limit).
 
-        `guaranteed_nbytes` are set aside for it at once: the others cannot take them. Raises `ValueError`
-        for a name that exists, sizes that make no sense, and a guarantee that is not available any more.
+        `guaranteed_nbytes` are reserved for it at once; other partitions cannot take them. Raises
+        `ValueError` for an existing name, inconsistent sizes, and a guarantee larger than what is left.
         """
         limit = self.limit_nbytes if limit_nbytes is None else limit_nbytes
         if not 0 <= guaranteed_nbytes <= limit <= self.limit_nbytes:
@@ -66,7 +66,7 @@ class PartitionedMemory:
             return made
 
     def _spoken_for(self, but: Partition | None = None) -> int:
-        """Bytes held by or guaranteed to all partitions, but one."""
+        """Bytes held by or guaranteed to all partitions except `but`."""
         return sum(
             max(partition._held_nbytes, partition.guaranteed_nbytes)
             for partition in self._partitions.values()
@@ -95,23 +95,23 @@ class Partition:
 
     @property
     def limit_nbytes(self) -> int:
-        """Most bytes it may hold."""
+        """Most bytes that the partition may hold."""
         return self._limit_nbytes
 
     @property
     def held_nbytes(self) -> int:
-        """What it holds now, in bytes."""
+        """Bytes that the partition holds."""
         return self._held_nbytes
 
     @property
     def available_nbytes(self) -> int:
-        """How much it could take now: within its limit, and within what the others leave."""
+        """Bytes that it could still take, within its limit and what the other partitions leave."""
         with self._memory._lock:
             left = self._memory.limit_nbytes - self._memory._spoken_for(but=self) - self._held_nbytes
             return max(0, min(self._limit_nbytes - self._held_nbytes, left))
 
     def grow(self, nbytes: int) -> int:
-        """Raise the limit by `nbytes`; the new limit. Raises `ValueError` beyond the device's limit."""
+        """Raise the limit by `nbytes`; returns the new one. Raises `ValueError` beyond the device's limit."""
         if nbytes < 0:
             raise ValueError(f"partition {self.name!r} can only grow, got {nbytes} bytes")
         with self._memory._lock:
@@ -125,10 +125,10 @@ class Partition:
             return self._limit_nbytes
 
     def allocate(self, nbytes: int) -> int:
-        """Memory from the device's source, see `MemorySource.allocate`.
+        """Allocate memory from the device's source, see `MemorySource.allocate`.
 
-        Raises `SourceExhausted` beyond the partition's limit or what the other partitions leave of the
-        device's, and whatever `MemoryError` the source raises.
+        Raises `SourceExhausted` beyond the partition's limit or what the other partitions leave, any
+        `MemoryError` of the source, and `AllocatorError` after `close`.
         """
         if nbytes <= 0:
             raise ValueError(f"partition {self.name!r}: a source gives at least 1 byte, asked {nbytes}")
@@ -160,9 +160,9 @@ class Partition:
         return address
 
     def free(self, address: int, nbytes: int) -> None:
-        """Take memory back. Raises `InvalidFree` for what this partition has not given, or in another size.
+        """Return memory to the source. Raises `InvalidFree` for an address or size it has not allocated.
 
-        When the source itself fails, the bytes stay counted as held: nobody else can have them.
+        If the source fails, the bytes still count as held, so that no other partition takes them.
         """
         with self._memory._lock:
             given = self._given.get(address)
@@ -177,7 +177,7 @@ class Partition:
             self._held_nbytes -= nbytes
 
     def close(self) -> None:
-        """Leave the device: name and guarantee are free again. `AllocatorError` while it holds memory."""
+        """Give up name and guarantee; idempotent. Raises `AllocatorError` while it holds memory."""
         with self._memory._lock:
             if self._held_nbytes:
                 raise AllocatorError(

@@ -1,4 +1,4 @@
-"""The offline planner: packs buffers whose lifetimes are known into one slab, as low as it can."""
+"""Offline planner: packs buffers with known lifetimes into one slab that is as small as possible."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from allocators.errors import InvariantViolation
 from allocators.granule import GRANULE_NBYTES, round_up
 
 _EFFORT = 25_000_000
-"""What one plan may cost beyond its first order, in comparisons of two buffers: about a second."""
+"""Budget of a search after its first order, in comparisons of two buffers: about a second."""
 _PLACING_EFFORT = 150
-"""What placing a buffer costs besides, in the same unit."""
+"""Fixed cost of placing a buffer, in the same unit."""
 _LARGEST_NUM_REPAIRS = 200
 _MANY = 1_000
-"""Buffers from which on one is placed quicker by what is taken in its steps than by all others one by one."""
+"""Number of buffers from which the segment tree `_Many` is faster than the list `_Few`."""
 
 _Place: TypeAlias = tuple[int, int, int, int]
 """A placed buffer: offset and end in bytes, first and last step."""
 _Interval: TypeAlias = tuple[int, int]
-"""Bytes of the slab: the first, and the one behind the last."""
+"""Bytes of the slab: begin and end (exclusive)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,23 +42,23 @@ class Lifetime:
 
 @dataclass(frozen=True, slots=True)
 class SlabPlan:
-    """Where each buffer lies in the slab, in the order they were given, and how good that is."""
+    """Offsets of the buffers in a slab, in the order of the lifetimes, and the slab's size."""
 
     offsets: tuple[int, ...]
     """Bytes from the start of the slab, multiples of `alignment`; 0 for a buffer of 0 bytes."""
     peak_nbytes: int
     """Size of the slab in bytes."""
     lower_bound_nbytes: int
-    """The largest sum of live bytes in any step, each rounded up to the alignment: no plan is smaller."""
+    """Largest sum of live bytes in a step, each buffer rounded up to the alignment: no slab is smaller."""
     alignment: int
 
     @property
     def overhead(self) -> float:
-        """How far the peak is above the lower bound, as a fraction: 0.1 is ten per cent."""
+        """Excess of the peak over the lower bound, as a fraction: 0.1 is ten per cent."""
         return self.peak_nbytes / self.lower_bound_nbytes - 1.0 if self.lower_bound_nbytes else 0.0
 
     def check(self, lifetimes: Sequence[Lifetime]) -> None:
-        """Raise `InvariantViolation` if two live buffers overlap, or one is misaligned or sticks out."""
+        """Raise `InvariantViolation` if live buffers overlap, or one is misaligned or outside the slab."""
         if len(lifetimes) != len(self.offsets):
             raise InvariantViolation(f"the plan is for {len(self.offsets)} buffers, not {len(lifetimes)}")
         events: list[tuple[int, int, int]] = []
@@ -83,16 +83,16 @@ class SlabPlan:
 
 
 def plan_slab(lifetimes: Sequence[Lifetime], *, alignment: int = GRANULE_NBYTES) -> SlabPlan:
-    """Offsets for buffers in one slab such that no two that are live in the same step overlap.
+    """Plans offsets in one slab such that no two buffers that are live in the same step overlap.
 
-    Buffers are placed one after the other, each in the smallest gap that fits between those already placed
-    that are live with it, the lowest among equals, or else above them: greedy by size with best-fit gaps
-    (Pisarchyk and Lee, 2020, "Efficient Memory Management for Deep Neural Net Inference"), tried in several
-    orders. Then the best order is repaired: what sticks out at the top is placed first. It stops at once
-    when the lower bound is met, and after a number of comparisons that depends on the buffers alone, so the
-    same lifetimes give the same plan anywhere.
+    Buffers are placed one by one, each in the smallest sufficient gap between the placed buffers that are
+    live with it (the lowest among equals), or else above them: greedy by size with best-fit gaps (Pisarchyk
+    and Lee, 2020, "Efficient Memory Management for Deep Neural Net Inference"), tried in several orders. Then
+    the best order is repaired: the buffer that reaches the peak is placed first. The search stops when the
+    lower bound is met, or after a number of comparisons that depends only on the buffers, so the same
+    lifetimes give the same plan on every machine.
 
-    `alignment` is in bytes and counted in the lower bound. Raises `ValueError` if it is below 1.
+    `alignment`: in bytes, included in the lower bound. Raises `ValueError` if it is below 1.
     """
     if alignment < 1:
         raise ValueError(f"alignment must be at least 1 byte, got {alignment}")
@@ -122,7 +122,7 @@ class _Item:
 
 
 def _live_nbytes(items: Iterable[_Item]) -> tuple[list[int], list[int]]:
-    """The steps at which the sum of live bytes changes, and that sum from there on."""
+    """Steps at which the sum of live bytes changes, and the sum from each of them on."""
     changes: dict[int, int] = {}
     for item in items:
         changes[item.start] = changes.get(item.start, 0) + item.nbytes
@@ -132,7 +132,7 @@ def _live_nbytes(items: Iterable[_Item]) -> tuple[list[int], list[int]]:
 
 
 def _orders(items: list[_Item], busiest: int) -> Iterator[list[_Item]]:
-    """The orders worth trying, most promising first; `busiest` is a step with the largest live sum."""
+    """Orders to try, most promising first. busiest: a step with the largest sum of live bytes."""
 
     def crosses(item: _Item) -> bool:
         return item.start <= busiest <= item.stop
@@ -150,22 +150,22 @@ def _orders(items: list[_Item], busiest: int) -> Iterator[list[_Item]]:
 
 
 class _Few:
-    """What has been placed, compared with a buffer one by one: quickest for some hundreds."""
+    """Placed buffers in a list that is searched linearly: fastest for some hundreds."""
 
     def __init__(self) -> None:
         self._places: list[_Place] = []
 
     def add(self, place: _Place) -> None:
-        """Enter one buffer."""
+        """Add a placed buffer."""
         insort(self._places, place)
 
     def live_with(self, item: _Item) -> list[_Interval]:
-        """The bytes of all that is live with `item`, as intervals in order."""
+        """Bytes of the placed buffers that are live with `item`, as sorted intervals."""
         start, stop = item.start, item.stop
         return [place[:2] for place in self._places if place[2] <= stop and place[3] >= start]
 
     def effort(self, found: list[_Interval]) -> int:
-        """What it cost to find these."""
+        """Cost of `live_with`, whose result is `found`, in comparisons."""
         return len(self._places)
 
 
@@ -174,30 +174,28 @@ class _Bytes:
 
     def __init__(self) -> None:
         self.borders: list[int] = []
-        """Begin, end, begin, end, ... of intervals that do not touch, in order."""
+        """Begin, end, begin, end, ... of disjoint intervals that do not touch, in order."""
 
     def add(self, begin: int, end: int) -> None:
-        """Enter the bytes from `begin` to before `end`."""
+        """Add the bytes from `begin` to `end` - 1."""
         first, last = bisect_left(self.borders, begin), bisect_right(self.borders, end)
         self.borders[first:last] = [*([] if first % 2 else [begin]), *([] if last % 2 else [end])]
 
 
 class _Many:
-    """The same for thousands: a segment tree over steps, whose nodes know which bytes are taken in them.
+    """Placed buffers in a segment tree over steps, for thousands of them.
 
-    A buffer that is live in all steps of a node is entered in `_throughout` there, and not below; `_within`
-    has what is live in any of the node's steps, as far as it is entered there or below.
+    A buffer is entered at the fewest nodes that cover its steps. `_throughout[node]` has the bytes of buffers
+    entered at this node, which are live in all its steps; `_within[node]` those entered at it or below.
     """
 
     def __init__(self, items: Iterable[_Item]) -> None:
-        self._steps = sorted(
-            {item.start for item in items}
-        )  # two buffers that share a step share one of these
+        self._steps = sorted({item.start for item in items})  # at which overlaps begin
         self._within = [_Bytes() for _ in range(2 * len(self._steps))]
         self._throughout = [_Bytes() for _ in range(2 * len(self._steps))]
 
     def _nodes(self, start: int, stop: int) -> tuple[list[int], set[int]]:
-        """The fewest nodes that make up the steps from `start` to `stop`, and all nodes above them."""
+        """Fewest nodes that cover the steps from `start` to `stop`, and all ancestors of these nodes."""
         left = bisect_left(self._steps, start) + len(self._steps)
         right = bisect_right(self._steps, stop) + len(self._steps)
         nodes: list[int] = []
@@ -214,7 +212,7 @@ class _Many:
         return nodes, above
 
     def add(self, place: _Place) -> None:
-        """Enter one buffer."""
+        """Add a placed buffer."""
         begin, end, start, stop = place
         nodes, above = self._nodes(start, stop)
         for node in nodes:
@@ -223,7 +221,7 @@ class _Many:
             self._within[node].add(begin, end)
 
     def live_with(self, item: _Item) -> list[_Interval]:
-        """The bytes of all that is live with `item`, as intervals in order."""
+        """Bytes of the placed buffers that are live with `item`, as sorted intervals (which may overlap)."""
         nodes, above = self._nodes(item.start, item.stop)
         found = [self._within[node].borders for node in nodes]
         found += [self._throughout[node].borders for node in above]
@@ -231,12 +229,12 @@ class _Many:
         return sorted(chain.from_iterable(pairs))
 
     def effort(self, found: list[_Interval]) -> int:
-        """What it cost to find these."""
+        """Cost of `live_with`, whose result is `found`, in comparisons."""
         return 4 * len(found) + 600
 
 
 class _Search:
-    """The best placement found so far, and how much effort is left to find a better one."""
+    """Search for a placement: the best one so far, and the remaining effort."""
 
     def __init__(self, items: list[_Item], num_buffers: int, lower_bound: int) -> None:
         self.offsets = [0] * num_buffers
@@ -248,11 +246,13 @@ class _Search:
 
     @property
     def finished(self) -> bool:
-        """True when nothing can be won any more, or there is no effort left."""
+        """Whether the lower bound is met, or no effort is left."""
         return self._tried and (self.peak <= self._lower_bound or self._effort <= 0)
 
     def place(self, order: list[_Item]) -> int | None:
-        """Place in this order, keep it if it is the best yet; None, or the item that made it worse."""
+        """Place the buffers in this order. If it is the best so far, keep it and return None; otherwise
+        return the position in the order at which the peak reached that of the best.
+        """
         offsets = [0] * len(self.offsets)
         bound = self.peak if self._tried else None
         placed = _Few() if len(order) < _MANY else _Many(order)
@@ -273,7 +273,7 @@ class _Search:
         return None
 
     def repair(self) -> None:
-        """Place first what was placed too high, again and again, as long as that may help."""
+        """Improve the best order: repeatedly move the buffer that was placed too high to the front."""
         order = list(self._best_order)
         for _ in range(_LARGEST_NUM_REPAIRS):
             if self.finished or not order:
@@ -286,13 +286,13 @@ class _Search:
             order.insert(0, order.pop(failed))
 
     def _highest(self, order: list[_Item]) -> int:
-        """Where in the order the buffer comes that reaches the peak."""
+        """Position in the order of the buffer that reaches the peak."""
         ends = [self.offsets[item.index] + item.nbytes for item in order]
         return ends.index(max(ends))
 
 
 def _best_gap(taken: list[_Interval], nbytes: int) -> int:
-    """The offset of the smallest gap of at least `nbytes` between intervals, or where the last one ends."""
+    """Offset of the smallest gap of at least `nbytes` between intervals, or the end of the last interval."""
     reached, best, best_gap = 0, -1, 0
     for begin, end in taken:
         gap = begin - reached

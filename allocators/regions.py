@@ -1,4 +1,4 @@
-"""Regions, which come from a source whole and go back whole, and the chunks that each is cut into."""
+"""Regions, which are allocated from a source and returned as a whole, and their chunks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from allocators.reports import ChunkRecord, ChunkState
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """One block handed out by an allocator. It is a receipt: dropping it frees nothing.
+    """Record of a block that an allocator has handed out; dropping it does not free the block.
 
     `id` is unique in the process. `allocated_nbytes` is at least `requested_nbytes`, and a multiple of 256.
     """
@@ -27,9 +27,9 @@ class Allocation:
 
 
 class Chunk:
-    """A piece of one region, linked with its neighbours there. Free when it has no allocation.
+    """Part of a region, linked with its neighbours. It is free if it has no allocation.
 
-    A chunk that was freed behind an event keeps its allocation and has `waiting` set until the event is done.
+    A chunk whose free waits for an event keeps its allocation and has `waiting` set until the event is done.
     """
 
     __slots__ = ("address", "allocation", "following", "nbytes", "previous", "region", "waiting")
@@ -51,7 +51,7 @@ class Chunk:
         return "waiting" if self.waiting else "in use"
 
     def split(self, nbytes: int) -> Chunk:
-        """Keep the first `nbytes`; the rest becomes the free chunk that follows, which is returned."""
+        """Keep the first `nbytes`; return the rest as a new free chunk that follows."""
         rest = Chunk(self.region, self.address + nbytes, self.nbytes - nbytes)
         self.nbytes = nbytes
         rest.previous, rest.following = self, self.following
@@ -61,7 +61,7 @@ class Chunk:
         return rest
 
     def absorb_following(self) -> None:
-        """Take over the chunk that follows, which ceases to be."""
+        """Merge with the chunk that follows."""
         gone = self.following
         if gone is None:
             raise InvariantViolation(f"chunk {self.address:#x} is the last of its region")
@@ -72,7 +72,7 @@ class Chunk:
 
 
 class PoolRegion:
-    """A span of memory from the source, at first one free chunk. Chunks never cross its borders."""
+    """Span of memory from the source; initially one free chunk. Chunks never cross regions."""
 
     __slots__ = ("address", "first", "nbytes")
 
@@ -83,18 +83,18 @@ class PoolRegion:
 
     @property
     def wholly_free(self) -> bool:
-        """True when nothing in it is in use or waiting: coalescing has left a single free chunk."""
+        """Whether no chunk is in use or waiting: coalescing has left a single free chunk."""
         return self.first.nbytes == self.nbytes and self.first.allocation is None
 
     def chunks(self) -> Iterator[Chunk]:
-        """Its chunks by address."""
+        """Chunks of the region, by address."""
         chunk: Chunk | None = self.first
         while chunk is not None:
             yield chunk
             chunk = chunk.following
 
     def records(self) -> Iterator[ChunkRecord]:
-        """Its part of the memory map."""
+        """Records of the region's chunks for the memory map, by address."""
         for chunk in self.chunks():
             place = (self.address, self.nbytes, chunk.address, chunk.nbytes, chunk.state)
             block = chunk.allocation
@@ -104,7 +104,7 @@ class PoolRegion:
                 yield ChunkRecord(*place, block.id, block.requested_nbytes, block.owner)
 
     def check(self, *, coalesced: bool = True) -> None:
-        """Raise `InvariantViolation` unless the chunks tile the region, and no two free ones touch."""
+        """Raise `InvariantViolation` unless chunks tile the region; coalesced: no free ones are adjacent."""
         expected, before = self.address, None
         for chunk in self.chunks():
             if chunk.region is not self or chunk.previous is not before:
@@ -124,7 +124,7 @@ class PoolRegion:
 
 
 class RegionTable:
-    """The regions of one allocator by address. Not thread-safe: the allocator's lock protects it."""
+    """Regions of one allocator, by address. Not thread-safe: the allocator's lock protects it."""
 
     __slots__ = ("_addresses", "_regions", "nbytes")
 
@@ -141,7 +141,7 @@ class RegionTable:
         return iter(self._regions)
 
     def add(self, address: int, nbytes: int) -> PoolRegion:
-        """Enter a new region. Raises `SourceFault` when it is null, misaligned, or overlaps one known."""
+        """Add a new region. Raises `SourceFault` if it is null, misaligned, or overlaps another region."""
         if address <= 0 or address % GRANULE_NBYTES:
             raise SourceFault(f"the source gave {address:#x}: expected an address above 0, aligned to 256")
         position = bisect_right(self._addresses, address)
@@ -158,7 +158,7 @@ class RegionTable:
         return region
 
     def remove(self, region: PoolRegion) -> None:
-        """Take a region out."""
+        """Remove a region. Raises `InvariantViolation` if it is missing."""
         position = bisect_right(self._addresses, region.address) - 1
         if position < 0 or self._regions[position] is not region:
             raise InvariantViolation(f"region {region.address:#x} is not in the table")
@@ -166,7 +166,7 @@ class RegionTable:
         self.nbytes -= region.nbytes
 
     def containing(self, address: int) -> PoolRegion | None:
-        """The region that `address` lies in, or None."""
+        """Region that contains `address`, or None."""
         position = bisect_right(self._addresses, address) - 1
         if position < 0:
             return None
@@ -174,7 +174,7 @@ class RegionTable:
         return region if address < region.address + region.nbytes else None
 
     def describe(self, address: int) -> str:
-        """What is at `address`, said to somebody who took it for a block of theirs."""
+        """Description of what is at `address`, for the error of an invalid free."""
         region = self.containing(address)
         if region is None:
             return (
@@ -195,12 +195,12 @@ class RegionTable:
         )
 
     def clear(self) -> list[PoolRegion]:
-        """Forget all regions and return them."""
+        """Remove all regions and return them."""
         gone, self._regions, self._addresses, self.nbytes = self._regions, [], [], 0
         return gone
 
     def check(self) -> None:
-        """Raise `InvariantViolation` unless regions are in order, apart, and add up."""
+        """Raise `InvariantViolation` unless the regions are sorted, disjoint, and `nbytes` is their sum."""
         if self._addresses != [region.address for region in self._regions]:
             raise InvariantViolation("the region table's addresses are stale")
         for before, after in pairwise(self._regions):

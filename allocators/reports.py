@@ -1,4 +1,4 @@
-"""What an allocator says about itself: statistics, holders by owner, the memory map as data and as text."""
+"""Reports of an allocator: statistics, memory by owner, the memory map as data and as text."""
 
 from __future__ import annotations
 
@@ -17,15 +17,16 @@ _BAR_MARKS: dict[ChunkState, str] = {"in use": "#", "waiting": "~", "free": "."}
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """One allocator's figures at one instant, after TensorFlow's `AllocatorStats`.
+    """Statistics of an allocator at one instant, after TensorFlow's `AllocatorStats`.
 
-    Every `_nbytes` is in bytes. What waits for an event counts as in use: nobody else can have it yet.
+    Every `_nbytes` is in bytes. Blocks whose free waits for an event count as in use: they cannot be reused
+    yet.
     """
 
     num_allocations: int
     """Blocks handed out since the start."""
     num_frees: int
-    """Blocks taken back since the start; one that still waits for its event is not counted yet."""
+    """Blocks freed since the start, without those that still wait for an event."""
     num_regions: int
     """Regions held from the source now."""
     in_use_nbytes: int
@@ -33,7 +34,7 @@ class Statistics:
     requested_nbytes: int
     """Sum of the requested sizes of the same blocks: the rest of `in_use_nbytes` is rounding."""
     waiting_nbytes: int
-    """The part of `in_use_nbytes` that was freed behind an event that has not been seen done."""
+    """Part of `in_use_nbytes` whose free waits for an event."""
     peak_nbytes: int
     """Highest `in_use_nbytes` since the start."""
     largest_nbytes: int
@@ -41,25 +42,25 @@ class Statistics:
     limit_nbytes: int | None
     """Bound on `pool_nbytes`; None when neither the allocator nor its source has one."""
     pool_nbytes: int
-    """Held from the source, in use or not."""
+    """Memory held from the source, in use or free."""
     largest_free_nbytes: int
     """Largest block that can be handed out without asking the source."""
 
     @property
     def free_nbytes(self) -> int:
-        """Held from the source and free, in bytes."""
+        """Bytes held from the source that are free."""
         return self.pool_nbytes - self.in_use_nbytes
 
     @property
     def fragmentation(self) -> float:
-        """(free - largest free block) / free, in 0..1: 0 when all that is free is one block or none."""
+        """(free - largest free block) / free, in 0..1: 0 if the free memory is one block, or none is free."""
         free = self.free_nbytes
         return (free - self.largest_free_nbytes) / free if free else 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """What one owner holds of an allocator: its allocated bytes, in so many blocks."""
+    """Memory of one owner: allocated bytes and number of blocks."""
 
     owner: str
     nbytes: int
@@ -72,7 +73,7 @@ class Holder:
 
 @dataclass(frozen=True, slots=True)
 class ChunkRecord:
-    """One chunk of the memory map. A free one has no allocation id, nothing requested, no owner."""
+    """One chunk of the memory map; sizes in bytes. The last three fields are unset for a free chunk."""
 
     region_address: int
     region_nbytes: int
@@ -85,7 +86,7 @@ class ChunkRecord:
 
 
 def holders(records: Iterable[ChunkRecord]) -> tuple[Holder, ...]:
-    """Who holds the memory of a map, by owner: most bytes first, then by name."""
+    """Memory in use by owner: most bytes first, then by name."""
     totals: dict[str, tuple[int, int]] = {}
     for record in records:
         if record.state != "free":
@@ -96,9 +97,9 @@ def holders(records: Iterable[ChunkRecord]) -> tuple[Holder, ...]:
 
 
 def render_map(name: str, statistics: Statistics, records: Sequence[ChunkRecord]) -> str:
-    """The memory map as text: a head line, then for each region a bar and its chunks by address.
+    """Memory map as text: a header line, then for each region a bar and its chunks by address.
 
-    In the bar `#` is in use, `~` waits for an event, `.` is free; a cell shows what fills most of it.
+    In the bar `#` is in use, `~` waits for an event, `.` is free; a cell shows the state of most of it.
     """
     lines = [
         f"{name}: {format_nbytes(statistics.in_use_nbytes)} in use of {format_nbytes(statistics.pool_nbytes)}"
@@ -123,7 +124,7 @@ def _chunk_line(chunk: ChunkRecord) -> str:
 
 
 def _bar(chunks: Sequence[ChunkRecord]) -> str:
-    """A line of cells over one region's chunks; ties between states go to the busier one."""
+    """Bar of one region's chunks; ties go to `in use`, then `waiting`."""
     start, length = chunks[0].region_address, chunks[0].region_nbytes
     filled: list[dict[ChunkState, float]] = [dict.fromkeys(_BAR_MARKS, 0.0) for _ in range(_BAR_CELLS)]
     for chunk in chunks:

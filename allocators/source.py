@@ -1,4 +1,4 @@
-"""Where allocators get memory from: the protocol of a source, and a source of made-up addresses."""
+"""Sources of memory for allocators: the protocol, and a source of virtual addresses."""
 
 from __future__ import annotations
 
@@ -10,35 +10,34 @@ from allocators.granule import GRANULE_NBYTES, format_nbytes, round_up
 
 
 class MemorySource(Protocol):
-    """Gives and takes back memory as addresses and byte counts. Calls may come from any thread."""
+    """Allocates and frees memory, as addresses and byte counts. Calls may come from any thread."""
 
     def allocate(self, nbytes: int) -> int:
-        """The address of `nbytes` new bytes, not null, aligned to 256.
+        """Allocate `nbytes` bytes; returns their address, not null and aligned to 256.
 
-        Raises `SourceExhausted`, or any other `MemoryError`, when it cannot.
+        Raises `SourceExhausted`, or any other `MemoryError`, if there is not enough memory.
         """
         ...
 
     def free(self, address: int, nbytes: int) -> None:
-        """Take back what `allocate(nbytes)` gave at `address`, whole."""
+        """Free the whole block that `allocate(nbytes)` returned at `address`."""
         ...
 
 
 @runtime_checkable
 class BoundedMemorySource(MemorySource, Protocol):
-    """A source that knows how much one user may hold of it at most; allocators adopt this bound."""
+    """A source with a limit on the memory that its user may hold; allocators observe it."""
 
     @property
     def limit_nbytes(self) -> int | None:
-        """The bound in bytes now (it may grow); None when there is none."""
+        """Current limit in bytes (it may grow); None if there is none."""
         ...
 
 
 class VirtualSource:
-    """Addresses without memory behind them: for tests, the null device and dry runs.
+    """Source of virtual addresses without memory, for tests, the null device and dry runs.
 
-    Addresses follow one another without gaps and are never given twice, so a stale one never looks valid.
-    Thread-safe. It checks its own misuse: taking back what it did not give raises `InvalidFree`.
+    Addresses are consecutive and never reused, so a stale one is never valid. Thread-safe.
     """
 
     def __init__(self, limit_nbytes: int | None = None, *, first_address: int = 1 << 40) -> None:
@@ -51,24 +50,24 @@ class VirtualSource:
         self._given: dict[int, int] = {}
         self._lock = threading.Lock()
         self.held_nbytes = 0
-        """Bytes given and not yet taken back."""
+        """Bytes allocated and not yet freed."""
         self.num_allocate_calls = 0
-        """Calls of `allocate`, refused ones too: what a driver would have been bothered with."""
+        """Number of calls of `allocate`, refused ones included."""
         self.num_free_calls = 0
 
     @property
     def limit_nbytes(self) -> int | None:
-        """Most bytes it gives at a time; None for no limit."""
+        """Most bytes that may be allocated at a time; None for no limit."""
         return self._limit_nbytes
 
     @property
     def blocks(self) -> dict[int, int]:
-        """What is given now: address -> bytes (a copy)."""
+        """Allocated blocks: address -> bytes (a copy)."""
         with self._lock:
             return dict(self._given)
 
     def allocate(self, nbytes: int) -> int:
-        """The next addresses. Raises `SourceExhausted` beyond the limit, `ValueError` for no bytes."""
+        """Return the next address. Raises `SourceExhausted` beyond the limit, `ValueError` below 1 byte."""
         if nbytes <= 0:
             raise ValueError(f"a source gives at least 1 byte, asked {nbytes}")
         with self._lock:
@@ -85,7 +84,7 @@ class VirtualSource:
             return address
 
     def free(self, address: int, nbytes: int) -> None:
-        """Take one block back, whole. Raises `InvalidFree` for any other address or size."""
+        """Free one whole block. Raises `InvalidFree` for any other address or size."""
         with self._lock:
             given = self._given.get(address)
             if given is None:

@@ -1,6 +1,6 @@
-"""Replicators: a step written for one device, run by several replicas (TF-Replicator, section 3).
+"""Replicators: run a step written for one device with several replicas (TF-Replicator, section 3).
 
-They trace a user's `step_fn` once and hand it to the scheduler; streams and memory are the scheduler's.
+They trace a user's `step_fn` once and pass it to the scheduler, which manages streams and memory.
 """
 
 from replicator.base import Replicator

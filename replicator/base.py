@@ -1,4 +1,4 @@
-"""What all Replicators share: one graph for the step, one engine that runs it."""
+"""Base class of all Replicators: one graph for the step, one engine that runs it."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ AsSession: TypeAlias = Annotated[
 
 
 class Replicator:
-    """Runs a user's step by replicas that the scheduler holds (TF-Replicator, section 3).
+    """Runs a user's step on all replicas (TF-Replicator, section 3).
 
-    A `step_fn` is written for one device. `run` traces it once, in a graph of the Replicator's own, and gives
-    tensors of the graph outside that run it on all replicas. Variables of the step are made in it, or in
-    `context()`. As a context manager it shuts down at the end.
+    A `step_fn` is written for one device. `run` traces it once, in the Replicator's own graph, and returns
+    tensors of the user's graph; fetching them runs the step on all replicas. Create the step's variables in
+    `step_fn` or in `context()`. Use it with `with`, which calls `shutdown` at the end.
     """
 
     @checked
@@ -53,35 +53,35 @@ class Replicator:
         synchronisation: AsSynchronisation,
         on_nan: OnNan = "stop",
     ):
-        self.graph = Graph()  # of the step
+        self.graph = Graph()  # the step's graph
         named = device_list(devices)
         self.devices = [opened(device) for device in named]
         require_different(self.devices)
         self.replicas_per_device = replica_counts(replicas_per_device, len(self.devices))
         self.synchronisation = synchronisation
-        synchronisation.alpha_for(self.num_replicas)  # raises for what is not stable
+        synchronisation.alpha_for(self.num_replicas)  # raises for an unstable alpha
         require_round_robin(synchronisation, "Replicator")
         self._on_nan = on_nan
-        self._outer: Graph | None = None  # around the innermost context
-        self._step_graph: Graph | None = None  # of the ReplicatedSteps
+        self._outer: Graph | None = None  # default graph outside of `context()`
+        self._step_graph: Graph | None = None  # graph that holds the ReplicatedStep ops
         self._steps: list[BuiltStep] = []
-        self._given = 0  # steps that the replicas have, the first ones
+        self._given = 0  # the engine has the first `_given` steps
         self._engine: LearningEngine | None = None
         self._stepper: Stepper | None = None
         self._last: dict[str, Array] | None = None  # z at the time of `shutdown`
         self._closing: WeakSet[MonitoredSession] = WeakSet()  # sessions that shut this down
-        self._lock = threading.Lock()  # of stepper, engine and steps
+        self._lock = threading.Lock()  # guards stepper, engine and steps
 
     @property
     def num_replicas(self) -> int:
-        """Replicas on all devices."""
+        """Number of replicas on all devices."""
         return sum(self.replicas_per_device)
 
     # Building ---------------------------------------------------------------------------------
 
     @contextmanager
     def context(self) -> Iterator[Replicator]:
-        """Makes the step's graph the default: models and optimisers of the step are made in here."""
+        """Context in which the step's graph is the default: create models and optimisers of the step here."""
         before, outer = self._outer, get_default_graph()
         self._outer = before if outer is self.graph else outer
         try:
@@ -92,7 +92,7 @@ class Replicator:
 
     @checked
     def wrap_optimizer(self, optimizer: AsOptimizer) -> WrappedOptimizer:
-        """The optimiser as a step may use it."""
+        """Wraps an optimiser for use in `step_fn`."""
         return optimizer if isinstance(optimizer, WrappedOptimizer) else WrappedOptimizer(optimizer)
 
     @checked
@@ -103,20 +103,21 @@ class Replicator:
         input_replication: Replication = PER_REPLICA,
         input_split_fn: Function | None = None,
     ) -> Any:
-        """Traces a step, and gives its results as tensors of the graph outside, `[num_replicas, ...]` each.
+        """Traces a step and returns its results as tensors `[num_replicas, ...]` of the current graph.
 
-        step_fn: called once with the nest that `input_fn` gives; returns any nest of tensors and operations.
-        input_fn: called per replica (PER_REPLICA) or once (PER_WORKER) with the replica's number, if its
-            parameter is called `replica_id`, an `InputContext`, or nothing; gives an iterable of nests of
-            arrays, or one nest of arrays or tensors.
-        input_split_fn: (nest, num_replicas) -> a nest per replica; by default cuts the leading axis.
+        step_fn: called once with the nest from `input_fn`; returns any nest of tensors and operations.
+        input_fn: called per replica (PER_REPLICA) or once (PER_WORKER). Its parameter, if it has one, gets
+            the replica's number if named `replica_id`, otherwise an `InputContext`. Returns an iterable of
+            nests of arrays, or one nest of arrays or tensors.
+        input_split_fn: (nest, num_replicas) -> a nest per replica; default: splits the leading axis.
 
-        Running any of the results runs all of the step once on every replica; of what is no tensor (an
-        operation, None) running gives None. Several steps share the replicas' variables. A step that
-        writes no trainable variable, such as an evaluation, sees each replica's own and is no round:
-        nothing is averaged, no schedule moves on. After `init` a step can still be built; if variables
-        were made for it, `init` has to be called again.
-        Raises InvalidArgumentError for what cannot be replicated, naming it.
+        Fetching any result runs the whole step once on every replica; operations and None in the result
+        evaluate to None. Several steps share the replicas' variables. A step that updates no trainable
+        variable, such as an evaluation, reads each replica's own variables and does not count as a round:
+        nothing is averaged and no schedule advances. Steps can be built after `init`; if that creates
+        variables, call `init` again.
+        Raises InvalidArgumentError for what cannot be replicated, naming it, and FailedPreconditionError if
+        the current graph is the Replicator's own.
         """
         step = self._trace(step_fn, input_fn, input_replication, input_split_fn)
         outer = self._outer if self._outer is not None else get_default_graph()
@@ -148,7 +149,7 @@ class Replicator:
         return step
 
     def _give(self, step: BuiltStep) -> None:
-        """Gives a new step to the replicas that are there, unless variables are missing in them."""
+        """Adds a new step to the engine, unless there is none or it lacks variables of the step."""
         engine, stepper = self._engine, self._stepper
         if engine is None or stepper is None or new_variables(engine, self.graph):
             return
@@ -161,14 +162,14 @@ class Replicator:
 
     @checked
     def init(self, session: AsSession | None = None, values: Mapped | None = None) -> None:
-        """Makes the replicas and gives all of them the same values, those of the initialisers or `values`.
+        """Creates the replicas, all with the same values: those of the initialisers, or `values`.
 
-        Called again after `run` has made variables, it takes these in: the replicas are made anew beside the
-        old ones and go on where they are; only new variables start from their initialisers, or `values`.
+        Call it again after `run` has created variables: the replicas are rebuilt beside the old ones and keep
+        their state; only new variables start from their initialisers, or `values`.
 
-        session: the one that will run the results of `run`. values: by name; optimisers' own may be left
+        session: the one that will run the results of `run`. values: by name; optimisers' slots may be left
         out. Raises FailedPreconditionError without a step or when nothing is new, InvalidArgumentError or
-        NotFoundError for values that do not fit, ResourceExhaustedError for memory.
+        NotFoundError for values that do not fit, ResourceExhaustedError if memory does not suffice.
         """
         if not self._steps:
             raise FailedPreconditionError("init: there is no step yet; call replicator.run(step_fn) before")
@@ -228,7 +229,7 @@ class Replicator:
         return grown(stepper, programs, {**initial, **(values or {})})
 
     def shutdown(self, session: Any = None) -> None:
-        """Ends what is under way and gives streams and memory back; `central_values` stay. Idempotent."""
+        """Finishes running steps, frees streams and memory, and keeps `central_values`. Idempotent."""
         with self._lock:
             engine, stepper = self._engine, self._stepper
             self._engine = self._stepper = None
@@ -272,12 +273,11 @@ class Replicator:
         input_replication: Replication = PER_REPLICA,
         input_split_fn: Function | None = None,
     ) -> Iterator[Any]:
-        """Yields what the step returns, as arrays `[num_replicas, ...]`: `steps` times, or while input lasts.
+        """Runs a step `steps` times or until the input ends; yields results as arrays `[num_replicas, ...]`.
 
-        Input that ends before `steps` ends the loop, with a warning that says after how many.
-        A loop without a session: initialises before the first step, shuts down after the last; between
-        `init` and `shutdown` of one's own it goes on with the replicas that are there. Operations in the
-        result give None. `central_values()` are there afterwards.
+        Needs no session: calls `init` before the first step and `shutdown` after the last, unless the
+        replicas exist already. Operations in the result are yielded as None. Input that ends before `steps`
+        steps ends the loop with a warning. `central_values()` remain available afterwards.
         """
         step = self._trace(step_fn, input_fn, input_replication, input_split_fn)
         return self._loop(step, steps)
@@ -303,10 +303,10 @@ class Replicator:
     # Values -----------------------------------------------------------------------------------
 
     def central_values(self) -> dict[str, Array]:
-        """The central model's variables by name: what to evaluate and to save.
+        """Variables of the central model by name, for evaluation and saving; after `shutdown` the last ones.
 
-        After `shutdown` they are the last ones. `tb.Session(graph=replicator.graph)` with
-        `load_variables` of them evaluates in the step's graph. Raises FailedPreconditionError before `init`.
+        To evaluate in the step's graph, pass them to `load_variables` of a
+        `tb.Session(graph=replicator.graph)`. Raises FailedPreconditionError before `init`.
         """
         with self._lock:
             if self._engine is None or self._stepper is None:
@@ -318,7 +318,11 @@ class Replicator:
 
     @checked
     def replica_values(self, replica: Count) -> dict[str, Array]:
-        """All variables of one replica, the optimisers' included, while it is there."""
+        """All variables of one replica by name, optimisers' slots included.
+
+        Raises FailedPreconditionError before `init` and after `shutdown`, InvalidArgumentError for a replica
+        out of range.
+        """
         with self._lock:
             if self._engine is None or self._stepper is None:
                 raise FailedPreconditionError("replica_values: there are no replicas before init()")

@@ -1,4 +1,4 @@
-"""What `input_fn` gives: batches for every replica, checked against the first."""
+"""Inputs of a replicated step: calls `input_fn`, splits its batches over replicas, checks their shapes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tensorbow.specs import Array, TensorSpec, as_dtype, render_dims
 
 PER_REPLICA, PER_WORKER = "per_replica", "per_worker"
 REPLICATIONS = (PER_REPLICA, PER_WORKER)
-CONTEXT_NAMES = ("context", "ctx", "input_context")  # of parameters that need not be given
+CONTEXT_NAMES = ("context", "ctx", "input_context")  # optional parameters of these names get the context
 
 Replication: TypeAlias = Annotated[str, Kind("tb.PER_REPLICA or tb.PER_WORKER", one_of(*REPLICATIONS).read)]
 InputFunction: TypeAlias = Annotated[
@@ -33,10 +33,10 @@ SplitFunction: TypeAlias = "Callable[[Any, int], Sequence[Any]]"
 
 @dataclass(frozen=True)
 class InputContext:
-    """For whom an `input_fn` is called.
+    """Argument of `input_fn`: the replica that it makes input for.
 
-    replica_id: the replica, or 0 with PER_WORKER, where one input serves all. num_input_pipelines: how often
-    `input_fn` is called. num_replicas: over how many replicas a step goes.
+    replica_id: number of the replica; 0 with PER_WORKER. num_input_pipelines: number of calls of `input_fn`.
+    num_replicas: number of replicas that run the step.
     """
 
     replica_id: int
@@ -55,7 +55,7 @@ class InputContext:
 
 
 class _WatchedContext(InputContext):
-    """Knows whether the replica was looked at."""
+    """InputContext that records whether `replica_id` was read."""
 
     told_the_replica = False
 
@@ -66,11 +66,11 @@ class _WatchedContext(InputContext):
 
 
 class ReplicaInputs:
-    """The inputs of a replicated step: per round a tuple of arrays for each replica.
+    """Iterator over the inputs of a replicated step: per round a tuple of arrays for each replica.
 
-    What `input_fn` returns is an iterable of nests of arrays, or one nest of arrays that every step takes
-    anew. Tensors among it are built into the step itself. All replicas run the same step, so where parts
-    differ each replica computes all and takes its own.
+    `input_fn` returns an iterable of nests of arrays, or one nest of arrays that every step uses again.
+    Tensors in the nest become part of the step. All replicas run the same step, so if the tensors differ
+    between replicas, each replica computes all of them and selects its own.
     """
 
     def __init__(
@@ -80,10 +80,10 @@ class ReplicaInputs:
         replication: str = PER_REPLICA,
         split: SplitFunction | None = None,
     ):
-        """Calls `input_fn` and draws the first batches, to know their structure.
+        """Calls `input_fn` and draws the first batches, to learn their structure and shapes.
 
-        Raises InvalidArgumentError for batches that do not fit one another or hold no example,
-        OutOfRangeError for none.
+        Raises InvalidArgumentError for batches of different shapes or without examples, OutOfRangeError for
+        an input without batches.
         """
         if split is not None and replication == PER_REPLICA:
             raise InvalidArgumentError("input_split_fn is for PER_WORKER; leave it out with PER_REPLICA")
@@ -92,10 +92,10 @@ class ReplicaInputs:
         self._split = split if split is not None else split_leading_axis
         self._rounds = 0
         self._first: list[tuple[Array, ...]] | None = None
-        # Nests with tensors, if input_fn makes such: one for all replicas, or one for each.
+        # Nests that contain tensors, if input_fn returned some: one for all replicas, or one per replica.
         self.tensors: list[Any] | None = None
-        self.structure: Any = None  # the first batch's nest, its leaves replaced by their specs
-        self._plain: list[tuple[Any, Any]] | None = None  # shape and dtype by leaf, of a tuple of arrays
+        self.structure: Any = None  # nest of the first batch, with specs as leaves
+        self._plain: list[tuple[Any, Any]] | None = None  # (shape, dtype) per leaf of a flat tuple
         self._streams: list[Iterator[Any]] = []
         if input_fn is None:
             return
@@ -115,14 +115,14 @@ class ReplicaInputs:
 
     @property
     def specs(self) -> list[TensorSpec]:
-        """The specs of a replica's leaves, in order."""
+        """Specs of the leaves of one replica's batch, in order."""
         return [] if self.structure is None else flatten(self.structure)
 
     def __next__(self) -> list[tuple[Array, ...]]:
-        """The next round's arrays by replica.
+        """Arrays of the next round, by replica.
 
-        Raises OutOfRangeError when an input has ended, InvalidArgumentError for a batch unlike the first,
-        AbortedError for an error in the input's own code.
+        Raises OutOfRangeError when an input has ended, InvalidArgumentError for a batch whose structure,
+        shapes or dtypes differ from the first, AbortedError for an exception in the user's input code.
         """
         first, self._first = self._first, None
         batch = first if first is not None else self._draw()
@@ -166,7 +166,7 @@ class ReplicaInputs:
         if type(nest) is tuple and self._plain is not None and len(nest) == len(self._plain):
             kinds = zip(nest, self._plain, strict=True)
             if all(type(a) is np.ndarray and (a.shape, a.dtype) == kind for a, kind in kinds):
-                return nest  # most often, and then there is nothing else to say of it
+                return nest  # fast path: a flat tuple of arrays, as in the first batch
         arrays = []
         for spec, (name, leaf) in zip(self.specs, leaves_like(self.structure, nest, "inputs"), strict=True):
             array = leaf if isinstance(leaf, np.ndarray) else to_array(leaf, None)
@@ -198,7 +198,7 @@ def _spec_of(replica: int, name: str, leaf: Any) -> TensorSpec:
 
 
 def _call(input_fn: Callable[..., Any], context: InputContext) -> Any:
-    """Calls it with what it takes: nothing, `replica_id`, or the context."""
+    """Calls `input_fn` with the argument that its signature asks for: none, `replica_id` or the context."""
     taken = inspect.signature(input_fn).parameters
     if "replica_id" in taken and taken["replica_id"].kind != inspect.Parameter.POSITIONAL_ONLY:
         others = [name for name in _required(taken) if name != "replica_id"]
@@ -218,7 +218,7 @@ def _call(input_fn: Callable[..., Any], context: InputContext) -> Any:
 
 
 def _hint(input_fn: Callable[..., Any]) -> str:
-    """Of a parameter whose name does not tell what it gets."""
+    """Hint for error messages if the name of `input_fn`'s parameter does not tell that it gets a context."""
     names = _required(inspect.signature(input_fn).parameters)
     if len(names) != 1 or names[0] in ("replica_id", *CONTEXT_NAMES):
         return ""
@@ -226,13 +226,13 @@ def _hint(input_fn: Callable[..., Any]) -> str:
 
 
 def _required(parameters: Mapping[str, inspect.Parameter]) -> list[str]:
-    """The parameters that have to be given."""
+    """Names of the parameters without a default."""
     variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     return [name for name, p in parameters.items() if p.default is p.empty and p.kind not in variadic]
 
 
 def _stream(given: Any) -> Iterator[Any]:
-    """The batches of an iterable; a nest of arrays again and again."""
+    """Iterator over the batches of an iterable; a single nest of arrays is repeated forever."""
     if isinstance(given, Dataset):
         raise InvalidArgumentError(
             f"input_fn gave the data set {given.name!r}: expected batches of it; "
@@ -254,9 +254,9 @@ def _again(nest: Any) -> Iterator[Any]:
 
 
 def split_leading_axis(nest: Any, replicas: int) -> list[Any]:
-    """Cuts every leaf `[replicas * batch, ...]` into `replicas` equal parts.
+    """Splits every leaf `[replicas * batch, ...]` into `replicas` equal parts.
 
-    Raises InvalidArgumentError naming the leaf and both numbers where it does not divide.
+    Raises InvalidArgumentError, naming the leaf, if its leading axis is unknown or not divisible.
     """
     arrays: dict[str, Any] = {}
     for name, leaf in named_leaves(nest, "inputs"):

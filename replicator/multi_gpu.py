@@ -1,4 +1,4 @@
-"""The Replicator of several devices of one process, with several replicas on each."""
+"""Replicator for several devices of one process, with several replicas on each."""
 
 from __future__ import annotations
 
@@ -11,12 +11,11 @@ from tensorbow.kinds import checked
 
 
 class MultiGpuReplicator(Replicator):
-    """Replicas on several GPUs, or virtual CPU devices, kept together after every step.
+    """Replicas on several GPUs, or virtual CPU devices, synchronised every `tau` steps.
 
-    By `sma` each replica takes its own step and is pulled towards their central average z; by `easgd`
-    likewise, as elastic averaging SGD has it; by `ssgd` all take the same step, on the mean of their
-    gradients, as TF-Replicator does; by `none` they are independent. The further options of keeping them
-    together are those of `Synchronisation`.
+    With `sma` each replica takes its own step and is pulled towards the central average model z; `easgd` is
+    elastic averaging SGD. With `ssgd` all replicas take the same step, on the mean of their gradients, as
+    TF-Replicator does. With `none` they are independent. `Synchronisation` describes the other options.
     """
 
     @checked
@@ -34,10 +33,10 @@ class MultiGpuReplicator(Replicator):
         ssgd_from: int | None = None,
         on_nan: OnNan = "stop",
     ):
-        """devices: by default all GPUs there are, and without any the CPU.
-        replicas_per_gpu: one count for all devices, or one for each.
+        """devices: default all GPUs, or the CPU if there is none.
+        replicas_per_gpu: one count for all devices, or one per device.
 
-        Raises InvalidArgumentError for options out of range, NotFoundError for a device that is not there.
+        Raises InvalidArgumentError for options out of range, NotFoundError for a missing device.
         """
         if devices is None:
             devices = [found["name"] for found in available_devices() if found["kind"] == "gpu"] or ["/cpu:0"]

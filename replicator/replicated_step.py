@@ -1,4 +1,4 @@
-"""A step of all replicas, and the op that stands for it in the outer graph."""
+"""A step of all replicas, and the op that runs it from the user's graph."""
 
 from __future__ import annotations
 
@@ -16,34 +16,34 @@ from tensorbow.specs import Array, TensorSpec
 
 
 class StepRunner(Protocol):
-    """Runs a round of a step over all replicas."""
+    """Runs a step on all replicas."""
 
     def step(self) -> Sequence[Sequence[Any]]:
-        """The step's results, by replica."""
+        """Runs the step once; returns its results by replica."""
 
 
 class BuiltStep:
-    """A traced step with its inputs; the runner of its `ReplicatedStep`."""
+    """A traced step with its inputs; the runner of a `ReplicatedStep` op."""
 
     def __init__(
         self, run: Callable[[BuiltStep], list[Any]], number: int, traced: TracedStep, inputs: ReplicaInputs
     ):
-        """run: does a round of it. number: its place among the steps of its replicator."""
+        """run: runs the step once on all replicas. number: index among the steps of the replicator."""
         self._run = run
         self.number = number
         self.traced = traced
         self.inputs = inputs
-        self.updates_no_weights = False  # found out when the replicas get the step
+        self.updates_no_weights = False  # set when the engine gets the step
         self.evaluations = 0  # runs that updated no weights
 
     def step(self) -> list[Any]:
-        """A round; the step's results, by replica."""
+        """Runs the step once; returns its results by replica."""
         return self._run(self)
 
     def stacked(self, results: Sequence[Sequence[Any]]) -> Any:
-        """A round's results as arrays `[num_replicas, ...]`, in the nest that the step returns.
+        """Stacks results to arrays `[num_replicas, ...]`, in the nest that the step returns.
 
-        Operations give None. results: by replica.
+        results: by replica. Operations in the nest become None.
         """
         columns = zip(self.traced.tensors, zip(*results, strict=True), strict=True)
         arrays = [np.array(values, tensor.dtype.as_numpy_dtype) for tensor, values in columns]

@@ -1,4 +1,4 @@
-"""The Replicator of one replica: the same program, on one device."""
+"""Replicator with a single replica on one device."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from tensorbow.kinds import checked
 
 
 class NonReplicator(Replicator):
-    """Runs a step on one device, by the same program as the Replicators that run it on several."""
+    """Runs a step with one replica, behind the same interface as the Replicators with several."""
 
     @checked
     def __init__(self, device: AsDevice = "/cpu:0"):
-        """Raises NotFoundError for a device that is not there."""
+        """Raises NotFoundError for a missing device."""
         super().__init__([device], 1, Synchronisation(sync="none"))

@@ -1,4 +1,4 @@
-"""Tracing: a user's `step_fn` is called once, and what it builds is the step of every replica."""
+"""Tracing: calls a user's `step_fn` once; the ops that it builds are the step of every replica."""
 
 from __future__ import annotations
 
@@ -34,21 +34,21 @@ from tensorbow.specs import TensorSpec, int32
 
 @dataclass
 class Trace:
-    """A step being built: for which replicas, and what its optimisers have added."""
+    """State of a step that is being traced."""
 
     replicas: int
     graph: Graph
-    synchronises: bool  # whether replicas are kept together, so that optimisers must be wrapped
-    updates: set[Operation] = field(default_factory=set)  # added by wrapped optimisers
+    synchronises: bool  # whether replicas are synchronised, so that optimisers must be wrapped
+    updates: set[Operation] = field(default_factory=set)  # operations added by wrapped optimisers
 
 
 @dataclass(frozen=True)
 class TracedStep:
-    """A traced `step_fn`: its program, and the nest of what it returned."""
+    """A traced `step_fn`: its program, and the nest that it returned."""
 
     program: StepProgram
-    shapes: list[TensorSpec]
-    structure: Any  # leaves: the place among `tensors`, an Operation, or None
+    shapes: list[TensorSpec]  # of one replica's inputs
+    structure: Any  # the returned nest; its leaves: an index into `tensors`, an Operation, or None
     tensors: tuple[Tensor, ...]
 
 
@@ -61,7 +61,7 @@ _current = _Current()
 
 
 def current_trace(what: str) -> Trace:
-    """The trace that is going on in this thread. Raises FailedPreconditionError naming `what`."""
+    """Trace in progress in this thread. Raises FailedPreconditionError, naming `what`, if there is none."""
     if _current.trace is None:
         raise FailedPreconditionError(
             f"{what} is for use inside a step: call it in the step_fn that is given to replicator.run"
@@ -83,7 +83,7 @@ def _tracing(trace: Trace) -> Iterator[None]:
 def trace_step(step_fn: Callable[..., Any], inputs: ReplicaInputs, trace: Trace) -> TracedStep:
     """Calls `step_fn` once in the trace's graph, with placeholders of the first batch's shapes.
 
-    Raises InvalidArgumentError for what cannot be a step of replicas, naming it.
+    Raises InvalidArgumentError for what cannot be replicated, naming it.
     """
     graph = trace.graph
     with graph.as_default(), _tracing(trace):
@@ -131,7 +131,7 @@ def trace_step(step_fn: Callable[..., Any], inputs: ReplicaInputs, trace: Trace)
 
 
 def _own_part(parts: Sequence[Any]) -> Any:
-    """Of nests of tensors for each replica, that of the replica which runs the step."""
+    """Selects from nests of tensors, one per replica, the nest of the replica that runs the step."""
     first, *others = parts
     if not others:
         return first
@@ -150,7 +150,7 @@ def _own_part(parts: Sequence[Any]) -> Any:
 
 
 def _apply(step_fn: Callable[..., Any], nest: Any) -> Any:
-    """A step of one parameter gets the nest; one of several gets the items of a tuple or list."""
+    """Calls `step_fn` with the nest, or with the items of a tuple or list if it takes several arguments."""
     signature = inspect.signature(step_fn)
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     parameters = [p for p in signature.parameters.values() if p.kind in kinds and p.default is p.empty]
@@ -197,7 +197,7 @@ def _check_optimizers(trace: Trace, added: list[Operation]) -> None:
 
 
 def _warn_of_unused(trace: Trace, step_fn: Callable[..., Any], outputs: list[Tensor | Operation]) -> None:
-    """Of updates that a step builds, not one of which is run by what it returns."""
+    """Warns if a step builds updates but its returned values run none of them."""
     built = [op for op in trace.graph.get_collection(GraphKeys.TRAIN_OP) if op in trace.updates]
     reached = prune([leaf if isinstance(leaf, Operation) else leaf.op for leaf in outputs], ())
     if built and not set(built).intersection(reached):
@@ -228,7 +228,10 @@ ReplicaId = define_op(
 
 
 def replica_id() -> Tensor:
-    """The number of the replica that runs this step: int32, from 0. Only while a step is traced."""
+    """Number of the replica that runs the step, an int32 scalar from 0.
+
+    Raises FailedPreconditionError outside of a step.
+    """
     current_trace("replica_id")
     with get_default_graph().as_default():
         result: Tensor = ReplicaId(name="replica_id")
@@ -236,5 +239,8 @@ def replica_id() -> Tensor:
 
 
 def num_replicas() -> Tensor:
-    """How many replicas run this step, as an int32 constant. Only while a step is traced."""
+    """Number of replicas that run the step, an int32 constant.
+
+    Raises FailedPreconditionError outside of a step.
+    """
     return constant(current_trace("num_replicas").replicas, dtype=int32, name="num_replicas")

@@ -1,4 +1,4 @@
-"""An optimiser for use inside a step: what it updates is a replica's, kept together by the replicator."""
+"""Optimiser for use inside a step: it updates the replica's variables, which the replicator synchronises."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tensorbow.variables import Variable
 
 
 class WrappedOptimizer:
-    """Gives on to an optimiser, while a step is traced only (TF-Replicator, section 3.2)."""
+    """Wraps an optimiser; its updates can be built only inside a step (TF-Replicator, section 3.2)."""
 
     def __init__(self, optimizer: Optimizer):
         self.optimizer = optimizer
@@ -26,7 +26,7 @@ class WrappedOptimizer:
         name: str | None = None,
         grad_loss: Any = None,
     ) -> Operation:
-        """The operation that does one step of the replica that runs it.
+        """Returns the operation that updates the variables of the replica that runs it.
 
         Raises FailedPreconditionError outside of a step.
         """
@@ -38,13 +38,13 @@ class WrappedOptimizer:
     def compute_gradients(
         self, loss: Tensor, var_list: Sequence[Variable] | None = None, *, grad_loss: Any = None
     ) -> Any:
-        """(gradient, variable) pairs of this replica's batch."""
+        """(gradient, variable) pairs, with gradients of the replica's own batch."""
         return self.optimizer.compute_gradients(loss, var_list, grad_loss=grad_loss)
 
     def apply_gradients(
         self, grads_and_vars: Any, global_step: Variable | None = None, name: str | None = None
     ) -> Operation:
-        """The operation that applies gradients. Raises FailedPreconditionError outside of a step."""
+        """Returns the operation that applies gradients. Raises FailedPreconditionError outside of a step."""
         return self._build(
             "apply_gradients",
             lambda: self.optimizer.apply_gradients(grads_and_vars, global_step, name),
@@ -58,13 +58,13 @@ class WrappedOptimizer:
         return update
 
     def get_slot(self, variable: Variable, name: str) -> Variable | None:
-        """The optimiser's own variable for `variable`, or None."""
+        """Slot of `variable` with this name, or None."""
         return self.optimizer.get_slot(variable, name)
 
     def get_slot_names(self) -> list[str]:
-        """The names of its slots."""
+        """Names of the optimiser's slots."""
         return self.optimizer.get_slot_names()
 
     def variables(self) -> list[Variable]:
-        """All its own variables."""
+        """All variables of the optimiser, such as slots."""
         return self.optimizer.variables()

@@ -1,4 +1,4 @@
-"""The scheduler: replicas on streams, learning and synchronisation tasks, model averaging.
+"""Scheduler: trains replicas on streams and keeps them together by model averaging or gradient averaging.
 
 `LearningEngine` trains replicas of a `StepProgram`; `Trainer` adds data, evaluation and checkpoints.
 """

@@ -2,8 +2,8 @@
 
     tau: int = option(1, "Rounds between two averagings.", whole(1))
 
-The checks of `read_options`, configuration files, the command line with its help, and the lines about options
-without effect are all made from these fields.
+The fields define the checks of `read_options`, the keys of configuration files, the command line and its
+help, and the notices about options without effect.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ T = TypeVar("T")
 class Option:
     """Description of an option.
 
-    help: sentences; a command that shows the option in short shows the first.
-    kind: the values that fit; None fits, too, where it is the default.
-    choices: the values, where they are a few strings; then there is no kind.
-    shown: a default of None in words.
-    metavar: name of the value in the help; it ends in DIR, FILE or PATH for a path.
-    alias: another name, the first one on the command line.
-    fixed: whether a run that goes on from a checkpoint needs the value that the checkpoint has.
+    help: sentences; short listings show only the first.
+    kind: the allowed values; None is also allowed if it is the default.
+    choices: the allowed strings, for an option without a kind.
+    shown: description of a default of None.
+    metavar: placeholder of the value in the help; ends in DIR, FILE or PATH for a path.
+    alias: second name, preferred on the command line.
+    fixed: whether a run resumed from a checkpoint must use the checkpoint's value.
     of_model: whether None stands for the model's own default.
-    of_one_run: whether the value is for the run that saved it, never for another that reads its options.
-    ignored: takes all options of a run; says why this one has no effect on it, or nothing.
-    name, type: those of the field.
+    of_one_run: whether the value holds only for the run that saved it; runs that copy its options skip it.
+    ignored: function of all options of a run; returns why this one has no effect on that run, or "".
+    name, type: name and type of the field.
     """
 
     default: Any
@@ -55,17 +55,17 @@ class Option:
 
     @property
     def flag(self) -> str:
-        """Its name on the command line."""
+        """Name on the command line, such as `--batch-size`."""
         return f"--{(self.alias or self.name).replace('_', '-')}"
 
     def read(self, value: Any) -> Any:
-        """The value as Python's own type. Raises InvalidArgumentError for one that does not fit."""
+        """Converts a value to a built-in Python type. Raises InvalidArgumentError if it is not allowed."""
         if value is None and self.default is None:
             return None
         kind = self.kind or Kind(f"one of {', '.join(self.choices)}", one_of(*self.choices).read)
         try:
             return kind.read(value)
-        except InvalidArgumentError:  # of a kind that says more
+        except InvalidArgumentError:  # the kind has its own, more specific message
             raise
         except (RefusedError, TypeError, ValueError, OverflowError):
             raise InvalidArgumentError(
@@ -74,12 +74,12 @@ class Option:
 
 
 def option(default: Any, help: str, kind: Kind | None = None, **more: Any) -> Any:
-    """The field of an option; more: as `Option` has it."""
+    """Data class field that declares an option. more: further fields of `Option`."""
     return _field(Option(default, help, kind, **more))
 
 
 def same_option(cls: Any, name: str, more_help: str = "", **changes: Any) -> Any:
-    """The field of an option that another data class declares, with some changes."""
+    """Data class field that repeats an option of another data class, with changes."""
     declared = options_of(cls)[name]
     return _field(replace(declared, help=f"{declared.help} {more_help}".strip(), **changes))
 
@@ -89,18 +89,18 @@ def _field(option: Option) -> Any:
 
 
 def options_of(cls: Any) -> dict[str, Option]:
-    """The options of a data class by name, in order."""
+    """Options of a data class by name, in order of declaration."""
     return {f.name: replace(f.metadata["option"], name=f.name, type=str(f.type)) for f in fields(cls)}
 
 
 def read_options(record: Any) -> None:
-    """Checks the options of a data class's instance, in `__post_init__`. Raises InvalidArgumentError."""
+    """Checks and converts all options of an instance; for `__post_init__`. Raises InvalidArgumentError."""
     for name, option in options_of(record).items():
         object.__setattr__(record, name, option.read(getattr(record, name)))
 
 
 def listed(cls: type[T]) -> type[T]:
-    """Adds the options of a data class to its docstring."""
+    """Class decorator that appends the options of a data class to its docstring."""
     lines = []
     for name, option in options_of(cls).items():
         shown = "the model's" if option.of_model else option.shown or option.default
@@ -117,10 +117,10 @@ _shortener.maxlevel, _shortener.maxstring, _shortener.maxother = 2, 60, 60
 
 
 def shortened(value: Any) -> str:
-    """A value that a stranger may have made, in one short line."""
+    """Repr of any value, shortened to one line; the type's name if its `__repr__` raises."""
     try:
         return " ".join(_shortener.repr(value).split())
-    except Exception:  # of a type of the stranger's, or an integer of too many digits
+    except Exception:  # from a user's __repr__, or for an integer of too many digits
         return type(value).__name__
 
 
@@ -137,7 +137,7 @@ def _read_path(value: Any) -> str:
 PATH = Kind("a path", _read_path)
 MOMENTUM = Kind("a momentum in [0, 1)", number(0, 1, below=True).read)
 
-# What float32 holds, in which devices compute.
+# Devices compute in float32: larger or smaller numbers cannot be represented.
 _FLOAT32 = np.finfo(np.float32)
 POSITIVE = Kind(
     "a positive number, from 1.2e-38 to 3.4e+38", number(float(_FLOAT32.tiny), float(_FLOAT32.max)).read

@@ -1,4 +1,4 @@
-"""TensorBowSession: an unmodified single-device program, trained by several replicas (TensorBow, 2019)."""
+"""TensorBowSession: trains an existing single-device program with several replicas (TensorBow, 2019)."""
 
 from __future__ import annotations
 
@@ -32,34 +32,35 @@ from tensorbow.program import Executable
 from tensorbow.runtime import Session
 from tensorbow.specs import Array, TensorSpec
 
-REMEMBERED = 256  # fetch lists of which it is kept whether they learn
+REMEMBERED = 256  # fetch lists whose `_update_among` result is cached
 
 Elements = Sequence["Tensor | Operation"]
 
 
 @dataclass(frozen=True)
 class _LearningStep:
-    """A fetch list that learns, compiled for some shapes."""
+    """Learning step compiled for one fetch list and the shapes of its feeds."""
 
-    number: int  # of the engine's program
-    reads_first: frozenset[str]
-    split: tuple[bool, ...]  # by feed, in order
+    number: int  # of the program in the engine
+    reads_first: frozenset[str]  # variables that must be initialised
+    split: tuple[bool, ...]  # per feed: whether it is split over the replicas
 
 
 class TensorBowSession(Session):
-    """A session that trains: runs that reach an optimiser's update go over all replicas.
+    """A session that trains an existing program with several replicas.
 
-    In such a run, feeds whose leading dimension is unknown in the graph are a global batch and are split
-    over the replicas; all others are copied. Fetched values whose leading dimension is unknown come back
-    concatenated, all others averaged (integers rounded down, bools replica 0's); a fetched variable is z's
-    after the run, and an optimiser's own replica 0's. All other runs see the central average model z, with
-    feeds unsplit; what they write goes to z and to every replica. Where programs differ from single-device
-    ones is the batch: `replicas` times as large.
+    A run that reaches an optimiser's update is a learning run; every replica executes it. Feeds whose leading
+    dimension is unknown in the graph are a global batch and are split over the replicas; other feeds are
+    copied. Fetched tensors whose leading dimension is unknown are concatenated; others are averaged (integers
+    rounded down; bools are replica 0's). A fetched variable has the value of z after the run; an optimiser's
+    slot has replica 0's. All other runs read the central average model z with unsplit feeds, and their
+    assignments go to z and to every replica. A program for one device only has to feed a batch that is
+    `num_replicas` times as large.
 
-    One run at a time. For variables made after the first run that learns, the replicas are made anew beside
-    the old ones, which for a moment takes twice their memory. What updates a trainable variable by other
-    means than an optimiser's update is not seen as learning. `trim` gives back what other runs worked in;
-    what the replicas work in stays theirs until `close`.
+    One run executes at a time. If variables were created after the first learning run, new replicas are built
+    beside the old ones, which briefly doubles their memory. Assignments to trainable variables other than
+    optimisers' updates do not count as learning. `trim` frees the workspace of the other runs; the replicas
+    keep theirs until `close`.
     """
 
     @checked
@@ -73,10 +74,10 @@ class TensorBowSession(Session):
         synchronisation: AsSynchronisation | None = None,
         on_nan: OnNan = "stop",
     ):
-        """replicas_per_device: one count for all, or one for each; z is evaluated on the first device.
+        """replicas_per_device: one count for all devices, or one per device. synchronisation: default SMA.
 
-        synchronisation: SMA with its defaults when None.
-        Raises InvalidArgumentError for options out of range, NotFoundError for a device that is not there.
+        z is evaluated on the first device.
+        Raises InvalidArgumentError for options out of range, NotFoundError for a missing device.
         """
         if target not in ("", "tensorbow"):
             raise InvalidArgumentError(f"TensorBowSession: target is 'tensorbow', got {target!r:.60}")
@@ -85,18 +86,18 @@ class TensorBowSession(Session):
         self._synchronisation = synchronisation_of(synchronisation)
         require_round_robin(self._synchronisation, "TensorBowSession")
         self._on_nan = on_nan
-        self._engine: LearningEngine | None = None  # made by the first run that learns
+        self._engine: LearningEngine | None = None  # created by the first learning run
         self._stepper: Stepper | None = None
         self._steps: dict[Any, _LearningStep] = {}
-        self._programs: list[tuple[StepProgram, list[TensorSpec]]] = []  # the engine's, by number
-        self._learning: dict[Any, Operation | None] = {}  # by fetches and feeds: an update, if there is one
-        self._z_is_newer = False  # than what the base's container holds
-        self._turn = threading.RLock()  # owns all of these
+        self._programs: list[tuple[StepProgram, list[TensorSpec]]] = []  # programs of the engine, by number
+        self._learning: dict[Any, Operation | None] = {}  # (fetches, feeds) -> an optimiser's update, if any
+        self._z_is_newer = False  # whether z changed since it was copied to the base session's variables
+        self._turn = threading.RLock()  # guards all fields above
         super().__init__("", graph, device=self._learner_devices[0])
 
     @property
     def num_replicas(self) -> int:
-        """Replicas on all devices."""
+        """Number of replicas on all devices."""
         return sum(self._per_device)
 
     def _execute(self, elements: Elements, feeds: Mapping[Tensor, Array]) -> list[Any]:
@@ -113,7 +114,7 @@ class TensorBowSession(Session):
             return results
 
     def _update_among(self, elements: Elements, feeds: Mapping[Tensor, Array]) -> Operation | None:
-        """An optimiser's update of a trainable variable that the run reaches."""
+        """Returns an optimiser's update of a trainable variable that the run reaches, or None."""
         key = (tuple(elements), frozenset(feeds))
         if key not in self._learning:
             if len(self._learning) >= REMEMBERED:
@@ -199,7 +200,7 @@ class TensorBowSession(Session):
         return StepProgram(tuple(fed), None, first, metrics, tuple(others))
 
     def _add(self, program: StepProgram, shapes: list[TensorSpec]) -> tuple[int, Executable]:
-        """Gives the replicas a further step, and room for the variables that are new."""
+        """Adds a step to the replicas; rebuilds them if it needs new variables."""
         engine, stepper = self._engine, self._stepper
         if engine is None or stepper is None:
             raise InternalError("a further step was compiled without replicas")
@@ -222,7 +223,7 @@ class TensorBowSession(Session):
         return len(self._programs), larger.engine.executable_of(len(self._programs))
 
     def _start(self, program: StepProgram, shapes: list[TensorSpec]) -> Executable:
-        """Makes the replicas, with the values that this session's variables have."""
+        """Creates the replicas with the current values of this session's variables."""
         if self._graph_version != self.graph.version:
             self._follow_graph()
         engine = LearningEngine(
@@ -251,7 +252,7 @@ class TensorBowSession(Session):
     # z ----------------------------------------------------------------------------------------
 
     def _bring_z(self) -> None:
-        """Sets the base session's variables to z, and optimisers' own to replica 0's."""
+        """Copies z, and replica 0's optimiser slots, to the base session's variables."""
         engine, stepper = self._engine, self._stepper
         if engine is None or stepper is None or not self._z_is_newer:
             return
@@ -262,7 +263,7 @@ class TensorBowSession(Session):
         self._z_is_newer = False
 
     def _write_to_replicas(self, names: Any) -> None:
-        """Gives what was written here to z and to every replica."""
+        """Copies variables of the base session to z and to every replica."""
         if self._engine is None or self._stepper is None or not names:
             return
         known = {op.name for op in self._engine.learners.layout.variables}
@@ -283,9 +284,9 @@ class TensorBowSession(Session):
 
     @checked
     def replica_values(self, replica: Count) -> dict[str, Array]:
-        """All variables of one replica by name; before the first run that learns they are this session's.
+        """All variables of one replica by name; before the first learning run, the session's variables.
 
-        Raises InvalidArgumentError for a replica that is not there, FailedPreconditionError after `close`.
+        Raises InvalidArgumentError for a replica out of range, FailedPreconditionError after `close`.
         """
         with self._turn:
             self._require_open()
@@ -299,7 +300,7 @@ class TensorBowSession(Session):
             return self._engine.learners.values.replica_values(replica)
 
     def close(self) -> None:
-        """Ends what is under way and gives all memory back; idempotent."""
+        """Finishes running steps and frees all memory; idempotent."""
         with self._turn:
             engine, stepper = self._engine, self._stepper
             self._engine = self._stepper = None
@@ -313,9 +314,9 @@ class TensorBowSession(Session):
 
 
 def _update_in(operations: Sequence[Operation], graph: Graph) -> Operation | None:
-    """An optimiser's update of a trainable variable; None where there is none.
+    """Returns an optimiser's update of a trainable variable among `operations`, or None.
 
-    One by rows is an ordinary write: it is an optimiser's when the operation that `minimize` gave is there.
+    A sparse (row-wise) update is an ordinary write: it counts if a train op of `minimize` is present as well.
     """
     dense = (op for op in operations if op.definition.update is not None)
     found = next((op for op in dense if _writes_weights(op)), None)
@@ -335,18 +336,18 @@ def _is_variable(element: Tensor | Operation, fed: Collection[Tensor]) -> TypeGu
 
 
 def _computed(elements: Elements, fed: Collection[Tensor]) -> list[Tensor]:
-    """The fetched tensors that the replicas compute: all but variables."""
+    """Fetched tensors that the replicas compute: all except variables."""
     return [e for e in elements if isinstance(e, Tensor) and not _is_variable(e, fed)]
 
 
 def _leads_with_batch(tensor: Tensor, value: Array) -> bool:
-    """Whether the graph does not know the leading dimension of a value, which is no scalar."""
+    """Whether the value is not a scalar and its leading dimension is unknown in the graph."""
     dims = tensor.spec.shape
     return value.ndim > 0 and (dims is None or dims[0] is None)
 
 
 def _joined(tensor: Tensor, of_replicas: Sequence[Any]) -> Any:
-    """One value of the replicas' values."""
+    """Combines the replicas' values of a fetched tensor: concatenates or averages them (see the class)."""
     values = [np.asarray(value) for value in of_replicas]
     kind = tensor.dtype.as_numpy_dtype
     if len(values) == 1:

@@ -1,4 +1,4 @@
-"""Sources of batches: data sets, positions in them, and the copies that devices keep.
+"""Sources of batches: positions in the data set, batches filled ahead of use, data sets kept on devices.
 
 Imports `scheduler.replicas`.
 """

@@ -1,4 +1,4 @@
-"""Whether the data set is kept on the devices that train on it."""
+"""Data sets kept on the devices that train on them."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from tensorbow.kernels import backend_for
 from tensorbow.program.examples import ExampleArrays, KeptExamples
 
 ON_DEVICE = ("auto", "always", "never")
-SHARE = 0.5  # of what the replicas leave free: the most that `auto` takes, for evaluation needs memory too
+SHARE = 0.5  # largest share of the memory left by the replicas that `auto` uses; evaluation needs the rest
 
 
 def keep_on_devices(learners: Learners, dataset: Dataset, when: str) -> tuple[bool, str]:
-    """Whether replicas make the batches, of what their devices keep; and why not, where it was tried.
+    """Copies a data set to the learners' devices; see DatasetBatches.keep_on_devices.
 
-    What was kept before goes. See DatasetBatches.keep_on_devices.
+    Returns whether replicas make the batches from it, and the reason if that was tried and failed, or "".
     """
     if when not in ON_DEVICE:
         raise InvalidArgumentError(

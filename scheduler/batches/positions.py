@@ -1,4 +1,4 @@
-"""Where in the data each round is, also when the number of replicas changes on the way."""
+"""Position of each round in the training data, also when the number of replicas changes during the run."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from tensorbow.errors import InvalidArgumentError
 
 
 class EpochPlace(NamedTuple):
-    """The epoch of a round, and the number within it of the round's first batch."""
+    """Epoch of a round, and the number of the round's first batch within that epoch; both from 0."""
 
     epoch: int
     number: int
 
 
 class RoundPositions:
-    """Which batches each round takes: those that follow on the round before, one for each replica.
+    """Maps rounds to batches: each round takes the next `replicas` batches of the epoch.
 
-    An epoch ends where fewer batches are left than a round needs; these are dropped, whatever the numbers of
-    replicas were in it. So no example comes twice in an epoch, and none is lost but with that rest. Where the
-    batch size changes, the next batch is the first whole one of the new size behind the examples taken.
-    Immutable. Rounds are counted from the first of the run.
+    An epoch ends when fewer batches are left than a round needs; the rest is dropped. So no example is used
+    twice in an epoch, also when the number of replicas changes within it. If the batch size changes, the next
+    batch is the first whole one of the new size after the examples already used.
+    Immutable. Rounds are counted from the start of the run.
     """
 
     def __init__(
@@ -33,10 +33,10 @@ class RoundPositions:
         changes: Iterable[tuple[int, int]] = (),
         earlier: tuple[RoundPositions, int] | None = None,
     ):
-        """changes: (round, replicas), with rounds that do not fall: from that round on there are so many.
+        """changes: (first round, number of replicas from it on), ordered by round.
 
-        earlier: the positions with another batch size, and the round that these here begin with.
-        Raises InvalidArgumentError for too little data, or for rounds that fall.
+        earlier: the positions with the previous batch size, and the first round of this object.
+        Raises InvalidArgumentError if an epoch does not fill one round, or for rounds out of order.
         """
         order.rounds_per_epoch(replicas)
         self.order = order
@@ -45,7 +45,7 @@ class RoundPositions:
             (0 if earlier is None else earlier[1], replicas),
             *changes,
         )
-        # Where each count begins. Where the rest of the epoch is too small for it, the next one begins.
+        # Place at which each count starts: in the next epoch if the rest of this one does not fill a round.
         self._places = [EpochPlace(0, 0)]
         if earlier is not None:
             epoch, number = earlier[0].place(earlier[1])
@@ -61,22 +61,22 @@ class RoundPositions:
             self._places.append(self._within(index - 1, round))
 
     def resized(self, round: int, replicas: int) -> RoundPositions:
-        """The same up to a round, and from there on with another number of replicas."""
+        """Copy of these positions in which the number of replicas changes at a round."""
         (_, first), *changes = self.counts
         return RoundPositions(self.order, first, [*changes, (round, replicas)], self._earlier)
 
     @property
     def replicas(self) -> int:
-        """Their number now, after the last change."""
+        """Number of replicas after the last change."""
         return self.counts[-1][1]
 
     @property
     def rounds_per_epoch(self) -> int:
-        """Rounds of a whole epoch with so many."""
+        """Rounds of a whole epoch with the current number of replicas."""
         return self.order.rounds_per_epoch(self.replicas)
 
     def place(self, round: int) -> EpochPlace:
-        """Where a round begins; of one that is still to come, by the number of replicas now."""
+        """Place of a round's first batch; a future round is placed with the current number of replicas."""
         if self._earlier is not None and round < self._earlier[1]:
             return self._earlier[0].place(round)
         return self._within(bisect_right(self.counts, round, key=lambda change: change[0]) - 1, round)
@@ -91,11 +91,11 @@ class RoundPositions:
         return EpochPlace(place.epoch + 1 + epochs, rounds * replicas)
 
     def begins_epoch(self, round: int) -> bool:
-        """Whether an epoch begins with this round; the one before has then ended."""
+        """Whether this round is the first of its epoch."""
         return self.place(round).number == 0
 
     def first_round(self, epoch: int) -> int:
-        """The round that an epoch begins with, or where it was passed over the next one."""
+        """First round of an epoch, or of the next epoch that has a round if this one was skipped."""
         if self._earlier is not None and (round := self._earlier[0].first_round(epoch)) < self._earlier[1]:
             return round
         for index, ((first, replicas), place) in enumerate(zip(self.counts, self._places, strict=True)):
@@ -108,7 +108,7 @@ class RoundPositions:
         raise AssertionError("there is a first count")
 
     def epoch(self, round: int) -> float:
-        """The epochs trained before a round, with the fraction of the one at hand."""
+        """Number of epochs trained before a round, including the fraction of the current one."""
         epoch, number = self.place(round)
         whole = self.rounds_per_epoch * self.replicas
         return (epoch * whole + number) / whole

@@ -1,4 +1,4 @@
-"""Where the scheduler's batches come from."""
+"""Sources that fill the replicas' batches ahead of use."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ from tensorbow.devices import Device
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.kinds import Kind, Positive, RefusedError, Word, checked, sequence, whole
 
-PREPARED = 64  # rounds whose recipes are written at once, where launches are of one,
-KEPT = 3  # and how many such pieces are kept: replicas may be apart
-EPOCHS = 2  # whose picks are kept: at the border replicas ask for both
+PREPARED = 64  # rounds whose recipes are made at once, if launches have one round
+KEPT = 3  # groups of PREPARED rounds kept: replicas may be several rounds apart
+EPOCHS = 2  # epochs whose picks are kept: at the end of an epoch, replicas ask for two of them
 
 
 class ReadyBatch(NamedTuple):
-    """The inputs of one task, or what they are made of. They stay unchanged until `release` is called.
+    """Inputs of one task, or recipes for them. They stay unchanged until `release` is called.
 
-    replica: whose batch it is; with `fcfs` its place in the round, and whoever is free takes it.
+    replica: number of the replica; with `fcfs` the place of the batch in the round.
     """
 
     replica: int
@@ -50,7 +50,7 @@ class ReadyBatch(NamedTuple):
 
 
 class ReadyRound(NamedTuple):
-    """The inputs of all tasks of a launch at once. They stay unchanged until `release` is called."""
+    """Inputs of all tasks of a launch. They stay unchanged until `release` is called."""
 
     round: int
     inputs: AllInputs
@@ -58,18 +58,18 @@ class ReadyRound(NamedTuple):
 
 
 class BatchSource(Protocol):
-    """Fills batches ahead of use, on threads of its own."""
+    """Open source that fills batches ahead of use, on its own threads."""
 
     def close(self) -> None:
-        """Stops it; no callback comes afterwards."""
+        """Stops filling batches; no callback is called afterwards."""
 
 
 OnReady: TypeAlias = Callable[["ReadyBatch | ReadyRound"], None]
 
 OpenSource = Callable[[int, int, OnReady, Callable[[BaseException], None]], BatchSource]
-"""(first round, round to stop before, on_ready, on_error) -> a source. Callbacks come from any thread.
+"""(first round, round to stop before, on_ready, on_error) -> BatchSource. Callbacks come from any thread.
 
-It gives each replica's batches; or, where rounds are launched as a whole, whole rounds.
+The source passes on_ready one ReadyBatch per replica and launch, or one ReadyRound per launch.
 """
 
 
@@ -96,11 +96,10 @@ Changes: TypeAlias = Annotated[Sequence[tuple[int, int]], Kind("a list of (round
 
 
 class DatasetBatches:
-    """Batches of a data set: number r * replicas + i of an epoch goes to replica i in round r of it.
+    """Batches of a data set: batch r * replicas + i of an epoch goes to replica i in the epoch's round r.
 
-    With `fcfs` (see `Synchronisation`) that is batch i of the round, for whichever replica is free.
-
-    Where the number of replicas changes, see `RoundPositions`.
+    With `fcfs` (see `Synchronisation`) any free replica takes it. `RoundPositions` handles changes of the
+    number of replicas.
     """
 
     @checked
@@ -116,37 +115,36 @@ class DatasetBatches:
         steps_per_launch: Positive = 1,
         earlier: Earlier | None = None,
     ):
-        """depth: batches held ready per replica, or runs of `steps_per_launch` batches, where it is more than
-        one. changes: (round, replicas), from which on there are so many. earlier: with another batch size,
-        see RoundPositions.
+        """depth: launches (of `steps_per_launch` batches each) held ready per replica.
 
-        Raises InvalidArgumentError for too little data.
+        seed: of the order of examples. changes, earlier: see RoundPositions.
+        Raises InvalidArgumentError if an epoch does not fill one round.
         """
         self.dataset = dataset
         self.depth = depth
         self.steps_per_launch = steps_per_launch
         self.order = BatchOrder(len(dataset), batch_size, seed)
         self.positions = RoundPositions(self.order, replicas, changes, earlier)
-        self.on_devices = False  # whether the replicas make the batches, of recipes
-        self._whole_rounds = False  # whether these are of whole rounds
-        self._hosts: list[Device] | None = None  # in whose memory batches are filled, once that is known
-        self._slots: list[list[HostSlot]] = []  # there, by replica
-        self._epochs: dict[int, NDArray[Any]] = {}  # picks of whole epochs
+        self.on_devices = False  # whether the replicas make the batches, from recipes
+        self._whole_rounds = False  # whether one recipe covers all replicas of a launch
+        self._hosts: list[Device] | None = None  # by replica: device whose host memory holds its batches
+        self._slots: list[list[HostSlot]] = []  # by replica, in that memory
+        self._epochs: dict[int, NDArray[Any]] = {}  # by epoch: picks of all its batches
 
     @property
     def replicas(self) -> int:
-        """How many each round has batches for."""
+        """Current number of replicas, which is the number of batches of a round."""
         return self.positions.replicas
 
     @property
     def rounds_per_epoch(self) -> int:
-        """Complete rounds in an epoch with so many replicas."""
+        """Complete rounds in an epoch with the current number of replicas."""
         return self.positions.rounds_per_epoch
 
     def resize(self, round: int, learners: Learners) -> None:
-        """Has rounds from this one on give batches to these replicas, of another number.
+        """Changes the number of replicas to `learners.count`, from a round on.
 
-        Raises InvalidArgumentError when an epoch does not fill one round; nothing has changed then.
+        Raises InvalidArgumentError, without effect, when an epoch does not fill one round.
         """
         self.positions = self.positions.resized(round, learners.count)
         if self._hosts is not None:
@@ -154,14 +152,14 @@ class DatasetBatches:
         self._whole_rounds = not learners.options.first_come
 
     def keep_on_devices(self, learners: Learners, when: str = "auto") -> str:
-        """Has replicas make their batches themselves, of data kept on their devices; the bits stay the same.
+        """Lets replicas make their batches from a data set kept on their devices; the bits stay the same.
 
-        when: `auto` on GPUs where there is room, and on CPU devices with native code, which keep nothing but
-        read the data where it is; `always` on all CPU devices; or `never`. Says in a line why
-        it is not done where it could have been expected. The learners own the data, until they close.
-        Where it is not done, batches are filled in memory that the devices copy from; one source at a time is
-        to be open then.
-        Raises ResourceExhaustedError, or InvalidArgumentError, where it is to be `always` and cannot be.
+        when: `auto` does so on GPUs with enough free memory, and on CPU devices with native code, which read
+        the data in place; `always` also on other CPU devices; `never`. Returns the reason if `auto` tried and
+        failed, or "". The learners own the copies until they close.
+        Otherwise batches are filled in host memory that the devices copy from; only one source may be open
+        at a time then.
+        Raises ResourceExhaustedError or InvalidArgumentError if `always` is impossible.
         """
         self.on_devices, notice = keep_on_devices(learners, self.dataset, when)
         self._hosts, self._slots = None if self.on_devices else _hosts(learners), []
@@ -169,7 +167,7 @@ class DatasetBatches:
         return notice
 
     def _host_slots(self) -> list[list[HostSlot]] | None:
-        """Slots for the batches of replicas, in host memory that the devices reach, if these are known."""
+        """Slots for the replicas' batches in host memory of their devices; None if no devices are known."""
         count = self.depth * self.steps_per_launch
         if self._hosts is None:
             return None
@@ -185,9 +183,9 @@ class DatasetBatches:
         return self._slots
 
     def recipes(self, rounds: range) -> RoundRecipes:
-        """What the batches of some rounds are made of."""
+        """Recipes of the batches of some rounds, which may span several epochs."""
         parts: list[NDArray[Any]] = []
-        begins: list[tuple[int, EpochPlace]] = []  # of parts, by their first round's place here
+        begins: list[tuple[int, EpochPlace]] = []  # per part: index of its first round in `rounds`, place
         round, count = rounds.start, self.replicas
         while round < rounds.stop:
             place = self.positions.place(round)
@@ -205,7 +203,7 @@ class DatasetBatches:
         return RoundRecipes(self.dataset, parts[0] if len(parts) == 1 else np.concatenate(parts), key_of)
 
     def _picks_of(self, epoch: int) -> NDArray[Any]:
-        """The picks of all batches of an epoch, nothing drawn for them: `PICK` [batches, batch_size]."""
+        """Picks of all batches of an epoch, without augmentation: `PICK` [batches, batch_size]."""
         picks = self._epochs.get(epoch)
         if picks is None:
             while len(self._epochs) >= EPOCHS:
@@ -220,7 +218,7 @@ class DatasetBatches:
         on_ready: OnReady,
         on_error: Callable[[BaseException], None],
     ) -> BatchSource:
-        """Starts filling rounds `start` to `stop` - 1, counted over all epochs."""
+        """Opens a source of rounds `start` to `stop` - 1, counted from the start of the run."""
         if self.on_devices:
             return (_WholeRounds if self._whole_rounds else _Recipes)(self, start, stop, on_ready)
         if self.steps_per_launch > 1:
@@ -234,7 +232,7 @@ class DatasetBatches:
         on_ready: OnReady,
         on_error: Callable[[BaseException], None],
     ) -> BatchSource:
-        """Batches in arrays, one by one."""
+        """Opens a source that fills each batch into host arrays."""
         holder: list[Prefetcher] = []
         slots = self._host_slots()
         place = self.positions.place(start)
@@ -262,9 +260,9 @@ class DatasetBatches:
 
 
 def _hosts(learners: Learners) -> list[Device]:
-    """By place in a round, the device whose host memory its batches are filled in.
+    """Per place in a round, the device in whose host memory its batches are filled.
 
-    Where any replica may take them, that is one that all devices can copy from.
+    With `fcfs` any replica may take a batch: then all use one memory from which every device can copy.
     """
     devices = [replica.device for replica in learners.replicas]
     if not learners.options.first_come:
@@ -274,16 +272,16 @@ def _hosts(learners: Learners) -> list[Device]:
 
 
 class _Recipes:
-    """Hands out the recipes of `depth` launches, and for each that is released the replica's next one.
+    """Source of recipes: passes on `depth` launches ahead, and another launch for each that is released.
 
-    They are so little work that they are written in the caller's thread.
+    Making a recipe is cheap and happens in the caller's thread.
     """
 
     def __init__(self, batches: DatasetBatches, start: int, stop: int, on_ready: OnReady):
         self._batches, self._start, self._stop, self._on_ready = batches, start, stop, on_ready
         self._steps = batches.steps_per_launch
         self._closed = False
-        self._prepared: dict[int, RoundRecipes] = {}  # by number, the last ones
+        self._prepared: dict[int, RoundRecipes] = {}  # by group number, the last KEPT groups
         for launch in range(start, start + batches.depth):
             self._begin(launch)
 
@@ -298,7 +296,7 @@ class _Recipes:
             self._on_ready(ReadyBatch(replica, launch, inputs.of(replica), following))
 
     def _inputs(self, launch: int) -> RoundInputs | None:
-        """What all replicas do in a launch; None behind the last."""
+        """Inputs of all replicas in a launch; None after the last launch."""
         start, steps, batches = self._start, self._steps, self._batches
         first = start + (launch - start) * steps
         if first >= self._stop or self._closed:
@@ -314,12 +312,12 @@ class _Recipes:
         return RoundInputs(recipes, place if steps == 1 else None)
 
     def close(self) -> None:
-        """Hands out no more."""
+        """Stops passing on recipes."""
         self._closed = True
 
 
 class _WholeRounds(_Recipes):
-    """The same, for all replicas at once."""
+    """Source of recipes that passes on one ReadyRound per launch, for all replicas."""
 
     def _begin(self, launch: int) -> None:
         inputs = self._inputs(launch)
@@ -328,9 +326,9 @@ class _WholeRounds(_Recipes):
 
 
 def gathered(open_source: OpenSource, steps_per_launch: int) -> OpenSource:
-    """A source of batches as one of `BatchRun`s, for an engine with so many steps in a launch.
+    """Wraps a source of batches into a source of `BatchRun`s of `steps_per_launch` batches each.
 
-    The source must hold that many batches ready for each replica, before any is released.
+    The wrapped source must fill that many batches per replica before one is released.
     """
 
     def open_runs(

@@ -1,8 +1,8 @@
-"""First come, first served, as a pure state machine: a batch goes to the replica that is free first.
+"""First come, first served dispatch as a pure state machine: the next batch goes to a free replica.
 
-Crossbow, VLDB 2019, section 4: the task scheduler gives the next batch to a replica of the pool of free ones.
-No threads, streams, clocks or arrays here: `TaskRun` carries the instructions out and reports what happened
-(`messages`). What decides is in the docstring of `Synchronisation`.
+Crossbow, VLDB 2019, section 4: the task scheduler takes replicas from a pool of free ones. No threads,
+streams, clocks or arrays here: `TaskRun` carries out the instructions and reports events (`messages`). The
+docstring of `Synchronisation` has the rules.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ from tensorbow.errors import InternalError
 
 
 class FirstComeState:
-    """Who takes the next batch. `handle` takes an event and returns instructions, in order.
+    """Assigns batches to replicas. `handle` takes events and returns instructions, in order.
 
-    Batches are numbered round * replicas + place, and are taken in this order: a stop, a restart or the end
-    of a window of tau rounds lies between two of them, whoever takes them.
+    Batches are numbered round * replicas + place and assigned in this order. So a stop, a restart or the end
+    of a window of tau rounds falls between two batches, regardless of which replicas take them.
     """
 
     def __init__(
@@ -58,10 +58,11 @@ class FirstComeState:
         synchronised: bool = True,
         restarts_before: Callable[[int], bool] = lambda round: False,
     ):
-        """Rounds `start` to `stop` - 1, of one batch per replica. `restarts_before(r)`: before round r.
+        """Runs rounds `start` to `stop` - 1 of `replicas` batches each.
 
-        launch_ahead: tasks enqueued on a stream and not finished, at most; a replica with fewer is free.
-        A synchronisation is enqueued when all tasks of its rounds are, behind the last of every replica.
+        launch_ahead: most unfinished tasks on a stream; a replica with fewer is free.
+        restarts_before(r): whether averaging restarts before round r.
+        A synchronisation is enqueued after all tasks of its rounds, on every replica behind its last task.
         Raises InvalidArgumentError for numbers out of range.
         """
         require_least(
@@ -80,13 +81,13 @@ class FirstComeState:
         self._tasks: dict[tuple[int, int], OpenTask] = {}  # by place and round
         self._syncs: dict[int, Task] = {}  # by round
         self._finished: deque[tuple[int, int]] = deque()
-        self._next = start * replicas  # the number of the batch that is taken next
-        self._taken = [0] * replicas  # tasks that each replica has had
-        self._free_since = list(range(replicas))  # by `_ends`: when each replica had a task less, or began
-        self._ends = replicas
+        self._next = start * replicas  # number of the batch that is assigned next
+        self._taken = [0] * replicas  # number of tasks assigned to each replica
+        self._free_since = list(range(replicas))  # value of `_ends` when each replica last ended a task
+        self._ends = replicas  # counter of ended tasks
 
     def handle(self, *events: SchedulerEvent) -> list[Instruction]:
-        """Takes note of events, in order; says what to do now. Raises InternalError for an impossible one."""
+        """Processes events in order and returns what to do now. Raises InternalError for an illegal event."""
         if self._ended:
             raise InternalError(f"{', '.join(map(str, events))} came after the end of the run")
         for event in events:
@@ -94,12 +95,12 @@ class FirstComeState:
         return self._advance()
 
     def begin(self) -> list[Instruction]:
-        """The instructions before any event (only `Finish`, when there is nothing to do)."""
+        """Instructions before the first event: `Finish` if there is nothing to do, otherwise none."""
         return self._advance()
 
     @property
     def ended(self) -> bool:
-        """Whether `Finish` or `GiveUp` was said."""
+        """Whether `Finish` or `GiveUp` was returned."""
         return self._ended
 
     # Events
@@ -109,8 +110,8 @@ class FirstComeState:
             raise InternalError(f"{event}: the run started at round {self.start}")
         task = self._tasks.get((event.place, event.round))
         if 0 <= event.place < self.replicas and self._number(event.place, event.round) < self._next:
-            story = "long finished" if task is None else " -> ".join(task.story)
-            raise InternalError(f"{event}: that batch is taken; its story: {story}")
+            history = "long finished" if task is None else " -> ".join(task.story)
+            raise InternalError(f"{event}: that batch is taken; its history: {history}")
         self._task(event.place, event.round).move(READY)
 
     def _on_task_finished(self, event: TaskFinished) -> None:
@@ -128,7 +129,7 @@ class FirstComeState:
         self._fail(event.reason)
 
     def _leave(self, task: OpenTask) -> None:
-        """Its replica has one task less."""
+        """Removes a task that ended from the count of its replica."""
         replica, _ = self.taker(task.place, task.round)
         self._in_flight[replica] -= 1
         self._free_since[replica] = self._ends
@@ -148,7 +149,7 @@ class FirstComeState:
             self._failure = reason
 
     def _on_stop_requested(self, event: StopRequested) -> None:
-        begun = -(-self._next // self.replicas)  # rounds of which a batch is taken
+        begun = -(-self._next // self.replicas)  # first round of which no batch is assigned yet
         self.stop = min(self.stop, begun)
 
     # Decisions
@@ -178,13 +179,13 @@ class FirstComeState:
         return instructions
 
     def _is_ready(self) -> bool:
-        """Whether there is a next batch, in its slot."""
+        """Whether there is a next batch and it is filled."""
         round, place = divmod(self._next, self.replicas)
         task = self._tasks.get((place, round))
         return round < self.stop and task is not None and task.state == READY
 
     def _first_free(self) -> int | None:
-        """The replica with the fewest tasks on its stream, of equals the one that has waited longest."""
+        """Free replica with the fewest tasks on its stream, among equals the longest waiting; or None."""
         replica = min(range(self.replicas), key=lambda i: (self._in_flight[i], self._free_since[i]))
         return replica if self._in_flight[replica] < self.launch_ahead else None
 
@@ -201,7 +202,7 @@ class FirstComeState:
             self._end_round(round, instructions)
 
     def _end_round(self, round: int, instructions: list[Instruction]) -> None:
-        """All batches of a round are taken, and of all before it."""
+        """Synchronises and restarts as due after a round, once all its batches are assigned."""
         if not self.synchronised:
             return
         if (round + 1) % self.tau == 0:
@@ -226,9 +227,9 @@ class FirstComeState:
         return self._syncs.get(round, Task(None, round))
 
     def taker(self, place: int, round: int) -> tuple[int, int]:
-        """The replica that has a task, and how many of the run it had before.
+        """The replica of a task, and the number of earlier tasks of this replica in the run.
 
-        Raises InternalError for one that nobody has taken yet, or that is long finished.
+        Raises InternalError for a task that is not assigned yet, or whose record is gone.
         """
         task = self._task(place, round)
         if task.replica is None:
@@ -241,7 +242,7 @@ class FirstComeState:
         return sum(self._in_flight) + len(self._syncs)
 
     def check_invariants(self) -> None:
-        """Raises InternalError when the books do not balance."""
+        """Raises InternalError if an invariant is violated."""
         executing: dict[int | None, list[int]] = {}
         for task in self._tasks.values():
             number = self._number(task.place, task.round)
@@ -276,4 +277,4 @@ class FirstComeState:
     @staticmethod
     def _require(holds: bool, broken: str) -> None:
         if not holds:
-            raise InternalError(f"the scheduler's books do not balance: {broken}")
+            raise InternalError(f"an invariant of the scheduler is violated: {broken}")

@@ -1,8 +1,8 @@
-"""What the state machine is told (events) and what it says (instructions).
+"""Events that the state machine receives, and instructions that it returns.
 
 Rounds count from 0. A task is one step of one replica on one batch; a synchronisation follows the last of
-every `tau` rounds. A task's name is its batch's: the round, and the place in it, from 0 to the number of
-replicas - 1. Which replica has it, the machine's `taker` says.
+every `tau` rounds. A task is identified by its batch: the round, and the place in it, from 0 to the number of
+replicas - 1. The state machine's `taker` returns the replica that has it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TypeAlias
 
 @dataclass(frozen=True, slots=True)
 class BatchReady:
-    """The batch of a task lies in a slot."""
+    """The batch of a task is filled."""
 
     place: int
     round: int
@@ -55,14 +55,14 @@ class SyncFailed:
 
 @dataclass(frozen=True, slots=True)
 class SourceFailed:
-    """No further batch will come."""
+    """The source of batches failed; no further batch will come."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class StopRequested:
-    """End at the next round that all replicas can reach together."""
+    """End after the last round that has begun."""
 
 
 SchedulerEvent: TypeAlias = (
@@ -82,7 +82,7 @@ class Launch:
 
 @dataclass(frozen=True, slots=True)
 class Synchronise:
-    """Enqueue the averaging of a round; all its tasks are enqueued."""
+    """Enqueue the averaging of a round, all of whose tasks are enqueued."""
 
     round: int
 
@@ -96,14 +96,14 @@ class Restart:
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """Everything up to (not including) this round has ended; nothing is in flight."""
+    """The run has ended: all rounds before this one are finished, and nothing is in flight."""
 
     round: int
 
 
 @dataclass(frozen=True, slots=True)
 class GiveUp:
-    """Something failed; what was in flight has ended, nothing more was launched."""
+    """The run has failed: nothing was launched after the failure, and nothing is in flight."""
 
     reason: str
 

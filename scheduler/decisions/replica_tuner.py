@@ -1,8 +1,8 @@
-"""How many replicas a device should train: the decisions of the auto-tuner (Crossbow, VLDB 2019).
+"""Decisions of the auto-tuner: the number of replicas per device (Crossbow, VLDB 2019, section 4).
 
-`ReplicaTuner` is pure: it has no clock, thread or device. Whoever measures asks `next_step()`, measures a
-window of that many replicas, tells its images per second to `record`, and so on until it gets a `Decision`.
-A change of the batch size, or of anything else that makes steps slower or faster, begins a new tuner.
+`ReplicaTuner` is pure: it has no clock, thread or device. The caller asks `next_step()`, measures a window
+with that many replicas, passes its images per second to `record`, and repeats until it gets a `Decision`.
+A change of the batch size, or of anything else that changes the duration of a step, needs a new tuner.
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ from statistics import median
 from tensorbow.errors import FailedPreconditionError, InvalidArgumentError
 
 THRESHOLD = 0.05
-"""What more replicas must bring to be worth having: they take memory, and make the central model move less
-often per image. Less than a twentieth is also hard to tell from the noise of a busy machine."""
+"""Least relative gain in throughput that justifies more replicas: they take memory, and the central model
+moves less often per image. A gain below 5 % is also hard to distinguish from noise."""
 
 STEADY = 0.2
-"""The greatest spread of windows of one count that is noise; more is other work of the machine."""
+"""Greatest spread of one count's windows that passes for noise; more means the machine did other work."""
 
-_CONFIDENCE = 1.96  # standard errors: 95 of 100
-_MEDIAN_ERROR = 1.2533  # of a median, relative to that of a mean: sqrt(pi / 2)
-_MAD_TO_DEVIATION = 1.4826  # of a normal distribution
-_EQUAL = 0.6  # of that error: how close counts are that are taken to be as fast as the fastest
-_LOOK_PAST = 2  # counts without a gain before the curve is taken for flat
+_CONFIDENCE = 1.96  # standard errors of a 95 % interval
+_MEDIAN_ERROR = 1.2533  # standard error of a median relative to that of a mean: sqrt(pi / 2)
+_MAD_TO_DEVIATION = 1.4826  # standard deviation / median absolute deviation, of a normal distribution
+_EQUAL = 0.6  # share of `_error` within which a count passes for as fast as the fastest
+_LOOK_PAST = 2  # counts without a gain after which the curve passes for flat
 
 
 @dataclass(frozen=True)
 class Measurement:
-    """What is known of one count of replicas per device.
+    """Windows measured with one count of replicas per device.
 
-    windows: images per second of each window, in the order they were told.
+    windows: images per second of each window, in the order of `record`.
     """
 
     replicas: int
@@ -44,13 +44,13 @@ class Measurement:
 
     @property
     def spread(self) -> float:
-        """From the slowest to the fastest window, as a share of the median; 0 for one window."""
+        """Difference between the fastest and the slowest window, as a fraction of the median."""
         return (max(self.windows) - min(self.windows)) / self.images_per_second
 
 
 @dataclass(frozen=True)
 class Measure:
-    """The next step is to measure one more window of so many replicas per device."""
+    """Request to measure one more window with `replicas` replicas per device."""
 
     replicas: int
     reason: str
@@ -58,7 +58,7 @@ class Measure:
 
 @dataclass(frozen=True)
 class Decision:
-    """The tuner has decided. `complete` is False where it was ended before it was sure."""
+    """The number of replicas per device to use. complete: False if the tuner was ended before it was sure."""
 
     replicas: int
     images_per_second: float
@@ -69,13 +69,13 @@ class Decision:
 class ReplicaTuner:
     """Finds the smallest count of replicas whose throughput is within a threshold of the greatest.
 
-    The count grows by one while throughput does. Where two more replicas have not brought the threshold,
-    twice as many are looked at once: steps and slow rises show there, and growth goes on if they do. Each
-    count gets several windows and is known by their median; counts that cannot be told apart for noise, and
-    on which the decision hangs, get more, in turn. A machine's speed drifts, as its other work comes and
-    goes: before the decision its choice and the best other count are looked at again, and where windows of
-    one count disagree all that are not hopeless. Every decision follows from all windows so far, so that late
-    windows correct early mistakes.
+    The count grows by one while throughput grows. If two more replicas gained less than the threshold, it
+    measures twice the count; growth continues if that is faster. Each count gets several windows, whose
+    median is its throughput. Counts that matter for the decision, but do not differ by more than noise, get
+    more windows in turn. Because a machine's speed drifts, the choice and the best other count are
+    measured again before the decision; if the windows of one count disagree, so are all other counts with
+    at least half the best throughput. Every decision uses all windows so far, so later windows correct
+    earlier mistakes.
     """
 
     def __init__(
@@ -87,10 +87,10 @@ class ReplicaTuner:
         why_no_more: str = "",
         start: int = 1,
     ):
-        """most: the greatest count that may be tried; why_no_more: what sets it, in words. start: the first.
+        """most: greatest count to try; why_no_more: the reason for this limit. start: first count to measure.
 
-        threshold: a fraction in (0, 1). windows: of each count at first; most_windows: at last, by default
-        36 times as many. Raises InvalidArgumentError for what is out of range.
+        threshold: fraction in (0, 1). windows: least windows per count; most_windows: most windows per count,
+        by default 36 times as many. Raises InvalidArgumentError for values out of range.
         """
         most_windows = 36 * windows if most_windows is None else most_windows
         for name, value, least in (
@@ -113,17 +113,17 @@ class ReplicaTuner:
         self._told: dict[int, list[float]] = {}
         self._medians: dict[int, float] = {}
         self._deviations: dict[int, list[float]] = {}  # of windows from their median, relative to it
-        self._noise = 0.0  # the relative deviation of a window, from the windows of all counts
-        self._again: dict[int, list[float]] = {}  # those that came after another count's in between
-        self._last = 0  # the count told last
+        self._noise = 0.0  # relative standard deviation of a window, estimated from all counts
+        self._again: dict[int, list[float]] = {}  # by count: windows measured after one of another count
+        self._last = 0  # count of the last window
         self._ended: str | None = None
 
     # Told ---------------------------------------------------------------------------------------
 
     def record(self, replicas: int, images_per_second: float) -> Measurement:
-        """Takes one window of so many replicas per device; what is known of that count now.
+        """Records one window with `replicas` replicas per device; returns all windows of that count.
 
-        Raises InvalidArgumentError for a count that may not be tried, or what is no rate.
+        Raises InvalidArgumentError for a count out of range, or a rate that is not positive and finite.
         """
         if not 1 <= replicas <= self.most:
             raise InvalidArgumentError(f"replicas: expected a count of 1 to {self.most}, got {replicas}")
@@ -138,34 +138,34 @@ class ReplicaTuner:
         windows.append(float(images_per_second))
         middle = self._medians[replicas] = median(windows)
         away = sorted(abs(window / middle - 1) for window in windows)
-        self._deviations[replicas] = away[len(away) % 2 :]  # without the median's own
+        self._deviations[replicas] = away[len(away) % 2 :]  # without the median itself
         deviations = [each for of_count in self._deviations.values() for each in of_count]
         self._noise = _MAD_TO_DEVIATION * median(deviations) if deviations else 0.0
         return Measurement(replicas, tuple(windows))
 
     def limit(self, most: int, why_no_more: str) -> None:
-        """Lowers the greatest count that may be tried; what was measured beyond still counts."""
+        """Lowers the greatest count to try, at least to the greatest one already measured."""
         self.most = max(most, *self._told, 1)
         self.why_no_more = why_no_more
 
     def end(self, reason: str) -> None:
-        """Has the tuner decide by what it knows now; reason: why there is no more to come, in words."""
+        """Makes the next step a decision from the windows so far. reason: why no more can be measured."""
         self._ended = reason
 
     @property
     def steady(self) -> bool:
-        """Whether the windows of each count agree, so far."""
+        """Whether the windows of every count agree so far: spread at most STEADY."""
         return all(measurement.spread <= STEADY for measurement in self.measurements)
 
     @property
     def measurements(self) -> tuple[Measurement, ...]:
-        """What is known, by count."""
+        """All measurements, by rising count."""
         return tuple(Measurement(count, tuple(self._told[count])) for count in sorted(self._told))
 
     # Decided ------------------------------------------------------------------------------------
 
     def next_step(self) -> Measure | Decision:
-        """What to do next, by all windows so far. Raises FailedPreconditionError if ended without any."""
+        """Next window to measure, or the decision. Raises FailedPreconditionError if ended without any."""
         if self._ended is not None:
             return self._choice_at_the_end(self._ended)
         step = self._growth()
@@ -174,13 +174,13 @@ class ReplicaTuner:
         medians = self._medians
         chosen = self._smallest_good_enough(medians)
         if chosen > 1 and self._count(chosen - 1) < self.windows:
-            return Measure(chosen - 1, f"{chosen} is good, and its neighbour is not known")
+            return Measure(chosen - 1, f"{chosen} is good, but {chosen - 1} has not been measured")
         doubtful = self._doubtful(medians, chosen)
         if doubtful is not None:
-            return Measure(doubtful, f"{self._count(doubtful)} windows do not tell it from others")
+            return Measure(doubtful, f"{self._count(doubtful)} windows do not tell it apart from others")
         unconfirmed = self._unconfirmed(medians, chosen)
         if unconfirmed is not None:
-            return Measure(unconfirmed, "a second look, at another time, is to say the same")
+            return Measure(unconfirmed, "measured again, at another time, to confirm it")
         return Decision(chosen, medians[chosen], self._why(medians, chosen), complete=True)
 
     def _choice_at_the_end(self, ended: str) -> Decision:
@@ -193,7 +193,7 @@ class ReplicaTuner:
         return Decision(chosen, medians[chosen], f"{self._why(medians, chosen)}; {ended}", complete=False)
 
     def _why(self, medians: dict[int, float], chosen: int) -> str:
-        """What speaks for the choice, in words."""
+        """Reason for the choice, as text."""
         last, peak = max(medians), max(medians, key=medians.__getitem__)
         if chosen == last:
             in_order = [medians[count] for count in sorted(medians)]
@@ -218,7 +218,7 @@ class ReplicaTuner:
         )
 
     def _growth(self) -> Measure | None:
-        """The count to measure on the way up, or None when the end of the curve has been seen."""
+        """Next count to measure while throughput grows; None when the curve's end has been measured."""
         if self._count(self._start) < self.windows:
             return Measure(self._start, "the first count")
         frontier = 0
@@ -230,11 +230,11 @@ class ReplicaTuner:
             return Measure(frontier + 1, f"throughput grows up to {frontier}, or beyond")
         far = min(2 * frontier, self.most)
         if far > frontier and self._count(far) < self.windows and not self._falls_at(frontier):
-            return Measure(far, f"a look far ahead, since the last of {frontier} brought little")
+            return Measure(far, f"measured ahead, since the last counts up to {frontier} gained little")
         return None
 
     def _rises_after(self, frontier: int) -> bool:
-        """Whether more than `frontier` replicas look worthwhile, by these and by what was seen beyond."""
+        """Whether the last counts up to `frontier`, or a greater one, gained more than the threshold."""
         medians = self._medians
         if frontier <= _LOOK_PAST:
             return True
@@ -256,9 +256,9 @@ class ReplicaTuner:
         )
 
     def _top(self, medians: dict[int, float]) -> float:
-        """The greatest throughput: the mean of the medians that noise alone may keep apart from the greatest.
+        """Estimate of the greatest throughput: mean of the medians that are within noise of the greatest.
 
-        The greatest of many noisy figures by itself would be too great.
+        The maximum of many noisy figures itself is biased upwards.
         """
         peak = max(medians, key=medians.__getitem__)
         equal = [
@@ -273,10 +273,10 @@ class ReplicaTuner:
         return min(count for count, value in medians.items() if value >= line)
 
     def _doubtful(self, medians: dict[int, float], chosen: int) -> int | None:
-        """The count that needs another window most, or None when more would not change the choice.
+        """Count that most needs another window, or None if more windows would not change the choice.
 
-        The choice hangs on smaller counts that noise may have put below the line, and on greater ones that
-        may be so much better that the chosen one is below it.
+        Noise may have put a smaller count below the threshold line, or hidden that a greater one is so fast
+        that the chosen count is below it.
         """
         peak = max(medians, key=medians.__getitem__)
         line = self._top(medians) * (1 - self.threshold)
@@ -294,7 +294,7 @@ class ReplicaTuner:
         return min(wanting, key=lambda count: (self._count(count), count), default=None)
 
     def _unconfirmed(self, medians: dict[int, float], chosen: int) -> int | None:
-        """The choice or the best other count, until it was looked at again and seen to be what it was."""
+        """Count to measure again, until choice and rivals repeat their throughput; None when they do."""
         others = [count for count in medians if count != chosen]
         if not others:
             return None
@@ -317,7 +317,7 @@ class ReplicaTuner:
         return len(again) >= self.windows and abs(median(again) / known - 1) <= self.threshold
 
     def _error(self, one: int, other: int) -> float:
-        """How far the relation of two medians may be off, for noise."""
+        """Half-width of the 95 % interval of the ratio of two medians, as a fraction."""
         return (
             _CONFIDENCE
             * _MEDIAN_ERROR

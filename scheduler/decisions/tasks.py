@@ -1,4 +1,4 @@
-"""A learning task or a synchronisation as the state machines know it: its states, and its story."""
+"""State of a learning task or a synchronisation: its legal transitions and its history."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from dataclasses import dataclass
 
 from tensorbow.errors import InternalError, InvalidArgumentError
 
-REMEMBERED = 64  # finished tasks whose stories are kept
+REMEMBERED = 64  # finished tasks whose records are kept
 
 WAITING, READY, EXECUTING, FINISHED, FAILED = "waiting", "ready", "executing", "finished", "failed"
 
 TRANSITIONS = frozenset(
     {
-        (WAITING, READY),  # the batch is in a slot; for a synchronisation: all its tasks are enqueued
+        (WAITING, READY),  # the batch is filled; for a synchronisation: all its tasks are enqueued
         (READY, EXECUTING),  # enqueued
         (EXECUTING, FINISHED),
         (EXECUTING, FAILED),
     }
 )
-STORIES = {  # there is one way to each state
+STORIES = {  # history of each state: only one path leads to it
     WAITING: [WAITING],
     READY: [WAITING, READY],
     EXECUTING: [WAITING, READY, EXECUTING],
@@ -29,37 +29,37 @@ STORIES = {  # there is one way to each state
 
 @dataclass(slots=True)
 class Task:
-    """One step of one replica, or (replica None) one synchronisation, with its story."""
+    """One step of one replica, or (replica None) one synchronisation, with its state."""
 
     replica: int | None
     round: int
     state: str = WAITING
 
     def move(self, state: str) -> None:
-        """Takes a transition of the table. Raises InternalError with the story."""
+        """Changes the state. Raises InternalError, with the history, for a transition not in the table."""
         if (self.state, state) not in TRANSITIONS:
             raise InternalError(
                 f"{self.who} in round {self.round}: no transition {self.state} -> {state}; "
-                f"its story: {' -> '.join(self.story)}"
+                f"its history: {' -> '.join(self.story)}"
             )
         self.state = state
 
     @property
     def story(self) -> list[str]:
-        """The states that it has been in."""
+        """History: all states so far, in order."""
         return STORIES[self.state]
 
     @property
     def who(self) -> str:
-        """What a message calls it, but for the round."""
+        """Name in messages, without the round."""
         return "synchronisation" if self.replica is None else f"task of replica {self.replica}"
 
 
 @dataclass(slots=True)
 class OpenTask(Task):
-    """A step that whoever is free takes: `replica` is None until then.
+    """A step that any free replica may take: `replica` is None until one does.
 
-    place: of its batch in the round. step: how many tasks of the run its replica had before it.
+    place: of its batch in the round. step: number of earlier tasks of its replica in the run.
     """
 
     place: int = 0
@@ -67,13 +67,13 @@ class OpenTask(Task):
 
     @property
     def who(self) -> str:
-        """What a message calls it, but for the round."""
+        """Name in messages, without the round."""
         taken = "" if self.replica is None else f", taken by replica {self.replica},"
         return f"task of batch {self.place}{taken}"
 
 
 def require_least(**numbers: tuple[int, int]) -> None:
-    """Raises InvalidArgumentError for an option (value, least) that is less."""
+    """Checks options given as name=(value, minimum). Raises InvalidArgumentError for a smaller value."""
     for name, (value, least) in numbers.items():
         if value < least:
             raise InvalidArgumentError(f"{name} must be at least {least}, got {value}")

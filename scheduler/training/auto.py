@@ -1,4 +1,4 @@
-"""The number of replicas found while they train: Crossbow's auto-tuner at work (VLDB 2019, section 4)."""
+"""Tuning the number of replicas during training: Crossbow's auto-tuner (VLDB 2019, section 4)."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from tensorbow.errors import DataLossError
 from tensorbow.training import Checkpoint
 from tensorbow.training.checkpoints import MAXIMUM_ROUND
 
-_LEAST_ROUNDS = 4  # of an epoch with the most replicas: of fewer, what fills no round would be much
-_LONGEST_SHARE = 0.5  # of a run; by then it goes on with what is best so far
+_LEAST_ROUNDS = 4  # per epoch, at the greatest count: with fewer, epochs would drop many batches
+_LONGEST_SHARE = 0.5  # fraction of a run after which tuning ends with the best count so far
 
 
 @dataclass
 class TuningState:
-    """What a checkpoint remembers of the tuning.
+    """State of the tuning that a checkpoint stores.
 
-    counts: (round, replicas per device), from which on there are so many. windows: images per second, by
-    replicas per device. decision: None while there is none. earlier: the batch sizes before this one, and
-    their counts. seconds_before: of training, before this tuning.
+    counts: (first round, replicas per device from it on). windows: images per second, by replicas per device.
+    decision: None before the decision. earlier: (batch size, counts) of the tunings before this one.
+    seconds_before: seconds of training before this tuning.
     """
 
     counts: list[tuple[int, int]]
@@ -40,18 +40,18 @@ class TuningState:
     seconds_before: float = 0.0
 
     def reopened(self, round: int, seconds: float, batch_size: int) -> TuningState:
-        """Another tuning after so many rounds and seconds, with as many replicas; batch_size: that so far."""
+        """State of a new tuning that starts at a round with the current count. batch_size: the old one."""
         counts = [(round, self.counts[-1][1])]
         return TuningState(counts, {}, None, [*self.earlier, (batch_size, self.counts)], seconds)
 
     def to_metadata(self) -> dict[str, Any]:
-        """As JSON."""
+        """The state as JSON values."""
         decision = None if self.decision is None else asdict(self.decision)
         return {**vars(self), "windows": list(self.windows.items()), "decision": decision}
 
     @classmethod
     def from_metadata(cls, metadata: Any) -> TuningState:
-        """The state in the metadata of a checkpoint. Raises DataLossError for what cannot be one."""
+        """Reads the state from a checkpoint's metadata. Raises DataLossError for invalid values."""
         try:
             round, metadata = metadata["round"], metadata["tuning"]
             counts = _counts(metadata["counts"])
@@ -96,14 +96,13 @@ def _rate(value: Any) -> float:
 
 
 class OnlineTuning:
-    """Says how many replicas per device a run should go on with, by windows of its own rounds.
+    """Chooses the number of replicas per device of a run, from the throughput of the run's own rounds.
 
-    It begins with one. `current` is what the run trains with, `wanted` what it should; whoever trains brings
-    every result, makes the change between two rounds, and says so. Once decided, it changes nothing more.
-    Where half of the run is over before it is sure, it decides by what is known. Another batch size begins
-    another tuning, with as many replicas as there were. Timing decides when counts change, and which is
-    chosen, so that two runs do not give the same bits; the rounds of all changes are kept, and with them a
-    run could be repeated.
+    It starts with one. `current` is the count that the run trains with, `wanted` the one it should change to.
+    The trainer passes every result to `on_results`, changes the count between two rounds, and calls
+    `changed`. After the decision the count stays. If half of the run is over before the tuner is sure, it
+    decides from the windows so far. A new batch size starts a new tuning with the current count. Not
+    reproducible: the counts and the rounds of their changes depend on timing. The changes are recorded.
     """
 
     def __init__(
@@ -115,11 +114,11 @@ class OnlineTuning:
         share_done: Callable[[int, float, int], float],
         state: TuningState | None = None,
     ):
-        """batches: of an epoch. say: takes lines for people; save: takes all that is known, as JSON.
+        """batches: batches per epoch. say: prints a line. save: writes `facts()`.
 
-        share_done: (a round, seconds trained before it, a later round) -> how much of what was left of the
-        run is over by then, a fraction. state: of the checkpoint that the run goes on from. Raises
-        InvalidArgumentError for too little data.
+        share_done: (round, seconds trained before it, later round) -> fraction of the run from the first
+        round to its end that is over at the later one. state: from the checkpoint, if the run is resumed.
+        Raises InvalidArgumentError for too little data.
         """
         self._config, self._say, self._save, self._share_done = config, say, save, share_done
         self._options = TuningOptions()
@@ -149,12 +148,12 @@ class OnlineTuning:
 
     @property
     def replica_counts(self) -> list[tuple[int, int]]:
-        """(round, replicas on all devices), from which on there are or were so many."""
+        """(first round, replicas on all devices from it on), for all changes so far."""
         devices = len(self._config.devices)
         return [(round, count * devices) for round, count in self.counts]
 
     def checkpoint(self) -> dict[str, Any]:
-        """What a checkpoint is to remember, as JSON; while nothing is decided, what is known is saved."""
+        """State for a checkpoint, as JSON values; before the decision, also saves the facts."""
         if self.decision is None:
             self.save()
         windows = {m.replicas: list(m.windows) for m in self.tuner.measurements}
@@ -163,7 +162,7 @@ class OnlineTuning:
         ).to_metadata()
 
     def earlier_positions(self, examples: int) -> tuple[RoundPositions, int] | None:
-        """Where rounds were while the batch size was another, and the first round that has this one."""
+        """Positions of the rounds with earlier batch sizes, and the first round with this one; or None."""
         devices, before = len(self._config.devices), None
         starts = [counts[0][0] for counts in (*(counts for _, counts in self.earlier), self.counts)]
         for (size, counts), ended in zip(self.earlier, starts[1:], strict=True):
@@ -173,7 +172,7 @@ class OnlineTuning:
         return before
 
     def say_where(self, round: int, positions: RoundPositions) -> None:
-        """Tells of a batch size that is new in this round."""
+        """Prints a line if the batch size is new in this round."""
         if self.earlier and self.counts == [(round, self.current)] and not self.tuner.measurements:
             (epoch, number), size = positions.place(round), self._config.batch_size
             self._say(
@@ -181,19 +180,19 @@ class OnlineTuning:
                 f"{_per_device(self.current)}, at example {number * size:,} of epoch {epoch + 1}"
             )
 
-    # Told ---------------------------------------------------------------------------------------
+    # Events -------------------------------------------------------------------------------------
 
     def limit(self, fit: int, why: str) -> None:
-        """No more than so many fit; why: what sets that."""
+        """Lowers the greatest count to try to `fit`; why: the reason."""
         if fit < self.tuner.most:
             self.tuner.limit(fit, why)
 
     def begin_run(self, steps_per_launch: int, settled: Callable[[], bool]) -> None:
-        """The engine is about to run; see ThroughputWindows."""
+        """Called before each run of the engine; see ThroughputWindows.begin."""
         self._windows.begin(steps_per_launch, settled)
 
     def on_results(self, results: RoundResults) -> bool:
-        """Takes results, in the order of rounds; whether another count is wanted by now."""
+        """Adds results, in the order of rounds; returns whether another count is wanted."""
         if self.decision is None and self.wanted == self.current:
             rate = self._windows.add(results)
             if rate is not None:
@@ -205,7 +204,7 @@ class OnlineTuning:
         return self.wanted != self.current
 
     def end_in_time(self, round: int) -> bool:
-        """Goes back to what is best so far once half of the run is over; whether it has decided by now."""
+        """Decides for the best count so far if half of the run is over; returns whether it has decided."""
         if self.decision is None and self.tuner.measurements:
             share = self._share_done(self.counts[0][0], self._seconds_before, round)
             if share >= _LONGEST_SHARE:
@@ -214,14 +213,14 @@ class OnlineTuning:
         return self.decision is not None
 
     def changed(self, round: int) -> None:
-        """The count wanted is the current one, from this round on."""
+        """Records that the run trains with the wanted count from this round on."""
         self.current = self.wanted
         self.counts = [*self.counts, (round, self.current)]
         self._windows = self._new_windows()
         self.save()
 
     def refused(self, reason: str) -> None:
-        """There is no room for the count wanted, though there seemed to be: decides without it."""
+        """Continues without the wanted count, for which memory did not suffice."""
         refused = self.wanted
         self._say(f"{_per_device(refused)} have no room: {reason}")
         if any(known.replicas == refused for known in self.tuner.measurements):
@@ -248,13 +247,13 @@ class OnlineTuning:
         self.save()
 
     def save(self) -> None:
-        """Writes down all that is known."""
+        """Writes `facts()`."""
         self._save(self.facts())
 
-    # Known --------------------------------------------------------------------------------------
+    # Results ------------------------------------------------------------------------------------
 
     def result(self, seconds: float, interrupted: bool) -> TuningResult | None:
-        """What is known and chosen by now, seconds of training on; None before the first window has ended."""
+        """Result so far, after `seconds` of training; None before the first window has ended."""
         measurements = self.tuner.measurements
         if not measurements:
             return None
@@ -269,7 +268,7 @@ class OnlineTuning:
         return TuningResult(decision, measurements, self.tuner.most, why, seconds, interrupted)
 
     def facts(self) -> dict[str, Any]:
-        """All of it as JSON: the decision and its evidence, and the changes so far."""
+        """Decision, measurements and changes so far, as JSON values."""
         result = self.result(0.0, interrupted=False)
         return {
             "decided": self.decision is not None,
@@ -289,9 +288,9 @@ def tuning_of(
     save: Callable[[Mapping[str, Any]], None],
     share_done: Callable[[int, float, int], float],
 ) -> OnlineTuning | None:
-    """The tuning of a run, or None where the number of replicas is given; see OnlineTuning.
+    """Creates the tuning of a run; None if the number of replicas is given. See OnlineTuning.
 
-    checkpoint: that the run goes on from. Raises DataLossError for one without a sound state of the tuning.
+    checkpoint: of a resumed run. Raises DataLossError if its tuning state is missing or invalid.
     """
     if not config.tunes:
         return None

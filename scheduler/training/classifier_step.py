@@ -19,9 +19,9 @@ from tensorbow.specs import TensorSpec, float32, int64
 def build_program(
     model: Model, dataset: Dataset, momentum: float, rate: float, decay: float, decay_all: bool = False
 ) -> StepProgram:
-    """The training step of a model, in the default graph.
+    """Builds the training step of a model in the default graph.
 
-    decay: weight decay of the weights; with decay_all of the biases too.
+    rate: learning rate. decay: weight decay of the weights, with decay_all also of the biases.
     """
     images = placeholder(float32, [None, *dataset.image_shape], name="images")
     labels = placeholder(int64, [None], name="labels")
@@ -32,7 +32,7 @@ def build_program(
 
 
 def build_step(config: TrainingConfig, dataset: Dataset, rate: float) -> tuple[StepProgram, list[TensorSpec]]:
-    """The step of a configuration in a graph of its own, seeded, and the specs of a replica's batch."""
+    """Builds the training step in a new, seeded graph; also returns the specs of one replica's batch."""
     graph = Graph()
     with graph.as_default():
         set_random_seed(config.seed)
@@ -49,7 +49,7 @@ def build_step(config: TrainingConfig, dataset: Dataset, rate: float) -> tuple[S
 
 
 def build_schedule(config: TrainingConfig, replicas: int, positions: RoundPositions) -> Schedule:
-    """The learning rate by round, for so many replicas: the one given, or the model's for that number."""
+    """Learning rate by round: the configured one, or the model's default for this number of replicas."""
     rate = config.learning_rate or get_model(config.model).default_learning_rate(replicas)
     if not config.learning_rate_drops:
         return Constant(rate)
@@ -61,9 +61,9 @@ def build_schedule(config: TrainingConfig, replicas: int, positions: RoundPositi
 def build_engine(
     config: TrainingConfig, dataset: Dataset, schedule: Schedule, synchronisation: Synchronisation
 ) -> LearningEngine:
-    """All replicas of a configuration on its devices; their variables have no values yet.
+    """Creates all replicas of a configuration on its devices, with uninitialised variables.
 
-    Raises ResourceExhaustedError where they do not fit.
+    Raises ResourceExhaustedError if memory does not suffice.
     """
     program, specs = build_step(config, dataset, schedule(0))
     return LearningEngine(

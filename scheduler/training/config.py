@@ -59,14 +59,14 @@ def _after_the_end(run: TrainingConfig) -> str:
 @listed
 @dataclass(frozen=True)
 class TrainingConfig:
-    """A training run. The defaults do not depend on the machine.
+    """Options of a training run. The defaults do not depend on the machine.
 
-    With `replicas_per_device` "auto" two machines do not give the same bits, either. `steps_per_launch` None
-    finds its number for each number of replicas, where that can be; elsewhere it is 1. A run may be gone on
-    with by another `dispatch`; `Synchronisation` has its rules. `compute` None is the devices' own, as
-    `tb.configure_gpus` said. `data_on_device` "auto" takes at most half of what the replicas leave free on
-    GPUs, and nothing on CPU devices with native code; "always" holds for all CPU devices; the bits are the
-    same.
+    Runs with `replicas_per_device` "auto" are not reproducible. `steps_per_launch` None is measured for each
+    number of replicas on one CPU device with native code, and 1 elsewhere. A resumed run may change
+    `dispatch`, which `Synchronisation` describes. `compute` None keeps the devices' setting, see
+    `tb.configure_gpus`. `data_on_device` "auto" takes at most half of the memory that the replicas leave free
+    on GPUs, and none on CPU devices with native code; "always" includes other CPU devices. It does not change
+    results.
     """
 
     model: str = option("lenet", "Model to train.", TEXT, fixed=True)
@@ -89,17 +89,17 @@ class TrainingConfig:
     )
     batch_size: int = option(
         None,
-        "Examples per replica and step. With --replicas-per-gpu auto a resumed run may change it, and tunes "
-        "anew.",
-        whole(1, (1 << 31) - 1),  # what shapes are counted in
+        "Examples per replica and step. With --replicas-per-gpu auto a resumed run may change it, which "
+        "starts a new tuning.",
+        whole(1, (1 << 31) - 1),  # extents of shapes are below 2**31
         of_model=True,
         fixed=True,
     )
     replicas_per_device: int | tuple[int, ...] | Literal["auto"] = option(
         DEFAULT_REPLICAS,
         "Replicas on each device. One number for all devices, or one for each, as 3,1; or auto: begin with "
-        "one, measure while training, and add and remove replicas until the fastest number is known. Timing "
-        "decides then, so that two runs do not give the same bits.",
+        "one, measure while training, and add and remove replicas until the fastest number is known. Not "
+        "reproducible: the number depends on timing.",
         REPLICAS,
         metavar="N[,N...]|auto",
         alias="replicas_per_gpu",
@@ -111,7 +111,8 @@ class TrainingConfig:
     sync: str = same_option(
         Synchronisation,
         "sync",
-        "With none each is saved, the others as model-replicaN.safetensors.",
+        "With none the models of all replicas are saved, those after the first as "
+        "model-replicaN.safetensors.",
         fixed=True,
     )
     tau: int = same_option(Synchronisation, "tau", fixed=True, ignored=_unaveraged)
@@ -121,7 +122,7 @@ class TrainingConfig:
     dispatch: str = same_option(Synchronisation, "dispatch", ignored=_alone)
     ssgd_epoch: int | None = option(
         None,
-        "After this epoch --sync sma gives way to ssgd.",
+        "Epoch after which --sync ssgd replaces sma.",
         EPOCHS,
         shown="never",
         fixed=True,
@@ -181,32 +182,32 @@ class TrainingConfig:
     )
     compute: str | None = option(
         None,
-        "In what GPUs compute products and convolutions: fp32, or on tensor cores tf32 or bf16.",
+        "Precision of float32 matmuls and convolutions on GPUs: fp32, or tf32 or bf16 on tensor cores.",
         choices=COMPUTE,
         shown=COMPUTE[0],
         ignored=lambda run: (
             ""
             if run.compute == COMPUTE[0] or run.device_kinds != {"CPU"}
-            else "CPUs compute as the dtype says"
+            else "CPUs always compute in the dtype of the tensors"
         ),
     )
     data_on_device: str = option(
         "auto",
-        "Whether the devices keep the data set and make the batches: auto on GPUs, where there is room.",
+        "Whether the devices keep the data set and make the batches; auto: on GPUs with enough free memory.",
         choices=ON_DEVICE,
     )
     output: str | None = option(
         None,
         "Folder for configuration, metrics, checkpoints and the final model.",
         PATH,
-        shown="runs/MODEL-DATASET, numbered when taken",
+        shown="runs/MODEL-DATASET, with a number if it exists",
         metavar="DIR",
         of_one_run=True,
     )
     resume: str | None = option(
         None,
-        "Go on from the newest checkpoint of --output (auto), or from a file or folder, with the options "
-        "that it has and those given now.",
+        "Resume from the newest checkpoint of --output (auto), or from a checkpoint file or folder, with the "
+        "options saved there and those given now.",
         PATH,
         shown="no",
         metavar="auto|PATH",
@@ -217,16 +218,16 @@ class TrainingConfig:
     )
     keep_checkpoints: int = option(
         2,
-        "Checkpoints to keep, the newest. Beside them stay the best (by test accuracy) and the last sound "
-        "one (from which training went on with finite losses, on average at most twice that of a guess). "
-        "Each holds every replica and z (27 MB with two of LeNet).",
+        "Number of newest checkpoints to keep. The best one (by test accuracy) and the last sound one (after "
+        "which losses were finite, on average at most twice the loss of a guess) are kept in addition. "
+        "Each holds every replica and z (27 MB with two replicas of LeNet).",
         whole(1, 1 << 40),
     )
     trace: str | None = option(
         None,
-        "Write what ran when on every stream as a Chrome trace, for https://ui.perfetto.dev; FILE.gz is "
-        "compressed. On CPU devices with native code a span is a launch: some rounds of a replica, or of "
-        "all, with their averaging; --steps-per-launch 1 makes it one round.",
+        "Write a timeline of all streams as a Chrome trace, for https://ui.perfetto.dev; FILE.gz is "
+        "compressed. On CPU devices with native code a span is a launch: several rounds of one or more "
+        "replicas, with their averaging; --steps-per-launch 1 makes it one round.",
         PATH,
         shown="none",
         metavar="FILE",
@@ -265,7 +266,7 @@ class TrainingConfig:
         self.synchronisation.alpha_for(self.replicas)
 
     def _check_counts(self) -> None:
-        """One count for each device; where all are equal, one number says so."""
+        """Checks that there is one count per device; replaces equal counts by one number."""
         counts = self.replicas_per_device
         if isinstance(counts, tuple):
             if len(counts) != len(self.devices):
@@ -279,50 +280,50 @@ class TrainingConfig:
 
     @property
     def tunes(self) -> bool:
-        """Whether the number of replicas is found while training."""
+        """Whether the number of replicas is tuned during training."""
         return self.replicas_per_device == AUTO
 
     @property
     def replicas(self) -> int:
-        """Replicas on all devices; of a run that finds their number, those it begins with."""
+        """Number of replicas on all devices; with "auto" the initial one."""
         return sum(self.replica_counts)
 
     @property
     def replica_counts(self) -> tuple[int, ...]:
-        """Replicas on each device; of a run that finds their number, those it begins with."""
+        """Number of replicas on each device; with "auto" the initial ones."""
         if isinstance(self.replicas_per_device, str):
             return (1,) * len(self.devices)
         return replica_counts(self.replicas_per_device, len(self.devices))
 
     @property
     def synchronisation(self) -> Synchronisation:
-        """The options of averaging, but for the round of `ssgd_epoch`, which depends on the data."""
+        """Options of synchronisation, without `ssgd_from`, which depends on the data."""
         names = options_of(Synchronisation).keys() & options_of(self).keys()
         return Synchronisation(**{name: getattr(self, name) for name in names})
 
     @property
     def device_kinds(self) -> set[str | None]:
-        """Kinds of the devices, as CPU."""
+        """Kinds of the devices, such as CPU."""
         return {DeviceName.parse(name).kind for name in self.devices}
 
     @property
     def batches_ahead(self) -> int:
-        """Batches held ready for each replica; with `fcfs` some of them may be with a slow one."""
+        """Batches held ready for each replica; more with `fcfs`, where slow replicas may hold some."""
         return self.launch_ahead * (2 if self.dispatch == "fcfs" else 1) + 1
 
     @property
     def results_kept(self) -> int:
-        """Of each replica, in memory."""
+        """Number of each replica's results that are kept in memory."""
         return (self.launch_ahead + 1) * most_steps(self.steps_per_launch)
 
     def synchronisation_for(self, first_round: Callable[[int], int]) -> Synchronisation:
-        """All options of averaging, on data of which that is the round that an epoch begins with."""
+        """Options of synchronisation with `ssgd_epoch` converted to a round. first_round: epoch -> round."""
         if self.ssgd_epoch is None:
             return self.synchronisation
         return replace(self.synchronisation, ssgd_from=first_round(self.ssgd_epoch))
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, for YAML and JSON."""
+        """The options as plain values, for YAML and JSON."""
         values = asdict(self)
         values["devices"] = list(self.devices)
         if isinstance(self.replicas_per_device, tuple):
@@ -333,7 +334,7 @@ class TrainingConfig:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> TrainingConfig:
-        """The reverse of `to_dict`. Raises InvalidArgumentError for unknown names or wrong types."""
+        """Inverse of `to_dict`. Raises InvalidArgumentError for unknown names or invalid values."""
         known = options_of(cls)
         unknown = sorted(set(values) - known.keys())
         if unknown:
@@ -342,9 +343,9 @@ class TrainingConfig:
         return cls(**values)
 
     def differences(self, saved: Mapping[str, Any]) -> list[str]:
-        """In what a saved configuration is another run than this one.
+        """Lists the fixed options that differ in a saved configuration, which is then of another run.
 
-        With `auto` replicas the batch size may be another one: it begins another tuning.
+        With `auto` replicas the batch size may differ: a change starts a new tuning.
         """
         mine = self.to_dict()
         return [

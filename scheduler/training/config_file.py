@@ -1,7 +1,7 @@
-"""Options in YAML files: what is read means what it looks like, or is refused with its line.
+"""Reading and writing options in YAML files; ambiguous values are refused with their line.
 
-Only the parser of PyYAML is used. Its own rules of YAML 1.1 read `1:30` as 90, `010` as 8, `no` as false and
-`1e-2` as a text, take the last of two equal keys, and build lists of lists of aliases without end.
+Only PyYAML's parser is used. Its resolver follows YAML 1.1: it reads `1:30` as 90, `010` as 8, `no` as false
+and `1e-2` as text, keeps the last of two equal keys, and expands nested aliases without limit.
 """
 
 from __future__ import annotations
@@ -17,31 +17,31 @@ import yaml
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.files import read_file
 
-LIMIT = 1 << 16  # bytes; a run's own has some 800
-DEPTH = 4  # of lists and mappings within one another; options need three
+LIMIT = 1 << 16  # bytes; the file that a run saves has some 800
+DEPTH = 4  # levels of nested lists and mappings; options need three
 LONGEST_NUMBER = 40  # characters
 
 _CONSTANTS = {"": None, "~": None, "null": None, "true": True, "false": False}
 _INTEGER = re.compile(r"[+-]?(0|[1-9]\d*|[1-9]\d{0,2}(_\d{3})+)", re.ASCII)
 _FLOAT = re.compile(r"[+-]?(\d+\.\d*|\.\d+|\d+(?=e))(e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
-# To some reader a number, to others another one, or a text.
+# Literals that YAML readers interpret differently: as different numbers, or as text.
 _RIDDLE = re.compile(
     r"[+-]?(0x[\da-f_]+|0o?[\d_]+|0b[\d_]+|\d[\d_.]*_[\d_.]*|\.(inf|nan))", re.ASCII | re.IGNORECASE
 )
 
 
 class _FaultError(Exception):
-    """What is wrong, and on which line, counted from 0."""
+    """Fault of a file, with its line."""
 
     def __init__(self, reason: str, mark: Any):
         super().__init__(f"line {mark.line + 1}: {reason}")
 
 
 def read_config_file(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """The mapping of a YAML file: texts, numbers, booleans, None, and lists and mappings of them.
+    """Reads the mapping of a YAML file: strings, numbers, booleans, None, and lists and mappings of them.
 
     Raises what `tensorbow.files.read_file` raises, and InvalidArgumentError, without the file's name, for
-    anything but one mapping of plain values, and for a key that stands twice.
+    anything but one mapping of plain values and for duplicate keys.
     """
     blob = read_file(path, LIMIT)
     try:
@@ -65,18 +65,18 @@ def read_config_file(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def config_text(values: Mapping[str, Any]) -> str:
-    """YAML that `read_config_file` reads as these values, in their order."""
+    """YAML text that `read_config_file` reads as these values, in this order."""
     return yaml.dump(dict(values), Dumper=_Dumper, sort_keys=False)
 
 
 class _Dumper(yaml.SafeDumper):
-    """Writes texts in quotes where they would be read as something else, and nothing twice by reference."""
+    """Quotes strings that look like another type, and repeats values instead of using aliases."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True
 
     def represent_text(self, text: str) -> yaml.ScalarNode:
-        """A text, in quotes unless it is one without."""
+        """YAML node of a string, quoted if it looks like a number."""
         style = "'" if _is_number(text) else None
         return self.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
@@ -89,7 +89,7 @@ def _one_line(text: str) -> str:
 
 
 def _document(events: Iterator[yaml.Event]) -> Any:
-    """The value of the only document."""
+    """Value of the only document."""
     values: Any = None
     documents = 0
     for event in events:
@@ -103,7 +103,7 @@ def _document(events: Iterator[yaml.Event]) -> Any:
 
 
 def _value(event: yaml.Event, events: Iterator[yaml.Event], depth: int) -> Any:
-    """The value that begins with an event; the events that make it are taken. depth: how much is left."""
+    """Value that starts with `event`; consumes its events. depth: nesting levels still allowed."""
     mark = event.start_mark
     if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None) is not None:
         raise _FaultError("anchors (&) and aliases (*) are not supported; write the value out", mark)
@@ -123,13 +123,13 @@ def _value(event: yaml.Event, events: Iterator[yaml.Event], depth: int) -> Any:
     while not isinstance(key := next(events), yaml.MappingEndEvent):
         name = _key(key)
         if name in found:
-            raise _FaultError(f"{name[:60]!r} stands there twice; remove one", key.start_mark)
+            raise _FaultError(f"{name[:60]!r} is given twice; remove one", key.start_mark)
         found[name] = _value(next(events), events, depth - 1)
     return found
 
 
 def _key(event: yaml.Event) -> str:
-    """The name that a value has. Raises _FaultError for keys that are no texts."""
+    """Key of a mapping entry. Raises _FaultError for keys that are not strings."""
     name = event.value if isinstance(event, yaml.ScalarEvent) else None
     if not isinstance(event, yaml.ScalarEvent) or not isinstance(_value(event, iter(()), 0), str):
         got = "a list or mapping" if name is None else repr(name[:40])
@@ -140,9 +140,9 @@ def _key(event: yaml.Event) -> str:
 
 
 def _scalar(event: yaml.ScalarEvent) -> Any:
-    """A text in quotes as it is; else what it looks like."""
+    """Value of a scalar: a quoted string as it is, otherwise None, a boolean, a number or a string."""
     text: str = event.value
-    if not event.implicit[0]:  # in quotes
+    if not event.implicit[0]:  # quoted
         return text
     if text.lower() in _CONSTANTS:
         return _CONSTANTS[text.lower()]
@@ -165,5 +165,5 @@ def _scalar(event: yaml.ScalarEvent) -> Any:
 
 
 def _is_number(text: str) -> bool:
-    """Whether some reader takes a text without quotes for a number."""
+    """Whether some YAML reader takes an unquoted string for a number."""
     return any(pattern.fullmatch(text) for pattern in (_INTEGER, _FLOAT, _RIDDLE))

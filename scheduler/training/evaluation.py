@@ -1,4 +1,4 @@
-"""Evaluation of a model's values on a data set, apart from training."""
+"""Evaluation of a model's variables on a data set, in a session of its own."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from tensorbow.ops.control import placeholder
 from tensorbow.runtime import Session
 from tensorbow.specs import Array, float32, int64
 
-BATCH = 250  # examples a step; sets no result, only speed and memory
+BATCH = 250  # examples per step; affects speed and memory, not the result
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What a model does on a data set."""
+    """Mean loss and accuracy (0 to 1) on a data set."""
 
     loss: float
     accuracy: float
 
 
 class Evaluator:
-    """Evaluates snapshots of a model, on a session (and so on stream groups and memory) of its own."""
+    """Evaluates snapshots of a model, in its own session with its own stream groups and memory."""
 
     def __init__(self, model: Model, dataset: Dataset, device: Device, threads: int):
-        """threads: batches worked on side by side, at most; no more than there are cores."""
+        """threads: most batches evaluated in parallel; limited to the number of cores."""
         self._dataset = dataset
         self._threads = max(1, min(threads, usable_cores()))
         graph = Graph()
@@ -45,7 +45,7 @@ class Evaluator:
     def evaluate(
         self, values: Mapping[str, Array], stopped: Callable[[], bool] = lambda: False
     ) -> Evaluation | None:
-        """Loss and accuracy of the model with these values; None when `stopped()` says so meanwhile.
+        """Loss and accuracy of the model with these values; None if `stopped()` becomes true meanwhile.
 
         The result does not depend on the number of threads.
         """
@@ -66,7 +66,7 @@ class Evaluator:
         )
 
     def _batch(self, start: int) -> tuple[float, float]:
-        """Summed loss and number of right answers of the examples from `start`."""
+        """Summed loss and number of correct predictions of the batch of examples from `start`."""
         stop = min(start + BATCH, len(self._dataset))
         images = np.empty((stop - start, *self._dataset.image_shape), np.float32)
         labels = np.empty(stop - start, np.int64)

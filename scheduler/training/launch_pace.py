@@ -1,4 +1,4 @@
-"""How many steps go into a launch of a training run."""
+"""Choice of the number of steps per launch in a training run."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from scheduler.batches.sources import DatasetBatches
 from scheduler.engine.learning_engine import LearningEngine
 from scheduler.engine.results import RoundResults
 
-LAUNCH_SECONDS = 0.02  # of a launch, about: long beside what it costs, short for whoever waits for its end
-PIECE, PIECES = 8, 4  # rounds that are timed together, and how many times; the first of them warms up
+LAUNCH_SECONDS = 0.02  # duration of a launch: long compared with its overhead, short to wait for
+PIECE, PIECES = 8, 4  # rounds timed together, and number of such measurements; the first warms up
 
 BeforeRun = Callable[[int, Callable[[], bool]], None]
-"""(steps of a launch, whether launches by now go as they will): a run of the engine is about to begin."""
+"""(steps per launch, settled) -> None. settled(): whether steps per launch and threads are chosen."""
 
 
 class LaunchPace:
-    """Runs an engine on a data set, with as many steps in a launch as take about LAUNCH_SECONDS.
+    """Runs an engine on a data set, with launches of about LAUNCH_SECONDS.
 
-    That is measured once for each number of replicas, in the first rounds with it. The bits do not depend on
-    it. Where launches have one step, or their number is given, it runs the engine and nothing else.
-    before_run: called whenever the engine is about to run.
+    The number of steps per launch is measured once for each number of replicas, in its first rounds. Results
+    do not depend on it. If launches have one step, or the number is given, nothing is measured.
+    before_run: called before each run of the engine.
     """
 
     def __init__(
@@ -33,8 +33,9 @@ class LaunchPace:
         chooses: bool,
         known: dict[int, int] | None = None,
     ):
-        """chooses: whether the number is to be found. known: by number of replicas, what was found; kept
-        here, for engines to come.
+        """chooses: whether to measure the number of steps per launch.
+
+        known: numbers found so far, by number of replicas; updated in place, to be shared with later engines.
         """
         self._engine, self._batches, self._chooses = engine, batches, chooses
         self._known = {} if known is None else known
@@ -42,8 +43,8 @@ class LaunchPace:
         self._follow()
 
     def _follow(self) -> None:
-        """Takes the number that is known for so many replicas, or begins to look for it."""
-        self._rounds, self._round_seconds = 0, inf  # run so far, of the first ones; of the fastest piece
+        """Uses the known number for the current count of replicas, or starts to measure it."""
+        self._rounds, self._round_seconds = 0, inf  # rounds measured; seconds per round, fastest measurement
         steps = self._known.get(self._engine.learners.count)
         finds = self._chooses and self._engine.most_steps_per_launch > 1
         self._choosing = finds and steps is None
@@ -56,18 +57,18 @@ class LaunchPace:
 
     @contextmanager
     def resizing(self) -> Iterator[None]:
-        """While the engine gets another number of replicas, which have a number of steps of their own."""
+        """Context in which the engine's number of replicas changes; afterwards the steps are chosen anew."""
         if not self._chooses:
             yield
             return
-        self._set(1)  # which any number of replicas can do
+        self._set(1)  # possible with any number of replicas
         try:
             yield
         finally:
             self._follow()
 
     def run(self, start: int, stop: int, on_results: Callable[[RoundResults], None]) -> int:
-        """As LearningEngine.run, of the batches."""
+        """Runs rounds `start` to `stop` - 1, like LearningEngine.run; returns the round reached."""
         at = start
         while self._choosing and at < stop:
             warm = self._rounds >= PIECE
@@ -90,7 +91,7 @@ class LaunchPace:
         return self._engine.run(self._batches.open, start, stop, on_results)
 
     def _settled(self) -> bool:
-        """Whether it is known how many steps a launch has, and which threads do them."""
+        """Whether steps per launch and threads are chosen."""
         return not self._choosing and self._engine.learners.launcher.settled
 
     def _choose(self) -> None:

@@ -1,4 +1,4 @@
-"""The lines that a training run says beside its figures: what is ignored, hopeless, done already or left."""
+"""Messages of a training run: ignored options, hopeless losses, finished runs, ways to resume."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from scheduler.training.tally import Tally, is_sound
 from tensorbow.devices.cuda_runtime import CudaError
 from tensorbow.errors import NumericsError
 
-HOPELESS = 1e6  # times the loss of a guess, log(classes)
-LOWER = 10  # by this the learning rate is divided that a run which diverged is advised to go on with
+HOPELESS = 1e6  # losses above this many times the loss of a guess, log(classes), get a warning
+LOWER = 10  # a diverged run is advised to divide its learning rate by this
 
 
 def ignored_options(config: TrainingConfig) -> list[str]:
-    """A line for each option that was given and changes nothing in this run."""
+    """A line for each option that differs from its default and has no effect in this run."""
     plain = TrainingConfig(config.model)
     return [
         f"{option.flag} is ignored: {reason}"
@@ -32,27 +32,27 @@ def ignored_options(config: TrainingConfig) -> list[str]:
 
 
 def dispatch_notice(config: TrainingConfig) -> str:
-    """A line that a run with `fcfs` begins with, or nothing."""
+    """First line of a run with `fcfs`: it is not reproducible. Empty for other runs."""
     if not config.synchronisation.first_come or (config.replicas == 1 and not config.tunes):
         return ""
     return (
-        "dispatch fcfs: each batch goes to the replica that is free first; timing decides which, so that two "
-        "runs do not give the same bits"
+        "dispatch fcfs: each batch goes to the replica that is free first; not reproducible: the assignment "
+        "depends on timing"
     )
 
 
 def epoch_text(epoch: float) -> str:
-    """An epoch, to two decimals where it is not whole."""
+    """An epoch as text, with two decimals if it is not whole."""
     return f"{round(epoch, 2):g}" if epoch < 1e5 else f"{epoch:.0f}"
 
 
 def loss_text(loss: float) -> str:
-    """A loss to four decimals; one that diverges in short."""
+    """A loss as text, with four decimals; from 1e6 on in scientific notation."""
     return f"{loss:.4f}" if loss < 1e6 else f"{loss:.4g}"
 
 
 def epoch_line(config: TrainingConfig, tally: Tally, epoch: float, test_loss: float) -> str:
-    """The figures of an epoch; its own images/s."""
+    """Line with the figures of an epoch; images/s are those of this epoch alone."""
     mean = " (mean)" if len(tally.test_accuracies or ()) > 1 else ""
     return (
         f"epoch {epoch_text(epoch):>3}/{config.epochs}  loss {loss_text(tally.loss)}  "
@@ -63,7 +63,7 @@ def epoch_line(config: TrainingConfig, tally: Tally, epoch: float, test_loss: fl
 
 
 def nothing_left(config: TrainingConfig, tally: Tally, epoch: float) -> str | None:
-    """Why a run has nothing left to train, so many epochs on; None when it has."""
+    """Reason why training is complete after `epoch` epochs; None if it is not."""
     done = f"already at epoch {epoch_text(epoch)}"
     if epoch >= config.epochs:
         return f"{done}; --epochs {config.epochs} asks for no more"
@@ -75,16 +75,16 @@ def nothing_left(config: TrainingConfig, tally: Tally, epoch: float) -> str | No
 
 
 class LossWatch:
-    """Tells of losses that are finite and hopeless, once an epoch."""
+    """Warns of losses that are finite but hopeless, once per epoch."""
 
     def __init__(self, classes: int, epoch_of: Callable[[int], int]):
-        """epoch_of: the epoch of a round, counted from 0."""
+        """epoch_of: maps a round to its epoch, from 0."""
         self._limit = HOPELESS * math.log(max(classes, 2))
         self._epoch_of = epoch_of
-        self._told: int | None = None  # the last epoch it was told of, counted from 0
+        self._told: int | None = None  # last epoch with a warning, from 0
 
     def warnings(self, results: RoundResults) -> list[str]:
-        """Lines for the losses of tasks that are to be told."""
+        """Warnings for the losses of these tasks."""
         losses = results.losses
         if not any(map(self._limit.__lt__, losses)):
             return []
@@ -102,7 +102,7 @@ class LossWatch:
 
 
 def with_last_checkpoint(error: CudaError, checkpoint: tuple[int, Path] | None) -> CudaError:
-    """The error of a GPU that ended a run, and from which step it can go on."""
+    """Copy of a GPU's error that also names the checkpoint (step, path) to resume from."""
     if checkpoint is None:
         kept = "no checkpoint had been written yet"
     else:
@@ -116,9 +116,9 @@ def with_last_checkpoint(error: CudaError, checkpoint: tuple[int, Path] | None) 
 def with_way_on(
     error: NumericsError, folder: RunFolder, tally: Tally, classes: int, rate: float
 ) -> NumericsError:
-    """The error of a run that diverged, and the command that goes on from a checkpoint of before.
+    """Copy of a diverged run's error that also has a command to resume from an earlier checkpoint.
 
-    rate: the learning rate that the run began with.
+    rate: the initial learning rate of the run.
     """
     if folder.path is None:
         return error

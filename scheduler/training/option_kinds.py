@@ -1,4 +1,4 @@
-"""Kinds of a run's options that are lists, which a command line or file may give as text."""
+"""Kinds of a run's options that are lists; command line and files may give them as text."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from tensorbow.devices import DeviceName, device_kinds, gpu_status
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.kinds import TEXT, Kind, RefusedError, whole
 
-AUTO = "auto"  # as replicas_per_device: as many as train fastest, found while training
+AUTO = "auto"  # value of replicas_per_device: tuned during training for throughput
 
 EPOCHS = whole(1, 1_000_000)
 _COUNT = whole(1, MOST_REPLICAS)
 
 
 def _read_devices(value: Any) -> tuple[str, ...]:
-    """Names of devices; raises InvalidArgumentError for what names none that a run can train on."""
+    """Names of devices. Raises InvalidArgumentError for a name of no device that a run can train on."""
     names = tuple(TEXT.read(item) for item in (value.split(",") if isinstance(value, str) else value))
     if not names:
         raise InvalidArgumentError("devices: expected at least one, as cpu:0; got none")

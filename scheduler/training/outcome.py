@@ -1,4 +1,4 @@
-"""What leaves a training run: a line of metrics, the models, the result."""
+"""Outputs of a training run: metrics records, saved models, the result."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from scheduler.training.tuning_result import TuningResult
 from tensorbow.data import Dataset
 from tensorbow.specs import Array
 
-LARGEST = 2.0**24  # of a sound weight: beyond, float32 has no fraction any more that a step could change
+LARGEST = 2.0**24  # largest plausible weight: above it, float32 has no fractional digits for a step to change
 
 
 def has_exploded(engine: LearningEngine, arrays: Mapping[str, Array]) -> bool:
-    """Whether the arrays of a checkpoint have a weight that is not finite, or larger than training leaves it.
+    """Whether a weight among the arrays of a checkpoint is not finite, or larger than LARGEST.
 
-    Its loss need not tell: that of a linear model whose weights have exploded may be zero.
+    The loss does not always show it: a linear model with exploded weights may have loss 0.
     """
     names = {op.name for op in engine.learners.layout.variables if op.attrs["role"] == "weights"}
     weights = (array for name, array in arrays.items() if name.partition("/")[2] in names and array.size)
@@ -27,7 +27,7 @@ def has_exploded(engine: LearningEngine, arrays: Mapping[str, Array]) -> bool:
 
 
 def models_of(engine: LearningEngine, round: int) -> list[dict[str, Array]]:
-    """The values of z after so many rounds; without averaging, of every replica's model."""
+    """Variables of the models to evaluate and save after a round: z, or with sync `none` every replica's."""
     learners = engine.learners
     if engine.options.sync != "none":
         return [engine.central_values(round)]
@@ -39,9 +39,9 @@ def models_of(engine: LearningEngine, round: int) -> list[dict[str, Array]]:
 def save_models(
     folder: RunFolder, config: TrainingConfig, data: Dataset, tally: Tally, models: Sequence[dict[str, Array]]
 ) -> None:
-    """Writes each model with what its use needs to know. The same run gives the same bytes.
+    """Writes each model with the metadata that `Classifier` needs. The same run gives the same bytes.
 
-    A model that was not evaluated, of a run that was interrupted, has no test accuracy.
+    A model that was not evaluated, because the run was interrupted, has test accuracy None.
     """
     metadata = {
         "model": config.model,
@@ -64,7 +64,7 @@ def save_models(
 def metrics_record(
     engine: LearningEngine, tally: Tally, epoch: float, test_loss: float, learning_rate: float
 ) -> dict[str, Any]:
-    """A line of `metrics.jsonl`, but for the devices' figures."""
+    """Record of `metrics.jsonl`, without the devices' figures."""
     record: dict[str, Any] = {
         "round": tally.round,
         "epoch": int(epoch) if epoch == int(epoch) else round(epoch, 4),
@@ -93,7 +93,7 @@ def result_of(
     interrupted: bool,
     tuning: TuningResult | None,
 ) -> TrainingResult:
-    """The end of a run, of so many replicas at last."""
+    """Result of a run. replicas: the final number."""
     return TrainingResult(
         model=config.model,
         dataset=config.dataset,

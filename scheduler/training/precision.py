@@ -1,4 +1,4 @@
-"""In what the devices of a run compute, for as long as it lasts."""
+"""Precision of float32 matmuls and convolutions on the devices of a run."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from tensorbow.devices import Device
 
 
 class Computing:
-    """Has devices compute float32 products as a run says; `close` gives each its own setting back.
+    """Sets the precision of float32 matmuls and convolutions on devices; `close` restores the old settings.
 
-    It counts for what is bound from now on. compute: fp32, tf32 or bf16; None leaves them as they are.
+    It applies to steps that are bound afterwards. compute: fp32, tf32 or bf16; None changes nothing.
     """
 
     def __init__(self, devices: Sequence[Device], compute: str | None) -> None:
@@ -19,7 +19,7 @@ class Computing:
             device.compute = compute or own
 
     def close(self) -> None:
-        """Idempotent."""
+        """Restores the settings of the devices; idempotent."""
         while self._before:
             device, own = self._before.pop()
             device.compute = own

@@ -1,4 +1,4 @@
-"""What a run takes over from the checkpoint that it goes on from."""
+"""Resuming a run: checks a checkpoint and restores its state."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from tensorbow.training import Checkpoint
 
 
 def data_facts(data: Dataset) -> dict[str, Any]:
-    """What tells one data set of a name from another."""
+    """Facts that identify a data set: number of examples, mean and standard deviation of the pixels."""
     return {"examples": len(data), "mean": data.mean, "std": data.std}
 
 
 def made_with(devices: Sequence[Device]) -> dict[str, str]:
-    """What a run's bits depend on beside its options and data: kernels, libraries, processors, by name."""
-    found: dict[str, dict[str, None]] = {}  # several values of a name, where devices of a kind differ
-    with suppress(PackageNotFoundError):  # run from a checkout that is not installed
+    """Versions of kernels, libraries and processors on which a run's bits depend, by name."""
+    found: dict[str, dict[str, None]] = {}  # a name has several values if devices of one kind differ
+    with suppress(PackageNotFoundError):  # tensorbow is not installed, but run from a checkout
         found["tensorbow"] = {version("tensorbow"): None}
     for device in devices:
         for name, value in backend_for(device).made_with(device).items():
@@ -38,7 +38,7 @@ def made_with(devices: Sequence[Device]) -> dict[str, str]:
 
 
 def changed_since(checkpoint: Checkpoint, now: Mapping[str, str]) -> str | None:
-    """A line when the run goes on with other kernels or libraries; older checkpoints do not say theirs."""
+    """Warning if kernels or libraries have changed since the checkpoint; None if not, or if it is too old."""
     before = checkpoint.metadata.get("made_with")
     before = before if isinstance(before, dict) else {}
     changes = [
@@ -61,12 +61,13 @@ def restored(
     schedule: Schedule,
     target_accuracy: float | None,
 ) -> Tally:
-    """The tally of a checkpoint, whose values the learners have from now on.
+    """Loads the variables of a checkpoint into the learners; returns its tally.
 
-    Momentum's slots of an earlier version, which hold the rate too, are divided by that of the last round.
-    schedule: the rates by round that the checkpoint's run had.
+    Momentum slots of an earlier version contain the learning rate, and are divided by that of the last round.
+    schedule: learning rates of the checkpoint's run.
 
-    Raises InvalidArgumentError for one of a run on other data, or of other variables; DataLossError.
+    Raises InvalidArgumentError for a checkpoint of a run on other data or with other variables,
+    DataLossError for invalid metadata.
     """
     facts = data_facts(data)
     if checkpoint.metadata.get("data") != facts:
@@ -84,7 +85,7 @@ def restored(
         raise InvalidArgumentError(f"{checkpoint.path}: {error}") from error
     if target_accuracy is None or checkpoint.metadata["config"].get("target_accuracy") != target_accuracy:
         tally.seconds_to_target = None
-    if tally.best is None and 0 < tally.round == tally.evaluated_at:  # of an older version
+    if tally.best is None and 0 < tally.round == tally.evaluated_at:  # written by an older version
         tally.best, tally.best_accuracy = tally.round, tally.test_accuracy
     if tally.test_accuracies is not None and len(tally.test_accuracies) != learners.count:
         raise DataLossError(f"{checkpoint.path} has not one test accuracy for each replica")
@@ -92,13 +93,13 @@ def restored(
 
 
 def _without_rate(checkpoint: Checkpoint, rate: float) -> dict[str, Array]:
-    """The arrays of a checkpoint whose momentum slots hold -rate times the sum of gradients.
+    """Converts momentum slots of an earlier version, -rate times the sum of gradients, to that sum.
 
-    Raises DataLossError for a rate that they cannot hold.
+    Raises DataLossError if the division overflows.
     """
     arrays = dict(checkpoint.arrays)
     for name, value in arrays.items():
-        if name.endswith("/Momentum") and value.dtype.kind == "f":  # of another kind it fits no variable
+        if name.endswith("/Momentum") and value.dtype.kind == "f":  # other kinds are refused later
             with np.errstate(all="ignore"):
                 divided = value / value.dtype.type(-rate)
             if np.isfinite(divided).sum() < np.isfinite(value).sum():

@@ -42,37 +42,36 @@ TUNING = "tuning.json"
 
 
 class RunFolder:
-    """The output folder of a run, and the checkpoint the run goes on from, if any.
+    """Output folder of a run, and the checkpoint from which the run is resumed, if any.
 
-    The constructor claims the folder if it is there, then only looks; `begin` writes. `checkpoint` is None
-    for a new run; `warnings` names checkpoints that cannot be used and were passed over, and says where there
-    was none to go on from. Without `config.output` nothing is written anywhere. Close it to let other runs
-    use the folder.
+    The constructor locks an existing folder and reads from it; `begin` is the first to write. `checkpoint` is
+    None for a new run. `warnings` names checkpoints that were skipped because they are unusable, and says if
+    there was none to resume from. Without `config.output` nothing is written. `close` unlocks the folder.
 
-    On a full disk older checkpoints that are to be deleted anyway make room. A folder that is deleted, moved
-    or replaced while it is written to ends the run: whatever saves raises AbortedError then.
+    On a full disk, checkpoints that would be deleted next are deleted early. If the folder is deleted, moved
+    or replaced during the run, all methods that write raise AbortedError.
     """
 
     def __init__(self, config: TrainingConfig, numbered: bool = False):
-        """numbered: nobody said where to save, and `config.output` is only where there was room a moment ago:
-            a new run takes the first number that is free when it begins. `path` and `config` say which.
+        """numbered: `config.output` is a default, which another run may take meanwhile. `begin` then creates
+            the first free numbered folder for a new run, and sets `path` and `config` to it.
 
-        Raises FailedPreconditionError for a folder that another run is writing to, or that holds a run,
-        unless resuming; InvalidArgumentError when the checkpoint is of another run; DataLossError,
-        NotFoundError. The folder is let go then.
+        Raises FailedPreconditionError for a folder that another run is writing to, or that holds a run and
+        is not resumed; InvalidArgumentError for a checkpoint of another run; DataLossError, NotFoundError for
+        unusable or missing checkpoints. The folder is unlocked then.
         """
         self.config = config
         self.path = Path(config.output) if config.output is not None else None
         self.checkpoint: Checkpoint | None = None
         self.warnings: list[str] = []
         self._numbered = numbered
-        self._described: dict[str, Any] = {}  # the configuration in checkpoints
+        self._described: dict[str, Any] = {}  # configuration written to checkpoints
         self._metrics: MetricsLog | None = None
         self._checkpoints: RollingCheckpoints | None = None
-        self._resumed_in: Path | None = None  # the folder of the checkpoint
-        self._round = 0  # of the last checkpoint
-        self._handle: int | None = None  # of the folder: has the lock, and keeps its inode from another
-        self._identity: tuple[int, int] | None = None  # its device and inode
+        self._resumed_in: Path | None = None  # folder of the checkpoint that the run is resumed from
+        self._round = 0  # round of the last checkpoint
+        self._handle: int | None = None  # file descriptor of the folder: holds the lock and the inode
+        self._identity: tuple[int, int] | None = None  # the folder's device and inode
         anew = numbered and config.resume is None
         self._is_there = self.path is not None and not anew and self.path.is_dir()
         try:
@@ -82,7 +81,7 @@ class RunFolder:
             raise
 
     def _look(self) -> None:
-        """Claims the folder before it looks, so that what it finds stays as it is."""
+        """Locks the folder, then finds and checks the checkpoint, so that no other run changes it between."""
         config, path = self.config, self.path
         if path is not None and config.trace is not None:
             _require_other_file(Path(config.trace), path)
@@ -92,7 +91,7 @@ class RunFolder:
             except FailedPreconditionError:
                 if not self._numbered or RollingCheckpoints(path).paths():
                     raise
-                self._is_there = False  # nothing to go on with yet: this is to be another run
+                self._is_there = False  # no checkpoint to resume from yet: begin a new run
                 self.warnings = [begins_anew(path)]
                 return
         self.checkpoint, self.warnings = find_checkpoint(config.output, config.resume)
@@ -116,14 +115,14 @@ class RunFolder:
             )
 
     def _require_one_run(self, checkpoint: Checkpoint) -> None:
-        """Refuses a folder into which checkpoints of another run were copied: one run's would be deleted."""
+        """Refuses a folder that also has checkpoints of another run, since this run might delete them."""
         folder = checkpoint.path.parent
         if self.path is None or folder.resolve() != self.path.resolve():
             return
         for _, path in RollingCheckpoints(folder).paths():
             try:
                 config = load_metadata(path).get("config")
-            except TensorBowError:  # passed over, or deleted just now
+            except TensorBowError:  # damaged and skipped, or deleted meanwhile
                 continue
             if isinstance(config, dict) and (differences := self.config.differences(config)):
                 raise FailedPreconditionError(
@@ -132,7 +131,7 @@ class RunFolder:
                 )
 
     def _require_free(self, path: Path) -> None:
-        """Refuses to write over a run that this one does not go on with."""
+        """Refuses to overwrite a run that is not resumed."""
         saved = RollingCheckpoints(path).paths()
         if self.config.resume is None:
             if saved or (path / MODEL).exists():
@@ -154,12 +153,12 @@ class RunFolder:
                 )
 
     def begin(self, evaluated_at: int, keep_config: bool = False) -> None:
-        """Makes the folder and opens what is written during the run; keeps metrics up to that round.
+        """Creates the folder and its files; a resumed run keeps the metrics up to round `evaluated_at`.
 
-        keep_config: leaves the configuration of the run before, since this one adds nothing.
+        keep_config: keep the saved configuration, because there is nothing left to train.
 
-        Raises ResourceExhaustedError or InvalidArgumentError when it cannot be written,
-        FailedPreconditionError when another run is writing there.
+        Raises ResourceExhaustedError or InvalidArgumentError if the folder cannot be written,
+        FailedPreconditionError if another run is writing there.
         """
         if self.path is None:
             return
@@ -185,16 +184,16 @@ class RunFolder:
             self._save_config(path)
 
     def _require_writable(self, path: Path) -> None:
-        """Raises the error of what can only be written later, before anything is trained for it."""
+        """Raises an error before training if a file that is written at its end cannot be written."""
         models = self.config.replicas if self.config.sync == "none" else 1
         files = [self._model_of(path, replica) for replica in range(models)]
         for file in [*files, path / TUNING] if self.config.tunes else files:
             NewFile(file).discard()
 
     def _made(self, path: Path) -> Path:
-        """The folder, made and claimed; with a number, if it was taken meanwhile.
+        """Creates and locks the folder; returns its path, with a number if the default was taken meanwhile.
 
-        Refuses one that another run has made, filled and left since this one looked.
+        Refuses a folder in which another run has finished meanwhile.
         """
         folders = numbered_folders(first_output(self.config)) if self._numbered else iter([path])
         for path in folders:
@@ -202,7 +201,7 @@ class RunFolder:
                 make_folder(path, new=self._numbered)
                 self._claim(path)
                 break
-            except (AlreadyExistsError, FailedPreconditionError):  # or somebody took it just then
+            except (AlreadyExistsError, FailedPreconditionError):  # FailedPrecondition: another run locked it
                 if not self._numbered:
                     raise
         if RollingCheckpoints(path).paths() or (path / MODEL).exists():
@@ -215,7 +214,7 @@ class RunFolder:
     # Writing ----------------------------------------------------------------------------------
 
     def _write(self, write: Callable[[], object]) -> None:
-        """Has something written into the folder; a second time where that may succeed."""
+        """Calls `write`, which writes into the folder; retries once if that may succeed."""
         for attempt in (1, 2):
             self._require_folder()
             try:
@@ -228,15 +227,13 @@ class RunFolder:
         self._require_folder()
 
     def _may_succeed_now(self, error: TensorBowError) -> bool:
-        """Whether a write may succeed after this error: the disk was full and has room now, or the file was
-        deleted while it was written.
-        """
+        """Whether to retry a write: the disk was full and has room now, or the file was deleted meanwhile."""
         if isinstance(error, ResourceExhaustedError) and disk_is_full(error):
             return self._checkpoints is not None and self._checkpoints.make_room(self._round + 1)
         return isinstance(error.__cause__, FileNotFoundError)
 
     def _with_checkpoints_to_spare(self, error: TensorBowError) -> TensorBowError:
-        """The error, which names the option that frees space where more than the usual few are to be kept."""
+        """Adds advice to keep fewer checkpoints to a full disk's error, if more than the default are kept."""
         usual = TrainingConfig.keep_checkpoints
         rolling = self._checkpoints
         if rolling is None or not isinstance(error, ResourceExhaustedError) or not disk_is_full(error):
@@ -249,7 +246,7 @@ class RunFolder:
         )
 
     def _require_folder(self) -> None:
-        """Raises AbortedError when the folder is not that which was claimed any more."""
+        """Raises AbortedError if the path does not lead to the locked folder any more."""
         assert self.path is not None
         now = None
         with suppress(OSError):
@@ -271,14 +268,14 @@ class RunFolder:
         self._write(lambda: write_file(path / CONFIG, text.encode()))
 
     def _save_config_again(self, path: Path) -> bool:
-        """Whether it had been deleted."""
+        """Writes the configuration again if it was deleted; returns whether it was."""
         lost = not (path / CONFIG).exists()
         if lost:
             self._save_config(path)
         return lost
 
     def record(self, record: dict[str, Any]) -> list[str]:
-        """Appends to the metrics; a line for each file that was deleted while the run went on."""
+        """Appends a record to the metrics; returns a warning for each file that was deleted meanwhile."""
         metrics, path = self._metrics, self.path
         if metrics is None or path is None:
             return []
@@ -291,7 +288,7 @@ class RunFolder:
         return lost
 
     def save_checkpoint(self, arrays: Mapping[str, Array], metadata: dict[str, Any]) -> None:
-        """Writes a rolling checkpoint; `metadata` has the round, and the rounds that are never deleted."""
+        """Writes a rolling checkpoint. metadata: must have `round`; `best` and `sound` are never deleted."""
         checkpoints = self._checkpoints
         if checkpoints is not None:
             described = {**metadata, "config": self._described}
@@ -301,35 +298,35 @@ class RunFolder:
 
     @property
     def last_checkpoint(self) -> tuple[int, Path] | None:
-        """The newest one there is: its round, and where."""
+        """Round and path of the newest checkpoint in the folder, or None."""
         saved = RollingCheckpoints(self.path).paths() if self.path is not None else []
         return saved[-1] if saved else None
 
     def holds(self, round: int | None) -> bool:
-        """Whether it has the checkpoint of a round."""
+        """Whether the folder has the checkpoint of a round."""
         kept = None if self.path is None or round is None else RollingCheckpoints(self.path).path_of(round)
         return kept is not None and kept.exists()
 
     def checkpoints(self) -> dict[int, Path]:
-        """Those to go back to, by round, oldest first: in this folder, and beside the one gone on from."""
+        """Checkpoints by round, oldest first: in this folder and in the one that the run was resumed from."""
         folders = [path for path in (self._resumed_in, self.path) if path is not None]
         return dict(sorted(item for folder in folders for item in RollingCheckpoints(folder).paths()))
 
     def save_tuning(self, facts: Mapping[str, Any]) -> None:
-        """Writes what is known of the number of replicas, in place of what was."""
+        """Writes the facts of the tuning to tuning.json, replacing earlier ones."""
         if self.path is not None:
             path, text = self.path / TUNING, json.dumps(facts, indent=1) + "\n"
             self._write(lambda: write_file(path, text.encode()))
 
     def save_model(self, values: Mapping[str, Array], metadata: dict[str, Any], replica: int = 0) -> None:
-        """Writes a model, in place of an earlier one: its variables by name."""
+        """Writes the variables (by name) of a model, replacing an earlier file."""
         if self.path is not None:
             path = self._model_of(self.path, replica)
             self._write(lambda: save_arrays(path, values, metadata))
             self._save_config_again(self.path)
 
     def remove_models(self, first: int) -> None:
-        """Removes those of replicas from that number on, which the run had when it was interrupted."""
+        """Removes the models of replicas `first` and up: the run had more when it was interrupted."""
         while self.path is not None and (path := self._model_of(self.path, first)).is_file():
             path.unlink()
             first += 1
@@ -339,14 +336,14 @@ class RunFolder:
         return folder / (MODEL.replace(".", f"-replica{replica}.", 1) if replica else MODEL)
 
     def close(self) -> None:
-        """Lets other runs use the folder; idempotent."""
+        """Unlocks the folder for other runs; idempotent."""
         if self._handle is not None:
             os.close(self._handle)
             self._handle = None
 
 
 def _require_other_file(trace: Path, folder: Path) -> None:
-    """Raises InvalidArgumentError for a trace where the run has its folder or its own files."""
+    """Raises InvalidArgumentError if the trace's path is the run's folder or one of its files."""
     found, folder = Path(os.path.realpath(trace)), Path(os.path.realpath(folder))
     is_ours = found.name in (CONFIG, METRICS, TUNING) or found.suffix == Path(MODEL).suffix
     if found == folder or (found.parent == folder and is_ours):
@@ -355,7 +352,7 @@ def _require_other_file(trace: Path, folder: Path) -> None:
 
 
 def _spared(metadata: Mapping[str, Any]) -> set[int]:
-    """The rounds of checkpoints that are not deleted: the best one and the last sound one."""
+    """Rounds of the checkpoints that are never deleted: the best one and the last sound one."""
     return {metadata[name] for name in ("best", "sound") if type(metadata.get(name)) is int}
 
 
@@ -365,7 +362,10 @@ def _identity(path: Path | int) -> tuple[int, int]:
 
 
 def _lock(folder: Path) -> int | None:
-    """A handle of a folder, which is claimed until that is closed or the process ends, however it ends."""
+    """Locks a folder until the returned file descriptor is closed or the process ends.
+
+    None where folders cannot be opened. Raises FailedPreconditionError if another run has the lock.
+    """
     if fcntl is None:
         return None
     try:

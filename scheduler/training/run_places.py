@@ -1,4 +1,4 @@
-"""Where runs are saved, and the checkpoints that they go on from."""
+"""Default output folders of runs, and finding the checkpoint to resume from."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tensorbow.training import Checkpoint, RollingCheckpoints, load_arrays
 
 
 def numbered_folders(first: Path) -> Iterator[Path]:
-    """A folder, and others beside it, named by it and the numbers 2, 3, ..."""
+    """Yields a folder, then `folder-2`, `folder-3` and so on beside it."""
     yield first
     named = first.resolve() if first.name in ("", "..") else first
     for number in itertools.count(2):
@@ -22,12 +22,12 @@ def numbered_folders(first: Path) -> Iterator[Path]:
 
 
 def first_output(config: TrainingConfig) -> Path:
-    """Where the first run of a model and data set is saved when nobody says."""
+    """Default output folder of the first run of a model and data set: runs/MODEL-DATASET."""
     return Path("runs") / f"{config.model}-{config.dataset}"
 
 
 def default_output(config: TrainingConfig) -> Path:
-    """Where a run is saved when nobody says: in a fresh folder, or in the last one to resume."""
+    """Default output folder of a run: the first free one, or the last existing one with `--resume auto`."""
     first = first_output(config)
     taken = list(itertools.takewhile(os.path.lexists, numbered_folders(first)))
     if config.resume == "auto":
@@ -36,11 +36,10 @@ def default_output(config: TrainingConfig) -> Path:
 
 
 def find_checkpoint(output: str | None, resume: str | None) -> tuple[Checkpoint | None, list[str]]:
-    """The checkpoint that `resume` (auto, a file, a folder) means, and a line for each newer one that cannot
-    be used.
+    """Finds the checkpoint that `resume` names: auto, a file or a folder; None for a new run.
 
-    None for a new run; that `auto` begins one is a line too. Raises NotFoundError, DataLossError,
-    InvalidArgumentError.
+    Also returns warnings: for newer checkpoints that cannot be used, and if `auto` begins a new run. Raises
+    NotFoundError, DataLossError, InvalidArgumentError.
     """
     if resume is None:
         return None, []
@@ -67,12 +66,12 @@ def find_checkpoint(output: str | None, resume: str | None) -> tuple[Checkpoint 
 
 
 def begins_anew(output: Path | str) -> str:
-    """The line of a run that was to go on, and has nothing to go on from."""
+    """Warning that `--resume auto` found no checkpoint."""
     return f"--resume auto: {output} holds no checkpoint, so a new run begins"
 
 
 def _require_sound(checkpoint: Checkpoint) -> None:
-    """Raises DataLossError for a file that is whole but no checkpoint of a training run."""
+    """Raises DataLossError for an intact file that is not a checkpoint of a training run."""
     if not isinstance(checkpoint.metadata.get("config"), dict):
         raise DataLossError(f"{checkpoint.path} is no checkpoint of a training run: it has no configuration")
     try:

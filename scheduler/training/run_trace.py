@@ -1,4 +1,4 @@
-"""The trace of a training run: of which rounds, into which file."""
+"""Tracing some rounds of a training run to a file."""
 
 from __future__ import annotations
 
@@ -10,29 +10,28 @@ from scheduler.engine.results import RoundResults
 from tensorbow.errors import ResourceExhaustedError
 from tensorbow.timeline import TraceFile, Tracer
 
-DEFAULT_ROUNDS = 100  # the first of a run, when nobody says which
+DEFAULT_ROUNDS = 100  # number of rounds traced by default, from the run's first
 
 
 class RunTrace:
-    """Traces some rounds of a run, if a file is given; `save` writes them.
+    """Traces some rounds of a run if a file is given; `save` writes the trace.
 
-    `rounds` is the range that is traced, counted from the first round of all, also in a run that goes on
-    from a checkpoint.
+    `rounds` is the traced range. A resumed run counts rounds from the start of the original run.
     """
 
     def __init__(self, path: str | None, rounds: tuple[int, int] | None, batch_size: int):
-        """rounds: first, and the one to stop before; None: the run's first hundred."""
+        """rounds: (first, stop); None traces the first DEFAULT_ROUNDS of the run."""
         self._path = None if path is None else Path(path)
         self._asked = rounds
         self._batch_size = batch_size
         self._file: TraceFile | None = None
         self._tracer = Tracer()
         self.rounds = range(0)
-        self._last = -1  # round of which there are results
-        self._ended_s: float | None = None  # when it ended
+        self._last = -1  # last traced round with results
+        self._ended_s: float | None = None  # time at which it ended
 
     def claim_early(self, output: Path | None) -> None:
-        """Claims the file, unless it is to lie in the run's folder, still to be made; then `begin` does.
+        """Opens the file, unless its folder is the output folder and does not exist yet; then `begin` does.
 
         Raises InvalidArgumentError for a file that cannot be written.
         """
@@ -43,15 +42,16 @@ class RunTrace:
             self._file = TraceFile(self._path)
 
     def begin(self, round: int) -> None:
-        """Says which round is the first of this run. Raises InvalidArgumentError as `claim_early`."""
+        """Sets the first round of this run and opens the file. Raises what `claim_early` raises."""
         if self._path is None:
             return
         self._file = self._file or TraceFile(self._path)
         self.rounds = range(*self._asked) if self._asked else range(round, round + DEFAULT_ROUNDS)
 
     def pieces(self, start: int, stop: int) -> Iterator[tuple[int, AbstractContextManager[None]]]:
-        """Cuts rounds `start` to `stop` - 1 where tracing begins and ends: the round each piece ends before,
-        and what to train it in.
+        """Splits rounds `start` to `stop` - 1 where tracing begins and ends.
+
+        Yields for each piece the round to stop before, and the context to train it in.
         """
         inner = {self.rounds.start, self.rounds.stop} if self.rounds else set()
         for end in sorted({edge for edge in inner if start < edge < stop} | {stop}):
@@ -68,7 +68,7 @@ class RunTrace:
             self._tracer.stop()
 
     def on_results(self, results: RoundResults) -> None:
-        """Counts images per second, launch by launch."""
+        """Records images per second, launch by launch."""
         if results.rounds.start in self.rounds:
             ended_s = max(results.times_s)
             if self._ended_s is not None and ended_s > self._ended_s:
@@ -77,10 +77,10 @@ class RunTrace:
             self._last, self._ended_s = results.rounds[-1], max(ended_s, self._ended_s or ended_s)
 
     def save(self, say: Callable[[str], None], failing: bool) -> None:
-        """Writes the file, once, and says what is in it.
+        """Writes the file once, and reports its content by `say`.
 
-        failing: the run ends with an error, so that one of the file is only said. Otherwise raises
-            ResourceExhaustedError.
+        Raises ResourceExhaustedError if it cannot be written; with failing, because the run itself ends with
+        an error, this is only a warning.
         """
         file, self._file = self._file, None
         if file is None:
@@ -103,7 +103,7 @@ class RunTrace:
         )
 
     def close(self) -> None:
-        """Gives the file up that was not written; idempotent."""
+        """Discards the file if it was not written; idempotent."""
         if self._file is not None:
             self._file.discard()
             self._file = None

@@ -1,4 +1,4 @@
-"""What a training run has come to: what its checkpoints remember, and its result."""
+"""Progress of a training run, which its checkpoints store, and its result."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from tensorbow.errors import DataLossError
 from tensorbow.training import finite_or_none
 from tensorbow.training.checkpoints import MAXIMUM_ROUND
 
-SOUND = 2.0  # times the loss of a guess, log(classes): with more a model is worse than an untrained one
+SOUND = 2.0  # times the loss of a guess, log(classes): a model with more is worse than an untrained one
 
 
 @dataclass(frozen=True)
 class TrainingResult:
-    """The end of a run. `seconds` counts training alone, without evaluation and checkpoints."""
+    """Result of a run. seconds: of training alone, without evaluation and checkpoints."""
 
     model: str
     dataset: str
@@ -38,9 +38,9 @@ class TrainingResult:
     tuning: TuningResult | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """The measured values, for JSON; how the run ended is not among them.
+        """The result as JSON values, without `interrupted` and `skipped_updates`.
 
-        Of a run that found its number of replicas, also what was measured, and why that was chosen.
+        If the number of replicas was tuned, includes the measurements and the reason of the choice.
         """
         values = {name: finite_or_none(value) for name, value in asdict(self).items()}
         del values["interrupted"], values["skipped_updates"], values["tuning"]
@@ -51,16 +51,16 @@ class TrainingResult:
 
 @dataclass
 class Tally:
-    """Sums of a run up to a round.
+    """Counters and sums of a run up to a round.
 
-    epoch_*: over the tasks of the epoch at hand; losses that are not finite are left out.
-    evaluated_at: the round of the last evaluation, 0 for none.
-    test_accuracy: of z; without averaging the mean of test_accuracies, which are the replicas'.
-    best: the round with the best test accuracy so far, of equal ones that with the lowest test loss; best_*
-        are those. None before the first evaluation, and in checkpoints of versions that did not keep it.
-    sound: the last round with a checkpoint from which training is known to go on: up to the next one all
-        losses were finite, and their mean at most `SOUND` times that of a guess.
-    Neither is a round whose weights had exploded by its checkpoint, or by the next one.
+    epoch_*: over the tasks of the current epoch; losses that are not finite are left out.
+    evaluated_at: round of the last evaluation, 0 for none.
+    test_accuracy: of z; without averaging the mean of test_accuracies, one per replica.
+    best: round with the best test accuracy so far, among equals with the lowest test loss; best_accuracy and
+        best_loss are its values. None before the first evaluation, and in checkpoints of older versions.
+    sound: last round with a checkpoint from which training continued well: up to the next checkpoint all
+        losses were finite, with a mean of at most `SOUND` times the loss of a guess.
+    A round whose weights had exploded by its checkpoint, or the next one, is neither best nor sound.
     """
 
     round: int = 0
@@ -82,14 +82,12 @@ class Tally:
     sound: int | None = None
 
     def begin_epoch(self) -> None:
-        """Forgets the sums of the epoch before."""
+        """Resets the sums of the epoch."""
         self.epoch_loss = self.epoch_correct = self.epoch_seconds = 0.0
         self.epoch_losses = self.epoch_images = 0
 
     def add(self, losses: Sequence[float], correct: Sequence[float], images: int) -> None:
-        """Counts tasks, of so many images each; one after the other, so that sums have the same bits
-        however many come together.
-        """
+        """Adds tasks of `images` images each, one by one: the bits do not depend on how tasks are grouped."""
         self.images += images * len(losses)
         self.epoch_images += images * len(losses)
         self.epoch_correct = reduce(add, correct, self.epoch_correct)
@@ -101,7 +99,7 @@ class Tally:
         self.epoch_losses += counted
 
     def mark_best(self, test_loss: float, is_there: bool) -> None:
-        """Compares the round at hand, just evaluated, with the best. is_there: its checkpoint still is."""
+        """Updates the best round with the one just evaluated. is_there: the best one's checkpoint exists."""
         loss = test_loss if math.isfinite(test_loss) else math.inf
         before = (self.best_accuracy or 0.0, -math.inf if self.best_loss is None else -self.best_loss)
         if self.best is None or not is_there or (self.test_accuracy or 0.0, -loss) > before:
@@ -109,7 +107,7 @@ class Tally:
             self.best_loss = finite_or_none(loss)
 
     def mark_sound(self, checkpoint: int, loss: float, classes: int) -> None:
-        """Judges the checkpoint of a round by the mean loss up to the next one."""
+        """Marks a round's checkpoint as sound if the mean loss up to the next one is."""
         if checkpoint and is_sound(loss, classes):
             self.sound = checkpoint
 
@@ -125,17 +123,17 @@ class Tally:
 
     @property
     def images_per_second(self) -> float:
-        """Over the whole run."""
+        """Images per second of training, over the whole run."""
         return self.images / self.seconds if self.seconds else 0.0
 
     @property
     def epoch_images_per_second(self) -> float:
-        """Over the epoch so far."""
+        """Images per second of training, over the current epoch so far."""
         return self.epoch_images / self.epoch_seconds if self.epoch_seconds else 0.0
 
     @classmethod
     def from_metadata(cls, metadata: Mapping[str, Any]) -> Tally:
-        """The tally of a checkpoint. Raises DataLossError for a value that cannot be."""
+        """Reads the tally from a checkpoint's metadata. Raises DataLossError for an invalid value."""
         values: dict[str, Any] = {}
         for field in fields(cls):
             value = metadata.get(field.name)
@@ -154,12 +152,12 @@ class Tally:
 
 
 def is_sound(loss: float | None, classes: int) -> bool:
-    """Whether a mean loss is that of a model worth going on with; False for NaN and None."""
+    """Whether a mean loss is at most SOUND times that of a guess; False for NaN and None."""
     return loss is not None and loss <= SOUND * math.log(max(classes, 2))
 
 
 def _can_be(value: Any, annotation: str) -> bool:
-    """Whether a number out of a file can be what its field holds."""
+    """Whether a value from a file is in the range of a field with this annotation."""
     if type(value) is int:
         return 0 <= value <= MAXIMUM_ROUND
     return type(value) is float and "float" in annotation and 0 <= value < math.inf

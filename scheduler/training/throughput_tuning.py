@@ -1,4 +1,4 @@
-"""Images per second of a model with 1, 2, 3, ... replicas per device, measured as it trains."""
+"""Offline tuning: measures images per second while training with 1, 2, 3, ... replicas per device."""
 
 from __future__ import annotations
 
@@ -33,27 +33,27 @@ from tensorbow.optimizers import Constant
 @listed
 @dataclass(frozen=True)
 class TuningOptions:
-    """How replicas are tuned. Raises InvalidArgumentError for what is out of range."""
+    """Options of the auto-tuner. Raises InvalidArgumentError for values out of range."""
 
     max_replicas: int = option(
-        16, "The most to try on each device; memory and data may set less.", whole(1, MOST_REPLICAS)
+        16, "Most replicas to try per device; memory and data may allow fewer.", whole(1, MOST_REPLICAS)
     )
     threshold: float = option(
         THRESHOLD,
-        "The gain that more replicas must bring, a fraction.",
+        "Least gain in images/s that justifies more replicas, a fraction.",
         Kind("a fraction in (0, 1), as 0.05", number(0, 1, above=True, below=True).read),
     )
     windows: int = option(
         3,
-        "Windows timed for each count, of which the median counts; up to 36 times as many where counts lie "
+        "Windows timed for each count, of which the median is used; up to 36 times as many where counts are "
         "too close together.",
         whole(1, 1_000_000),
     )
     window_seconds: float = option(
-        0.3, "Least length of a window, and of the warming up before the first.", POSITIVE
+        0.3, "Least length of a window, and of the warm-up before the first.", POSITIVE
     )
     max_seconds: float | None = option(
-        None, "Decide after so many seconds, by what is known.", POSITIVE, shown="no limit"
+        None, "Decide after so many seconds, from the windows so far.", POSITIVE, shown="no limit"
     )
 
     def __post_init__(self) -> None:
@@ -63,9 +63,9 @@ class TuningOptions:
 def limit_before_memory(
     config: TrainingConfig, batches: int, max_replicas: int, least_rounds: int = 1
 ) -> tuple[int, str]:
-    """The most replicas per device that can be tried, were there room for all, and what sets that.
+    """Greatest number of replicas per device to try, regardless of memory, and the reason for this limit.
 
-    batches: of an epoch, which is to have at least so many rounds.
+    batches: batches per epoch. least_rounds: rounds that an epoch must have.
     """
     devices = len(config.devices)
     filled = f"the data set fills {batches} batch{'' if batches == 1 else 'es'}"
@@ -84,11 +84,11 @@ def _limit_by_alpha(config: TrainingConfig, alpha: float, most: int) -> int:
 
 
 class ThroughputTuning:
-    """Measures counts of replicas as a `ReplicaTuner` asks, with the options of a training run.
+    """Measures the counts of replicas that a `ReplicaTuner` asks for, with the options of a training run.
 
-    All devices get the same count. Each count is a `LearningEngine` of its own, as a run with that
-    count would have it: its plans, streams, batches, averaging, and steps_per_launch: where they are not
-    given, those found, by number of replicas.
+    All devices get the same count. Each count gets a `LearningEngine` like that of a run with this count: the
+    same plans, streams, batches, averaging and steps per launch. `steps_per_launch` has the numbers measured
+    by number of replicas, if none is given.
     """
 
     def __init__(
@@ -97,9 +97,9 @@ class ThroughputTuning:
         options: TuningOptions | None = None,
         on_window: Callable[[Measurement], None] = lambda measurement: None,
     ):
-        """on_window is called, in the thread of `run`, with what is known of a count after each window of it.
+        """on_window: called after each window, in the thread of `run`, with all windows of its count.
 
-        Raises a TensorBowError for data that cannot be read or are too few for one replica on each device.
+        Raises a TensorBowError for data that cannot be read, or too little for one replica on each device.
         """
         self.config = config
         self.options = options or TuningOptions()
@@ -110,7 +110,7 @@ class ThroughputTuning:
         self.tuner = ReplicaTuner(
             self.most, self.options.threshold, self.options.windows, why_no_more=self.why_no_more
         )
-        self.steps_per_launch: dict[int, int] = {}  # as found, by number of replicas
+        self.steps_per_launch: dict[int, int] = {}  # measured, by number of replicas
         self._engine: LearningEngine | None = None
         self._stopping = False
 
@@ -128,22 +128,22 @@ class ThroughputTuning:
 
     @property
     def _rate(self) -> float:
-        """That of one replica, the safest: it does not change how long a step takes."""
+        """Learning rate of one replica, the lowest: the rate does not affect throughput."""
         return self.config.learning_rate or get_model(self.config.model).default_learning_rate(1)
 
     # Limits -------------------------------------------------------------------------------------
 
     def _limit(self) -> tuple[int, str]:
-        """The greatest count that can be tried, and what sets it."""
+        """Greatest count to try, and the reason for this limit."""
         config = self.config
         batches = len(self._dataset) // config.batch_size
         most, why = limit_before_memory(config, batches, self.options.max_replicas)
         fit, device = min(self._fit(name, most) for name in config.devices)
-        # Where not even one fits, the engine says so, and what to do.
+        # If not even one fits, the engine raises the error.
         return (max(fit, 1), f"more do not fit into the memory of {device}") if fit < most else (most, why)
 
     def _fit(self, name: str, most: int) -> tuple[int, str]:
-        """How many replicas, up to `most`, fit on a device, by a dry run of all that they would allocate."""
+        """Replicas, up to `most`, that fit on a device, by a dry run of their allocations; and its name."""
         config, devices = self.config, len(self.config.devices)
         program, specs = build_step(config, self._dataset, self._rate)
         options = config.synchronisation
@@ -160,10 +160,10 @@ class ThroughputTuning:
     # Measuring ----------------------------------------------------------------------------------
 
     def run(self) -> TuningResult:
-        """Measures until the tuner has decided, the time is up, or a stop is requested.
+        """Measures until the tuner has decided, `max_seconds` are over, or a stop is requested.
 
-        Where that comes before the first window has ended it raises AbortedError for the time, CancelledError
-        for the stop; otherwise what training raises.
+        Before the end of the first window, raises AbortedError when the time is over and CancelledError for
+        a stop. Also raises what training raises.
         """
         started = time.perf_counter()
         self._deadline = started + (self.options.max_seconds or math.inf)
@@ -181,13 +181,13 @@ class ThroughputTuning:
         )
 
     def request_stop(self) -> None:
-        """Ends `run` within a step, with what is known by then; callable from a signal handler."""
+        """Ends `run` within a step, with a result from the windows so far; callable from a signal handler."""
         self._stopping = True
         if self._engine is not None:
             self._engine.request_stop()
 
     def _next_step(self) -> Decision | int:
-        """The choice, or the count to measure. Ends the tuner where there is no more time."""
+        """The decision, or the next count to measure. Ends the tuner when time is over or on a stop."""
         reason = None
         if self._stopping:
             reason = "interrupted"
@@ -207,7 +207,7 @@ class ThroughputTuning:
         return AbortedError(f"{text}; give more max_seconds, or fewer window_seconds")
 
     def _measure(self, count: int) -> None:
-        """Trains so many replicas per device for as long as the tuner wants windows of them."""
+        """Trains with `count` replicas per device until the tuner asks for another count or decides."""
         config = replace(self.config, replicas_per_device=count)
         batches = self._batches(count)
         schedule = Constant(self._rate)
@@ -230,7 +230,7 @@ class ThroughputTuning:
             pace = LaunchPace(engine, batches, config.steps_per_launch is None, self.steps_per_launch)
             pace.before_run = windows.begin
             engine.initialize()
-            if self._stopping:  # since before there was an engine to tell
+            if self._stopping:  # requested before the engine existed
                 engine.request_stop()
             pace.run(0, _ENDLESS, on_results)
             self._engine = None

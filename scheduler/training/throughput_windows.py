@@ -1,4 +1,4 @@
-"""Windows of throughput: images per second, by the times at which devices end their tasks."""
+"""Windows of throughput: images per second, from the completion times of tasks on their devices."""
 
 from __future__ import annotations
 
@@ -8,42 +8,42 @@ from collections.abc import Callable
 
 from scheduler.engine.results import RoundResults
 
-LEAST_LAUNCHES = 4  # in a window: with fewer, where tasks happen to end counts for much
-WARM_LAUNCHES = 3  # discarded at least: the first steps touch new memory and fill the queues
-LONGEST_WARM_UP = 8  # windows; by then it begins, whether launches are settled or not
-LONGEST_PERIOD = 256  # rounds; averaging that is less frequent than that costs nothing measurable
-MANY_PERIODS = 16  # of averaging in a window: part of one more counts for little
+LEAST_LAUNCHES = 4  # per window: with fewer, the rate depends on where the window happens to end
+WARM_LAUNCHES = 3  # least number discarded first: they touch new memory and fill the queues
+LONGEST_WARM_UP = 8  # in windows: the first one then begins even if launches are not settled
+LONGEST_PERIOD = 256  # rounds between averagings; the cost of less frequent averaging is not measurable
+MANY_PERIODS = 16  # averaging periods after which a window need not hold a whole number of them
 
 
 class ThroughputWindows:
-    """Cuts the results of an engine into windows, by the times at which its devices ended the tasks.
+    """Splits the results of an engine into windows, by the completion times of its tasks.
 
-    A round has ended when its last task has; rounds that end at one instant are those of one launch. A window
-    is of whole launches, and of whole periods of averaging, or many. As much as a window is discarded before
-    the first, and longer while launches do not yet go as they will.
+    A round ends with its last task; rounds that end at the same time belong to one launch. A window consists
+    of whole launches and of whole periods of averaging (or of many periods). A warm-up of one window is
+    discarded before the first, and more until launches are settled.
     """
 
     def __init__(self, replicas: int, batch_size: int, tau: int, seconds: float):
-        """replicas: on all devices. seconds: the least length of a window."""
+        """replicas: on all devices. seconds: least length of a window."""
         self._images = replicas * batch_size
         self._period = tau if tau <= LONGEST_PERIOD else 1
         self._least_seconds = seconds
-        self._steps = 0  # of a launch
+        self._steps = 0  # steps per launch
         self._settled: Callable[[], bool] = lambda: True
-        self._since = -math.inf  # where the window, or its part in this run, began
-        self._ended = -math.inf  # the last end of a round
+        self._since = -math.inf  # time at which the window, or its part in this run, began
+        self._ended = -math.inf  # time at which the last round ended
         self._warm = False
         self._clear()
 
     def _clear(self) -> None:
-        self._seconds = 0.0  # its parts in earlier runs
-        self._rounds = self._launches = 0  # in all its parts
+        self._seconds = 0.0  # duration of the window's parts in earlier runs of the engine
+        self._rounds = self._launches = 0  # in all parts of the window
 
     def begin(self, steps: int, settled: Callable[[], bool], time_s: float | None = None) -> None:
-        """The engine begins a run now, or at time_s, with so many steps in a launch.
+        """Called when the engine begins a run, now or at time_s, with `steps` steps per launch.
 
-        settled: whether launches go by now as they will. Between two runs the clock stands still. What was
-        begun with other steps is discarded.
+        settled: whether steps per launch and threads are chosen. Time between two runs does not count. A
+        window that was begun with another number of steps is discarded.
         """
         if steps != self._steps:
             self._steps, self._warm = steps, False
@@ -54,9 +54,9 @@ class ThroughputWindows:
         self._since = self._ended = time.perf_counter() if time_s is None else time_s
 
     def add(self, results: RoundResults) -> float | None:
-        """Takes results, in the order of rounds.
+        """Adds results, in the order of rounds; returns images per second when a window is complete.
 
-        Images per second where they are of the first launch after a window.
+        That is found out with the first result of the launch after the window.
         """
         rate, now = None, max(results.times_s)
         if now > self._ended:
@@ -67,7 +67,7 @@ class ThroughputWindows:
         return rate
 
     def _closed(self) -> float | None:
-        """Ends a window, if the launches so far are one."""
+        """Ends the window if it is complete; returns its images per second, None for the warm-up."""
         seconds = self._seconds + self._ended - self._since
         least = LEAST_LAUNCHES if self._warm else WARM_LAUNCHES
         whole = not self._rounds % self._period or self._rounds >= MANY_PERIODS * self._period

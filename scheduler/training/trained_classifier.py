@@ -1,4 +1,4 @@
-"""Trained classifiers outside of training: predict, evaluate, export."""
+"""Use of trained classifiers: predict, evaluate, export."""
 
 from __future__ import annotations
 
@@ -29,19 +29,18 @@ from tensorbow.specs import TensorSpec, float32, int64, uint8
 from tensorbow.training import SavedModel, load_arrays, save_model
 from tensorbow.training.graph_files import GRAPH, require_fitting
 
-THREADS = 4  # batches worked on side by side, at most
-LARGEST_SCALE = 1e6  # of the mean and the deviation that pictures are normalised by, as of its inverse
+THREADS = 4  # most batches computed in parallel
+LARGEST_SCALE = 1e6  # largest plausible mean, standard deviation, and inverse of it, of pixels
 
 
 class Classifier:
-    """A trained model ready to use: from a run's folder, its model file, or a folder `export` wrote.
+    """Trained model, loaded from a run's folder, its model file, or a folder written by `export`.
 
-    Pictures are uint8; what they were normalised by in training is part of the graph. Use it with `with`,
-    or close it.
+    It takes uint8 pictures; their normalisation is part of the graph. Use it with `with`, or close it.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, device: str = "/cpu:0"):
-        """Raises NotFoundError, DataLossError or InvalidArgumentError with one clear line."""
+        """Raises NotFoundError, DataLossError or InvalidArgumentError if `path` has no usable model."""
         path = Path(path)
         self.path = path
         if (path / GRAPH).exists():
@@ -81,17 +80,20 @@ class Classifier:
 
     @property
     def image_shape(self) -> tuple[int, int, int]:
-        """(height, width, channels) of the pictures it takes."""
+        """(height, width, channels) of the model's pictures."""
         height, width, channels = self.about["image_shape"]
         return height, width, channels
 
     @property
     def classes(self) -> int:
-        """How many classes it tells apart."""
+        """Number of classes."""
         return int(self.about["classes"])
 
     def probabilities(self, images: NDArray[np.uint8]) -> NDArray[np.float32]:
-        """float32 [n, classes] of pictures uint8 [n, height, width, channels]."""
+        """Class probabilities, float32 [n, classes], of pictures uint8 [n, height, width, channels].
+
+        Raises InvalidArgumentError for pictures of another shape or dtype.
+        """
 
         def batch(start: int) -> Any:
             return self._run(("probabilities",), images=images[start : start + BATCH])[0]
@@ -107,9 +109,9 @@ class Classifier:
         return np.concatenate([empty, *parts])
 
     def evaluate(self, dataset: Dataset) -> Evaluation:
-        """Loss and accuracy on a data set, with the normalisation of the model's training.
+        """Loss and accuracy on a data set, normalised as in the model's training.
 
-        Raises InvalidArgumentError when its pictures or classes are others.
+        Raises InvalidArgumentError if the data set's picture shape or number of classes differs.
         """
         if dataset.image_shape != self.image_shape or dataset.classes != self.classes:
             raise InvalidArgumentError(
@@ -136,9 +138,9 @@ class Classifier:
         return results
 
     def export(self, folder: str | os.PathLike[str]) -> str:
-        """Writes graph and values for inference, without the program that trained it; returns the folder.
+        """Writes graph and variables for inference, to be used without the model's code; returns the folder.
 
-        Raises InvalidArgumentError for a model that is exported already.
+        Raises InvalidArgumentError for a model that was loaded from an export.
         """
         if self._values is None:
             raise InvalidArgumentError(f"{self.path} is an exported model already; give the folder of a run")
@@ -162,7 +164,7 @@ def _check_signature(
     image_shape: tuple[int, int, int],
     classes: int,
 ) -> None:
-    """Raises InvalidArgumentError for a saved model that is no classifier of such pictures."""
+    """Raises InvalidArgumentError unless the saved model has the inputs and outputs of such a classifier."""
     expected = {
         "images": (inputs, TensorSpec((None, *image_shape), uint8)),
         "labels": (inputs, TensorSpec((None,), int64)),
@@ -181,7 +183,7 @@ def _check_signature(
 
 
 def _inference_graph(about: Mapping[str, Any]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """Inputs and outputs by name, in the default graph. The arithmetic is that of training's evaluation."""
+    """Builds the inference graph; returns inputs and outputs by name. Computes the same as `Evaluator`."""
     images = placeholder(uint8, [None, *about["image_shape"]], name="images")
     labels = placeholder(int64, [None], name="labels")
     with name_scope("normalize"):
@@ -200,7 +202,7 @@ def _inference_graph(about: Mapping[str, Any]) -> tuple[dict[str, Tensor], dict[
 
 
 def _check_about(path: Path, about: Mapping[str, Any]) -> None:
-    """Raises DataLossError for a file that is whole but does not describe a classifier."""
+    """Raises DataLossError for an intact file that does not describe a classifier."""
     if isinstance(about.get("config"), dict):
         raise DataLossError(
             f"{path} is a checkpoint to go on from, no trained classifier; give {path.with_name(MODEL)}, "

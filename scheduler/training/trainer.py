@@ -1,4 +1,4 @@
-"""A whole training run: data, replicas, evaluation of z each epoch, checkpoints, resume."""
+"""Trainer of a whole run: data, replicas, evaluation of z after each epoch, checkpoints, resuming."""
 
 from __future__ import annotations
 
@@ -41,22 +41,22 @@ from tensorbow.models import get_model
 from tensorbow.optimizers import SLOT_FORM, Schedule
 from tensorbow.training import Checkpoint, TrainingProgress
 
-LEAST = 1e-9  # of what is left of a run, in epochs or seconds: there may be nothing
+LEAST = 1e-9  # lower bound of the remaining epochs or seconds: avoids division by zero
 
 AsConfig: TypeAlias = Annotated[TrainingConfig, instance(TrainingConfig, expected="a tb.TrainingConfig")]
 AsProgress: TypeAlias = Annotated[TrainingProgress, instance(TrainingProgress, expected="a TrainingProgress")]
 
 
 class Trainer:
-    """Trains a model as a `TrainingConfig` says. Use it with `with`, or close it."""
+    """Trains a model with the options of a `TrainingConfig`. Use it with `with`, or close it."""
 
     @checked
     def __init__(self, config: AsConfig, progress: AsProgress | None = None, *, numbered: Flag = False):
-        """Loads data, builds and places all replicas, restores a checkpoint if there is one to resume.
+        """Loads the data, builds and places all replicas, and restores the checkpoint of a resumed run.
 
-        numbered: nobody chose `config.output`; see RunFolder, which says where the run is saved then.
-        Raises a TensorBowError with one clear line for anything that cannot work; nothing that an
-        earlier run saved has been touched then.
+        numbered: `config.output` is a default, which may get another number; see RunFolder.
+        Raises a TensorBowError for options, data or files that do not work; files of earlier runs are
+        unchanged then.
         """
         self.config = config
         self.model = get_model(config.model)
@@ -66,8 +66,8 @@ class Trainer:
         self._evaluator: Evaluator | None = None
         self._monitor: GpuMonitor | None = None
         self._computing: Computing | None = None
-        self._began: float | None = None  # when the rounds that are trained at the moment did
-        # Since the last checkpoint: its round and the mean loss since, the test loss.
+        self._began: float | None = None  # time at which the current `_train_rounds` began
+        # Since the last checkpoint: (its round, mean loss since then), and the test loss.
         self._trained: tuple[int, float] | None = None
         self._test_loss: float | None = None
         self._trace = RunTrace(config.trace, config.trace_rounds, config.batch_size)
@@ -123,8 +123,8 @@ class Trainer:
         self.folder.checkpoint = None  # its arrays are copied
 
     def _begin(self, checkpoint: Checkpoint | None) -> None:
-        """Restores what there is, then opens the folder, and says so once it is ours."""
-        batches = self._batches  # and not this object, which would be a cycle
+        """Restores the checkpoint, opens the folder, and prints the first lines of the run."""
+        batches = self._batches  # a lambda that captured self would make a reference cycle
         self._watch = LossWatch(self._train_set.classes, lambda round: batches.positions.place(round).epoch)
         self._tally = tally = self._restore(checkpoint)
         done = None if checkpoint is None else nothing_left(self.config, tally, self._epoch)
@@ -145,19 +145,19 @@ class Trainer:
 
     @property
     def engine(self) -> LearningEngine:
-        """The engine, with replicas and z."""
+        """The engine, which holds the replicas and z."""
         assert self._engine is not None
         return self._engine
 
     @property
     def tuning(self) -> TuningResult | None:
-        """What is known of the number of replicas by now; None where it is given, or nothing is measured."""
+        """Result of the tuning so far; None if the number of replicas is given or nothing is measured yet."""
         interrupted = self._stopping and not self._complete()
         return None if self._tuning is None else self._tuning.result(self._tally.seconds, interrupted)
 
     @property
     def _epoch(self) -> float:
-        """Epochs trained, with the fraction of the one at hand."""
+        """Number of epochs trained, including the fraction of the current one."""
         return self._batches.positions.epoch(self._tally.round)
 
     def _restore(self, checkpoint: Checkpoint | None) -> Tally:
@@ -169,7 +169,7 @@ class Trainer:
         return restored(checkpoint, learners, self._train_set, self._schedule_until(checkpoint), target)
 
     def _schedule_until(self, checkpoint: Checkpoint) -> Schedule:
-        """The learning rates that the run of a checkpoint had; it may go on with others."""
+        """Learning rates of the checkpoint's run; this run may have others."""
         kept = checkpoint.metadata["config"]
         rates = {name: kept[name] for name in ("learning_rate", "learning_rate_drops") if name in kept}
         positions = self._batches.positions
@@ -178,11 +178,11 @@ class Trainer:
     # Running ----------------------------------------------------------------------------------
 
     def train(self) -> TrainingResult:
-        """Trains to the end, the target accuracy, the time limit or a request to stop.
+        """Trains to the last epoch, the target accuracy, the time limit or a request to stop.
 
-        Each epoch ends with an evaluation, a line of metrics and a checkpoint. An interrupted run ends
-        with a checkpoint and the model as it is. Raises NumericsError for a NaN loss, naming a sound
-        checkpoint to go on from, and CudaError for a GPU that fails, naming the last one.
+        Each epoch ends with an evaluation, a line of metrics and a checkpoint. An interrupted run also
+        writes a checkpoint and the model. Raises NumericsError for a NaN loss, naming a sound checkpoint to
+        resume from, and CudaError for a GPU that fails, naming the last checkpoint.
         """
         config, tally = self.config, self._tally
         self._progress.start(config.epochs, self._batches.rounds_per_epoch, tally.round)
@@ -222,11 +222,11 @@ class Trainer:
         return self._finished() and not self._evaluation_is_due()
 
     def _finished(self) -> bool:
-        """Whether the training itself has come to its end."""
+        """Whether there is nothing left to train."""
         return nothing_left(self.config, self._tally, self._epoch) is not None
 
     def _complete(self) -> bool:
-        """Whether it has, and its last model is evaluated."""
+        """Whether there is nothing left to train, and the last model is evaluated."""
         return self._finished() and self._tally.evaluated_at == self._tally.round
 
     def _evaluation_is_due(self) -> bool:
@@ -234,14 +234,14 @@ class Trainer:
         return self._batches.positions.begins_epoch(tally.round) and tally.evaluated_at < tally.round
 
     def _due(self, since: int) -> int:
-        """The round up to which it trains: to the epoch's end, or the first checkpoint after `since`."""
+        """Round to stop before: the end of the epoch, or the first checkpoint after round `since`."""
         positions, every = self._batches.positions, self.config.checkpoint_rounds
         epoch = min(self.config.epochs, positions.place(self._tally.round).epoch + 1)
         end = positions.first_round(epoch)
         return end if every is None else min(end, since + every)
 
     def _share_done(self, begun: int, seconds_before: float, round: int) -> float:
-        """How much of what was left at round `begun`, of the run's epochs or time, is over in a later one."""
+        """Fraction, over at `round`, of the epochs or seconds that remained at the earlier round `begun`."""
         config, epoch = self.config, self._batches.positions.epoch
         shares = [(epoch(round) - epoch(begun)) / max(LEAST, config.epochs - epoch(begun))]
         if config.max_seconds is not None:
@@ -251,7 +251,7 @@ class Trainer:
         return max(shares)
 
     def _follow_tuning(self) -> None:
-        """Goes over to the number of replicas that is wanted; alpha and rate follow in the same instant."""
+        """Changes to the number of replicas that the tuning wants; alpha and learning rate change with it."""
         config, round, tuning = self.config, self._tally.round, self._tuning
         if tuning is not None:
             tuning.end_in_time(round)
@@ -268,7 +268,7 @@ class Trainer:
                 continue
             self.schedule = schedule
             self._batches.resize(round, self.engine.learners)
-            self._tally.test_accuracies = None  # of the others
+            self._tally.test_accuracies = None  # they were of the old replicas
             self._progress.expect(positions.first_round(config.epochs))
             tuning.changed(round)
 
@@ -301,7 +301,7 @@ class Trainer:
         with self._monitor.sampling():
             while True:
                 self._follow_tuning()
-                if self._evaluation_is_due():  # the change has ended the epoch
+                if self._evaluation_is_due():  # changing the number of replicas has ended the epoch
                     break
                 for end, recording in self._trace.pieces(tally.round, stop := self._due(since)):
                     with recording:
@@ -319,7 +319,7 @@ class Trainer:
     # Evaluation -------------------------------------------------------------------------------
 
     def _evaluate_and_record(self) -> None:
-        """Evaluates, and writes a line of metrics; neither when a stop is requested meanwhile."""
+        """Evaluates and writes a line of metrics, unless a stop is requested meanwhile."""
         assert self._evaluator is not None
         tally, config = self._tally, self.config
         self._progress.evaluating(len(self._test_set))
@@ -380,7 +380,7 @@ class Trainer:
         return result_of(self.config, tally, self._batches.replicas, self._epoch, interrupted, self.tuning)
 
     def close(self) -> None:
-        """Closes streams, gives memory back and lets go of the folder; idempotent."""
+        """Closes streams, frees memory and unlocks the folder; idempotent."""
         for owned in (self._engine, self._evaluator, self._monitor, self._computing):
             if owned is not None:
                 owned.close()

@@ -1,4 +1,4 @@
-"""What tuning the number of replicas has come to."""
+"""Result of tuning the number of replicas."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from scheduler.decisions.replica_tuner import STEADY, Decision, Measurement
 
 @dataclass(frozen=True)
 class TuningResult:
-    """What was measured and chosen; images per second are of all devices together.
+    """Measurements and decision of a tuning; images per second are of all devices together.
 
-    most, why_no_more: the greatest count that could have been tried, and what sets it.
+    most, why_no_more: the greatest count to try, and the reason for this limit. seconds: duration.
     """
 
     decision: Decision
@@ -24,7 +24,7 @@ class TuningResult:
 
     @property
     def doubts(self) -> tuple[str, ...]:
-        """What speaks against relying on the choice, in words."""
+        """Reasons not to rely on the choice, as text."""
         said = [] if self.decision.complete else ["not sure: it was ended early"]
         least_steady = max(self.measurements, key=lambda known: known.spread)
         if least_steady.spread > STEADY:
@@ -35,7 +35,7 @@ class TuningResult:
         return tuple(said)
 
     def to_dict(self) -> dict[str, Any]:
-        """The decision and its evidence, for JSON."""
+        """Decision and measurements as JSON values."""
         decision = self.decision
         return {
             "replicas_per_device": decision.replicas,

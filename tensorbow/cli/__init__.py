@@ -1,4 +1,4 @@
-"""The command line: `tensorbow train`, `tensorbow tune`, `tensorbow explain` and more."""
+"""Command line: `tensorbow train`, `tune`, `predict`, `evaluate`, `export`, `devices` and `explain`."""
 
 from tensorbow.cli.program import main
 

@@ -21,10 +21,12 @@ def app() -> None:
 COMMANDS = (train, tune, predict, evaluate, export, devices, explain)
 
 for command in COMMANDS:
-    command.short_help = (command.help or "").split("\n\n")[0].replace("\n", " ")  # click would cut it short
+    command.short_help = (
+        (command.help or "").split("\n\n")[0].replace("\n", " ")
+    )  # otherwise click truncates it
     app.add_command(command)
 
-# Seen by `tensorbow.cli.program`, which is there before the arguments are understood.
+# Read by `tensorbow.cli.program`, before click parses the arguments; declared here for the help.
 for command in (app, *COMMANDS):
     command.params.append(
         click.Option(

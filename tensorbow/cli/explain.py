@@ -22,12 +22,12 @@ from tensorbow.program import Executable
 from tensorbow.runtime import Explanation
 from tensorbow.specs import TensorSpec, float32, int64
 
-PICTURES = {"cifar10": (32, 32, 3)}  # of data sets that are not 28x28x1
+PICTURES = {"cifar10": (32, 32, 3)}  # picture shapes of data sets whose pictures are not 28x28x1
 
 
 @dataclass(frozen=True)
 class Plans:
-    """What is compiled for a device with so many replicas: the step, z's work, and what both allocate."""
+    """Plans compiled for one device: the step, the synchronisation (None without), and their memory."""
 
     replicas: int
     step: Executable
@@ -41,7 +41,7 @@ class Plans:
 @add_options(
     TrainingConfig,
     *("dataset", "batch_size", "replicas_per_device", "devices", "sync", "tau", "dispatch", "staleness"),
-    dataset="Only the size of its pictures counts; its files are not read.",
+    dataset="Only the size of its pictures is used; its files are not read.",
     devices="The plan of the first is shown.",
 )
 @click.pass_context
@@ -66,7 +66,7 @@ def explain(context: click.Context, /, **_: Any) -> None:
 
 
 def _compiled(config: TrainingConfig, device: Device, status: Status) -> Plans:
-    """The plans of one device, with what the dry run of the memory guard counts."""
+    """Compiles the plans of one device, and computes their memory as the check before training does."""
     height, width, channels = PICTURES.get(config.dataset, (28, 28, 1))
     data, _ = make_synthetic(10, 10, height=height, width=width, channels=channels)
     replicas = config.replica_counts[0]
@@ -88,7 +88,7 @@ def _compiled(config: TrainingConfig, device: Device, status: Status) -> Plans:
 
 
 def _summary(config: TrainingConfig, plans: Plans, device: Device) -> str:
-    """What it takes, in a few lines."""
+    """Summary of replicas, synchronisation and memory, in a few lines."""
     step = plans.step
     slack = step.peak_nbytes / step.lower_bound_nbytes - 1 if step.lower_bound_nbytes else 0.0
     per_device = plans.replicas * plans.replica_nbytes + plans.central_nbytes
@@ -107,7 +107,7 @@ def _summary(config: TrainingConfig, plans: Plans, device: Device) -> str:
 
 
 def _replicas_by_device(config: TrainingConfig) -> str:
-    """How many replicas each device has."""
+    """Number of replicas on each device, as text."""
     parts = [
         f"{count} on {device}" for count, device in zip(config.replica_counts, config.devices, strict=True)
     ]
@@ -115,7 +115,7 @@ def _replicas_by_device(config: TrainingConfig) -> str:
 
 
 def _rhythm(config: TrainingConfig, plans: Plans) -> str:
-    """Which of the segments a step runs, and when."""
+    """Segments with which a step ends, as text."""
     if plans.central is None:
         return "nothing is averaged"
     if config.sync == "ssgd":

@@ -1,4 +1,4 @@
-"""`tensorbow predict`, `tensorbow evaluate` and `tensorbow export`: a trained model outside of training."""
+"""`tensorbow predict`, `tensorbow evaluate` and `tensorbow export`: use of a trained model."""
 
 from __future__ import annotations
 
@@ -35,15 +35,13 @@ MODEL_HELP = "MODEL: the folder of a run, its model.safetensors, or a folder tha
 @click.command(epilog=MODEL_HELP)
 @click.argument("model", type=PathOption(path_type=Path))
 @click.argument("pictures", metavar="INPUT", type=PathOption(path_type=Path))
-@click.option(
-    "--resize", is_flag=True, show_default="off", help="Bring picture files of another size to the model's."
-)
+@click.option("--resize", is_flag=True, show_default="off", help="Resize picture files to the model's size.")
 @click.option(
     "--output",
     type=PathOption(path_type=Path),
     metavar="FILE.npy",
     show_default="none",
-    help="Also write the probabilities, float32 [examples, classes], into a folder that is there.",
+    help="Also write the probabilities, float32 [examples, classes]; the folder must exist.",
 )
 @click.option(
     "--json", "as_json", is_flag=True, show_default="off", help="Print one JSON object a line, no columns."
@@ -52,9 +50,9 @@ MODEL_HELP = "MODEL: the folder of a run, its model.safetensors, or a folder tha
 def predict(
     model: Path, pictures: Path, resize: bool, output: Path | None, as_json: bool, device: str
 ) -> None:
-    """Tell the class of each picture of INPUT: a folder or file of pictures, .npy, .npz, or IDX.
+    """Predict the class of each picture of INPUT: a folder or file of pictures, .npy, .npz, or IDX.
 
-    One line an example: its name, class and probability, with tabs between.
+    Prints one line per example: name, class and probability, separated by tabs.
     """
     if output is not None and output.suffix != ".npy":
         raise OptionValueError(f"--output: expected a file that ends in .npy, got {str(output)!r}")
@@ -87,7 +85,7 @@ def predict(
     type=click.Choice(["test", "train"]),
     default="test",
     show_default=True,
-    help="Which part of it.",
+    help="Split of the data set.",
 )
 @click.option("--json", "as_json", is_flag=True, show_default="off", help="Print one JSON object on a line.")
 @device_option
@@ -131,7 +129,7 @@ def evaluate(
 def export(model: Path, output: Path | None) -> None:
     """Write the central model for inference: its graph as JSON, and its variables.
 
-    What is written needs no program that made it: predict, evaluate and tb.train.SavedModel take it.
+    predict, evaluate and tb.train.SavedModel load it without the code of the model.
     """
     with Classifier(model) as classifier:
         folder = output if output is not None else (model if model.is_dir() else model.parent) / "export"

@@ -1,4 +1,4 @@
-"""What the program says on standard error: a line for an error or a warning."""
+"""Messages on standard error: one line per error or warning."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from collections.abc import Iterator
 
 from tensorbow.errors import InvalidArgumentError
 
-LONGEST_LINE = 2_000  # characters of an error: what users give may be of any length
+LONGEST_LINE = 2_000  # characters of a message: it may quote input of any length
 
 
 class OptionValueError(InvalidArgumentError):
-    """An option of the command line, or of --config, has a value that it cannot have."""
+    """An option of the command line or of --config has an invalid value."""
 
 
 def say(message: str) -> None:
-    """One printable line on standard error, of bounded length, whatever the message holds."""
+    """Prints a message on standard error, as one line of printable characters and bounded length."""
     line = " ".join(shortened(message).split())
     line = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in line)
-    if sys.stderr is not None:  # else it would go to standard output
+    if sys.stderr is not None:  # print(file=None) would write to standard output
         with contextlib.suppress(OSError, ValueError):
             print(f"tensorbow: {line}", file=sys.stderr, flush=True)
 
 
 def shortened(text: str) -> str:
-    """A message with its beginning, and its end, where the remedy stands."""
+    """Shortens a long message in the middle: its end has the remedy."""
     left_out = len(text) - LONGEST_LINE
     if left_out <= 0:
         return text
@@ -35,7 +35,7 @@ def shortened(text: str) -> str:
 
 
 class _Said(logging.Handler):
-    """Says warnings as errors are said: a line each."""
+    """Log handler that prints each warning by `say`."""
 
     def emit(self, record: logging.LogRecord) -> None:
         say(f"warning: {record.getMessage()}")
@@ -43,7 +43,7 @@ class _Said(logging.Handler):
 
 @contextlib.contextmanager
 def warnings_said() -> Iterator[None]:
-    """What the library warns of in its log is said on standard error, wherever other logs go."""
+    """Context in which warnings of the library's logger are printed on standard error."""
     logger, handler = logging.getLogger("tensorbow"), _Said(logging.WARNING)
     logger.addHandler(handler)
     try:

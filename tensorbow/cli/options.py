@@ -1,4 +1,4 @@
-"""Options of the command line; where a run's come from: a run it goes on with, --config, what is typed."""
+"""Options of the command line; a run's come from its checkpoint, --config and the command line."""
 
 from __future__ import annotations
 
@@ -36,18 +36,18 @@ OF_RUN = options_of(TrainingConfig)
 _OF_ONE_RUN = [name for name, option in OF_RUN.items() if option.of_one_run]
 _TYPED = {name: option.flag for name, option in OF_RUN.items()} | {"model": "MODEL"}
 _ALIASES = {option.alias: name for name, option in OF_RUN.items() if option.alias}
-# Names of options that are no words of English too, but not within paths and longer names.
+# Names of options with an underscore, which are no English words; not inside paths and longer names.
 _NAMES = re.compile(rf"(?<![\w/.-])({'|'.join(name for name in OF_RUN if '_' in name)})(?![\w/-])")
 _FIRST = re.compile(rf"^({'|'.join(OF_RUN)})(?=: )")
-_DIFFERENCE = re.compile(rf"(?<=[:;] )({'|'.join(OF_RUN)})(?= was )")  # of a checkpoint's run and this one
-_YES_OR_NO = {"yes": True, "no": False, "on": True, "off": False}  # as YAML 1.1 has them
-_CLICK_TYPES = {"bool": bool, "int": int, "float": float}  # of all others click gives the text
+_DIFFERENCE = re.compile(rf"(?<=[:;] )({'|'.join(OF_RUN)})(?= was )")  # in `TrainingConfig.differences`
+_YES_OR_NO = {"yes": True, "no": False, "on": True, "off": False}  # booleans of YAML 1.1
+_CLICK_TYPES = {"bool": bool, "int": int, "float": float}  # all other options are parsed from text later
 
 
 def add_options(cls: Any, *names: str, **more_help: str) -> Callable[[Command], Command]:
-    """Gives a command the options of a data class, or those named, of which the help is short.
+    """Decorator that adds the options of a data class to a command.
 
-    more_help: further sentences, by option.
+    names: only these, with the first sentence of their help. more_help: further sentences, by option.
     """
     options = {name: option for name, option in options_of(cls).items() if name != "model"}
 
@@ -85,7 +85,7 @@ def _click_option(option: Option, in_short: bool, more_help: str) -> Callable[[C
 
 
 def _by_model(name: str) -> str:
-    """The default of an option that each model has for itself: the usual one, and those that differ."""
+    """Text for a default that depends on the model: the default model's, and models that differ."""
     shown = {model: _shown(getattr(get_model(model).defaults, name)) for model in MODELS}
     common = shown[OF_RUN["model"].default]
     others: dict[str, list[str]] = {}
@@ -97,20 +97,20 @@ def _by_model(name: str) -> str:
 
 
 def _shown(value: Any) -> str:
-    """A value as one would give it on the command line."""
+    """Formats a value as it is written on the command line."""
     if isinstance(value, tuple):
         return ",".join(f"{epoch}:{factor:g}" for epoch, factor in value) or "none"
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _family(names: list[str]) -> str:
-    """Names of models, in short where all of a family are among them."""
+    """Joins names of models; "resnets" stands for all resnets."""
     residual = [name for name in MODELS if name.startswith("resnet")]
     return "resnets" if names == residual else ", ".join(names)
 
 
 def given_options(context: click.Context, names: Collection[str] = OF_RUN) -> dict[str, Any]:
-    """Those of the options that the command line gives."""
+    """Options that are given on the command line, without defaults."""
     return {
         name: value
         for name, value in context.params.items()
@@ -121,10 +121,10 @@ def given_options(context: click.Context, names: Collection[str] = OF_RUN) -> di
 
 
 def resolve_options(given: Mapping[str, Any], config: Path | None) -> TrainingConfig:
-    """The configuration of a run. given: what the command line says, without its defaults.
+    """Configuration of a run, from its checkpoint, a file and the command line; later ones win.
 
-    Raises OptionValueError, InvalidArgumentError for a file that cannot be read, and what reading a
-    checkpoint raises.
+    given: options of the command line, without defaults. Raises OptionValueError, InvalidArgumentError for a
+    file that cannot be read, and what reading a checkpoint raises.
     """
     from_file = {} if config is None else read_config(config)
     options = _joined(given, from_file, config)
@@ -144,9 +144,9 @@ def resolve_options(given: Mapping[str, Any], config: Path | None) -> TrainingCo
 
 
 def _joined(given: Mapping[str, Any], from_file: Mapping[str, Any], config: Path | None) -> dict[str, Any]:
-    """The options of the file and of the command line, which wins.
+    """Merges the options of the file and of the command line, which wins.
 
-    Raises OptionValueError where neither they nor a checkpoint that they name has a model.
+    Raises OptionValueError if there is no model and no checkpoint that could name one.
     """
     options = {**from_file, **given}
     resumes = options.get("resume") is not None
@@ -164,7 +164,7 @@ def naming_origin(
     config: Path | None = None,
     otherwise: str = "",
 ) -> Iterator[None]:
-    """Has a refused value say where it is from: the option as typed, the file, or `otherwise`."""
+    """Context that adds the origin to errors of options: the option as typed, the file, or `otherwise`."""
     try:
         yield
     except InvalidArgumentError as error:
@@ -177,7 +177,7 @@ def naming_origin(
 
 
 def checked(given: Mapping[str, Any], config: Path | None = None) -> TrainingConfig:
-    """The configuration of these options of a command line, which win over those of a file.
+    """Configuration from a file and the command line, which wins; checkpoints are not read.
 
     Raises OptionValueError, and InvalidArgumentError for a file that cannot be read.
     """
@@ -188,7 +188,7 @@ def checked(given: Mapping[str, Any], config: Path | None = None) -> TrainingCon
 
 
 def as_typed(text: str) -> str:
-    """A message with the names of options as the command line has them: --batch-size for batch_size."""
+    """Replaces names of options in a message by those of the command line: --batch-size for batch_size."""
     text = _FIRST.sub(lambda match: _TYPED[match.group()], text)
     text = _DIFFERENCE.sub(lambda match: _TYPED[match.group()], text)
     return _NAMES.sub(lambda match: _TYPED[match.group()], text)
@@ -196,7 +196,7 @@ def as_typed(text: str) -> str:
 
 @contextlib.contextmanager
 def names_as_typed() -> Iterator[None]:
-    """Errors of the block name options as the command line has them."""
+    """Context that applies `as_typed` to the messages of errors."""
     try:
         yield
     except InvalidArgumentError as error:
@@ -207,7 +207,7 @@ def names_as_typed() -> Iterator[None]:
 
 
 def read_config(path: Path) -> dict[str, Any]:
-    """The options of a YAML file. Raises InvalidArgumentError."""
+    """Reads the options of a YAML file, without those of one run. Raises InvalidArgumentError."""
     try:
         values = read_config_file(path)
     except (NotFoundError, FailedPreconditionError, ResourceExhaustedError) as error:
@@ -219,7 +219,7 @@ def read_config(path: Path) -> dict[str, Any]:
         name = key.replace("-", "_")
         name = _ALIASES.get(name, name)
         if name in options:
-            raise InvalidArgumentError(f"--config {path}: {name} stands there twice")
+            raise InvalidArgumentError(f"--config {path}: {name} is given twice")
         if name not in _OF_ONE_RUN:
             is_word = name in OF_RUN and OF_RUN[name].type == "bool" and isinstance(value, str)
             options[name] = _YES_OR_NO.get(value, value) if is_word else value
@@ -227,21 +227,21 @@ def read_config(path: Path) -> dict[str, Any]:
 
 
 class Choice(click.Choice):  # type: ignore[type-arg]  # click 8.1 has none
-    """Shows the choices; which are right is checked with all other options, and what is wrong said alike."""
+    """Shows the choices in the help; the value is checked later, with all other options."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The value as it is."""
+        """Returns the value unchecked."""
         return value
 
 
 class PathOption(click.Path):
-    """A path that the system can have; what is there is checked where it is used."""
+    """A path that is not empty or too long; the file is checked where it is used."""
 
     def __init__(self, path_type: type[Any] | None = None):
         super().__init__(readable=False, path_type=path_type)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The path. Raises OptionValueError."""
+        """Returns the path. Raises OptionValueError."""
         assert param is not None
         name = param.opts[0] if isinstance(param, click.Option) else param.human_readable_name
         if value == "":
@@ -255,9 +255,9 @@ class PathOption(click.Path):
 
 
 def require_writable(option: str, path: Path) -> None:
-    """Raises OptionValueError for a file that cannot be written, before anything is computed for it.
+    """Raises OptionValueError for a file that cannot be written, before its content is computed.
 
-    Its folder must be there: a mistyped path makes none.
+    Its folder must exist; it is not created, since the path may be mistyped.
     """
     try:
         NewFile(path).discard()
@@ -266,7 +266,7 @@ def require_writable(option: str, path: Path) -> None:
 
 
 def _default_output(config: TrainingConfig) -> str:
-    """Where the run is saved when nobody says."""
+    """Default output folder: a numbered one below runs/, or the folder of the checkpoint to resume."""
     if config.resume in (None, "auto"):
         return str(default_output(config))
     path = Path(str(config.resume))

@@ -1,7 +1,6 @@
-"""The program: runs a command, and ends every error as one line and an exit status.
+"""Entry point of the program: runs a command; every error becomes one line and an exit status.
 
-Nothing heavy is imported before signals are handled: Ctrl-C while the program starts is an end like
-any other.
+Large modules are imported after signal handlers are installed, so that Ctrl-C also works during the start.
 """
 
 from __future__ import annotations
@@ -26,13 +25,13 @@ from tensorbow.shadowing import import_ours
 if TYPE_CHECKING:
     import click
 
-BAD_OPTION = 2  # of a bad value of an option, as of one that click refuses
+BAD_OPTION = 2  # exit status for an invalid option; click uses the same
 DEBUG_VARIABLE = "TENSORBOW_DEBUG"
-COMPLETION_VARIABLE = "_TENSORBOW_COMPLETE"  # how shells ask click for completions
+COMPLETION_VARIABLE = "_TENSORBOW_COMPLETE"  # shells set it to ask click for completions
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Runs the program; always ends by SystemExit. Without arguments the process is the program's own.
+    """Runs the program; always ends with SystemExit. arguments: None uses sys.argv, as a process of its own.
 
     Every error is one line on standard error; `--debug`, or TENSORBOW_DEBUG=1, shows its traceback.
     """
@@ -53,12 +52,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if message:
             say(message)
         if arguments is None:
-            gc.freeze()  # of a large model's graph it takes a second to look for garbage, and nobody needs it
+            gc.freeze()  # skips garbage collection at exit, which takes a second for a large graph
         sys.exit(_flushed(status))
 
 
 def _terminal_size() -> os.terminal_size:
-    """The size of the terminal that standard output or error leads to; the usual one where there is none."""
+    """Size of the terminal of standard output or error; 80 x 24 without a terminal."""
     for handle in (1, 2):
         with contextlib.suppress(OSError):
             return os.get_terminal_size(handle)
@@ -66,15 +65,15 @@ def _terminal_size() -> os.terminal_size:
 
 
 def _run(words: list[str], signals: StopSignals) -> tuple[int, str]:
-    """Exit status and last words of a command. Raises what the command raises."""
+    """Runs a command; returns its exit status and last message. Raises what the command raises."""
     try:
         import click
 
-        import_ours("scheduler")  # which says what is wrong when another package of that name is there
+        import_ours("scheduler")  # with a clear error if another package has this name
         from tensorbow.cli.app import app
     except TensorBowError:
         raise
-    except Exception as error:  # of a package that is broken, missing or shadowed
+    except Exception as error:  # a package is broken, missing or shadowed
         raise FailedPreconditionError(why_not_started(error)) from error
 
     if COMPLETION_VARIABLE in os.environ:
@@ -100,7 +99,7 @@ def _run(words: list[str], signals: StopSignals) -> tuple[int, str]:
 
 
 def _complete(app: click.Group, words: list[str]) -> None:
-    """Answers a shell that asks for completions, or for the script that has it ask; ends by SystemExit."""
+    """Prints completions, or the shell script that asks for them; ends with SystemExit."""
     try:
         app.main(words, prog_name="tensorbow")
     except SystemExit as error:
@@ -113,14 +112,14 @@ def _complete(app: click.Group, words: list[str]) -> None:
 
 
 def _print_any_text() -> None:
-    """Has standard output show what its encoding lacks in ASCII, as standard error does."""
+    """Makes standard output escape characters that its encoding lacks, as standard error does."""
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
         sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def _ending(error: BaseException, signals: StopSignals) -> tuple[int, str]:
-    """Exit status and last words after an exception."""
-    if isinstance(error, SystemExit):  # completion has ended, or rich: its reader went away
+    """Exit status and last message after an exception."""
+    if isinstance(error, SystemExit):  # after completion, or from rich when the reader of the output is gone
         status = error.code if isinstance(error.code, int) else 0 if error.code is None else 1
         return status, "nobody reads the output any more" if status else ""
     if isinstance(error, KeyboardInterrupt):
@@ -128,9 +127,9 @@ def _ending(error: BaseException, signals: StopSignals) -> tuple[int, str]:
     if isinstance(error, BrokenPipeError):
         return 1, "nobody reads the output any more"
     if isinstance(error, MemoryError) and not isinstance(error, TensorBowError):
-        return 1, f"out of memory: {error or 'no more is to be had'}; use fewer replicas or a smaller batch"
+        return 1, f"out of memory: {error or 'an allocation failed'}; use fewer replicas or a smaller batch"
     if isinstance(error, OSError) and error.errno == errno.ENOSPC and error.filename is None:
-        return 1, f"cannot write to standard output: {error.strerror}"  # files have names
+        return 1, f"cannot write to standard output: {error.strerror}"  # errors of files have a filename
     if isinstance(error, OSError) and not isinstance(error, TensorBowError) and error.strerror:
         return 1, f"{error.strerror}{'' if error.filename is None else f': {error.filename}'}"
     if isinstance(error, OptionValueError):
@@ -142,7 +141,7 @@ def _ending(error: BaseException, signals: StopSignals) -> tuple[int, str]:
 
 
 def _flushed(status: int) -> int:
-    """Writes out what standard output still holds; where that fails, says so and lets it go."""
+    """Flushes standard output; on failure prints an error and discards the rest. Returns the exit status."""
     if sys.stdout is None:
         return status
     try:

@@ -1,4 +1,4 @@
-"""Ctrl-C, a polite kill and a closed terminal: the first ends the program in order, with a checkpoint."""
+"""Handling of SIGINT, SIGTERM and SIGHUP: the first signal ends a run in order, with a checkpoint."""
 
 from __future__ import annotations
 
@@ -12,18 +12,17 @@ from types import FrameType
 
 from tensorbow.launcher import ENDING, end_at_once
 
-GRACE_S = 2.0  # signals that come so soon after one that counted mean the same wish
+GRACE_S = 2.0  # seconds after a signal in which further ones are ignored as repetitions
 SHOW_CURSOR = b"\x1b[?25h"
-_IMPORTING = "<frozen importlib."  # the file of functions that are at work during an import
+_IMPORTING = "<frozen importlib."  # start of the file name of functions that run during an import
 
 
 class StopSignals:
-    """Turns signals into a call of `on_stop`, or else KeyboardInterrupt in the main thread.
+    """Turns the first signal into a call of `on_stop` if there is one, others into KeyboardInterrupt.
 
-    A further signal is ignored for a moment (terminals and wrappers send several); after that it raises
-    KeyboardInterrupt, whatever `on_stop` is. During an import the process ends at once instead: what is
-    raised there becomes ImportError in C extensions, or another default of who imports. So it does when there
-    is `nothing_to_save` any more, but output may wait for its reader.
+    Signals within GRACE_S of the last are ignored: terminals and wrappers send several. During an import the
+    process ends at once instead of raising: C extensions turn an exception there into ImportError, and other
+    importers may ignore it. It also ends at once with `nothing_to_save`, when only output is pending.
     """
 
     def __init__(self) -> None:
@@ -34,22 +33,22 @@ class StopSignals:
 
     @property
     def status(self) -> int:
-        """The exit status of a program that was interrupted, as shells count: 130 after Ctrl-C."""
+        """Exit status of an interrupted program, by the convention of shells: 130 after Ctrl-C."""
         return 128 + self._number
 
     @contextlib.contextmanager
     def installed(self, for_good: bool = False) -> Iterator[None]:
-        """Handles signals within the block; elsewhere than in the main thread it does nothing.
+        """Context in which signals are handled; has no effect outside of the main thread.
 
-        for_good: afterwards they are ignored, since the process is about to end with its own status;
-        else they are handled as before.
+        for_good: ignore signals afterwards, since the process is about to exit with its own status;
+        otherwise the previous handlers are restored.
         """
         if threading.current_thread() is not threading.main_thread():
             yield
             return
         before = {number: signal.getsignal(number) for number in ENDING}
         for number, handler in before.items():
-            if handler is not signal.SIG_IGN:  # of nohup, or of a script's background job
+            if handler is not signal.SIG_IGN:  # ignored signals stay so: nohup, background jobs of scripts
                 signal.signal(number, self._handle)
         try:
             yield
@@ -59,7 +58,7 @@ class StopSignals:
 
     @contextlib.contextmanager
     def calling(self, on_stop: Callable[[], None]) -> Iterator[None]:
-        """Within the block the first signal calls `on_stop` instead of raising."""
+        """Context in which the first signal calls `on_stop` instead of raising."""
         self._on_stop = on_stop
         try:
             yield
@@ -82,7 +81,7 @@ class StopSignals:
 
 
 def _show_cursor() -> None:
-    """Gives a terminal its cursor back, which a bar or spinner of rich hides while it is shown."""
+    """Shows the terminal's cursor again, which rich hides while it shows a bar or spinner."""
     if os.environ.get("TERM", "").lower() in ("", "dumb", "unknown"):
         return
     for handle in (1, 2):
@@ -93,7 +92,7 @@ def _show_cursor() -> None:
 
 
 def _imports(frame: FrameType | None) -> bool:
-    """Whether an import is at work where a signal came."""
+    """Whether the code that a signal interrupted is part of an import."""
     while frame is not None and not frame.f_code.co_filename.startswith(_IMPORTING):
         frame = frame.f_back
     return frame is not None

@@ -1,19 +1,19 @@
-"""The size of the terminal, as the environment or the terminal itself has it, however odd."""
+"""Checks of the terminal's size, which the environment or the terminal may report wrongly."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import MutableMapping
 
-LEAST_COLUMNS, MOST_COLUMNS = 20, 1_000  # between which a table can be laid out
+LEAST_COLUMNS, MOST_COLUMNS = 20, 1_000  # widths in which a table can be laid out
 USUAL_COLUMNS = 80
 
 
 def use_sound_size(environment: MutableMapping[str, str], terminal: os.terminal_size) -> None:
-    """Drops COLUMNS and LINES that are no number, or a size in which nothing could be shown.
+    """Removes COLUMNS and LINES from the environment if they are not numbers, or too small or large.
 
-    What stands there counts for click and for rich, which show nothing in a width of 0. terminal: the size
-    that counts without them; one that is too narrow is passed over.
+    click and rich follow these variables, and show nothing in a width of 0. terminal: the real size; if it is
+    too narrow, COLUMNS is set to 80.
     """
     for name, least in (("COLUMNS", LEAST_COLUMNS), ("LINES", 1)):
         text = environment.get(name)

@@ -31,13 +31,13 @@ FIXED = ", ".join(name.replace("_", " ") for name, option in OF_RUN.items() if o
 
 @click.command(epilog=MODELS_HELP)
 @click.argument("model", required=False, metavar="[MODEL]")
-@add_options(TrainingConfig, resume=f"Not to be changed: {FIXED}.")
+@add_options(TrainingConfig, resume=f"These options cannot change: {FIXED}.")
 @click.option(
     "--config",
     type=PathOption(path_type=Path),
     metavar="FILE",
     show_default="none",
-    help="YAML file of options, as a run saves it; the command line wins. Its model may stand for MODEL; "
+    help="YAML file of options, as a run saves it; the command line wins. Its model is used without MODEL; "
     "its output, resume and trace are ignored.",
 )
 @click.option(
@@ -48,7 +48,7 @@ def train(context: click.Context, /, config: Path | None, as_json: bool, **_: An
     """Train a model on several averaged replicas.
 
     The output folder gets config.yaml, metrics.jsonl, rolling checkpoints and model.safetensors.
-    Ctrl-C ends the run within a step, with a checkpoint and the model as it is; --resume auto goes on from
+    Ctrl-C ends the run within a step, with a checkpoint and the current model; --resume auto resumes from
     the checkpoint, with the options that the run was started with and those given now.
     """
     said = given_options(context)
@@ -76,7 +76,7 @@ def train(context: click.Context, /, config: Path | None, as_json: bool, **_: An
 
 
 def _show(console: Console, config: TrainingConfig, result: TrainingResult, folder: Path | None) -> None:
-    """A short table, in lines that no width breaks."""
+    """Prints a short table of the result, without line breaks for narrow terminals."""
     epochs = "1 epoch" if result.epochs == 1 else f"{epoch_text(result.epochs)} epochs"
     replicas = f"{result.replicas} x batch {result.batch_size}, {result.sync}, on {', '.join(result.devices)}"
     accuracy = "not evaluated" if result.test_accuracy is None else f"{result.test_accuracy:.2%}"
@@ -104,7 +104,7 @@ def _show(console: Console, config: TrainingConfig, result: TrainingResult, fold
 
 
 def _chosen(config: TrainingConfig, result: TrainingResult) -> dict[str, str]:
-    """Of a run that was to find its number of replicas: which and why."""
+    """Row of the table for `--replicas-per-gpu auto`: the chosen number and the reason."""
     trained = result.replicas // len(result.devices)
     if result.tuning is None:
         undecided = f"not decided: the run was over before {trained} per device was measured"
@@ -117,7 +117,7 @@ def _chosen(config: TrainingConfig, result: TrainingResult) -> dict[str, str]:
 def _draw_tuning(
     console: Console, config: TrainingConfig, result: TrainingResult, folder: Path | None
 ) -> None:
-    """Draws what was measured on the way to the number of replicas, where matplotlib is installed."""
+    """Draws the measurements of the tuning, if matplotlib is installed."""
     if result.tuning is None or folder is None:
         return
     try:

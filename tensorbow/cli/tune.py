@@ -67,11 +67,11 @@ def tune(
 ) -> int:
     """Measure images/s of MODEL with 1, 2, 3, ... replicas per device, and choose how many to train.
 
-    Chosen is the smallest count that comes within the threshold of the greatest throughput, at as many steps
-    in a launch as training takes. The spread of a count is from its slowest to its fastest window, as a share
-    of the median: on a quiet machine some percent. It takes about two seconds for each count, and longer the
-    more the windows of one count differ. Nothing is saved. Ctrl-C ends it within a launch and shows what is
-    known.
+    It chooses the smallest count whose throughput is within the threshold of the greatest, with as many
+    steps per launch as in training. The spread of a count is the difference between its fastest and slowest
+    window, as a fraction of the median: some percent on an idle machine. Each count takes about two seconds,
+    and longer if its windows differ. Nothing is saved. Ctrl-C ends it within a launch and shows the results
+    so far.
     """
     said = given_options(context, OF_RUN.keys() - OF_TUNING.keys())
     config = checked(said, config_file)
@@ -99,7 +99,7 @@ def tune(
 
 @contextlib.contextmanager
 def _tuning_names_as_typed(kind: type[InvalidArgumentError] | None = None) -> Iterator[None]:
-    """Errors of the block name options of tuning as typed; kind: what to raise them as, or as they are."""
+    """Context in which errors name options of tuning as typed. kind: class to raise instead, if any."""
     try:
         yield
     except (InvalidArgumentError, AbortedError) as error:
@@ -107,14 +107,14 @@ def _tuning_names_as_typed(kind: type[InvalidArgumentError] | None = None) -> It
 
 
 def _as_typed(text: str, of_option: bool = False) -> str:
-    """A message with --max-replicas for max_replicas; of_option: it begins with an option's name."""
+    """Replaces max_replicas by --max-replicas in a message. of_option: it begins with an option's name."""
     text = _NAMES.sub(lambda match: OF_TUNING[match.group()].flag, text)
     return f"--{text}" if of_option and not text.startswith("--") else text
 
 
 @contextlib.contextmanager
 def _shown_windows(console: Console) -> Iterator[Callable[[Measurement], None]]:
-    """What to call after each window: in a terminal it shows the figures as they come."""
+    """Context that yields the callback for each window; in a terminal it shows the window's figures."""
     if not console.is_terminal or console.is_dumb_terminal:
         yield lambda measurement: None
         return
@@ -134,7 +134,7 @@ def _replicas(count: int) -> str:
 
 
 def _gains(result: TuningResult) -> list[float | None]:
-    """By measurement, the gain over the count before; None for the first."""
+    """Relative gain of each measurement over the previous count; None for the first."""
     rates = [measurement.images_per_second for measurement in result.measurements]
     return [None, *(rate / before - 1 for before, rate in pairwise(rates))]
 
@@ -142,7 +142,7 @@ def _gains(result: TuningResult) -> list[float | None]:
 def _command(
     config: TrainingConfig, said: Mapping[str, Any], config_file: Path | None, result: TuningResult
 ) -> str:
-    """The command that trains with the choice."""
+    """Command line that trains with the chosen number of replicas."""
     words = ["tensorbow", "train", config.model, "--replicas-per-gpu", str(result.decision.replicas)]
     if config_file is not None:
         words += ["--config", str(config_file)]
@@ -153,7 +153,7 @@ def _command(
 
 
 def _show(console: Console, config: TrainingConfig, result: TuningResult, command: str) -> None:
-    """The table, the choice and why, and the command to train with it."""
+    """Prints the table, the choice with its reason, and the command to train with it."""
     where = f"{config.sync}, on {', '.join(config.devices)}"
     _line(console, f"{config.model} on {config.dataset}, batch {config.batch_size} per replica, {where}")
     table = Table(box=None, padding=(0, 2, 0, 0))
@@ -181,7 +181,7 @@ def _show(console: Console, config: TrainingConfig, result: TuningResult, comman
 
 
 def _line(console: Console, text: str) -> None:
-    """A line that no width breaks, without control characters."""
+    """Prints a line with control characters escaped, and without line breaks for narrow terminals."""
     text = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
     console.print(text, highlight=False, markup=False, emoji=False, soft_wrap=True)
 
@@ -189,7 +189,7 @@ def _line(console: Console, text: str) -> None:
 def _facts(
     config: TrainingConfig, options: TuningOptions, result: TuningResult, command: str
 ) -> dict[str, Any]:
-    """What --json prints."""
+    """JSON object of `--json`."""
     decision = result.decision
     return {
         "model": config.model,

@@ -1,4 +1,4 @@
-"""The picture of `tensorbow tune`: images/s against replicas per device."""
+"""Plot of `tensorbow tune`: images/s against replicas per device."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ BLUE, ORANGE, GREY = "#1f5fa8", "#d9622b", "#8a8a8a"
 
 
 class ThroughputPicture:
-    """A file that a result will be drawn to; what would prevent that is found when it is made."""
+    """File to plot a result to; the constructor checks that this will be possible."""
 
     def __init__(self, path: Path):
-        """Raises OptionValueError for a path that cannot be written or names no format.
+        """Raises OptionValueError for a path that cannot be written or whose ending is not a format.
 
         Raises FailedPreconditionError without matplotlib.
         """
@@ -39,7 +39,7 @@ class ThroughputPicture:
         require_writable("--picture", path)
 
     def draw(self, config: TrainingConfig, result: TuningResult) -> None:
-        """Draws medians, all windows, and the choice. Raises ResourceExhaustedError for a full disk."""
+        """Plots medians, ranges of windows, and the choice. Raises ResourceExhaustedError for a full disk."""
         from matplotlib.figure import Figure
         from matplotlib.ticker import FuncFormatter, MaxNLocator
 

@@ -1,4 +1,4 @@
-"""Data sets in memory, the order of their batches, and filling batches ahead of use.
+"""Data sets in memory, the order of their batches, and prefetching.
 
 train, test = load("digits")
 order = BatchOrder(len(train), batch_size=16, seed=1)

@@ -1,4 +1,4 @@
-"""Random changes of training pictures: a pure function of (seed, epoch, number of the batch)."""
+"""Random augmentation of training pictures: a pure function of (seed, epoch, number of the batch)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tensorbow.kinds import Flag, check_fields, whole
 
 @dataclass(frozen=True)
 class BatchKey:
-    """Which batch it is, whoever gets it: what is drawn for it depends on nothing else."""
+    """Identifies a batch, independently of replicas; its augmentation depends on nothing else."""
 
     seed: int
     epoch: int
@@ -22,10 +22,10 @@ class BatchKey:
 
 
 class Augmentation(Protocol):
-    """Changes a batch of pictures in place: uint8 [n, height, width, channels]."""
+    """Function that changes a batch of pictures in place."""
 
     def __call__(self, images: NDArray[np.uint8], key: BatchKey) -> None:
-        """The same pictures and key give the same result."""
+        """Changes images, uint8 [n, height, width, channels]; deterministic in images and key."""
 
 
 Padding: TypeAlias = Annotated[int, whole(0, 1 << 30)]
@@ -33,9 +33,10 @@ Padding: TypeAlias = Annotated[int, whole(0, 1 << 30)]
 
 @dataclass(frozen=True)
 class CropAndFlip:
-    """Pads each picture with `padding` black pixels, crops it to its size again at a random place, and
-    mirrors every other one (He et al., 2015, section 4.2). `flip=False` leaves mirroring out, for pictures
-    that mean something else in the mirror.
+    """Pads each picture with `padding` black pixels on each side, crops it to its size at a random place, and
+    mirrors it horizontally with probability 1/2 (He et al., 2015, section 4.2).
+
+    flip: False leaves out mirroring, for pictures whose meaning it would change, such as digits.
     """
 
     padding: Padding = 4
@@ -45,8 +46,8 @@ class CropAndFlip:
         check_fields(self)
 
     def draw(self, examples: int, key: BatchKey) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """How far each picture is moved down and right, int64 [n, 2] in -padding..padding, and whether it is
-        mirrored, bool [n].
+        """Draws for each picture the shift down and right, int64 [n, 2] in -padding..padding, and whether it
+        is mirrored, bool [n].
         """
         words = random_words(examples, Purpose.AUGMENTATION, key=(key.seed, key.epoch), stream=key.number)
         places = np.uint64(2 * self.padding + 1)
@@ -59,7 +60,7 @@ class CropAndFlip:
         return moves, mirrored
 
     def __call__(self, images: NDArray[np.uint8], key: BatchKey) -> None:
-        """Moves and mirrors in place."""
+        """Shifts and mirrors images, uint8 [n, height, width, channels], in place."""
         _, height, width, _ = images.shape
         moves, mirrored = self.draw(len(images), key)
         for picture, (down, right), mirror in zip(images, moves.tolist(), mirrored.tolist(), strict=True):
@@ -71,6 +72,6 @@ class CropAndFlip:
 
 
 def _overlap(extent: int, move: int) -> tuple[slice, slice]:
-    """Where pixels that stay inside go to, and where they come from."""
+    """Target and source range, along one axis, of the pixels that a shift by `move` keeps inside."""
     size, to, source = max(0, extent - abs(move)), max(0, move), max(0, -move)
     return slice(to, to + size), slice(source, source + size)

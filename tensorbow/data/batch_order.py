@@ -1,4 +1,4 @@
-"""Which examples make up which batch: a pure function of (seed, epoch, number)."""
+"""Assignment of examples to batches: a pure function of (seed, epoch, number of the batch)."""
 
 from __future__ import annotations
 
@@ -12,17 +12,16 @@ from tensorbow.data.random_words import Purpose, permutation
 from tensorbow.errors import InvalidArgumentError, OutOfRangeError
 from tensorbow.kinds import WORD, Positive, Word, checked, read_as, whole
 
-_CACHED_EPOCHS = 4  # at the border of two epochs the replicas ask for both; runs of batches reach far
+_CACHED_EPOCHS = 4  # replicas and launches of many rounds work on several epochs at once
 _NUMBER = whole()
 
 
 class BatchOrder:
-    """Cuts a shuffled epoch into batches.
+    """Splits a shuffled epoch into batches.
 
-    Epoch e is a permutation of the examples, drawn from Philox keyed by (seed, e); batch n holds its
+    Epoch e is a permutation of the examples, drawn from Philox keyed by (seed, e); batch n has its
     entries n * batch_size .. (n+1) * batch_size - 1. Batches of an epoch are therefore disjoint. The last,
-    incomplete batch of an epoch is dropped; other examples fall into it each epoch. Safe to share between
-    threads.
+    incomplete batch of an epoch is dropped; it has different examples in each epoch. Thread-safe.
 
     In a round of k replicas, round r of an epoch takes the batches r * k .. r * k + k - 1, and batch n goes
     to replica n mod k.
@@ -30,7 +29,7 @@ class BatchOrder:
 
     @checked
     def __init__(self, examples: Positive, batch_size: Positive, seed: Word) -> None:
-        """InvalidArgumentError when there are fewer examples than one batch needs, or for a bad number."""
+        """Raises InvalidArgumentError for fewer examples than one batch needs, or numbers out of range."""
         self.examples, self.batch_size, self.seed = examples, batch_size, seed
         if self.examples < self.batch_size:
             raise InvalidArgumentError(
@@ -50,9 +49,9 @@ class BatchOrder:
 
     @checked
     def rounds_per_epoch(self, replicas: Positive) -> int:
-        """Complete rounds of `replicas` batches in one epoch; what is left over is dropped that epoch.
+        """Complete rounds of `replicas` batches in one epoch; left-over batches are dropped.
 
-        InvalidArgumentError when an epoch has too few batches for one round.
+        Raises InvalidArgumentError when an epoch has too few batches for one round.
         """
         rounds = self.batches_per_epoch // replicas
         if rounds == 0:
@@ -65,9 +64,9 @@ class BatchOrder:
         return rounds
 
     def indices(self, epoch: int, number: int) -> NDArray[np.int64]:
-        """The examples of batch `number` of `epoch`: int64 [batch_size], read-only.
+        """Indices of the examples of batch `number` of `epoch`: int64 [batch_size], read-only.
 
-        OutOfRangeError when the epoch has no such batch; InvalidArgumentError for a bad epoch.
+        Raises OutOfRangeError if the epoch has no such batch, InvalidArgumentError for an invalid epoch.
         """
         epoch = read_as(WORD, epoch, "BatchOrder.indices", "epoch")
         number = read_as(_NUMBER, number, "BatchOrder.indices", "number")
@@ -80,7 +79,7 @@ class BatchOrder:
         return self._permutation(epoch)[begin : begin + self.batch_size]
 
     def batches(self, epoch: int) -> NDArray[np.int64]:
-        """The examples of all batches of an epoch: int64 [batches_per_epoch, batch_size], read-only."""
+        """Indices of all batches of an epoch: int64 [batches_per_epoch, batch_size], read-only."""
         epoch = read_as(WORD, epoch, "BatchOrder.batches", "epoch")
         examples = self._permutation(epoch)[: self.batches_per_epoch * self.batch_size]
         return examples.reshape(-1, self.batch_size)

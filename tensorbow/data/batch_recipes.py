@@ -1,4 +1,4 @@
-"""What a batch is made of, in place of the batch: enough for whoever has the data to make it."""
+"""Recipes of batches: indices and augmentation, from which a device that has the data makes the batch."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from tensorbow.specs import Array
 
 
 class BatchRecipe:
-    """A batch to train on: examples `indices`, int64 [batch_size], of a data set, augmented as `key` says.
+    """Recipe of a training batch: examples `indices`, int64 [batch_size], of a data set, augmented by `key`.
 
-    Many are made together, and few ever asked for all that they say: so it is a place in `RoundRecipes`.
+    Recipes are made in bulk and rarely read one by one, so each is only a reference into `RoundRecipes`.
     """
 
     __slots__ = ("_place", "_replica", "_rounds")
@@ -28,34 +28,34 @@ class BatchRecipe:
 
     @classmethod
     def of(cls, rounds: RoundRecipes, place: int, replica: int) -> BatchRecipe:
-        """The recipe of a replica's batch in one of some rounds."""
+        """Recipe of a replica's batch in round number `place` of `rounds`."""
         recipe = cls.__new__(cls)
         recipe._rounds, recipe._place, recipe._replica = rounds, place, replica
         return recipe
 
     @property
     def dataset(self) -> Dataset:
-        """Of whose examples it is."""
+        """Data set of the examples."""
         return self._rounds.dataset
 
     @property
     def batch_size(self) -> int:
-        """Its examples."""
+        """Number of examples."""
         return self._rounds.batch_size
 
     @property
     def indices(self) -> NDArray[np.int64]:
-        """Which, in order."""
+        """Indices of the examples in the data set, int64 [batch_size]."""
         indices: NDArray[np.int64] = self._rounds.picks_before(0)[self._place, self._replica]["row"]
         return indices
 
     @property
     def key(self) -> BatchKey:
-        """What its augmentation is drawn by."""
+        """Key of the augmentation."""
         return self._rounds.key_of(self._place, self._replica)
 
     def arrays(self) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-        """The batch, made here: float32 [batch_size, height, width, channels] and int64 [batch_size]."""
+        """Makes the batch on the host: float32 [batch_size, height, width, channels], int64 [batch_size]."""
         indices = self.indices
         images = np.empty((indices.size, *self.dataset.image_shape), np.float32)
         labels = np.empty(indices.size, np.int64)
@@ -63,18 +63,18 @@ class BatchRecipe:
         return images, labels
 
     def placeholders(self) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-        """Arrays of the batch's shapes and dtypes that take no memory."""
+        """Arrays of the batch's shapes and dtypes that take no memory, filled with zeros."""
         count = self.batch_size
         images = np.broadcast_to(np.float32(0), (count, *self.dataset.image_shape))
         return images, np.broadcast_to(np.int64(0), (count,))
 
     def picks(self) -> NDArray[Any]:
-        """The same for a device that keeps the data set: `PICK` [batch_size], the caller's own."""
+        """The recipe for a device that keeps the data set: `PICK` [batch_size], a new array."""
         return np.array(self._rounds.picks_before(self._place + 1)[self._place, self._replica])
 
 
 class BatchRun(Sequence["BatchInputs"]):
-    """What a replica trains on in some rounds, one after the other."""
+    """Inputs of one replica in consecutive rounds."""
 
     def __init__(self, batches: Sequence[BatchInputs]):
         self._batches = tuple(batches)
@@ -91,7 +91,7 @@ class BatchRun(Sequence["BatchInputs"]):
 
 
 class RecipeRun(BatchRun):
-    """A replica's recipes in some rounds; each is made when it is asked for."""
+    """Recipes of one replica in consecutive rounds; each is made on access."""
 
     def __init__(self, rounds: RoundRecipes, replica: int):
         self._rounds, self._replica = rounds, replica
@@ -110,24 +110,24 @@ class RecipeRun(BatchRun):
 
 
 class RoundRecipes:
-    """The recipes of all replicas' batches in some rounds, by their picks."""
+    """Recipes of the batches of all replicas in consecutive rounds."""
 
     def __init__(self, dataset: Dataset, picks: NDArray[Any], key_of: Callable[[int, int], BatchKey]):
-        """picks: `PICK` [rounds, replicas, batch_size], for which nothing is drawn yet.
+        """picks: `PICK` [rounds, replicas, batch_size], without augmentation, which is drawn on demand.
 
-        key_of: the key of a batch, by its round's place here and its replica.
+        key_of: (index of the round, replica) -> key of the batch.
         """
         self.dataset, self.key_of = dataset, key_of
         self.replicas, self.batch_size = int(picks.shape[1]), int(picks.shape[2])
         draws = isinstance(dataset.augmentation, CropAndFlip)
         self._picks = picks.copy() if draws else picks
-        self._drawn = 0 if draws else len(picks)  # rounds
+        self._drawn = 0 if draws else len(picks)  # number of rounds whose augmentation is drawn
 
     def __len__(self) -> int:
         return len(self._picks)
 
     def picks_before(self, stop: int) -> NDArray[Any]:
-        """The picks of all; those of rounds from `stop` on need not be drawn by now."""
+        """Picks, `PICK` [rounds, replicas, batch_size]; augmentation is drawn for rounds before `stop`."""
         augmentation = self.dataset.augmentation
         while self._drawn < stop and isinstance(augmentation, CropAndFlip):
             for replica, picks in enumerate(self._picks[self._drawn]):
@@ -139,7 +139,7 @@ class RoundRecipes:
 
 
 class RoundInputs:
-    """What all replicas train on in one of the rounds of `recipes`, or (place None) in all of them."""
+    """Inputs of all replicas in round number `place` of `recipes`, or (place None) in all of its rounds."""
 
     __slots__ = ("place", "recipes")
 
@@ -147,37 +147,37 @@ class RoundInputs:
         self.recipes, self.place = recipes, place
 
     def of(self, replica: int) -> BatchInputs | BatchRun:
-        """What a replica does."""
+        """Inputs of one replica."""
         if self.place is None:
             return RecipeRun(self.recipes, replica)
         return BatchRecipe.of(self.recipes, self.place, replica)
 
 
 def plain_picks(indices: NDArray[np.int64]) -> NDArray[Any]:
-    """The picks of examples that nothing is drawn for: `PICK`, of the shape of the indices."""
+    """Picks of examples without augmentation: `PICK`, of the shape of the indices."""
     picks = np.zeros(indices.shape, PICK)
     picks["row"] = indices
     return picks
 
 
 class PinnedArrays(tuple[Array, ...]):
-    """The inputs of a step in memory of a device's `host_array`: it copies them from where they are."""
+    """Inputs of a step in memory from a device's `host_array`, from which the device copies directly."""
 
 
 BatchInputs: TypeAlias = "Sequence[Array] | BatchRecipe"
-"""The inputs of a step, or what they are made of."""
+"""Inputs of one step of one replica: arrays, or a recipe for them."""
 
 AllInputs: TypeAlias = "RoundInputs | Sequence[BatchInputs | BatchRun]"
-"""Those of all replicas in a round, or in several, by replica where they are not of one making."""
+"""Inputs of all replicas in one or several rounds: in one object, or a list by replica."""
 
 
 def example_arrays(dataset: Dataset) -> ExampleArrays:
-    """What of a data set a device keeps."""
+    """Arrays of a data set that a device keeps: pictures, labels, scale and shift."""
     return ExampleArrays(dataset.name, dataset.images, dataset.labels, dataset.scale, dataset.shift)
 
 
 def why_host_only(dataset: Dataset) -> str:
-    """Why a device could not make the batches of a data set; empty where it could."""
+    """Reason why devices cannot make the batches of a data set; "" if they can."""
     augmentation = dataset.augmentation
     if type(dataset).fill is not Dataset.fill:
         return f"{type(dataset).__name__} fills batches in its own way"

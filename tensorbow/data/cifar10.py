@@ -1,4 +1,4 @@
-"""`cifar10`: the published binary batches or the python (pickled) ones. Never downloads."""
+"""Data set `cifar10`: reads the published binary or Python (pickled) files. Never downloads."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _TEST = "test_batch"
 _SIZE, _CHANNELS, _CLASSES = 32, 3, 10
 _PIXELS = _CHANNELS * _SIZE * _SIZE
 _RECORD = 1 + _PIXELS  # bytes: a label, then the red, green and blue plane
-_MAXIMUM_EXAMPLES = 1 << 17  # of one file; the published ones have 10,000
+_MAXIMUM_EXAMPLES = 1 << 17  # per file; the published files have 10,000
 _REMEDY = (
     "Get cifar-10-binary.tar.gz or cifar-10-python.tar.gz from "
     "https://www.cs.toronto.edu/~kriz/cifar.html and unpack it there; "
@@ -35,7 +35,7 @@ Split = tuple[NDArray[np.uint8], NDArray[np.int64]]
 
 
 def _find(root: Path) -> tuple[list[Path], Path]:
-    """The training files and the test file, all from one folder; the first that has them all wins."""
+    """Training files and test file, from the first folder that has all of them."""
     best: tuple[int, Path, list[str]] = (0, root, [])
     for below in _FOLDERS:
         folder = root / below
@@ -103,11 +103,11 @@ def _fault(path: Path, what: str) -> DataLossError:
 
 @checked
 def load_cifar10(data_dir: AsPath | None = None) -> tuple[Dataset, Dataset]:
-    """The two splits, uint8 [n, 32, 32, 3], 10 classes: 50000 and 10000 pictures in the published files.
+    """Training and test split, uint8 [n, 32, 32, 3], 10 classes (as published: 50000 and 10000 pictures).
 
-    `data_dir`, or else the environment's TENSORBOW_DATA, is searched itself and below cifar-10-batches-bin,
-    cifar-10-batches-py and cifar10. Training batches are cropped and flipped at random (`CropAndFlip`).
-    NotFoundError says what was looked for and where to get it; DataLossError names the damaged file.
+    Searches `data_dir`, or the folder in the environment variable TENSORBOW_DATA, and cifar-10-batches-bin,
+    cifar-10-batches-py and cifar10 below it. Training batches are cropped and flipped at random
+    (`CropAndFlip`). Raises NotFoundError for missing files, DataLossError for damaged ones.
     """
     root = data_folder(data_dir, "cifar10", _REMEDY)
     train_paths, test_path = _find(root)

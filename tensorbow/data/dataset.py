@@ -1,4 +1,4 @@
-"""One split of a data set, in memory: uint8 pictures, their labels, and how a batch is made of them."""
+"""One split of a data set in memory: uint8 pictures and labels, from which it makes batches."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ AsAugmentation: TypeAlias = Annotated[Augmentation, Kind("a function of pictures
 
 @checked
 def pixel_statistics(images: AsArray) -> tuple[float, float]:
-    """Mean and standard deviation of the pixels of `images` (uint8, any shape), on the scale 0..1.
+    """Mean and standard deviation of the pixels of `images` (uint8, any shape), scaled to 0..1.
 
-    Summed in exact integers: the same on every machine. InvalidArgumentError when there are no pixels.
+    Computed in exact integers, so equal on every machine. Raises InvalidArgumentError for no pixels.
     """
     if images.dtype != np.uint8 or images.size == 0:
         raise InvalidArgumentError(
@@ -65,12 +65,12 @@ def pixel_statistics(images: AsArray) -> tuple[float, float]:
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """One split, in memory, read-only.
+    """One split of a data set, in memory, read-only.
 
     images: uint8 [examples, height, width, channels]; labels: int64 [examples], each in 0..classes-1.
-    mean and std are on the scale 0..1 and belong to the training split, for both splits. The arrays are
-    kept as read-only views, not copied. `augmentation` changes batches to train on, at random.
-    InvalidArgumentError for anything that does not fit together.
+    mean, std: of the training split's pixels, scaled to 0..1; used for both splits. augmentation: changes
+    training batches at random. The arrays are kept as read-only views, not copied.
+    Raises InvalidArgumentError for shapes, dtypes or labels that do not fit together.
     """
 
     name: Text
@@ -117,19 +117,21 @@ class Dataset:
 
     @property
     def scale(self) -> np.float32:
-        """What a pixel of 0..255 is multiplied by: 1 / (255 std)."""
+        """Factor of the normalisation x * scale - shift of a pixel x in 0..255: 1 / (255 std)."""
         scale: np.float32 = np.float32(1 / (255 * self.std))
         return scale
 
     @property
     def shift(self) -> np.float32:
-        """What is subtracted then: mean / std."""
+        """Offset of the normalisation x * scale - shift: mean / std."""
         shift: np.float32 = np.float32(self.mean / self.std)
         return shift
 
     @checked
     def batch(self, indices: AsArray | None = None) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-        """The examples `indices` (int64 [n]; None: all) as new arrays, like those that `fill` writes."""
+        """Examples `indices` (int64 [n]; None: all) as new arrays: float32 [n, height, width, channels]
+        normalised as by `fill`, and int64 [n].
+        """
         rows = np.arange(len(self)) if indices is None else indices
         images = np.empty((rows.size, *self.image_shape), np.float32)
         labels = np.empty(rows.size, np.int64)
@@ -146,12 +148,11 @@ class Dataset:
     ) -> None:
         """Writes the examples `indices` (int64 [n]) into the caller's arrays, in place.
 
-        images_out: float32 [n, height, width, channels] becomes (x/255 - mean)/std, computed in float32 as
-        x * 1/(255 std) - mean/std; labels_out: int64 [n]. `scratch`: uint8 of images_out's shape; without
-        it the call allocates one, a quarter of images_out. Safe to call from several threads, each with its
-        own arrays. With a `key` it is a batch to train on: its pictures are augmented, as the key says, if
-        the data set has an augmentation. InvalidArgumentError for a wrong shape or dtype or an index out of
-        range: nothing has been written then.
+        images_out: float32 [n, height, width, channels], set to (x/255 - mean)/std, computed in float32 as
+        x * 1/(255 std) - mean/std. labels_out: int64 [n]. scratch: uint8 of images_out's shape, allocated if
+        not given. key: augments the pictures, if the data set has an augmentation. Thread-safe if each
+        thread has its own arrays. Raises InvalidArgumentError, before anything is written, for a wrong shape
+        or dtype or an index out of range.
         """
         rows = self._checked_rows(indices, images_out, labels_out, scratch)
         if rows.size == 0:

@@ -1,4 +1,4 @@
-"""Where data sets lie on disk: the folder of the option or the environment, and finding files in it."""
+"""Folder of the data sets' files, from the option or the environment, and finding files in it."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ DATA_DIR_VARIABLE = "TENSORBOW_DATA"
 
 
 def data_folder(data_dir: str | os.PathLike[str] | None, wanted_by: str, remedy: str) -> Path:
-    """The folder to look in: `data_dir`, or else the environment's TENSORBOW_DATA, with ~ expanded.
+    """Folder of the data: `data_dir`, or the environment variable TENSORBOW_DATA, with ~ expanded.
 
-    NotFoundError when neither is given or the folder does not exist, with `remedy` at the end;
-    InvalidArgumentError when it is not a folder.
+    Raises NotFoundError, ending with `remedy`, if neither is given or the folder does not exist, and
+    InvalidArgumentError if it is not a folder.
     """
     source = "--data-dir"
     if data_dir is None or not os.fspath(data_dir):
@@ -42,10 +42,10 @@ def data_folder(data_dir: str | os.PathLike[str] | None, wanted_by: str, remedy:
 
 
 def mode_of(path: Path) -> int | None:
-    """The mode bits of what `path` leads to, or None when nothing is there.
+    """Mode bits of the file at `path`, following links, or None if there is none.
 
-    FailedPreconditionError when the system will not say (no permission, a loop of links);
-    InvalidArgumentError when the path is none.
+    Raises FailedPreconditionError if it cannot be examined (no permission, a loop of links), and
+    InvalidArgumentError for an invalid path.
     """
     try:
         return path.stat().st_mode
@@ -60,9 +60,9 @@ def mode_of(path: Path) -> int | None:
 
 
 def find_file(folder: Path, names: Sequence[str]) -> Path | None:
-    """The first of `names` that is in `folder`, or None. A folder of that name is passed over.
+    """Path of the first of `names` that is a file in `folder`, or None. Folders of these names are skipped.
 
-    FailedPreconditionError for a pipe or a device: reading it could wait for ever.
+    Raises FailedPreconditionError for a pipe or a device: reading it could block forever.
     """
     for name in names:
         path = folder / name

@@ -1,4 +1,4 @@
-"""`digits`: scikit-learn's 1797 handwritten digits, 8x8, resized to 28x28. Needs no download."""
+"""Data set `digits`: scikit-learn's 1797 handwritten digits, 8x8, resized to 28x28. Needs no download."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _HOLD_OUT_EVERY = 5  # 1437 examples to train with, 360 to test
 
 
 def _bundled() -> tuple[Any, Any]:
-    """The pictures and labels of scikit-learn's copy.
+    """Pictures [1797, 8, 8] and labels [1797] of scikit-learn's copy, as floats.
 
     Read from the package's file: importing scikit-learn, with SciPy, takes longer than a short training run.
     """
@@ -35,7 +35,7 @@ def _bundled() -> tuple[Any, Any]:
                 with gzip.open(file, "rt", encoding="utf-8") as lines:
                     rows = np.array([line.split(",") for line in lines], np.float64).reshape(-1, 8 * 8 + 1)
                 return rows[:, :-1].reshape(-1, 8, 8), rows[:, -1]
-        bundle = import_module("sklearn.datasets").load_digits()  # a release that keeps it somewhere else
+        bundle = import_module("sklearn.datasets").load_digits()  # for a release with another file layout
         return bundle.images, bundle.target
     except ImportError as error:
         raise NotFoundError(
@@ -50,16 +50,16 @@ def _bundled() -> tuple[Any, Any]:
         ) from error
 
 
-SHIFTS = CropAndFlip(padding=2, flip=False)  # 1437 pictures are few: training moves them by up to 2 pixels
+SHIFTS = CropAndFlip(padding=2, flip=False)  # 1437 pictures are few: training shifts them by up to 2 pixels
 
 
 @checked
 def load_digits(data_dir: AsPath | None = None) -> tuple[Dataset, Dataset]:
-    """The two splits: 1437 and 360 pictures, uint8 [n, 28, 28, 1], 10 classes. `data_dir` is not used.
+    """Training and test split: 1437 and 360 pictures, uint8 [n, 28, 28, 1], 10 classes. Ignores `data_dir`.
 
-    The split is fixed, whatever the run's seed, and stratified: every fifth of the shuffled examples of
-    each class is held out. Training batches are shifted at random (`SHIFTS`). NotFoundError when
-    scikit-learn is missing.
+    The split does not depend on the run's seed and is stratified: every fifth of the shuffled examples,
+    ordered by class, is held out. Training batches are shifted at random (`SHIFTS`). Raises NotFoundError if
+    scikit-learn is missing, DataLossError if its file is damaged.
     """
     pictures, labels = map(np.asarray, _bundled())
     labels = labels.astype(np.int64)

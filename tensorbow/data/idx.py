@@ -1,8 +1,8 @@
-"""A reader of IDX files, plain or gzip, that believes nothing the file says before it has checked it.
+"""Reader of IDX files, plain or gzip, that does not trust the file.
 
 The format: two zero bytes, a type code, the number of dimensions, each dimension as a big-endian uint32,
-then the values. What a header declares is held against the caller's expectation and the file's size
-before memory is taken for it, and no more than the declared bytes and one are ever unpacked.
+then the values. The header is checked against the caller's expectation and the file's size before memory is
+allocated, and at most one byte more than it declares is decompressed.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ _DEFLATE_LIMIT = 1032  # deflate packs at most this many bytes into one
 _CHUNK = 1 << 20
 
 MAXIMUM_LENGTH = 1 << 20
-"""The longest first dimension accepted: a million examples."""
+"""Greatest accepted dimension: a million examples."""
 
 
 def read_idx(
     path: str | os.PathLike[str], dimensions: Sequence[int | None], maximum_length: int = MAXIMUM_LENGTH
 ) -> NDArray[np.uint8]:
-    """Reads the unsigned bytes of an IDX file into an array of its declared shape.
+    """Reads an IDX file of unsigned bytes into a uint8 array of its declared shape.
 
-    `dimensions` is what the caller expects, None where any size from 1 to `maximum_length` will do.
-    Whether the file is gzip is told by its first bytes, not its name. NotFoundError when it is not there,
-    FailedPreconditionError when the system will not read it, ResourceExhaustedError when it does not fit
-    into memory, DataLossError for every fault of its content; each names the file.
+    dimensions: the expected shape; None accepts any extent from 1 to `maximum_length`. gzip is recognised by
+    the file's first bytes. Raises NotFoundError if there is no file, FailedPreconditionError if it cannot be
+    read, ResourceExhaustedError if it does not fit into memory, DataLossError if its content is faulty; each
+    names the file.
     """
     path = Path(path)
     try:
@@ -74,7 +74,7 @@ def _read(
     *,
     packed: bool,
 ) -> NDArray[np.uint8]:
-    """`nbytes_limit`: the file's size; of a packed one, an upper bound of its content's size."""
+    """Reads and checks a file. nbytes_limit: its size; for gzip, an upper bound of the uncompressed size."""
     shape = _read_shape(path, file, dimensions, maximum_length)
     header_nbytes, nbytes = 4 + 4 * len(shape), math.prod(shape)
     declared = header_nbytes + nbytes
@@ -91,7 +91,7 @@ def _read(
         if not count:
             raise _fault(path, f"its header declares {nbytes} bytes of values, but only {got} follow")
         got += count
-    if file.read(1):  # also makes gzip check the sum at its end
+    if file.read(1):  # also makes gzip verify its checksum
         raise _fault(path, f"more bytes follow than the {nbytes} its header declares")
     return values.reshape(shape)
 

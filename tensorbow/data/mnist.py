@@ -1,4 +1,4 @@
-"""`mnist`: the four IDX files, plain or gzip, in torchvision's folder or flat. Never downloads."""
+"""Data set `mnist`: reads the four IDX files, plain or gzip, also as torchvision saves them. No download."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tensorbow.errors import DataLossError, NotFoundError
 from tensorbow.files import shown
 from tensorbow.kinds import AsPath, checked
 
-_FOLDERS = ("", "mnist", "MNIST/raw", "MNIST", "raw")  # below the data folder, in this order
+_FOLDERS = ("", "mnist", "MNIST/raw", "MNIST", "raw")  # below the data folder, in order of search
 _FILES = (
     ("train-images", "idx3-ubyte"),
     ("train-labels", "idx1-ubyte"),
@@ -35,7 +35,7 @@ def _names(stem: str, kind: str) -> tuple[str, ...]:
 
 
 def _find(root: Path) -> list[Path]:
-    """The four files, all from one folder; the first folder that has all of them wins."""
+    """The four files, from the first folder that has all of them."""
     found: dict[Path, list[Path | None]] = {}
     for below in _FOLDERS:
         folder = root / below
@@ -74,15 +74,15 @@ def _read_split(images_path: Path, labels_path: Path) -> tuple[NDArray[np.uint8]
 
 @checked
 def load_mnist(data_dir: AsPath | None = None) -> tuple[Dataset, Dataset]:
-    """The two splits, uint8 [n, 28, 28, 1], 10 classes: 60000 and 10000 pictures in the published files.
+    """Training and test split, uint8 [n, 28, 28, 1], 10 classes (as published: 60000 and 10000 pictures).
 
-    Files of the same format and names (Fashion-MNIST, EMNIST digits) are read as well. `data_dir`, or else
-    the environment's TENSORBOW_DATA, is searched itself and below mnist, MNIST/raw, MNIST and raw.
-    NotFoundError says what was looked for and where to get it; DataLossError names the damaged file.
+    Files of the same format and names (Fashion-MNIST, EMNIST digits) are read as well. Searches `data_dir`,
+    or the folder in the environment variable TENSORBOW_DATA, and mnist, MNIST/raw, MNIST and raw below it.
+    Raises NotFoundError for missing files, DataLossError for damaged ones.
     """
     root = data_folder(data_dir, "mnist", _REMEDY)
     train_images, train_labels, test_images, test_labels = _find(root)
-    test = _read_split(test_images, test_labels)  # the small ones first: their faults show at once
+    test = _read_split(test_images, test_labels)  # the small files first: their faults show at once
     train = _read_split(train_images, train_labels)
     mean, std = pixel_statistics(train[0])
     if std == 0:

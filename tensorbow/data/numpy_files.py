@@ -1,7 +1,7 @@
-"""Arrays of numbers in .npy and .npz files, which believe nothing that a header says before it is checked.
+"""Reader of arrays of numbers in .npy and .npz files, which does not trust the file.
 
-A header is read alone, and held against the file's size and the machine's memory before any is taken for
-what it declares. Nothing is ever unpickled.
+The header is checked against the file's size and the machine's memory before memory is allocated. Nothing is
+unpickled.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from tensorbow.devices.host_memory import require_memory
 from tensorbow.errors import DataLossError, InvalidArgumentError, ResourceExhaustedError, TensorBowError
 from tensorbow.files import open_to_read, shown
 
-MAXIMUM_NBYTES = 1 << 34  # of an unpacked array
-_HEADER_LIMIT = 10_000  # characters of a header, as NumPy's own reader has it
+MAXIMUM_NBYTES = 1 << 34  # of a decompressed array
+_HEADER_LIMIT = 10_000  # characters of a header; NumPy's reader has the same limit
 _LONGEST_HEADER = 12 + _HEADER_LIMIT  # bytes: magic, version, length, and the header itself
 _MOST_AXES = 32
 _DEFLATE_LIMIT = 1032  # deflate packs at most this many bytes into one
@@ -35,7 +35,7 @@ Check = Callable[["np.dtype[Any]", tuple[int, ...]], None]
 
 
 class _Header(NamedTuple):
-    """What a .npy file says of its array, and how many bytes it takes to say it."""
+    """Header of a .npy file: dtype, shape and order of its array. header_nbytes: size of the header."""
 
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
@@ -48,16 +48,16 @@ class _Header(NamedTuple):
 
 
 class _FaultError(Exception):
-    """What is wrong with a file's content."""
+    """Fault of a file's content."""
 
 
 def read_numpy_file(path: Path, check: Check) -> NDArray[np.generic]:
-    """The array of a .npy file, mapped; or that of a .npz file: its only one, or the one named `images`.
+    """Reads a .npy file, memory-mapped, or a .npz file: its only array, or the one named `images`.
 
-    check: raises for a dtype or shape that is not wanted, before memory is taken for it.
-    Raises what opening a file raises, DataLossError for a damaged one or one without an array of numbers,
-    InvalidArgumentError for a .npz file with several, none of them `images`, ResourceExhaustedError for what
-    does not fit into memory; each names the file.
+    check: called with dtype and shape before memory is allocated; raises for an array that is not wanted.
+    Raises what opening a file raises, DataLossError for a damaged file or one without an array of numbers,
+    InvalidArgumentError for a .npz file with several arrays, none of them `images`, ResourceExhaustedError if
+    the array does not fit into memory; each names the file.
     """
     try:
         with open_to_read(path) as file:
@@ -67,14 +67,14 @@ def read_numpy_file(path: Path, check: Check) -> NDArray[np.generic]:
             try:
                 return _unpacked(path, file, nbytes, check)
             except OSError as error:
-                if error.errno != errno.EINVAL:  # of a seek to before the file's first byte
+                if error.errno != errno.EINVAL:  # EINVAL: a seek to a negative offset
                     raise
                 raise _FaultError("its directory names places outside of it") from None
     except TensorBowError:
         raise
     except MemoryError:
         raise ResourceExhaustedError(f"{shown(path)} does not fit into memory") from None
-    except OSError:  # of the system
+    except OSError:  # an error of the system, not of the content
         raise
     except Exception as error:  # NumPy and zipfile raise many kinds for a file that is damaged
         reason = " ".join(str(error).split())[:200] or type(error).__name__
@@ -117,7 +117,7 @@ def _unpacked(path: Path, file: IO[bytes], nbytes: int, check: Check) -> NDArray
             require_memory(header.nbytes, shown(path), "give a .npy file")
             values = np.empty(header.nbytes, np.uint8)
             piece, got = start[header.header_nbytes :], 0
-            while piece:  # until the end, where the sum is compared
+            while piece:  # up to the end, where zipfile verifies the checksum
                 values.data[got : got + len(piece)] = piece
                 got += len(piece)
                 piece = member.read(_CHUNK)
@@ -127,7 +127,7 @@ def _unpacked(path: Path, file: IO[bytes], nbytes: int, check: Check) -> NDArray
 
 
 def _entry_of(path: Path, entries: list[zipfile.ZipInfo]) -> zipfile.ZipInfo:
-    """The only member, or the one named `images`."""
+    """Only member of an archive, or the one named `images`."""
     found: dict[str, zipfile.ZipInfo] = {}
     for entry in entries:
         name = entry.filename.removesuffix(".npy")
@@ -141,10 +141,10 @@ def _entry_of(path: Path, entries: list[zipfile.ZipInfo]) -> zipfile.ZipInfo:
 
 
 def _header(start: bytes) -> _Header:
-    """The header at the beginning of a .npy file. Raises _FaultError, ValueError."""
+    """Reads the header from the first bytes of a .npy file. Raises _FaultError, ValueError."""
     stream = io.BytesIO(start)
     with warnings.catch_warnings():
-        warnings.simplefilter("error")  # of headers that only older versions wrote
+        warnings.simplefilter("error")  # NumPy warns of headers that only old versions wrote
         try:
             version = np.lib.format.read_magic(stream)
             if version == (1, 0):
@@ -155,7 +155,7 @@ def _header(start: bytes) -> _Header:
                 raise _FaultError(f"version {version[0]}.{version[1]} of its format is for names of fields")
         except (_FaultError, ValueError):
             raise
-        except Exception as error:  # of Python's parser, which NumPy asks; warnings; deep nesting
+        except Exception as error:  # from Python's parser, which NumPy uses; warnings; deep nesting
             raise _FaultError(f"its header cannot be read ({type(error).__name__})") from error
     if dtype.kind not in "biuf":
         raise _FaultError(f"it holds {str(dtype)[:40]}, no numbers")
@@ -167,7 +167,7 @@ def _header(start: bytes) -> _Header:
 
 
 def _shaped(values: NDArray[np.uint8], header: _Header) -> NDArray[np.generic]:
-    """Bytes as the array that they are."""
+    """Views bytes as the array that the header declares."""
     order: Any = "F" if header.fortran_order else "C"
     array: NDArray[np.generic] = values.view(header.dtype).reshape(header.shape, order=order)
     return array

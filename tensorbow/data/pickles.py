@@ -1,7 +1,7 @@
-"""Reading the pickles of CIFAR-10's python version without running what is in them.
+"""Safe reader of the pickles of CIFAR-10's Python version.
 
-A pickle is a program: it may call anything it can import. Here it can import what NumPy arrays are made of
-and nothing else, and what comes out is looked at before it is used.
+A pickle is a program that may call anything it can import. Here it can only construct NumPy arrays, through
+stand-ins whose arguments are checked.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ import numpy as np
 from tensorbow.errors import DataLossError, ResourceExhaustedError
 from tensorbow.files import read_file, shown
 
-MAXIMUM_NBYTES = 256 << 20  # of a file: a batch of CIFAR-10 has 31 MB
+MAXIMUM_NBYTES = 256 << 20  # largest file; those of CIFAR-10 have 31 MB
 
 
 def _bytes(text: Any, encoding: Any = "latin1") -> bytes:
-    """What Python 3 writes for bytes in an old protocol: `_codecs.encode(text, "latin1")`."""
+    """Stand-in for `_codecs.encode(text, "latin1")`, by which Python 3 writes bytes in old protocols."""
     if not isinstance(text, str) or encoding not in ("latin1", "latin-1"):
         raise pickle.UnpicklingError("a text in another encoding than latin1")
     return text.encode("latin1")
 
 
 class _Array:
-    """Stands for an array until its shape, dtype and bytes are known."""
+    """Stand-in for an array until its shape, dtype and bytes are known."""
 
     def __init__(self) -> None:
         self.array: Any = None
@@ -52,17 +52,17 @@ class _Array:
 
 
 class _DType:
-    """Stands for a dtype: only its code is kept."""
+    """Stand-in for a dtype: keeps only its code."""
 
     def __init__(self, code: Any, *_: Any) -> None:
         self.code = {"u1": "u1", b"u1": "u1"}.get(code, "") if isinstance(code, (str, bytes)) else ""
 
     def __setstate__(self, state: Any) -> None:
-        """Byte order and the like, which bytes do not have."""
+        """Ignores byte order and the like, which uint8 does not have."""
 
 
 class _NdArray:
-    """The class that `_reconstruct` is told."""
+    """Stand-in for `numpy.ndarray`, the first argument of `_reconstruct`."""
 
 
 def _reconstruct(kind: Any, *_: Any) -> _Array:
@@ -72,7 +72,7 @@ def _reconstruct(kind: Any, *_: Any) -> _Array:
 
 
 def _frombuffer(data: Any, dtype: Any, shape: Any, order: Any) -> _Array:
-    """What newer pickles make arrays by."""
+    """Stand-in for the function that constructs arrays in newer pickles."""
     made = _Array()
     made.__setstate__((1, shape, dtype, order == "F", data))
     return made
@@ -87,8 +87,8 @@ _KNOWN: dict[tuple[str, str], Callable[..., Any]] = {
 }
 
 
-# What dicts of arrays, lists, texts and numbers are written with. Nothing that extends, refers outside or
-# takes memory by a length that no bytes follow.
+# Opcodes for dicts of arrays, lists, strings and numbers. None that uses extensions or external references,
+# or allocates memory for a declared length before the bytes are read.
 _OPCODES = (
     "PROTO FRAME STOP MARK MEMOIZE PUT BINPUT LONG_BINPUT GET BINGET LONG_BINGET POP POP_MARK DUP "
     "NONE NEWTRUE NEWFALSE INT BININT BININT1 BININT2 LONG LONG1 FLOAT BINFLOAT STRING BINSTRING "
@@ -99,7 +99,7 @@ _OPCODES = (
 
 
 class _Unpickler(pickle._Unpickler):
-    """The unpickler in Python, whose memo grows with what is in the file, not with what the file says."""
+    """Python's own unpickler, restricted; unlike the C one, its memo cannot be made huge by an index."""
 
     dispatch = {  # noqa: RUF012 - as in the class above
         code: pickle._Unpickler.dispatch[code]
@@ -107,7 +107,7 @@ class _Unpickler(pickle._Unpickler):
     }
 
     def load_build(self) -> None:
-        """Gives an array or a dtype its content; nothing else has any to be given."""
+        """Sets the state of an array or a dtype. Raises UnpicklingError for other objects."""
         state = self.stack.pop()  # type: ignore[attr-defined]
         target = self.stack[-1]  # type: ignore[attr-defined]
         if type(target) not in (_Array, _DType):
@@ -115,7 +115,7 @@ class _Unpickler(pickle._Unpickler):
         target.__setstate__(state)
 
     def load_bytes(self) -> None:
-        """Bytes as protocol 5 writes those of arrays: taken from the file before memory is."""
+        """Reads a byte array of protocol 5, without allocating the declared size first."""
         size = int.from_bytes(self.read(8), "little")  # type: ignore[attr-defined]
         data = self.read(min(size, MAXIMUM_NBYTES))  # type: ignore[attr-defined]
         if len(data) != size:
@@ -126,16 +126,17 @@ class _Unpickler(pickle._Unpickler):
     dispatch[pickle.BYTEARRAY8[0]] = load_bytes  # type: ignore[assignment]
 
     def find_class(self, module: str, name: str) -> Any:
-        """What stands for a class or function. Raises UnpicklingError for any that is not known."""
+        """Stand-in for a class or function. Raises UnpicklingError for unknown ones."""
         if (module, name) not in _KNOWN:
             raise pickle.UnpicklingError(f"it asks for {module[:60]}.{name[:60]}, which no such file needs")
         return _KNOWN[module, name]
 
 
 def read_pickled_dict(path: Path) -> dict[str, Any]:
-    """The dict of a pickle file: text keys; values are uint8 arrays, or lists and texts as they are.
+    """Reads a pickled dict: string keys; values are uint8 arrays, or lists, strings and numbers.
 
-    DataLossError for anything but a pickle of such a dict, FailedPreconditionError when it cannot be read.
+    Raises DataLossError for anything but such a dict, FailedPreconditionError if the file cannot be read,
+    ResourceExhaustedError if it does not fit into memory.
     """
     content = read_file(path, MAXIMUM_NBYTES)
     try:

@@ -1,4 +1,4 @@
-"""Pictures to ask a model about: a folder or file of them, an array in a file, or an IDX file."""
+"""Input pictures for prediction: from a folder or file of pictures, an array file, or an IDX file."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ from tensorbow.errors import (
 from tensorbow.files import read_file, shown
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp")
-FORMATS = ("PNG", "JPEG", "BMP", "GIF", "TIFF", "WEBP")  # Pillow has others, one of which starts a program
+FORMATS = ("PNG", "JPEG", "BMP", "GIF", "TIFF", "WEBP")  # Pillow has more; its EPS starts another program
 MAXIMUM_PIXELS = 1 << 26  # of one picture, before it is resized
-MAXIMUM_FILE_NBYTES = 1 << 28  # of one picture, packed
-_TILE_EXTENTS = (322, 323)  # tags of TIFF
+MAXIMUM_FILE_NBYTES = 1 << 28  # of one picture file
+_TILE_EXTENTS = (322, 323)  # TIFF tags: TileWidth, TileLength
 
 Pictures = NDArray[np.uint8]
 Extents = tuple[int, int, int]
@@ -42,15 +42,15 @@ Extents = tuple[int, int, int]
 def read_pictures(
     path: str | os.PathLike[str], image_shape: Extents, resize: bool = False
 ) -> tuple[list[str], Pictures]:
-    """Names, and pictures uint8 [n, height, width, channels] as a model of `image_shape` takes them.
+    """Reads names, and pictures uint8 [n, height, width, channels] of the model's `image_shape`.
 
-    path: a folder of picture files (in the order of their names) or one of them, for which Pillow is needed;
-        a .npy or .npz file of uint8 [n, height, width, channels], or without n or the one channel; or an
-        IDX file, plain or gzip. Examples of arrays are named by their numbers.
-    resize: bring picture files of another size to the model's; else they are refused.
+    path: a picture file or a folder of them (read in the order of their names), for which Pillow is needed;
+        a .npy or .npz file of uint8 [n, height, width, channels], where n and a single channel may be left
+        out; or an IDX file, plain or gzip. Examples of arrays are named by their indices.
+    resize: resize picture files to the model's size; otherwise other sizes are refused.
 
     Raises NotFoundError, InvalidArgumentError for other shapes or dtypes, DataLossError for damaged files,
-    FailedPreconditionError for what cannot be read; each names the file.
+    FailedPreconditionError for files that cannot be read, ResourceExhaustedError; each names the file.
     """
     path = Path(path)
     mode = mode_of(path)
@@ -75,7 +75,7 @@ def read_pictures(
 
 
 def _from_numpy(path: Path, image_shape: Extents) -> Pictures:
-    """uint8 [n, height, width, channels], with the axes of extent one that were left out."""
+    """Pictures of an array file, uint8 [n, height, width, channels]; axes that were left out are added."""
     plain = image_shape[:2] if image_shape[2] == 1 else image_shape
 
     def check(dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
@@ -102,7 +102,7 @@ def _from_files(files: Sequence[Path], image_shape: Extents, resize: bool) -> Pi
 
 
 def _bytes_of(file: Path, image: Any, mode: str) -> Pictures:
-    """Pixels of 8 bits; those of 16 are scaled, for Pillow would cut them off at 255."""
+    """Pixels with 8 bits; 16-bit pixels are scaled down, since Pillow would clip them at 255."""
     if image.mode[:1] == "I":
         wide = np.asarray(image)
         if wide.size and (wide.min() < 0 or wide.max() > 0xFFFF):
@@ -115,7 +115,7 @@ def _bytes_of(file: Path, image: Any, mode: str) -> Pictures:
 
 
 def _require_size(file: Path, image: Any) -> None:
-    """Raises InvalidArgumentError for more pixels than are decoded, in the picture or in a tile of it."""
+    """Raises InvalidArgumentError if the picture, or a tile of it, has more than MAXIMUM_PIXELS."""
     tags = getattr(image, "tag_v2", {})
     for width, height in (image.size, [tags.get(tag, 1) for tag in _TILE_EXTENTS]):
         if width * height > MAXIMUM_PIXELS:
@@ -139,7 +139,7 @@ def _decoded(file: Path, image_shape: Extents, resize: bool) -> Pictures:
     blob = read_file(file, MAXIMUM_FILE_NBYTES)
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of odd but sound files
+            warnings.simplefilter("ignore")  # Pillow warns of unusual but valid files
             warnings.simplefilter("error", Image.DecompressionBombWarning)
             with Image.open(io.BytesIO(blob), formats=FORMATS) as image:
                 _require_size(file, image)

@@ -37,7 +37,7 @@ from tensorbow.kinds import (
 )
 
 HostSlot = tuple[NDArray[np.float32], NDArray[np.int64]]
-"""Where one batch lands: images float32 [batch_size, height, width, channels], labels int64 [batch_size]."""
+"""Memory of one batch: images float32 [batch_size, height, width, channels], labels int64 [batch_size]."""
 
 Depth: TypeAlias = Annotated[int, whole(1, 4096)]
 Seconds: TypeAlias = Annotated[float, number(0, 1e9)]
@@ -73,7 +73,7 @@ Start: TypeAlias = Annotated[
 class Batch:
     """One batch of one replica, in slot `slot` of its replica until it is released.
 
-    `number` is its number within the epoch (BatchOrder), `round` the epoch's round it belongs to;
+    number: within the epoch (see BatchOrder). round: within the epoch.
     images: float32 [batch_size, height, width, channels], normalised; labels: int64 [batch_size].
     """
 
@@ -93,15 +93,15 @@ AsBatch: TypeAlias = Annotated[Batch, instance(Batch, expected="a batch of this 
 class Prefetcher:
     """Keeps up to `depth` batches per replica filled ahead of use, in one background thread.
 
-    What a replica gets, and in which order, is a pure function of (dataset, order, replicas, start),
-    whatever the timing or the depth: round by round, over the borders of epochs. The replica furthest
-    behind is served first, and one that does not release its slots holds up no other. A batch's arrays
-    are its slot's memory: valid until `release`, overwritten at some time after it.
+    The batches of a replica and their order are a pure function of (dataset, order, replicas, start),
+    independent of timing and depth: round by round, across epochs. The replica furthest behind is served
+    first; one that does not release its slots does not delay the others. A batch's arrays are the memory of
+    its slot: valid until `release`, overwritten some time afterwards.
 
-    Without `on_ready`, consumers call `take`. With it, each batch is handed to `on_ready(replica, batch)`
+    Without `on_ready`, consumers call `take`. With it, each batch is passed to `on_ready(replica, batch)`
     in the background thread, with no lock held; it may be called before this constructor has returned,
-    never after `close` has. `on_error(error)` is then called once should the thread fail. Callbacks should
-    only pass the word on: nothing is filled while they run.
+    never after `close` has. `on_error(error)` is called once if the thread fails. Callbacks should return
+    quickly: nothing is filled while they run.
 
     Use it in a `with` statement, or call `close`. All methods are safe from any thread.
     """
@@ -124,12 +124,13 @@ class Prefetcher:
     ) -> None:
         """Starts the thread at round start[1] of epoch start[0].
 
-        skipped: batches at the beginning of that epoch that are left out, before its round 0.
+        skipped: number of batches left out at the beginning of that epoch, before its round 0.
+        max_rounds, epochs: stop after `max_rounds` rounds, or before epoch number `epochs`, whichever is
+            first; without both, never.
+        slots: `slots[replica][slot]` are the arrays to fill (such as pinned memory); replaces `depth`. The
+            caller keeps them alive until `close`; they must not overlap.
 
-        The end comes after `max_rounds` rounds from there, or before epoch number `epochs`, whichever is
-        first; with neither it never comes. `slots[replica][slot]` gives the arrays to fill (pinned memory,
-        a device's input region) and replaces `depth`; the caller keeps them alive until `close` and sees to
-        it that they do not overlap. InvalidArgumentError when something does not fit together.
+        Raises InvalidArgumentError for arguments that do not fit together.
         """
         self.replicas = replicas
         self.rounds_per_epoch = order.rounds_per_epoch(self.replicas)
@@ -155,7 +156,7 @@ class Prefetcher:
         self._check_slots()
         self._ring = SlotRing([len(lane) for lane in self._slots], min(limits, default=None))
 
-        # One lock guards the ring and the two fields below; the thread waits on _room, consumers on _filled.
+        # One lock guards the ring and the fields below; the thread waits on _room, consumers on _filled.
         self._lock = threading.Lock()
         self._room = threading.Condition(self._lock)
         self._filled = threading.Condition(self._lock)
@@ -167,11 +168,11 @@ class Prefetcher:
 
     @checked
     def take(self, replica: Any, timeout: Seconds | None = None) -> Batch:
-        """The replica's next batch; waits for it, at most `timeout` seconds.
+        """Returns the replica's next batch; waits for it, at most `timeout` seconds.
 
-        FailedPreconditionError when it is not there in time or batches go to `on_ready`; OutOfRangeError
-        after the last one; AbortedError when the background thread failed and what it had filled before is
-        used up; CancelledError when the prefetcher is closed, also while waiting.
+        Raises FailedPreconditionError after the timeout or if batches go to `on_ready`; OutOfRangeError
+        after the last batch; AbortedError if the background thread has failed and no filled batch is left;
+        CancelledError when the prefetcher is closed, also while waiting.
         """
         replica = read_as(whole(0, self.replicas - 1), replica, "Prefetcher.take", "replica")
         if self._on_ready is not None:
@@ -204,9 +205,9 @@ class Prefetcher:
 
     @checked
     def release(self, batch: AsBatch) -> None:
-        """Gives the batch's slot back, to be filled again. FailedPreconditionError for a second time.
+        """Returns the batch's slot, to be filled again; no effect after `close`.
 
-        After `close` it does nothing.
+        Raises FailedPreconditionError if it is not lent, as for a second release.
         """
         with self._lock:
             if self._closed:
@@ -222,10 +223,10 @@ class Prefetcher:
 
     @checked
     def close(self, timeout: Seconds = 10.0) -> None:
-        """Ends the thread and waits for it; consumers that wait get CancelledError. May be called again.
+        """Ends the thread and waits for it; waiting consumers get CancelledError. Idempotent.
 
-        From a callback it only asks for the end. AbortedError when the thread is still busy after `timeout`
-        seconds, which only a callback or a data set that does not return can cause.
+        From a callback it only requests the end. Raises AbortedError if the thread is still busy after
+        `timeout` seconds, because a callback or the data set's `fill` does not return.
         """
         with self._lock:
             self._closed = True
@@ -239,7 +240,7 @@ class Prefetcher:
                 f"the prefetch thread did not end within {timeout} s: "
                 "a callback or the data set's fill does not return"
             )
-        self._on_ready = self._on_error = None  # they may know this object, and keep its slots
+        self._on_ready = self._on_error = None  # they may reference this object, and keep its slots alive
 
     def __enter__(self) -> Prefetcher:
         return self
@@ -260,7 +261,7 @@ class Prefetcher:
             self._fail(claim, error)
 
     def _next_claim(self) -> Claim | None:
-        """Waits for room; None when there is nothing more to do."""
+        """Waits for a free slot and claims it; None when nothing is left to fill."""
         with self._lock:
             while not self._closed and not self._ring.all_claimed:
                 claim = self._ring.claim()
@@ -276,7 +277,7 @@ class Prefetcher:
         self._dataset.fill(indices, images, labels, scratch, key)
 
     def _publish(self, claim: Claim) -> Batch | None:
-        """Makes the batch ready; returns it when it goes to `on_ready`."""
+        """Marks a batch as ready; returns it if it goes to `on_ready`."""
         with self._lock:
             self._ring.filled(claim)
             if self._closed:
@@ -310,7 +311,7 @@ class Prefetcher:
         return aborted
 
     def _position(self, claim: Claim) -> tuple[int, int, int]:
-        """(epoch, round, number) of the claim's batch."""
+        """(epoch, round, number) of a claim's batch."""
         if claim.step < self._left:
             round_ = self._round + claim.step
             return self._epoch, round_, self._skipped + round_ * self.replicas + claim.replica

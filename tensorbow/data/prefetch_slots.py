@@ -1,7 +1,7 @@
-"""The bookkeeping of prefetching: which slot of which replica is filled next. No thread, no lock, no array.
+"""Bookkeeping of prefetching: chooses the slot that is filled next. No threads, locks or arrays.
 
-A slot goes free -> filling -> ready -> lent -> free. Replica r's step s (its s-th batch, from 0) is put
-into the slot that has been free longest, and steps become ready in order.
+The states of a slot are free -> filling -> ready -> lent -> free. Step s of replica r (its s-th batch, from
+0) goes into the slot that has been free longest, and steps become ready in order.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tensorbow.errors import FailedPreconditionError, InternalError
 
 @dataclass(frozen=True)
 class Claim:
-    """One slot reserved for one batch: `step` counts the replica's batches from 0."""
+    """One slot reserved for one batch. step: number of the replica's batch, from 0."""
 
     replica: int
     slot: int
@@ -23,7 +23,7 @@ class Claim:
 
 
 class _Lane:
-    """One replica's slots. `next_step` is the step that will be claimed next."""
+    """Slots of one replica. next_step: the step that is claimed next."""
 
     def __init__(self, depth: int) -> None:
         self.depth = depth
@@ -35,16 +35,16 @@ class _Lane:
 
 
 class SlotRing:
-    """Slots of several replicas, `depths[r]` for replica r; each gets `steps` batches, or no end of them."""
+    """Slots of several replicas, `depths[r]` for replica r; each gets `steps` batches, or (None) endless."""
 
     def __init__(self, depths: Sequence[int], steps: int | None = None) -> None:
         self.steps = steps
         self._lanes = [_Lane(depth) for depth in depths]
 
     def claim(self) -> Claim | None:
-        """Reserves the free slot of the replica that is furthest behind (the lowest one of several).
+        """Reserves a slot of the replica that is furthest behind (among equals, the lowest number).
 
-        None when no replica that still has batches to come has a free slot.
+        None if no replica with batches left has a free slot.
         """
         behind: tuple[int, int] | None = None
         for replica, lane in enumerate(self._lanes):
@@ -60,14 +60,14 @@ class SlotRing:
         return claim
 
     def filled(self, claim: Claim) -> None:
-        """The claimed slot holds its batch. InternalError when another of the replica comes first."""
+        """Marks a claimed slot as filled. Raises InternalError if it is not the replica's oldest claim."""
         lane = self._lanes[claim.replica]
         if not lane.filling or lane.filling[0] != claim:
             raise InternalError(f"prefetch: {claim} was filled, but {list(lane.filling)} are being filled")
         lane.ready.append(lane.filling.popleft())
 
     def lend(self, replica: int) -> Claim | None:
-        """Hands out the replica's oldest ready slot, or None when there is none."""
+        """Lends the replica's oldest ready slot; None if there is none."""
         lane = self._lanes[replica]
         if not lane.ready:
             return None
@@ -76,7 +76,7 @@ class SlotRing:
         return claim
 
     def give_back(self, claim: Claim) -> None:
-        """Frees a slot that was lent. FailedPreconditionError when it is not lent for this claim."""
+        """Frees a lent slot. Raises FailedPreconditionError if it is not lent for this claim."""
         lane = self._lanes[claim.replica]
         if lane.lent.get(claim.slot) != claim:
             raise FailedPreconditionError(
@@ -87,7 +87,7 @@ class SlotRing:
         lane.free.append(claim.slot)
 
     def lent_count(self, replica: int) -> int:
-        """How many of the replica's slots are lent."""
+        """Number of the replica's slots that are lent."""
         return len(self._lanes[replica].lent)
 
     def finished(self, replica: int) -> bool:
@@ -97,11 +97,11 @@ class SlotRing:
 
     @property
     def all_claimed(self) -> bool:
-        """Whether nothing is left to claim, for any replica, whatever is given back."""
+        """Whether all steps of all replicas have been claimed."""
         return all(lane.next_step == self.steps for lane in self._lanes)
 
     def check_invariants(self) -> None:
-        """InternalError unless every slot is in one state and every step is where it should be."""
+        """Raises InternalError unless every slot is in exactly one state and steps are in order."""
         for replica, lane in enumerate(self._lanes):
             waiting = [*lane.ready, *lane.filling]
             slots = [*lane.free, *lane.lent, *(claim.slot for claim in waiting)]

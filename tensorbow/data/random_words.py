@@ -1,7 +1,7 @@
-"""Random words that are a pure function of a key: what every shuffle and picture here is made of.
+"""Counter-based random words, a pure function of a key: the source of all shuffles and augmentation here.
 
-Only the raw words of NumPy's Philox4x64 are used. NumPy promises that these never change, which it does
-not of `Generator.permutation` and the like, so an order written down in a checkpoint stays the same order.
+Only the raw words of NumPy's Philox4x64 are used. NumPy guarantees that these never change, unlike
+`Generator.permutation` and the like, so a resumed run has the same order with any version of NumPy.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 
 class Purpose(IntEnum):
-    """What words are drawn for: the highest word of the counter, so that equal keys never overlap."""
+    """Purpose of random words: the highest word of the counter, so that purposes never share words."""
 
     BATCH_ORDER = 1
     DIGITS_SPLIT = 2
@@ -23,7 +23,7 @@ class Purpose(IntEnum):
 
 
 def random_words(count: int, purpose: Purpose, key: tuple[int, int], stream: int = 0) -> NDArray[np.uint64]:
-    """The first `count` words, uint64 [count], of (purpose, key, stream); each part is in 0..2**64-1."""
+    """First `count` words, uint64 [count], of (purpose, key, stream); each part is in 0..2**64-1."""
     generator = np.random.Philox(
         counter=np.array([0, 0, stream, purpose], np.uint64), key=np.array(key, dtype=np.uint64)
     )
@@ -32,15 +32,15 @@ def random_words(count: int, purpose: Purpose, key: tuple[int, int], stream: int
 
 
 def random_bytes(count: int, purpose: Purpose, key: tuple[int, int]) -> NDArray[np.uint8]:
-    """The same as uint8 [count], in little-endian order on every machine."""
+    """Random words of stream 0 as bytes, uint8 [count], in little-endian order on every machine."""
     words = random_words(-(-count // 8), purpose, key)
     return words.astype("<u8", copy=False).view(np.uint8)[:count]
 
 
 def permutation(count: int, purpose: Purpose, key: tuple[int, int]) -> NDArray[np.int64]:
-    """A uniform permutation of 0..count-1, int64 [count]: the order that sorts the key's first words."""
+    """Uniform random permutation of 0..count-1, int64 [count]: the order that sorts `count` random words."""
     words = random_words(count, purpose, key)
-    order = np.argsort(words)  # ten times as fast as a stable sort, and the same where no words are equal
+    order = np.argsort(words)  # ten times as fast as a stable sort, and the same if no words are equal
     ordered = words[order]
     if (ordered[1:] == ordered[:-1]).any():
         order = np.argsort(words, kind="stable")

@@ -1,4 +1,4 @@
-"""The data sets by name: what the command line's `--data` accepts."""
+"""Data sets by name, as for the option `--dataset`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tensorbow.errors import AlreadyExistsError, NotFoundError
 from tensorbow.kinds import AsPath, Function, Text, checked
 
 Loader = Callable[[str | os.PathLike[str] | None], tuple[Dataset, Dataset]]
-"""Takes the data folder (or None) and returns the training and the test split."""
+"""(data folder or None) -> (training split, test split)."""
 
 DEFAULT_DATASET = "digits"
 
@@ -26,12 +26,12 @@ DATASETS: dict[str, Loader] = {
 }
 
 WITHOUT_FILES = frozenset({"digits", "synthetic"})
-"""The data sets that read no data folder."""
+"""Data sets that read no files of a data folder."""
 
 
 @checked
 def register_dataset(name: Text, loader: Function) -> None:
-    """Adds a data set of the user's. AlreadyExistsError when the name is taken."""
+    """Registers a user's data set. Raises AlreadyExistsError if the name is taken."""
     if name in DATASETS:
         raise AlreadyExistsError(f"a data set {name!r} is registered already; choose another name")
     DATASETS[name] = loader
@@ -39,10 +39,10 @@ def register_dataset(name: Text, loader: Function) -> None:
 
 @checked
 def load(name: Text = DEFAULT_DATASET, data_dir: AsPath | None = None) -> tuple[Dataset, Dataset]:
-    """The training and the test split of the data set `name`.
+    """Loads the training and the test split of data set `name`; the split does not depend on a run's seed.
 
-    `data_dir` is where its files lie; None means the environment's TENSORBOW_DATA. The split never depends
-    on a run's seed. NotFoundError for an unknown name (it lists the known), or for missing files.
+    data_dir: folder of its files; None uses the environment variable TENSORBOW_DATA. Raises NotFoundError
+    for an unknown name or missing files, and what the loader raises.
     """
     loader = DATASETS.get(name)
     if loader is None:

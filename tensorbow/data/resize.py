@@ -1,4 +1,4 @@
-"""Bilinear resizing in integers: the same bytes on every machine, whatever BLAS or vector unit it has."""
+"""Bilinear resizing in integer arithmetic: the same bytes on every machine."""
 
 from __future__ import annotations
 
@@ -17,9 +17,8 @@ Greatest: TypeAlias = Annotated[int, whole(1, 255)]
 def _neighbours(
     size_in: int, size_out: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """For each output pixel: the pixels before and behind its centre, and the weight of the latter.
-
-    The two weights sum to 2 * size_out. Pixel centres are at halves.
+    """Interpolation along one axis: per output pixel the input pixels before and after its centre, and the
+    weight of the one after; the two weights sum to 2 * size_out. Pixel centres are at halves.
     """
     unit = 2 * size_out
     positions = np.arange(1, unit, 2, dtype=np.int64) * size_in - size_out  # in units of 1/unit input pixels
@@ -33,8 +32,8 @@ def resize_bilinear(
 ) -> NDArray[np.uint8]:
     """Resizes [n, h, w] pictures with values 0..maximum to uint8 [n, height, width] with values 0..255.
 
-    Half-pixel centres, edges repeated, rounded to nearest (halves up). InvalidArgumentError for another
-    rank, for values outside 0..maximum, or an empty size.
+    Half-pixel centres, edges repeated, rounded to nearest (halves up). Raises InvalidArgumentError for
+    another rank, values outside 0..maximum, or an empty array.
     """
     if not isinstance(images, np.ndarray):
         raise refuse("resize_bilinear", "images", "a NumPy array", images)
@@ -52,7 +51,7 @@ def resize_bilinear(
     left, right, across = _neighbours(images.shape[2], width)
 
     def row(rows: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Pictures [n, height, width] of these rows, times 2 * width."""
+        """Rows of the input, interpolated along the width: [n, height, width], times 2 * width."""
         first, second = (images[:, rows[:, None], columns].astype(np.int64) for columns in (left, right))
         return first * (2 * width - across) + second * across
 

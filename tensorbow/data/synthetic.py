@@ -1,6 +1,6 @@
-"""`synthetic`: pictures made of a pattern per class, a shift and noise. Needs no file and no package.
+"""Data set `synthetic`: pictures of one pattern per class, shifted, with noise. Needs no files.
 
-Everything is integer arithmetic on counter-based random words, so the bytes are the same everywhere.
+It uses integer arithmetic on counter-based random words, so the bytes are the same on every machine.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def _patterns(classes: int, height: int, width: int, channels: int) -> NDArray[n
 def _split(
     patterns: NDArray[np.uint8], examples: int, split: int
 ) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Pictures and labels of one split; class counts differ by one at most."""
+    """Pictures uint8 [examples, height, width, channels], labels int64 [examples]; balanced classes."""
     classes = patterns.shape[0]
     labels = permutation(examples, Purpose.SYNTHETIC_EXAMPLES, key=(split, 0)) % classes
     shifts = random_bytes(2 * examples, Purpose.SYNTHETIC_EXAMPLES, key=(split, 1)).reshape(examples, 2)
@@ -54,10 +54,11 @@ def make_synthetic(
     channels: Positive = 1,
     classes: Positive = 10,
 ) -> tuple[Dataset, Dataset]:
-    """Two splits of made-up pictures, uint8 [examples, height, width, channels]; deterministic, learnable.
+    """Generates a training and a test split, uint8 [examples, height, width, channels], of learnable classes.
 
-    The same arguments give the same bytes; both splits share the patterns and no noise.
-    InvalidArgumentError for a size below one, or fewer training examples than classes.
+    The same arguments give the same bytes. The splits share the patterns, but not the noise. Raises
+    InvalidArgumentError for sizes below one or fewer training examples than classes, ResourceExhaustedError
+    for more than 16 GiB of pictures.
     """
     nbytes = (train_examples + test_examples + classes) * height * width * channels
     if nbytes > _MOST_NBYTES:
@@ -79,5 +80,5 @@ def make_synthetic(
 
 @checked
 def load_synthetic(data_dir: AsPath | None = None) -> tuple[Dataset, Dataset]:
-    """The registry's splits: 4096 and 1024 pictures of 28x28x1, 10 classes. `data_dir` is not used."""
+    """Training and test split: 4096 and 1024 pictures of 28x28x1, 10 classes. Ignores `data_dir`."""
     return make_synthetic()

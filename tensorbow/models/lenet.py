@@ -1,4 +1,4 @@
-"""LeNet as TensorBow's table 5.1 has it: 1,111,946 parameters, 4.24 MB on 28x28x1 pictures, 10 classes."""
+"""LeNet of TensorBow, table 5.1: 1,111,946 parameters, 4.24 MB, for 28x28x1 pictures and 10 classes."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from tensorbow.variables import Variable
 
 
 class LeNet(Model):
-    """conv 5x5x32 valid, pool 2, conv 5x5x64 valid, pool 2, fc 1024, fc classes; ReLU between."""
+    """LeNet: conv 5x5x32 valid, pool 2, conv 5x5x64 valid, pool 2, fc 1024, fc classes; ReLU between."""
 
     name = "lenet"
     defaults = Defaults(learning_rate=0.005)
 
     @checked
     def logits(self, images: AsTensor, classes: Classes, training: Flag = False) -> Tensor:
-        """[batch, classes] from images [batch, height, width, channels] of at least 16x16."""
+        """Logits [batch, classes] from images [batch, height, width, channels] of at least 16x16."""
         channels = image_extents(images)[2]
         hidden = _convolution("conv1", images, [5, 5, channels, 32])
         hidden = _convolution("conv2", hidden, [5, 5, 32, 64])
@@ -50,9 +50,10 @@ def _dense(name: str, inputs: Tensor, features: int, units: int) -> Tensor:
 
 
 def _parameters(shape: list[int]) -> tuple[Variable, Variable]:
-    """Weights as TensorFlow starts them (Glorot and Bengio, 2010), biases at zero.
+    """Weights initialised as in TensorFlow (Glorot and Bengio, 2010), biases with zeros.
 
-    The larger ones of He et al. (2015) begin at losses of 5 to 7, and take twice the epochs to 99 % on MNIST.
+    The larger weights of He et al. (2015) start at losses of 5 to 7 and need twice the epochs for 99 % on
+    MNIST.
     """
     weights = Variable(lambda: glorot_uniform()(shape), name="weights")
     return weights, Variable(np.zeros(shape[-1:], np.float32), name="biases")

@@ -15,14 +15,14 @@ from tensorbow.variables import Variable
 
 
 class LogisticRegression(Model):
-    """One matrix and one bias, started at zero: the loss is convex."""
+    """Logistic regression: one matrix and one bias, initialised with zeros; the loss is convex."""
 
     name = "logreg"
     defaults = Defaults(learning_rate=0.01)
 
     @checked
     def logits(self, images: AsTensor, classes: Classes, training: Flag = False) -> Tensor:
-        """[batch, classes]."""
+        """Logits [batch, classes] from images [batch, height, width, channels]."""
         features = math.prod(image_extents(images))
         weights = Variable(zeros([features, classes]), name="weights")
         biases = Variable(zeros([classes]), name="biases")

@@ -1,4 +1,4 @@
-"""What the trainer needs of a model."""
+"""Base class of the models that the trainer and the command line train."""
 
 from __future__ import annotations
 
@@ -48,17 +48,17 @@ Drops: TypeAlias = Annotated[
 
 @dataclass(frozen=True)
 class Heads:
-    """What a classifier's step is made of."""
+    """Outputs of a classifier's step."""
 
-    loss: Tensor  # scalar: mean cross-entropy of the batch
-    correct: Tensor  # scalar float32: how many of the batch are right
+    loss: Tensor  # float32 scalar: mean cross-entropy of the batch
+    correct: Tensor  # float32 scalar: number of correct predictions in the batch
 
 
 @dataclass(frozen=True)
 class Defaults:
-    """Options of a training run that are sound for a model.
+    """Default options of a training run for a model.
 
-    learning_rate: of one replica trained alone; see `Model.default_learning_rate`.
+    learning_rate: for a single replica; see `Model.default_learning_rate`.
     learning_rate_drops: (epoch, factor) pairs, as in `TrainingConfig`.
     """
 
@@ -74,37 +74,38 @@ class Defaults:
 
 
 class Model(ABC):
-    """A classifier: a name, and a function that adds it to the default graph."""
+    """A classifier: its name, its default options, and `logits`, which builds it in the default graph."""
 
     name: str
     defaults: Defaults
 
     @property
     def learning_rate(self) -> float:
-        """The rate of one replica trained alone."""
+        """Default learning rate of a single replica."""
         return self.defaults.learning_rate
 
     @abstractmethod
     def logits(self, images: AsTensor, classes: Classes, training: Flag = False) -> Tensor:
-        """[batch, classes] from images [batch, height, width, channels]; makes the variables.
+        """Creates the variables; logits [batch, classes] from images [batch, height, width, channels].
 
-        training: whether it is the graph of a training step or that of evaluation, with the same variables.
+        training: whether the graph is for training or evaluation; both have the same variables.
         """
 
     @checked
     def default_learning_rate(self, replicas: Positive) -> float:
-        """The rate of each of several averaged replicas.
+        """Default learning rate of each averaged replica: that of a single one, times sqrt(replicas).
 
-        z moves once per `replicas` batches, by learning_rate * k / (k + 1) where averaging has settled, so
-        the rate has to rise with k; the square root is what held up over batch sizes and models.
+        z moves only once per k = `replicas` batches, in the steady state by learning_rate * k / (k + 1), so
+        the rate must rise with k; the square root worked best over batch sizes and models.
         """
         return float(self.learning_rate * replicas**0.5)
 
     @checked
     def heads(self, images: AsTensor, labels: AsTensor, classes: Classes, training: Flag = False) -> Heads:
-        """Loss and number of right answers for labels int64 [batch].
+        """Builds loss and number of correct predictions; images [batch, height, width, channels], labels
+        int64 [batch].
 
-        What is to be run with a training step beside the optimiser's update is in UPDATE_OPS.
+        A training step must also run the operations in the collection UPDATE_OPS.
         """
         logits = self.logits(images, classes, training)
         losses = sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
@@ -113,7 +114,7 @@ class Model(ABC):
 
 
 def image_extents(images: Tensor) -> tuple[int, int, int]:
-    """Height, width and channels. Raises InvalidArgumentError when they are not known."""
+    """(height, width, channels) of images. Raises InvalidArgumentError if they are unknown."""
     dims = images.spec.shape
     if dims is None or len(dims) != 4 or None in dims[1:]:
         raise InvalidArgumentError(f"images must be [batch, height, width, channels], got {images.spec}")

@@ -1,4 +1,4 @@
-"""The models by the names that the command line knows."""
+"""Models by their names on the command line."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from tensorbow.models.logistic_regression import LogisticRegression
 from tensorbow.models.model import Model
 from tensorbow.models.resnet import ResNet
 
-MOST_BLOCKS = 200  # in a stage: 1202 layers, the deepest of He et al. (2015, section 4.2)
+MOST_BLOCKS = 200  # per stage: 1202 layers, the deepest network of He et al. (2015, section 4.2)
 _RESNET = re.compile(r"resnet(0|[1-9]\d{0,8})", re.ASCII)
 
-# Those of the papers; ResNets have further depths, see `get_model`.
+# Models of the papers; `get_model` also knows ResNets of other depths.
 MODELS: dict[str, Callable[[], Model]] = {
     LogisticRegression.name: LogisticRegression,
     LeNet.name: LeNet,
@@ -27,9 +27,9 @@ MODEL_NAMES = f"{', '.join(MODELS)}, and all other resnets of 6n+2 layers, n fro
 
 @checked
 def get_model(name: Text) -> Model:
-    """A model by its name on the command line: one of MODELS, or `resnet` and 6n + 2, with n from 1 to 200.
+    """Returns a model by its name: one of MODELS, or `resnet` followed by 6n + 2 for n from 1 to 200.
 
-    Raises InvalidArgumentError, for another depth with the nearest there is.
+    Raises InvalidArgumentError for other names; for another depth it names the nearest valid one.
     """
     if name in MODELS:
         return MODELS[name]()

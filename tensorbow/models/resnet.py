@@ -19,7 +19,7 @@ from tensorbow.variable_scope import variable_scope
 Blocks: TypeAlias = Annotated[int, whole(1, 1 << 20)]
 
 CHANNELS = (16, 32, 64)
-MOMENTUM, EPSILON = 0.9, 1e-5  # of the moving averages, and under the root
+MOMENTUM, EPSILON = 0.9, 1e-5  # of batch normalisation: decay of moving averages, added to the variance
 
 
 class ResNet(Model):
@@ -28,7 +28,7 @@ class ResNet(Model):
     defaults = Defaults(
         dataset="cifar10",
         batch_size=32,
-        learning_rate=0.025,  # the paper's 0.1 is for batches of 128
+        learning_rate=0.025,  # the paper's 0.1, scaled from batches of 128 to 32
         learning_rate_drops=((82, 0.1), (123, 0.01)),
         weight_decay=1e-4,
         epochs=164,
@@ -36,13 +36,16 @@ class ResNet(Model):
 
     @checked
     def __init__(self, blocks: Blocks = 5):
-        """blocks: in each of the three stages."""
+        """blocks: number of residual blocks in each of the three stages."""
         self.blocks = blocks
         self.name = f"resnet{6 * blocks + 2}"
 
     @checked
     def logits(self, images: AsTensor, classes: Classes, training: Flag = False) -> Tensor:
-        """[batch, classes]; in training normalised by the batch, else by moving averages."""
+        """Logits [batch, classes] from images [batch, height, width, channels].
+
+        training: normalise by the batch's statistics instead of the moving averages.
+        """
         image_extents(images)
         with variable_scope("conv1"):
             hidden = relu(_normalized(_convolved(images, CHANNELS[0], 3, 1), training))

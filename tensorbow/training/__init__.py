@@ -1,4 +1,4 @@
-"""What surrounds training: checkpoints, saved graphs and models, metrics, progress."""
+"""Files and output of training: checkpoints, saved graphs and models, metrics, progress."""
 
 from tensorbow.training.arrays_file import load_arrays, load_metadata, save_arrays
 from tensorbow.training.checkpoint_paths import best_checkpoint, latest_checkpoint, list_variables

@@ -1,7 +1,7 @@
-"""Named arrays in a file: safetensors, written atomically, read with suspicion.
+"""Named arrays in safetensors files, written atomically.
 
-The reader believes nothing the file says before it has checked it: memory is taken only for a regular
-file that can fit, and every offset, shape, dtype and byte is held against the rest of the file.
+The reader does not trust the file: memory is allocated only for a regular file that fits, and every offset,
+shape and dtype is checked against the file's size, the content against a checksum.
 """
 
 from __future__ import annotations
@@ -27,20 +27,19 @@ from tensorbow.specs import Array, as_dtype
 from tensorbow.strict_json import parse_json
 
 FORMAT = "tensorbow-1"
-KEY = "tensorbow"  # the one entry of the file's metadata: with several, their order would be random
-RESERVED = "__metadata__"  # a name that the format keeps for itself
-HEADER_LIMIT = 100_000_000  # bytes; what the format allows
-MOST_VALUES = 1 << 22  # of a header: those of some 300,000 arrays
+KEY = "tensorbow"  # the only entry of the file's metadata: several would be written in random order
+RESERVED = "__metadata__"  # name reserved by the format
+HEADER_LIMIT = 100_000_000  # bytes; the limit of the format
+MOST_VALUES = 1 << 22  # JSON values in a header: enough for some 300,000 arrays
 
 _DTYPES = {"F32": "float32", "F64": "float64", "I32": "int32", "I64": "int64", "U8": "uint8", "BOOL": "bool"}
 
 
 def save_arrays(path: Path, arrays: Mapping[str, Array], metadata: Mapping[str, Any]) -> None:
-    """Writes arrays and JSON metadata; the file is there whole or not at all. Equal content, equal bytes.
+    """Writes arrays and JSON metadata atomically. Equal content gives equal bytes.
 
     Raises ResourceExhaustedError when the disk is full or the file cannot be written, and
-    InvalidArgumentError for a name or dtype that the file cannot hold; an earlier file of that name is then
-    untouched.
+    InvalidArgumentError for a name or dtype that the format does not have; an earlier file is then unchanged.
     """
     plain = {name: _writable(name, array) for name, array in arrays.items()}
     described = {"format": FORMAT, "crc32": _checksum(plain, metadata), "metadata": dict(metadata)}
@@ -48,7 +47,7 @@ def save_arrays(path: Path, arrays: Mapping[str, Array], metadata: Mapping[str, 
 
 
 def _writable(name: object, value: Any) -> Array:
-    """An array as the file holds it: C order, the machine's byte order. Raises InvalidArgumentError."""
+    """Converts an array to C order and the machine's byte order. Raises InvalidArgumentError."""
     if not isinstance(name, str) or name == RESERVED or not _is_unicode(name):
         raise InvalidArgumentError(
             f"an array cannot be named {name!r:.80} in a file: use a text other than {RESERVED!r}"
@@ -68,12 +67,12 @@ def _is_unicode(text: str) -> bool:
 def load_arrays(
     path: Path, remedy: str = "use an earlier checkpoint"
 ) -> tuple[dict[str, Array], dict[str, Any]]:
-    """The arrays and metadata of a file.
+    """Reads the arrays, by name, and the metadata of a file.
 
-    remedy: what an error of a damaged file advises to do, or nothing.
-    Raises NotFoundError when there is none, FailedPreconditionError when it cannot be read (it is no regular
-    file, no permission), ResourceExhaustedError when it cannot fit into memory, DataLossError when it is
-    truncated, corrupt or not ours.
+    remedy: advice in the error for a damaged file, or "".
+    Raises NotFoundError for a missing file, FailedPreconditionError if it cannot be read (not a regular file,
+    no permission), ResourceExhaustedError if it does not fit into memory, DataLossError if it is truncated,
+    corrupt or not written by this library.
     """
     with _opened(path, remedy) as (file, nbytes):
         entries, described, data_nbytes = _read_header(file, nbytes)
@@ -89,7 +88,7 @@ def load_arrays(
 
 
 def load_metadata(path: Path) -> dict[str, Any]:
-    """The metadata of a file, which the check sum is not compared with. Raises as `load_arrays`."""
+    """Reads only the metadata of a file, without verifying the checksum. Raises what `load_arrays` raises."""
     with _opened(path, "") as (file, nbytes):
         metadata: dict[str, Any] = _read_header(file, nbytes)[1]["metadata"]
     return metadata
@@ -97,7 +96,7 @@ def load_metadata(path: Path) -> dict[str, Any]:
 
 @contextmanager
 def _opened(path: Path, remedy: str) -> Iterator[tuple[BinaryIO, int]]:
-    """A file to be read, and its size. What is found wrong in the block is an error of it, in one line."""
+    """Context that opens a file and yields it with its size; converts faults to errors with its path."""
     nbytes = 0
     try:
         with open_to_read(path) as file:
@@ -113,11 +112,11 @@ def _opened(path: Path, remedy: str) -> Iterator[tuple[BinaryIO, int]]:
 
 
 class _FaultError(Exception):
-    """What is wrong with a file's content."""
+    """Fault of a file's content."""
 
 
 def _checksum(arrays: Mapping[str, Array], metadata: Mapping[str, Any]) -> int:
-    """CRC-32 of the metadata, and of all names, dtypes, shapes and bytes in the order of names."""
+    """CRC-32 of the metadata, and of the names, dtypes, shapes and bytes of all arrays, sorted by name."""
     total = zlib.crc32(json.dumps(dict(metadata)).encode())
     for name in sorted(arrays):
         array = arrays[name]
@@ -130,10 +129,10 @@ def _checksum(arrays: Mapping[str, Array], metadata: Mapping[str, Any]) -> int:
 
 
 def _read_header(file: BinaryIO, nbytes: int) -> tuple[dict[str, dict[str, Any]], dict[str, Any], int]:
-    """The header's entries, what we wrote into its metadata, and how many bytes the arrays are.
+    """Reads the header: returns its entries, this library's metadata, and the size of the arrays in bytes.
 
-    nbytes: of the file. All offsets hold, so that memory need be taken only for a file that is as large as
-    its header says.
+    nbytes: size of the file. Checks that the arrays' spans are contiguous and end with the file, before
+    memory is allocated.
     """
     start = file.read(8)
     size = int.from_bytes(start, "little")
@@ -157,7 +156,7 @@ def _read_header(file: BinaryIO, nbytes: int) -> tuple[dict[str, dict[str, Any]]
 
 
 def _json_object(text: str) -> dict[str, Any]:
-    """A JSON object. Raises ValueError."""
+    """Parses a JSON object. Raises ValueError, _FaultError."""
     value = parse_json(text, MOST_VALUES)
     if not isinstance(value, dict):
         raise _FaultError(f"expected a JSON object, got {type(value).__name__}")
@@ -165,7 +164,7 @@ def _json_object(text: str) -> dict[str, Any]:
 
 
 def _span(name: str, entry: Any) -> tuple[int, int]:
-    """First byte and end of an array, once its entry is sound."""
+    """Checks an entry of the header; returns the begin and end of its array in bytes."""
     if not isinstance(entry, dict) or set(entry) != {"dtype", "shape", "data_offsets"}:
         raise _FaultError(f"the entry of {name[:80]!r} is not dtype, shape and data_offsets")
     dtype, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
@@ -184,7 +183,7 @@ def _naturals(value: Any) -> bool:
 
 
 def _array(entry: Mapping[str, Any], data: memoryview) -> Array:
-    """A read-only view of an array whose entry is sound."""
+    """Read-only view of an array, from its checked entry."""
     begin, stop = entry["data_offsets"]
     dtype = as_dtype(_DTYPES[entry["dtype"]]).as_numpy_dtype
     values = np.frombuffer(data[begin:stop], np.uint8)

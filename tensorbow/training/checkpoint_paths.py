@@ -1,4 +1,4 @@
-"""Where a `Saver` puts checkpoints: the names of files, and the file that tells the newest and the best."""
+"""File names of a `Saver`'s checkpoints, and the file that names the newest and the best."""
 
 from __future__ import annotations
 
@@ -15,36 +15,36 @@ from tensorbow.training.arrays_file import load_arrays
 
 SUFFIX = ".safetensors"
 STATE = "checkpoint"  # the file that names a folder's checkpoints
-STATE_LIMIT = 1 << 20  # bytes of it
+STATE_LIMIT = 1 << 20  # bytes of this file
 
 
 @checked
 def latest_checkpoint(checkpoint_dir: AsPath, latest_filename: Text = STATE) -> str | None:
-    """The path of a folder's newest checkpoint; None when there is none. Raises DataLossError."""
+    """Path of a folder's newest checkpoint, or None. Raises DataLossError if the file is damaged."""
     return _stated(checkpoint_dir, latest_filename, "model_checkpoint_path")
 
 
 @checked
 def best_checkpoint(checkpoint_dir: AsPath, latest_filename: Text = STATE) -> str | None:
-    """The path of a folder's best checkpoint; None when there is none. Raises DataLossError."""
+    """Path of a folder's best checkpoint, or None. Raises DataLossError if the file is damaged."""
     return _stated(checkpoint_dir, latest_filename, "best_model_checkpoint_path")
 
 
 @checked
 def list_variables(save_path: AsPath) -> list[tuple[str, list[int]]]:
-    """(name, shape) of what a checkpoint holds, by name. Raises NotFoundError, DataLossError."""
+    """(name, shape) of all variables of a checkpoint, sorted by name. Raises NotFoundError, DataLossError."""
     arrays = load_checkpoint(save_path)[1]
     return [(name, list(arrays[name].shape)) for name in sorted(arrays)]
 
 
 def _text(path: Any) -> str:
-    """A path as text. Raises InvalidArgumentError for what can be none."""
+    """Converts a path to a string. Raises InvalidArgumentError for values that are no path."""
     text: str = os.fspath(read_as(PATH, path, "Saver", "save_path"))
     return text
 
 
 def file_to_save(save_path: str | os.PathLike[str], step: int | None) -> Path:
-    """`save_path[-step].safetensors`. Raises InvalidArgumentError for a path that can be no file's."""
+    """Path of a new file: `save_path[-step].safetensors`. Raises InvalidArgumentError for no file name."""
     text = _text(save_path)
     if os.path.basename(text) in ("", ".", ".."):
         raise InvalidArgumentError(
@@ -54,14 +54,15 @@ def file_to_save(save_path: str | os.PathLike[str], step: int | None) -> Path:
 
 
 def existing_file(save_path: str | os.PathLike[str]) -> Path:
-    """The file meant by a path with or without its suffix."""
+    """Path of a checkpoint's file; adds the suffix if it is missing."""
     path = Path(_text(save_path))
     return path if path.name.endswith(SUFFIX) else path.with_name(path.name + SUFFIX) if path.name else path
 
 
 def load_checkpoint(save_path: str | os.PathLike[str]) -> tuple[Path, dict[str, Array], dict[str, Any]]:
-    """The file, its arrays by name, and its metadata. Raises NotFoundError in TensorFlow's words,
-    DataLossError.
+    """Reads a checkpoint: its file, arrays by name, and metadata.
+
+    Raises NotFoundError with TensorFlow's message, DataLossError.
     """
     path = existing_file(save_path)
     try:
@@ -76,7 +77,7 @@ def _stated(folder: str | os.PathLike[str], filename: str, key: str) -> str | No
     path = Path(_text(folder)) / _text(filename)
     try:
         text = read_file(path, STATE_LIMIT)
-    except TensorBowError:  # none, a folder, a pipe, or too much
+    except TensorBowError:  # missing, a folder, a pipe, or too large
         return None
     for line in text.decode("utf-8", "replace").splitlines():
         name, _, quoted = line.partition(": ")

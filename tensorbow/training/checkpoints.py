@@ -1,4 +1,4 @@
-"""Rolling checkpoints in a folder: the newest few and those that are spared, each whole or absent."""
+"""Rolling checkpoints in a folder: keeps the newest and the protected ones; files are written atomically."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from tensorbow.files import shown
 from tensorbow.specs import Array
 from tensorbow.training.arrays_file import load_arrays, save_arrays
 
-MAXIMUM_ROUND = 10**15 - 1  # what a file name holds
+MAXIMUM_ROUND = 10**15 - 1  # 15 digits in file names
 
 _NAME = re.compile(r"^checkpoint-(\d{1,15})\.safetensors$", re.ASCII)
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What a run needs to go on."""
+    """State from which a run is resumed: arrays by name, and metadata."""
 
     path: Path
     arrays: dict[str, Array]
@@ -37,9 +37,9 @@ class Checkpoint:
 
 
 class RollingCheckpoints:
-    """Checkpoints of one run, by round; all but the newest `keep` and those spared are deleted.
+    """Checkpoints of one run, by round; deletes all except the newest `keep` and the spared ones.
 
-    spared: the rounds of checkpoints that are never deleted, whether among the newest or not.
+    spared: rounds whose checkpoints are never deleted.
     """
 
     def __init__(self, folder: Path, keep: int = 3):
@@ -56,10 +56,11 @@ class RollingCheckpoints:
         metadata: Mapping[str, Any],
         spared: Collection[int] = (),
     ) -> Path:
-        """Writes one, then deletes the oldest, where it can. Raises ResourceExhaustedError; the others stay.
+        """Writes a checkpoint, then deletes surplus ones, ignoring failures. Returns its path.
 
-        Those of later rounds (damaged ones, passed over when resuming) are neither counted nor deleted.
-        spared: from now on.
+        Checkpoints of later rounds (damaged ones, skipped when resuming) are neither counted nor deleted.
+        spared: replaces the attribute. Raises ResourceExhaustedError if the file cannot be written; then
+        nothing is deleted.
         """
         path = self.path_of(round)
         save_arrays(path, arrays, metadata)
@@ -68,28 +69,27 @@ class RollingCheckpoints:
         return path
 
     def make_room(self, round: int) -> bool:
-        """Deletes what `save` of that round would delete; whether there was anything.
+        """Deletes the checkpoints that `save` of a round would delete; returns whether there were any.
 
-        Those spared so far stay, as does the newest one, even if only one is to be kept: the next is yet to
-        be written.
+        Keeps spared checkpoints, and always the newest one, since its successor is not written yet.
         """
         return self._delete(self._surplus(round, max(1, self.keep - 1)))
 
     def _surplus(self, round: int, keep: int) -> list[Path]:
-        """Those of earlier rounds, but for the newest and the spared."""
+        """Checkpoints before a round, without the newest `keep` of them and the spared ones."""
         older = [(at, path) for at, path in self.paths() if at < round]
         return [path for at, path in older[: max(0, len(older) - keep)] if at not in self.spared]
 
     @staticmethod
     def _delete(paths: list[Path]) -> bool:
-        """Whether any is gone."""
+        """Deletes files, ignoring failures; returns whether any is gone."""
         for path in paths:
             with contextlib.suppress(OSError):
                 path.unlink(missing_ok=True)
         return not all(map(os.path.lexists, paths))
 
     def path_of(self, round: int) -> Path:
-        """The file of a round's checkpoint, whether it is there or not."""
+        """Path of a round's checkpoint, which need not exist."""
         return self.folder / f"checkpoint-{round:09d}.safetensors"
 
     def paths(self) -> list[tuple[int, Path]]:
@@ -108,14 +108,14 @@ class RollingCheckpoints:
     def newest(
         self, check: Callable[[Checkpoint], None] = lambda checkpoint: None
     ) -> tuple[Checkpoint | None, list[str]]:
-        """The newest sound checkpoint, or None; and a line for each newer one that cannot be used.
+        """Reads the newest usable checkpoint, or None; also returns a warning for each newer, unusable one.
 
-        check: raises DataLossError for content that cannot be. Raises DataLossError when there are
-        checkpoints and none can be read.
+        check: raises DataLossError for invalid content. Raises DataLossError if there are checkpoints but
+        none is usable.
         """
         problems: list[str] = []
         tried: set[Path] = set()
-        # Looks anew each time: a run that writes there at the moment deletes the oldest meanwhile.
+        # Lists the folder each time: a run that is writing there deletes old checkpoints meanwhile.
         while left := [(round, path) for round, path in self.paths() if path not in tried]:
             round, path = left[-1]
             tried.add(path)
@@ -129,7 +129,7 @@ class RollingCheckpoints:
             except (DataLossError, FailedPreconditionError, ResourceExhaustedError) as error:
                 problems.append(str(error))
             except NotFoundError as error:
-                if path.is_symlink():  # that leads nowhere
+                if path.is_symlink():  # a broken link
                     problems.append(str(error))
         if problems:
             others = f"; nor can {len(problems) - 1} older" if len(problems) > 1 else ""
@@ -141,10 +141,10 @@ class RollingCheckpoints:
 
 
 def make_folder(folder: Path, new: bool = False) -> None:
-    """Makes an output folder, and those that it lies in.
+    """Creates an output folder and its parents.
 
-    new: raises AlreadyExistsError where anything of that name is. Raises ResourceExhaustedError or
-    InvalidArgumentError in one line.
+    new: raise AlreadyExistsError if it exists. Raises ResourceExhaustedError or InvalidArgumentError if it
+    cannot be created.
     """
     if "\0" in str(folder):
         raise InvalidArgumentError(

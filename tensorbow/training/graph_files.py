@@ -1,4 +1,4 @@
-"""Graphs in files, and models ready for inference: a folder with the graph and its variables' values."""
+"""Graphs in files, and saved models for inference: folders with a graph and the values of its variables."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ GRAPH, VARIABLES = "graph.json", "variables.safetensors"
 
 @checked
 def write_graph(graph: AnyGraph, logdir: AsPath, name: FileName) -> str:
-    """Writes a graph as JSON to `logdir/name`, whole or not at all; returns the path.
+    """Writes a graph as JSON to `logdir/name`, atomically; returns the path.
 
-    Raises InvalidArgumentError for what is no graph or path, ResourceExhaustedError when the file cannot be
+    Raises InvalidArgumentError for an invalid graph or path, ResourceExhaustedError if the file cannot be
     written.
     """
     graph_def = graph.as_graph_def() if isinstance(graph, Graph) else graph
@@ -60,7 +60,7 @@ def write_graph(graph: AnyGraph, logdir: AsPath, name: FileName) -> str:
 
 @checked
 def read_graph(path: AsPath) -> GraphDef:
-    """The graph of a file. Raises NotFoundError, DataLossError, InvalidArgumentError; all name the file."""
+    """Reads a graph. Raises NotFoundError, DataLossError, InvalidArgumentError; all name the file."""
     blob = read_file(Path(path), MAXIMUM_CHARACTERS)
     try:
         return GraphDef.from_json(blob)
@@ -78,9 +78,9 @@ def save_model(
 ) -> str:
     """Writes a folder from which `SavedModel` computes `outputs` from `inputs`; returns its path.
 
-    values: of the variables, by name; those that the outputs do not need are left out. Equal models give
-    equal bytes. Raises NotFoundError for a variable without a value, InvalidArgumentError for one of another
-    shape or dtype, and what writing a file raises.
+    values: arrays by name of variable; unneeded ones are left out. Equal models give equal bytes. Raises
+    NotFoundError for a variable without a value, InvalidArgumentError for a value of another shape or dtype,
+    and what writing a file raises.
     """
     if not outputs:
         raise InvalidArgumentError("save_model: expected outputs to be at least one")
@@ -114,9 +114,9 @@ def save_model(
 
 
 def require_fitting(graph: Graph, arrays: Mapping[str, Array]) -> None:
-    """Raises InvalidArgumentError unless there is an array for each variable, of its shape and dtype.
+    """Raises InvalidArgumentError unless there is exactly one array per variable, of its shape and dtype.
 
-    A file may be of another model than it says: that is to be known before a session takes memory for it.
+    A file may be of another model than it claims; this is checked before a session allocates memory.
     """
     variables = [op for op in graph.get_operations() if op.definition is VariableReference]
     missing = [op.name for op in variables if op.name not in arrays]
@@ -138,11 +138,11 @@ def require_fitting(graph: Graph, arrays: Mapping[str, Array]) -> None:
 
 
 class SavedModel:
-    """A saved model, ready to compute: a session over its graph. Use it with `with`, or close it."""
+    """Saved model, loaded into a session of its own. Use it with `with`, or close it."""
 
     @checked
     def __init__(self, folder: AsPath, *, device: AsDevice = "/cpu:0"):
-        """Raises NotFoundError, DataLossError or InvalidArgumentError for a folder without such a model."""
+        """Raises NotFoundError, DataLossError or InvalidArgumentError for a folder without a saved model."""
         path = Path(folder)
         arrays, described = load_arrays(path / VARIABLES, remedy="export the model again")
         text = read_file(path / GRAPH, MAXIMUM_CHARACTERS)
@@ -173,7 +173,7 @@ class SavedModel:
 
     @checked
     def run(self, outputs: Names, **inputs: Any) -> list[Any]:
-        """The named outputs for the named inputs. Raises InvalidArgumentError for other names or shapes."""
+        """Computes the named outputs. Raises InvalidArgumentError for unknown names or other shapes."""
         for name in (*outputs, *inputs):
             known = self.outputs if name in outputs else self.inputs
             if name not in known:

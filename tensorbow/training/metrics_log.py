@@ -1,4 +1,4 @@
-"""`metrics.jsonl`: one JSON object a line, in the order of events."""
+"""Log of metrics, `metrics.jsonl`: one JSON object per line, in order of time."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from tensorbow.files import append_to_file, read_file, write_file
 from tensorbow.strict_json import parse_json
 
 LIMIT = 1 << 30  # bytes of a metrics file: some millions of records
-MOST_VALUES = 1 << 16  # of a record, which has some dozens
+MOST_VALUES = 1 << 16  # JSON values in a record; usual ones have some dozens
 
 
 class MetricsLog:
-    """Appends records to a file. Each has a `round`, so that a resumed run can drop what it repeats."""
+    """Appends records to a file. Each has a `round`: a resumed run drops the records that it will repeat."""
 
     def __init__(self, path: Path, resume_at: int | None = None, source: Path | None = None):
-        """resume_at: keep only the records up to that round; None: start an empty file.
+        """resume_at: keep the records up to this round; None: start with an empty file.
 
-        source: the file they are taken from, if not `path` itself.
+        source: file from which kept records are copied, default `path`.
         Raises ResourceExhaustedError, InvalidArgumentError, FailedPreconditionError.
         """
         self.path = path
@@ -29,19 +29,19 @@ class MetricsLog:
         if resume_at is not None:
             kept = [line for line in _lines(source or path) if _round_of(line) <= resume_at]
         write_file(path, "".join(f"{line}\n" for line in kept).encode())
-        append_to_file(path, b"")  # whether that can be, too, is known before anything is trained
+        append_to_file(path, b"")  # raises before training if appending is impossible
 
     def append(self, record: dict[str, Any]) -> None:
-        """Adds a record, with null for what is not finite; it is on disk when the method returns.
+        """Appends a record, with null for values that are not finite; it is on disk on return.
 
-        Raises ResourceExhaustedError, InvalidArgumentError; the records before it are then whole.
+        Raises ResourceExhaustedError, InvalidArgumentError; earlier records stay intact.
         """
         line = json.dumps({name: finite_or_none(value) for name, value in record.items()}) + "\n"
         append_to_file(self.path, line.encode())
 
 
 def finite_or_none(value: Any) -> Any:
-    """None for NaN and infinity, which JSON does not have; anything else as it is."""
+    """Returns None for NaN and infinity, which JSON does not have; other values unchanged."""
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
@@ -53,7 +53,7 @@ def _lines(path: Path) -> list[str]:
 
 
 def _round_of(line: str) -> float:
-    """The round of a record; infinite for a line cut short, which is thus dropped."""
+    """Round of a record; infinite for a truncated line, so that it is dropped."""
     try:
         round = parse_json(line, MOST_VALUES)["round"]
     except (ValueError, KeyError, TypeError):

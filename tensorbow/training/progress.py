@@ -1,4 +1,4 @@
-"""What a person sees while a model trains: a live bar in a terminal, plain lines elsewhere."""
+"""Progress display of training: a live bar in a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-SMOOTHING = 0.98  # of loss and accuracy, per task
-REFRESH_S = 0.1  # the bar's figures are computed no more often
-QUIET_S = 10.0  # without a bar, the longest time between two lines while rounds end
-FIGURES_WIDTH = 76  # columns of a terminal that what stands beside the bar takes
-BAR_WIDTHS = (4, 24)  # least and most
+SMOOTHING = 0.98  # decay per task of the moving averages of loss and accuracy
+REFRESH_S = 0.1  # least time between two updates of the bar's figures
+QUIET_S = 10.0  # without a bar, longest time between two lines while rounds end
+FIGURES_WIDTH = 76  # columns of the text beside the bar
+BAR_WIDTHS = (4, 24)  # least and greatest width in columns
 
 
 class TrainingProgress:
     """Shows loss, accuracy and images/s; without a console, nothing.
 
-    Without a terminal, epochs that take long are told by a line every `QUIET_S` seconds.
+    Without a terminal, it prints a line every `QUIET_S` seconds during long epochs.
 
-    Output that cannot be written (its reader is gone, the disk is full) never breaks the training: it sets
-    `failure`, and the trainer stops at the end of the round.
+    If output cannot be written (its reader is gone, the disk is full), no exception is raised: `failure` is
+    set, and the trainer stops.
     """
 
     def __init__(self, console: Console | None = None):
@@ -38,7 +38,7 @@ class TrainingProgress:
         self.failure: OSError | None = None
 
     def start(self, epochs: int, rounds_per_epoch: int, first_round: int) -> None:
-        """Begins a run of `epochs` in all, at a round."""
+        """Starts the display of a run of `epochs` epochs, at round `first_round`."""
         console = self._console
         self._total = epochs * rounds_per_epoch
         self._told = time.perf_counter()
@@ -58,18 +58,18 @@ class TrainingProgress:
         self._task = self._bar.add_task("round", total=self._total, completed=first_round, figures="")
 
     def expect(self, rounds: int) -> None:
-        """The run will take so many rounds in all."""
+        """Sets the total number of rounds of the run."""
         self._total = rounds
         if self._bar is not None:
             self._bar.update(self._task, total=rounds)
 
     def resume_clock(self) -> None:
-        """Training goes on after a pause (an evaluation, a checkpoint): restarts the rate."""
+        """Restarts the measurement of images/s, after an evaluation or a checkpoint."""
         self._images = 0
         self._started = time.perf_counter()
 
     def tasks(self, losses: Sequence[float], correct: Sequence[float], images: int) -> None:
-        """Learning tasks have ended, of so many images each. A loss that is not finite counts as no loss."""
+        """Adds tasks of `images` images each; those whose loss is not finite count only for images/s."""
         self._images += images * len(losses)
         weight, mean, accuracy = self._weight, self._loss, self._accuracy
         for loss, right in zip(losses, correct, strict=True):
@@ -80,7 +80,7 @@ class TrainingProgress:
         self._weight, self._loss, self._accuracy = weight, mean, accuracy
 
     def rounds(self, finished: int) -> None:
-        """All tasks of further rounds have ended; `finished` rounds in all."""
+        """Updates the display: `finished` rounds have ended in total."""
         now = time.perf_counter()
         if now - self._shown < REFRESH_S or (self._bar is None and now - self._told < QUIET_S):
             return
@@ -94,7 +94,7 @@ class TrainingProgress:
             self._bar.update(self._task, completed=finished, figures=figures)
 
     def evaluating(self, examples: int) -> None:
-        """An evaluation on so many examples begins; no line of it where the training before was short."""
+        """Shows that an evaluation begins; without a bar, only after at least `QUIET_S` of training."""
         words = f"evaluating on {examples:,} examples"
         if self._bar is not None:
             self._bar.update(self._task, figures=words)
@@ -102,7 +102,7 @@ class TrainingProgress:
             self.line(words)
 
     def line(self, text: str) -> None:
-        """A line that stays, without control characters, whatever the text holds."""
+        """Prints a permanent line, with control characters escaped."""
         self._told = time.perf_counter()
         if self._console is None or self.failure is not None:
             return
@@ -111,7 +111,7 @@ class TrainingProgress:
             self._console.print(text, highlight=False, markup=False, soft_wrap=True)
         except OSError as error:
             self._fail(error)
-        except SystemExit:  # what rich makes of a broken pipe
+        except SystemExit:  # rich raises it for a broken pipe
             self._fail(BrokenPipeError("nobody reads standard output any more"))
 
     def _fail(self, error: OSError) -> None:
@@ -119,7 +119,7 @@ class TrainingProgress:
         self._bar = None
 
     def stop(self) -> None:
-        """Takes the bar away."""
+        """Removes the bar."""
         bar, self._bar = self._bar, None
         if bar is not None:
             try:

@@ -1,4 +1,4 @@
-"""`Saver`: variables of a session in files, as TensorFlow 1 has it; the newest few, and the best one."""
+"""`Saver`, as in TensorFlow 1: checkpoints of a session's variables; keeps the newest and the best."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ SHOWN = 10  # missing names in a message
 class Saver:
     """Saves and restores variables of sessions.
 
-    Beside the checkpoints a file `checkpoint` names the newest and, with `best_metric`, the best.
+    A file `checkpoint` in the folder names the newest checkpoint and, with `best_metric`, the best.
     """
 
     @checked
@@ -64,24 +64,24 @@ class Saver:
         best_metric: Name = None,
         mode: Annotated[str, one_of(*MODES)] = "max",
     ):
-        """var_list: the variables, or a dictionary of them by their names in the file; None: all there are.
+        """var_list: the variables, or a dictionary of them by their names in the file; None: all variables.
 
-        max_to_keep: how many of the newest are kept; 0 or None keeps all.
-        best_metric: of `save(metrics=...)`; the checkpoint with the greatest value (or least: mode "min") is
-        kept beyond max_to_keep. The earlier one stays best where two are equal; NaN never is.
+        max_to_keep: number of newest checkpoints to keep; 0 or None keeps all.
+        best_metric: name in `save(metrics=...)`; the checkpoint with its greatest value (with mode "min" the
+        least) is kept in addition. Among equal values the earlier one is best; NaN is never best.
 
-        Raises InvalidArgumentError when there is nothing to save, or a name stands for two variables.
+        Raises InvalidArgumentError if there is nothing to save, or two variables have one name.
         """
         self._variables = _by_name(var_list)
         self._keep = max_to_keep or None
         self._metric, self._mode = best_metric, mode
         self._paths: list[str] = []
-        self.best_checkpoint: str | None = None  # its path
+        self.best_checkpoint: str | None = None  # path
         self.best_value: float | None = None
 
     @property
     def last_checkpoints(self) -> list[str]:
-        """The paths that are kept as the newest, oldest first."""
+        """Paths of the newest checkpoints that are kept, oldest first."""
         return list(self._paths)
 
     # Saving -----------------------------------------------------------------------------------
@@ -95,12 +95,12 @@ class Saver:
         metrics: Mapping[str, float] | None = None,
         latest_filename: str = STATE,
     ) -> str:
-        """Writes the variables' values, all of one moment, to `save_path[-global_step].safetensors`.
+        """Writes a consistent snapshot of the variables to `save_path[-global_step].safetensors`.
 
         global_step: a number, or a scalar tensor or variable of the session. Returns the path for `restore`.
-        latest_filename: the file beside it that names the newest; savers that share a folder need two.
-        Raises FailedPreconditionError for a variable without a value, ResourceExhaustedError when the file
-        cannot be written (nothing else has changed then), InvalidArgumentError.
+        latest_filename: file in the same folder that names the newest checkpoint; savers that share a folder
+        need different ones. Raises FailedPreconditionError for an uninitialised variable,
+        ResourceExhaustedError if the file cannot be written (nothing has changed then), InvalidArgumentError.
         """
         numbers = _numbers(metrics)
         value = self._metric_of(numbers)
@@ -140,7 +140,7 @@ class Saver:
         return metrics[self._metric]
 
     def _offer_best(self, path: str, value: float | None) -> None:
-        """Takes note of a new best. A file that is written again loses the place it had."""
+        """Makes a checkpoint the best if its value is better. An overwritten file is no longer the best."""
         if self.best_checkpoint == path:
             self.best_checkpoint = self.best_value = None
         if value is None or math.isnan(value):
@@ -164,7 +164,7 @@ class Saver:
         return self._variables
 
     def _write_state(self, path: Path) -> None:
-        """TensorFlow's text of the newest and all checkpoints, relative to the folder, and of the best."""
+        """Writes the file that names the newest, all and the best checkpoints, in TensorFlow's format."""
         lines = [("model_checkpoint_path", self._paths[-1])]
         lines += [("all_model_checkpoint_paths", p) for p in self._paths]
         if self.best_checkpoint is not None:
@@ -175,11 +175,11 @@ class Saver:
     # Restoring --------------------------------------------------------------------------------
 
     def restore(self, session: Any, save_path: str | os.PathLike[str]) -> None:
-        """Gives the variables the values of a file; other variables, and other arrays there, are left alone.
+        """Sets the variables to the values in a file; other variables and other arrays are ignored.
 
-        Nothing has changed when it raises: NotFoundError for a missing file or a variable that is not in
-        it, InvalidArgumentError for another shape or dtype, or for momentum of an earlier version of this
-        library, DataLossError for a damaged file.
+        Raises, before anything is changed, NotFoundError for a missing file or a variable that is not in
+        it, InvalidArgumentError for another shape or dtype or for momentum slots of an earlier version of
+        this library, DataLossError for a damaged file.
         """
         variables = self._elements(session)
         path, arrays, described = load_checkpoint(save_path)
@@ -208,9 +208,9 @@ class Saver:
 
     @checked
     def recover_last_checkpoints(self, checkpoint_paths: Paths) -> None:
-        """Takes over checkpoints of an earlier process, oldest first, those that are still there.
+        """Takes over the existing ones of an earlier process's checkpoints, given oldest first.
 
-        Also finds out again which was the best, by the metrics saved in them and in the folder's best.
+        Also finds the best one again, from the metrics saved in these files and in their folders' best.
         """
         there = [str(existing_file(path)) for path in checkpoint_paths if existing_file(path).is_file()]
         self._paths = there
@@ -255,14 +255,14 @@ def _by_name(var_list: Sequence[Variable] | Mapping[str, Variable] | None) -> di
 
 
 def _is_momentum(variable: Variable) -> bool:
-    """Whether it is what momentum's update of another variable keeps."""
+    """Whether a variable is a slot of a momentum optimiser."""
     slot = variable.op.outputs[0]
     kinds = (ApplyMomentum, SparseApplyMomentum)
     return any(op.definition in kinds and op.inputs[1] is slot for op in variable.graph.consumers(slot))
 
 
 def _not_found(missing: Sequence[str], path: Path, there: Collection[str]) -> str:
-    """The first missing name in TensorFlow's words, what is like it, and the others."""
+    """Message for missing names: the first in TensorFlow's words, similar names in the file, the others."""
     near = difflib.get_close_matches(missing[0], there, 3)
     hint = f"; it has {', '.join(near)}" if near else ""
     more = ", ".join(missing[1:SHOWN]) + (f" and {len(missing) - SHOWN} more" if len(missing) > SHOWN else "")
@@ -280,7 +280,7 @@ def _is_filename(value: Any) -> bool:
 
 
 def _numbers(metrics: Any) -> dict[str, float]:
-    """The metrics as floats. Raises InvalidArgumentError for what is no number."""
+    """Converts metrics to floats. Raises InvalidArgumentError for values that are no numbers."""
     if not isinstance(metrics, (Mapping, type(None))):
         raise refuse("Saver", "metrics", "a dictionary or None", metrics)
     numbers = {}
@@ -302,7 +302,7 @@ def _step(session: Any, global_step: Any) -> int | None:
     value = (
         session.run(global_step) if isinstance(global_step, str) or is_tensor(global_step) else global_step
     )
-    value = value[()] if isinstance(value, np.ndarray) else value  # of rank 0 a scalar
+    value = value[()] if isinstance(value, np.ndarray) else value  # an array of rank 0 becomes a scalar
     return int(read_as(_STEP, value, "Saver", "global_step"))
 
 

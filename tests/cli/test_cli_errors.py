@@ -108,9 +108,9 @@ CONFIGS = {
     f"learning_rate_drops: [{'[1,2],' * 5000}]": "of rising epochs from 1 to 1000000 and",
     f"replicas_per_device: [{'1,' * 5000}]": "or one for each of 1 devices, got 1,1,1",
     "seed: 99999999999999999999": "to 18446744073709551615, got 99999999999999999999",
-    "batch-size: 1\nbatch_size: 2": "stands there twice",
+    "batch-size: 1\nbatch_size: 2": "is given twice",
     "1: 2": "expected names of options",
-    "seed: 1\nepochs: 2\nseed: 3": "c.yaml: line 3: 'seed' stands there twice; remove one",
+    "seed: 1\nepochs: 2\nseed: 3": "c.yaml: line 3: 'seed' is given twice; remove one",
     "seed: 1  # " + "x" * (1 << 16): "does not fit: at most 65,536 bytes",
 }
 

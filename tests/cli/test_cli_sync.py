@@ -32,7 +32,7 @@ def test_a_run_by_first_come_first_served(call: Call, more: tuple[str, ...]) -> 
     assert (ended.status, ended.err) == (0, "")
     said = " ".join(ended.out.split())
     assert "goes to the replica that is free first" in said
-    assert "two runs do not give the same bits" in said
+    assert "not reproducible: the assignment depends on timing" in said
     assert json.loads(ended.out.splitlines()[-1])["test_accuracy"] > 0.9
 
 
