@@ -23,8 +23,7 @@ def compile_on_devices(
     *,
     soft: bool,
 ) -> Executable | MultiDeviceExecutable:
-    """Places and compiles the operations that the fetches need; gives an Executable if one device runs them
-    all.
+    """Places and compiles what the fetches need; gives an Executable if one device runs it all.
 
     Raises InvalidArgumentError for a device scope that cannot be met, and everything `compile_step` raises.
     """
