@@ -1,7 +1,7 @@
-"""Attributes as JSON: every value comes back of the same type and with the same bits.
+"""Attributes as JSON: decoding restores every value with the same type and bits.
 
-Numbers, texts, booleans, None and lists are what JSON has. All else is an object with one key that says
-what it is: `{"tuple": [1, 2]}`, `{"dtype": "float32"}`, `{"shape": [null, 3]}`, `{"float": "-inf"}`,
+Numbers, texts, booleans, None and lists are plain JSON. Everything else is an object whose one key names
+the type: `{"tuple": [1, 2]}`, `{"dtype": "float32"}`, `{"shape": [null, 3]}`, `{"float": "-inf"}`,
 `{"slice": [0, null, 2]}`, `{"array": {"dtype": ..., "shape": ..., "data": base64}}`, ...
 """
 
@@ -18,7 +18,7 @@ import numpy as np
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.specs import Array, DType, TensorShape, TensorSpec, as_dims, as_dtype
 
-DEEPEST = 32  # levels of lists in lists
+DEEPEST = 32  # levels of nested lists
 
 _ARRAY_DTYPES = {
     "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
@@ -28,7 +28,7 @@ _PLAIN = (type(None), bool, int, str)
 
 
 def encode_attribute(value: Any) -> Any:
-    """A value as JSON has it. Raises InvalidArgumentError for what cannot be written, as a function."""
+    """A value in JSON form. Raises InvalidArgumentError for values without one, such as functions."""
     return _encode(value, 0)
 
 
