@@ -1,4 +1,4 @@
-"""What the generated code is for: this machine's processor, or less of it."""
+"""Target processor of generated code: this machine's, or a reduced one."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from functools import cache
 
 import llvmlite.binding as llvm
 
-_WIDTHS = (("avx512f", 64, 32), ("avx2", 32, 16))  # feature, bytes of a vector, registers
-_BASE_WIDTHS = {"x86_64": (16, 16), "aarch64": (16, 32), "arm64": (16, 32)}  # SSE2 and NEON: all of these
+_WIDTHS = (("avx512f", 64, 32), ("avx2", 32, 16))  # feature, bytes per vector, registers
+_BASE_WIDTHS = {"x86_64": (16, 16), "aarch64": (16, 32), "arm64": (16, 32)}  # SSE2 and NEON, always present
 _LEAST_WIDTH = (16, 16)
 
 
@@ -23,7 +23,7 @@ class Target:
     vector_registers: int
 
     def lanes(self, itemsize: int) -> int:
-        """Elements of so many bytes in one vector."""
+        """Elements of that many bytes in one vector."""
         return self.vector_nbytes // itemsize
 
     def __str__(self) -> str:
@@ -37,7 +37,7 @@ def host_target() -> Target:
 
 
 def target_of(features: dict[str, bool], triple: str | None = None, processor: str | None = None) -> Target:
-    """A processor with these features, by LLVM's names, on or off; by default this machine's."""
+    """A processor with these features, by LLVM's names, switched on or off; by default this machine's."""
     triple = triple or llvm.get_process_triple()
     text = ",".join(("+" if on else "-") + name for name, on in sorted(features.items()))
     base = _BASE_WIDTHS.get(triple.partition("-")[0], _LEAST_WIDTH)
