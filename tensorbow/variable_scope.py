@@ -167,7 +167,7 @@ def variable_scope(
                 raise InvalidArgumentError("variable_scope: give a name, or default_name with None")
             if reuse and label is None:
                 raise InvalidArgumentError(
-                    f"variable_scope: reuse={reuse} wants a name, got None; give that of what is shared"
+                    f"variable_scope: reuse={reuse} needs a name, got None; name the scope to share"
                 )
             label = store.unused(outer.name, default_name)
         inner = replace(outer, name=f"{outer.original_name_scope}{label}")

@@ -148,8 +148,8 @@ class Placer:
         if found or self._soft:
             return found
         raise InvalidArgumentError(
-            f"{op.type} {op.name} asks for device {op.device}, which none satisfies; there are: "
-            f"{self._devices}; correct the device scope or leave it out, or, of a plain Session, give "
+            f"{op.type} {op.name} requests device {op.device}, which does not exist; there are: "
+            f"{self._devices}; correct or remove the device scope, or give a plain Session "
             f"allow_soft_placement=True (made at {op.source})"
         )
 

@@ -85,7 +85,7 @@ def decode_attribute(value: Any) -> Any:
     except InvalidArgumentError:
         raise
     except (TypeError, ValueError, OverflowError, MemoryError, KeyError) as error:
-        raise InvalidArgumentError(f"no attribute reads so: {str(error)[:200]}") from None
+        raise InvalidArgumentError(f"not a valid attribute: {str(error)[:200]}") from None
 
 
 def _decode(value: Any, depth: int) -> Any:
@@ -134,10 +134,10 @@ def _decode_bytes(text: Any) -> bytes:
 def _decode_array(entry: Any) -> Array:
     entry = _of(dict, entry, "array")
     if set(entry) != {"dtype", "shape", "data"} or entry["dtype"] not in _ARRAY_DTYPES:
-        raise InvalidArgumentError("an array is dtype (of numbers), shape and data")
+        raise InvalidArgumentError("an array needs dtype (of numbers), shape and data")
     shape = _of(list, entry["shape"], "shape")
     if len(shape) > 32 or not all(type(d) is int and 0 <= d < 1 << 63 for d in shape):
-        raise InvalidArgumentError("an array with a shape that cannot be")
+        raise InvalidArgumentError("an array with an invalid shape")
     dtype, data = np.dtype(entry["dtype"]), _decode_bytes(entry["data"])
     if math.prod(shape) * dtype.itemsize != len(data):
         raise InvalidArgumentError(

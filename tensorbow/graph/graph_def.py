@@ -241,7 +241,7 @@ def _encoded_attributes(node: NodeDef) -> dict[str, Any]:
         except InvalidArgumentError as error:
             made = f" (made at {node.source})" if node.source else ""
             raise InvalidArgumentError(
-                f"{node.op} {node.name}: attribute {key!r} has no place in a GraphDef: {error}{made}"
+                f"{node.op} {node.name}: attribute {key!r} cannot be written to a GraphDef: {error}{made}"
             ) from None
     return encoded
 

@@ -143,7 +143,7 @@ GradientCheck = define_op(
     kernel=Kernel(run=_check_gradient),
     state=("status",),
     stateful=True,
-    doc="Sets the status when an element is NaN or infinite.",
+    doc="Sets the status if an element is NaN or infinite.",
 )
 SmaClear = define_op(
     "SmaClear",
@@ -155,7 +155,7 @@ SmaClear = define_op(
     kernel=Kernel(run=_clear),
     writes=(0,),
     ignores=(0,),
-    doc="u = 0, or what a slot starts from",
+    doc="u = 0, or a slot's initial value",
 )
 SmaDifference = define_op(
     "SmaDifference",

@@ -231,7 +231,7 @@ SumTo = define_op(
     kernel=_sum_to_kernel,
     inputs=("input", "shape"),
     shape_inputs=(1,),
-    doc="The sum over those axes along which `shape` was broadcast.",
+    doc="The sum over the axes along which `shape` was broadcast.",
 )
 
 

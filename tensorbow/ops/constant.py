@@ -88,7 +88,7 @@ def _require_room(shape: Sequence[int], itemsize: int) -> None:
     available = available_memory_nbytes() if nbytes > _SMALL_NBYTES else None
     if available is not None and nbytes > available:
         raise ResourceExhaustedError(
-            f"constant: {nbytes:,} bytes for shape {list(shape)} are not there; "
+            f"constant: {nbytes:,} bytes for shape {list(shape)} do not fit into memory; "
             "use smaller extents, or tb.fill, which makes them in a step"
         )
 

@@ -57,7 +57,9 @@ def _step_scalar_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
         or ":" in key
         or not isinstance(default, (int, float))
     ):
-        raise InvalidArgumentError(f"step scalar {key!r:.60}: the key is not free, or the default no number")
+        raise InvalidArgumentError(
+            f"step scalar {key!r:.60}: the key is reserved, or the default is no number"
+        )
     return TensorSpec((), attrs["dtype"])
 
 
@@ -67,7 +69,7 @@ StepScalar = define_op(
     gradient=NOT_DIFFERENTIABLE,
     attrs={"key": REQUIRED, "dtype": REQUIRED, "default": REQUIRED},
     stateful=True,
-    doc="A scalar of the STATE region, given anew with each step by whoever launches it.",
+    doc="A scalar of the STATE region, set anew for each step by the code that launches it.",
 )
 
 
@@ -86,7 +88,7 @@ Copy = define_op(
     gradient=lambda op, g: [g],
     inputs=("input",),
     kernel=Kernel(run=_copy),
-    doc="A copy with storage of its own; the compiler adds them.",
+    doc="A copy with its own storage, added by the compiler.",
 )
 CheckFinite = define_op(
     "CheckFinite",

@@ -76,7 +76,7 @@ def _parse(equation: str, tensors: Sequence[Tensor]) -> tuple[list[str], str]:
     written = match.group(1).split(",")
     if len(written) != len(tensors) or not tensors:
         raise InvalidArgumentError(
-            f"einsum {equation!r} speaks of {len(written)} tensors, got {len(tensors)}"
+            f"einsum {equation!r} describes {len(written)} tensors, got {len(tensors)}"
         )
     added = [_broadcast_axes(equation, t, tensor) for t, tensor in zip(written, tensors, strict=True)]
     broadcast = BROADCAST[: max(added)][::-1]

@@ -120,9 +120,7 @@ def _per_example(losses: Tensor, examples: Tensor, logits: Tensor) -> Tensor:
 
 def _require_named(op: str, sentinel: Any, labels: Any, logits: Any) -> None:
     if sentinel is not None or labels is None or logits is None:
-        raise InvalidArgumentError(
-            f"{op}: give both by name: {op}(labels=..., logits=...); _sentinel takes nothing"
-        )
+        raise InvalidArgumentError(f"{op}: give labels and logits by name: {op}(labels=..., logits=...)")
 
 
 # Specs and gradients ------------------------------------------------------------------------------

@@ -55,7 +55,7 @@ def bias_add(value: Any, bias: Any, data_format: DataFormat = "NHWC", name: Name
         return add(x, reshape(b, concat([strided_slice(extents, np.s_[1:2]), ones], 0)), name)
     if rank < 2 or b.shape.ndims not in (1, None):
         raise InvalidArgumentError(
-            f"bias_add: NCHW wants a value [batch, channels, ...] and a vector, got {x.spec} and {b.spec}"
+            f"bias_add: NCHW needs a value [batch, channels, ...] and a vector, got {x.spec} and {b.spec}"
         )
     if not compatible(b.spec.shape, x.spec.dims[1:2]):
         raise InvalidArgumentError(

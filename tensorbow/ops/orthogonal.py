@@ -37,5 +37,5 @@ Orthonormal = define_op(
     gradient=NOT_DIFFERENTIABLE,
     kernel=Kernel(run=_run),
     inputs=("input",),
-    doc="Q of input = Q R with a diagonal of R that is not negative: of normal numbers, uniform among all.",
+    doc="Q of input = Q R, R with a non-negative diagonal: uniformly distributed for normal numbers.",
 )

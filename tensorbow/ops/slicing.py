@@ -184,7 +184,7 @@ def pad(
     UnimplementedError for another mode.
     """
     if mode.upper() != "CONSTANT":
-        raise UnimplementedError(f"pad: mode {mode!r} is not there; use CONSTANT")
+        raise UnimplementedError(f"pad: mode {mode!r} is not supported; use CONSTANT")
     tensor = as_tensor(tensor)
     require_scalar("pad", "constant_values", constant_values, tensor.dtype)
     result: Tensor = Pad(tensor, paddings, constant_values=constant_values, name=name)

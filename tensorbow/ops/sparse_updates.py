@@ -83,7 +83,7 @@ SumEqualRows = define_op(
     kernel=Kernel(prepare=_prepare_sum, scratch=_sum_scratch),
     inputs=("values", "indices"),
     unknown_dtypes=lambda inputs, attrs: (inputs[0].dtype, int64),
-    doc="Rows of equal indices summed, ascending by index; what is left over is zero, at the index -1.",
+    doc="Sums rows of equal indices, ascending by index; unused rows are zero, with the index -1.",
 )
 
 
@@ -178,7 +178,7 @@ SparseApplyMomentum = define_op(
     kernel=Kernel(prepare=_prepare_momentum, scratch=_rows_scratch),
     alias=((0, 0),),
     writes=(0, 1),
-    doc="Momentum's update of the rows at `indices`, which are different, or -1 from some place on.",
+    doc="Momentum's update of the rows at `indices`, which are distinct, followed by -1 for unused rows.",
 )
 
 
@@ -215,5 +215,5 @@ SparseApplyAdagrad = define_op(
     kernel=Kernel(prepare=_prepare_adagrad, scratch=_rows_scratch),
     alias=((0, 0),),
     writes=(0, 1),
-    doc="Adagrad's update of the rows at `indices`, which are different, or -1 from some place on.",
+    doc="Adagrad's update of the rows at `indices`, which are distinct, followed by -1 for unused rows.",
 )

@@ -79,7 +79,7 @@ class GpuExamples(KeptExamples):
     def _upload(self, array: NDArray[Any], owner: str) -> DeviceArray:
         block = self._group.allocate(array.nbytes, owner=owner)
         if block is None:
-            raise InternalError(f"{owner}: there are none")
+            raise InternalError(f"{owner}: the array is empty")
         self._group.device.write(block.address, array)
         return DeviceArray(block.address, array.shape, array.dtype)
 
