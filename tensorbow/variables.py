@@ -82,7 +82,7 @@ class Variable:
         decayed: weight decay applies to it; by default for trainable variables of rank 2 and more.
         trainable: optimisers change it by default; ignored for integer and bool dtypes.
         slot: (variable, slot name, initial value of the elements), set by optimisers. Without a variable the
-        slot     belongs to all variables, and keeps its value where slots start anew.
+            slot belongs to all variables, and keeps its value where slots start anew.
 
         Raises InvalidArgumentError for an initial value whose shape is not fully known, or that does not
         convert to `dtype`, and for an unknown `combine`.

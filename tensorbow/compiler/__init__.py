@@ -1,4 +1,4 @@
-"""Passes from graph to executable: prune, place, fold, merge, partition, protect, group, plan_memory, bind"""
+"""Compiler passes: prune, place, fold, merge, partition, protect, group, plan memory, bind."""
 
 from tensorbow.compiler.bind import Binding, RegionMemory, Scratch
 from tensorbow.compiler.compile import compile_step

@@ -2,8 +2,8 @@
 
 Equal graphs give equal texts. Nodes are in program order, one per line:
 
-{"name": "y", "op": "MatMul", "input": ["x:0", "w/read:0", "^init"], "device": "/device:CPU:0",
- "attr": {"transpose_a": false}, "output": [["float32", [null, 10]]], "source": 3}
+    {"name": "y", "op": "MatMul", "input": ["x:0", "w/read:0", "^init"], "device": "/device:CPU:0",
+     "attr": {"transpose_a": false}, "output": [["float32", [null, 10]]], "source": 3}
 
 `output` holds dtype and static shape of the results, `source` the index of the user's line in the list at
 the end.

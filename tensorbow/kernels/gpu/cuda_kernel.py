@@ -36,7 +36,7 @@ class CudaKernel(Kernel):
 
     source: declares `extern "C" __global__ void function(...)`; C++17, no #include. It may use
         `TB_FOR_EACH(int, i, count)`, a loop over `count` elements by all threads, and `TB_INPUT0`,
-    `TB_OUTPUT0`,     `TB_SCRATCH0`, ..., the C types of the arrays, so that one source serves several dtypes.
+        `TB_OUTPUT0`, `TB_SCRATCH0`, ..., the C types of the arrays, so that one source serves several dtypes.
     function: the kernel's name in the source.
     elements: function of the call that gives the minimum number of threads; by default one for each element
         of the first output. The number is rounded up to whole blocks of `block` threads.

@@ -31,7 +31,7 @@ class CupyKernel(Kernel):
     function: called with a `tb.KernelCall` in each step. Its inputs, outputs, scratch arrays and step scalars
         are `cupy.ndarray` views of the step's memory, made once; it writes every element of the outputs,
         leaves the inputs unchanged, and returns None or what a call with `out=` returned. CuPy's current
-    stream     is the replica's, and CuPy allocates from the replica's memory partition, without
+        stream is the replica's, and CuPy allocates from the replica's memory partition, without
         synchronisation. It must not wait for the GPU (`.get()`, `float(array)`): that stops all replicas.
     scratch, inplace: see `tb.Kernel`.
     capturable: True makes it part of the step's CUDA graph. It then runs only twice, must enqueue the

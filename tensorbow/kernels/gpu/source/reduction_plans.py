@@ -167,9 +167,7 @@ class Axes:
 
 @dataclass(frozen=True)
 class ReductionPlan:
-    """Division of a reduction: `along_rows` selects the kernel, `block` its threads; several `parts` take two
-    launches.
-    """
+    """Division of a reduction: `along_rows` selects the kernel; several `parts` take two launches."""
 
     kept: Axes
     reduced: Axes

@@ -151,9 +151,7 @@ class Functions:
         return body
 
     def _emit(self, function: ir.Function, group: Group, slots: Slots) -> None:
-        """Emits a call's code, returning ACCEPTED or 0; predicated calls do nothing while the status is
-        set.
-        """
+        """Emits a call's code, which returns ACCEPTED or 0; the status disables predicated calls."""
         entry, body = (function.append_basic_block(name) for name in ("entry", "start"))
         builder = ir.IRBuilder(body)
         emitter = Emitter(self._target, builder, function.args[0], slots)
