@@ -1,12 +1,12 @@
-"""TensorBow: several small-batch replicas of a model on every device, kept together by averaging.
+"""TensorBow: several small-batch replicas of a model on every device, kept together by model averaging.
 
-`import tensorbow as tb` gives the whole user-level surface, under TensorFlow 1's names where it has
-the thing. This file is the facade: it lies outside the layers, and is as long as the list of names.
+`import tensorbow as tb` gives the whole user-level surface, under TensorFlow 1's names where TensorFlow has
+the function. This file is the facade, outside the layers; it is as long as the list of names.
 """
 
 from tensorbow.launcher import begin_if_program as _begin_if_program
 
-_begin_if_program()  # before all that takes time
+_begin_if_program()  # before any slow import
 
 # isort: split
 from tensorbow.shadowing import import_ours as _import_ours
@@ -195,10 +195,10 @@ _install_operators()
 
 try:
     __version__ = version("tensorbow")
-except PackageNotFoundError:  # run from a checkout that is not installed
+except PackageNotFoundError:  # a checkout that is not installed
     __version__ = "0+unknown"
 
-# Names of upper layers, loaded on first use.
+# Names of upper layers, imported on first use.
 _LATER = {
     "CudaKernel": "tensorbow.kernels.gpu.cuda_kernel",
     "CupyKernel": "tensorbow.kernels.gpu.cupy_kernel",
@@ -234,7 +234,7 @@ _register_target("tensorbow", lambda: __getattr__("TensorBowSession"))
 
 
 def __dir__() -> list[str]:
-    """The public names, those of upper layers too."""
+    """All public names, including those of upper layers that are not loaded yet."""
     return sorted({*__all__, *_LATER, "__version__"})
 
 

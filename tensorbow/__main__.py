@@ -1,4 +1,4 @@
-"""`python -m tensorbow` is the command line."""
+"""Runs the command line: `python -m tensorbow`."""
 
 from tensorbow.launcher import main
 

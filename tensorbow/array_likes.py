@@ -1,4 +1,4 @@
-"""Arrays of any library as NumPy's, by the protocols that they have: no other library is imported."""
+"""Conversion of any library's arrays to NumPy's, by array protocols, without importing that library."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.specs import Array
 
-PROTOCOLS = ("__array__", "__array_interface__", "__array_struct__")  # those that `np.asarray` knows
+PROTOCOLS = ("__array__", "__array_interface__", "__array_struct__")  # those of `np.asarray`
 
 
 class _Protocols(type):
@@ -21,8 +21,8 @@ class _Protocols(type):
 
 
 class ArrayLike(metaclass=_Protocols):
-    """Whatever is an array by itself, of a dtype of its own: NumPy's arrays and scalars, and what converts to
-    them by `__array__`, the array interface, DLPack or as a buffer. Numbers and nested lists are not.
+    """Base of everything that is an array with its own dtype: NumPy arrays and scalars, and objects that
+    convert by `__array__`, the array interface, DLPack or the buffer protocol; not numbers or nested lists.
     """
 
 
@@ -41,14 +41,14 @@ def _is_buffer(value: object) -> bool:
 def as_array(value: Any) -> Array:
     """A NumPy array from an array of any library, a number or a nested list, with NumPy's choice of dtype.
 
-    An array keeps its dtype, and its memory where its library allows. Raises InvalidArgumentError, in one
+    An array keeps its dtype, and shares its memory if its library allows. Raises InvalidArgumentError, in one
     line, for a ragged list, and for an array that is not in host memory or cannot be read as it is.
     """
     try:
         if _has(value, "__dlpack__") and not _has(value, *PROTOCOLS):
             return np.from_dlpack(value)
         return np.asarray(value)
-    except Exception as error:  # of another library's making
+    except Exception as error:  # other libraries may raise anything
         if isinstance(error, ValueError) and isinstance(value, (list, tuple)):
             raise InvalidArgumentError(
                 f"nested list {reprlib.repr(value)} is ragged: all rows must have the same length"

@@ -1,7 +1,7 @@
-"""The one exception tree, after TensorFlow's status codes.
+"""The exception tree, after TensorFlow's status codes.
 
-Every message says what was being done (op, option or file), what was expected, what came, and
-what to do about it. An error of a running step also names the user's own line that made the op.
+Every message says op, option or file, what was expected, what came, and
+what to do about it. An error of a running step also names the user's line that created the op.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ class TensorBowError(Exception):
 
 
 class InvalidArgumentError(TensorBowError, ValueError):
-    """An argument, shape, dtype, option or file content is not what the callee can accept."""
+    """An argument, shape, dtype, option or file content is invalid."""
 
 
 class NotFoundError(TensorBowError, LookupError):
@@ -20,11 +20,11 @@ class NotFoundError(TensorBowError, LookupError):
 
 
 class AlreadyExistsError(TensorBowError):
-    """What was to be created is there already."""
+    """Something to be created exists already."""
 
 
 class FailedPreconditionError(TensorBowError, RuntimeError):
-    """The system is not in the state the call needs, for example an uninitialised variable."""
+    """The system is not in the state that the call needs, for example a variable is uninitialised."""
 
 
 class ResourceExhaustedError(TensorBowError, MemoryError):
@@ -40,11 +40,11 @@ class UnimplementedError(TensorBowError, NotImplementedError):
 
 
 class CancelledError(TensorBowError):
-    """The work was given up because its owner closed or another part failed."""
+    """The work was cancelled because its owner closed or another part failed."""
 
 
 class AbortedError(TensorBowError):
-    """The run ended early, by a fault or on request; a checkpoint says where to go on."""
+    """The run ended early, by a fault or on request; a checkpoint says where to continue."""
 
 
 class DataLossError(TensorBowError):
@@ -52,18 +52,19 @@ class DataLossError(TensorBowError):
 
 
 class InternalError(TensorBowError, RuntimeError):
-    """An invariant of the library itself does not hold: please report it."""
+    """An invariant of the library is violated: please report it."""
 
 
 class NumericsError(InvalidArgumentError):
-    """A loss or tensor is NaN or infinite; names the step, the replica and, where known, the op."""
+    """A loss or tensor is NaN or infinite; names the step, the replica and, if known, the op."""
 
 
 def raise_if_any(error: BaseException | None) -> None:
-    """Raises an error that was kept; None is none.
+    """Raises an error kept earlier; does nothing for None.
 
-    An error holds the frames that it has passed, and their callers'. A frame that holds the error too, in a
-    variable, makes a cycle, which keeps all that the frames know until the collector runs: this one does not.
+    An error refers to the frames it passed through, and to their callers. A frame whose variables also hold
+    the error forms a cycle, which keeps all its objects alive until the garbage collector runs; this
+    function's frame does not.
     """
     try:
         if error is not None:

@@ -1,4 +1,4 @@
-"""The only way this library reads and writes files: regular ones, within bounds, whole or not at all.
+"""Access to files: only regular files, of bounded size, written whole or not at all.
 
 Devices, FIFOs and sockets are refused, never replaced and never waited for. Symbolic links are followed:
 a write replaces the file that a link leads to, and the link stays.
@@ -25,7 +25,7 @@ from tensorbow.errors import (
     ResourceExhaustedError,
 )
 
-_UNFINISHED = re.compile(r"^\.tensorbow-(\d+)-\d+\.tmp$")  # no part of it is the name of the file to be
+_UNFINISHED = re.compile(r"^\.tensorbow-(\d+)-\d+\.tmp$")  # contains no part of the final name
 _KINDS = {
     stat.S_IFDIR: "a folder",
     stat.S_IFIFO: "a FIFO",
@@ -36,23 +36,23 @@ _KINDS = {
 }
 _WAIT_FOR_NOBODY = getattr(os, "O_NONBLOCK", 0) | getattr(
     os, "O_NOCTTY", 0
-)  # should it be a FIFO or terminal
+)  # do not wait for a FIFO, nor take a terminal
 _CHUNK = 1 << 16
-_numbers = itertools.count()  # tells the unfinished files of this process apart
+_numbers = itertools.count()  # distinguishes the unfinished files of this process
 
 
 def kind_of(mode: int) -> str:
-    """What a mode of `os.stat` is of, in words."""
+    """Name of the file type in a mode of `os.stat`."""
     return _KINDS.get(stat.S_IFMT(mode), "no regular file")
 
 
 def _reason(error: OSError | ValueError) -> str:
-    """What the system says, without the path; ValueError is a null character in a path."""
+    """The system's reason, without the path; a ValueError means a null character in a path."""
     return (getattr(error, "strerror", None) or str(error)) if isinstance(error, OSError) else str(error)
 
 
 def shown(path: str | os.PathLike[str]) -> str:
-    """A path as it stands in a message: quoted, on one line, printable whatever bytes it holds."""
+    """A path for a message: quoted, on one line, printable whatever its bytes."""
     text = os.fsdecode(path)
     return f"'{text}'" if text.isprintable() else ascii(text)
 
@@ -62,10 +62,10 @@ def shown(path: str | os.PathLike[str]) -> str:
 
 @contextmanager
 def open_to_read(path: str | os.PathLike[str]) -> Iterator[BufferedReader]:
-    """A regular file, open for reading; links are followed.
+    """Opens a regular file for reading; links are followed.
 
-    Raises NotFoundError when it is not there, FailedPreconditionError for anything but a regular file, for
-    one that may not be read, and for a read that the system refuses within the block.
+    Raises NotFoundError if it does not exist, FailedPreconditionError for anything but a regular file, for
+    a file without read permission, and for a read that fails within the block.
     """
     try:
         handle = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0) | _WAIT_FOR_NOBODY)
@@ -81,7 +81,7 @@ def open_to_read(path: str | os.PathLike[str]) -> Iterator[BufferedReader]:
         try:
             yield file
         except OSError as error:
-            if error.errno is None or error.filename is not None:  # not of the system, or of another file
+            if error.errno is None or error.filename is not None:  # not the system's, or about another file
                 raise
             raise _unreadable(path, _reason(error)) from error
 
@@ -91,15 +91,15 @@ def _unreadable(path: str | os.PathLike[str], reason: str) -> FailedPrecondition
 
 
 def read_file(path: str | os.PathLike[str], limit: int) -> bytes:
-    """The bytes of a regular file, of at most `limit` of them.
+    """The bytes of a regular file of at most `limit` bytes.
 
-    Raises what `open_to_read` raises, and ResourceExhaustedError when it is larger or memory runs out.
+    Raises the errors of `open_to_read`, and ResourceExhaustedError if it is larger or memory runs out.
     """
     with open_to_read(path) as file:
         nbytes = os.fstat(file.fileno()).st_size
         try:
             blob = file.read(nbytes) if nbytes <= limit else b""
-            while nbytes <= limit and len(blob) <= limit and (more := file.read(_CHUNK)):  # it has grown
+            while nbytes <= limit and len(blob) <= limit and (more := file.read(_CHUNK)):  # it may have grown
                 blob += more
         except (MemoryError, OverflowError):
             raise ResourceExhaustedError(
@@ -116,7 +116,7 @@ def read_file(path: str | os.PathLike[str], limit: int) -> bytes:
 
 
 def _mode_there(path: str | os.PathLike[str]) -> int | None:
-    """The permissions of the file that is to be written; None when there is none yet.
+    """Permissions of the file to be replaced; None if it does not exist yet.
 
     Raises InvalidArgumentError for anything but a regular file.
     """
@@ -139,21 +139,21 @@ def _unwritable(path: str | os.PathLike[str], error: OSError) -> ResourceExhaust
 
 
 def disk_is_full(error: ResourceExhaustedError) -> bool:
-    """Whether a write failed for want of space, so that it may succeed when something is deleted."""
+    """True if a write failed for lack of space, so that it may succeed after something is deleted."""
     full = (errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC))
     return isinstance(error.__cause__, OSError) and error.__cause__.errno in full
 
 
 class NewFile:
-    """A file in the making beside the one whose place it takes, in one step, at `commit`.
+    """A file written beside its final place, which `commit` replaces in one step.
 
-    The constructor claims the place, so that what cannot be written is known before it is computed. Used
-    with `with`, the file is committed at the end of the block, or discarded when the block raises.
+    The constructor reserves the place, so that an unwritable path is found before the content is computed. As
+    a context manager it commits at the end of the block, or discards the file if the block raises.
     """
 
     def __init__(self, path: str | os.PathLike[str]):
-        """Raises InvalidArgumentError for a path that cannot be a regular file's (a folder, FIFO or device is
-        there), ResourceExhaustedError where no file can be made (its folder is missing, no permission, full).
+        """Raises InvalidArgumentError for a path that cannot be a regular file (a folder, FIFO or device is
+        there), ResourceExhaustedError if no file can be made (missing folder, no permission, full disk).
         """
         self.path = Path(path)
         text = os.fsdecode(path)
@@ -175,9 +175,9 @@ class NewFile:
                 os.fchmod(handle, mode)
 
     def commit(self) -> None:
-        """Puts the file in its place, on disk before this returns.
+        """Moves the file to its final place, on disk before this returns.
 
-        Raises ResourceExhaustedError; the earlier file is untouched then.
+        Raises ResourceExhaustedError; the earlier file is then untouched.
         """
         if self._temporary is None:
             return
@@ -195,7 +195,7 @@ class NewFile:
             self.discard()
 
     def discard(self) -> None:
-        """Gives the place up, unless it has been taken; idempotent."""
+        """Deletes the unfinished file, unless it is committed; idempotent."""
         temporary, self._temporary = self._temporary, None
         with suppress(OSError):
             self.file.close()
@@ -213,24 +213,24 @@ class NewFile:
             self.commit()
             return
         self.discard()
-        if isinstance(error, OSError) and error.filename is None:  # of a write to this file
+        if isinstance(error, OSError) and error.filename is None:  # raised by a write to this file
             raise _unwritable(self.path, error) from error
 
 
 def write_file(path: str | os.PathLike[str], blob: bytes) -> None:
-    """Replaces a file by new content in one step, on disk before it returns. Threads may do so at once.
+    """Replaces a file's content in one step, on disk before it returns. Thread-safe.
 
-    Raises what `NewFile` raises; the earlier file is untouched then.
+    Raises the errors of `NewFile`; the earlier file is then untouched.
     """
     with NewFile(path) as file:
         file.write(blob)
 
 
 def append_to_file(path: str | os.PathLike[str], blob: bytes) -> None:
-    """Adds bytes to the end of a regular file, on disk before it returns; makes the file if need be.
+    """Appends bytes to a regular file, on disk before it returns; creates the file if needed.
 
-    Raises InvalidArgumentError for anything but a regular file, ResourceExhaustedError when the bytes cannot
-    be written; what was there before is whole then.
+    Raises InvalidArgumentError for anything but a regular file, ResourceExhaustedError if the bytes cannot
+    be written; the earlier content then stays complete.
     """
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_BINARY", 0) | _WAIT_FOR_NOBODY
     try:
@@ -251,7 +251,7 @@ def append_to_file(path: str | os.PathLike[str], blob: bytes) -> None:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Makes a rename durable, where the system lets folders be synchronised."""
+    """Makes a rename durable, if the system can synchronise folders."""
     with suppress(OSError):
         handle = os.open(folder, os.O_RDONLY)
         try:
@@ -261,7 +261,7 @@ def _sync_folder(folder: Path) -> None:
 
 
 def remove_unfinished(folder: str | os.PathLike[str]) -> None:
-    """Deletes what other processes that were killed have left in a folder; only for its sole owner."""
+    """Deletes unfinished files of killed processes from a folder; only for the folder's sole owner."""
     for path in Path(folder).iterdir():
         match = _UNFINISHED.match(path.name)
         if match and int(match.group(1)) != os.getpid():

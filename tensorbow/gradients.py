@@ -27,13 +27,13 @@ def gradients(
     *,
     stop_gradients: Any = None,
 ) -> list[Gradient | None]:
-    """Adds to the graph the derivatives of the sum of `ys` with respect to each of `xs`.
+    """Adds the derivatives of the sum of `ys` with respect to each of `xs` to the graph.
 
-    Each result has the shape and dtype of its x, or is None where no differentiable path leads from
-    that x to any y. Of a variable of which only rows were gathered, it is an `IndexedSlices`. `grad_ys`
-    weighs the ys (ones by default). The `stop_gradients` count as constants: nothing flows through the
-    ops that make them, though they may be xs themselves. Results can be differentiated again where the
-    gradients are made of differentiable ops.
+    Each result has the shape and dtype of its x, or is None if no differentiable path leads from
+    that x to any y. It is an `IndexedSlices` for a variable of which only rows are gathered. `grad_ys`
+    weighs the ys (default: ones). `stop_gradients` are treated as constants: nothing flows through the
+    ops that make them, though they may be xs themselves. Results can be differentiated again if the
+    gradients consist of differentiable ops.
 
     Raises InvalidArgumentError for a y that is not floating, a grad_y that does not fit its y, and
     tensors of different graphs.
@@ -98,7 +98,7 @@ def _initial(ys: Sequence[Tensor], grad_ys: Any) -> Iterable[Tensor]:
 
 
 def _influenced(xs: Sequence[Tensor], stopped: set[Tensor], ys: Sequence[Tensor]) -> set[Tensor]:
-    """The tensors that depend on an x and that a y depends on. A stopped one does not depend on anything."""
+    """Tensors on a path from an x to a y. A stopped tensor depends on nothing."""
     needed: set[Operation] = set()
     pending = [y.op for y in ys]
     while pending:
@@ -122,7 +122,7 @@ def _propagate(
     if all(grad is None for grad in outputs):
         return
     with name_scope(f"{op.name}_grad"):
-        if op.definition is ReadVariable:  # which hands on what it gets, as it is
+        if op.definition is ReadVariable:  # returns its input unchanged
             results: Sequence[Gradient | None] = outputs
         else:
             results = gradient_of(op, [None if g is None else as_tensor(g) for g in outputs])
@@ -138,7 +138,7 @@ def _propagate(
 
 
 def _sum(flows: dict[Tensor, list[Gradient]], tensor: Tensor) -> Gradient | None:
-    """All that flows to a tensor; rows stay rows while nothing dense comes with them."""
+    """Sum of all gradients of a tensor; stays sparse if all of them are."""
     terms = flows.get(tensor)
     if not terms:
         return None

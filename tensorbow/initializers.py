@@ -1,7 +1,7 @@
-"""Initial values by name, with TensorFlow's names and formulas: `tb.initializers`.
+"""Initialisers of variables, with TensorFlow's names and formulas: `tb.initializers`.
 
-An initialiser is called with a shape and a dtype, and gives a tensor. Random ones follow the graph's seed
-as all random ops do.
+An initialiser is called with a shape and a dtype, and returns a tensor. Random ones follow the graph's seed
+like all random ops.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ from tensorbow.specs import Array, DType, TensorShape, bool_, float32
 MODES = ("fan_in", "fan_out", "fan_avg")
 DISTRIBUTIONS = ("normal", "truncated_normal", "untruncated_normal", "uniform")
 
-_LARGEST = (1 << 31) - 1  # what random ops count extents in
-_TRUNCATED_DEVIATION = 0.87962566103423978  # of a standard normal cut at two deviations
+_LARGEST = (1 << 31) - 1  # limit of extents in random ops
+_TRUNCATED_DEVIATION = 0.87962566103423978  # of a standard normal truncated at two deviations
 
 
 class Initializer(ABC):
-    """What a variable starts from."""
+    """Base of all initialisers."""
 
     @checked
     def __call__(self, shape: AsShape, dtype: AsDType | None = None) -> Tensor:
-        """The initial value of that shape. Raises InvalidArgumentError for a shape it is not meant for."""
+        """An initial value of that shape. Raises InvalidArgumentError for a shape it does not support."""
         return self._make(_extents(shape), dtype or float32)
 
     @abstractmethod
@@ -70,7 +70,7 @@ Values: TypeAlias = Annotated[Any, Kind("a number, or an array or list of number
 
 
 class ConstantInitializer(Initializer):
-    """One value everywhere, or an array (or list) of as many values as the variable has elements."""
+    """One constant everywhere, or an array (or list) with as many values as the variable has elements."""
 
     @checked
     def __init__(self, value: Values = 0):
@@ -90,21 +90,21 @@ class ConstantInitializer(Initializer):
 
 
 class Zeros(ConstantInitializer):
-    """Zeros."""
+    """All zeros."""
 
     def __init__(self) -> None:
         super().__init__(0)
 
 
 class Ones(ConstantInitializer):
-    """Ones."""
+    """All ones."""
 
     def __init__(self) -> None:
         super().__init__(1)
 
 
 class RandomUniform(Initializer):
-    """Uniform in [minval, maxval)."""
+    """Uniform distribution in [minval, maxval)."""
 
     @checked
     def __init__(self, minval: NumberOrTensor = -0.05, maxval: NumberOrTensor = 0.05, seed: Seed = None):
@@ -115,7 +115,7 @@ class RandomUniform(Initializer):
 
 
 class RandomNormal(Initializer):
-    """Normal."""
+    """Normal distribution."""
 
     @checked
     def __init__(self, mean: NumberOrTensor = 0.0, stddev: NumberOrTensor = 0.05, seed: Seed = None):
@@ -126,7 +126,7 @@ class RandomNormal(Initializer):
 
 
 class TruncatedNormal(Initializer):
-    """Normal, drawn anew beyond two standard deviations."""
+    """Normal distribution; values beyond two standard deviations are drawn again."""
 
     @checked
     def __init__(self, mean: NumberOrTensor = 0.0, stddev: NumberOrTensor = 0.05, seed: Seed = None):
@@ -137,7 +137,7 @@ class TruncatedNormal(Initializer):
 
 
 class VarianceScaling(Initializer):
-    """Numbers of variance scale / n, with n the inputs or outputs of a unit, or the mean of both.
+    """Random values of variance scale / n; n is the number of a unit's inputs or outputs, or their mean.
 
     mode: fan_in, fan_out or fan_avg. distribution: truncated_normal (also called normal),
     untruncated_normal or uniform.
@@ -167,8 +167,9 @@ class VarianceScaling(Initializer):
 
 
 class Orthogonal(Initializer):
-    """Orthonormal rows or columns, whichever are fewer, of the matrix [product of the others, last axis],
-    times `gain` (Saxe et al., 2014).
+    """Orthonormal rows or columns, whichever are fewer, times `gain` (Saxe et al., 2014).
+
+    The matrix is [product of the other extents, last extent].
     """
 
     @checked
@@ -254,9 +255,9 @@ _BY_NAME: dict[str, Callable[[], Initializer]] = {
 
 
 def get(identifier: Any) -> Initializer | Callable[..., Any]:
-    """An initialiser from its name (`"he_normal"`), a class or function that makes one, or one itself.
+    """An initialiser from its name (`"he_normal"`), its class, a function that makes one, or itself.
 
-    Raises InvalidArgumentError for a name that there is not, listing those there are.
+    Raises InvalidArgumentError for an unknown name, listing the known ones.
     """
     if isinstance(identifier, str):
         if identifier not in _BY_NAME:
@@ -279,7 +280,7 @@ Extents: TypeAlias = Annotated[Sequence[int], sequence(whole(0), "a list of whol
 
 @checked
 def fans(shape: Extents) -> tuple[float, float]:
-    """Inputs and outputs of a unit: of a matrix [in, out] or a filter [height, width, in, out]."""
+    """Numbers of a unit's inputs and outputs, for a matrix [in, out] or a filter [height, width, in, out]."""
     if len(shape) < 1:
         return 1.0, 1.0
     if len(shape) == 1:

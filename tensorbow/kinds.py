@@ -1,12 +1,12 @@
-"""Kinds of arguments: what a flag, a count, an axis, a name may be, checked in one way by all public calls.
+"""Kinds of arguments (a flag, a count, an axis, a name), checked in one way by all public calls.
 
-A public function says the kinds of its parameters in its annotations and is decorated:
+A public function annotates its parameters with kinds and is decorated:
 
     @checked
     def one_hot(indices: Any, depth: Count, ..., name: Name = None) -> Tensor:
 
-A kind turns what means the same (`np.int64(3)` as a count) into Python's own type and refuses the rest, so
-that the function gets what its annotations say. Parameters without a kind are passed as they are.
+A kind converts equivalent values (`np.int64(3)` as a count) to Python's own type and refuses others, so
+that the function gets what its annotations say. Parameters without a kind are passed unchanged.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 INT64 = 1 << 63
-_ORDERED = (list, tuple, range, Iterator, KeysView, ValuesView)  # of a set the order would be chance
-_LONGEST = 1 << 20  # items of a list of numbers: more than axes, extents or sections there are
+_ORDERED = (list, tuple, range, Iterator, KeysView, ValuesView)  # no sets: their order is arbitrary
+_LONGEST = 1 << 20  # items of a list of numbers: more than a tensor has axes, extents or sections
 
 
 class RefusedError(Exception):
-    """Raised by the `read` of a kind for a value that is not of it; the message may add a remedy."""
+    """Raised by the `read` of a kind for an invalid value; the message may add a remedy."""
 
 
 @dataclass(frozen=True)
@@ -45,9 +45,9 @@ class Kind:
     """A kind of argument.
 
     Args:
-        expected: what fits, in words that follow "expected".
-        read: gives the value as Python's own type, or raises `RefusedError`.
-        exact: a type whose values all are of the kind and stay as they are, which saves reading them.
+        expected: valid values, in words that follow "expected".
+        read: returns the value as Python's own type, or raises `RefusedError`.
+        exact: a type whose values are all valid and need no conversion, as a fast path.
     """
 
     expected: str
@@ -55,7 +55,7 @@ class Kind:
     exact: type | None = None
 
     def __or__(self, other: Kind) -> Kind:
-        """What is of either kind; the first that fits reads it."""
+        """Union of two kinds; the first that accepts a value reads it."""
 
         def read(value: Any) -> Any:
             try:
@@ -67,44 +67,44 @@ class Kind:
 
 
 def shown(value: Any) -> str:
-    """Type and value in at most some 80 characters, for error messages."""
+    """Type and value in at most about 80 characters, for error messages."""
     name = type(value).__name__
     if value is None:
         return name
     try:
         text = " ".join((repr(value) if is_tensor(value) else reprlib.repr(value)).split())
-    except Exception:  # a user's own type, or an integer of too many digits
+    except Exception:  # repr of a user's type, or of an integer with too many digits
         return name
     return f"{name} {text if len(text) <= 80 else text[:77] + '...'}"
 
 
 def refuse(op: str, argument: str, expected: str, value: Any, remedy: object = "") -> InvalidArgumentError:
-    """The error of an argument: op, argument, expected, got and, where there is one, the remedy."""
+    """The error for an invalid argument: op, argument, expected, got and, if given, the remedy."""
     ending = f"; {remedy}" if str(remedy) else ""
     return InvalidArgumentError(f"{op}: expected {argument} to be {expected}, got {shown(value)}{ending}")
 
 
 class UnfitError(InvalidArgumentError):
-    """A value that is no tensor of the dtype wanted.
+    """A value that cannot become a tensor of the wanted dtype.
 
-    Whoever notices knows the value; a checked call that was given it says so under its own name.
+    The code that raises it knows only the value; a checked call that got the value adds its own name.
     """
 
     def __init__(self, reason: str, value: Any, where: str = "", made: str = ""):
-        """`reason`: the message; `where`: op and argument before it; `made`: the user's line behind it."""
+        """reason: the message; where: op and argument before it; made: the user's line after it."""
         super().__init__(f"{where}: {reason}{made}" if where else f"{reason}{made}")
         self.reason, self.value, self.made = reason, value, made
 
 
 def checked(function: Callable[P, R]) -> Callable[P, R]:
-    """Reads each argument by the kind that its annotation names before `function` is called.
+    """Converts each argument by the kind in its annotation before `function` is called.
 
-    The annotations are looked at on the first call. Raises InvalidArgumentError, on the call, for an argument
-    that is not of its kind; defaults are not looked at. An argument without a kind that can be no tensor
-    where one is wanted is named, too: by the outermost checked call that was given it.
+    The annotations are evaluated on the first call. A call raises InvalidArgumentError for an argument
+    not of its kind; defaults are not checked. For an argument without a kind that cannot become a tensor,
+    the error also names the argument, of the outermost checked call that got it.
     """
     named = function.__qualname__.removesuffix(".__call__")
-    makes = function.__name__ == "__init__"  # an object, after whose class the call is named
+    makes = function.__name__ == "__init__"  # a constructor: errors name its class
     places: list[tuple[int, str, Kind, Any]] = []
     by_name: dict[str, tuple[Kind, Any]] = {}
     resolved = False
@@ -119,7 +119,7 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
             by_name[name] = kind, parameter.default
             if parameter.kind is not inspect.Parameter.KEYWORD_ONLY:
                 found.append((place, name, kind, parameter.default))
-        places[:] = found  # at once, as another thread may call
+        places[:] = found  # in one step: another thread may be calling
         resolved = True
 
     @functools.wraps(function)
@@ -156,17 +156,17 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def _evaluated(annotation: Any, function: Callable[..., Any]) -> Any:
-    """What an annotation names; None for one that only a type checker can read, which holds no kind."""
+    """The object that an annotation names; None for one that only type checkers can evaluate."""
     if not isinstance(annotation, str):
         return annotation
     try:
-        return eval(annotation, inspect.unwrap(function).__globals__)  # as typing does
+        return eval(annotation, inspect.unwrap(function).__globals__)  # same as typing does
     except (NameError, TypeError):
         return None
 
 
 def _place_of(value: Any, arguments: Mapping[str, Any], kinds: Mapping[str, Any]) -> str | None:
-    """The argument without a kind that is `value`, or the place in an argument that is a list."""
+    """Name of the argument without a kind that is `value`, or of its place in a list argument."""
     for name, argument in arguments.items():
         if argument is value and name not in kinds:
             return name
@@ -179,7 +179,7 @@ def _place_of(value: Any, arguments: Mapping[str, Any], kinds: Mapping[str, Any]
 
 
 def read_as(kind: Kind, value: Any, op: str, argument: str) -> Any:
-    """The value of an argument as its kind reads it. Raises InvalidArgumentError."""
+    """The value of an argument, read by its kind. Raises InvalidArgumentError."""
     try:
         return kind.read(value)
     except RefusedError as refused:
@@ -187,7 +187,7 @@ def read_as(kind: Kind, value: Any, op: str, argument: str) -> Any:
 
 
 def check_fields(record: Any) -> None:
-    """Reads the fields of a data class's instance by the kinds of their annotations, in `__post_init__`."""
+    """Reads the fields of a dataclass instance by the kinds in their annotations; for `__post_init__`."""
     cls: Any = type(record)
     for name, kind in _kinds_of_fields(cls):
         value = getattr(record, name)
@@ -204,7 +204,7 @@ def _kinds_of_fields(cls: Any) -> list[tuple[str, Kind]]:
 
 
 def _kind_in(hint: Any) -> Kind | None:
-    """The kind that an annotation names; with `| None` it takes None too."""
+    """The kind in an annotation; `| None` makes it accept None."""
     for item in getattr(hint, "__metadata__", ()):
         if isinstance(item, Kind):
             return item
@@ -217,18 +217,18 @@ def _kind_in(hint: Any) -> Kind | None:
     return None
 
 
-# Making kinds -------------------------------------------------------------------------------------
+# Construction of kinds ----------------------------------------------------------------------------
 
 
 def optional(kind: Kind) -> Kind:
-    """The kind, or None."""
+    """A kind that also accepts None."""
     return Kind(
         f"{kind.expected} or None", lambda value: None if value is None else kind.read(value), kind.exact
     )
 
 
 def with_remedy(kind: Kind, remedy: str) -> Kind:
-    """The kind; what is refused is told what to do."""
+    """The kind with a remedy in its error messages."""
 
     def read(value: Any) -> Any:
         try:
@@ -256,9 +256,9 @@ def whole(low: int = -INT64, high: int = INT64 - 1) -> Kind:
 def number(
     low: float = -math.inf, high: float = math.inf, *, above: bool = False, below: bool = False
 ) -> Kind:
-    """Finite numbers from `low` to `high`, as floats; `above` and `below` leave out the ends.
+    """Finite numbers from `low` to `high`, as floats; `above` and `below` exclude the ends.
 
-    Numbers are ints, floats and NumPy's, no bools or strings.
+    Accepts ints, floats and NumPy's numbers, no bools or strings.
     """
 
     def read(value: Any) -> float:
@@ -282,7 +282,7 @@ def number(
 
 
 def sequence(kind: Kind, expected: str, *, lone: bool = False) -> Kind:
-    """Lists, tuples, ranges and arrays of one dimension, read as tuples of `kind`; `lone`: one alone too."""
+    """Lists, tuples, ranges and 1-d arrays, read as tuples of `kind`; lone: also accepts a single item."""
 
     def read(value: Any) -> tuple[Any, ...]:
         if isinstance(value, np.ndarray) and value.ndim == 1:
@@ -297,7 +297,7 @@ def sequence(kind: Kind, expected: str, *, lone: bool = False) -> Kind:
 
 
 def one_of(*values: str, remedy: str = "", any_case: bool = False) -> Kind:
-    """One of some strings; with `any_case` in whatever case, read as it stands among them."""
+    """One of several strings; with `any_case` in any case, read as the listed spelling."""
 
     def read(value: Any) -> str:
         if isinstance(value, str):
@@ -314,7 +314,7 @@ def one_of(*values: str, remedy: str = "", any_case: bool = False) -> Kind:
 
 
 def instance(*classes: type, expected: str) -> Kind:
-    """Objects of some classes, as they are."""
+    """Instances of some classes, unchanged."""
 
     def read(value: Any) -> Any:
         if isinstance(value, classes):
@@ -325,7 +325,7 @@ def instance(*classes: type, expected: str) -> Kind:
 
 
 def or_tensor(kind: Kind) -> Kind:
-    """The kind, or a scalar tensor or variable, whose value a step knows."""
+    """The kind, or a scalar tensor or variable."""
 
     def read(value: Any) -> Any:
         if not is_tensor(value):
@@ -350,27 +350,27 @@ def _range(words: str, low: int, high: int, lowest: int, highest: int) -> str:
 
 
 def is_tensor(value: Any) -> bool:
-    """A tensor or a variable of a graph."""
+    """True for a tensor or variable of a graph."""
     return isinstance(getattr(value, "dtype", None), DType) and hasattr(value, "graph")
 
 
 def _out_of_array(value: Any) -> Any:
-    """The element of an array of no axes, as NumPy's functions give where one expects a number."""
+    """The element of a 0-d array, which NumPy functions return in place of a number."""
     return value[()] if type(value) is np.ndarray and value.ndim == 0 else value
 
 
 def called(function: Callable[..., Any], *arguments: Any, op: str, argument: str, expected: str) -> Any:
-    """The result of a user's function. Raises InvalidArgumentError where it does not take these arguments."""
+    """Result of a user's function. Raises InvalidArgumentError if it does not accept these arguments."""
     try:
         return function(*arguments)
     except TypeError:
         try:
             inspect.signature(function).bind(*arguments)
-        except ValueError:  # it does not say what it takes
+        except ValueError:  # its signature is unknown
             pass
         except TypeError:
             raise refuse(op, argument, expected, function) from None
-        raise  # of the function's own
+        raise  # the function itself raised it
 
 
 def _remedy_of_tensor(value: Any) -> str:
@@ -422,7 +422,7 @@ def _read_function(value: Any) -> Any:
     raise RefusedError
 
 
-# The kinds that many calls share ------------------------------------------------------------------
+# Common kinds -------------------------------------------------------------------------------------
 
 FLAG = Kind("True or False", _read_flag, bool)
 TEXT = Kind("a string", _read_text, str)
@@ -431,7 +431,7 @@ DTYPE = Kind("a dtype, as tb.float32", _read_dtype, DType)
 SHAPE = Kind("a shape, as [2, None]", _read_shape)
 PATH = Kind("a path", _read_path)
 ITEMS = Kind("a list or a tuple", _read_sequence)
-WORD = whole(0, 2 * INT64 - 1)  # 64 bits without a sign
+WORD = whole(0, 2 * INT64 - 1)  # unsigned 64 bits
 FUNCTION = Kind("a function", _read_function)
 
 Flag: TypeAlias = Annotated[bool, FLAG]

@@ -1,7 +1,7 @@
-"""The program's first moments: signals are handled before anything that takes time is imported.
+"""Start of the program: handles signals before slow imports.
 
-`import tensorbow` loads this file first, and loads nothing else for it but small modules of Python itself.
-In any other program than the command line it does nothing.
+`import tensorbow` imports this file first, which itself imports only small modules of Python.
+It does nothing in programs other than the command line.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ _MODULES = ("tensorbow", "tensorbow.__main__")
 
 
 def _is_program(arguments: list[str], typed: list[str]) -> bool:
-    """Whether a process with this `sys.argv` and `sys.orig_argv` is the console script or `python -m`."""
+    """True if `sys.argv` and `sys.orig_argv` are those of the console script or `python -m`."""
     if not arguments:
         return False
-    if arguments[0] != "-m":  # which stands there while Python looks for the module
+    if arguments[0] != "-m":  # `-m` stands there while Python locates the module
         return os.path.basename(arguments[0]) in _SCRIPTS
     module = typed[len(typed) - len(arguments)] if len(typed) > len(arguments) else ""
     return module in _MODULES or (module[:1] == "-" and module.partition("m")[2] in _MODULES)
 
 
 def _forget_current_folder() -> None:
-    """Has `python -m` import nothing from the current folder, where files have any names, as random.py."""
+    """Stops `python -m` from importing files of the current folder, which may be named like random.py."""
     home = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     try:
         here = os.getcwd()
-    except OSError:  # it is deleted
+    except OSError:  # the folder was deleted
         return
     if sys.argv[0] == "-m" and sys.path and sys.path[0] in ("", here) and here != home:
         del sys.path[0]
@@ -41,7 +41,7 @@ if IS_PROGRAM:
 import signal
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # without the time that importing typing takes
+if TYPE_CHECKING:  # avoids the time of importing typing
     from types import TracebackType
 
 ENDING = [signal.SIGINT, signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])]
@@ -49,7 +49,7 @@ LAST_WORDS = "interrupted"
 
 
 def main() -> None:
-    """The `tensorbow` program. Always ends by SystemExit."""
+    """Entry point of the `tensorbow` program. Always ends by SystemExit."""
     begin()
     from tensorbow.cli import main as program
 
@@ -57,10 +57,10 @@ def main() -> None:
 
 
 def begin() -> None:
-    """Has signals and errors end the process with a line, until `tensorbow.cli` handles them.
+    """Lets signals and errors end the process with one line, until `tensorbow.cli` handles them.
 
-    A signal that the parent has ignored (nohup, a script's background job) stays ignored. Elsewhere than in
-    the main thread, where Python handles no signals, they stay as they are.
+    A signal that the parent ignores (nohup, a script's background job) stays ignored. Outside of
+    the main thread, where Python cannot handle signals, handlers stay unchanged.
     """
     _open_standard_files()
     sys.excepthook = _cannot_start
@@ -73,21 +73,21 @@ def begin() -> None:
 
 
 def begin_if_program() -> None:
-    """`begin` where the process is the command line itself, no program of somebody else's."""
+    """Calls `begin` if this process is the command line, not a user's program."""
     if IS_PROGRAM:
         begin()
 
 
 def end_at_once(number: int, frame: object = None) -> None:
-    """A signal's handler that ends the process with a line and the shells' status, 128 + number.
+    """Signal handler that ends the process with one line and the shells' status, 128 + number.
 
-    It raises nothing: an exception within an import is turned into ImportError by C extensions, or
-    caught by who imports.
+    It raises nothing: C extensions turn an exception within an import into ImportError, and
+    importing code may catch it.
     """
     for file in (sys.stdout, sys.stderr):
         try:
             file.flush()
-        except Exception:  # closed, full, or in use at this very moment
+        except Exception:  # stderr is closed, full, or in use at this moment
             pass
     if sys.stderr is not None:
         try:
@@ -98,19 +98,19 @@ def end_at_once(number: int, frame: object = None) -> None:
 
 
 def why_not_started(error: BaseException) -> str:
-    """A line for an error that importing the program's parts has ended with, and its likely cause."""
+    """One line for an error while importing the program, with its likely cause."""
     reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
     return f"cannot start: {reason}{foreign_modules(error)}"
 
 
 def foreign_modules(error: BaseException) -> str:
-    """The end of an error's line that names modules in the place of others, which may be its cause."""
+    """End of an error's line: foreign modules that shadow others, which may be its cause."""
     found = _shadowing_files(error)
     return "".join(f"; {file} shadows {original}: rename or move it" for file, original in found)
 
 
 def _cannot_start(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """`sys.excepthook` until the command runs: a package is broken, missing or shadowed."""
+    """`sys.excepthook` until the command runs: reports a broken, missing or shadowed package."""
     if os.environ.get("TENSORBOW_DEBUG", "0") not in ("", "0") or "--debug" in sys.argv:
         sys.__excepthook__(kind, error, trace)
     ours = "tensorbow.errors" in sys.modules and kind.__module__ == "tensorbow.errors"
@@ -120,20 +120,20 @@ def _cannot_start(kind: type[BaseException], error: BaseException, trace: Traceb
 
 
 def _shadowing_files(error: BaseException) -> list[tuple[str, str]]:
-    """Modules that were imported in place of others of their names, further down the path: (file, other)."""
+    """(file, shadowed file) of imported modules that shadow modules of the same name later on the path."""
     from importlib.machinery import PathFinder
 
     files = [getattr(module, "__file__", None) for name, module in sys.modules.items() if "." not in name]
     files.append(error.filename if isinstance(error, SyntaxError) else None)
     trace = error.__traceback__
-    while trace is not None:  # a module that could not be imported is not kept
+    while trace is not None:  # a module that failed to import is not in sys.modules
         files.append(trace.tb_frame.f_code.co_filename)
         trace = trace.tb_next
     found = {}
     for file in filter(None, files):
         place = os.path.dirname(file) if os.path.basename(file) == "__init__.py" else file
         folder, name = os.path.split(os.path.splitext(place)[0])
-        if folder in sys.path and not folder.endswith("-packages"):  # where installed ones are
+        if folder in sys.path and not folder.endswith("-packages"):  # not among the installed packages
             other = PathFinder.find_spec(name, sys.path[sys.path.index(folder) + 1 :])
             if other is not None and other.origin not in (None, file):
                 found[file] = str(other.origin)
@@ -141,7 +141,7 @@ def _shadowing_files(error: BaseException) -> list[tuple[str, str]]:
 
 
 def _open_standard_files() -> None:
-    """Has closed standard files lead nowhere: the next file opened would take the place of one."""
+    """Opens closed standard files to nowhere; otherwise the next opened file would take their descriptor."""
     try:
         while (handle := os.open(os.devnull, os.O_RDWR)) <= 2:
             os.set_inheritable(handle, True)

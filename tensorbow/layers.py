@@ -1,8 +1,8 @@
 """`tb.layers`: layers that make their own variables, with TensorFlow 1's names, arguments and defaults.
 
-A layer called without a name gets one of its own in the variable scope around it (`dense`, `dense_1`, ...).
-In a scope that is entered again with `reuse` the layers find their variables again, in the same order. With
-`reuse` of its own a layer shares the variables of the layer of its name, by default the first (`dense`).
+A layer without a name gets a unique one in the current variable scope (`dense`, `dense_1`, ...).
+In a scope entered again with `reuse`, layers find their variables again, in the same order. A layer with its
+own `reuse` shares the variables of the layer of its name, by default the first (`dense`).
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def dense(
 ) -> Tensor:
     """activation(inputs x kernel + bias): `[..., features]` to `[..., units]`.
 
-    Raises InvalidArgumentError where the number of features is not known.
+    Raises InvalidArgumentError if the number of features is unknown.
     """
     tensor = convert_to_tensor(inputs)
     features = _extent("dense", tensor, -1)
@@ -143,9 +143,9 @@ def conv2d(
     name: Name = None,
     reuse: Reuse | None = None,
 ) -> Tensor:
-    """A convolution of images `[batch, height, width, channels]`, or channels_first, and a bias.
+    """Convolution of images `[batch, height, width, channels]`, or channels_first, plus a bias.
 
-    Raises InvalidArgumentError where the number of channels is not known.
+    Raises InvalidArgumentError if the number of channels is unknown.
     """
     images = convert_to_tensor(inputs)
     layout = FORMATS[data_format]
@@ -175,7 +175,7 @@ def max_pooling2d(
 ) -> Tensor:
     """The maximum of each window of images `[batch, height, width, channels]`, or channels_first.
 
-    pool_size and strides: an integer, or (height, width). Raises InvalidArgumentError as `tb.nn.max_pool2d`.
+    pool_size and strides: an integer, or (height, width). Raises the errors of `tb.nn.max_pool2d`.
     """
     layout = FORMATS[data_format]
     return max_pool2d(inputs, pool_size, strides, padding.upper(), layout, name)
@@ -192,7 +192,7 @@ def average_pooling2d(
 ) -> Tensor:
     """The mean of each window of images `[batch, height, width, channels]`, or channels_first.
 
-    pool_size and strides: an integer, or (height, width). Raises InvalidArgumentError as `tb.nn.avg_pool2d`.
+    pool_size and strides: an integer, or (height, width). Raises the errors of `tb.nn.avg_pool2d`.
     """
     layout = FORMATS[data_format]
     return avg_pool2d(inputs, pool_size, strides, padding.upper(), layout, name)
@@ -210,10 +210,10 @@ def dropout(
     ] = False,
     name: Name = None,
 ) -> Tensor:
-    """In training `tb.nn.dropout` with probability `rate`; else the inputs, as TensorFlow 1 has it.
+    """In training `tb.nn.dropout` with probability `rate`; otherwise the inputs, as in TensorFlow 1.
 
-    `training` is a Python bool: raises InvalidArgumentError for a tensor. With a `rate` that is fed, one
-    graph does both: `training=True`, and 0 is fed to evaluate.
+    `training` is a Python bool: raises InvalidArgumentError for a tensor. One graph serves both with a
+    placeholder as `rate`: `training=True`, and feed 0 to evaluate.
     """
     tensor = convert_to_tensor(inputs)
     if not training:
@@ -223,7 +223,7 @@ def dropout(
 
 @checked
 def flatten(inputs: Any) -> Tensor:
-    """`[batch, ...]` to `[batch, all the rest]`."""
+    """Reshapes `[batch, ...]` to `[batch, product of the rest]`."""
     tensor = convert_to_tensor(inputs)
     dims = tensor.spec.shape
     rest = [] if dims is None else [extent for extent in dims[1:] if extent is not None]
@@ -255,16 +255,16 @@ def batch_normalization(
 ) -> Tensor:
     """Batch normalisation (Ioffe and Szegedy, 2015) of `[..., channels]`, or with axis 1 of NCHW images.
 
-    In training by the statistics of the batch, else by moving averages: moving = momentum * moving +
-    (1 - momentum) * batch. The ops that move them are put in the collection UPDATE_OPS; run them with the
-    training step, as TensorFlow wants it:
+    In training it uses the batch's statistics, otherwise moving averages: moving = momentum * moving +
+    (1 - momentum) * batch. The ops that update the averages are in the collection UPDATE_OPS; run them with
+    the training step, as in TensorFlow:
 
         with tb.control_dependencies(tb.get_collection(tb.GraphKeys.UPDATE_OPS)):
             train_op = optimizer.minimize(loss)
 
-    gamma and beta are trained without weight decay. Replicas each have statistics of their own, and the
-    central model their mean. `training` is a Python bool: build the graph of evaluation apart, or the layer
-    a second time with reuse=True.
+    gamma and beta are trained without weight decay. Each replica has its own statistics; the
+    central model has their mean. `training` is a Python bool: build a separate graph for evaluation, or the
+    layer a second time with reuse=True.
     """
     tensor = convert_to_tensor(inputs)
     rank = tensor.shape.ndims

@@ -1,8 +1,8 @@
-"""`tb.metrics`: figures summed up over many steps, as TensorFlow 1 has them.
+"""`tb.metrics`: metrics accumulated over many steps, as in TensorFlow 1.
 
-Each gives (value, update_op): `update_op` takes a batch in and gives the figure so far; `value` only
-reads it. What has been counted lies in local variables: run `tb.local_variables_initializer()` to begin,
-and again to begin anew. In replicated training the counts of all replicas add up.
+Each returns (value, update_op): `update_op` adds a batch and gives the metric so far; `value` only
+reads it. Counts are local variables: run `tb.local_variables_initializer()` to start,
+and again to restart. In replicated training the counts of all replicas add up.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ def mean(
     updates_collections: Collections = None,
     name: Name = None,
 ) -> tuple[Tensor, Tensor]:
-    """The mean of all values of all steps, each counted by its weight; 0 before the first.
+    """Weighted mean of all values of all steps; 0 before the first.
 
-    weights: of a shape that broadcasts to that of `values`. Results are scalar float32.
+    weights: a shape that broadcasts to that of `values`. Results are scalar float32.
     """
     with name_scope(name or "mean"):
         total, count = _counter("total"), _counter("count")
@@ -62,7 +62,7 @@ def accuracy(
     updates_collections: Collections = None,
     name: Name = None,
 ) -> tuple[Tensor, Tensor]:
-    """The share of predictions that equal their label, over all steps.
+    """Fraction of predictions that equal their label, over all steps; scalar float32.
 
     Raises InvalidArgumentError for labels and predictions of different shapes.
     """
@@ -88,6 +88,6 @@ def _counter(name: str) -> Variable:
 
 
 def _ratio(total: Tensor, count: Tensor, name: str) -> Tensor:
-    """total / count; 0 where nothing was counted, as the total is 0 too."""
+    """total / count; 0 if nothing was counted."""
     with name_scope(name):
         return divide(total, maximum(count, float(np.finfo(np.float32).tiny)))

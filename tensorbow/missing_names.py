@@ -1,11 +1,11 @@
-"""What TensorFlow 1 has and TensorBow has not: what to write in its place, for who looks for it."""
+"""Names of TensorFlow 1 that TensorBow lacks, with what to use instead, for error messages."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 from difflib import get_close_matches
 
-ALIKE = 0.75  # as difflib measures it; with less, names are other words
+ALIKE = 0.75  # difflib's ratio above which names are suggested
 
 _GRAPHS = "programs are graphs: build one of tb.placeholder and tb.Variable, and run it in a tb.Session"
 _LOOPS = "graphs have no loops: compute on whole tensors, unroll it in Python, or loop over session.run"
@@ -63,7 +63,7 @@ INSTEAD = {
 
 
 def no_attribute(name: str, names: Collection[str], module: str = "tensorbow") -> AttributeError:
-    """The error for a name that a module of ours has not; names: those that it has."""
+    """The error for a name that a module lacks; names: the module's names, for suggestions."""
     text = f"module {module!r} has no attribute {name!r}"
     path = f"{module}.{name}".removeprefix("tensorbow.")
     if path in INSTEAD:

@@ -31,7 +31,7 @@ def flatten(structure: Any) -> list[Any]:
 
 
 def named_leaves(structure: Any, name: str) -> Iterator[tuple[str, Any]]:
-    """The leaves with their paths, in the order of `flatten`; `name` is the structure's own."""
+    """The leaves with their paths, in the order of `flatten`; `name` is the path of the structure."""
     if _is_leaf(type(structure)):
         yield name, structure
         return
@@ -40,10 +40,10 @@ def named_leaves(structure: Any, name: str) -> Iterator[tuple[str, Any]]:
 
 
 def leaves_like(reference: Any, structure: Any, name: str) -> Iterator[tuple[str, Any]]:
-    """The leaves of a batch that is built like the first, `reference`, in its order, with their paths.
+    """Leaves, with paths, of a batch structured like the first batch, `reference`, in its order.
 
-    Where `reference` has a leaf a list is one, too: of numbers, it may be an array.
-    Raises InvalidArgumentError naming where they differ.
+    A list in the place of a leaf of `reference` is a leaf, too: it may be an array of numbers.
+    Raises InvalidArgumentError naming the place if they differ.
     """
     if _is_leaf(type(reference)):
         if not _is_leaf(type(structure)) and not isinstance(structure, list):
@@ -73,21 +73,21 @@ def pack(structure: Any, leaves: Iterator[Any]) -> Any:
         packed = dict(zip(structure, values, strict=True))
         if type(structure) is dict or not isinstance(structure, MutableMapping):
             return packed
-        result = copy.copy(structure)  # keeps what else the mapping is: its order, its default
+        result = copy.copy(structure)  # keeps the mapping's type, order and default
         result.update(packed)
         return result
     if isinstance(structure, list):
         return values
     if isinstance(structure, tuple):
         return type(structure)(*values) if hasattr(structure, "_fields") else tuple(values)
-    result = copy.copy(structure)  # nothing of the class's own is called
+    result = copy.copy(structure)  # bypasses the class's constructor
     for field, value in zip(dataclasses.fields(structure), values, strict=True):
-        object.__setattr__(result, field.name, value)  # frozen ones, too
+        object.__setattr__(result, field.name, value)  # works for frozen classes, too
     return result
 
 
 def map_leaves(function: Callable[[str, Any], Any], structure: Any, name: str) -> Any:
-    """The same structure, each leaf replaced by what `function(path, leaf)` gives."""
+    """The same structure, each leaf replaced by `function(path, leaf)`."""
     return pack(structure, iter([function(path, leaf) for path, leaf in named_leaves(structure, name)]))
 
 
@@ -100,7 +100,7 @@ def _values(structure: Any) -> Sequence[Any]:
 
 
 def _steps(structure: Any) -> list[str]:
-    """The steps of a path to each of the values."""
+    """The path step to each of the values."""
     if isinstance(structure, Mapping):
         return [f"[{key!r}]" for key in structure]
     if isinstance(structure, tuple) and hasattr(structure, "_fields"):

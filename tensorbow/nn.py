@@ -1,4 +1,4 @@
-"""`tb.nn`: the neural-network ops, under TensorFlow's names."""
+"""`tb.nn`: neural-network ops under TensorFlow's names."""
 
 from typing import Any
 

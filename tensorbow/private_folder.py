@@ -1,9 +1,9 @@
-"""A folder whose files are its user's alone: what is read there may be executed.
+"""A folder whose files only its user can write: they may be executed.
 
-Others may rename, replace and link paths at any time. So the way to the folder is walked from the root by
-descriptors, and what is done in it names no path again. Folders and links on the way have to be the user's or
-root's; a folder on the way that others may write to has to be sticky, as /tmp is. Where the system has no
-descriptors of folders (Windows), paths are used as they are.
+Others may rename, replace and link paths at any time. So the path is walked from the root with
+file descriptors, and later accesses use these instead of the path. Folders and links on the path must belong
+to the user or root; a folder on it that others can write to must be sticky, like /tmp. On systems without
+descriptors of folders (Windows), paths are used.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ HAS_DESCRIPTORS = (
     and {os.open, os.mkdir, os.stat, os.readlink, os.unlink, os.rename, os.link} <= os.supports_dir_fd
     and os.listdir in os.supports_fd
 )
-MOST_LINKS = 40  # on the way, as Linux has it
+MOST_LINKS = 40  # on the path; Linux's limit
 BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 _CLOEXEC = getattr(os, "O_CLOEXEC", 0)
 _NOT_THROUGH_LINKS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | _CLOEXEC
 _FOLDER = getattr(os, "O_DIRECTORY", 0) | _NOT_THROUGH_LINKS
-_ON_THE_WAY = getattr(os, "O_PATH", os.O_RDONLY) | _FOLDER  # also of folders that may not be listed
+_ON_THE_WAY = getattr(os, "O_PATH", os.O_RDONLY) | _FOLDER  # works for folders without list permission
 _numbers = itertools.count()
 
 
@@ -40,24 +40,24 @@ class PrivateFolder:
 
     def __init__(self, path: Path, handle: int | None):
         self.path = path
-        self._handle = handle  # None: by path
+        self._handle = handle  # None: access by path
 
     def _at(self, name: str) -> str:
         return name if self._handle is not None else str(self.path / name)
 
     def stat(self, name: str) -> os.stat_result:
-        """Of a file, or of the link itself."""
+        """Status of a file, or of the link itself."""
         return os.stat(self._at(name), dir_fd=self._handle, follow_symlinks=False)
 
     def read(self, name: str, limit: int, *, secret: bool = False, renew_before_s: float = 0) -> bytes | None:
-        """The bytes of a file, at most `limit`; None where there is none.
+        """The bytes of a file of at most `limit` bytes; None if it does not exist.
 
-        secret: others may not even read it. renew_before_s: a file that is older gets the present time.
-        Raises FailedPreconditionError for what is no regular file of the user's that only the user can write.
+        secret: refuse a file that others can read. renew_before_s: an older file gets the present time.
+        Raises FailedPreconditionError for anything but the user's regular file that only the user can write.
         """
         forbidden = BY_OTHERS | (stat.S_IRGRP | stat.S_IROTH if secret else 0)
         try:
-            self._require_own_file(name, self.stat(name), forbidden)  # devices are not even opened
+            self._require_own_file(name, self.stat(name), forbidden)  # before opening: it may be a device
             flags = os.O_RDONLY | getattr(os, "O_BINARY", 0) | _NOT_THROUGH_LINKS
             handle = os.open(self._at(name), flags, dir_fd=self._handle)
         except FileNotFoundError:
@@ -71,7 +71,7 @@ class PrivateFolder:
                 )
             if found.st_mtime < renew_before_s and os.utime in os.supports_fd:
                 os.utime(handle)
-            return file.read(found.st_size)  # a buffer for the limit would be allocated whole
+            return file.read(found.st_size)  # a read of `limit` bytes would allocate them all
 
     def _require_own_file(self, name: str, found: os.stat_result, forbidden: int) -> None:
         wrong = None
@@ -87,13 +87,13 @@ class PrivateFolder:
             )
 
     def write(self, name: str, content: bytes, *, replace: bool = True) -> None:
-        """Makes a file in one step, for the user alone; without `replace` one that is there stays."""
+        """Makes a file in one step, for the user alone; without `replace` an existing one stays."""
         temporary = f".tensorbow-{os.getpid()}-{next(_numbers)}.tmp"
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0) | _NOT_THROUGH_LINKS
         try:
             with open(os.open(self._at(temporary), flags, 0o600, dir_fd=self._handle), "wb") as file:
                 file.write(content)
-                if not replace:  # others may have seen it before a power failure
+                if not replace:  # on disk before others can see it
                     file.flush()
                     os.fsync(file.fileno())
             if replace or not self._linked(temporary, name):
@@ -104,7 +104,7 @@ class PrivateFolder:
             self.remove(temporary)
 
     def _linked(self, temporary: str, name: str) -> bool:
-        """Whether a file has the name now, this one or another; False where there are no hard links."""
+        """True if a file now has the name, this one or another; False without hard links."""
         try:
             os.link(self._at(temporary), self._at(name), src_dir_fd=self._handle, dst_dir_fd=self._handle)
         except FileExistsError:
@@ -116,21 +116,21 @@ class PrivateFolder:
         return True
 
     def names(self) -> list[str]:
-        """Of everything that it holds."""
+        """Names of all entries."""
         return os.listdir(self.path if self._handle is None else self._handle)
 
     def remove(self, name: str) -> None:
-        """Removes a file or link; one that is not there, or is a folder, is let be."""
+        """Removes a file or link; ignores a missing one, and folders."""
         with suppress(OSError):
             os.unlink(self._at(name), dir_fd=self._handle)
 
 
 @contextmanager
 def open_private_folder(path: Path, *, make: bool) -> Iterator[PrivateFolder]:
-    """The folder, made with mode 0700 if it is missing, as are those on the way to it.
+    """Opens the folder; `make` creates it, and missing folders on the path, with mode 0700.
 
-    Raises FailedPreconditionError for one that others can write to, is not the user's, or is a link, and for
-    a way that is not to be trusted; NotFoundError where it is missing and not to be made; OSError.
+    Raises FailedPreconditionError for a folder that others can write to, that is not the user's, or is a
+    link, and for an untrusted path; NotFoundError if it is missing and not to be made; OSError.
     """
     if not HAS_DESCRIPTORS:
         if make:
@@ -170,14 +170,14 @@ class _LinkError(OSError):
 
 
 def _opened(parent: int, name: str, flags: int, make: bool) -> int:
-    """A folder in a folder. Raises _LinkError, NotADirectoryError, NotFoundError."""
+    """Opens a folder in a folder. Raises _LinkError, NotADirectoryError, NotFoundError."""
     try:
         return os.open(name, flags, dir_fd=parent)
     except FileNotFoundError:
         if not make:
             raise NotFoundError(f"there is no folder {shown(name)}") from None
     except OSError as error:
-        if error.errno not in (errno.ELOOP, errno.EMLINK, errno.ENOTDIR):  # as systems say it of a link
+        if error.errno not in (errno.ELOOP, errno.EMLINK, errno.ENOTDIR):  # the system's codes for a link
             raise
         if stat.S_ISLNK(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode):
             raise _LinkError from None
@@ -188,7 +188,7 @@ def _opened(parent: int, name: str, flags: int, make: bool) -> int:
 
 
 def _walked(path: Path, make: bool) -> int:
-    """A descriptor of a folder, reached from the root through folders and links that are to be trusted."""
+    """A descriptor of a folder, reached from the root through trusted folders and links only."""
     parts = deque(path.parts[1:])
     here, at = os.open(path.anchor, _ON_THE_WAY), Path(path.anchor)
     links = 0
@@ -226,14 +226,14 @@ def _target(parent: int, path: Path, name: str, links: int) -> str:
 
 
 def _require_trusted(path: Path, found: os.stat_result) -> None:
-    """Of a folder on the way: nobody but the user and root can exchange what it holds."""
+    """Raises unless only the user and root can replace the entries of a folder on the path."""
     if found.st_uid not in (0, os.geteuid()):
         raise FailedPreconditionError(
             f"{shown(path)}: expected a folder of yours or of root, got one of user {found.st_uid}"
         )
     writers = found.st_mode & BY_OTHERS
     if found.st_gid == os.getegid():
-        writers &= stat.S_IWOTH  # as where every user has a group of its own
+        writers &= stat.S_IWOTH  # there, every user has a private group
     if writers and not found.st_mode & stat.S_ISVTX:
         raise FailedPreconditionError(
             f"{shown(path)}: expected a folder that others cannot write to, "

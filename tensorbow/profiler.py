@@ -1,4 +1,4 @@
-"""`tb.profiler`: what ran when, on which stream."""
+"""`tb.profiler`: traces of the work on every stream."""
 
 from tensorbow.timeline import Span, StreamTrack, Timeline, TraceCounter, Tracer, trace
 

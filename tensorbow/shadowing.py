@@ -1,4 +1,4 @@
-"""Importing packages of ours whose names, such as `scheduler`, are those of other people's files, too."""
+"""Import of this distribution's packages, whose names, such as `scheduler`, users' files may have too."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _ROOT = Path(__file__).parent.parent
 
 
 def import_ours(name: str) -> ModuleType:
-    """One of this distribution's packages. A foreign file of its name is not even run.
+    """Imports one of this distribution's packages; does not run a foreign file of that name.
 
-    Raises NotFoundError, naming that file and the remedy, when it is found in our package's place.
+    Raises NotFoundError, naming the file and the remedy, if a foreign file is found in the package's place.
     """
     ours = _ROOT.joinpath(*name.split("."), "__init__.py")
     found = _place(name)
@@ -29,7 +29,7 @@ def import_ours(name: str) -> ModuleType:
 
 
 def _place(name: str) -> str | None:
-    """The file or folder that an import of `name` takes; None where nothing says so."""
+    """File or folder that an import of `name` would load; None if unknown."""
     module = sys.modules.get(name)
     if module is not None:
         file = getattr(module, "__file__", None)

@@ -1,4 +1,4 @@
-"""Dtypes, static shapes and tensor specs: what is known of a tensor before it exists."""
+"""Dtypes, static shapes and tensor specs: the static knowledge about a tensor."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
 
 class DType:
-    """An element type. Compares and hashes by name; `DType(x)` is never needed, `as_dtype(x)` is."""
+    """An element type. Compares and hashes by name. Use `as_dtype(x)` to make one, not the constructor."""
 
     __slots__ = ("_hash", "as_numpy_dtype", "is_floating", "is_integer", "name", "size")
 
@@ -30,7 +30,7 @@ class DType:
         self.size: int = numpy_dtype.itemsize  # bytes
         self.is_floating = numpy_dtype.kind == "f"
         self.is_integer = numpy_dtype.kind in "iu"
-        self._hash = hash(numpy_dtype)  # what is equal hashes alike
+        self._hash = hash(numpy_dtype)  # equal objects hash alike
 
     def __repr__(self) -> str:
         return f"tb.{self.name}"
@@ -38,7 +38,7 @@ class DType:
     def __eq__(self, other: object) -> bool:
         if isinstance(other, DType):
             return self.name == other.name
-        if other is None:  # which NumPy takes for float64
+        if other is None:  # NumPy takes None as float64
             return False
         try:
             return bool(self.as_numpy_dtype == np.dtype(other))  # type: ignore[call-overload]
@@ -66,9 +66,9 @@ NUMERIC = (float32, float64, int32, int64, uint8)
 
 
 def as_dtype(value: Any) -> DType:
-    """The DType named by a DType, a NumPy dtype, a Python type or a name.
+    """The DType of a DType, a NumPy dtype, a Python type or a name.
 
-    Raises InvalidArgumentError for a type this library has no kernels for.
+    Raises InvalidArgumentError for an unsupported type.
     """
     if isinstance(value, DType):
         return value
@@ -80,7 +80,7 @@ def as_dtype(value: Any) -> DType:
         return float32
     try:
         name = "None" if value is None else np.dtype(value).name
-    except Exception:  # NumPy asks the value, which may be anything
+    except Exception:  # NumPy inspects the value, which may raise anything
         name = _shortened(value)
     if name not in DTYPES:
         raise InvalidArgumentError(f"dtype {name} is not supported: use one of {', '.join(DTYPES)}")
@@ -88,24 +88,24 @@ def as_dtype(value: Any) -> DType:
 
 
 def _shortened(value: Any) -> str:
-    """A value in at most some 60 characters, for error messages."""
+    """A value in at most about 60 characters, for error messages."""
     try:
         return f"{' '.join(reprlib.repr(value).split()):.60}"
-    except Exception:  # a user's own type, or an integer of too many digits
+    except Exception:  # repr of a user's type, or of an integer with too many digits
         return type(value).__name__
 
 
 class UnknownRankError(Exception):
-    """Raised inside a spec rule that asks for the dimensions of a tensor of unknown rank."""
+    """Raised when a spec rule reads the dimensions of a tensor of unknown rank."""
 
 
 class TensorShape(Sequence["int | None"]):
-    """A static shape as users see it: a sequence of int or None, or of unknown rank (`dims` is None)."""
+    """A public static shape: a sequence of int or None; `dims` is None if the rank is unknown."""
 
     __slots__ = ("dims",)
 
     def __init__(self, dims: Any):
-        """`dims`: anything that speaks of a shape: None, an int, a sequence of int, None or -1."""
+        """dims: None, an int, a sequence of int, None or -1, or a TensorShape."""
         try:
             self.dims: Dims | None = as_dims(dims)
         except InvalidArgumentError as error:
@@ -122,15 +122,15 @@ class TensorShape(Sequence["int | None"]):
         return self.ndims
 
     def as_list(self) -> list[int | None]:
-        """The dimensions as a list. Raises InvalidArgumentError when the rank is unknown."""
+        """The dimensions as a list. Raises InvalidArgumentError if the rank is unknown."""
         return list(self._known())
 
     def is_fully_defined(self) -> bool:
-        """Whether every dimension is known."""
+        """True if every dimension is known."""
         return self.dims is not None and None not in self.dims
 
     def num_elements(self) -> int | None:
-        """The number of elements, or None when a dimension is unknown."""
+        """The number of elements, or None if a dimension is unknown."""
         if self.dims is None or None in self.dims:
             return None
         return math.prod(d for d in self.dims if d is not None)
@@ -165,7 +165,7 @@ class TensorShape(Sequence["int | None"]):
 
 @dataclass(frozen=True)
 class TensorSpec:
-    """Static shape and dtype, and the value where it is known while the graph is built or compiled.
+    """Static shape and dtype, and the value if it is known while the graph is built or compiled.
 
     Users may give the shape as a list and the dtype by name: `tb.TensorSpec([None, 3], "float32")`.
     """
@@ -182,26 +182,26 @@ class TensorSpec:
 
     @property
     def dims(self) -> Dims:
-        """The dimensions; raises UnknownRankError, which spec inference turns into an unknown result."""
+        """The dimensions; raises UnknownRankError, from which inference makes a result of unknown rank."""
         if self.shape is None:
             raise UnknownRankError
         return self.shape
 
     @property
     def rank(self) -> int:
-        """The rank; raises UnknownRankError when it is unknown."""
+        """The rank; raises UnknownRankError if it is unknown."""
         return len(self.dims)
 
     @property
     def is_static(self) -> bool:
-        """Whether every dimension is known."""
+        """True if every dimension is known."""
         return self.shape is not None and None not in self.shape
 
     @property
     def extents(self) -> tuple[int, ...]:
-        """The dimensions of a fully known shape (which every shape is once a step is compiled).
+        """The dimensions of a fully known shape (all shapes are, once a step is compiled).
 
-        Raises InvalidArgumentError when one is unknown.
+        Raises InvalidArgumentError if one is unknown.
         """
         if self.shape is None or None in self.shape:
             raise InvalidArgumentError(f"shape {self} is not fully known")
@@ -223,7 +223,7 @@ class TensorSpec:
 
 
 def render_dims(dims: Sequence[int | None]) -> str:
-    """`[2, ?, 3]`."""
+    """Text of a shape: `[2, ?, 3]`."""
     return "[" + ", ".join("?" if d is None else str(d) for d in dims) + "]"
 
 
@@ -258,7 +258,7 @@ def _dim(value: Any) -> int | None:
 
 
 def compatible(known: Dims | None, other: Dims | None) -> bool:
-    """Whether two static shapes can be of one tensor."""
+    """True if two static shapes can belong to one tensor."""
     if known is None or other is None:
         return True
     return len(known) == len(other) and all(
@@ -267,7 +267,7 @@ def compatible(known: Dims | None, other: Dims | None) -> bool:
 
 
 def broadcast_dims(a: Dims, b: Dims) -> Dims:
-    """The shape of an element-wise result, by NumPy's rule. Raises InvalidArgumentError."""
+    """The broadcast shape, by NumPy's rule. Raises InvalidArgumentError."""
     result: list[int | None] = []
     width = max(len(a), len(b))
     for x, y in zip((1,) * (width - len(a)) + a, (1,) * (width - len(b)) + b, strict=True):

@@ -1,4 +1,4 @@
-"""JSON that others have written: one meaning or none, within bounds."""
+"""Strict parser of untrusted JSON: unambiguous and of bounded size."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import Any
 def parse_json(text: str, most_values: int) -> Any:
     """The value of a JSON text.
 
-    most_values: numbers, texts, lists and objects; a value takes some 64 bytes.
-    Raises ValueError, with the reason on one line, for what is no JSON, a key that stands twice in an object,
-    NaN, infinity, numbers beyond float64 or of more digits than Python reads, lists within lists without end,
-    and more values, before memory is taken for them.
+    most_values: limit of numbers, texts, lists and objects; a value takes about 64 bytes.
+    Raises ValueError, with the reason on one line, for invalid JSON, a repeated key in an object,
+    NaN, infinity, numbers beyond float64 or with more digits than Python reads, too deeply nested lists,
+    and too many values, before memory is allocated for them.
     """
     values = text.count(",") + text.count("[") + text.count("{")
     if values > most_values:

@@ -1,8 +1,8 @@
-"""What ran when: spans of work on every stream, as a Chrome trace.
+"""Traces of the work on every stream, as Chrome traces.
 
-A `Tracer` collects spans while it is started; one at a time in a process. Streams look at `CURRENT.tracer`
-before each unit of work, which is all that tracing costs while it is off. `Timeline` writes what was
-collected in the Trace Event Format that chrome://tracing and https://ui.perfetto.dev read: a process per
+A started `Tracer` collects spans; one at a time in a process. Streams check `CURRENT.tracer`
+before each unit of work, the only cost while tracing is off. `Timeline` writes the collected
+spans in the Trace Event Format of chrome://tracing and https://ui.perfetto.dev: a process per
 device, a thread per stream, times in microseconds since the trace began.
 """
 
@@ -28,13 +28,13 @@ from tensorbow.kinds import AsPath, Count, Function, checked, instance
 
 SPAN_LIMIT = 1_000_000  # about 150 MB in memory while collected, and as much in the file
 WORK, WAIT = "work", "wait"  # categories of spans
-PROGRAM = "training"  # what the row of counters is called
+PROGRAM = "training"  # name of the counters' row
 _PROGRAM_PID = 1
 _numbers = itertools.count()
 
 
 class StreamTrack:
-    """One row of a trace: a stream, by its device's short name and its own. Two streams are two rows."""
+    """One row of a trace: a stream, identified by the device's short name and its own name."""
 
     __slots__ = ("device", "stream")
 
@@ -44,7 +44,7 @@ class StreamTrack:
 
 
 class Span(NamedTuple):
-    """Something that went on on a stream; times as `time.perf_counter` has them, seconds."""
+    """Work or a wait on a stream; times in seconds of `time.perf_counter`."""
 
     track: StreamTrack
     name: str
@@ -54,7 +54,7 @@ class Span(NamedTuple):
 
 
 class TraceCounter(NamedTuple):
-    """A figure of the whole program at a time."""
+    """A value of a counter of the whole program, at a time."""
 
     name: str
     at_s: float
@@ -62,9 +62,9 @@ class TraceCounter(NamedTuple):
 
 
 class Tracer:
-    """Collects spans between `start` and `stop`, which may follow each other again; any thread may add.
+    """Collects spans between `start` and `stop`, repeatedly if wanted; any thread may add.
 
-    limit: spans and counters kept; `dropped` counts what came after.
+    limit: spans and counters kept; `dropped` counts the others.
     """
 
     @checked
@@ -73,19 +73,19 @@ class Tracer:
         self.spans: list[Span] = []
         self.counters: list[TraceCounter] = []
         self.dropped = 0
-        self.began_s: float | None = None  # when it was first started, by `time.perf_counter`
+        self.began_s: float | None = None  # first start, by `time.perf_counter`
         self.began_at = datetime.now(timezone.utc)
         self._sources: list[Callable[[], None]] = []
 
     def add(self, track: StreamTrack, name: str, category: str, start_s: float, end_s: float) -> None:
-        """Keeps a span, unless the limit is reached."""
+        """Adds a span, unless the limit is reached."""
         if len(self.spans) < self.limit:
             self.spans.append(Span(track, name, category, start_s, end_s))
         else:
             self.dropped += 1
 
     def count(self, name: str, at_s: float, value: float) -> None:
-        """Keeps a value of a counter, unless the limit is reached."""
+        """Adds a value of a counter, unless the limit is reached."""
         if len(self.counters) < self.limit:
             self.counters.append(TraceCounter(name, at_s, value))
         else:
@@ -93,12 +93,12 @@ class Tracer:
 
     @checked
     def at_stop(self, flush: Function) -> None:
-        """Has `flush()` called by `stop`: of a device whose spans come late. Once, however often it asks."""
+        """Registers `flush()`, which `stop` calls, for a device whose spans arrive late; ignores repeats."""
         if flush not in self._sources:
             self._sources.append(flush)
 
     def start(self) -> None:
-        """Makes all streams of the process report here. Raises FailedPreconditionError while another does."""
+        """Makes all streams of the process report here. Raises FailedPreconditionError if another runs."""
         with CURRENT.lock:
             if CURRENT.tracer is not None:
                 raise FailedPreconditionError(
@@ -109,7 +109,7 @@ class Tracer:
             CURRENT.tracer = self
 
     def stop(self) -> None:
-        """Ends that, and waits for the spans of devices that measure themselves; idempotent."""
+        """Stops collecting, and waits for the spans that devices measure; idempotent."""
         with CURRENT.lock:
             if CURRENT.tracer is self:
                 CURRENT.tracer = None
@@ -118,7 +118,7 @@ class Tracer:
 
 
 class CurrentTracer:
-    """The tracer that streams report to, or None; `lock` owns the change."""
+    """The tracer that streams report to, or None; `lock` guards changes."""
 
     __slots__ = ("lock", "tracer")
 
@@ -145,12 +145,12 @@ class Timeline:
         return "".join(self._pieces())
 
     def write(self, file: BinaryIO, compressed: bool = False) -> None:
-        """Writes the JSON to a file, by gzip where that is asked for. Raises OSError."""
+        """Writes the JSON to a file, optionally compressed by gzip. Raises OSError."""
         with gzip.GzipFile("", "wb", fileobj=file) if compressed else nullcontext(file) as into:
             into.writelines(piece.encode() for piece in self._pieces())
 
     def events(self) -> Iterator[dict[str, Any]]:
-        """The events: names and order of the rows (`M`), spans by start (`X`), counters (`C`)."""
+        """The events: names and order of rows (`M`), spans by start (`X`), counters (`C`)."""
         spans = sorted(self._tracer.spans.copy(), key=lambda span: (span.start_s, -span.end_s))
         processes, threads = _rows(spans)
         counters = self._tracer.counters.copy()
@@ -194,7 +194,7 @@ class Timeline:
 
 
 def _rows(spans: list[Span]) -> tuple[dict[str, int], dict[StreamTrack, int]]:
-    """The process number of each device and the thread number of each stream, in the order to show them."""
+    """Process number of each device and thread number of each stream, in display order."""
     tracks = dict.fromkeys(span.track for span in spans)
     ordered = sorted(tracks, key=lambda track: (_natural(track.device), _natural(track.stream)))
     devices = dict.fromkeys(track.device for track in ordered)
@@ -203,21 +203,21 @@ def _rows(spans: list[Span]) -> tuple[dict[str, int], dict[StreamTrack, int]]:
 
 
 def _natural(name: str) -> list[tuple[int, str]]:
-    """Sorts replica 2 before replica 10."""
+    """Sort key that puts replica 2 before replica 10."""
     return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", name)]
 
 
 def _named(what: str, name: str, order: int, pid: int, tid: int = 0) -> Iterator[dict[str, Any]]:
-    """The metadata events that name a row and say where it stands."""
+    """Metadata events with the name and position of a row."""
     for kind, args in (("name", {"name": name}), ("sort_index", {"sort_index": order})):
         yield {"name": f"{what}_{kind}", "ph": "M", "pid": pid, "tid": tid, "args": args}
 
 
 class TraceFile:
-    """The place of a trace, claimed before what is traced begins."""
+    """The file of a trace, reserved before the traced work begins."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        """Raises InvalidArgumentError where no file can be written."""
+        """Raises InvalidArgumentError if the file cannot be written."""
         self.path = Path(path)
         try:
             self._claimed: NewFile | None = NewFile(self.path)
@@ -225,14 +225,14 @@ class TraceFile:
             raise InvalidArgumentError(f"trace: {error}") from None
 
     def save(self, tracer: Tracer) -> None:
-        """Writes the trace, in one step. Raises ResourceExhaustedError; the file is as before then."""
+        """Writes the trace in one step. Raises ResourceExhaustedError; the old file is then unchanged."""
         claimed, self._claimed = self._claimed, None
         if claimed is not None:
             with claimed as file:
                 Timeline(tracer).write(file, compressed=self.path.name.endswith(".gz"))
 
     def discard(self) -> None:
-        """Gives the place up; idempotent."""
+        """Gives up the reserved file; idempotent."""
         claimed, self._claimed = self._claimed, None
         if claimed is not None:
             claimed.discard()
@@ -241,13 +241,13 @@ class TraceFile:
 @checked
 @contextmanager
 def trace(path: AsPath, limit: Count = SPAN_LIMIT) -> Iterator[Tracer]:
-    """Traces what runs on any stream of the process within the block, and writes it to a file at its end.
+    """Traces all streams of the process within the block, and writes a file at its end.
 
-    path: of the Chrome trace, compressed where it ends in .gz; open it in https://ui.perfetto.dev. It is
-        written when the block raises, too. limit: spans to keep; a RuntimeWarning says when there were more.
+    path: of the Chrome trace, compressed if it ends in .gz; open it in https://ui.perfetto.dev. It is
+    written even if the block raises. limit: spans to keep; a RuntimeWarning tells if there were more.
 
     Raises InvalidArgumentError for a file that cannot be written, FailedPreconditionError while another
-    trace is going on; ResourceExhaustedError at the end.
+    trace runs; ResourceExhaustedError at the end.
     """
     file = TraceFile(path)
     try:

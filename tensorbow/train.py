@@ -59,7 +59,7 @@ _LATER = (
 
 
 def __getattr__(name: str) -> Any:
-    """Savers and saved models: of a layer that is loaded on first use."""
+    """Savers and saved models, from an upper layer that is imported on first use."""
     if name not in _LATER:
         raise _no_attribute(name, __all__, __name__)
     from tensorbow import training
@@ -68,7 +68,7 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """The names, those of the later layer too."""
+    """All names, including those of the upper layer."""
     return sorted({*globals(), *_LATER})
 
 

@@ -1,6 +1,6 @@
-"""`get_variable` and `variable_scope`: variables by name, shared where a program says so.
+"""`get_variable` and `variable_scope`: variables by name, shared where the program requests it.
 
-The names are TensorFlow 1's: a variable is called after the variable scopes around it, and name scopes do
+As in TensorFlow 1, a variable's name has the variable scopes around it as prefix; name scopes do
 not count.
 """
 
@@ -42,11 +42,11 @@ from tensorbow.ops.state import COMBINE
 from tensorbow.specs import DType, TensorShape, TensorSpec, compatible, float32
 from tensorbow.variables import Variable
 
-_STORE = "_variable_store"  # the collection that holds a graph's one store
+_STORE = "_variable_store"  # collection with the graph's single store
 
 
 class _AutoReuse:
-    """Says that variables are shared where they are there, and made where they are not."""
+    """Type of AUTO_REUSE, which shares existing variables and makes missing ones."""
 
     def __repr__(self) -> str:
         return "AUTO_REUSE"
@@ -77,9 +77,9 @@ Start: TypeAlias = Annotated[
 
 @dataclass(frozen=True)
 class VariableScope:
-    """A prefix of names, and what `get_variable` takes where it is not told.
+    """A prefix of names, with defaults for `get_variable`.
 
-    reuse: False makes variables, True finds those that are there, AUTO_REUSE does either.
+    reuse: False makes variables, True finds existing ones, AUTO_REUSE does either.
     """
 
     name: Text = ""
@@ -92,25 +92,25 @@ class VariableScope:
 
     @property
     def original_name_scope(self) -> str:
-        """The scope's name with a slash, or ''."""
+        """The scope's name with a trailing slash, or ''."""
         return f"{self.name}/" if self.name else ""
 
 
 @dataclass
 class _Store:
-    """A graph's variables by name, and the scopes that are entered."""
+    """A graph's variables by name, and the entered scopes."""
 
     variables: dict[str, Variable] = field(default_factory=dict)
     scopes: list[VariableScope] = field(default_factory=lambda: [VariableScope()])
-    labels: dict[str, set[str]] = field(default_factory=dict)  # by scope: entered in it since it was itself
+    labels: dict[str, set[str]] = field(default_factory=dict)  # by scope: used since it was entered
 
     def inside(self, scope: str) -> dict[str, set[str]]:
-        """The labels used in a scope and in those below it, copied."""
+        """Labels used in a scope and in those below it, as a copy."""
         prefix = f"{scope}/" if scope else ""
         return {name: set(used) for name, used in self.labels.items() if f"{name}/".startswith(prefix)}
 
     def unused(self, scope: str, wanted: str) -> str:
-        """The label itself, or with the first number that was not used in the scope."""
+        """The label, or the label with the first number not yet used in the scope."""
         known = self.labels.get(scope, set())
         numbered = (f"{wanted}_{number}" for number in count(1))
         return next(label for label in chain([wanted], numbered) if label not in known)
@@ -126,7 +126,7 @@ def _store(graph: Graph) -> _Store:
 
 
 def get_variable_scope() -> VariableScope:
-    """The scope that `get_variable` is in now."""
+    """The current variable scope."""
     return _store(get_default_graph()).scopes[-1]
 
 
@@ -147,13 +147,13 @@ def variable_scope(
     reuse: Reuse | None = None,
     dtype: AsDType | None = None,
 ) -> Iterator[VariableScope]:
-    """Prefixes the names that `get_variable` gives, and those of ops made inside.
+    """Prefixes the names of variables from `get_variable`, and of ops made inside.
 
-    A scope that was yielded before is entered again under its whole name, not below the current one.
-    `default_name` is used when the name is None, with a number where the scope around it has used that
+    A scope object, as yielded before, is entered again under its whole name, not below the current one.
+    `default_name` is used if the name is None, with a number if the scope around it has used that
     name since it was entered: entered again with `reuse`, it finds the same variables in the same order.
-    Inside a scope that reuses, all do, except for one that was yielded before and does not.
-    Raises InvalidArgumentError when there is no name, and for `reuse` with None.
+    Scopes inside a reusing scope reuse, too, except for a scope object that does not.
+    Raises InvalidArgumentError if there is no name, and for `reuse` with None.
     """
     graph = get_default_graph()
     store = _store(graph)
@@ -167,7 +167,7 @@ def variable_scope(
                 raise InvalidArgumentError("variable_scope: give a name, or default_name with None")
             if reuse and label is None:
                 raise InvalidArgumentError(
-                    f"variable_scope: reuse={reuse} wants a name, got None; give that of what is shared"
+                    f"variable_scope: reuse={reuse} needs a name, got None; name the scope to share"
                 )
             label = store.unused(outer.name, default_name)
         inner = replace(outer, name=f"{outer.original_name_scope}{label}")
@@ -203,13 +203,13 @@ def get_variable(
     combine: Annotated[str, one_of(*COMBINE)] | None = None,
     decayed: Flag | None = None,
 ) -> Variable:
-    """The variable of that name in the current scope: made, or found where the scope reuses.
+    """The variable of that name in the current scope: made, or found if the scope reuses.
 
     initializer: a name, a function of shape and dtype, or a value; by default the scope's, else Glorot's
-    uniform one for floats and zeros for others. With a value no shape is needed.
+    uniform initialiser for floats and zeros for other dtypes. A value needs no shape.
 
-    Raises InvalidArgumentError for a variable that is there and must not be, that is not and must be, or
-    that has another shape or dtype than asked for.
+    Raises InvalidArgumentError for an existing variable without reuse, a missing one with reuse, and
+    one of another shape or dtype than requested.
     """
     if not name:
         raise refuse("get_variable", "name", "a name that is not empty", name)
@@ -269,7 +269,7 @@ def _initial_value(
 
 
 def _made(full: str, initializer: Callable[..., Any], shape: TensorShape, dtype: DType) -> Tensor:
-    """What an initialiser gives, which may be a user's: of the shape and dtype that were asked for."""
+    """The initialiser's result, checked for shape and dtype, as users may write initialisers."""
     asked = TensorSpec(shape.dims, dtype)
     value = called(
         *(initializer, shape, dtype),

@@ -1,4 +1,4 @@
-"""Variables: tensors that keep their value from step to step."""
+"""Variables: tensors that keep their value between steps."""
 
 from __future__ import annotations
 
@@ -52,13 +52,13 @@ Slot: TypeAlias = Annotated[Any, Kind("(variable or None, name of the slot, numb
 
 
 class Variable:
-    """A tensor with state, as TensorFlow 1 has it.
+    """A tensor with state, as in TensorFlow 1.
 
-    A program reads and writes variables in its own order: an op reads what the writes made before
-    it in the program have left. A fetched variable gives its value after all writes of the run.
+    Reads and writes follow program order: an op sees the writes that were created before
+    it. A fetched variable gives its value after all writes of the run.
 
-    In replicated training each replica has its own copy; `combine` says how they become the
-    central model's: `sma` (averaged while training; the default of trainable ones), `mean`, `sum`,
+    In replicated training each replica has its own copy; `combine` says how copies become the
+    central model's value: `sma` (averaged while training; the default of trainable ones), `mean`, `sum`,
     or `first` (replica 0's, the default of others).
     """
 
@@ -77,15 +77,15 @@ class Variable:
     ):
         """Adds a variable to the default graph.
 
-        initial_value: a tensor or anything that converts to one, with a fully known shape, or a
-            function without arguments that makes it.
-        decayed: whether weight decay applies; by default to trainable ones of rank 2 and more.
-        trainable: whether optimisers change it by default; those of integer or bool dtype never are.
-        slot: (variable, slot name, what its elements start from): made by optimisers. Without a variable it
-            counts for all of them, and stays as it is where slots start anew.
+        initial_value: a tensor or a value that converts to one, of fully known shape, or a
+            function without arguments that returns one.
+        decayed: weight decay applies to it; by default for trainable variables of rank 2 and more.
+        trainable: optimisers change it by default; ignored for integer and bool dtypes.
+        slot: (variable, slot name, initial value of the elements), set by optimisers. Without a variable the
+            slot belongs to all variables, and keeps its value where slots start anew.
 
         Raises InvalidArgumentError for an initial value whose shape is not fully known, or that does not
-        convert to `dtype`, and for another `combine`.
+        convert to `dtype`, and for an unknown `combine`.
         """
         with control_dependencies(None), name_scope(name or "Variable") as scope:
             initial = _initial_tensor(initial_value, dtype)
@@ -124,7 +124,7 @@ class Variable:
 
     @classmethod
     def _restored(cls, content: Any, lookup: Callable[[str], Operation | Tensor]) -> Variable:
-        """A variable of a GraphDef, from operations that are there. Raises InvalidArgumentError."""
+        """A variable of a GraphDef, from imported operations. Raises InvalidArgumentError."""
         if not isinstance(content, dict) or set(content) != {*_PARTS, "trainable"}:
             raise InvalidArgumentError(f"a variable is {', '.join(_PARTS)} and trainable")
         parts = {part: lookup(content[part]) for part in _PARTS}
@@ -150,24 +150,24 @@ class Variable:
         return self
 
     def _parts(self) -> dict[str, Any]:
-        """What `_restored` makes it of again."""
+        """The operations and tensors that `_restored` needs."""
         elements = (self._ref, self.initial_value, self._initializer, self._read)
         names = {part: element.name for part, element in zip(_PARTS, elements, strict=True)}
         return {**names, "trainable": self.trainable}
 
     @property
     def name(self) -> str:
-        """`"w:0"`."""
+        """The name, as `"w:0"`."""
         return self._ref.name
 
     @property
     def op(self) -> Operation:
-        """The operation that stands for its storage."""
+        """The operation that represents its storage."""
         return self._ref.op
 
     @property
     def graph(self) -> Graph:
-        """The graph it belongs to."""
+        """The variable's graph."""
         return self._ref.graph
 
     @property
@@ -177,7 +177,7 @@ class Variable:
 
     @property
     def shape(self) -> TensorShape:
-        """Its shape, fully known."""
+        """Its fully known shape."""
         return self._ref.shape
 
     def get_shape(self) -> TensorShape:
@@ -186,16 +186,16 @@ class Variable:
 
     @property
     def device(self) -> str:
-        """The device it was asked to be on, or ''."""
+        """The device requested for it, or ''."""
         return self._ref.op.device
 
     @property
     def initializer(self) -> Operation:
-        """The operation that gives it its initial value."""
+        """The operation that assigns its initial value."""
         return self._initializer.op
 
     def value(self) -> Tensor:
-        """Its value at this point of the program."""
+        """The value at this point of the program."""
         written = max((op.id for op in self.graph.consumers(self._ref) if op.definition.writes), default=-1)
         if self.graph.has_control_dependencies:
             return self.read_value()
@@ -210,17 +210,17 @@ class Variable:
 
     @checked
     def assign(self, value: Any, *, name: Name = None) -> Tensor:
-        """Sets it; the result is its value right after."""
+        """Assigns a value; the result is the variable's value right after."""
         return self._write(Assign, value, name)
 
     @checked
     def assign_add(self, delta: Any, *, name: Name = None) -> Tensor:
-        """Adds to it; the result is its value right after."""
+        """Adds to the value; the result is the variable's value right after."""
         return self._write(AssignAdd, delta, name)
 
     @checked
     def assign_sub(self, delta: Any, *, name: Name = None) -> Tensor:
-        """Subtracts from it; the result is its value right after."""
+        """Subtracts from the value; the result is the variable's value right after."""
         return self._write(AssignSub, delta, name)
 
     def _write(self, op: Any, value: Any, name: str | None) -> Tensor:
@@ -229,11 +229,11 @@ class Variable:
         return result
 
     def eval(self, session: Any = None) -> Any:
-        """Its value in the given or the default session."""
+        """The value in the given or the default session."""
         return self._ref.eval(session=session)
 
     def load(self, value: Any, session: Any = None) -> None:
-        """Sets its value in the given or the default session from an array; adds nothing to the graph."""
+        """Assigns an array in the given or the default session; adds nothing to the graph."""
         require_session(session, f"load of {self.name}").load_variables({self.op.name: value})
 
     def _as_graph_element(self) -> Tensor:
@@ -270,7 +270,7 @@ register_collection_item("variable", Variable, Variable._parts, Variable._restor
 
 
 def _initial_tensor(initial_value: Any, dtype: Any) -> Tensor:
-    """In the variable's own scope; what a function makes lies in `Initializer`, as in TensorFlow."""
+    """Makes the tensor in the variable's scope; functions run in scope `Initializer`, as in TensorFlow."""
     if not callable(initial_value):
         return convert_to_tensor(initial_value, dtype, name="initial_value")
     expected = "a value, or a function without arguments"
@@ -295,7 +295,7 @@ def _overload(method: str) -> Callable[..., Any]:
 
 
 def install_operators() -> None:
-    """Gives variables every operator that tensors have; called once, when all ops are defined."""
+    """Gives variables all operators of tensors; called once, after all ops are defined."""
     for method in Tensor.operators:
         setattr(Variable, method, _overload(method))
 
@@ -314,12 +314,12 @@ def global_variables() -> list[Variable]:
 
 
 def local_variables() -> list[Variable]:
-    """The variables of the default graph that count for one evaluation, as those of metrics."""
+    """Local variables of the default graph, such as the counts of metrics."""
     return get_default_graph().get_collection(GraphKeys.LOCAL_VARIABLES)
 
 
 def trainable_variables() -> list[Variable]:
-    """The variables optimisers change by default."""
+    """The variables that optimisers change by default."""
     return get_default_graph().get_collection(TRAINABLE_VARIABLES)
 
 

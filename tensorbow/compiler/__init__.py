@@ -1,4 +1,4 @@
-"""From a graph to an executable: prune, place, fold, merge, partition, protect, group, plan memory, bind."""
+"""Compiler passes: prune, place, fold, merge, partition, protect, group, plan memory, bind."""
 
 from tensorbow.compiler.bind import Binding, RegionMemory, Scratch
 from tensorbow.compiler.compile import compile_step

@@ -14,8 +14,8 @@ from tensorbow.errors import InternalError, ResourceExhaustedError
 from tensorbow.kernels.backends import backend_for
 from tensorbow.program.plan import BoundPlan, Executable, Region
 
-KEPT = (Region.STATE, Region.CONSTANT)  # by each step, from one run to the next
-WORKING = (Region.GRADIENTS, Region.SLAB, Region.INPUT, Region.RING)  # of no use once results are taken
+KEPT = (Region.STATE, Region.CONSTANT)  # kept from one run of a step to the next
+WORKING = (Region.GRADIENTS, Region.SLAB, Region.INPUT, Region.RING)  # worthless after a step
 
 
 class RegionMemory:
@@ -28,9 +28,9 @@ class RegionMemory:
         self._allocations: list[Allocation] = []
 
     def allocate(self, region: Region, nbytes: int) -> int:
-        """The address of new memory for a region (at least one granule, so that it has an address).
+        """Allocates memory for a region and returns its address; never less than one granule.
 
-        Raises ResourceExhaustedError with the allocator's account of who holds what.
+        Raises ResourceExhaustedError, listing what holds the group's memory.
         """
         allocation = _allocated(self.group, self.owner, region.name, nbytes)
         self._allocations.append(allocation)
@@ -38,7 +38,7 @@ class RegionMemory:
         return allocation.address
 
     def free(self) -> None:
-        """Gives everything back; idempotent. A group that was closed before has done so itself."""
+        """Frees all allocations; idempotent. Closing the stream group frees them too."""
         if not self.group.allocator.closed:
             for allocation in self._allocations:
                 self.group.allocator.free(allocation)
@@ -57,14 +57,14 @@ def _allocated(group: StreamGroup, owner: str, what: str, nbytes: int, apart: bo
 
 
 class Scratch:
-    """A block of a stream group's memory for what steps hold only while they run: slab, inputs, results.
+    """A block of a stream group's memory for slab, inputs and results of the steps that share it.
 
-    Steps that share it run one after the other, and the results of one are taken before the next begins. So
-    it is as large as the largest of them needs, however many there are.
+    The steps run one after the other, and each step's results are copied out before the next step begins, so
+    the block is as large as the largest step needs.
     """
 
     def __init__(self, group: StreamGroup, owner: str, nbytes: int, *, apart: bool):
-        """apart: whether the block is to go back to the device as soon as it is freed and the group trimmed.
+        """apart: give the block its own device allocation, which the next trim after `free` returns.
 
         Raises ResourceExhaustedError.
         """
@@ -76,11 +76,11 @@ class Scratch:
 
     @staticmethod
     def nbytes_for(executable: Executable, shared: Collection[Region], ring: int) -> int:
-        """Bytes that a step needs. shared: regions that lie elsewhere."""
+        """Bytes that a step needs in the block, without the `shared` regions, which lie elsewhere."""
         return sum(_rounded(nbytes) for nbytes in _working(executable, shared, ring).values())
 
     def bases(self, executable: Executable, shared: Collection[Region], ring: int) -> dict[Region, int]:
-        """Addresses of a step's regions in the block."""
+        """Base address of each of a step's regions in the block; `shared` regions lie elsewhere."""
         bases, address = {}, self._address
         for region, nbytes in _working(executable, shared, ring).items():
             bases[region] = address
@@ -88,7 +88,7 @@ class Scratch:
         return bases
 
     def free(self) -> None:
-        """Gives the block back, once nothing is bound to it; idempotent. See RegionMemory.free."""
+        """Frees the block once no plan is bound to it; idempotent."""
         allocation, self._allocation = self._allocation, None
         if not self._group.allocator.closed:
             self._group.allocator.free(allocation)
@@ -100,7 +100,7 @@ def _working(executable: Executable, shared: Collection[Region], ring: int) -> d
 
 
 def _rounded(nbytes: int) -> int:
-    """In whole granules, at least one, so that every region has an address of its own."""
+    """Bytes rounded up to whole granules, at least one, so that every region has its own address."""
     return max(1, -(-nbytes // GRANULE_NBYTES)) * GRANULE_NBYTES
 
 
@@ -117,10 +117,10 @@ class Binding:
         owner: str = "step",
         scratch: Scratch | None = None,
     ):
-        """`shared` gives the bases of memory owned by others: variables, z, corrections.
+        """shared: base addresses of regions owned by others: variables, z, corrections.
+        scratch: block for the working regions, large enough, owned by the caller; by default a new one.
 
-        scratch: where the step works, large enough, and owned by others; by default its own.
-        Raises ResourceExhaustedError; nothing is held then.
+        Raises ResourceExhaustedError; nothing stays allocated then.
         """
         self.executable = executable
         self.group = group
@@ -142,9 +142,9 @@ class Binding:
             device.clear(bases[Region.STATE], executable.region_nbytes.get(Region.STATE, 0))
             self.plan, self.bases = self._bound_to(bases), bases
             groups = (group for segment in executable.segments for group in segment.groups)
-            self.waits = any(group.kernel.waits for group in groups)  # see Kernel
-            self.is_whole = self.plan.is_one_call or not executable.writes  # whatever an interrupt cuts off
-            self.duration_s = inf  # of the last step, if who runs it takes the time
+            self.waits = any(group.kernel.waits for group in groups)  # for other streams, see Kernel
+            self.is_whole = self.plan.is_one_call or not executable.writes  # no half-written variables
+            self.duration_s = inf  # of the last step, if the caller measures it
             self.scalars: dict[str, Any] = {}  # the step scalars as last written, defaults included
             self.write({}, executable.scalars)
         except BaseException:
@@ -160,7 +160,7 @@ class Binding:
 
     @staticmethod
     def blocks(executable: Executable, shared: Collection[Region], ring: int) -> list[int]:
-        """Bytes of each allocation of a binding with a scratch of its own, in order: for dry runs."""
+        """Bytes of each allocation of a binding with its own scratch, in order, for dry runs."""
         kept = [executable.region_nbytes.get(region, 0) for region in KEPT if region not in shared]
         return [Scratch.nbytes_for(executable, shared, ring), *kept]
 
@@ -170,9 +170,9 @@ class Binding:
         self.scalars.update(state)
 
     def move_to(self, scratch: Scratch) -> None:
-        """Works in another scratch from now on, while nothing runs; step scalars stay as they are.
+        """Rebinds the plan to another scratch block while no step runs; step scalars keep their values.
 
-        It stays where it was if that raises.
+        If rebinding raises, the binding stays on its old block.
         """
         before, bases = self.plan, self._bases_in(scratch)
         self.plan, self.bases = self._bound_to(bases), bases

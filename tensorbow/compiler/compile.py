@@ -1,4 +1,4 @@
-"""From fetches and feeds to an executable: the passes in their order."""
+"""Compilation of fetches and feeds into an executable: runs the passes in order."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ def compile_step(
 ) -> Executable:
     """Compiles a step for the fed shapes.
 
-    fetches: tensors to give back, in order, and operations just to run.
+    fetches: tensors to return, in order, and operations to run without a result.
     feeds: the spec (fully known) of each fed tensor.
     cut_before_update: make two segments, so that the second can wait for z.
     guard: a scalar tensor; while it is not finite no variable is written.
 
-    Raises InvalidArgumentError for what cannot be planned, naming op and line.
+    Raises InvalidArgumentError, naming op and user line, for a step that cannot be planned.
     """
     tensors = [f for f in fetches if isinstance(f, Tensor)]
     wanted = [*tensors, *([guard] if guard is not None else [])]
@@ -58,12 +58,12 @@ def compile_step(
 
 
 def random_counters(units: Sequence[Unit]) -> dict[str, str]:
-    """Random op name -> STATE key of its counter."""
+    """STATE key of the counter of each random op, by the op's name."""
     return {n.name: f"counter:{n.name}" for unit in units for n in unit.nodes if n.definition.random}
 
 
 def assemble(program: Program, drafts: Sequence[SegmentDraft], plan: MemoryPlan, guarded: bool) -> Executable:
-    """The executable of a program whose memory is planned. guarded: writes wait for the status."""
+    """The executable of a program with planned memory. guarded: writes depend on the status."""
     units = [unit for draft in drafts for unit in draft.units]
     scalars: dict[str, float] = {}
     reads_first: set[str] = set()

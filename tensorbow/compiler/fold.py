@@ -1,4 +1,4 @@
-"""Fold: infer every shape from what is fed, and compute at compile time what is constant."""
+"""Fold: infer every shape from the feeds, and evaluate constant expressions at compile time."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from tensorbow.ops.state import VariableReference
 from tensorbow.program.nodes import Node, Program, Value, storage_of
 from tensorbow.specs import Array, TensorSpec, as_dtype
 
-LARGEST_EXTENTS = 1 << 60  # their product, a 0 not counted: bytes then fit 64 bits with a sign
+LARGEST_EXTENTS = 1 << 60  # product of nonzero extents: byte counts then fit a signed 64-bit integer
 LARGEST_FOLDED = 1 << 20  # bytes: larger results are cheaper to compute than to keep
-MOST_FOLDED = 64 << 20  # bytes of a program's folded results, or of one op's scratch; then only what is small
-SMALL_FOLDED = 1 << 10  # bytes: folded in any case, since shapes may hang on it
-DROPPED = (SumTo, BroadcastTo, Cast, Reshape, Identity, StopGradient)  # where they change nothing
+MOST_FOLDED = 64 << 20  # bytes of all folded results, or of one op's scratch; beyond it only small ones fold
+SMALL_FOLDED = 1 << 10  # bytes: always folded, since shapes may depend on it
+DROPPED = (SumTo, BroadcastTo, Cast, Reshape, Identity, StopGradient)  # removed where they change nothing
 
 
 def fold(
@@ -36,8 +36,8 @@ def fold(
 ) -> Program:
     """Turns pruned operations into a program with fully known shapes.
 
-    targets: operations to run even if nobody reads their results.
-    devices: where each operation was placed, if there are several devices.
+    targets: operations that run even if nothing reads their results.
+    devices: the device of each operation, for a step over several devices.
 
     Raises InvalidArgumentError for a placeholder that is not fed, or a shape that depends on data.
     """
@@ -51,7 +51,7 @@ def fold(
     for op in ops:
         made = len(nodes)
         if not op.outputs or any(t not in values for t in op.outputs) or _has_effect(op):
-            # Else it is fed, and here as a target or a control input.
+            # Otherwise it is fed, and occurs here as a target or a control input.
             _convert(op, values, nodes, notes, folded)
         if devices is not None:
             _set_order(op, nodes[made:], ends, devices[op])
@@ -65,7 +65,7 @@ def fold(
 def _set_order(
     op: Operation, made: Sequence[Node], ends: dict[Operation, tuple[Node, ...]], device: str
 ) -> None:
-    """Notes device and control dependencies; an op that leaves no node hands on what it depends on."""
+    """Records device and control dependencies; an op without a node passes its dependencies on."""
     before = dict.fromkeys(node for other in op.control_inputs for node in ends.get(other, ()))
     if made:
         made[0].device, made[0].after = device, tuple(before)
@@ -81,12 +81,12 @@ def _has_effect(op: Operation) -> bool:
 
 @dataclass
 class _Folded:
-    """The bytes of a program's folded results so far."""
+    """Count of the bytes of a program's folded results."""
 
     nbytes: int = 0
 
     def leaves_room(self, nbytes: int) -> bool:
-        """Whether results of this size are folded."""
+        """True if results of this size may still be folded."""
         return nbytes <= SMALL_FOLDED or (nbytes <= LARGEST_FOLDED and self.nbytes + nbytes <= MOST_FOLDED)
 
 
@@ -130,7 +130,7 @@ def _convert(
         for index, (tensor, spec) in enumerate(zip(op.outputs, specs, strict=True))
     ]
     for tensor, value in zip(op.outputs, node.outputs, strict=True):
-        values.setdefault(tensor, value)  # a fed output keeps what is fed
+        values.setdefault(tensor, value)  # a fed output keeps the fed value
     nodes.append(node)
 
 
@@ -155,7 +155,7 @@ def _infer(op: Operation, inputs: Sequence[Value]) -> tuple[TensorSpec, ...]:
                 f"{op.type} {op.name}: the shape of {tensor.name} is {spec} even with all feeds known; "
                 f"shapes that depend on data are not supported (made at {op.source})"
             )
-        if math.prod(extent or 1 for extent in spec.extents) > LARGEST_EXTENTS:  # also beside a 0
+        if math.prod(extent or 1 for extent in spec.extents) > LARGEST_EXTENTS:  # even if another extent is 0
             raise InvalidArgumentError(
                 f"{op.type} {op.name}: {tensor.name} would be {spec}, whose elements cannot be numbered by "
                 f"64 bits; use smaller extents (made at {op.source})"
@@ -165,7 +165,7 @@ def _infer(op: Operation, inputs: Sequence[Value]) -> tuple[TensorSpec, ...]:
 
 
 def _check_writes(op: Operation, inputs: Sequence[Value]) -> None:
-    """Raises InvalidArgumentError where an op is to write one variable in two roles."""
+    """Raises InvalidArgumentError if an op writes one variable through two of its inputs."""
     written = [storage_of(inputs[index]).variable for index in op.definition.writes]
     for place, variable in enumerate(written):
         if variable is not None and variable in written[:place]:
@@ -181,7 +181,7 @@ def _try_fold(
     definition = op.definition
     if definition.stateful or definition.random or not specs:
         return None
-    if all(spec.value is not None for spec in specs):  # known from shapes alone
+    if all(spec.value is not None for spec in specs):  # the spec rule alone gives the values
         return tuple(spec.value for spec in specs if spec.value is not None)
     arrays = [value.constant for value in inputs]
     if any(array is None for array in arrays) or not folded.leaves_room(sum(s.nbytes for s in specs)):
@@ -196,7 +196,7 @@ def _try_fold(
             return evaluate(definition, arrays, op.attrs)
         except TensorBowError as error:
             raise type(error)(blame(op.type, op.name, error, op.source)) from None
-        except Exception as error:  # of a user's kernel
+        except Exception as error:  # a user's kernel may raise anything
             raise InvalidArgumentError(blame(op.type, op.name, error, op.source)) from error
 
 
@@ -208,8 +208,8 @@ def _scratch_nbytes(
 
 
 def _changes_nothing(op: Operation, inputs: Sequence[Value], specs: Sequence[TensorSpec]) -> bool:
-    """Whether the result is its first input: a reduction or broadcast to the same shape, a cast to the
-    same dtype, a view under the same shape. Variables' reads keep their place in the program.
+    """True if the result equals the first input: a reduction or broadcast to the same shape, a cast to the
+    same dtype, a view with the same shape. Reads of variables are kept: their place in the program matters.
     """
     if op.definition not in DROPPED:
         return False

@@ -23,11 +23,11 @@ class SegmentDraft:
 
 
 def group(program: Program, backend: Backend, *, cut: bool, guard: Value | None) -> list[SegmentDraft]:
-    """One segment, or with `cut` two: up to the first write of a weight, and from there on.
+    """One segment, or with `cut` two; the second begins at the first write of a weight.
 
-    The second is where streams meet: it waits for z. A `guard` (the loss) is checked at the end of
-    the first: writes of variables are skipped while it is not finite. Writes of other variables, such as
-    counters, that come before it are put off until after the check where nothing reads them meanwhile.
+    Streams synchronise between the two: the second waits for z. A `guard` (the loss) is checked at the end of
+    the first segment, and variables are written only if it is finite. Writes of other variables (counters)
+    that come before the check move behind it, where no node reads or writes those variables meanwhile.
 
     Raises InvalidArgumentError for a guard that is computed after a weight is written.
     """
@@ -54,11 +54,11 @@ def group(program: Program, backend: Backend, *, cut: bool, guard: Value | None)
 
 
 def _postponable(nodes: Sequence[Node]) -> list[Node]:
-    """The writes that may just as well come after all `nodes`: what they write is not touched behind them,
-    and what they read is not written there.
+    """Writes that can move behind all `nodes`: no later node touches the variable that they write, or
+    writes what they read.
     """
     late: list[Node] = []
-    touched: set[Value] = set()  # by the nodes that stay, from the end on
+    touched: set[Value] = set()  # by the nodes that stay; the walk goes backwards
     written: set[Value] = set()
     for node in reversed(nodes):
         reads = {storage_of(value) for value in node.inputs}
@@ -73,7 +73,7 @@ def _postponable(nodes: Sequence[Node]) -> list[Node]:
 
 
 def writes_weights(node: Node) -> bool:
-    """Whether a node changes a trainable variable."""
+    """True if a node writes a trainable variable."""
     for index in node.definition.writes:
         root = storage_of(node.inputs[index])
         if root.variable is not None and root.variable.attrs["role"] == Region.WEIGHTS.name.lower():

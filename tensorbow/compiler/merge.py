@@ -1,4 +1,4 @@
-"""Merge: common subexpressions are computed once (TensorFlow white paper, section 5.1)."""
+"""Merge: compute each common subexpression once (TensorFlow white paper, section 5.1)."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from tensorbow.program.nodes import Program, Value, replace_values, storage_of
 
 
 def merge(program: Program) -> Program:
-    """Keeps the first of several equal nodes. Stateful and random ones are never merged; reads of a
-    variable only while no write lies between them.
+    """Keeps the first of several equal nodes. Never merges stateful or random nodes; merges reads of a
+    variable only if no write lies between them.
     """
     replacement: dict[Value, Value] = {}
     seen: dict[Hashable, list[Value]] = {}
@@ -64,5 +64,5 @@ def _frozen(value: Any) -> Hashable:
     try:
         hash(value)
     except TypeError:
-        return ("object", id(value))  # alive as long as the node that has it
+        return ("object", id(value))  # unique while the node that holds it lives
     return (type(value), value)

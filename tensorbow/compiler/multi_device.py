@@ -1,4 +1,4 @@
-"""A step over several devices: each part compiled for its device, and the order of their stages."""
+"""Compilation of a step over several devices: one part per device, and the order of their stages."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ from tensorbow.specs import TensorSpec
 class MultiDeviceExecutable:
     """A compiled step over several devices.
 
-    parts: by the device's full name. stages: in the order in which they are enqueued.
-    fetches: for each fetched value the part that has it, and its place among what that part fetches.
+    parts: one executable per device, by the device's full name. stages: in the order of enqueueing.
+    fetches: for each fetched value the device whose part has it, and its index among that part's fetches.
     """
 
     parts: Mapping[str, Executable]
@@ -60,7 +60,7 @@ class MultiDeviceExecutable:
 
     @cached_property
     def counters(self) -> tuple[str, ...]:
-        """Names of the random ops that draw in this step."""
+        """Names of the random ops in this step, which draw with a counter."""
         return tuple(name for part in self.parts.values() for name in part.counters)
 
 
@@ -73,12 +73,12 @@ def compile_multi_device(
     layouts: Mapping[str, VariableLayout],
     notes: Sequence[str] = (),
 ) -> MultiDeviceExecutable:
-    """Compiles a step whose operations have places.
+    """Compiles a step whose operations are placed.
 
-    needed: the pruned operations. layouts: of each device's variables, by the device's full name.
+    needed: the pruned operations. layouts: the variable layout of each device, by the device's full name.
 
-    Raises InvalidArgumentError for what cannot be planned, UnimplementedError for an operation without a
-    kernel where it is; both name the operation and the user's line.
+    Raises InvalidArgumentError for a step that cannot be planned, UnimplementedError for an operation without
+    a kernel on its device; both name the operation and the user's line.
     """
     names = {op: str(device.name) for op, device in places.items()}
     devices = {str(device.name): device for device in (home, *places.values())}
@@ -120,7 +120,7 @@ def _compile_part(part: Part, device: Device, layout: VariableLayout) -> Executa
 
 
 def _fuse(nodes: Sequence[Node], backend: Backend, device: Device) -> list[Unit]:
-    """The backend's units of a stage, and its sends, which come last."""
+    """The backend's units of a stage, followed by the stage's sends."""
     sends = [Unit((node,), SEND_KERNEL, node.inputs, []) for node in nodes if node.definition is Send]
     try:
         return [*backend.fuse([node for node in nodes if node.definition is not Send]), *sends]

@@ -1,9 +1,9 @@
 """Partition: cut a placed program at device borders (OSDI 2016, section 3.3).
 
-Each device gets a program of its own, and its program is cut into stages: what runs back to back on the
-device's stream. A value that is needed elsewhere is sent at the end of the stage that makes it, once for each
-device that needs it; there, whatever reads it reads the one copy received. A stage that sends takes no more
-kernels, so that a later write of a variable comes after everybody who read it before, wherever they are.
+Each device gets its own program, cut into stages; the kernels of a stage run back to back on the device's
+stream. A value needed on another device is sent once per receiving device, at the end of the stage that
+computes it; all readers there share the received copy. A stage takes no more kernels once it sends, so a
+later write of a variable comes after all earlier reads of it, on every device.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ Send = OpDef(
     stateful=True,
     doc="At a stage's end: the value is copied into its slot on device `to`. Only the compiler makes it.",
 )
-SEND_KERNEL = Kernel(run=lambda call: None)  # the stage copies when its kernels have run
+SEND_KERNEL = Kernel(run=lambda call: None)  # the stage itself copies, after its kernels
 
 
 @dataclass
 class Stage:
-    """One segment of one device's part, in the order in which all are enqueued.
+    """A segment of one device's part; stages are numbered in the order of enqueueing.
 
-    waits: numbers of earlier stages, of other devices, that must have ended before it starts.
-    receives: keys of the sent values that are read in it first: they are there once `waits` have ended.
-    signals: whether a later stage of another device waits for it.
+    waits: numbers of the earlier stages of other devices that must end before this one starts.
+    receives: keys of the sent values that this stage reads first; they have arrived once `waits` have ended.
+    signals: a later stage of another device waits for this one.
     """
 
     device: str
@@ -46,9 +46,9 @@ class Stage:
 
 @dataclass
 class Part:
-    """What one device does: its program, in segments that end with what they send.
+    """One device's share of a step: its program, in segments that end with their sends.
 
-    fetched: which of the step's fetches it has.
+    fetched: which of the step's fetches this part holds.
     """
 
     device: str
@@ -59,14 +59,14 @@ class Part:
 
 @dataclass
 class Cut:
-    """The result: parts by device, home first if it has work, and all stages in order."""
+    """The result of partition: parts by device, home first if it has work, and all stages in order."""
 
     parts: dict[str, Part]
     stages: list[Stage]
 
 
 def settle_views(program: Program) -> None:
-    """Puts views where their root is: they have no kernel, so that they never cause a copy."""
+    """Places each view on its root's device: views have no kernel, so they never cause a copy."""
     for node in program.nodes:
         if node.definition.is_view:
             root = storage_of(node.outputs[0])
@@ -75,7 +75,7 @@ def settle_views(program: Program) -> None:
 
 
 def partition(program: Program, home: str, variables: Mapping[str, str]) -> Cut:
-    """Cuts a program whose nodes have devices.
+    """Cuts a program whose nodes are placed.
 
     home: the device of fetched constants and feeds. variables: the device of each variable, by name.
     """
@@ -83,19 +83,19 @@ def partition(program: Program, home: str, variables: Mapping[str, str]) -> Cut:
 
 
 class _Draft:
-    """The stage that a device is filling."""
+    """The stage that a device is currently filling."""
 
     def __init__(self) -> None:
         self.nodes: list[Node] = []
         self.sends: list[Node] = []
         self.waits: set[int] = set()
         self.receives: list[Value] = []
-        self.number = -1  # once it is closed
-        self.is_awaited = False  # other devices wait for its end: kernels that follow open the next stage
+        self.number = -1  # set when the draft is closed
+        self.is_awaited = False  # other devices wait for its end, so the next kernel opens a new stage
 
 
 class _Partition:
-    """The state of one walk over a program, in its order."""
+    """State of one walk over a program, in program order."""
 
     def __init__(self, program: Program, home: str, variables: Mapping[str, str]):
         self._program = program
@@ -104,23 +104,23 @@ class _Partition:
         self._parts: dict[str, Part] = {}
         self._drafts: dict[str, _Draft] = {}
         self._stages: list[Stage] = []
-        # By device, the newest stage of each device that all its further work comes after.
+        # Vector clocks by device: the newest stage of each device that precedes all its further work.
         self._clocks: dict[str, dict[str, int]] = {}
         self._stage_clocks: list[dict[str, int]] = []
-        self._homes: dict[Node, _Draft] = {}  # the draft that each node went to
-        self._sent: dict[tuple[Value, str], tuple[Value, _Draft]] = {}  # (value, to): (its copy, from)
-        self._received: set[Value] = set()  # copies that a stage has taken in
+        self._homes: dict[Node, _Draft] = {}  # the draft of each node
+        self._sent: dict[tuple[Value, str], tuple[Value, _Draft]] = {}  # (value, receiver): (copy, sender)
+        self._received: set[Value] = set()  # copies that some stage already receives
         self._kept = set(program.nodes)
         self._destinations, self._followed = self._borders()
 
     def _device_of(self, value: Value) -> str | None:
-        """Where a value is; None for what every device can have: feeds, constants, scalars."""
+        """The device of a value; None for feeds, constants and scalars, which every device can have."""
         if value.node is not None:
             return value.node.device
         return self._variables[value.variable.name] if value.variable is not None else None
 
     def _borders(self) -> tuple[dict[Value, dict[str, None]], set[Node]]:
-        """Which values are needed on which other devices, and which nodes other devices wait for."""
+        """Values with the other devices that need them, and nodes whose end other devices wait for."""
         destinations: dict[Value, dict[str, None]] = {}
         followed: set[Node] = set()
         for node in self._program.nodes:
@@ -134,7 +134,7 @@ class _Partition:
         return destinations, followed
 
     def _resolved(self, node: Node) -> dict[Node, None]:
-        """The nodes of the program that control dependencies put before one; passes may have removed some."""
+        """Nodes of the program that stand for a node's control dependencies, some of which passes removed."""
         found: dict[Node, None] = {}
         seen: set[Node] = set()
         pending = list(node.after)
@@ -158,7 +158,7 @@ class _Partition:
         return self._parts[device]
 
     def cut(self) -> Cut:
-        """Walks over the program."""
+        """Runs the walk and returns the parts and stages."""
         for node in self._program.nodes:
             self._add(node)
         for index, value in enumerate(self._program.fetches):
@@ -174,7 +174,7 @@ class _Partition:
         return Cut({device: self._parts[device] for device in order}, self._stages)
 
     def _feed_parts(self) -> None:
-        """Gives every part the feeds it reads; nobody sends them."""
+        """Gives every part the feeds that it reads: feeds are not sent."""
         for part in self._parts.values():
             values = [v for node in part.program.nodes for v in node.inputs] + part.program.fetches
             used = {storage_of(value) for value in values}
@@ -197,7 +197,7 @@ class _Partition:
         if (required and draft.nodes) or (draft.is_awaited and not node.definition.is_view):
             self._close(device)
             draft = self._drafts[device]
-        for number in sorted(set(required), reverse=True):  # the newest first: it may cover older ones
+        for number in sorted(set(required), reverse=True):  # newest first: it may imply older ones
             if clock.get(self._stages[number].device, -1) < number:
                 draft.waits.add(number)
                 self._stages[number].signals = True
@@ -213,7 +213,7 @@ class _Partition:
         draft.is_awaited |= node in self._followed
 
     def _send(self, draft: _Draft, node: Node, value: Value, target: str) -> None:
-        """Sends a value that `node` makes; on the other side it is like one that was fed."""
+        """Sends a value that `node` computes; the receiving device treats the copy like a feed."""
         key = f"{value.name} from {node.device}"
         send = Node(
             f"{value.name}/send", Send, {"to": target, "key": key}, [value], node.position, node.source
@@ -227,7 +227,7 @@ class _Partition:
         draft.is_awaited = True
 
     def _ended(self, draft: _Draft) -> int:
-        """The number of the stage that a draft became, now at the latest."""
+        """Number of a draft's stage; closes the draft if it is still open."""
         if draft.number < 0:
             self._close(next(device for device, other in self._drafts.items() if other is draft))
         return draft.number
@@ -245,11 +245,11 @@ class _Partition:
 
 
 def segments_with_copies(part: Part) -> list[list[Node]]:
-    """The segments again, when `protect` has put copies behind nodes that read variables."""
+    """Splits a part's program into its segments again, after `protect` has inserted copies of variables."""
     where = {node: number for number, nodes in enumerate(part.segments) for node in nodes}
     segments: list[list[Node]] = [[] for _ in part.segments]
     number = 0
     for node in part.program.nodes:
-        number = where.get(node, number)  # a copy goes where the node before it is
+        number = where.get(node, number)  # a copy joins the segment of the node before it
         segments[number].append(node)
     return segments

@@ -1,7 +1,7 @@
-"""Place: give every operation a device, by its scope, by colocation, or the session's own.
+"""Place: give every operation a device, by its scope, by colocation, or else the session's device.
 
-White paper, section 3.2.1. An operation that touches a variable's storage goes with the variable, a slot
-with the variable it belongs to, and whatever was made under `colocate_with` with its target.
+White paper, section 3.2.1. An operation that reads or writes a variable's storage runs on the variable's
+device, a slot lives with its variable, and an operation under `colocate_with` shares its target's device.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from tensorbow.graph import OpDef, Operation
 from tensorbow.kernels.backends import backend_for
 from tensorbow.ops.state import VariableReference
 
-NAMED = 8  # operations of one reason that are named in a line
+NAMED = 8  # operations named in one note
 
 
 class DeviceSet:
-    """The devices that steps may run on; the first one takes what asks for none."""
+    """Devices that steps may run on; the first takes the operations that request no device."""
 
     def __init__(self, home: Device, others: Sequence[Device] | None = None):
-        """others: all further ones; None for whatever this process can open by name.
+        """others: all further devices; None allows any device that this process can open by name.
 
         Raises InvalidArgumentError for two devices of one name.
         """
@@ -36,11 +36,11 @@ class DeviceSet:
             raise InvalidArgumentError(f"devices: expected different ones, got {', '.join(names)}")
 
     def known(self) -> list[Device]:
-        """Those that were given, or opened so far, the session's own first."""
+        """Devices given or opened so far, the session's own first."""
         return list(self._devices)
 
     def matching(self, wish: DeviceName) -> list[Device]:
-        """The devices that satisfy a full or partial name; opens one where none of the known does."""
+        """Devices that match a full or partial name; opens one if no known device matches."""
         found = [device for device in self._devices if _satisfies(device.name, wish)]
         if found or not self._opens or wish.kind is None:
             return found
@@ -74,25 +74,25 @@ def _satisfies(name: DeviceName, wish: DeviceName) -> bool:
 
 
 class Placer:
-    """Places operations; what is placed stays where it is. `fixed` gives variables that have a place."""
+    """Placement of operations, kept between calls. `fixed`: variables that already have a device."""
 
     def __init__(self, devices: DeviceSet, *, soft: bool = False, fixed: Mapping[Operation, Device]):
-        """soft: an operation goes elsewhere where its wish cannot be met, or has no kernel for it."""
+        """soft: an operation whose device is missing, or has no kernel for it, runs elsewhere instead."""
         self._devices = devices
         self._soft = soft
         self._places: dict[Operation, Device] = dict(fixed)
-        self.notes: dict[Operation, str] = {}  # where one is and why, if that is not what it asks for
+        self.notes: dict[Operation, str] = {}  # where an op is and why, if not where it was requested
 
     def place(self, ops: Iterable[Operation]) -> dict[Operation, Device]:
-        """A device for each operation.
+        """The device of each operation.
 
-        Raises InvalidArgumentError for a wish that no device satisfies, and for an operation that would have
-        to be on two devices; both name the user's line.
+        Raises InvalidArgumentError for a request that no device satisfies, and for an operation that would
+        have to be on two devices; both name the user's line.
         """
         return {op: self._place(op) for op in ops}
 
     def _place(self, op: Operation) -> Device:
-        pending = [op]  # a stack, not recursion: chains of colocation can be long
+        pending = [op]  # explicit stack instead of recursion: colocation chains can be long
         while pending:
             top = pending[-1]
             if top in self._places:
@@ -108,7 +108,7 @@ class Placer:
         return self._places[op]
 
     def _follow(self, op: Operation, leaders: Sequence[Operation]) -> Device:
-        self._candidates(op)  # a wish that nothing satisfies is a mistake even where it does not decide
+        self._candidates(op)  # an unsatisfiable request is an error even where colocation overrides it
         first = leaders[0]
         device = self._places[first]
         for other in leaders[1:]:
@@ -138,36 +138,36 @@ class Placer:
                 if _has_kernels(device, definitions):
                     self.notes[op] = f"on {device.name.short}, as {candidates[0].name.short} has no kernel"
                     return device
-        return candidates[0]  # whose backend says what is missing, unless the op folds to a constant
+        return candidates[0]  # its backend reports the missing kernel, unless the op folds to a constant
 
     def _candidates(self, op: Operation) -> list[Device]:
-        """The devices that an operation asks for; none where nothing satisfies it and placement is soft."""
+        """Devices that match an operation's request; empty if none does and placement is soft."""
         if not op.device:
             return [self._devices.home]
         found = self._devices.matching(DeviceName.parse(op.device))
         if found or self._soft:
             return found
         raise InvalidArgumentError(
-            f"{op.type} {op.name} asks for device {op.device}, which none satisfies; there are: "
-            f"{self._devices}; correct the device scope or leave it out, or, of a plain Session, give "
+            f"{op.type} {op.name} requests device {op.device}, which does not exist; there are: "
+            f"{self._devices}; correct or remove the device scope, or give a plain Session "
             f"allow_soft_placement=True (made at {op.source})"
         )
 
 
 def leaders_of(op: Operation) -> list[Operation]:
-    """The operations whose device an operation shares."""
+    """Operations that determine an operation's device."""
     leaders = dict.fromkeys(op.colocation)
     if op.definition is VariableReference:
         if op.attrs["slot_of"] and not leaders:
             leaders[op.graph.get_operation_by_name(op.attrs["slot_of"])] = None
         return list(leaders)
-    # The variable decides, not what else the user asked for: its storage cannot be in two places.
+    # The variable overrides other requests: its storage cannot be in two places.
     touched = dict.fromkeys(t.op for t in op.inputs if t.op.definition is VariableReference)
     return list(touched or leaders)
 
 
 def lines_of(notes: Mapping[Operation, str]) -> list[str]:
-    """A placer's notes, a line for each reason, with the operations that it holds for."""
+    """The placement notes, one line per reason, each with its operations."""
     names: dict[str, list[str]] = {}
     for op, reason in notes.items():
         names.setdefault(reason, []).append(op.name)
@@ -178,7 +178,7 @@ def lines_of(notes: Mapping[Operation, str]) -> list[str]:
 
 
 def _definitions(op: Operation, soft: bool) -> list[OpDef]:
-    """What must have a kernel where `op` is; with `soft`, for a variable, what the graph does with it."""
+    """Ops that need a kernel on the device of `op`; with `soft`, for a variable, the ops that use it."""
     if op.definition is VariableReference:
         return [user.definition for user in op.graph.consumers(op.outputs[0])] if soft else []
     return [op.definition]

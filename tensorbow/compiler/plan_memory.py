@@ -1,4 +1,4 @@
-"""Plan memory: give every value a place, and pack the intermediate ones by lifetime into one slab."""
+"""Plan memory: assign an address to every value, and pack temporaries by lifetime into one slab."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from tensorbow.program.nodes import Program, Unit, Value, storage_of
 from tensorbow.program.plan import Ref, Region
 from tensorbow.specs import DType, int64
 
-ALIGNMENT = 256  # bytes, of everything in SLAB; fed, fetched and constant values take 64
+ALIGNMENT = 256  # bytes, of everything in SLAB; fed, fetched and constant values use 64
 
 
 @dataclass(eq=False)
 class _Storage:
-    """One piece of slab memory and the places in the program where it is live (inclusive)."""
+    """A piece of slab memory and the program positions between which it is live (inclusive)."""
 
     nbytes: int
     first: int
@@ -27,7 +27,7 @@ class _Storage:
 
 @dataclass
 class MemoryPlan:
-    """Where everything is."""
+    """The memory place of every value and scratch array."""
 
     places: dict[Value, Ref]
     scratch: dict[Unit, tuple[Ref, ...]]
@@ -46,9 +46,8 @@ def plan_memory(
 ) -> MemoryPlan:
     """Assigns regions and offsets.
 
-    Views share their root's place; an output takes over an input's memory only where its kernel
-    allows it and nothing needs the input any more; the gradient of a variable lies at the
-    variable's offset in GRADIENTS.
+    Views share their root's memory. An output reuses an input's memory only where its kernel allows it and
+    nothing reads the input later. The gradient of a variable lies at the variable's offset in GRADIENTS.
     """
     storages, notes = _slab_storages(program, units)
     _place_gradients(units, storages, layout)
@@ -86,7 +85,7 @@ def plan_memory(
 def _pack_slab(
     units: Sequence[Unit], storages: dict[Value, _Storage]
 ) -> tuple[SlabPlan, dict[_Storage, int], dict[Unit, tuple[Ref, ...]]]:
-    """The packed slab, the offset of every storage in it, and the places of scratch."""
+    """Packs the slab; returns it with the offset of every storage and the places of scratch."""
     slab = list(dict.fromkeys(s for s in storages.values() if s.home is None))
     lifetimes = [Lifetime(s.nbytes, s.first, s.last) for s in slab]
     scratch_specs = [(unit, place, unit.scratch) for place, unit in enumerate(units)]
@@ -102,7 +101,7 @@ def _pack_slab(
 
 
 def _slab_storages(program: Program, units: Sequence[Unit]) -> tuple[dict[Value, _Storage], list[str]]:
-    """A storage for every value that is neither outside the slab nor a view, with its lifetime."""
+    """One storage with its lifetime per value that lies in the slab and is no view, and notes."""
     storages: dict[Value, _Storage] = {}
     for place, unit in enumerate(units):
         for value in unit.outputs:
@@ -133,9 +132,9 @@ def _take_over(
     held: dict[_Storage, list[Value]],
     notes: list[str],
 ) -> None:
-    """Lets an output use the memory of an input that dies here, where that is safe.
+    """Lets an output reuse the memory of an input that is read for the last time here, where that is safe.
 
-    held: what lies in each storage, the reverse of `storages`.
+    held: the values in each storage, the reverse of `storages`.
     """
     if output >= len(unit.outputs) or source >= len(unit.inputs):
         return
@@ -160,7 +159,7 @@ def _take_over(
 
 
 def _place_gradients(units: Sequence[Unit], storages: dict[Value, _Storage], layout: VariableLayout) -> None:
-    """Gives gradients their homes; the second one of a variable that is live beside the first has none."""
+    """Places gradients in GRADIENTS; a second live gradient of the same variable stays in the slab."""
     residents: dict[str, list[_Storage]] = {}  # by variable
     for unit in units:
         update = unit.head.definition.update
@@ -180,7 +179,7 @@ def _place_gradients(units: Sequence[Unit], storages: dict[Value, _Storage], lay
 
 
 class _Packer:
-    """Places values one after another."""
+    """Places values one behind the other in a region."""
 
     def __init__(self, region: Region, alignment: int = 64):
         self.region = region
@@ -188,14 +187,14 @@ class _Packer:
         self.nbytes = 0
 
     def place(self, shape: tuple[int, ...], dtype: DType) -> Ref:
-        """The next place, for a tensor of that shape; an empty one has a place of its own, too."""
+        """The next place for a tensor of that shape; an empty tensor gets a distinct place too."""
         ref = Ref(self.region, self.nbytes, shape, dtype)
         self.nbytes += -(-max(ref.nbytes, 1) // self.alignment) * self.alignment
         return ref
 
 
 class _Placer:
-    """Gives values their places: views share their root's, others lie in the region of their kind."""
+    """Assigns places to values: a view shares its root's, others go to the region of their kind."""
 
     def __init__(
         self,
@@ -220,7 +219,7 @@ class _Placer:
         self.state_refs = {key: self.state.place((), int64) for key in state_keys}
 
     def place(self, value: Value) -> None:
-        """Enters a value, and the root of its storage, into `places`."""
+        """Records the place of a value and of its storage root."""
         if value in self.places:
             return
         root = storage_of(value)
@@ -255,7 +254,7 @@ def _joined(blobs: dict[int, bytes], nbytes: int) -> bytes:
 
 
 def check_no_overlap(units: Sequence[Unit], plan: MemoryPlan) -> None:
-    """Raises InternalError when a unit writes memory it also reads without being allowed to."""
+    """Raises InternalError if a unit writes memory that it also reads and may not alias."""
     for unit in units:
         variables = {plan.places[unit.inputs[index]] for index in unit.head.definition.writes}
         allowed = {*unit.kernel.inplace, *unit.head.definition.alias}
@@ -271,5 +270,5 @@ def check_no_overlap(units: Sequence[Unit], plan: MemoryPlan) -> None:
 
 
 def overlap(a: Ref, b: Ref) -> bool:
-    """Whether two contiguous places have a byte in common."""
+    """True if two contiguous places share a byte."""
     return a.region == b.region and a.offset < b.offset + b.nbytes and b.offset < a.offset + a.nbytes

@@ -1,4 +1,4 @@
-"""Protect: a value read from a variable stays what it was when a later write comes before its last use."""
+"""Protect: a value read from a variable keeps its value when a later write precedes its last use."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from tensorbow.program.nodes import Node, Program, Value, storage_of
 
 
 def protect(program: Program, kind: str) -> Program:
-    """Copies views of a variable that a write would change before their last use.
+    """Copies each view of a variable that would be overwritten before its last use.
 
-    `kind` is the kind of device whose kernels will run. The variable itself, fetched, is not a view: it
-    gives the value after all writes.
+    kind: the device kind whose kernels run. A fetched variable gives the value after all writes.
     """
     order = {node: place for place, node in enumerate(program.nodes)}
     last_use = _last_uses(program, order)
@@ -45,7 +44,7 @@ def protect(program: Program, kind: str) -> Program:
 
 
 def _last_uses(program: Program, order: dict[Node, int]) -> dict[Value, int]:
-    """The place of the last node that reads a value, itself or through a view; the end for a fetched one."""
+    """Position of each value's last reader, directly or through a view; the end for a fetched value."""
     last_use: dict[Value, int] = {}
     for node in program.nodes:
         for value in node.inputs:
@@ -53,7 +52,7 @@ def _last_uses(program: Program, order: dict[Node, int]) -> dict[Value, int]:
     for value in program.fetches:
         last_use[value] = len(program.nodes)
     for node in reversed(program.nodes):
-        if node.definition.writes:  # what is written becomes a new value
+        if node.definition.writes:  # the written variable becomes a new value
             continue
         for output, source in node.definition.alias:
             used = last_use.get(node.outputs[output], -1)
@@ -62,9 +61,9 @@ def _last_uses(program: Program, order: dict[Node, int]) -> dict[Value, int]:
 
 
 def _may_read_what_it_writes(writer: Node, value: Value, kind: str) -> bool:
-    """Whether a write that is also the value's last reader may find it in the variable it writes.
+    """True if a node that writes a variable may read `value`, a view of it, in place, as its last reader.
 
-    A value it reads through a view only is not its operand: the view is looked at for itself.
+    True for a value that is no operand of the node: the view through which it is read is checked by itself.
     """
     if value not in writer.inputs:
         return True

@@ -9,7 +9,7 @@ from tensorbow.program.nodes import Program
 
 
 def prune(targets: Iterable[Operation], fed: Collection[Tensor]) -> list[Operation]:
-    """The operations that `targets` need, in the program's order.
+    """Operations that `targets` need, in program order.
 
     Walks back over inputs and control inputs, and stops at fed tensors.
     """
@@ -26,7 +26,7 @@ def prune(targets: Iterable[Operation], fed: Collection[Tensor]) -> list[Operati
 
 
 def drop_unused(program: Program) -> Program:
-    """Removes nodes without effects whose results nobody reads any more, and that nobody asked to run."""
+    """Removes nodes without effects that are not targets and whose results nothing reads."""
     wanted = set(program.fetches)
     kept = []
     for node in reversed(program.nodes):

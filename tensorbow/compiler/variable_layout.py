@@ -1,4 +1,4 @@
-"""Where variables live: one flat vector per dtype, the same in every replica and in z."""
+"""Layout of variables in memory: one flat vector per dtype, the same in every replica and in z."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ ALIGNMENT = 256  # bytes; between the vectors of different dtypes, never between
 class VariableLayout:
     """Offsets of variables in the WEIGHTS, SLOTS and STATISTICS regions.
 
-    WEIGHTS holds per dtype: decayed weights | other weights, packed without gaps. Each slot name of
-    the optimisers has a copy of that layout in SLOTS, so that update and averaging are passes over
-    equal flat vectors. Layouts of the same variables are equal in every process.
+    WEIGHTS holds per dtype: decayed weights | other weights, packed without gaps. SLOTS repeats that layout
+    once per slot name of the optimisers, so that update and averaging are passes over equal flat vectors.
+    The same variables give the same layout in every process.
     """
 
     def __init__(self, variables: Iterable[Operation]):
@@ -37,7 +37,7 @@ class VariableLayout:
 
     @classmethod
     def of_graph(cls, graph: Graph) -> VariableLayout:
-        """The layout of all variables a graph has now."""
+        """The layout of all variables that a graph has now."""
         return cls(op for op in graph.get_operations() if op.definition is VariableReference)
 
     def _pack(self, region: Region, variables: Sequence[Operation]) -> int:
@@ -56,9 +56,9 @@ class VariableLayout:
         return offset
 
     def _mirror(self, slots: Sequence[Operation]) -> int:
-        """Slots shaped like their variable mirror WEIGHTS; others follow behind, packed.
+        """Lays slots out. Slots shaped like their variable mirror WEIGHTS; others follow behind, packed.
 
-        A second optimiser with the same slot of the same variable gets a mirror of its own.
+        A second optimiser with the same slot of the same variable gets its own mirror.
         """
         stride = self.region_nbytes[Region.WEIGHTS]
         bases: dict[tuple[str, int], int] = {}
@@ -90,7 +90,7 @@ class VariableLayout:
             raise NotFoundError(f"no variable '{variable}'; there are: {there}") from None
 
     def refs(self) -> dict[str, Ref]:
-        """All places, by variable name."""
+        """Places of all variables, by name."""
         return dict(self._refs)
 
     def flat(self, region: Region) -> tuple[Ref, ...]:

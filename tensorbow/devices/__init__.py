@@ -1,7 +1,7 @@
-"""Devices under one protocol: streams, events, stream groups, memory; the `cpu`, `gpu` and `null` kinds.
+"""Devices under one protocol: streams, events, stream groups, memory; the kinds `cpu`, `gpu` and `null`.
 
-Nothing above this package knows which kind it runs on. `find_races` holds what a null device was told
-against the order that streams and events give.
+Code above this package does not depend on the kind. `find_races` checks the log of a null device for
+conflicting accesses that neither streams nor events order.
 """
 
 from tensorbow.devices.cpu import CpuDevice, usable_cores

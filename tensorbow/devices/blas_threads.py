@@ -12,13 +12,13 @@ from threadpoolctl import threadpool_info, threadpool_limits  # type: ignore[imp
 
 __all__ = ["limit_blas_threads", "numpy_blas", "restore_blas_threads", "streams_limiting_blas"]
 
-_lock = threading.Lock()  # owns the two below
+_lock = threading.Lock()  # guards the two below
 _count = 0
 _limits: threadpool_limits | None = None
 
 
 def limit_blas_threads() -> None:
-    """Count one more open stream; the first one limits each loaded BLAS library to one thread."""
+    """Counts one more open stream; the first limits each loaded BLAS library to one thread."""
     global _count, _limits
     with _lock:
         if _count == 0:
@@ -27,7 +27,7 @@ def limit_blas_threads() -> None:
 
 
 def restore_blas_threads() -> None:
-    """Count one open stream less; after the last one the libraries have the threads they had before."""
+    """Counts one open stream less; the last restores the libraries' thread counts."""
     global _count, _limits
     with _lock:
         _count -= 1
@@ -37,12 +37,12 @@ def restore_blas_threads() -> None:
 
 
 def streams_limiting_blas() -> int:
-    """How many open streams hold the limit now."""
+    """Number of open streams that hold the limit."""
     return _count
 
 
 def numpy_blas() -> str:
-    """NumPy's BLAS, its version and the processor that it computes for, as `openblas 0.3.29 (Haswell)`."""
+    """Name and version of NumPy's BLAS and the processor it is built for, as `openblas 0.3.29 (Haswell)`."""
     found = [info for info in threadpool_info() if info["user_api"] == "blas"]
     own = [info for info in found if "numpy" in info["filepath"]] or found
     return ", ".join(

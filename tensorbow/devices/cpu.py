@@ -1,7 +1,7 @@
 """CPU devices: worker threads for streams, anonymous pages for memory.
 
-They are virtual: `/cpu:0` to `/cpu:N-1` share the machine's cores and memory, and each has its own streams,
-allocators and names, so that what runs on several devices can be run and tested without them.
+They are virtual: `/cpu:0` to `/cpu:N-1` share the machine's cores and memory, but each has its own streams,
+allocators and names, so that programs for several devices run, and are tested, on one machine.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ __all__ = ["CpuDevice", "describe_cpu"]
 class CpuDevice(Device):
     """One virtual CPU device.
 
-    `limit_nbytes` bounds its memory; by default that is what the machine or container has, which all CPU
-    devices together cannot exceed anyway. `delay` is for tests: it is called on the stream's thread before
-    each unit of work, to show that results do not depend on timing.
+    limit_nbytes: bound of its memory; by default the memory of the machine or container.
+    delay: for tests; called on the stream's thread before each unit of work, to show that results do not
+    depend on timing.
     """
 
     kind = "cpu"
@@ -67,14 +67,14 @@ class CpuDevice(Device):
         dtype: npt.DTypeLike,
         strides: tuple[int, ...] | None = None,
     ) -> npt.NDArray[Any]:
-        """An array over device memory; it keeps its region mapped for as long as it lives.
+        """An array over device memory; it keeps its region mapped while it lives.
 
-        Raises InvalidArgumentError where the array would leave its region; see Device.view.
+        Raises InvalidArgumentError if the array exceeds its region; see Device.view.
         """
         return self._source.view(address, shape, dtype, strides)
 
     def describe(self) -> DeviceDescription:
-        """A row for a table of devices."""
+        """The row of this device in a table of devices."""
         return describe_cpu(self.name, self.memory.limit_nbytes)
 
     def _release(self) -> None:
@@ -87,7 +87,7 @@ def usable_cores() -> int:
 
 
 def describe_cpu(name: DeviceName, limit_nbytes: int | None = None) -> DeviceDescription:
-    """The row of CPU device `name`, without opening it; `limit_nbytes` None is the machine's memory."""
+    """The table row of CPU device `name`, unopened; `limit_nbytes` None means the machine's memory."""
     cores = usable_cores()
     return DeviceDescription(
         name=str(name),

@@ -1,16 +1,15 @@
 """A CPU stream: a worker thread that takes work from a first-in first-out queue.
 
-The handle (`CpuStream`) and what the thread owns (`_Worker`) are two objects, and the thread does not know
-the handle: when nobody holds the handle any more, the thread drains the queue and ends.
+The handle (`CpuStream`) and the thread's state (`_Worker`) are two objects, and the thread has no reference
+to the handle: once the handle is garbage, the thread drains the queue and ends.
 
-Why nobody hangs: a stream can wait only for an event that was recorded before, so no cycle of waits exists
-among streams; every queued event completes, because a closing stream runs through its queue to the end; and
-a closing stream gives up waits for events that only the program could complete (`Event.held`), or, without
-draining, all waits.
+Streams cannot deadlock: a stream waits only for events recorded earlier, so waits form no cycle; every
+queued event completes, because a closing stream works through its queue; and a closing stream gives up
+waits for events that only the program can complete (`Event.held`), or, without draining, all waits.
 
-Work in the caller's thread (`run_here`) counts as an item: it is begun only where nothing is left of those
-before it, and the stream's thread puts off those after it. An interrupt may come between any two calls of the
-main thread's Python: what gives the stream back then are plain assignments and calls of C.
+Work in the caller's thread (`run_here`) counts as a queue item: it starts only when no earlier item is left,
+and the stream's thread holds back later items until it ends. An interrupt may come between any two calls of
+the main thread's Python, so the stream is handed back by plain assignments and C calls only.
 """
 
 from __future__ import annotations
@@ -33,15 +32,15 @@ from tensorbow.timeline import CURRENT, WAIT, WORK, StreamTrack
 
 __all__ = ["CpuStream"]
 
-_WORK, _RECORD, _WAIT, _TASK = range(4)  # what items are; a task is work with its event
+_WORK, _RECORD, _WAIT, _TASK = range(4)  # kinds of items; a task is work with its event
 
 
 class _StreamThread(threading.Thread):
-    """The class tells stream threads from others: they must not join one another."""
+    """Marks stream threads, which must not join one another."""
 
 
 class _Place(threading.local):
-    """How many streams' work the present thread does in the place of their threads."""
+    """Number of streams whose work the current thread runs in place of their threads."""
 
     taken = 0
 
@@ -50,12 +49,12 @@ _PLACE = _Place()
 
 
 class _Worker:
-    """What the thread of one stream owns.
+    """State of one stream's thread.
 
-    `here` is the thread that works in this one's place, or None; it is set under `lock`, while no item is
-    left, and cleared by that thread. Who works owns `error` and `processed`. `lock` owns `enqueued`,
-    `closing`, `cancelled` and the wait that the thread is blocked in. `put_off`: called, it lets the stream's
-    thread go on with items that came meanwhile.
+    `here` is the thread that runs work in place of this one, or None; it is set under `lock` while no item is
+    left, and cleared by that thread. The running thread owns `error` and `processed`. `lock` guards
+    `enqueued`, `closing`, `cancelled` and the wait that blocks the thread. Calling `put_off` lets the
+    stream's thread go on with the items that came meanwhile.
     """
 
     __slots__ = (
@@ -95,7 +94,7 @@ class _Worker:
         self.waiter: Waiter | None = None
 
     def put(self, kind: int, payload: object, label: str) -> None:
-        """Append an item. Raises FailedPreconditionError once the stream is closing."""
+        """Appends an item. Raises FailedPreconditionError once the stream is closing."""
         with self.lock:
             if not self.closing:
                 self.enqueued += 1
@@ -104,7 +103,7 @@ class _Worker:
         raise forked(f"stream {self.title}") if self.lost else closed_stream(self.title, label)
 
     def run(self) -> None:
-        """The thread's life: until the None that `begin_close` puts behind the last item."""
+        """Main loop of the thread; ends at the None that `begin_close` queues behind the last item."""
         get = self.queue.get
         try:
             while (item := get()) is not None:
@@ -126,27 +125,27 @@ class _Worker:
                     event = payload
                 elif self.error is None:
                     self._wait(payload)
-                error = self.error  # now: the next item may be worked on elsewhere at once
-                self.processed += 1  # before the event: who saw it done finds the stream drained
+                error = self.error  # read now: another thread may work on the next item at once
+                self.processed += 1  # before the event: once it is done, the stream is drained
                 if event is not None:
                     event.complete(error)
-                del item, payload, event, error  # an idle stream holds no one's memory
+                del item, payload, event, error  # so that an idle stream keeps nothing alive
             if self.here is not None:
-                self._await_turn()  # a closed stream is at work no more
+                self._await_turn()  # a closed stream has no work left
         finally:
             restore_blas_threads()
 
     def _await_turn(self) -> None:
-        """Sleeps until nobody works in this thread's place; nobody begins to while an item is left."""
+        """Waits until no thread runs work in place of this one; none starts to while an item is left."""
         gate = threading.Lock()
         gate.acquire()
         self.put_off = gate.release
-        if self.here is not None:  # else it was cleared before it could be seen that someone sleeps
+        if self.here is not None:  # otherwise it was cleared before the sleeper could be seen
             gate.acquire()
         self.put_off = None
 
     def run_here(self, work: Callable[[], object], label: str) -> HostEvent | None:
-        """Does work in the calling thread if there is nothing to do before it; its event, or None."""
+        """Runs work in the calling thread if no earlier item is left; gives its event, or None."""
         thread = threading.get_ident()
         mine = False
         try:
@@ -161,7 +160,7 @@ class _Worker:
                 self._execute(work, label)
             error = self.error
         finally:
-            if mine:  # assignments, then a call of C: an interrupt cannot come before it
+            if mine:  # assignments, then a C call: no interrupt comes before it
                 _PLACE.taken -= 1
                 self.processed += 1
                 self.here = None
@@ -211,7 +210,7 @@ class _Worker:
         return self.cancelled or (self.closing and event.held)
 
     def begin_close(self, drain: bool) -> None:
-        """Refuse further items, and break the present wait where it could last for ever."""
+        """Refuses further items, and ends the present wait if it could last for ever."""
         with self.lock:
             if not self.closing:
                 self.closing = True
@@ -222,8 +221,8 @@ class _Worker:
                 self.waiter()
 
     def lose_thread(self) -> None:
-        """In a forked process, which has none of its parent's other threads: as closed and drained."""
-        self.lock = threading.Lock()  # some thread may have held it
+        """In a forked process, which lacks the parent's threads: marks the stream closed and drained."""
+        self.lock = threading.Lock()  # another thread may have held the old one
         self.here = self.put_off = None
         self.closing = self.lost = True
         self.processed = self.enqueued
@@ -236,7 +235,7 @@ class _Worker:
 
 
 class CpuStream(Stream):
-    """A stream of a CPU device. `delay`, if any, is called on the thread before each unit of work."""
+    """A stream of a CPU device. delay: called on the thread before each unit of work."""
 
     def __init__(self, device: Device, name: str, *, delay: Callable[[], object] | None = None) -> None:
         super().__init__(device, name)
@@ -263,7 +262,7 @@ class CpuStream(Stream):
         reads: Sequence[Access] = (),
         writes: Sequence[Access] = (),
     ) -> None:
-        """Run `work()` on the stream's thread, in turn. `reads` and `writes` are not looked at."""
+        """Runs `work()` on the stream's thread, in order. `reads` and `writes` are ignored."""
         self._put(_WORK, work, label)
 
     def submit(
@@ -284,24 +283,24 @@ class CpuStream(Stream):
         return self._worker.run_here(work, label)
 
     def record(self) -> HostEvent:
-        """A new event, done when all that was enqueued before is done."""
+        """A new event, done when all work enqueued before it is done."""
         event = HostEvent(self._title)
         self._put(_RECORD, event, "")
         return event
 
     def wait(self, event: Event) -> None:
-        """Let what is enqueued from now on start only after `event` is done; does not block the caller."""
+        """Makes work enqueued from now on start after `event`; does not block the caller."""
         if self._worker.closing or not event.done() or event.error is not None:
             self._put(_WAIT, event, "wait")
 
     def synchronize(self, timeout: float | None = None) -> None:
-        """Block until the stream is drained; raise its error if it failed; see Stream.synchronize."""
+        """Blocks until the stream is drained; raises its error if it failed; see Stream.synchronize."""
         if self._worker.here == threading.get_ident() or threading.current_thread() is self._thread:
             raise own_thread(self._title)
         event = HostEvent(self._title)
         try:
             self._put(_RECORD, event, "")
-        except FailedPreconditionError:  # closed: the thread's end is what there is to wait for
+        except FailedPreconditionError:  # closed: wait for the thread's end instead
             self._thread.join(timeout)
             if self._thread.is_alive():
                 raise TimeoutError(f"stream {self._title}: not drained after {timeout} s") from None
@@ -315,11 +314,11 @@ class CpuStream(Stream):
 
     @property
     def error(self) -> BaseException | None:
-        """What made the stream fail, as far as it has run."""
+        """The error that made the stream fail, so far."""
         return self._worker.error
 
     def reset(self) -> None:
-        """Leave the failed state. Raises FailedPreconditionError unless the stream is drained."""
+        """Leaves the failed state. Raises FailedPreconditionError unless the stream is drained."""
         worker = self._worker
         with worker.lock:
             left = worker.enqueued - worker.processed
@@ -330,18 +329,18 @@ class CpuStream(Stream):
 
     @property
     def closed(self) -> bool:
-        """Whether the stream refuses further work."""
+        """True if the stream refuses further work."""
         return self._worker.closing
 
     def begin_close(self, *, drain: bool = True) -> None:
-        """Refuse further work, and let the rest end without waiting for it."""
+        """Refuses further work; does not wait for the rest to end."""
         self._worker.begin_close(drain)
 
     def close(self, *, drain: bool = True) -> None:
-        """Refuse further work, run through the queue, end the thread; idempotent; see Stream.close.
+        """Refuses further work, works through the queue, ends the thread; idempotent; see Stream.close.
 
-        In work or a callback of any stream it does not wait for the end. A unit of work that never returns
-        keeps `close` waiting.
+        Called from work or a callback of any stream, it does not wait for the end. A unit of work that never
+        returns blocks `close`.
         """
         self._worker.begin_close(drain)
         if not _PLACE.taken and not isinstance(threading.current_thread(), _StreamThread):

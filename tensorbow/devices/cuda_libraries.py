@@ -1,4 +1,4 @@
-"""Loads cuBLAS and cuDNN: from the installed wheels of NVIDIA, in the order in which they need each other."""
+"""Loads cuBLAS and cuDNN from NVIDIA's installed wheels, each after the libraries that it depends on."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tensorbow.errors import NotFoundError
 
 INSTALL = "pip install 'tensorbow[cuda12]' (or [cuda13], as the driver is)"
 
-_BEFORE = {"cublas": ("nvrtc", "cublasLt"), "cudnn": ("nvrtc", "cublasLt", "cublas")}  # to be loaded first
+_BEFORE = {"cublas": ("nvrtc", "cublasLt"), "cudnn": ("nvrtc", "cublasLt", "cublas")}  # dependencies
 
 
 @cache
@@ -22,7 +22,7 @@ def load_cuda_library(name: str) -> ctypes.CDLL:
     if name not in _BEFORE:
         raise NotFoundError(f"CUDA library {name}: expected one of {', '.join(_BEFORE)}")
     for each in _BEFORE[name]:
-        with suppress(NotFoundError, OSError):  # the loader may find it without help
+        with suppress(NotFoundError, OSError):  # the loader may find it by itself
             ctypes.CDLL(_library_path(each), mode=ctypes.RTLD_GLOBAL)
     try:
         return ctypes.CDLL(_library_path(name))
@@ -31,7 +31,7 @@ def load_cuda_library(name: str) -> ctypes.CDLL:
 
 
 def wheel_versions() -> dict[str, str]:
-    """The versions of cuBLAS and cuDNN that wheels brought, by the libraries' names; loads neither."""
+    """Versions of the cuBLAS and cuDNN wheels, by library name; loads neither."""
     found = {}
     for library in _BEFORE:
         for wheel in (f"nvidia-{library}-cu12", f"nvidia-{library}-cu13", f"nvidia-{library}"):
@@ -41,7 +41,7 @@ def wheel_versions() -> dict[str, str]:
 
 
 def _library_path(name: str) -> str:
-    """By cuda-pathfinder, or among the wheels of NVIDIA."""
+    """Path of a library, by cuda-pathfinder or in NVIDIA's wheels. Raises NotFoundError."""
     with suppress(ImportError, RuntimeError):  # its DynamicLibNotFoundError is a RuntimeError
         pathfinder = importlib.import_module("cuda.pathfinder")
         return str(pathfinder.load_nvidia_dynamic_lib(name).abs_path)
@@ -49,7 +49,7 @@ def _library_path(name: str) -> str:
 
 
 def _wheel_library(name: str) -> str:
-    """A library in one of the `nvidia-*` wheels. Raises NotFoundError."""
+    """Path of a library in one of the `nvidia-*` wheels. Raises NotFoundError."""
     with suppress(ImportError):
         folders = importlib.import_module("nvidia").__path__
         for folder in map(Path, folders):

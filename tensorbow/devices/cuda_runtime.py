@@ -1,7 +1,7 @@
-"""What a GPU device needs of CUDA: memory, streams, events, modules, launches and graphs, as integers.
+"""CUDA interface of a GPU device: memory, streams, events, modules, launches and graphs, as integers.
 
-One runtime stands for one physical GPU. `tensorbow.devices.cupy_runtime` is the one over CuPy; whatever else
-keeps these promises runs the same device, plans and kernels.
+One runtime object per physical GPU. `tensorbow.devices.cupy_runtime` implements it with CuPy; devices,
+plans and kernels run on any other implementation as well.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ __all__ = ["CopyKind", "CudaError", "CudaRuntime", "GpuProperties"]
 
 
 class CudaError(InternalError):
-    """A call of CUDA or of one of its libraries that failed.
+    """A failed call of CUDA or of one of its libraries.
 
-    status: the library's own name for it, as `cudaErrorIllegalAddress`. sticky: every later call on this GPU
-    in this process fails too.
+    status: the library's own name, as `cudaErrorIllegalAddress`. sticky: all later calls on this GPU in this
+    process fail too.
     """
 
     def __init__(self, message: str, status: str = "", sticky: bool = False):
@@ -30,7 +30,7 @@ class CudaError(InternalError):
 
 
 class CopyKind(IntEnum):
-    """Where a copy goes from and to; host memory must be pinned."""
+    """Direction of a copy; host memory must be pinned."""
 
     HOST_TO_DEVICE = 1
     DEVICE_TO_HOST = 2
@@ -39,42 +39,41 @@ class CopyKind(IntEnum):
 
 @dataclass(frozen=True)
 class GpuProperties:
-    """What a GPU is. `architecture` is 90 for compute capability 9.0.
+    """Properties of a GPU. `architecture` is 90 for compute capability 9.0.
 
-    pci_bus_id: by which NVML knows it, as 00000000:65:00.0; empty where there is no such thing.
+    pci_bus_id: identifies the GPU for NVML, as 00000000:65:00.0; empty if unknown.
     """
 
     name: str
     architecture: int
     multiprocessors: int
     memory_nbytes: int
-    max_shared_nbytes: int  # of one block, without opting in
+    max_shared_nbytes: int  # of one block, without opt-in
     pci_bus_id: str = ""
 
 
 class CudaRuntime(ABC):
-    """Calls on one GPU, from any thread; each makes that GPU current in its thread first.
+    """Calls on one GPU, from any thread; each first makes that GPU current in its thread.
 
-    Streams, events, modules, functions and graphs are handles (non-zero integers), memory is an address. What
-    goes wrong raises CudaError naming the call and the status; memory that is not there raises
-    ResourceExhaustedError. Copies, fills, launches and graph launches are enqueued and return at once; an
-    error of theirs shows in a later call.
+    Streams, events, modules, functions and graphs are handles (non-zero integers), memory is an address.
+    Failures raise CudaError with call and status; lack of memory raises ResourceExhaustedError. Copies,
+    fills, launches and graph launches are enqueued and return at once; their errors appear in a later call.
     """
 
-    index: int  # as CUDA counts the GPUs
+    index: int  # CUDA's number of the GPU
     properties: GpuProperties
 
     @abstractmethod
     def memory_info(self) -> tuple[int, int]:
-        """Bytes that are free, and bytes in all."""
+        """Free bytes and total bytes."""
 
     @abstractmethod
     def allocate(self, nbytes: int) -> int:
-        """Device memory, aligned to 256 bytes at least. Raises ResourceExhaustedError."""
+        """Device memory, aligned to at least 256 bytes. Raises ResourceExhaustedError."""
 
     @abstractmethod
     def free(self, address: int) -> None:
-        """Gives back what `allocate` gave."""
+        """Frees memory from `allocate`."""
 
     @abstractmethod
     def allocate_pinned(self, nbytes: int) -> int:
@@ -82,51 +81,51 @@ class CudaRuntime(ABC):
 
     @abstractmethod
     def free_pinned(self, address: int) -> None:
-        """Gives back what `allocate_pinned` gave."""
+        """Frees memory from `allocate_pinned`."""
 
     @abstractmethod
     def make_stream(self, priority: int = 0) -> int:
-        """A stream that does not wait for the default stream. A lower number goes first."""
+        """A stream independent of the default stream. A lower priority number goes first."""
 
     @abstractmethod
     def destroy_stream(self, stream: int) -> None:
-        """Ends a stream when what is enqueued has ended."""
+        """Destroys a stream once its work has ended."""
 
     @abstractmethod
     def synchronize_stream(self, stream: int) -> None:
-        """Blocks until the stream is drained, without the interpreter lock."""
+        """Blocks until the stream is drained; releases the interpreter lock."""
 
     @abstractmethod
     def make_event(self, *, timing: bool = False) -> int:
-        """An event; a thread that waits for it sleeps."""
+        """An event; threads that wait for it sleep."""
 
     @abstractmethod
     def destroy_event(self, event: int) -> None:
-        """Gives an event back."""
+        """Destroys an event."""
 
     @abstractmethod
     def record(self, event: int, stream: int) -> None:
-        """Marks the end of all that is enqueued on the stream by now."""
+        """Records the event behind all work enqueued on the stream so far."""
 
     @abstractmethod
     def is_done(self, event: int) -> bool:
-        """Whether the stream has passed the event; does not block."""
+        """True if the stream has passed the event; does not block."""
 
     @abstractmethod
     def synchronize_event(self, event: int) -> None:
-        """Blocks until the event is done, without the interpreter lock."""
+        """Blocks until the event is done; releases the interpreter lock."""
 
     @abstractmethod
     def elapsed_ms(self, start: int, end: int) -> float:
-        """Milliseconds between two events that are done and were made with `timing`."""
+        """Milliseconds between two completed events made with `timing`."""
 
     @abstractmethod
     def wait(self, stream: int, event: int) -> None:
-        """What is enqueued on the stream from now on starts after the event, which may be another GPU's."""
+        """Makes later work on the stream start after the event, which may be of another GPU."""
 
     @abstractmethod
     def copy(self, target: int, source: int, nbytes: int, kind: CopyKind, stream: int) -> None:
-        """Enqueues a copy. The host's memory must be pinned and stay unchanged until it is done."""
+        """Enqueues a copy. Host memory must be pinned and stay unchanged until the copy is done."""
 
     @abstractmethod
     def fill(self, address: int, byte: int, nbytes: int, stream: int) -> None:
@@ -135,22 +134,22 @@ class CudaRuntime(ABC):
     @property
     @abstractmethod
     def compiler(self) -> str:
-        """Compiler, version and target: with the source, what decides `compile`'s result. For cache keys."""
+        """Compiler version and target, which with the source determine the binary; for cache keys."""
 
     @abstractmethod
     def compile(self, source: str, name: str) -> bytes:
-        """CUDA C++ source as a binary for this GPU. Raises InvalidArgumentError with the compiler's log.
+        """Compiles CUDA C++ to a binary for this GPU. Raises InvalidArgumentError with the compiler's log.
 
-        name: what the log calls the source. Functions are declared `extern "C" __global__ void`.
+        name: file name in the log. Functions are declared `extern "C" __global__ void`.
         """
 
     @abstractmethod
     def load_module(self, binary: bytes) -> int:
-        """Loads what `compile` gave."""
+        """Loads a binary from `compile`."""
 
     @abstractmethod
     def unload_module(self, module: int) -> None:
-        """Forgets a module; its functions are not to be launched any more."""
+        """Unloads a module; its functions must not be launched afterwards."""
 
     @abstractmethod
     def function(self, module: int, name: str) -> int:
@@ -173,13 +172,13 @@ class CudaRuntime(ABC):
 
     @abstractmethod
     def begin_capture(self, stream: int) -> None:
-        """From now on what this thread enqueues on the stream is not run, but recorded."""
+        """Starts capture: work that this thread enqueues on the stream is recorded instead of run."""
 
     @abstractmethod
     def end_capture(self, stream: int) -> int:
-        """Ends the recording and gives it as a graph that can be launched.
+        """Ends the capture and gives the recorded graph, ready to launch.
 
-        Raises CudaError when something was enqueued that cannot be recorded; the stream is usable again.
+        Raises CudaError if something uncapturable was enqueued; the stream is usable again.
         """
 
     @abstractmethod
@@ -188,18 +187,18 @@ class CudaRuntime(ABC):
 
     @abstractmethod
     def destroy_graph(self, graph: int) -> None:
-        """Gives a graph back that is not running."""
+        """Destroys a graph that is not running."""
 
     def make_current(self) -> None:
-        """Makes this GPU the calling thread's, as calls of its libraries want it; all calls here do so.
+        """Makes this GPU current in the calling thread, for calls of CUDA libraries; all calls here do so.
 
-        Does nothing where threads have no current GPU.
+        Does nothing for a runtime without current GPUs.
         """
         return
 
     @abstractmethod
     def library(self, name: str) -> Any:
-        """A CUDA library for ctypes-like calls: `cublas` or `cudnn`.
+        """The CUDA library `cublas` or `cudnn`, for ctypes-like calls.
 
         Raises NotFoundError saying what to install.
         """

@@ -1,7 +1,7 @@
-"""The CUDA runtime over CuPy: its bindings of CUDA's runtime, driver and NVRTC. Loads CuPy when it is made.
+"""The CUDA runtime over CuPy's bindings of CUDA's runtime, driver and NVRTC. Imports CuPy on first use.
 
-Handles are CUDA's own. One capture at a time in the process, in mode ThreadLocal, with Python's garbage
-collection off: an object that is collected in between could free memory, which CUDA forbids during a capture.
+Handles are CUDA's own. Only one capture runs at a time in the process, in mode ThreadLocal and with Python's
+garbage collection off: a collected object could free memory, which CUDA forbids during a capture.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from tensorbow.devices.cuda_runtime import CopyKind, CudaError, CudaRuntime, Gpu
 from tensorbow.errors import InvalidArgumentError, NotFoundError, ResourceExhaustedError, TensorBowError
 
 _NOT_READY = 600
-# Of kernels that went wrong, of broken hardware, and of a GPU that is gone: the context is lost, until the
-# process ends.
+# Statuses of crashed kernels, broken hardware, or a lost GPU: the CUDA context is lost until the process
+# ends.
 _STICKY = frozenset({46, 100, 214, 220, 226, 700, 702, 709, 710, *range(714, 720), 721, 999})
 
 
-_current = threading.local()  # `device`: what this thread has made current last
-_capturing = threading.Lock()  # held from begin_capture to end_capture; `gc_was_on` is its holder's
+_current = threading.local()  # `device`: the GPU current in this thread
+_capturing = threading.Lock()  # held from begin_capture to end_capture; the holder owns `gc_was_on`
 
 
 @cache
 def _cuda() -> Any:
     """CuPy's bindings. Raises NotFoundError where CuPy is not installed or cannot be loaded."""
-    # Read when CUDA starts: of the default of 8 hardware queues, more replicas would share some and wait.
+    # Read when CUDA starts: with the default of 8 hardware queues, more replicas would share queues.
     os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
     try:
         return importlib.import_module("cupy.cuda")
@@ -41,7 +41,7 @@ def _cuda() -> Any:
 
 
 def gpu_count() -> int:
-    """GPUs that CUDA sees. Raises NotFoundError where CuPy is missing, CudaError where the driver is."""
+    """Number of GPUs that CUDA sees. Raises NotFoundError without CuPy, CudaError without a driver."""
     runtime = _cuda().runtime
     try:
         return int(runtime.getDeviceCount())
@@ -53,16 +53,16 @@ def gpu_count() -> int:
 
 
 def _translated(call: str, error: Any) -> CudaError:
-    """CuPy's exception, `cudaErrorName: text`, as ours."""
+    """CuPy's exception, whose text is `cudaErrorName: text`, as a CudaError."""
     status, _, text = str(error).partition(": ")
     return CudaError(f"{call}: {text or 'failed'} ({status})", status, sticky=error.status in _STICKY)
 
 
 class CupyRuntime(CudaRuntime):
-    """One GPU, by its number among those that CUDA sees."""
+    """One GPU, by its number among the GPUs that CUDA sees."""
 
     def __init__(self, index: int = 0):
-        """Raises NotFoundError where CuPy or the GPU is missing, CudaError where the driver is."""
+        """Raises NotFoundError without CuPy or the GPU, CudaError without a driver."""
         cuda = _cuda()
         self._runtime, self._driver = cuda.runtime, cuda.driver
         self._errors = (cuda.runtime.CUDARuntimeError, cuda.driver.CUDADriverError)
@@ -82,18 +82,18 @@ class CupyRuntime(CudaRuntime):
         self._gc_was_on = False
 
     def _call(self, call: str, function: Callable[..., Any], *arguments: Any) -> Any:
-        """A call with this GPU current in the thread. Raises CudaError."""
+        """Calls a function with this GPU current in the thread. Raises CudaError."""
         try:
             if getattr(_current, "device", None) != self.index:
                 self._runtime.setDevice(self.index)
-                self._runtime.free(0)  # makes the context, which calls of the driver need
+                self._runtime.free(0)  # creates the context, which driver calls need
                 _current.device = self.index
             return function(*arguments)
         except self._errors as error:
             raise _translated(call, error) from None
 
     def memory_info(self) -> tuple[int, int]:
-        """As the driver counts, other processes included."""
+        """Free and total bytes as the driver counts, including other processes."""
         free, total = self._call("memGetInfo", self._runtime.memGetInfo)
         return int(free), int(total)
 
@@ -102,7 +102,7 @@ class CupyRuntime(CudaRuntime):
         return int(self._reserving(f"{nbytes} bytes", "cudaMalloc", self._runtime.malloc, nbytes))
 
     def free(self, address: int) -> None:
-        """cudaFree; waits for all that runs."""
+        """cudaFree; waits for all running work."""
         self._call("cudaFree", self._runtime.free, address)
 
     def allocate_pinned(self, nbytes: int) -> int:
@@ -116,7 +116,7 @@ class CupyRuntime(CudaRuntime):
         self._call("cudaFreeHost", self._runtime.freeHost, address)
 
     def _reserving(self, what: str, call: str, function: Callable[..., Any], *arguments: Any) -> Any:
-        """A call that takes memory, for `what`. Raises ResourceExhaustedError, too."""
+        """Calls a function that allocates memory for `what`. Also raises ResourceExhaustedError."""
         try:
             return self._call(call, function, *arguments)
         except CudaError as error:
@@ -129,7 +129,7 @@ class CupyRuntime(CudaRuntime):
         )
 
     def make_stream(self, priority: int = 0) -> int:
-        """Non-blocking; CUDA clamps the priority to what there is."""
+        """A non-blocking stream; CUDA clamps the priority to its range."""
         flags = self._runtime.streamNonBlocking
         make = self._runtime.streamCreateWithPriority
         return int(self._reserving("a stream", "cudaStreamCreate", make, flags, priority))
@@ -139,17 +139,17 @@ class CupyRuntime(CudaRuntime):
         self._call("cudaStreamDestroy", self._runtime.streamDestroy, stream)
 
     def synchronize_stream(self, stream: int) -> None:
-        """Errors of what was enqueued show here."""
+        """cudaStreamSynchronize; raises errors of enqueued work."""
         self._call("cudaStreamSynchronize", self._runtime.streamSynchronize, stream)
 
     def make_event(self, *, timing: bool = False) -> int:
-        """With blocking synchronisation: whoever waits sleeps."""
+        """An event with blocking synchronisation: waiting threads sleep."""
         runtime = self._runtime
         flags = runtime.eventBlockingSync | (0 if timing else runtime.eventDisableTiming)
         return int(self._call("cudaEventCreate", runtime.eventCreateWithFlags, flags))
 
     def destroy_event(self, event: int) -> None:
-        """What waits for it on streams goes on waiting."""
+        """cudaEventDestroy; streams that wait for it keep waiting."""
         self._call("cudaEventDestroy", self._runtime.eventDestroy, event)
 
     def record(self, event: int, stream: int) -> None:
@@ -157,14 +157,14 @@ class CupyRuntime(CudaRuntime):
         self._call("cudaEventRecord", self._runtime.eventRecord, event, stream)
 
     def is_done(self, event: int) -> bool:
-        """CuPy gives the status of the query back, and raises nothing."""
+        """cudaEventQuery; CuPy returns its status instead of raising."""
         status = self._call("cudaEventQuery", self._runtime.eventQuery, event)
         if status not in (0, _NOT_READY):
             self._call("cudaEventQuery", self._runtime.check_status, status)
         return bool(status == 0)
 
     def synchronize_event(self, event: int) -> None:
-        """Errors of what was enqueued before show here."""
+        """cudaEventSynchronize; raises errors of work enqueued before."""
         self._call("cudaEventSynchronize", self._runtime.eventSynchronize, event)
 
     def elapsed_ms(self, start: int, end: int) -> float:
@@ -185,11 +185,11 @@ class CupyRuntime(CudaRuntime):
 
     @property
     def compiler(self) -> str:
-        """NVRTC's version and what it compiles for."""
+        """Version and target of NVRTC."""
         return nvrtc_identity(self.properties.architecture)
 
     def compile(self, source: str, name: str) -> bytes:
-        """By NVRTC, to a cubin for this GPU."""
+        """Compiles with NVRTC to a cubin for this GPU."""
         return compile_with_nvrtc(source, name, self.properties.architecture)
 
     def load_module(self, binary: bytes) -> int:
@@ -225,7 +225,7 @@ class CupyRuntime(CudaRuntime):
         self._reserving(what, "cuLaunchKernel", launch, function, *sizes, stream, arguments, 0)
 
     def begin_capture(self, stream: int) -> None:
-        """Waits for its turn: captures of the process go one after the other."""
+        """cudaStreamBeginCapture; waits while another capture of the process runs."""
         _capturing.acquire()
         gc_was_on = gc.isenabled()
         gc.disable()
@@ -238,7 +238,7 @@ class CupyRuntime(CudaRuntime):
         self._gc_was_on = gc_was_on
 
     def end_capture(self, stream: int) -> int:
-        """The graph is instantiated and uploaded, so that its first launch costs no more than the others."""
+        """Instantiates and uploads the graph, so that its first launch is as fast as later ones."""
         runtime = self._runtime
         try:
             recorded = self._call("cudaStreamEndCapture", runtime.streamEndCapture, stream)
@@ -271,11 +271,11 @@ class CupyRuntime(CudaRuntime):
         self._call("cudaGraphExecDestroy", self._runtime.graphExecDestroy, graph)
 
     def make_current(self) -> None:
-        """cudaSetDevice, where this thread used another GPU last."""
+        """cudaSetDevice, unless this GPU is current already."""
         self._call("cudaSetDevice", lambda: None)
 
     def library(self, name: str) -> ctypes.CDLL:
-        """The library that came with the installed wheels, or the system's."""
+        """The library from the installed wheels, or the system's."""
         return load_cuda_library(name)
 
 
@@ -283,10 +283,10 @@ class CupyRuntime(CudaRuntime):
 
 
 def nvrtc_target(architecture: int, supported: Sequence[int]) -> str:
-    """What NVRTC is to compile for: `sm_90`, code for the GPU itself, or of its family, as `sm_80` for an 86.
+    """Target of NVRTC: `sm_90` for the GPU itself, or its family's, as `sm_80` for architecture 86.
 
-    For a GPU that is newer than NVRTC `compute_90`, which the driver translates when it loads it.
-    Raises NotFoundError for a GPU that NVRTC does not know any more.
+    For a GPU newer than NVRTC it is `compute_90` (PTX), which the driver compiles on loading.
+    Raises NotFoundError for a GPU that NVRTC no longer supports.
     """
     known = [each for each in supported if each <= architecture]
     if not known:
@@ -300,7 +300,7 @@ def nvrtc_target(architecture: int, supported: Sequence[int]) -> str:
 
 @cache
 def nvrtc_identity(architecture: int) -> str:
-    """Version, target and options: with a source, what decides the binary."""
+    """Version, target and options of NVRTC, which with the source determine the binary."""
     nvrtc = _cuda().nvrtc
     major, minor = nvrtc.getVersion()
     return f"nvrtc {major}.{minor} {' '.join(_options(architecture))}"
@@ -313,9 +313,9 @@ def _options(architecture: int) -> tuple[str, ...]:
 
 
 def compile_with_nvrtc(source: str, name: str, architecture: int) -> bytes:
-    """CUDA C++ as a cubin, or as PTX where NVRTC is older than the GPU; needs neither GPU nor driver.
+    """Compiles CUDA C++ to a cubin, or to PTX if NVRTC is older than the GPU; needs neither GPU nor driver.
 
-    Products and sums are contracted to fused ones, NVRTC's default. Raises InvalidArgumentError with the log.
+    Uses fused multiply-add, NVRTC's default. Raises InvalidArgumentError with the log.
     """
     nvrtc = _cuda().nvrtc
     options = _options(architecture)

@@ -1,4 +1,4 @@
-"""What every kind of device offers: streams, stream groups, memory and views of it."""
+"""Protocol of a device: streams, stream groups, memory and views of it."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ from tensorbow.errors import (
 
 __all__ = ["Device", "DeviceDescription", "StreamGroup"]
 
-LONGEST_END_S = 10.0  # for which a device waits: it may be closed by the very work that is to end
+LONGEST_END_S = 10.0  # longest wait at closing: the closing thread may itself run the work that has to end
 
 
 class DeviceDescription(TypedDict):
-    """One row of a table of devices; `memory_limit_nbytes` is None where nothing limits it."""
+    """One row of a table of devices; `memory_limit_nbytes` is None without a limit."""
 
     name: str
     kind: str
@@ -45,7 +45,7 @@ class DeviceDescription(TypedDict):
 
 
 class _Resources:
-    """The streams, allocator and partition of a group. The device knows them, and not the group."""
+    """Streams, allocator and partition of a group. The device refers to these, not to the group."""
 
     def __init__(
         self, name: str, device: Device, streams: Sequence[Stream], allocator: Allocator, partition: Partition
@@ -56,7 +56,7 @@ class _Resources:
         self.allocator = allocator
         self.partition = partition
         self.at_close: list[Callable[[], None]] = []
-        self._ending: threading.Thread | None = None  # once nobody holds the group any more
+        self._ending: threading.Thread | None = None  # runs once the group is garbage
 
     def close(self, *, drain: bool = True) -> None:
         """See StreamGroup.close."""
@@ -71,16 +71,17 @@ class _Resources:
         self.device._forget_group(self)
 
     def abandon(self) -> None:
-        """Closes in a thread of its own: the last reference to a group may go anywhere, in the work of one of
-        its streams too, or while this thread holds any lock."""
+        """Closes in a new thread: the last reference to a group may go away anywhere, even in the work of one
+        of its streams, or while this thread holds some lock.
+        """
         name = f"tensorbow end of {self.device.name.short} {self.name}"
         ending = threading.Thread(target=self.close, name=name, daemon=True)
-        with suppress(RuntimeError):  # there are no more threads: the device closes it
+        with suppress(RuntimeError):  # no more threads can start: the device closes it
             ending.start()
             self._ending = ending
 
     def close_or_await_end(self, *, drain: bool) -> None:
-        """For the device that closes."""
+        """Closes the group for a device that closes, or waits for its closing thread."""
         if self._ending is None:
             self.close(drain=drain)
         else:
@@ -88,10 +89,10 @@ class _Resources:
 
 
 class StreamGroup:
-    """What one replica runs on: a compute stream, two copy streams and an allocator of its own.
+    """Execution resources of one replica: a compute stream, two copy streams and an allocator.
 
-    On a device that needs no copies (the CPU) the copy streams are the compute stream. A group that nobody
-    holds any more closes by itself, once its streams are drained.
+    On a device without copies (the CPU) the copy streams are the compute stream. A garbage-collected group
+    closes by itself once its streams are drained.
     """
 
     def __init__(
@@ -117,9 +118,9 @@ class StreamGroup:
         self._finalizer.atexit = False
 
     def at_close(self, release: Callable[[], None]) -> None:
-        """Has `release()` called when the group closes: its streams have ended, its memory is still there.
+        """Registers `release()`, called at closing when the streams have ended and the memory still exists.
 
-        It must not know the group.
+        It must hold no reference to the group.
         """
         self._resources.at_close.append(release)
 
@@ -129,9 +130,9 @@ class StreamGroup:
         return self._resources.streams
 
     def allocate(self, nbytes: int, owner: str = "") -> Allocation | None:
-        """A block from the group's allocator, aligned to 256; None for 0 bytes.
+        """A block from the group's allocator, aligned to 256 bytes; None for 0 bytes.
 
-        Raises ResourceExhaustedError where the allocator raises its OutOfMemory, with the same account.
+        Raises ResourceExhaustedError with the text of the allocator's OutOfMemory.
         """
         try:
             return self.allocator.allocate(nbytes, owner=owner)
@@ -144,7 +145,7 @@ class StreamGroup:
             stream.synchronize(timeout)
 
     def close(self, *, drain: bool = True) -> None:
-        """Close the streams, then give the memory back, blocks in use included; idempotent."""
+        """Closes the streams, then frees all memory, including blocks in use; idempotent."""
         self._resources.close(drain=drain)
         self._finalizer.detach()
 
@@ -155,30 +156,31 @@ class StreamGroup:
 class Device(ABC):
     """Memory and streams under one name. `kind` is the lower-case word that kernels register under.
 
-    The device knows streams and groups only weakly: one that nobody holds any more ends by itself, once it is
-    drained, and what a group held goes back.
+    The device holds streams and groups weakly: a garbage-collected one ends by itself once it is drained, and
+    its memory is freed.
     """
 
     kind: str
     compute: str = "fp32"
-    """In what matrix products and convolutions of float32 are computed by stream groups that get their first
-    plan from now on: fp32, or on GPUs tf32 or bf16. CPUs do not look at it."""
+    """Precision of float32 matmuls and convolutions, read when a stream group gets its first plan: fp32, or
+    on GPUs tf32 or bf16. CPUs ignore it.
+    """
 
     def __init__(self, name: DeviceName, memory: PartitionedMemory) -> None:
         self.name = name
         self.memory = memory
         self._closed = False
-        self._lock = threading.Lock()  # owns the two tables below
+        self._lock = threading.Lock()  # guards the two tables below
         self._streams: weakref.WeakSet[Stream] = weakref.WeakSet()
-        self._groups: dict[str, _Resources] = {}  # of those that are not closed
+        self._groups: dict[str, _Resources] = {}  # of groups not yet closed
 
     @property
     def closed(self) -> bool:
-        """Whether the device refuses new streams."""
+        """True if the device refuses new streams."""
         return self._closed
 
     def new_stream(self, name: str) -> Stream:
-        """An open stream; `name` is for logs and errors. Raises FailedPreconditionError if closed."""
+        """A new stream; `name` appears in logs and errors. Raises FailedPreconditionError if closed."""
         with self._lock:
             self._require_open(f"stream {name!r}")
             stream = self._make_stream(name)
@@ -194,12 +196,12 @@ class Device(ABC):
         planned_nbytes: int = 0,
         priority: int = 0,
     ) -> StreamGroup:
-        """A new group with a memory partition of its own, of at most `limit_nbytes` (None: the device's).
+        """A new group with its own memory partition of at most `limit_nbytes` (None: the device's).
 
-        `guaranteed_nbytes` of it are set aside at once. `planned_nbytes` is what the group is known to need,
-        each block rounded up to 256 bytes: so much is guaranteed, and taken as one region that is split to
-        the last granule, where growth by doubling would hold up to twice as much. `priority` is that of the
-        group's streams, where the device has priorities: a lower number goes first.
+        guaranteed_nbytes: reserved at once.
+        planned_nbytes: sum of the known blocks, each rounded up to 256 bytes; it is guaranteed, and taken as
+        one region that is split to the last granule (growth by doubling could hold twice as much).
+        priority: of the group's streams, if the device has priorities: a lower number goes first.
 
         Raises AlreadyExistsError while a group of that name is open, InvalidArgumentError for limits beyond
         the device's, FailedPreconditionError if closed.
@@ -257,33 +259,33 @@ class Device(ABC):
         dtype: npt.DTypeLike,
         strides: tuple[int, ...] | None = None,
     ) -> npt.NDArray[Any]:
-        """An array over device memory at `address`; `strides` in bytes, C order without.
+        """An array over device memory at `address`; `strides` in bytes, by default C order.
 
-        Raises InvalidArgumentError where the array would leave the allocated memory, UnimplementedError
+        Raises InvalidArgumentError if the array exceeds the allocated memory, UnimplementedError
         on a device whose memory the host cannot address.
         """
 
     def read(self, address: int, shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-        """A copy of device memory, for while nothing runs that writes it. Blocks until it is there.
+        """A copy of device memory; blocks until it is complete. No running work may write that memory.
 
-        Raises InvalidArgumentError where the array would leave the allocated memory.
+        Raises InvalidArgumentError if the array exceeds the allocated memory.
         """
         copy: npt.NDArray[Any] = self.view(address, shape, dtype).copy()
         return copy
 
     def write(self, address: int, value: npt.NDArray[Any]) -> None:
-        """Copies an array to device memory that nothing running touches; it is there on return.
+        """Copies an array to device memory; blocks until it is there. No running work may use that memory.
 
-        Raises InvalidArgumentError where the array would leave the allocated memory.
+        Raises InvalidArgumentError if the array exceeds the allocated memory.
         """
         self.view(address, value.shape, value.dtype)[...] = value
 
     def clear(self, address: int, nbytes: int) -> None:
-        """Sets bytes of device memory that nothing running touches to zero."""
+        """Sets bytes of device memory to zero. No running work may use that memory."""
         self.view(address, (nbytes,), np.uint8)[...] = 0
 
     def host_array(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-        """A new array in host memory that this device's copies can reach, of any content.
+        """A new, uninitialised array in host memory that this device's copies can access.
 
         Raises ResourceExhaustedError.
         """
@@ -291,10 +293,10 @@ class Device(ABC):
 
     @abstractmethod
     def describe(self) -> DeviceDescription:
-        """A row for a table of devices."""
+        """The row of this device in a table of devices."""
 
     def begin_close(self, *, drain: bool = True) -> None:
-        """Refuse new streams, and let none of the old ones take more work, without waiting for them."""
+        """Refuses new streams, and makes open streams refuse work, without waiting for them."""
         with self._lock:
             self._closed = True
             streams = list(self._streams)
@@ -302,10 +304,10 @@ class Device(ABC):
             stream.begin_close(drain=drain)
 
     def close(self, *, drain: bool = True) -> None:
-        """Close all streams and groups, and give all memory back; idempotent.
+        """Closes all streams and groups and frees all memory; idempotent.
 
-        All streams stop taking work before the first is waited for, so none of them waits for another in
-        vain. `drain` is as for Stream.close.
+        All streams refuse work before the first is waited for, so no stream waits for another in vain.
+        drain: see Stream.close.
         """
         self.begin_close(drain=drain)
         with self._lock:
@@ -317,7 +319,7 @@ class Device(ABC):
         self._release()
 
     def _release(self) -> None:  # noqa: B027 - most kinds hold nothing else
-        """Give back what the device holds beside streams and groups; called by every `close`."""
+        """Frees other things the device holds; called by every `close`."""
 
     def _forget_group(self, group: _Resources) -> None:
         with self._lock:

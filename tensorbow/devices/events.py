@@ -1,4 +1,4 @@
-"""The event of streams that live in this process: completed once, by whoever reaches it in its stream."""
+"""Events of streams in this process: completed once, by whatever reaches them in their stream."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from tensorbow.errors import FailedPreconditionError, InternalError, raise_if_an
 __all__ = ["HostEvent", "Waiter", "wait_name"]
 
 _logger = logging.getLogger("tensorbow.devices")
-_OF_ENDED = Lock()  # of events that need none: to make one takes as long as all the rest of them
+_OF_ENDED = Lock()  # shared by events done from the start: making one takes as long as the rest of an event
 
 
 class Waiter:
-    """One blocked thread: calling it, any number of times and from any thread, lets the thread go on."""
+    """One blocked thread; a call, repeatable and from any thread, wakes it."""
 
     __slots__ = ("_lock",)
 
@@ -26,22 +26,22 @@ class Waiter:
         self._lock.acquire()
 
     def __call__(self, event: Event | None = None) -> None:
-        """Let the thread go on; has the signature of an event's callback."""
+        """Wakes the thread; has the signature of an event's callback."""
         try:  # noqa: SIM105 - on the way of every wake-up, and suppress() costs more than it does
             self._lock.release()
         except RuntimeError:
             pass  # released already
 
     def block(self, timeout: float | None = None) -> bool:
-        """Sleep until called, for at most `timeout` seconds; whether it was called."""
+        """Sleeps until called, for at most `timeout` seconds; returns True if it was called."""
         return self._lock.acquire(timeout=-1 if timeout is None else max(0.0, timeout))
 
 
 class HostEvent(Event):
     """An event that a thread of this process completes by calling `complete` once.
 
-    `origin` says for messages which stream it was recorded on. State: `_done` turns True once, after
-    `_error` and `_time_s` are final; `_callbacks` is owned by `_lock` and empty once done.
+    `origin` names the stream in messages. State: `_done` turns True once, after `_error` and `_time_s` are
+    final; `_callbacks` is guarded by `_lock` and empty once done.
     """
 
     __slots__ = ("_callbacks", "_done", "_error", "_lock", "_time_s", "origin")
@@ -56,19 +56,19 @@ class HostEvent(Event):
 
     @classmethod
     def ended(cls, origin: str, error: BaseException | None) -> HostEvent:
-        """One that is done from the beginning."""
+        """An event that is done from the start."""
         event = cls.__new__(cls)
         event.origin, event._error, event._time_s, event._done = origin, error, perf_counter(), True
         event._lock, event._callbacks = _OF_ENDED, None
         return event
 
     def done(self) -> bool:
-        """Whether all work enqueued before the event has ended, or was given up; never blocks."""
+        """True once all work enqueued before the event has ended or was given up; never blocks."""
         return self._done
 
     @property
     def error(self) -> BaseException | None:
-        """What made the stream fail before it reached the event; None while it is not done."""
+        """The error that made the stream fail before the event; None while it is not done."""
         return self._error
 
     @property
@@ -82,7 +82,7 @@ class HostEvent(Event):
         return self._time_s
 
     def synchronize(self, timeout: float | None = None) -> None:
-        """Sleep until the event is done, then raise its error if it has one.
+        """Sleeps until the event is done, then raises its error if it has one.
 
         Raises TimeoutError after `timeout` seconds; the event stays as it is.
         """
@@ -102,10 +102,10 @@ class HostEvent(Event):
             del self  # see raise_if_any
 
     def on_done(self, callback: Callable[[Event], object]) -> None:
-        """Call `callback(event)` once: from the completing thread, or at once if the event is done.
+        """Calls `callback(event)` once: from the completing thread, or at once if the event is done.
 
-        A callback should hand over and return: it holds up its stream. What it raises in the completing
-        thread is logged, and touches neither event nor stream.
+        A callback must return quickly: it blocks its stream. An exception of a callback in the completing
+        thread is logged, and affects neither event nor stream.
         """
         if not self._done:
             with self._lock:
@@ -118,7 +118,7 @@ class HostEvent(Event):
         callback(self)
 
     def complete(self, error: BaseException | None = None) -> None:
-        """Make the event done, wake who waits and call the callbacks; for the event's stream alone."""
+        """Marks the event as done, wakes waiting threads, calls the callbacks; for its stream only."""
         with self._lock:
             if self._done:
                 raise InternalError(f"event of {self.origin}: expected one completion, got a second one")
@@ -144,5 +144,5 @@ class HostEvent(Event):
 
 
 def wait_name(event: Event) -> str:
-    """What a wait for an event is called in a trace."""
+    """Name of a wait for an event in a trace."""
     return f"wait for {event.origin}" if isinstance(event, HostEvent) else "wait"

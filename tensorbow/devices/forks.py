@@ -1,4 +1,4 @@
-"""Forked processes: a fork copies memory, and none of the threads that serve what lies in it."""
+"""Forked processes: a fork copies memory, but not the threads that work on it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["ServedByThread", "forked", "tell_of_forks"]
 
 
 class ServedByThread(Protocol):
-    """What a thread of its own works for."""
+    """An object that a thread works for."""
 
     def lose_thread(self) -> None:
         """Called in a forked process, which does not have the thread."""
@@ -22,12 +22,12 @@ _served: WeakSet[ServedByThread] = WeakSet()
 
 
 def tell_of_forks(owner: ServedByThread) -> None:
-    """Has `owner.lose_thread()` called in every process that is forked while the owner is there."""
+    """Registers `owner.lose_thread()` to be called in every process forked while the owner lives."""
     _served.add(owner)
 
 
 def forked(what: str) -> FailedPreconditionError:
-    """The error of something that was made before a fork and used after it."""
+    """The error of an object made before a fork and used after it."""
     return FailedPreconditionError(
         f"{what}: expected the process that made it, got one that was forked from it, without its threads; "
         "a session or replicator made before a fork cannot be used after it: make a new one"

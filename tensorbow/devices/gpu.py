@@ -28,14 +28,14 @@ from tensorbow.errors import InvalidArgumentError, TensorBowError, Unimplemented
 
 __all__ = ["GpuDevice"]
 
-STAGING_NBYTES = 4 << 20  # of pinned memory that copies to and from the host go through
+STAGING_NBYTES = 4 << 20  # pinned memory for copies to and from the host
 ALLOCATORS = ("bfc", "cuda_malloc")
 COMPUTE = ("fp32", "tf32", "bf16")
-HEADROOM = 0.06  # of the free memory, left to CUDA's own modules, graphs and library handles
+HEADROOM = 0.06  # share of the free memory left to CUDA's modules, graphs and library handles
 
 
 def one_of(option: str, value: str, known: tuple[str, ...]) -> str:
-    """The value of an option. Raises InvalidArgumentError for what is not among those known."""
+    """The value of an option. Raises InvalidArgumentError if it is not one of `known`."""
     if value not in known:
         raise InvalidArgumentError(f"{option}: expected one of {', '.join(known)}, got {value!r:.60}")
     return value
@@ -54,15 +54,15 @@ class _GpuMemory:
         try:
             self._runtime.free(address)
         except CudaError as error:
-            if not error.sticky:  # a GPU that is lost has lost its memory too
+            if not error.sticky:  # a lost GPU has lost its memory too
                 raise
 
 
 class _PinnedMemory:
     """Pinned memory of a device.
 
-    What nobody holds any more goes back with the next allocation, or when the device closes: the garbage
-    collector may come upon it anywhere, in the middle of a capture too, which giving it back would end.
+    Memory that became garbage is freed at the next allocation or when the device closes: the garbage
+    collector may run anywhere, even during a capture, which freeing memory would break.
     """
 
     def __init__(self, runtime: CudaRuntime) -> None:
@@ -87,19 +87,18 @@ class _PinnedMemory:
         with suppress(IndexError):
             while True:
                 address = self._dropped.popleft()
-                with suppress(TensorBowError):  # after a sticky error nothing can be given back
+                with suppress(TensorBowError):  # after a sticky error nothing can be freed
                     self._runtime.free_pinned(address)
 
 
 class GpuDevice(Device):
     """One GPU, or a share of one.
 
-    limit_nbytes: of its memory; by default what is free when it opens, less some headroom. allocator: of its
-    stream groups, `bfc` (best fit with coalescing), or `cuda_malloc`, one driver call per tensor, to be
-    compared with (Budea 2019, figure 4.2). compute: see `Device.compute`. description: for a table of
-    devices, beside the GPU's name.
+    limit_nbytes: memory limit; by default the free memory when it opens, less some headroom.
+    allocator: `bfc` (best fit with coalescing), or `cuda_malloc`, one driver call per tensor, for comparison
+    (Budea 2019, figure 4.2). compute: see `Device.compute`. description: text for a table of devices.
 
-    Raises InvalidArgumentError for a name of no GPU, an allocator or a precision that is none.
+    Raises InvalidArgumentError for a name that is no GPU's, and for an unknown allocator or precision.
     """
 
     kind = "gpu"
@@ -128,7 +127,7 @@ class GpuDevice(Device):
         self._events = EventPool(runtime)
         self._timeline = GpuTimeline(runtime)
         self._pinned = _PinnedMemory(runtime)
-        self._copies = threading.Lock()  # owns the staging memory and its stream
+        self._copies = threading.Lock()  # guards the staging memory and its stream
         self._staging: npt.NDArray[np.uint8] | None = None
         self._copy_stream = 0
         super().__init__(parsed, PartitionedMemory(_GpuMemory(runtime), limit_nbytes))
@@ -142,7 +141,7 @@ class GpuDevice(Device):
         return GpuStream(self, name, self._events, self._timeline, priority)
 
     def new_gpu_stream(self, name: str, priority: int) -> GpuStream:
-        """As `new_stream`, with a priority: a lower number goes first."""
+        """A new stream with a priority: a lower number goes first."""
         with self._lock:
             self._require_open(f"stream {name!r}")
             stream = self._make_stream(name, priority)
@@ -186,7 +185,7 @@ class GpuDevice(Device):
             self.runtime.synchronize_stream(stream)
 
     def host_array(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-        """A new array in pinned memory, which goes back when nobody holds the array any more."""
+        """A new array in pinned memory, which is freed after the array is garbage."""
         nbytes = math.prod(shape) * np.dtype(dtype).itemsize
         address = self._pinned.allocate(max(nbytes, 1))
         memory = (ctypes.c_uint8 * max(nbytes, 1)).from_address(address)
@@ -195,7 +194,7 @@ class GpuDevice(Device):
         return flat.view(dtype).reshape(shape)
 
     def _ready(self) -> int:
-        """The copy stream; `_copies` is held."""
+        """The copy stream; the caller holds `_copies`."""
         if not self._copy_stream:
             self._copy_stream = self.runtime.make_stream()
         return self._copy_stream
@@ -220,7 +219,7 @@ class GpuDevice(Device):
                     piece[...] = staging[: piece.size]
 
     def describe(self) -> DeviceDescription:
-        """A row for a table of devices."""
+        """The row of this device in a table of devices."""
         properties = self.runtime.properties
         major, minor = divmod(properties.architecture, 10)
         what = f"{properties.name}, compute capability {major}.{minor}"

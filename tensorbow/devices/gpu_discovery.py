@@ -1,7 +1,7 @@
-"""Which GPUs there are, and if there are none, why, in one line with what to do about it.
+"""Detection of GPUs; if there are none, the reason and the remedy in one line.
 
-No GPU, driver or library is a normal state: nothing here raises for that, and CuPy is loaded only where a
-driver has been found.
+Lack of a GPU, driver or library is a normal state, for which nothing here raises. CuPy is loaded only
+after a driver was found.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ CUPY = {12: "cupy-cuda12x", 13: "cupy-cuda13x"}
 
 @dataclass(frozen=True)
 class GpuStatus:
-    """What was found. problem: why there is no usable GPU, and the remedy; empty where there is one."""
+    """Result of the detection. problem: why no GPU is usable, and the remedy; empty if one is."""
 
     runtimes: tuple[CudaRuntime, ...] = ()
     problem: str = ""
@@ -40,7 +40,7 @@ class GpuStatus:
 
 @dataclass
 class _Configuration:
-    """virtual_per_gpu: devices on one GPU; memory_limit_nbytes, allocator, compute: of each device.
+    """Options of GPU devices. virtual_per_gpu: devices per GPU; the others apply to each device.
 
     None: from the environment, or the default.
     """
@@ -51,7 +51,7 @@ class _Configuration:
     compute: str | None = None
 
 
-_lock = threading.RLock()  # owns what follows
+_lock = threading.RLock()  # guards the following
 _configuration = _Configuration()
 _status: GpuStatus | None = None
 _opened = False
@@ -64,19 +64,19 @@ def configure_gpus(
     allocator: Annotated[str, choice(*ALLOCATORS)] | None = None,
     compute: Annotated[str, choice(*COMPUTE)] | None = None,
 ) -> None:
-    """Options of all GPU devices of this process; before the first one is opened.
+    """Sets options of all GPU devices of this process; call it before the first one is opened.
 
     virtual_per_gpu: with 2, `/gpu:0` and `/gpu:1` share the first GPU, `/gpu:2` and `/gpu:3` the second;
-        1 by default, or what the environment variable TENSORBOW_VIRTUAL_GPUS says.
-    memory_limit_nbytes: of each device; by default its share of what is free.
-    allocator: `bfc` by default, best fit with coalescing in the partition of each stream group, or
-        `cuda_malloc`, one driver call per tensor, to be compared with (Budea 2019, figure 4.2); or what the
-        environment variable TENSORBOW_GPU_ALLOCATOR says.
-    compute: in what matrix products and convolutions of float32 are computed: `fp32` by default, or on tensor
-        cores `tf32` (10 bits of mantissa) or `bf16` (7 bits; convolutions, for which cuDNN has no such mode,
-        in tf32); sums and all else stay float32.
+        by default the environment variable TENSORBOW_VIRTUAL_GPUS, else 1.
+    memory_limit_nbytes: of each device; by default its share of the free memory.
+    allocator: `bfc`, best fit with coalescing in the partition of each stream group, or `cuda_malloc`, one
+        driver call per tensor, for comparison (Budea 2019, figure 4.2); by default the environment variable
+        TENSORBOW_GPU_ALLOCATOR, else `bfc`.
+    compute: precision of float32 matmuls and convolutions: `fp32` by default, or on tensor cores `tf32`
+        (10 bits of mantissa) or `bf16` (7 bits; convolutions use tf32, as cuDNN has no such mode); sums
+        and all other ops stay float32.
 
-    Raises InvalidArgumentError for numbers below 1 and for choices that are none, FailedPreconditionError
+    Raises InvalidArgumentError for numbers below 1 and unknown choices, FailedPreconditionError
     once a GPU has been opened.
     """
     with _lock:
@@ -91,13 +91,13 @@ def configure_gpus(
 
 
 def gpu_status() -> GpuStatus:
-    """What GPUs there are, found out by the first call. Never raises."""
+    """The GPUs found by the first call. Never raises."""
     global _status
     with _lock:
         if _status is None:
             try:
                 _status = _discover()
-            except Exception as error:  # a broken installation of any kind
+            except Exception as error:  # an installation may be broken in any way
                 _status = GpuStatus(problem=f"GPUs: {type(error).__name__}: {error}")
         return _status
 
@@ -124,7 +124,7 @@ def _discover() -> GpuStatus:
 
 
 def _driver() -> tuple[int, int, str]:
-    """How many GPUs NVML shows, the driver's CUDA version (12 or 13), and why there is no answer."""
+    """Number of GPUs that NVML sees, the driver's CUDA version (12 or 13), and any problem."""
     if find_spec("pynvml") is None:
         return 0, 0, "no GPU support installed; for NVIDIA GPUs: pip install 'tensorbow[cuda12]' (or cuda13)"
     import pynvml
@@ -145,7 +145,7 @@ def _driver() -> tuple[int, int, str]:
 
 
 def _package_problem(driver_cuda: int) -> str:
-    """What is wrong with the installed packages for a driver of that CUDA version, or nothing."""
+    """Defect of the installed packages for a driver of that CUDA version; empty if none."""
     wanted = 13 if driver_cuda >= 13 else 12
     installed = [version for version, name in CUPY.items() if _is_installed(name)]
     if len(installed) > 1:
@@ -156,7 +156,7 @@ def _package_problem(driver_cuda: int) -> str:
     if not installed and find_spec("cupy") is None:
         return f"CuPy is not installed: pip install 'tensorbow[cuda{wanted}]'"
     if not installed:
-        return ""  # built from source, or from another channel: it knows its libraries
+        return ""  # built from source, or another channel: it finds its libraries
     (version,) = installed
     if version > driver_cuda:
         return (
@@ -197,13 +197,13 @@ def _allocator() -> str:
 
 
 def count_gpus() -> int:
-    """How many devices `/gpu:0` and on can be opened, virtual ones counted."""
+    """Number of devices from `/gpu:0` on that can be opened, including virtual ones."""
     with _lock:
         return len(gpu_status().runtimes) * _virtual_per_gpu()
 
 
 def _share(name: DeviceName) -> tuple[CudaRuntime, int, int]:
-    """The GPU of a device, the number of its share, and into how many it is shared. Raises NotFoundError."""
+    """The GPU of a device, the number of its share, and the number of shares. Raises NotFoundError."""
     status, shares = gpu_status(), _virtual_per_gpu()
     index, count = name.index or 0, len(status.runtimes) * shares
     if not status.runtimes:
@@ -217,7 +217,7 @@ def _share(name: DeviceName) -> tuple[CudaRuntime, int, int]:
 
 
 def open_gpu(name: DeviceName) -> GpuDevice:
-    """The device `/gpu:i`. Raises NotFoundError saying why there is none, ResourceExhaustedError."""
+    """Opens the device `/gpu:i`. Raises NotFoundError with the reason, ResourceExhaustedError."""
     global _opened
     with _lock:
         runtime, place, shares = _share(name)
@@ -238,7 +238,7 @@ def open_gpu(name: DeviceName) -> GpuDevice:
 
 
 def describe_gpu(name: DeviceName) -> DeviceDescription:
-    """The row of a GPU in a table of devices, without opening it."""
+    """The table row of a GPU, without opening it."""
     runtime, place, shares = _share(name)
     major, minor = divmod(runtime.properties.architecture, 10)
     what = f"{runtime.properties.name}, compute capability {major}.{minor}"

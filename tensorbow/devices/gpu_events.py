@@ -1,4 +1,4 @@
-"""Events of GPU streams: a CUDA event behind each, given back as soon as it is done."""
+"""Events of GPU streams, each backed by a CUDA event that is recycled as soon as it is done."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["EventPool", "GpuEvent", "Watcher"]
 
 
 class EventPool:
-    """CUDA events of one GPU to be used again. A list's append and pop are atomic: no lock."""
+    """Recycled CUDA events of one GPU. A list's append and pop are atomic: no lock."""
 
     def __init__(self, runtime: CudaRuntime, *, timing: bool = False) -> None:
         self.runtime = runtime
@@ -26,7 +26,7 @@ class EventPool:
         self._closed = False
 
     def take(self) -> int:
-        """An event that nobody uses. Raises CudaError."""
+        """An unused event. Raises CudaError."""
         try:
             return self._free.pop()
         except IndexError:
@@ -39,7 +39,7 @@ class EventPool:
             self.close()
 
     def close(self) -> None:
-        """Destroys the events that are back, and those that come back later; idempotent."""
+        """Destroys all returned events, and those returned later; idempotent."""
         self._closed = True
         while self._free:
             with suppress(CudaError, IndexError):
@@ -49,9 +49,9 @@ class EventPool:
 class GpuEvent(HostEvent):
     """A point of a GPU stream.
 
-    State: unrecorded (its stream waits for something that is not CUDA's) until `recorded_as`; then pending
-    on the CUDA event `_handle`; done once, by whoever sees it first: a thread that asks or waits, or the
-    watcher. `_lock` owns the handle and the turn from pending to done.
+    State: unrecorded (its stream waits for an event of a CPU stream) until `recorded_as`; then pending
+    on the CUDA event `_handle`; done once, set by the first to see it: a querying or waiting thread, or the
+    watcher. `_lock` guards the handle and the change from pending to done.
     """
 
     __slots__ = ("_failure", "_handle", "_pool", "_users", "_watched", "_watcher")
@@ -61,12 +61,12 @@ class GpuEvent(HostEvent):
         self._pool = pool
         self._watcher = watcher
         self._handle: int | None = None
-        self._failure: BaseException | None = None  # of the stream, before this point
+        self._failure: BaseException | None = None  # error of the stream before this point
         self._watched = False
-        self._users = 0  # threads in CUDA's wait for the handle, which must not be used again meanwhile
+        self._users = 0  # threads that wait for the handle in CUDA: it must not be recycled meanwhile
 
     def recorded_as(self, handle: int, failure: BaseException | None) -> None:
-        """For the stream: the CUDA event that marks this point, and why work before it was given up."""
+        """Called by the stream: sets the CUDA event of this point, and the error of earlier work, if any."""
         with self._lock:
             self._handle, self._failure = handle, failure
             watch = self._watched
@@ -74,7 +74,7 @@ class GpuEvent(HostEvent):
             self._watcher.watch(self)
 
     def let_wait(self, runtime: CudaRuntime, stream: int) -> bool:
-        """Makes a stream of any GPU wait there; False while this event is unrecorded. Raises CudaError."""
+        """Makes a stream of any GPU wait for this event; False while it is unrecorded. Raises CudaError."""
         with self._lock:
             if self._handle is not None:
                 runtime.wait(stream, self._handle)
@@ -83,11 +83,11 @@ class GpuEvent(HostEvent):
 
     @property
     def failure(self) -> BaseException | None:
-        """What is known by now of why the work before this point is not to be trusted."""
+        """The error of the work before this point, as far as it is known by now."""
         return self._error or self._failure
 
     def done(self) -> bool:
-        """Whether the stream has passed this point; never blocks."""
+        """True if the stream has passed this point; never blocks."""
         if self._done:
             return True
         with self._lock:
@@ -112,7 +112,7 @@ class GpuEvent(HostEvent):
             del self  # see raise_if_any
 
     def block(self) -> None:
-        """Sleeps until a recorded event is done, and makes it so."""
+        """Sleeps until a recorded event is done, and marks it as done."""
         with self._lock:
             handle = self._handle
             if handle is None:
@@ -128,18 +128,18 @@ class GpuEvent(HostEvent):
         self.finish(error)
 
     def _located(self, error: CudaError) -> CudaError:
-        """CUDA says of an asynchronous error neither op nor stream; this much is known."""
+        """Adds the stream to an asynchronous CUDA error, which names neither op nor stream."""
         located = CudaError(f"work on stream {self.origin}: {error}", error.status, error.sticky)
         located.__cause__ = error
         return located
 
     def finish(self, error: BaseException | None = None) -> None:
-        """Makes the event done, unless another thread has just done so."""
-        with suppress(InternalError):  # the second completion
+        """Marks the event as done, unless another thread just did."""
+        with suppress(InternalError):  # already completed
             self.complete(error or self._failure)
         with self._lock:
             if self._users:
-                return  # the last of them gives the handle back
+                return  # the last of them recycles the handle
             handle, self._handle = self._handle, None
         if handle is not None:
             self._pool.give(handle)
@@ -155,15 +155,15 @@ class GpuEvent(HostEvent):
 
     def __del__(self) -> None:
         handle = getattr(self, "_handle", None)
-        if handle is not None:  # nobody asked whether it was done
+        if handle is not None:  # the event was not polled
             self._pool.give(handle)
 
 
 class Watcher:
-    """The thread that completes a stream's events that somebody wants to be told of; starts with the first.
+    """The thread that completes those events of a stream that have callbacks; starts with the first.
 
-    It sleeps in the CUDA event's wait, without the interpreter lock. It does not know the stream, so that one
-    nobody holds any more can go.
+    It sleeps in the CUDA event's wait, without the interpreter lock. It holds no reference to the stream, so
+    that the stream can be collected.
     """
 
     def __init__(self, title: str) -> None:
@@ -171,11 +171,11 @@ class Watcher:
         self._queue: SimpleQueue[GpuEvent | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
         self._stopped = False
-        # Owns both, and the order of the queue; taken again by a collected stream in the same thread.
+        # Guards both, and the order of the queue; reentrant: a stream may be collected in this thread.
         self._lock = threading.RLock()
 
     def watch(self, event: GpuEvent) -> None:
-        """Completes a recorded event when it is done: at once, where the stream has ended."""
+        """Completes a recorded event when it is done, or at once if the stream has ended."""
         with self._lock:
             if not self._stopped:
                 self._queue.put(event)
@@ -192,20 +192,20 @@ class Watcher:
             del event
 
     def stop(self) -> None:
-        """Ends the thread after what it was given."""
+        """Ends the thread after the events it already has."""
         with self._lock:
             self._stopped = True
             self._queue.put(None)
 
     def join(self) -> None:
-        """Waits for the thread's end, unless this is it."""
+        """Waits for the thread's end, unless called on it."""
         thread = self._thread
         if thread is not None and thread is not threading.current_thread():
             thread.join()
 
 
 def blocked_until(event: Event, timeout: float | None) -> bool:
-    """Sleeps until any kind of event is done, or for so many seconds; whether it is."""
+    """Sleeps until an event of any kind is done, for at most `timeout` seconds; returns True if it is."""
     waiter = Waiter()
     event.on_done(waiter)
     deadline = None if timeout is None else perf_counter() + timeout

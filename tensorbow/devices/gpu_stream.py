@@ -1,8 +1,8 @@
 """A GPU stream: work is called at once, in the caller's thread, and enqueues on a CUDA stream.
 
-What CUDA orders itself (waits for events of other GPU streams) is handed to it. A wait for an event that is
-not CUDA's, of a CPU stream for example, cannot be: from there on the calls are put off, and made when that
-event is done, in the thread that completes it. So no call here ever blocks.
+Waits for events of other GPU streams are enqueued in CUDA. A wait for another event, for example of a CPU
+stream, cannot be: later calls are then deferred, and made when that event is done, in the thread that
+completes it. So no call here blocks.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ __all__ = ["GpuStream"]
 class GpuStream(Stream):
     """A stream of a GPU; `handle` is its CUDA stream.
 
-    State: `_put_off` is None, or holds the calls to be made once `_awaited` is done; `_error` is what made
-    the stream fail. `_lock` owns both and keeps the calls in order.
+    State: `_put_off` is None, or the calls deferred until `_awaited` is done; `_error` is the error that made
+    the stream fail. `_lock` guards both and keeps the calls in order.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class GpuStream(Stream):
         reads: Sequence[Access] = (),
         writes: Sequence[Access] = (),
     ) -> None:
-        """Calls `work()`, which enqueues on the CUDA stream; `reads` and `writes` are not looked at."""
+        """Calls `work()`, which enqueues on the CUDA stream; `reads` and `writes` are ignored."""
 
         def call() -> None:
             if self._error is None:
@@ -76,7 +76,7 @@ class GpuStream(Stream):
         self._in_turn(call, label)
 
     def record(self) -> GpuEvent:
-        """A new event, done when all that was enqueued before is done."""
+        """A new event, done when all work enqueued before it is done."""
         event = GpuEvent(self._title, self._pool, self._watcher)
         self._in_turn(lambda: self._record(event), "an event")
         return event
@@ -92,7 +92,7 @@ class GpuStream(Stream):
             event.recorded_as(handle, self._error)
 
     def wait(self, event: Event) -> None:
-        """Lets what is enqueued from now on start only after `event` is done; does not block the caller."""
+        """Makes work enqueued from now on start after `event`; does not block the caller."""
         if self._closing or not event.done() or event.error is not None:
             self._in_turn(lambda: self._wait(event), "a wait")
 
@@ -137,12 +137,12 @@ class GpuStream(Stream):
                 self._go_on(event.error)
 
     def _go_on(self, error: BaseException | None) -> None:
-        """Makes the calls that were put off, up to the next wait that cannot be enqueued."""
+        """Makes the deferred calls, up to the next wait that cannot be enqueued."""
         calls, self._put_off, self._awaited = self._put_off or deque(), None, None
         self._error = self._error or error
         while calls:
             calls.popleft()()
-            if self._put_off is not None:  # a call has put off what comes after it
+            if self._put_off is not None:  # a call has deferred the following ones
                 self._put_off.extend(calls)
                 return
 
@@ -159,7 +159,7 @@ class GpuStream(Stream):
 
     @property
     def error(self) -> BaseException | None:
-        """What made the stream fail, as far as is known."""
+        """The error that made the stream fail, as far as it is known."""
         return self._error
 
     def reset(self) -> None:
@@ -174,7 +174,7 @@ class GpuStream(Stream):
 
     @property
     def closed(self) -> bool:
-        """Whether the stream refuses further work."""
+        """True if the stream refuses further work."""
         return self._closing
 
     def begin_close(self, *, drain: bool = True) -> None:
@@ -193,7 +193,7 @@ class GpuStream(Stream):
         )
 
     def close(self, *, drain: bool = True) -> None:
-        """Refuses further work, lets what is enqueued end, destroys the CUDA stream; idempotent."""
+        """Refuses further work, lets enqueued work end, destroys the CUDA stream; idempotent."""
         self.begin_close(drain=drain)
         while (awaited := self._awaited) is not None:
             blocked_until(awaited, None)
@@ -203,7 +203,7 @@ class GpuStream(Stream):
                 return
             self._closed = True
         self._finalizer.detach()
-        with suppress(TensorBowError):  # a failed GPU: who synchronized has been told
+        with suppress(TensorBowError):  # a failed GPU: `synchronize` reports it
             self._pool.runtime.synchronize_stream(self.handle)
         self._watcher.stop()
         self._watcher.join()
@@ -212,7 +212,7 @@ class GpuStream(Stream):
 
 
 def _abandon(runtime: CudaRuntime, handle: int, watcher: Watcher) -> None:
-    """The end of a stream that nobody holds: CUDA lets what is enqueued end first."""
+    """Destroys the stream of a collected handle: CUDA lets enqueued work end first."""
     watcher.stop()
     with suppress(TensorBowError):
         runtime.destroy_stream(handle)

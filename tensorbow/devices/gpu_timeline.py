@@ -1,7 +1,7 @@
-"""When work ran on a GPU: timing events around it, read when the GPU has passed them.
+"""Times of work on a GPU: timing events around it, read when the GPU has passed them.
 
-The host's clock and the GPU's are tied by base events: recorded on a stream with nothing else on it, so that
-the host knows when. Each span is measured from a base of about a second before, since both clocks drift and
+Base events relate the GPU's clock to the host's: each is recorded on an otherwise empty stream, so the host
+knows its time. A span is measured from a base about a second old, since both clocks drift and
 CUDA gives milliseconds as a float32.
 """
 
@@ -23,15 +23,15 @@ __all__ = ["GpuTimeline"]
 Result = TypeVar("Result")
 
 BASE_LIFE_S = 1.0
-BASE_TRIES = 3  # of which the one that took least is the nearest to the host's clock
-BATCH = 64  # spans between two looks at what is done
-SHORTEST_WAIT_S = 2e-6  # CUDA's events tell half a microsecond; less than this was no wait
+BASE_TRIES = 3  # the fastest try is the nearest to the host's clock
+BATCH = 64  # spans between two polls
+SHORTEST_WAIT_S = 2e-6  # resolution of CUDA events is 0.5 us; shorter gaps are no waits
 
 
 class _Base:
     """An event that the GPU passed at a known time of the host's clock.
 
-    users: spans that are to be measured from it. The timeline's lock owns it.
+    users: pending spans measured from it. Guarded by the timeline's lock.
     """
 
     __slots__ = ("at_s", "event", "users")
@@ -43,7 +43,7 @@ class _Base:
 
 
 class _Pending(NamedTuple):
-    """A span that the GPU may not have passed yet."""
+    """A span whose events the GPU may not have passed yet."""
 
     tracer: Tracer
     track: StreamTrack
@@ -55,10 +55,10 @@ class _Pending(NamedTuple):
 
 
 class GpuTimeline:
-    """The spans of one GPU device. A failing CUDA call costs spans, never the work.
+    """The spans of one GPU device. A failing CUDA call loses spans, never the work.
 
-    State: `_pending` in the order of enqueueing; `_base` that new spans are measured from; `_ends` of each
-    row's last span. `_lock` owns them.
+    State: `_pending` in the order of enqueueing; `_base` of new spans; `_ends` of each row's last span.
+    Guarded by `_lock`.
     """
 
     def __init__(self, runtime: CudaRuntime) -> None:
@@ -79,7 +79,7 @@ class GpuTimeline:
         stream: int,
         enqueue: Callable[[], Result],
     ) -> Result:
-        """What `enqueue()` gives, with a timing event before and behind what it puts on the CUDA stream."""
+        """Calls `enqueue()` between two timing events on the CUDA stream and returns its result."""
         marks = self._begin(tracer, stream)
         if marks is None:
             return enqueue()
@@ -101,7 +101,7 @@ class GpuTimeline:
         return result
 
     def _begin(self, tracer: Tracer, stream: int) -> tuple[_Base, int] | None:
-        """A base and the event before the work; None where CUDA fails."""
+        """A base and the event before the work; None if CUDA fails."""
         with self._lock:
             tracer.at_stop(self.flush)
             base = self._base
@@ -121,7 +121,7 @@ class GpuTimeline:
         return base, start
 
     def _recorded(self, stream: int) -> int:
-        """A timing event at the present end of a CUDA stream; 0 where CUDA fails."""
+        """A timing event at the present end of a CUDA stream; 0 if CUDA fails."""
         with suppress(CudaError):
             event = self._pool.take()
             try:
@@ -133,7 +133,7 @@ class GpuTimeline:
         return 0
 
     def _let_go(self, base: _Base, *events: int) -> None:
-        """Gives events back that a span needed, and its base if it was the last to need it."""
+        """Recycles a span's events, and its base after the last span measured from it."""
         for event in events:
             self._pool.give(event)
         base.users -= 1
@@ -141,13 +141,13 @@ class GpuTimeline:
             self._pool.give(base.event)
 
     def _retire(self) -> None:
-        """Has no further span measured from the base."""
+        """Ends the use of the current base for new spans."""
         base, self._base = self._base, None
         if base is not None and not base.users:
             self._pool.give(base.event)
 
     def _new_base(self) -> _Base:
-        """The best of several tries: the one that leaves least doubt when the GPU passed the event."""
+        """The best of several tries: the base whose time is known most exactly."""
         events: list[int] = []
         found: list[tuple[float, int, float]] = []
         stream = self._runtime.make_stream(-1)
@@ -168,7 +168,7 @@ class GpuTimeline:
             self._runtime.destroy_stream(stream)
 
     def _resolve(self, blocking: bool) -> None:
-        """Hands over the spans that the GPU has passed, oldest first; blocking: all. `_lock` is held."""
+        """Hands over the spans that the GPU has passed, oldest first; blocking: all. Needs `_lock`."""
         self._since_look = 0
         while self._pending:
             first = self._pending[0]
@@ -182,7 +182,7 @@ class GpuTimeline:
             self._let_go(first.base, first.start, first.end)
 
     def _hand_over(self, pending: _Pending) -> None:
-        """Gives a span to its tracer; two of a row never overlap, whatever their bases."""
+        """Gives a span to its tracer, cut so that spans of one row do not overlap."""
         base, elapsed = pending.base, self._runtime.elapsed_ms
         start = base.at_s + elapsed(base.event, pending.start) / 1e3
         end = base.at_s + elapsed(base.event, pending.end) / 1e3
@@ -193,7 +193,7 @@ class GpuTimeline:
             pending.tracer.add(pending.track, pending.name, pending.category, start, end)
 
     def flush(self) -> None:
-        """Waits for all spans under way, and hands them over."""
+        """Waits for all pending spans, and hands them over."""
         with self._lock:
             self._resolve(blocking=True)
             self._ends.clear()

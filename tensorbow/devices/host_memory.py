@@ -23,14 +23,14 @@ _CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.lim
 
 
 class HostMemory:
-    """A memory source whose addresses are real: page-aligned (so 256-byte aligned), zero when new.
+    """A memory source of real, page-aligned (so 256-byte aligned) addresses; new memory is zero.
 
-    Freed memory goes back to the operating system at once, or, where a view of it is still alive, when the
-    last view dies: a stale view never reads foreign memory. Thread-safe.
+    Freed memory returns to the operating system at once, or when the last view of it dies: a stale view never
+    reads foreign memory. Thread-safe.
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()  # owns the table
+        self._lock = threading.Lock()  # guards the two below
         self._starts: list[int] = []  # sorted
         self._regions: dict[int, npt.NDArray[np.uint8]] = {}  # by start; holds the mapping alive
 
@@ -67,7 +67,7 @@ class HostMemory:
         return address
 
     def free(self, address: int, nbytes: int) -> None:
-        """Give back what `allocate(nbytes)` returned; InvalidArgumentError for anything else."""
+        """Frees what `allocate(nbytes)` returned; InvalidArgumentError for anything else."""
         with self._lock:
             region = self._regions.get(address)
             if region is None or region.nbytes != nbytes:
@@ -80,7 +80,7 @@ class HostMemory:
             del self._starts[bisect_right(self._starts, address) - 1]
 
     def free_all(self) -> None:
-        """Give back everything."""
+        """Frees everything."""
         with self._lock:
             self._regions.clear()
             self._starts.clear()
@@ -92,7 +92,7 @@ class HostMemory:
         dtype: npt.DTypeLike,
         strides: tuple[int, ...] | None = None,
     ) -> npt.NDArray[Any]:
-        """An array over the memory at `address`; `strides` in bytes, C order without.
+        """An array over the memory at `address`; `strides` in bytes, by default C order.
 
         Raises InvalidArgumentError if any element lies outside of the region that holds `address`.
         """
@@ -101,7 +101,7 @@ class HostMemory:
             start = self._starts[position] if position >= 0 else 0
             region = self._regions[start] if position >= 0 else None
         if 0 in shape:
-            return np.empty(shape, dtype)  # no bytes: no address to hold it to
+            return np.empty(shape, dtype)  # no bytes, so no address to check
         if region is None or address >= start + region.nbytes:
             raise InvalidArgumentError(
                 f"view: expected an address in allocated memory, got {address:#x}; allocate before viewing"
@@ -122,12 +122,12 @@ class HostMemory:
 def _map(nbytes: int) -> mmap.mmap:
     if sys.platform == "win32":
         return mmap.mmap(-1, nbytes)
-    # Not shared, as it would be by default: a forked process gets a copy, and large pages are to be had.
+    # MAP_PRIVATE, not the default MAP_SHARED: a fork gets a copy, and huge pages work
     return mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
 
 
 def host_memory_nbytes() -> int | None:
-    """Bytes of memory this process may use: the machine's, or the container's limit; None if unknown."""
+    """Bytes of memory this process may use, the machine's or the container's limit; None if unknown."""
     found = []
     with suppress(AttributeError, OSError, ValueError):  # not a POSIX system
         found.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
@@ -138,7 +138,7 @@ def host_memory_nbytes() -> int | None:
 
 
 def available_memory_nbytes() -> int | None:
-    """Bytes of memory that can be taken now without swapping, as far as the system says; None if unknown."""
+    """Bytes of memory available without swapping, as far as the system says; None if unknown."""
     found = [nbytes for nbytes in (host_memory_nbytes(),) if nbytes is not None]
     with suppress(OSError, ValueError, StopIteration):  # not Linux
         lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
@@ -148,7 +148,7 @@ def available_memory_nbytes() -> int | None:
 
 
 def require_memory(nbytes: int, what: str, remedy: str) -> None:
-    """Raises ResourceExhaustedError for more bytes than can be taken, before they are."""
+    """Raises ResourceExhaustedError for more bytes than are available, before they are allocated."""
     available = available_memory_nbytes()
     if available is not None and nbytes > available:
         raise ResourceExhaustedError(

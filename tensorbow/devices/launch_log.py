@@ -1,4 +1,4 @@
-"""What null devices were told to do, in the order in which they were told."""
+"""Log of the calls on null devices, in order."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _Fields = tuple[Stream, RecordKind, str, Sequence[Access], Sequence[Access], Eve
 class LaunchRecord(NamedTuple):
     """One call on a stream.
 
-    `launch` has a label and ranges; `record` and `wait` have their event; `synchronize` is the host waiting
-    for `event`, or, if that is None, for all of `stream`.
+    `launch` has a label and ranges; `record` and `wait` have their event; `synchronize` means that the host
+    waits for `event`, or, if that is None, for all of `stream`.
     """
 
     stream: Stream
@@ -34,9 +34,9 @@ class LaunchRecord(NamedTuple):
 
 
 class LaunchLog:
-    """The records of one or several null devices, in one order; any thread may append.
+    """The records of one or several null devices in one order; any thread may append.
 
-    `limit` keeps only the newest records (0: none), for measurements; None keeps all.
+    limit: number of newest records to keep (0: none), for measurements; None keeps all.
     """
 
     __slots__ = ("_fields", "append")
@@ -44,7 +44,7 @@ class LaunchLog:
     def __init__(self, limit: int | None = None) -> None:
         self._fields: deque[_Fields] = deque(maxlen=limit)
         self.append = self._fields.append
-        """Takes the fields of a LaunchRecord as a plain tuple, which costs a third of making one."""
+        """Appends the fields of a LaunchRecord as a plain tuple, which takes a third of the time."""
 
     def records(self) -> list[LaunchRecord]:
         """All records, oldest first."""

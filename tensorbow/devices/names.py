@@ -23,10 +23,10 @@ _KEYS = frozenset({"JOB", "TASK", "DEVICE", "REPLICA"})
 
 @dataclass(frozen=True)
 class DeviceName:
-    """A device, or a constraint on devices: a part that is None may be anything.
+    """A device, or a constraint on devices: a part that is None matches anything.
 
-    `kind` is kept in upper case ("CPU", "GPU", "NULL"). Raises InvalidArgumentError for parts that no
-    device can have, and for an index without a kind.
+    `kind` is kept in upper case ("CPU", "GPU", "NULL"). Raises InvalidArgumentError for invalid parts, and
+    for an index without a kind.
     """
 
     job: str | None = None
@@ -52,9 +52,9 @@ class DeviceName:
 
     @classmethod
     def parse(cls, text: str | DeviceName) -> DeviceName:
-        """The name that `text` spells, in its full or short form; a DeviceName passes through.
+        """The name that `text` spells, in full or short form; a DeviceName passes through.
 
-        `""` constrains nothing, `/cpu:*` and `/cpu` any CPU. Raises InvalidArgumentError for anything else.
+        `""` matches every device, `/cpu:*` and `/cpu` any CPU. Raises InvalidArgumentError for anything else.
         """
         if isinstance(text, DeviceName):
             return text
@@ -94,18 +94,18 @@ class DeviceName:
 
     @property
     def is_complete(self) -> bool:
-        """Whether this names one device of a machine: kind and index are both there."""
+        """True if kind and index are both given: the name of one device of a machine."""
         return self.kind is not None and self.index is not None
 
     @property
     def short(self) -> str:
-        """`/cpu:0`; with `/job:NAME/task:K` in front where the name has them."""
+        """Short form, `/cpu:0`, with `/job:NAME/task:K` in front if given."""
         if self.kind is None:
             return self._where()
         return f"{self._where()}/{self.kind.lower()}:{'*' if self.index is None else self.index}"
 
     def merge(self, inner: DeviceName | str) -> DeviceName:
-        """This outer scope's name, overridden by what `inner` says.
+        """This outer scope's name, overridden by the parts of `inner`.
 
         A task belongs to its job and an index to its kind: `/gpu:1` around `/cpu:*` gives `/cpu:*`, never
         `/cpu:1`, and `/gpu:1` around `/gpu:*` gives `/gpu:1`.

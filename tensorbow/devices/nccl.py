@@ -1,4 +1,4 @@
-"""NCCL over CuPy: sums between several GPUs of this process."""
+"""NCCL over CuPy: all-reduce between several GPUs of this process."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ __all__ = ["NcclCommunicators"]
 
 
 class NcclCommunicators:
-    """One communicator for each of several GPUs. One thread posts, in one order."""
+    """One NCCL communicator per GPU. One thread posts all calls, in one order."""
 
     def __init__(self, indices: Sequence[int]):
-        """indices: the GPUs, as CUDA counts them. Raises CudaError naming NCCL's status."""
+        """indices: CUDA's numbers of the GPUs. Raises CudaError naming NCCL's status."""
         from cupy.cuda import nccl
 
         self._nccl: Any = nccl
@@ -23,7 +23,7 @@ class NcclCommunicators:
         self._communicators: list[Any] = self._checked(nccl.NcclCommunicator.initAll, list(indices))
 
     def all_reduce(self, addresses: Sequence[int], size: int, dtype: str, streams: Sequence[int]) -> None:
-        """Enqueues the sum of a vector of each GPU, in place, on a stream of each GPU."""
+        """Enqueues the sum over all GPUs of one vector per GPU, in place, on one stream per GPU."""
         if dtype not in self._dtypes:
             raise InternalError(f"all-reduce: no sum of {dtype}")
         self._checked(self._nccl.groupStart)
@@ -48,6 +48,6 @@ class NcclCommunicators:
             raise CudaError(f"NCCL: {error}", str(error)) from error
 
     def close(self) -> None:
-        """Destroys the communicators; idempotent. Nothing of theirs may be running."""
+        """Destroys the communicators, which must be idle; idempotent."""
         while self._communicators:
             self._communicators.pop().destroy()

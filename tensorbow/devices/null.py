@@ -1,8 +1,8 @@
-"""The null device: takes everything a device takes, computes nothing, and writes down what it was told.
+"""The null device: accepts all calls of a device, computes nothing, and logs the calls.
 
-It measures what scheduling and dispatch cost, and shows tests in which order work was enqueued and whether
-it would have been ordered on a device that does run it (race_checker.py). With `hold=True` events stay
-pending until the test completes them, in any order that first-in first-out streams could have taken.
+It measures the cost of scheduling and dispatch, and lets tests check the order of enqueued work and the
+absence of races (race_checker.py). With `hold=True` events stay pending until the test completes them, in
+any order possible for first-in first-out streams.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ __all__ = ["NullDevice", "describe_null"]
 
 
 class NullDevice(Device):
-    """A device without memory or arithmetic, of any name: one called `/gpu:0` stands in for a GPU.
+    """A device without memory or arithmetic, under any name: one called `/gpu:0` stands in for a GPU.
 
-    `hold`: events wait for `complete`. `log`: where calls are written down; several devices can share one.
-    `limit_nbytes` bounds its made-up memory (1 TiB).
+    hold: events wait for `complete`. log: receives the calls; several devices can share one.
+    limit_nbytes: bound of its pretended memory (1 TiB).
     """
 
     kind = "null"
@@ -64,7 +64,7 @@ class NullDevice(Device):
         dtype: npt.DTypeLike,
         strides: tuple[int, ...] | None = None,
     ) -> npt.NDArray[Any]:
-        """A new array of that shape, zero: there is no memory, so what is written to it is lost."""
+        """A new array of zeros: there is no memory, so what is written to it is lost."""
         return np.zeros(shape, dtype)
 
     def pending(self) -> list[NullEvent]:
@@ -75,13 +75,13 @@ class NullDevice(Device):
         return sorted(found, key=lambda event: event.sequence)
 
     def completable(self) -> list[NullEvent]:
-        """Those of `pending` that `complete` takes now: first of their stream, with no wait before them."""
+        """Pending events that `complete` accepts now: first of their stream, with no wait before them."""
         return [event for event in self.pending() if event.stream.first_completable() is event]
 
     def complete(self, *events: NullEvent, error: BaseException | None = None) -> None:
-        """Complete `events` in this order, or, without any, all that can be, oldest first.
+        """Completes `events` in this order, or, without any, all that can be, oldest first.
 
-        With `error`, the work before the first of them fails, so its stream does; `error` needs an event.
+        error: makes the work before the first event fail, and so its stream; needs an event.
         Raises FailedPreconditionError for an event that a stream could not have reached: an earlier event of
         its stream, or one that the stream waits for, is not done. Raises InvalidArgumentError for an event
         of another device.
@@ -108,12 +108,12 @@ class NullDevice(Device):
             error = None
 
     def describe(self) -> DeviceDescription:
-        """A row for a table of devices."""
+        """The row of this device in a table of devices."""
         return describe_null(self.name, self.memory.limit_nbytes)
 
 
 def describe_null(name: DeviceName, limit_nbytes: int | None = None) -> DeviceDescription:
-    """The row of null device `name`, without opening it."""
+    """The table row of null device `name`, without opening it."""
     return DeviceDescription(
         name=str(name),
         kind="null",

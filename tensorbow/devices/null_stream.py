@@ -21,7 +21,7 @@ _next_sequence = itertools.count().__next__
 
 
 class NullEvent(HostEvent):
-    """An event of a null stream; `sequence` counts the events of the process in the order of recording."""
+    """An event of a null stream; `sequence` numbers the events of the process in the order of recording."""
 
     __slots__ = ("sequence", "stream")
 
@@ -32,11 +32,11 @@ class NullEvent(HostEvent):
 
     @property
     def held(self) -> bool:
-        """True until done: only NullDevice.complete, or an event the stream waits for, completes it."""
+        """True until done: NullDevice.complete, or an event that the stream waits for, completes it."""
         return not self._done
 
     def synchronize(self, timeout: float | None = None) -> None:
-        """As HostEvent.synchronize, and the log knows that the host waited."""
+        """HostEvent.synchronize; also logs that the host waited."""
         try:
             super().synchronize(timeout)
         finally:
@@ -46,10 +46,10 @@ class NullEvent(HostEvent):
 
 
 class NullStream(Stream):
-    """A stream that writes down what it is told.
+    """A stream that logs its calls.
 
     State: `_pending` holds, in order, the events not yet completed and the events waited for; it is empty
-    unless the device holds its events or a foreign event is not done. `_lock` owns it. Events complete
+    unless the device holds its events or a foreign event is not done. `_lock` guards it. Events complete
     outside of the lock, by one thread at a time (`_advancing`), and leave `_pending` afterwards.
     """
 
@@ -73,7 +73,7 @@ class NullStream(Stream):
         reads: Sequence[Access] = (),
         writes: Sequence[Access] = (),
     ) -> None:
-        """Write down a launch; `work` is not called. Traced as a span that takes no time."""
+        """Logs a launch; `work` is not called. Traced as a span of zero length."""
         if self._closed:
             self._refuse(label)
         tracer = CURRENT.tracer
@@ -83,7 +83,7 @@ class NullStream(Stream):
         self._append((self, "launch", label, reads, writes, None))
 
     def record(self) -> NullEvent:
-        """A new event: done already, unless the device holds events or a wait before it is not over."""
+        """A new event; already done, unless the device holds events or an earlier wait is pending."""
         if self._closed:
             self._refuse("an event")
         event = NullEvent(self)
@@ -103,7 +103,7 @@ class NullStream(Stream):
         return event
 
     def wait(self, event: Event) -> None:
-        """Write down a wait; events recorded afterwards are done only after `event` is."""
+        """Logs a wait; events recorded afterwards are done only after `event` is."""
         if self._closed:
             self._refuse("a wait")
         self._append((self, "wait", "", (), (), event))
@@ -119,7 +119,7 @@ class NullStream(Stream):
             self._advance()
 
     def synchronize(self, timeout: float | None = None) -> None:
-        """Block until nothing is pending; raise the stream's error; TimeoutError after `timeout` seconds."""
+        """Blocks until nothing is pending; raises the stream's error, or TimeoutError after `timeout` s."""
         deadline = None if timeout is None else perf_counter() + timeout
         for item in list(self._pending):
             waiter = Waiter()
@@ -133,11 +133,11 @@ class NullStream(Stream):
 
     @property
     def error(self) -> BaseException | None:
-        """What made the stream fail."""
+        """The error that made the stream fail."""
         return self._error
 
     def reset(self) -> None:
-        """Leave the failed state. Raises FailedPreconditionError while events are pending."""
+        """Leaves the failed state. Raises FailedPreconditionError while events are pending."""
         self._advance()
         if self._pending:
             raise FailedPreconditionError(
@@ -148,11 +148,11 @@ class NullStream(Stream):
 
     @property
     def closed(self) -> bool:
-        """Whether the stream refuses further work."""
+        """True if the stream refuses further calls."""
         return self._closed
 
     def begin_close(self, *, drain: bool = True) -> None:
-        """Refuse further calls; what is pending completes with CancelledError, drained or not."""
+        """Refuses further calls; pending events complete with CancelledError, drained or not."""
         with self._lock:
             if self._closed:
                 return
@@ -165,7 +165,7 @@ class NullStream(Stream):
         self._append((self, "synchronize", "", (), (), None))
 
     def close(self, *, drain: bool = True) -> None:
-        """As begin_close: there is nothing to wait for; idempotent."""
+        """Same as `begin_close`, as there is nothing to wait for; idempotent."""
         self.begin_close(drain=drain)
 
     def pending(self) -> list[NullEvent]:
@@ -173,7 +173,7 @@ class NullStream(Stream):
         return [item for item in self._pending.copy() if isinstance(item, NullEvent)]
 
     def first_completable(self) -> NullEvent | None:
-        """The event that `complete` would take now, or None."""
+        """The event that `complete` accepts now, or None."""
         for item in self._pending.copy():
             if isinstance(item, NullEvent):
                 return item
@@ -182,9 +182,9 @@ class NullStream(Stream):
         return None
 
     def complete(self, event: NullEvent, error: BaseException | None = None) -> None:
-        """Complete the first pending event; `error` makes the stream fail before it.
+        """Completes the first pending event; `error` makes the stream fail before it.
 
-        Raises FailedPreconditionError if it is not the first, or waits before it are not over.
+        Raises FailedPreconditionError if it is not the first, or an earlier wait is pending.
         """
         self._advance()
         with self._lock:
@@ -202,7 +202,7 @@ class NullStream(Stream):
         self._advance()
 
     def _advance(self) -> None:
-        """Take off waits that are over, and, unless events are held, complete what they held up."""
+        """Removes completed waits, and, unless events are held, completes the events behind them."""
         while True:
             with self._lock:
                 if self._advancing or not self._pending:
@@ -241,7 +241,7 @@ class NullStream(Stream):
 
 
 class _Wait:
-    """An event waited for, in the place of the wait."""
+    """An event waited for, at the place of the wait."""
 
     __slots__ = ("event",)
 

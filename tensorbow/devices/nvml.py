@@ -1,6 +1,7 @@
-"""What NVML tells of GPUs while they train: memory, power, clock, utilisation, temperature.
+"""NVML's figures of GPUs while they train: memory, power, clock, utilisation, temperature.
 
-No library, no driver and a GPU that does not answer a question are normal states: the figure is left out.
+Lack of the library or driver, or a question that a GPU does not answer, is a normal state: the figure is
+left out.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from tensorbow.devices.gpu import GpuDevice
 
 __all__ = ["GpuMonitor"]
 
-INTERVAL_S = 1.0  # NVML's own utilisation is over about as long
+INTERVAL_S = 1.0  # about the window of NVML's own utilisation
 
 
 def _mean(values: list[float]) -> float:
@@ -23,7 +24,7 @@ def _mean(values: list[float]) -> float:
 
 
 class _Figure(NamedTuple):
-    """ask: NVML and its handle of a GPU -> a sample. of: what stands for many samples."""
+    """A figure. ask: (NVML, its handle of a GPU) -> sample. of: combines many samples into one."""
 
     ask: Callable[[Any, Any], float]
     of: Callable[[list[float]], float]
@@ -41,14 +42,14 @@ FIGURES = {
 
 
 class GpuMonitor:
-    """The figures of the GPUs among some devices, each of the whole GPU, other programs included.
+    """Figures of the GPUs among some devices; each is of the whole GPU, other programs included.
 
-    State: `_nvml` is None where there is nothing to ask; `_samples` by device and figure since the figures
-    were last taken, owned by `_lock`.
+    State: `_nvml` is None if there is nothing to query; `_samples` by device and figure since the last
+    `take`, guarded by `_lock`.
     """
 
     def __init__(self, devices: Sequence[Device], interval_s: float = INTERVAL_S) -> None:
-        """interval_s: between two samples."""
+        """interval_s: seconds between two samples."""
         self._interval_s = interval_s
         self._lock = threading.Lock()
         self._samples: dict[str, dict[str, list[float]]] = {}
@@ -75,7 +76,7 @@ class GpuMonitor:
 
     @contextmanager
     def sampling(self) -> Iterator[None]:
-        """Samples within the block, on a thread of its own: once each interval, and at the end."""
+        """Samples within the block, on its own thread: once each interval, and at the end."""
         if not self._gpus:
             yield
             return
@@ -103,7 +104,7 @@ class GpuMonitor:
                         self._samples.setdefault(name, {}).setdefault(figure, []).append(value)
 
     def take(self) -> dict[str, dict[str, float]]:
-        """By device, the figures since the last call: the most memory and heat, the means of the others.
+        """Figures by device since the last call: maxima of memory and temperature, means of the others.
 
         Bytes, watts, megahertz, per cent and degrees Celsius, as the names say; empty without GPUs or NVML.
         """
@@ -115,7 +116,7 @@ class GpuMonitor:
         }
 
     def close(self) -> None:
-        """Lets NVML go; idempotent."""
+        """Shuts NVML down; idempotent."""
         nvml, self._nvml, self._gpus = self._nvml, None, {}
         if nvml is not None:
             with suppress(nvml.NVMLError):

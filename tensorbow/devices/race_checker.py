@@ -1,7 +1,7 @@
-"""The happens-before race checker: were all conflicting accesses in a log ordered by streams and events?
+"""Happens-before race checker: finds conflicting accesses in a log that no stream or event orders.
 
-Vector clocks (Mattern 1989) count each stream's launches; memory is a line of segments which remember who
-accessed them last, in the manner of FastTrack (Flanagan and Freund, PLDI 2009). An access costs a search
+Vector clocks (Mattern 1989) count each stream's launches; memory is a line of segments that remember their
+last accesses, in the manner of FastTrack (Flanagan and Freund, PLDI 2009). An access costs a search
 for its segments, whatever the length of the log.
 """
 
@@ -17,14 +17,14 @@ from tensorbow.devices.stream import Access, Event, Stream
 
 __all__ = ["Race", "find_races"]
 
-_Clock = list[int]  # launches of each stream, by its number, that happened before
+_Clock = list[int]  # by stream number: how many of its launches happened before
 
 
 @dataclass(frozen=True)
 class Race:
-    """Two launches that nothing orders touch the same memory of `device`, and one of them writes.
+    """Two unordered launches that access the same memory of `device`, at least one of them writing.
 
-    `ranges` are (address, nbytes) of what both touch, by address, in bytes.
+    `ranges`: (address, nbytes) of the shared bytes, by address.
     """
 
     earlier: LaunchRecord
@@ -42,15 +42,15 @@ class Race:
 
 
 def find_races(log: Iterable[LaunchRecord]) -> list[Race]:
-    """The races of a log, by the later launch; an empty list if everything that conflicts is ordered.
+    """The races of a log, by the later launch; empty if all conflicting launches are ordered.
 
-    What orders: one stream's order; `record` and a `wait` for that event; and the host, where it waits for
-    an event or a stream (`synchronize`), with all that is enqueued afterwards, on any stream. What does not:
-    callbacks, polling `done()`, and waits for events that were not recorded in this log.
+    Order comes from: the order of one stream; `record` and a `wait` for that event; and the host, when it
+    waits for an event or a stream (`synchronize`), with all that is enqueued afterwards, on any stream. No
+    order comes from callbacks, polling `done()`, and waits for events that were not recorded in this log.
 
-    A launch that conflicts with none but ordered ones is in no race as the later one, and a launch that
-    races has at least one race here. Of launches that race with it and are themselves ordered, only the
-    last that hides the others is named.
+    A launch ordered with all conflicting launches is never reported as the later one, and every launch that
+    races is reported at least once. If it races with several launches that are ordered among themselves, only
+    the last is reported.
     """
     records = list(log)
     streams: dict[Stream, int] = {}
@@ -58,7 +58,7 @@ def find_races(log: Iterable[LaunchRecord]) -> list[Race]:
         streams.setdefault(record.stream, len(streams))
     clocks: list[_Clock] = [[0] * len(streams) for _ in streams]
     host: _Clock = [0] * len(streams)
-    host_is_new = [False] * len(streams)  # whether the host has learnt what the stream's clock lacks
+    host_is_new = [False] * len(streams)  # the host knows what the stream's clock lacks
     recorded: dict[Event, _Clock] = {}
     memories: dict[str, _Memory] = {}
     full_names: dict[str, str] = {}
@@ -97,10 +97,9 @@ def find_races(log: Iterable[LaunchRecord]) -> list[Race]:
 
 
 class _Segment:
-    """Bytes `[start, end)` with one history: by stream number, (its count, log position) of the last access.
+    """Bytes `[start, end)` with one history: (count, log position) of the last access, by stream number.
 
-    An access that a newer one is ordered after, and that conflicts with nothing the newer one does not, is
-    forgotten.
+    An access is dropped once a newer one is ordered after it and conflicts with everything it conflicts with.
     """
 
     __slots__ = ("end", "reads", "start", "writes")
@@ -118,13 +117,13 @@ class _Segment:
         self.writes = writes
 
     def cut(self, address: int) -> _Segment:
-        """Keep what lies below `address`, return the rest."""
+        """Keeps what lies below `address`, returns the rest."""
         rest = _Segment(address, self.end, self.reads.copy(), self.writes.copy())
         self.end = address
         return rest
 
     def touch(self, is_write: bool, stream: int, clock: _Clock, position: int) -> list[int]:
-        """Enter an access; the log positions of those it races with."""
+        """Records an access; returns the log positions of accesses it races with."""
         races = []
         if self.writes:
             unordered = {other: last for other, last in self.writes.items() if clock[other] < last[0]}
@@ -141,7 +140,7 @@ class _Segment:
 
 
 class _Memory:
-    """One device's memory, as far as it was touched: segments by address, without overlap."""
+    """One device's accessed memory: disjoint segments by address."""
 
     __slots__ = ("_segments", "_starts")
 
@@ -152,7 +151,7 @@ class _Memory:
     def touch(
         self, access: Access, is_write: bool, stream: int, clock: _Clock, position: int
     ) -> list[tuple[int, int, int]]:
-        """Enter an access; (start, end, log position of the earlier access) of each race."""
+        """Records an access; returns (start, end, log position of the earlier access) of each race."""
         start, end = access.address, access.address + access.nbytes
         first, last = self._cover(start, end)
         segments = self._segments[first:last]
@@ -161,12 +160,12 @@ class _Memory:
             for earlier in segment.touch(is_write, stream, clock, position):
                 races.append((segment.start, segment.end, earlier))
         if is_write and len(segments) > 1 and all(len(s.writes) == 1 and not s.reads for s in segments):
-            segments[0].end = end  # all of it was last written here: one history
+            segments[0].end = end  # one write covers it: one history
             del self._starts[first + 1 : last], self._segments[first + 1 : last]
         return races
 
     def _cover(self, start: int, end: int) -> tuple[int, int]:
-        """Cut and add segments so that some tile `[start, end)`; their slice bounds."""
+        """Cuts and adds segments so that some tile `[start, end)`; returns their slice bounds."""
         first, last = self._cut(start), self._cut(end)
         tiles: list[_Segment] = []
         reached = start
@@ -198,7 +197,7 @@ def _join(clock: _Clock, other: _Clock) -> None:
 
 
 def _device_of(access: Access, stream: Stream, full_names: dict[str, str]) -> str:
-    """The full name of the device whose memory `access` is; `full_names` keeps what was parsed."""
+    """Full name of the device whose memory `access` is; `full_names` caches parsed names."""
     name = access.device
     if not name:
         return str(stream.device.name)
@@ -208,7 +207,7 @@ def _device_of(access: Access, stream: Stream, full_names: dict[str, str]) -> st
 
 
 def _merged(pieces: list[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
-    """(start, end) pieces as disjoint (address, nbytes) ranges by address."""
+    """Merges (start, end) pieces into disjoint (address, nbytes) ranges by address."""
     merged: list[tuple[int, int]] = []
     for start, end in sorted(pieces):
         if merged and start <= merged[-1][1]:

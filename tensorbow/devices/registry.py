@@ -1,4 +1,4 @@
-"""Which kinds of device there are, and the devices that are open in this process."""
+"""Registry of device kinds and of the devices open in this process."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ __all__ = [
 class DeviceKind:
     """A kind of device.
 
-    `factory(name)` opens one, or raises NotFoundError for an index there is none of. `count()` says how many
-    a list shows; virtual kinds open any index, listed or not. `describe(name)` gives the row of a list
+    `factory(name)` opens one, or raises NotFoundError for an index that does not exist. `count()` gives how
+    many a list shows; virtual kinds open any index, listed or not. `describe(name)` gives the row of a list
     without opening the device.
     """
 
@@ -43,7 +43,7 @@ class DeviceKind:
     describe: Callable[[DeviceName], DeviceDescription]
 
 
-_lock = threading.RLock()  # owns the two tables; held while a device opens, so that none opens twice
+_lock = threading.RLock()  # guards the two tables; held while a device opens, so that none opens twice
 _kinds: dict[str, DeviceKind] = {}
 _devices: dict[DeviceName, Device] = {}
 
@@ -56,9 +56,9 @@ def register_device_kind(
     describe: Callable[[DeviceName], DeviceDescription] | None = None,
     replace: bool = False,
 ) -> DeviceKind:
-    """Make `/kind:0` and its like names that `get_device` can open; see DeviceKind for the arguments.
+    """Registers a kind, so that `get_device` can open `/kind:0`; arguments as in DeviceKind.
 
-    Raises AlreadyExistsError for a kind that is there, unless `replace`, and InvalidArgumentError for a kind
+    Raises AlreadyExistsError for a registered kind, unless `replace`, and InvalidArgumentError for a kind
     that no device name can have.
     """
     key = (DeviceName(kind=kind, index=0).kind or "").lower()
@@ -77,13 +77,13 @@ def register_device_kind(
 
 
 def device_kinds() -> tuple[str, ...]:
-    """The registered kinds, in lower case, in the order of their registration."""
+    """The registered kinds, in lower case, in the order of registration."""
     with _lock:
         return tuple(_kinds)
 
 
 def check_scope_device(name: str) -> None:
-    """Raises InvalidArgumentError for what is no device name, and for a bare word that is no known kind.
+    """Raises InvalidArgumentError for an invalid device name, and for a bare word that is no known kind.
 
     A kind in the form `/mine` or `mine:0` may be registered later.
     """
@@ -100,7 +100,7 @@ def check_scope_device(name: str) -> None:
 def get_device(name: DeviceName | str) -> Device:
     """The device of that name in this process, opened by the first call; a closed one is opened anew.
 
-    Raises InvalidArgumentError for a name without kind or index, NotFoundError where there is no such device.
+    Raises InvalidArgumentError for a name without kind or index, NotFoundError if there is no such device.
     """
     parsed = DeviceName.parse(name)
     if parsed.kind is None or parsed.index is None:
@@ -139,12 +139,12 @@ AsDevices: TypeAlias = Annotated[
 
 
 def opened(device: str | Device) -> Device:
-    """A device, or that of a name as by `get_device`."""
+    """The device, or the device of that name, see `get_device`."""
     return device if isinstance(device, Device) else get_device(device)
 
 
 def available_devices() -> list[DeviceDescription]:
-    """A row for each device of each kind that can be counted, and for each one open beyond these."""
+    """A row for each countable device of each kind, and for each further open device."""
     with _lock:
         names = [
             DeviceName(kind=kind, index=index)
@@ -162,7 +162,7 @@ def available_devices() -> list[DeviceDescription]:
 
 
 def close_devices(*, drain: bool = True) -> None:
-    """Close every device that `get_device` opened, and forget them."""
+    """Closes every device that `get_device` opened, and forgets them."""
     with _lock:
         devices = list(_devices.values())
         _devices.clear()

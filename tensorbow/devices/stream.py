@@ -1,8 +1,8 @@
-"""Events and streams: how work is ordered, on every kind of device.
+"""Events and streams: the order of work on every kind of device.
 
 A stream runs its work in the order of enqueueing. Different streams are ordered only by events: `record`
-marks a point of one stream, `wait` makes another one wait for it. What a unit of work touches is said as
-`Access` ranges, for the race checker.
+marks a point of one stream, `wait` makes another one wait for it. `Access` ranges declare the memory that
+a unit of work reads and writes, for the race checker.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["Access", "Event", "Stream"]
 class Access(NamedTuple):
     """A range of memory that a unit of work reads or writes.
 
-    `device` is the full name of the device whose memory it is; "" is the device of the stream.
+    `device` is the full name of the device that owns the memory; "" means the stream's device.
     """
 
     address: int
@@ -40,12 +40,12 @@ class Event(ABC):
 
     @abstractmethod
     def done(self) -> bool:
-        """Whether the stream has passed this point; never blocks."""
+        """True if the stream has passed this point; never blocks."""
 
     @property
     @abstractmethod
     def error(self) -> BaseException | None:
-        """Why the work before this point is not to be trusted; None if it is, or is not done."""
+        """The error of the work before this point; None if there is none or the event is not done."""
 
     @property
     @abstractmethod
@@ -54,25 +54,25 @@ class Event(ABC):
 
     @property
     def held(self) -> bool:
-        """Whether only a further call by the program completes it: a closing stream does not wait for it."""
+        """True if only a further call by the program completes it: a closing stream does not wait for it."""
         return False
 
     @abstractmethod
     def synchronize(self, timeout: float | None = None) -> None:
-        """Block the calling thread until done; raise `error` if set, TimeoutError after `timeout` seconds."""
+        """Blocks the calling thread until done; raises `error` if set, TimeoutError after `timeout` s."""
 
     @abstractmethod
     def on_done(self, callback: Callable[[Event], object]) -> None:
-        """Call `callback(event)` once: from the completing thread, or at once if done. It must be quick."""
+        """Calls `callback(event)` once: from the completing thread, or at once if done. It must be quick."""
 
 
 class Stream(ABC):
     """A first-in first-out queue of work on one device.
 
-    **Failure.** Work that raises makes the stream fail: later work is skipped, events recorded afterwards
-    complete with the error, and so does a stream that waits for one of these, until `reset`. **Closing.** A
-    closed stream refuses work with FailedPreconditionError. Events it will not reach complete with
-    CancelledError, so nobody waits for them in vain.
+    **Failure.** Work that raises makes the stream fail until `reset`: later work is skipped, events recorded
+    afterwards complete with the error, and streams that wait for such an event fail too. **Closing.** A
+    closed stream refuses work with FailedPreconditionError. Events that it will not reach complete with
+    CancelledError, so no thread waits for them in vain.
     """
 
     def __init__(self, device: Device, name: str) -> None:
@@ -89,9 +89,9 @@ class Stream(ABC):
         reads: Sequence[Access] = (),
         writes: Sequence[Access] = (),
     ) -> None:
-        """Run `work()` after all that was enqueued before; returns at once.
+        """Runs `work()` after all work enqueued before; returns at once.
 
-        `label` names it in errors and logs; `reads` and `writes` are for the race checker.
+        label: name of the work in errors and logs. reads, writes: for the race checker.
         """
 
     def submit(
@@ -102,31 +102,31 @@ class Stream(ABC):
         reads: Sequence[Access] = (),
         writes: Sequence[Access] = (),
     ) -> Event:
-        """As `enqueue` and `record`: the event of this work."""
+        """`enqueue` and `record` in one: returns the event of this work."""
         self.enqueue(work, label=label, reads=reads, writes=writes)
         return self.record()
 
     def run_here(self, work: Callable[[], object], *, label: str) -> Event | None:
-        """Runs `work()` in the calling thread, in its turn on the stream, if that is now; else does nothing.
+        """Runs `work()` in the calling thread if the stream has no earlier work; otherwise does nothing.
 
-        Gives an event that is done, with the stream's error if it has one; None where the stream has work
-        to do before it, is closed, or works on a device: then the caller submits it and waits. For who
-        would wait anyway: it saves the ways to the stream's thread and back. What others enqueue meanwhile
-        comes after it; an error of the work, an interrupt too, makes the stream fail.
+        For callers that would wait anyway: it saves two thread switches. Gives a done event, with the
+        stream's error if it has one; None if the stream has earlier work, is closed, or works on a device:
+        then the caller submits the work and waits. Work enqueued meanwhile comes after it; an error of the
+        work, even an interrupt, makes the stream fail.
         """
         return None
 
     @abstractmethod
     def record(self) -> Event:
-        """A new event, done when all that was enqueued before is done."""
+        """A new event, done when all work enqueued before it is done."""
 
     @abstractmethod
     def wait(self, event: Event) -> None:
-        """Let what is enqueued from now on start only after `event` is done; does not block the caller."""
+        """Makes work enqueued from now on start after `event`; does not block the caller."""
 
     @abstractmethod
     def synchronize(self, timeout: float | None = None) -> None:
-        """Block the calling thread until the stream is drained; raise its error if it failed.
+        """Blocks the calling thread until the stream is drained; raises its error if it failed.
 
         Raises TimeoutError after `timeout` seconds, and FailedPreconditionError on the stream's own thread.
         """
@@ -134,26 +134,26 @@ class Stream(ABC):
     @property
     @abstractmethod
     def error(self) -> BaseException | None:
-        """What made the stream fail, as far as it has run."""
+        """The error that made the stream fail, so far."""
 
     @abstractmethod
     def reset(self) -> None:
-        """Leave the failed state. Raises FailedPreconditionError unless the stream is drained."""
+        """Leaves the failed state. Raises FailedPreconditionError unless the stream is drained."""
 
     @property
     @abstractmethod
     def closed(self) -> bool:
-        """Whether the stream refuses further work."""
+        """True if the stream refuses further work."""
 
     @abstractmethod
     def begin_close(self, *, drain: bool = True) -> None:
-        """Refuse further work, and let the rest end without waiting for it; see `close`."""
+        """Refuses further work, and lets the rest end without waiting for it; see `close`."""
 
     @abstractmethod
     def close(self, *, drain: bool = True) -> None:
-        """Refuse further work, let what is enqueued end, give up the thread or handle; idempotent.
+        """Refuses further work, lets enqueued work end, gives up the thread or handle; idempotent.
 
-        With `drain=False` what has not started is skipped, with CancelledError. Does not raise the stream's
+        With `drain=False` waiting work is skipped, with CancelledError. Does not raise the stream's
         error: call `synchronize` for that, before or after.
         """
 

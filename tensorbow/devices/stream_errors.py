@@ -1,4 +1,4 @@
-"""What a stream that lives in this process refuses, in words."""
+"""Errors of streams in this process."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["closed_stream", "no_thread", "not_drained", "own_thread"]
 
 
 def closed_stream(title: str, label: str) -> FailedPreconditionError:
-    """Of work, or an event without a label, that comes after `close`."""
+    """Error of work, or of an event if there is no label, enqueued after `close`."""
     return FailedPreconditionError(
         f"stream {title}: expected an open stream for {label or 'an event'!r}, got a closed one; "
         "enqueue before close(), or make a new stream"
@@ -16,7 +16,7 @@ def closed_stream(title: str, label: str) -> FailedPreconditionError:
 
 
 def no_thread(title: str, error: RuntimeError) -> ResourceExhaustedError:
-    """Of a stream whose thread the operating system does not give."""
+    """Error of a stream for which the operating system gives no thread."""
     return ResourceExhaustedError(
         f"stream {title}: expected a new thread from the operating system, got {error}; "
         "close streams that are not needed"
@@ -24,7 +24,7 @@ def no_thread(title: str, error: RuntimeError) -> ResourceExhaustedError:
 
 
 def own_thread(title: str) -> FailedPreconditionError:
-    """Of a stream that is to wait for itself."""
+    """Error of a stream that would wait for itself."""
     return FailedPreconditionError(
         f"stream {title}: expected synchronize() from another thread, got its own, which "
         "would wait for itself; wait where the work was enqueued"
@@ -32,7 +32,7 @@ def own_thread(title: str) -> FailedPreconditionError:
 
 
 def not_drained(title: str, left: int) -> FailedPreconditionError:
-    """Of `reset` while so many items are left."""
+    """Error of `reset` while that many items are left."""
     return FailedPreconditionError(
         f"stream {title}: expected a drained stream to reset, got {left} items to go; "
         "call synchronize() before reset()"

@@ -1,7 +1,7 @@
-"""Attributes as JSON: every value comes back of the same type and with the same bits.
+"""Attributes as JSON: decoding restores every value with the same type and bits.
 
-Numbers, texts, booleans, None and lists are what JSON has. All else is an object with one key that says
-what it is: `{"tuple": [1, 2]}`, `{"dtype": "float32"}`, `{"shape": [null, 3]}`, `{"float": "-inf"}`,
+Numbers, texts, booleans, None and lists are plain JSON. Everything else is an object whose one key names
+the type: `{"tuple": [1, 2]}`, `{"dtype": "float32"}`, `{"shape": [null, 3]}`, `{"float": "-inf"}`,
 `{"slice": [0, null, 2]}`, `{"array": {"dtype": ..., "shape": ..., "data": base64}}`, ...
 """
 
@@ -18,7 +18,7 @@ import numpy as np
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.specs import Array, DType, TensorShape, TensorSpec, as_dims, as_dtype
 
-DEEPEST = 32  # levels of lists in lists
+DEEPEST = 32  # levels of nested lists
 
 _ARRAY_DTYPES = {
     "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
@@ -28,7 +28,7 @@ _PLAIN = (type(None), bool, int, str)
 
 
 def encode_attribute(value: Any) -> Any:
-    """A value as JSON has it. Raises InvalidArgumentError for what cannot be written, as a function."""
+    """A value in JSON form. Raises InvalidArgumentError for values without one, such as functions."""
     return _encode(value, 0)
 
 
@@ -85,7 +85,7 @@ def decode_attribute(value: Any) -> Any:
     except InvalidArgumentError:
         raise
     except (TypeError, ValueError, OverflowError, MemoryError, KeyError) as error:
-        raise InvalidArgumentError(f"no attribute reads so: {str(error)[:200]}") from None
+        raise InvalidArgumentError(f"not a valid attribute: {str(error)[:200]}") from None
 
 
 def _decode(value: Any, depth: int) -> Any:
@@ -134,10 +134,10 @@ def _decode_bytes(text: Any) -> bytes:
 def _decode_array(entry: Any) -> Array:
     entry = _of(dict, entry, "array")
     if set(entry) != {"dtype", "shape", "data"} or entry["dtype"] not in _ARRAY_DTYPES:
-        raise InvalidArgumentError("an array is dtype (of numbers), shape and data")
+        raise InvalidArgumentError("an array needs dtype (of numbers), shape and data")
     shape = _of(list, entry["shape"], "shape")
     if len(shape) > 32 or not all(type(d) is int and 0 <= d < 1 << 63 for d in shape):
-        raise InvalidArgumentError("an array with a shape that cannot be")
+        raise InvalidArgumentError("an array with an invalid shape")
     dtype, data = np.dtype(entry["dtype"]), _decode_bytes(entry["data"])
     if math.prod(shape) * dtype.itemsize != len(data):
         raise InvalidArgumentError(

@@ -1,4 +1,4 @@
-"""From Python values to tensors and operations."""
+"""Construction of tensors and operations from Python values."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tensorbow.graph.definition import OpDef
 
 Conversion = Callable[[Any, "DType | None", "str | None"], Tensor]
-DEEPEST = 64  # levels of lists in lists: more than a tensor has axes; a list may hold itself
+DEEPEST = 64  # levels of nested lists, more than a tensor has axes; a list may contain itself
 _conversions: list[tuple[type | tuple[type, ...], Conversion]] = []
 
 
@@ -30,9 +30,9 @@ REQUIRED = _Required()  # the default of an attribute that must be given
 
 
 def register_tensor_conversion(kind: type | tuple[type, ...], convert: Conversion) -> None:
-    """Lets values of a type stand where a tensor is expected: `convert(value, dtype, name)`.
+    """Lets values of a type be used as tensors: `convert(value, dtype, name)` makes the tensor.
 
-    Of several that fit, the one that was registered last counts.
+    If several registered types match, the one registered last is used.
     """
     _conversions.insert(0, (kind, convert))
 
@@ -41,7 +41,7 @@ def register_tensor_conversion(kind: type | tuple[type, ...], convert: Conversio
 def convert_to_tensor(value: Any, dtype: AsDType | None = None, name: Name = None) -> Tensor:
     """A tensor of the default graph from a tensor, variable, array, number or nested list.
 
-    Raises InvalidArgumentError when the value has another dtype than `dtype`, or none that fits.
+    Raises InvalidArgumentError if the value has another dtype than `dtype`, or no supported dtype.
     """
     return as_tensor(value, dtype, name)
 
@@ -76,7 +76,7 @@ def _converted(value: Any, dtype: DType | None, name: str | None) -> Tensor:
 
 
 def graph_of(values: Sequence[Any]) -> Graph:
-    """The graph the tensors among `values` belong to, else the default graph."""
+    """The graph of the tensors among `values`; the default graph if there are none."""
     return _graph_among(values) or get_default_graph()
 
 
@@ -99,7 +99,7 @@ def build_op(definition: OpDef, values: Sequence[Any], attrs: dict[str, Any], na
     check_arity(definition, len(values))
     graph = graph_of(values)
     stack = default_graphs.stack
-    stack.append(graph)  # as `graph.as_default` does
+    stack.append(graph)  # same effect as `graph.as_default`
     try:
         inputs = _convert_inputs(definition, values, name or "")
         op = graph.create_op(definition, inputs, complete, name)
@@ -109,7 +109,7 @@ def build_op(definition: OpDef, values: Sequence[Any], attrs: dict[str, Any], na
 
 
 def complete_attrs(definition: OpDef, attrs: Mapping[str, Any]) -> dict[str, Any]:
-    """The attributes with their defaults. Raises InvalidArgumentError for unknown or missing ones."""
+    """The attributes completed by defaults. Raises InvalidArgumentError for unknown or missing ones."""
     unknown = set(attrs) - set(definition.attrs)
     if unknown:
         raise InvalidArgumentError(
@@ -146,7 +146,7 @@ def _convert_inputs(definition: OpDef, values: Sequence[Any], name: str) -> list
             converted.append(value)
             continue
         if index in definition.writes and hasattr(value, "_as_graph_element"):
-            value = value._as_graph_element()  # a variable to write: its storage, not a read of it
+            value = value._as_graph_element()  # a variable to write: a reference to its storage, not a read
         wanted = None if hint is None or isinstance(getattr(value, "dtype", None), DType) else hint
         try:
             tensor = as_tensor(value, wanted)

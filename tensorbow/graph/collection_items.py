@@ -1,4 +1,4 @@
-"""What collections hold, as JSON: operations and tensors by name, numbers and texts, and registered types."""
+"""Items of collections as JSON: operations and tensors by name, numbers and texts, and registered types."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ _types: dict[str, _ItemType] = {}
 def register_collection_item(
     kind: str, python_type: type, encode: Callable[[Any], Any], decode: Callable[[Any, Lookup], Any]
 ) -> None:
-    """Lets items of a type be written with their graph.
+    """Registers how items of a type are written with their graph.
 
-    encode(item): JSON that names the operations it is made of; decode(content, lookup): the item again.
+    encode(item): JSON that names the operations the item consists of; decode(content, lookup): the item.
     """
     _types[kind] = _ItemType(python_type, encode, decode)
 
 
 def encode_item(item: Any) -> dict[str, Any] | None:
-    """A collection's item as JSON; None for one that has no place in a file."""
+    """A collection's item as JSON; None for an item that cannot be saved."""
     if isinstance(item, Tensor):
         return {"tensor": item.name}
     if isinstance(item, Operation):

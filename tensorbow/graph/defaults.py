@@ -1,4 +1,4 @@
-"""What is current in a thread: the graphs and sessions entered by `with`."""
+"""Default graphs and sessions of a thread: those entered by `with`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tensorbow.kinds import refuse
 
 
 class _Stack(threading.local):
-    """One list per thread, the innermost last."""
+    """One stack per thread, the innermost last."""
 
     def __init__(self) -> None:
         self.stack: list[Any] = []
@@ -29,7 +29,7 @@ def get_default_session() -> Any:
 
 @contextmanager
 def default_session(session: Any) -> Iterator[None]:
-    """Makes a session the one that `eval` and `run` use in this thread."""
+    """Makes a session the default of `eval` and `run` in this thread."""
     stack = _sessions.stack
     stack.append(session)
     try:
@@ -39,8 +39,9 @@ def default_session(session: Any) -> Iterator[None]:
 
 
 def require_session(session: Any, what: str) -> Any:
-    """The given session, else the default one. Raises FailedPreconditionError when there is none,
-    InvalidArgumentError for what is no session.
+    """The given session, else the default session.
+
+    Raises FailedPreconditionError if there is none, InvalidArgumentError for an object that is no session.
     """
     runner = session if session is not None else get_default_session()
     if session is not None and (isinstance(session, type) or not hasattr(session, "load_variables")):

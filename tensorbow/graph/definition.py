@@ -1,7 +1,7 @@
-"""What an op is: one object that joins its spec, gradient and kernels.
+"""Definition of an op: one object that joins its spec, gradient and kernels.
 
-`define_op` (in `tensorbow.ops.definition`) makes these; an `Operation` of a graph points at its
-definition, so nothing is looked up by a string and nothing can be missing late.
+`define_op` (in `tensorbow.ops.definition`) makes them. An `Operation` of a graph refers to its definition
+object, so nothing is looked up by name at run time and a missing part shows when the op is defined.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ GradientRule: TypeAlias = "Callable[..., Sequence[Tensor | None]]"
 
 
 class _NotDifferentiable:
-    """The explicit statement that an op has no gradient: `gradients` does not go through it."""
+    """States that an op has no gradient: `gradients` stops there."""
 
     def __repr__(self) -> str:
         return "NOT_DIFFERENTIABLE"
@@ -37,7 +37,7 @@ NOT_DIFFERENTIABLE = _NotDifferentiable()
 
 @dataclass(frozen=True)
 class NodeSpec:
-    """An op with every shape known: what scratch rules and backends are asked about."""
+    """An op with fully known shapes, as kernels and backends see it."""
 
     attrs: Attrs
     inputs: tuple[TensorSpec, ...]
@@ -46,7 +46,7 @@ class NodeSpec:
 
 @dataclass(frozen=True)
 class KernelCall:
-    """One bound call of a kernel: arrays that are views of fixed addresses, made once at bind time.
+    """One bound call of a kernel: its arrays are views of fixed addresses, made once when it is bound.
 
     Inputs that the op does not declare in `writes` are read-only views.
     """
@@ -55,23 +55,23 @@ class KernelCall:
     inputs: tuple[Array, ...]
     outputs: tuple[Array, ...]
     scratch: tuple[Array, ...] = ()
-    state: Mapping[str, Array] = field(default_factory=dict)  # 0-d arrays that change from step to step
+    state: Mapping[str, Array] = field(default_factory=dict)  # 0-d arrays that change in every step
 
 
 @dataclass(frozen=True)
 class Kernel:
     """The implementation of one op on one kind of device.
 
-    `run(call)` reads `call.inputs` (any strides, never written) and writes every element of
-    `call.outputs`; it allocates no tensor memory, temporary arrays come from `scratch`. It returns
-    nothing, or what NumPy gives back for `out=`. `prepare(call)`, where given, does work that can be
-    done once (views, index tables) and returns the function that runs the step.
+    `run(call)` reads `call.inputs` (any strides, never written) and writes every element of `call.outputs`.
+    It allocates no tensor memory: temporary arrays come from `scratch`. It returns None, or the result of a
+    NumPy call with `out=`. `prepare(call)`, if given, does the work that is needed only once (views, index
+    tables) and returns the function that runs in each step.
 
-    `inplace` pairs (output, input) may share memory where the input is used for the last time.
-    `pointwise` is for ops that write variables: the kernel reads an element of every input before it
-    writes that element of the variable, so that an input of the same shape may be the variable itself.
-    A GPU kernel that is not `capturable` is launched by itself, between CUDA graphs; `why_alone` is the
-    reason, for `explain`. One that `waits` does its work on other streams: who waits for it may run it.
+    inplace: (output, input) pairs that may share memory if the input is not read later.
+    pointwise: for ops that write variables: the kernel reads an element of every input before it writes that
+    element of the variable, so an input of the same shape may alias the variable.
+    capturable: False for a GPU kernel that must be launched between CUDA graphs; `why_alone` is the reason,
+    for `explain`. waits: the kernel works on other streams, so the waiting thread itself may run it.
     """
 
     run: Callable[[KernelCall], object] | None = None
@@ -89,9 +89,9 @@ class Kernel:
             raise InvalidArgumentError("a Kernel takes either run= or prepare=")
 
     def bind(self, call: KernelCall) -> Callable[[], None]:
-        """The step function of one bound call.
+        """The function that runs one bound call.
 
-        The step raises InvalidArgumentError when `run` returns results instead of writing them.
+        It raises InvalidArgumentError if `run` returns results instead of writing them.
         """
         if self.prepare is not None:
             return self.prepare(call)
@@ -99,7 +99,7 @@ class Kernel:
         if run is None:
             raise InternalError("a Kernel without run and prepare")
 
-        first = call.outputs[0] if call.outputs else None  # what most `out=` give back
+        first = call.outputs[0] if call.outputs else None  # the usual result of a call with `out=`
 
         def step() -> None:
             returned: object = run(call)
@@ -109,21 +109,21 @@ class Kernel:
         return step
 
     def scratch_specs(self, node: NodeSpec) -> tuple[TensorSpec, ...]:
-        """What the kernel wants beside inputs and outputs, as specs of fully known shape."""
+        """Specs of the temporary arrays that the kernel needs, of fully known shape."""
         return () if self.scratch is None else tuple(self.scratch(node))
 
 
 @dataclass(frozen=True, eq=False)
 class OpDef:
-    """An op: its name, what its results look like, its gradient, and a kernel per kind of device.
+    """An op: its name, the spec of its results, its gradient, and a kernel per kind of device.
 
     spec      (input specs, attrs) -> output spec(s); raises InvalidArgumentError. May read the
-              `value` of inputs listed in `shape_inputs`, and give the `value` of a result. Reads of
-              `.dims` of a tensor of unknown rank give results of unknown rank, with the dtypes of
+              `value` of inputs listed in `shape_inputs`, and set the `value` of a result. Reading
+              `.dims` of a tensor of unknown rank gives results of unknown rank, with the dtypes of
               `unknown_dtypes`.
     gradient  (op, *output_gradients) -> a gradient or None per input; an output gradient is None
               where nothing flows.
-    alias     (output, input) pairs that are the same storage; an op with an alias and no kernel is
+    alias     (output, input) pairs that share storage; an op with an alias and no kernel is
               a view and costs nothing.
     writes    inputs (variable references) that the kernel changes.
     ignores   inputs (variable references) that the kernel does not read before it writes them.
@@ -137,13 +137,13 @@ class OpDef:
     input_names: tuple[str, ...] = ()
     attrs: Attrs = field(default_factory=dict)  # names and defaults; REQUIRED: must be given
     uniform_dtype: bool = False  # Python numbers take the dtype of the other inputs
-    shape_inputs: tuple[int, ...] = ()  # inputs whose values decide shapes: must fold to constants
+    shape_inputs: tuple[int, ...] = ()  # inputs whose values determine shapes: must fold to constants
     unknown_dtypes: Callable[[Sequence[TensorSpec], Attrs], Sequence[DType]] | None = None
     alias: tuple[tuple[int, int], ...] = ()
     writes: tuple[int, ...] = ()
     ignores: tuple[int, ...] = ()
     update: tuple[int, int] | None = None
-    stateful: bool = False  # has an effect or an identity of its own: never folded, merged or dropped
+    stateful: bool = False  # has side effects or an identity: never folded, merged or dropped
     random: bool = False  # draws numbers: gets a STATE counter, never folded or merged
     state: tuple[str, ...] = ()  # STATE scalars the kernel reads
     doc: str = ""
@@ -168,11 +168,11 @@ class OpDef:
 
     @property
     def is_view(self) -> bool:
-        """Whether the output is the input's storage under another shape, with nothing to compute."""
+        """True if the output is the input's storage under another shape: nothing to compute."""
         return bool(self.alias) and not self.kernels
 
     def __call__(self, *inputs: Any, name: str | None = None, **attrs: Any) -> Any:
-        """Adds this op to the default graph; returns its tensor, tensors, or the Operation itself."""
+        """Adds this op to the default graph; returns its tensor, tuple of tensors, or Operation."""
         return build_op(self, inputs, attrs, name)
 
     def __repr__(self) -> str:
@@ -187,7 +187,7 @@ def read_only(array: Array) -> Array:
 
 
 def _check_returned(returned: object, call: KernelCall) -> None:
-    """A kernel may return what `out=` gave back: its own writable arrays, or views of them."""
+    """Accepts the arrays that `out=` returns: the call's own outputs, or views of them."""
     own = [array for array in (*call.outputs, *call.scratch, *call.inputs) if array.flags.writeable]
     for result in returned if isinstance(returned, tuple) else (returned,):
         if not isinstance(result, np.ndarray) or not (
@@ -200,14 +200,14 @@ def _check_returned(returned: object, call: KernelCall) -> None:
 
 
 def _without_value(spec: TensorSpec) -> TensorSpec:
-    """For a rule that gives back an input's spec: it speaks of shape and dtype, not of the value."""
+    """A spec without its value, for rules that return an input's spec: the value is the input's."""
     return spec if spec.value is None else TensorSpec(spec.shape, spec.dtype)
 
 
 def gradient_of(op: Operation, gradients: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
     """Calls the gradient rule of an op and checks that it gives one result per input.
 
-    Raises InvalidArgumentError, naming the op and the user's line, when it gives anything else.
+    Raises InvalidArgumentError, naming the op and the user's line, for another number of results.
     """
     rule = op.definition.gradient
     if isinstance(rule, _NotDifferentiable):

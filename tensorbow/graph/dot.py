@@ -1,4 +1,4 @@
-"""A picture of a graph as GraphViz DOT text."""
+"""A graph as GraphViz DOT text."""
 
 from __future__ import annotations
 

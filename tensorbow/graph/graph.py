@@ -1,4 +1,4 @@
-"""The graph: operations in the order of the program, their names and their scopes."""
+"""The graph: operations in program order, their names and scopes."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ LOSSES = "losses"
 class Graph(Scopes):
     """A dataflow graph (TensorFlow white paper, section 2).
 
-    Operations are only ever added, so their order of creation is a valid order of execution, and
-    the graph may grow between runs. Building is for one thread at a time; running reads only.
+    Operations are only ever added, so the order of creation is a valid order of execution, and the graph may
+    grow between runs. Only one thread at a time may build it; running only reads it.
     """
 
     def __init__(self) -> None:
@@ -48,8 +48,10 @@ class Graph(Scopes):
     def create_op(
         self, definition: OpDef, inputs: Sequence[Tensor], attrs: Attrs, name: str | None = None
     ) -> Operation:
-        """Adds an operation. Raises InvalidArgumentError when the inputs do not fit its spec,
-        FailedPreconditionError when the graph is finalized.
+        """Adds an operation.
+
+        Raises InvalidArgumentError if the inputs do not fit its spec, FailedPreconditionError if the graph is
+        finalized.
         """
         with self._lock:
             self._check_growable(f"add a {definition.name}")
@@ -88,16 +90,16 @@ class Graph(Scopes):
     def add_operations(self, operations: Sequence[Operation]) -> None:
         """Adds operations made elsewhere for this graph, in their order: all or none.
 
-        Device scopes apply to them where they do not say more. Control dependencies apply to those that read
-        none of the others: they all run after them. Raises InvalidArgumentError when a name is taken,
-        FailedPreconditionError when the graph is finalized.
+        Device scopes complete their devices. Control dependencies are given to the operations that read none
+        of the others, so all of them run later. Raises InvalidArgumentError if a name is taken,
+        FailedPreconditionError if the graph is finalized.
         """
         with self._lock:
             self._check_growable(f"add {len(operations)} operations")
             for op in operations:
                 if op.name in self._by_name:
                     raise InvalidArgumentError(f"the graph has an operation '{op.name}' already")
-            after: set[Operation] = set()  # those that run after the control dependencies
+            after: set[Operation] = set()  # operations that run after the control dependencies
             for op in operations:
                 if not _stands_for_a_value(op):
                     if not any(tensor.op in after for tensor in op.inputs):
@@ -118,7 +120,7 @@ class Graph(Scopes):
                     self._consumers.setdefault(tensor, []).append(op)
 
     def as_graph_def(self) -> GraphDef:
-        """The graph as data, with what its collections hold: for JSON, and for `import_graph_def`."""
+        """The graph as data, including its collections: for JSON, and for `import_graph_def`."""
         with self._lock:
             return graph_def_of(self._operations, self._collections)
 
@@ -140,14 +142,14 @@ class Graph(Scopes):
 
     @property
     def finalized(self) -> bool:
-        """Whether `finalize` was called."""
+        """True once `finalize` was called."""
         return self._finalized
 
     # Looking up -------------------------------------------------------------------------------
 
     @property
     def version(self) -> int:
-        """The number of operations: grows with every one that is added."""
+        """The number of operations."""
         return len(self._operations)
 
     def get_operations(self) -> list[Operation]:
@@ -156,7 +158,7 @@ class Graph(Scopes):
 
     @checked
     def get_operation_by_name(self, name: Text) -> Operation:
-        """The operation of that name. Raises NotFoundError, naming the closest ones."""
+        """The operation of that name. Raises NotFoundError, suggesting similar names."""
         op = self._by_name.get(name)
         if op is None:
             near = difflib.get_close_matches(name, list(self._by_name), 3)
@@ -179,7 +181,7 @@ class Graph(Scopes):
         return op.outputs[int(index)]
 
     def as_graph_element(self, obj: Any) -> Operation | Tensor:
-        """An operation or tensor of this graph from an object, a name, or a thing that has one.
+        """An operation or tensor of this graph from the object itself, its name, or a variable.
 
         Raises InvalidArgumentError for anything else and for elements of other graphs, NotFoundError for an
         unknown name.
@@ -206,7 +208,7 @@ class Graph(Scopes):
 
     def add_to_collection(self, name: str, value: Any) -> None:
         """Appends to a named list, for example `TRAINABLE_VARIABLES`."""
-        if type(name) is not str:  # every variable asks
+        if type(name) is not str:  # fast path: called for every variable
             name = read_as(TEXT, name, "add_to_collection", "name")
         self._check_growable(f"add to collection {name}")
         self._collections.setdefault(name, []).append(value)
@@ -219,7 +221,7 @@ class Graph(Scopes):
 
     @contextmanager
     def as_default(self) -> Iterator[Graph]:
-        """Makes it the graph that ops are added to, in this thread."""
+        """Context in which this is the default graph of the thread, to which ops are added."""
         stack = default_graphs.stack
         stack.append(self)
         try:
@@ -237,7 +239,7 @@ AsGraph: TypeAlias = Annotated[Graph, instance(Graph, expected="a tb.Graph")]
 
 
 def _stands_for_a_value(op: Operation) -> bool:
-    """Whether it computes nothing: a constant, a placeholder, a variable's storage."""
+    """True for ops that compute nothing: constants, placeholders, variables' storage."""
     return not op.inputs and bool(op.outputs) and not op.definition.kernels
 
 
@@ -245,13 +247,13 @@ _process_default = Graph()
 
 
 def get_default_graph() -> Graph:
-    """The innermost `as_default` graph of this thread, or the one the whole process shares."""
+    """The innermost graph entered by `as_default` in this thread, else the process's default graph."""
     stack: list[Graph] = default_graphs.stack
     return stack[-1] if stack else _process_default
 
 
 def reset_default_graph() -> None:
-    """Replaces the process's default graph by an empty one. Raises inside `as_default`."""
+    """Makes an empty graph the process's default. Raises FailedPreconditionError inside `as_default`."""
     global _process_default
     if default_graphs.stack:
         raise FailedPreconditionError("reset_default_graph inside `with graph.as_default()`: leave it first")
@@ -263,7 +265,7 @@ def name_scope(name: str | None, default_name: str | None = None, values: Sequen
 
     `default_name` is used when `name` is None.
     """
-    if default_name is not None and type(default_name) is not str:  # every layer enters scopes
+    if default_name is not None and type(default_name) is not str:  # fast path: called for every layer
         default_name = read_as(optional(TEXT), default_name, "name_scope", "default_name")
     if values is not None and type(values) is not tuple:
         values = read_as(ITEMS, values, "name_scope", "values")
@@ -295,8 +297,8 @@ def colocate_with(op: Any, ignore_existing: bool = False) -> Any:
 
 @checked
 def set_random_seed(seed: Seed) -> None:
-    """The graph-level seed: random ops made afterwards draw the same numbers in every process.
+    """Sets the graph-level seed: random ops made afterwards draw the same numbers in every process.
 
-    None: they draw others in each.
+    With None they draw different numbers in each process.
     """
     get_default_graph().seed = seed

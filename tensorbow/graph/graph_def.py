@@ -1,11 +1,12 @@
 """GraphDef: a graph as data, written to and read from JSON (TensorFlow white paper, section 2).
 
-The text is the same for the same graph. Nodes stand in the order of the program, one on a line:
+Equal graphs give equal texts. Nodes are in program order, one per line:
 
     {"name": "y", "op": "MatMul", "input": ["x:0", "w/read:0", "^init"], "device": "/device:CPU:0",
      "attr": {"transpose_a": false}, "output": [["float32", [null, 10]]], "source": 3}
 
-`output` holds what is known of the results, `source` the number of the user's line in the list at the end.
+`output` holds dtype and static shape of the results, `source` the index of the user's line in the list at
+the end.
 """
 
 from __future__ import annotations
@@ -25,16 +26,16 @@ from tensorbow.specs import TensorSpec
 from tensorbow.strict_json import parse_json
 
 FORMAT, VERSION = "tensorbow-graph", 1
-MAXIMUM_NODES = 1 << 18  # 262,144: more are refused, before memory is taken for them
+MAXIMUM_NODES = 1 << 18  # 262,144; larger graphs are refused before memory is allocated
 MAXIMUM_CHARACTERS = 1 << 28  # of the text: 268,435,456
 MAXIMUM_VALUES = 1 << 24  # numbers, texts, lists and objects of the text: 16,777,216, at most about 1 GiB
-LONGEST_REASON = 300  # characters of what went wrong, in a message
+LONGEST_REASON = 300  # characters of an error's reason in a message
 LONGEST_LINE = 1000  # characters of a user's line
 
 
 @dataclass(eq=False)
 class NodeDef:
-    """One operation. `input` names tensors as `"op:index"` and, behind them, control inputs as `"^op"`."""
+    """One operation. `input` names tensors as `"op:index"`, followed by control inputs as `"^op"`."""
 
     name: str
     op: str
@@ -42,13 +43,13 @@ class NodeDef:
     attr: dict[str, Any] = field(default_factory=dict)
     output: list[TensorSpec] = field(default_factory=list)
     device: str = ""
-    colocation: list[str] = field(default_factory=list)  # operations whose device is this one's too
-    source: str = ""  # the user's line that made it, for error messages
+    colocation: list[str] = field(default_factory=list)  # operations that share this one's device
+    source: str = ""  # the user's line that created it, for error messages
 
 
 @dataclass(eq=False)
 class GraphDef:
-    """A graph as data: `node` in the order of the program, and `collection` as JSON values by name."""
+    """A graph as data: `node` in program order, and `collection` as JSON values by name."""
 
     node: list[NodeDef] = field(default_factory=list)
     collection: dict[str, list[Any]] = field(default_factory=dict)
@@ -56,8 +57,8 @@ class GraphDef:
     def to_json(self) -> str:
         """The graph as JSON text; equal graphs give equal texts.
 
-        Raises InvalidArgumentError for an attribute or collection that cannot be written, a node that is
-        none, or more than `MAXIMUM_NODES` nodes.
+        Raises InvalidArgumentError for an attribute or collection that cannot be written, an invalid node,
+        or more than `MAXIMUM_NODES` nodes.
         """
         self.check()
         sources: dict[str, int] = {}
@@ -72,9 +73,9 @@ class GraphDef:
 
     @classmethod
     def from_json(cls, text: str | bytes) -> GraphDef:
-        """The graph of a text that `to_json` wrote. Whether it can be built is seen when it is imported.
+        """The graph of a text that `to_json` wrote. Its consistency is checked when it is imported.
 
-        Raises InvalidArgumentError, naming the node, for text that is none, or more than
+        Raises InvalidArgumentError, naming the node, for invalid text, or more than
         `MAXIMUM_CHARACTERS` of it, `MAXIMUM_VALUES` values, or `MAXIMUM_NODES` nodes.
         """
         content = _parse(text)
@@ -91,7 +92,7 @@ class GraphDef:
         return cls(nodes, collection)
 
     def check(self) -> None:
-        """Raises InvalidArgumentError for nodes, or fields of them, that are of another type than said."""
+        """Raises InvalidArgumentError for nodes, or fields of nodes, of another type than declared."""
         if not isinstance(self.node, (list, tuple)):
             raise InvalidArgumentError(f"GraphDef: node must be a list, got {type(self.node).__name__}")
         _require_size(len(self.node), "GraphDef")
@@ -111,7 +112,7 @@ class GraphDef:
     def extract(self, names: Iterable[str]) -> GraphDef:
         """The part of the graph that these operations (or tensors) need, without collections.
 
-        Raises NotFoundError for a name that is not there, InvalidArgumentError for what is no name.
+        Raises NotFoundError for an unknown name, InvalidArgumentError for an item that is no name.
         """
         self.check()
         by_name = {node.name: node for node in self.node}
@@ -168,7 +169,7 @@ def graph_def_of(operations: Sequence[Operation], collections: dict[str, list[An
 
 
 def operation_name(item: str) -> str:
-    """`op` of `"op"`, `"op:0"` and `"^op"`. An index has at most nine digits."""
+    """The operation's name in `"op"`, `"op:0"` or `"^op"`. An index has at most nine digits."""
     if item.startswith("^"):
         return item[1:]
     head, colon, index = item.rpartition(":")
@@ -240,7 +241,7 @@ def _encoded_attributes(node: NodeDef) -> dict[str, Any]:
         except InvalidArgumentError as error:
             made = f" (made at {node.source})" if node.source else ""
             raise InvalidArgumentError(
-                f"{node.op} {node.name}: attribute {key!r} has no place in a GraphDef: {error}{made}"
+                f"{node.op} {node.name}: attribute {key!r} cannot be written to a GraphDef: {error}{made}"
             ) from None
     return encoded
 
@@ -266,7 +267,7 @@ def _parse(text: str | bytes) -> dict[str, Any]:
     try:
         if isinstance(text, bytes):
             text = text.decode("utf-8")
-        _require_size(sum(1 for _ in _OP.finditer(text)), "GraphDef")  # before they take memory
+        _require_size(sum(1 for _ in _OP.finditer(text)), "GraphDef")  # before they are allocated
         content = parse_json(text, MAXIMUM_VALUES)
     except TensorBowError:
         raise
@@ -285,7 +286,7 @@ _OP = re.compile(r'"op"\s*:')
 
 
 def _node_of(place: int, entry: Any, sources: list[str]) -> NodeDef:
-    """A node from JSON. Raises InvalidArgumentError that begins with its number and name."""
+    """A node from JSON. Raises InvalidArgumentError, prefixed by the node's number and name."""
     if not isinstance(entry, dict) or not isinstance(entry.get("name"), str) or not entry["name"]:
         raise InvalidArgumentError(f"GraphDef: node {place} must be an object with a name")
     where = f"GraphDef: node {place} {entry['name'][:80]!r}"

@@ -13,13 +13,13 @@ class GraphKeys:
 
     GLOBAL_VARIABLES = GLOBAL_VARIABLES
     TRAINABLE_VARIABLES = TRAINABLE_VARIABLES
-    LOCAL_VARIABLES = "local_variables"  # neither saved nor initialised with the others
+    LOCAL_VARIABLES = "local_variables"  # not saved, and initialised separately
     METRIC_VARIABLES = "metric_variables"
-    UPDATE_OPS = "update_ops"  # to be run with each training step: moving averages
+    UPDATE_OPS = "update_ops"  # to be run with each training step: updates of moving averages
     LOSSES = LOSSES
     GLOBAL_STEP = "global_step"  # the variable that counts training steps
-    TRAIN_OP = "train_op"  # what optimisers' minimize and apply_gradients return
-    SCHEDULES = "schedules"  # of learning rates, each with the variable that counts its steps
+    TRAIN_OP = "train_op"  # operations from minimize and apply_gradients
+    SCHEDULES = "schedules"  # learning-rate schedules, each with its step counter
 
 
 @checked

@@ -1,4 +1,4 @@
-"""TensorFlow's rules for names: which are legal, and how a taken one becomes unique."""
+"""TensorFlow's rules for names: legal names, and how a taken name is made unique."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _NESTED_SCOPE = re.compile(r"[A-Za-z0-9_./>-]*")
 
 
 def check_scope_name(name: str, nested: bool) -> None:
-    """Raises InvalidArgumentError for a scope name TensorFlow would refuse."""
+    """Raises InvalidArgumentError for a scope name that TensorFlow would refuse."""
     if not (_NESTED_SCOPE if nested else _OP_NAME).fullmatch(name):
         raise InvalidArgumentError(
             f"{name!r} is not a valid scope name: use letters, digits, '.', '_', '-', '/', '>'"
@@ -20,7 +20,7 @@ def check_scope_name(name: str, nested: bool) -> None:
 
 
 def check_op_name(name: str) -> None:
-    """Raises InvalidArgumentError for an op's name TensorFlow would refuse."""
+    """Raises InvalidArgumentError for an op name that TensorFlow would refuse."""
     if not _OP_NAME.fullmatch(name):
         raise InvalidArgumentError(
             f"{name!r} is not a valid op name: use letters, digits, '.', '_', '-', '/', '>', "
@@ -29,24 +29,24 @@ def check_op_name(name: str) -> None:
 
 
 class UniqueNames:
-    """Names in use, without regard to case; `claim("a")` gives a, a_1, a_2, ..."""
+    """Used names, ignoring case; `claim("a")` gives a, a_1, a_2, ..."""
 
     def __init__(self) -> None:
         self._next_suffix: dict[str, int] = {}
 
     def claim(self, name: str) -> str:
-        """A unique form of `name`, from now on in use. Raises InvalidArgumentError."""
+        """Reserves and returns a unique form of `name`. Raises InvalidArgumentError."""
         unique = self.peek(name)
         self._next_suffix[name.lower()] = self._suffix_after(name, unique)
         self._next_suffix.setdefault(unique.lower(), 1)
         return unique
 
     def mark(self, name: str) -> None:
-        """Takes a name as it is, whether in use or not."""
+        """Reserves a name as it is, even if it is in use."""
         self._next_suffix.setdefault(name.lower(), 1)
 
     def peek(self, name: str) -> str:
-        """What `claim` would give, without taking it."""
+        """The name that `claim` would give, without reserving it."""
         check_op_name(name)
         suffix = self._next_suffix.get(name.lower())
         if suffix is None:

@@ -29,7 +29,7 @@ class Tensor:
 
     @property
     def spec(self) -> TensorSpec:
-        """Static shape and dtype, and the value where it is known."""
+        """Static shape and dtype, and the value if it is known."""
         return self._spec
 
     @property
@@ -39,12 +39,12 @@ class Tensor:
 
     @property
     def graph(self) -> Graph:
-        """The graph it belongs to."""
+        """The tensor's graph."""
         return self.op.graph
 
     @property
     def device(self) -> str:
-        """The device its op was asked to be on, or ''."""
+        """The device requested for its op, or ''."""
         return self.op.device
 
     @property
@@ -62,7 +62,7 @@ class Tensor:
         return self.shape
 
     def set_shape(self, shape: Any) -> None:
-        """Adds to what is known of the shape. Raises InvalidArgumentError when it contradicts."""
+        """Adds known extents to the static shape. Raises InvalidArgumentError if they contradict it."""
         dims = read_as(SHAPE, shape, "set_shape", "shape").dims
         known = self._spec.shape
         if dims is None:
@@ -80,7 +80,7 @@ class Tensor:
         return self.op.graph.consumers(self)
 
     def eval(self, feed_dict: Any = None, session: Any = None) -> Any:
-        """Its value, computed by the given or the default session."""
+        """The tensor's value, computed by the given or the default session."""
         return require_session(session, f"eval of {self.name}").run(self, feed_dict)
 
     def __repr__(self) -> str:
@@ -105,10 +105,10 @@ class Tensor:
     def __eq__(self, other: object) -> bool:
         return self is other
 
-    # Arithmetic is installed by the ops layer, which lies above this one.
+    # The ops layer, which lies above this one, installs the arithmetic operators.
     operators: ClassVar[set[str]] = set()
 
-    if TYPE_CHECKING:  # what the ops layer installs, for type checkers
+    if TYPE_CHECKING:  # operators installed by the ops layer, for type checkers
 
         def __add__(self, other: Any) -> Tensor: ...
         def __radd__(self, other: Any) -> Tensor: ...
@@ -128,7 +128,7 @@ class Tensor:
 
     @classmethod
     def install_operator(cls, method: str, function: Callable[..., Any]) -> None:
-        """Makes `method` (for example `__add__`) of every tensor call an op."""
+        """Makes `method` (for example `__add__`) of every tensor call a function."""
 
         def operator(self: Tensor, *args: Any, **kwargs: Any) -> Any:
             return function(self, *args, **kwargs)
@@ -140,7 +140,7 @@ class Tensor:
 
 
 class Operation:
-    """A node of a graph: a definition with inputs, attributes and a name. Made by calling an op."""
+    """A node of a graph: a definition with inputs, attributes and a name. Created by calling an op."""
 
     __slots__ = (
         "attrs",
@@ -170,24 +170,24 @@ class Operation:
         specs: tuple[TensorSpec, ...],
     ):
         self.graph = graph
-        self.id = identity  # position in the order of creation, which is the program's order
+        self.id = identity  # position in creation order, which is program order
         self.name = name
         self.definition = definition
         self.inputs = inputs
         self.attrs = attrs
         self.control_inputs = control_inputs
         self.device = device
-        self.colocation: tuple[Operation, ...] = ()  # ops whose device is this one's too
+        self.colocation: tuple[Operation, ...] = ()  # ops that share this one's device
         self.source = source
         self.outputs = tuple(Tensor(self, index, spec) for index, spec in enumerate(specs))
 
     @property
     def type(self) -> str:
-        """The name of its definition, for example `MatMul`."""
+        """Name of its definition, for example `MatMul`."""
         return self.definition.name
 
     def run(self, feed_dict: Any = None, session: Any = None) -> None:
-        """Runs it in the given or the default session."""
+        """Runs the operation in the given or the default session."""
         require_session(session, f"run of {self.name}").run(self, feed_dict)
 
     def __repr__(self) -> str:

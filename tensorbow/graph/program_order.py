@@ -1,4 +1,4 @@
-"""The nodes of a GraphDef in an order in which each comes after what it needs."""
+"""Topological order of a GraphDef's nodes."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from collections.abc import Collection
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph.graph_def import GraphDef, operation_name
 
-SHOWN = 8  # nodes of a cycle in a message
+SHOWN = 8  # nodes of a cycle named in a message
 
 
 def program_order(graph_def: GraphDef, mapped: Collection[str] = ()) -> list[int]:
-    """The places of the nodes: as they stand, but for those that need a later one.
+    """Indices of the nodes in topological order; keeps the given order where possible.
 
-    A node needs its inputs, its control inputs, and those whose device is its own too.
+    A node comes after its inputs, its control inputs, and the nodes it is colocated with.
 
-    mapped: inputs that are taken from elsewhere. Raises InvalidArgumentError for two nodes of a name, an
-    input that is not there, and a cycle, which it names. Time and memory grow with nodes and inputs.
+    mapped: inputs that are not nodes of the GraphDef. Raises InvalidArgumentError for two nodes of one name,
+    a missing input, and a cycle, which it names. Time and memory are linear in nodes and inputs.
     """
     places: dict[str, int] = {}
     for place, node in enumerate(graph_def.node):
@@ -56,7 +56,7 @@ def _sorted(graph_def: GraphDef, needs: list[list[int]]) -> list[int]:
     for place, needed in enumerate(needs):
         for other in set(needed):
             readers[other].append(place)
-    ready = [place for place, count in enumerate(waiting) if count == 0]  # a heap, being in order
+    ready = [place for place, count in enumerate(waiting) if count == 0]  # sorted, so already a heap
     order: list[int] = []
     while ready:
         place = heapq.heappop(ready)
@@ -73,7 +73,7 @@ def _sorted(graph_def: GraphDef, needs: list[list[int]]) -> list[int]:
 
 
 def _cycle(graph_def: GraphDef, needs: list[list[int]], order: list[int]) -> str:
-    """`a -> b -> a`: each needs the next. `order` holds all that are in no cycle and need none."""
+    """Text of a cycle, `a -> b -> a`: each node needs the next. `order`: the nodes that are in no cycle."""
     done = set(order)
     place = next(p for p in range(len(needs)) if p not in done)
     path: list[int] = []

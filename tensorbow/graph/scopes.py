@@ -1,4 +1,4 @@
-"""What holds for the ops made inside a `with`: names, control dependencies, devices, containers."""
+"""Scopes of a graph under construction: names, control dependencies, devices, containers."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ _DEVICE = Kind("a string as '/cpu:0', a function of the operation, or None", _re
 
 
 class Scopes(ABC):
-    """The scopes of a graph under construction, one thread at a time."""
+    """The current scopes of a graph, for one building thread at a time."""
 
     def __init__(self) -> None:
-        self.current_container = ""  # what `container` says at this point of the program
+        self.current_container = ""  # name of the current container
         self._names = UniqueNames()
         self._scope = ""  # the current name scope, without its slash
         self._controls: list[tuple[Operation, ...]] = []
@@ -40,10 +40,10 @@ class Scopes(ABC):
 
     @abstractmethod
     def as_graph_element(self, obj: Any) -> Operation | Tensor:
-        """An operation or tensor of the graph from an object, a name, or a thing that has one."""
+        """An operation or tensor of the graph from the object itself, its name, or a variable."""
 
     def _element_of(self, obj: Any, call: str, argument: str) -> Operation | Tensor:
-        """As `as_graph_element`; errors name the call and its argument."""
+        """`as_graph_element`, but errors name the call and its argument."""
         if isinstance(obj, type) or not (
             isinstance(obj, (str, Tensor, Operation)) or hasattr(obj, "_as_graph_element")
         ):
@@ -54,8 +54,8 @@ class Scopes(ABC):
             raise type(error)(f"{call}: {argument}: {error}") from None
 
     def unique_name(self, name: str, mark_as_used: bool = True) -> str:
-        """`name` under the current scope, with `_1`, `_2`, ... when it is taken."""
-        if type(name) is not str or type(mark_as_used) is not bool:  # every op asks
+        """`name` under the current scope, with `_1`, `_2`, ... if it is taken."""
+        if type(name) is not str or type(mark_as_used) is not bool:  # fast path: called for every op
             name = read_as(TEXT, name, "unique_name", "name")
             mark_as_used = read_as(FLAG, mark_as_used, "unique_name", "mark_as_used")
         full = f"{self._scope}/{name}" if self._scope else name
@@ -65,7 +65,7 @@ class Scopes(ABC):
     def name_scope(self, name: str | None) -> Iterator[str]:
         """Prefixes the names of ops made inside; yields the scope with its slash.
 
-        `None` or "" goes back to the root; a name that ends with "/" re-enters that very scope.
+        `None` or "" returns to the root; a name that ends with "/" re-enters exactly that scope.
         """
         before = self._scope
         if type(name) is not str and name is not None:
@@ -102,7 +102,7 @@ class Scopes(ABC):
 
     @property
     def has_control_dependencies(self) -> bool:
-        """Whether an op made now would get control inputs."""
+        """True if an op made now would get control inputs."""
         return any(self._controls)
 
     def _control_inputs(self, inputs: Sequence[Tensor]) -> tuple[Operation, ...]:
@@ -112,10 +112,10 @@ class Scopes(ABC):
 
     @contextmanager
     def device(self, device: str | Callable[[Operation], str] | None) -> Iterator[None]:
-        """Ops made inside are to run on `device` (`"/cpu:1"`, or a function of the op).
+        """Requests `device` (`"/cpu:1"`, or a function of the op) for ops made inside.
 
         An inner scope overrides the parts it names; `None` ignores the outer scopes. Raises
-        InvalidArgumentError for what is no device name, and for a bare word that is no known kind.
+        InvalidArgumentError for an invalid device name, and for a bare word that is no known kind.
         """
         if isinstance(device, str):
             check_scope_device(device)
@@ -130,9 +130,9 @@ class Scopes(ABC):
 
     @contextmanager
     def colocate_with(self, op: Any, ignore_existing: bool = False) -> Iterator[None]:
-        """Ops made inside run on the device of `op` (an operation, tensor or variable), whatever scopes say.
+        """Places ops made inside on the device of `op` (operation, tensor or variable), whatever scopes say.
 
-        `ignore_existing` forgets outer scopes of this kind; `op` None, with it, ends them.
+        `ignore_existing` ignores outer `colocate_with` scopes; with `op` None, it only does that.
         """
         ignore_existing = read_as(FLAG, ignore_existing, "colocate_with", "ignore_existing")
         if op is None and not ignore_existing:
@@ -152,9 +152,9 @@ class Scopes(ABC):
 
     @contextmanager
     def container(self, name: str) -> Iterator[str]:
-        """Variables made inside live in a container of that name, which sessions of the process share.
+        """Puts variables made inside into the container of that name, which sessions of the process share.
 
-        `""` goes back to the session's own. Raises InvalidArgumentError for a name no container can have.
+        `""` selects the session's own container. Raises InvalidArgumentError for an invalid container name.
         """
         name = read_as(TEXT, name, "container", "name")
         if name:

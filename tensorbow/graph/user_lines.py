@@ -1,4 +1,4 @@
-"""The user's line that made an op, for error messages."""
+"""The user's line that created an op, for error messages."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from functools import lru_cache
 
 from tensorbow.errors import TensorBowError
 
-# As frames spell it, which may be a relative path.
+# File name as it appears in frames, possibly a relative path.
 _ROOT = os.path.dirname(os.path.dirname(os.path.dirname((lambda: 0).__code__.co_filename)))
 _LIBRARY = tuple(
     os.path.join(_ROOT, package) + os.sep
     for package in ("tensorbow", "scheduler", "replicator", "allocators")
 )
-_MODELS = os.path.join(_ROOT, "tensorbow", "models") + os.sep  # shipped models are programs like any user's
+_MODELS = os.path.join(_ROOT, "tensorbow", "models") + os.sep  # shipped models count as user code
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class UserLine:
 
 @dataclass(frozen=True, slots=True)
 class RecordedLine(UserLine):
-    """A line of another process, kept as the text it had there."""
+    """A line recorded by another process, kept as text."""
 
     text: str
 
@@ -45,7 +45,7 @@ class RecordedLine(UserLine):
 
 
 def user_line() -> UserLine:
-    """The innermost frame outside this library, which is told by the files, not by module names."""
+    """The innermost frame outside this library, recognised by file, not by module name."""
     frame = sys._getframe(1)
     code = frame.f_code
     while _is_ours(code.co_filename) and frame.f_back is not None:
@@ -60,21 +60,21 @@ def _is_ours(file: str) -> bool:
 
 
 def blame(kind: str, name: str, error: BaseException, source: UserLine | None) -> str:
-    """An error's text behind the op it is about, with the line that made the op; in one line."""
+    """One line of error text: the op, the error, and the user's line that created the op."""
     text, exception = " ".join(str(error).split()), type(error).__name__
     if not text:
         text = exception
-    elif not isinstance(error, (TensorBowError, MemoryError)):  # of a user's kernel
+    elif not isinstance(error, (TensorBowError, MemoryError)):  # raised by a user's kernel
         text = f"{exception}: {text}"
     head, colon, rest = text.partition(": ")
-    if colon and _plain(head) == _plain(kind):  # the same thing under its function's name
+    if colon and _plain(head) == _plain(kind):  # the text already names the op's function
         text = rest
     made = f" (made at {source})" if source is not None and "(made at " not in text else ""
     return f"{label_of(kind, name)}: {text}{made}"
 
 
 def label_of(kind: str, name: str) -> str:
-    """What an error calls an operation: by its op and its own name, or by the one that holds both."""
+    """Name of an operation in errors: its op and its own name, or only the latter if that contains the op."""
     if not name:
         return kind
     return name if re.fullmatch(rf"{re.escape(kind)}(_\d+)?", name) else f"{kind} {name}"

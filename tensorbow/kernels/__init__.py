@@ -1,4 +1,4 @@
-"""Backends: what a plan becomes on a kind of device."""
+"""Kernels and backends: each backend turns plans into code for one kind of device."""
 
 from tensorbow.kernels.backends import backend_for, register_backend
 from tensorbow.kernels.null import NullBackend

@@ -1,9 +1,9 @@
-"""An update and the averaging around it as one pass over the flat buffers.
+"""Merges an optimiser's update with the model averaging around it into one pass over the flat buffers.
 
-Of its own a replica's averaging is three: c = alpha * (w - z) before the update, the update, w -= c after it.
-Where updates cover the whole flat vector of the weights, as merged ones do, each becomes one map that reads
-w, z, the gradient and the slots once, and writes c, w and the slots once. Bits do not change: each operation
-rounds as it does alone.
+Separately they take three passes: c = alpha * (w - z) before the update, the update, w -= c after it.
+Where updates cover the whole flat vector of weights, as merged updates do, each becomes one map that reads
+w, z, the gradient and the slots once, and writes c, w and the slots once. The bits stay the same: each
+operation is rounded as in its own pass.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from tensorbow.kernels.scalars.expression import not_equal, select
 from tensorbow.ops.averaging import SmaCorrect, SmaDifference
 from tensorbow.program.plan import Group, Ref
 
-KEYS = ("alpha", "status")  # step scalars of a difference
+KEYS = ("alpha", "status")  # step scalars that the difference c reads
 
 
 @dataclass(frozen=True)
 class AveragedUpdate:
-    """What the pass computes of one element: c, then the new value of each input in `written`.
+    """Scalar expressions of the pass for one element: c, then the new value of each input in `written`.
 
-    Its symbols are the update's inputs, z, and the step scalars of KEYS.
+    The symbols are the update's inputs, z, and the step scalars of KEYS.
     """
 
     name: str
@@ -35,9 +35,9 @@ class AveragedUpdate:
 
 
 def merge_averaging(groups: Sequence[Group], kernel_of: Callable[[AveragedUpdate], Kernel]) -> list[Group]:
-    """The calls of a segment, with averaging taken into the updates where these cover all weights.
+    """The calls of a segment; averaging is merged into the updates where these cover all weights.
 
-    kernel_of: the kernel of such a pass.
+    kernel_of: makes the kernel of a merged pass.
     """
     merged: list[Group | None] = list(groups)
     for first, difference in enumerate(groups):
@@ -54,14 +54,14 @@ def merge_averaging(groups: Sequence[Group], kernel_of: Callable[[AveragedUpdate
 
 
 def _place_of_correction(groups: Sequence[Group], first: int) -> int | None:
-    """Where the c of a difference is subtracted."""
+    """Index of the call that subtracts c, the result of the call `first`; None if there is none."""
     ends = (*groups[first].inputs[:1], *groups[first].outputs)
     places = range(first + 1, len(groups))
     return next((p for p in places if groups[p].definition is SmaCorrect and groups[p].inputs == ends), None)
 
 
 def _members(groups: Sequence[Group], first: int, last: int) -> list[int]:
-    """The updates between that cover the weights without overlap; none where anything stands against it."""
+    """Indices of the updates between that cover the weights without overlap; empty if merging is illegal."""
     weights = groups[first].inputs[0]
     between = range(first + 1, last)
     members = [place for place in between if _is_update_of(groups[place], weights)]
@@ -81,7 +81,7 @@ def _members(groups: Sequence[Group], first: int, last: int) -> list[int]:
 
 
 def _is_update_of(group: Group, weights: Ref) -> bool:
-    """Whether a call is a map that updates a part of the weights."""
+    """True if a call is a map that updates a part of the weights."""
     definition, update = group.definition, group.definition.update
     if update is None or definition not in RULES or definition.state or group.scratch:
         return False

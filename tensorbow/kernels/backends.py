@@ -1,7 +1,7 @@
-"""Which backend works for which kind of device; those of the GPU and of native code are loaded when needed.
+"""Registry of backends by device kind; the GPU and native backends are imported on first use.
 
-`TENSORBOW_CPU` chooses what CPU devices run: `reference` (NumPy), `native` (generated code, which needs
-llvmlite), or `auto`, native code where llvmlite is installed. It is read once, with the first CPU device.
+`TENSORBOW_CPU` selects the backend of CPU devices: `reference` (NumPy), `native` (generated code, which needs
+llvmlite), or `auto`: native if llvmlite is installed. It is read once, for the first CPU device.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tensorbow.program.backend import Backend
 CPU_VARIABLE = "TENSORBOW_CPU"
 CPU_DEFAULT = "auto"
 CPU_CHOICES = ("auto", "native", "reference")
-LEAST_LLVMLITE = (0, 44)  # as in the extra `native`
+LEAST_LLVMLITE = (0, 44)  # same as in the extra `native`
 
 _logger = logging.getLogger("tensorbow.kernels")
 
@@ -29,20 +29,20 @@ _backends: dict[str, Backend] = {"null": NullBackend()}
 
 
 def register_backend(kind: str, backend: Backend) -> None:
-    """Makes `backend` the one for devices of a kind."""
+    """Registers the backend of a device kind."""
     _backends[kind] = backend
 
 
 def backend_for(device: Device) -> Backend:
     """The backend of a device's kind.
 
-    Raises InternalError when the kind has none, and the errors of `make_cpu_backend`.
+    Raises InternalError if the kind has none, and the errors of `make_cpu_backend`.
     """
     return backend_of_kind(device.kind)
 
 
 def backend_of_kind(kind: str) -> Backend:
-    """As `backend_for`, without a device."""
+    """The backend of a device kind, see `backend_for`."""
     backend = _backends.get(kind)
     if backend is None and kind == "cpu":
         backend = _backends.setdefault("cpu", make_cpu_backend())
@@ -56,10 +56,10 @@ def backend_of_kind(kind: str) -> Backend:
 
 
 def make_cpu_backend() -> Backend:
-    """The backend that `TENSORBOW_CPU` asks for. With `auto` and no native code a line in the log says why.
+    """The backend that `TENSORBOW_CPU` selects; if `auto` finds no native code, it logs the reason.
 
-    Raises InvalidArgumentError for a choice that there is not, FailedPreconditionError for `native` without
-    an llvmlite that will do.
+    Raises InvalidArgumentError for an unknown choice, FailedPreconditionError for `native` without
+    a suitable llvmlite.
     """
     choice = os.environ.get(CPU_VARIABLE) or CPU_DEFAULT
     if choice not in CPU_CHOICES:
@@ -89,13 +89,13 @@ def make_cpu_backend() -> Backend:
 
 
 def _native_code_lacks() -> str:
-    """Why there is no native code here, or nothing."""
+    """Reason why native code is not available; empty if it is."""
     if find_spec("llvmlite") is None:
         return "llvmlite is not installed"
     needed = ".".join(map(str, LEAST_LLVMLITE))
     try:
         import llvmlite
-        import llvmlite.binding  # its library
+        import llvmlite.binding  # loads its shared library
     except Exception as error:
         why = " ".join(str(error).split())
         return f"llvmlite cannot be loaded ({type(error).__name__}: {why})"

@@ -1,10 +1,10 @@
-"""Compiled code on disk. It is executed when it is found, so what is found has to be what was kept.
+"""Cache of compiled code on disk. Cached code is executed, so it must be authentic.
 
-Each file carries an HMAC-SHA256 of its name and content, by a key that lies beside it and that only the user
-can read. The name is the digest of all that the code depends on: plan, versions, processor features. A file
-with another sum counts as none: it is compiled anew and replaced. A file that others could have put there is
-refused, and a folder or a key that others could change is not used at all (`tensorbow.private_folder`); the
-log says so, once.
+Each file carries an HMAC-SHA256 of its name and content, with a key stored beside it that only the user
+can read. The name is the digest of everything the code depends on: plan, versions, processor features. A file
+with a wrong HMAC is compiled anew and replaced. A file that others could have written is refused, and a
+folder or key that others could change is not used at all (`tensorbow.private_folder`); the log says so,
+once.
 """
 
 from __future__ import annotations
@@ -23,47 +23,47 @@ from pathlib import Path
 from tensorbow.errors import FailedPreconditionError, NotFoundError
 from tensorbow.private_folder import PrivateFolder, open_private_folder
 
-LIMIT_NBYTES = 256 << 20  # of all files of a folder
+LIMIT_NBYTES = 256 << 20  # of all files in a folder
 LIMIT_DAYS = 90  # unused
-PRUNED_EVERY_NBYTES = LIMIT_NBYTES // 16  # written by a process
+PRUNED_EVERY_NBYTES = LIMIT_NBYTES // 16  # bytes written by a process between prunings
 RENEWED_EVERY_DAYS = 1
-LONGEST_WRITE_S = 3600  # an unfinished file that is older was left by a process that was killed
+LONGEST_WRITE_S = 3600  # an older unfinished file was left by a killed process
 KEY, KEY_NBYTES = "key", 32
 TAG_NBYTES = 32
-ERRORS = (FailedPreconditionError, NotFoundError, OSError, ValueError)  # ValueError: no path at all
+ERRORS = (FailedPreconditionError, NotFoundError, OSError, ValueError)  # ValueError: invalid path
 
 _DAY_S = 24 * 3600
 _KEPT = re.compile(r"[0-9a-f]{64}\.\w+")
 _UNFINISHED = re.compile(r"\.tensorbow-\d+-\d+\.tmp")
 
 _logger = logging.getLogger("tensorbow.kernels")
-_lock = threading.Lock()  # owns the two below
-_told: set[Path] = set()  # folders of which the log has a line
-_written: dict[Path, int] = {}  # bytes by folder, since this process has last looked at its size
+_lock = threading.Lock()  # guards the two below
+_told: set[Path] = set()  # folders already reported in the log
+_written: dict[Path, int] = {}  # bytes by folder, written by this process since the last pruning
 
 
 def cache_folder(kind: str) -> Path | None:
-    """Where code of a kind is kept: in `$TENSORBOW_CACHE`, or in the user's cache folder.
+    """Folder for code of a kind: in `$TENSORBOW_CACHE`, or in the user's cache folder.
 
-    None when the variable is set empty, or where there is no home: nothing is kept. A relative
-    `$XDG_CACHE_HOME` or `$HOME` does not count: it would mean another folder wherever a program starts.
+    None (no caching) if the variable is set but empty, or if there is no home folder. A relative
+    `$XDG_CACHE_HOME` or `$HOME` is ignored: it would mean a different folder for each current folder.
     """
     given = os.environ.get("TENSORBOW_CACHE")
     if given is not None:
         return Path(given) / kind if given else None
     base = Path(os.environ.get("XDG_CACHE_HOME", ""))
     if not base.is_absolute():
-        if os.environ.get("HOME") == "":  # which Python takes for the root folder
+        if os.environ.get("HOME") == "":  # Python would use the root folder
             return None
         try:
             base = Path.home() / ".cache"
-        except RuntimeError:  # of a user that the system does not know
+        except RuntimeError:  # a user unknown to the system
             return None
     return base / "tensorbow" / kind if base.is_absolute() else None
 
 
 def kept_binary(folder: Path | None, depends_on: str, suffix: str) -> bytes | None:
-    """What `keep_binary` wrote for the same text and suffix; None where there is nothing sound."""
+    """Code that `keep_binary` stored for the same text and suffix; None if there is no authentic file."""
     if folder is None:
         return None
     name = _name(depends_on, suffix)
@@ -84,9 +84,9 @@ def kept_binary(folder: Path | None, depends_on: str, suffix: str) -> bytes | No
 
 
 def keep_binary(folder: Path | None, depends_on: str, suffix: str, binary: bytes) -> None:
-    """Keeps code, in one step or not at all; a folder that cannot be used is no reason not to run.
+    """Stores code in one step or not at all; logs instead of raising if the folder cannot be used.
 
-    depends_on: all that makes other code, as text. Now and then it removes what is too much or too old.
+    depends_on: text that identifies the code. Occasionally deletes files that are too many or too old.
     """
     if folder is None:
         return
@@ -114,7 +114,7 @@ def _tag(key: bytes, name: str, binary: bytes) -> bytes:
 
 
 def _key(folder: PrivateFolder) -> bytes | None:
-    """The user's key; None where there is none yet. Raises FailedPreconditionError for what is no secret."""
+    """The user's key; None if there is none yet. Raises FailedPreconditionError if others can read it."""
     key = folder.read(KEY, KEY_NBYTES, secret=True)
     if key is not None and len(key) != KEY_NBYTES:
         raise FailedPreconditionError(f"{folder.path / KEY}: expected {KEY_NBYTES} bytes, got {len(key)}")
@@ -136,7 +136,7 @@ def _tell(folder: Path, error: Exception) -> None:
 
 
 def _is_to_be_pruned(folder: Path, nbytes: int) -> bool:
-    """Whether this process has written much since it last looked, or never has looked."""
+    """True if this process has never pruned the folder, or has written much since."""
     with _lock:
         written = _written.get(folder, PRUNED_EVERY_NBYTES) + nbytes
         _written[folder] = written if written < PRUNED_EVERY_NBYTES else 0
@@ -144,9 +144,9 @@ def _is_to_be_pruned(folder: Path, nbytes: int) -> bool:
 
 
 def _prune(folder: PrivateFolder) -> None:
-    """Removes what was not used for long, then what was used longest ago.
+    """Deletes files unused for long, then the least recently used ones.
 
-    Several processes may do so at once: a file that is gone is compiled anew.
+    Several processes may do so at once: a deleted file is compiled anew.
     """
     now, kept = time.time(), list[tuple[float, int, str]]()
     for name in folder.names():

@@ -1,9 +1,9 @@
-"""Merging updates: neighbours in the flat buffers, by one rule with the same scalars, become one pass.
+"""Merges updates by one rule with the same scalars that are neighbours in the flat buffers into one pass.
 
-Variables, their gradients and their slots are laid out alike, without gaps. So a step's update of a hundred
-variables is two launches: of the decayed weights, and of the others. An update that has its gradient
-elsewhere, or that another call of the segment must stay behind or ahead of, is left as it is. Bits do not
-change: each element is computed as before.
+Variables, their gradients and their slots have the same gapless layout, so a step's update of a hundred
+variables takes two launches: decayed weights and other weights. An update is left alone if its gradient is
+elsewhere, or if moving it would reorder it with another call. The bits stay the same: each element
+is computed as before.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from tensorbow.program.plan import Group, Ref, Region
 
 
 def merge_updates(groups: Sequence[Group]) -> list[Group]:
-    """The calls of a segment with neighbouring updates merged, each at the place of its last member.
+    """The calls of a segment; neighbouring updates are merged at the place of their last member.
 
-    Only kernels that need no scratch are merged: maps.
+    Only kernels without scratch are merged: maps.
     """
     runs = [run for candidates in _by_rule(groups) for run in _runs(groups, candidates) if len(run) > 1]
     last = {max(run): run for run in runs}
@@ -32,7 +32,7 @@ def merge_updates(groups: Sequence[Group]) -> list[Group]:
 
 
 def _by_rule(groups: Sequence[Group]) -> Iterable[list[int]]:
-    """Places of updates that could be one call but for where their arrays lie, ordered by the latter."""
+    """Indices of updates that differ only in their addresses, sorted by address."""
     found: dict[object, list[int]] = {}
     for place, group in enumerate(groups):
         update = group.definition.update
@@ -49,14 +49,14 @@ def _by_rule(groups: Sequence[Group]) -> Iterable[list[int]]:
 
 
 def _parts(group: Group) -> tuple[tuple[Ref, ...], tuple[Ref, ...]]:
-    """The arrays of an update, which end with the gradient, and its scalars."""
+    """The arrays of an update, ending with the gradient, and its scalars."""
     update = group.definition.update
     count = 0 if update is None else update[1] + 1
     return group.inputs[:count], group.inputs[count:]
 
 
 def _runs(groups: Sequence[Group], places: Sequence[int]) -> list[list[int]]:
-    """Cut where the next update is no neighbour, or could not be put off to the run's end."""
+    """Runs of updates that are contiguous in memory and can all move to the run's last index."""
     neighbours: list[list[int]] = []
     for place in places:
         if neighbours and _follows(groups[neighbours[-1][-1]], groups[place]):
@@ -78,15 +78,15 @@ def _runs(groups: Sequence[Group], places: Sequence[int]) -> list[list[int]]:
 
 
 def _follows(before: Group, after: Group) -> bool:
-    """Whether each array begins where the other's ends."""
+    """True if each array begins where the other's ends."""
     pairs = zip(_parts(before)[0], _parts(after)[0], strict=True)
     return all(a.region == b.region and a.offset + a.nbytes == b.offset for a, b in pairs)
 
 
 def _free(groups: Sequence[Group], run: Sequence[int]) -> bool:
-    """Whether no call between the run's first and last place minds that its members run at the last one."""
+    """True if every member of a run can run at the last member's place, regarding the calls between."""
     members = set(run)
-    read, written = _Bytes(), _Bytes()  # by the calls behind the one looked at that are no members
+    read, written = _Bytes(), _Bytes()  # by later calls that are no members
     for place in range(max(run) - 1, min(run) - 1, -1):
         group = groups[place]
         if place not in members:
@@ -98,13 +98,13 @@ def _free(groups: Sequence[Group], run: Sequence[int]) -> bool:
 
 
 class _Bytes:
-    """A set of bytes, by region: intervals in order that do not touch each other."""
+    """A set of bytes by region, as ordered disjoint intervals."""
 
     def __init__(self) -> None:
         self._borders: dict[Region, list[int]] = {}  # begin, end, begin, end, ...
 
     def add(self, refs: Iterable[Ref]) -> None:
-        """Enters places."""
+        """Adds arrays' bytes to the set."""
         for ref in refs:
             borders = self._borders.setdefault(ref.region, [])
             begin, end = ref.offset, ref.offset + ref.nbytes
@@ -112,7 +112,7 @@ class _Bytes:
             borders[first:last] = [*([] if first % 2 else [begin]), *([] if last % 2 else [end])]
 
     def touch(self, refs: Iterable[Ref]) -> bool:
-        """Whether a byte of these places is in the set."""
+        """True if the set contains a byte of these arrays."""
         for ref in refs:
             borders = self._borders.get(ref.region, [])
             first = bisect_right(borders, ref.offset)
@@ -122,7 +122,7 @@ class _Bytes:
 
 
 def touch(first: Iterable[Ref], second: Sequence[Ref]) -> bool:
-    """Whether two sets of places have a byte in common."""
+    """True if two sets of arrays share a byte."""
     return any(
         a.region == b.region and a.offset < b.offset + b.nbytes and b.offset < a.offset + a.nbytes
         for a in first
@@ -131,7 +131,7 @@ def touch(first: Iterable[Ref], second: Sequence[Ref]) -> bool:
 
 
 def _merged(members: Sequence[Group]) -> Group:
-    """One call on flat vectors; `members` in the order of their places in memory."""
+    """One call on flat vectors; `members` in address order."""
     first = members[0]
     arrays, scalars = _parts(first)
     size = sum(math.prod(_parts(member)[0][0].shape) for member in members)

@@ -1,6 +1,6 @@
 """The reference backend: a bound plan is a flat list of NumPy calls on views made once.
 
-Clarity is its goal. Every other backend is tested against it.
+It is written for clarity, and every other backend is tested against it.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ class ReferenceBackend(Backend):
     title = "reference kernels"
 
     def made_with(self, device: Device) -> dict[str, str]:
-        """See Backend.made_with. NumPy chooses loops, and its BLAS kernels, by the processor."""
+        """See Backend.made_with. NumPy selects loops and BLAS kernels by processor."""
         return {**super().made_with(device), "NumPy": np.__version__, "BLAS": numpy_blas()}
 
     def fuse(self, nodes: Sequence[Node]) -> list[Unit]:
-        """Views cost nothing and vanish; every other node is a unit of its own.
+        """One unit per node; views have no kernel and get none.
 
         Raises UnimplementedError for an op without a CPU kernel.
         """
@@ -66,7 +66,7 @@ class ReferencePlan(BoundPlan):
                 self._calls.append([self._prepare(group) for group in segment.groups])
         self._inputs = {name: self._array(ref) for name, ref in executable.inputs.items()}
         self._state = {key: self._array(ref) for key, ref in executable.state.items()}
-        self._rings: list[Array] | None = None  # by fetch, once asked for
+        self._rings: list[Array] | None = None  # by fetch, made on first use
         self._fetch_sources = [self._array(ref) for ref in executable.fetch_sources]
         self._fetched = [
             tuple(self._array(ref, slot * executable.ring_nbytes) for ref in executable.fetches)
@@ -109,7 +109,7 @@ class ReferencePlan(BoundPlan):
         except MemoryError as error:
             reason = blame(group.definition.name, group.name, error, group.source)
             raise ResourceExhaustedError(reason) from error
-        except Exception as error:  # of a rule that met attributes it does not know
+        except Exception as error:  # a rule may raise anything for unknown attributes
             reason = blame(group.definition.name, group.name, error, group.source)
             raise InvalidArgumentError(reason) from error
         if not group.predicated:
@@ -138,7 +138,7 @@ class ReferencePlan(BoundPlan):
         np.copyto(self._inputs[name], source)
 
     def launch(self, segment: int, step: int = 0) -> None:
-        """Runs a segment's calls, then copies what is fetched to the RING if it is the segment that does.
+        """Runs a segment's calls; the fetching segment then copies the fetches to the RING.
 
         Raises the kernel's error with the op's name and the user's line.
         """
@@ -157,7 +157,7 @@ class ReferencePlan(BoundPlan):
         self._fetch(segment, step)
 
     def _fetch(self, segment: int, step: int) -> None:
-        """Copies what is fetched to the RING if it is the segment that does."""
+        """Copies the fetches to the RING, if this is the segment that does so."""
         if self.executable.segments[segment].fetches:
             for source, target in zip(self._fetch_sources, self._fetched[step % self._ring], strict=True):
                 np.copyto(target, source)
@@ -167,7 +167,7 @@ class ReferencePlan(BoundPlan):
         return blame(group.definition.name, group.name, error, group.source)
 
     def fetch_arrays(self, step: int) -> tuple[Array, ...]:
-        """Views of what a step fetched."""
+        """Views of a step's fetches."""
         return self._fetched[step % self._ring]
 
     def fetch_values(self, step: int) -> list[Any]:
@@ -175,7 +175,7 @@ class ReferencePlan(BoundPlan):
         return [read() for read in self._readers[step % self._ring]]
 
     def fetch_runs(self, first: int, count: int) -> list[Array]:
-        """Copies of what several steps fetched; at most as many as there are RING slots."""
+        """Copies of the fetches of several steps, at most as many as RING slots."""
         if self._rings is None:
             self._rings = [self._ring_of(ref) for ref in self.executable.fetches]
         begin = first % self._ring
@@ -185,7 +185,7 @@ class ReferencePlan(BoundPlan):
         return [ring[slots] for ring in self._rings]
 
     def _ring_of(self, ref: Ref) -> Array:
-        """A fetch in all slots of RING."""
+        """A fetch in all RING slots."""
         dtype = np.dtype(ref.dtype.as_numpy_dtype)
         inner = [dtype.itemsize]
         for extent in ref.shape[:0:-1]:
@@ -195,11 +195,11 @@ class ReferencePlan(BoundPlan):
         return self._device.view(address, (self._ring, *ref.shape), dtype, strides)
 
     def accesses(self, segment: int) -> tuple[Sequence[Access], Sequence[Access]]:
-        """A CPU stream has no use for them."""
+        """None: a CPU stream does not use them."""
         return (), ()
 
     def _one_by_one(self, segment: int) -> Sequence[Callable[[], None]]:
-        """A call for each group."""
+        """One call per group."""
         return self._calls[segment]
 
     def find_nonfinite(self, segment: int) -> str | None:

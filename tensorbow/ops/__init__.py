@@ -1,6 +1,6 @@
-"""The ops: an op's spec, gradient and reference kernel stand together, one subject a file.
+"""The ops, one file per subject: spec, gradient and reference kernel of an op stand together.
 
-Importing this package defines all of them and gives tensors their operators.
+Importing this package defines all ops and gives tensors their operators.
 """
 
 from tensorbow.ops import (  # noqa: F401 - define their ops, install the operators

@@ -1,4 +1,4 @@
-"""Activations beside relu, sigmoid and tanh: leaky_relu, elu, gelu, softplus."""
+"""Activations: leaky_relu, elu, gelu, softplus. Others are in `elementwise`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ __all__ = ["elu", "gelu", "leaky_relu", "softplus"]
 
 @checked
 def elu(features: Any, name: Name = None) -> Tensor:
-    """`features` where positive, else exp(features) - 1 (Clevert et al., 2015); floating."""
+    """`features` if positive, else exp(features) - 1 (Clevert et al., 2015); floating."""
     result: Tensor = table.Elu(features, name=name)
     return result
 
@@ -44,9 +44,9 @@ def softplus(features: Any, name: Name = None) -> Tensor:
 
 @checked
 def gelu(features: Any, approximate: Flag = False, name: Name = None) -> Tensor:
-    """`features` times the normal distribution's function at them (Hendrycks and Gimpel, 2016); floating.
+    """`features` times the normal distribution function of `features` (Hendrycks and Gimpel, 2016); floating.
 
-    `approximate` takes 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))).
+    `approximate` uses 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))).
     """
     x = as_tensor(features)
     with x.graph.as_default(), name_scope(name or "Gelu"):
@@ -63,7 +63,7 @@ def gelu(features: Any, approximate: Flag = False, name: Name = None) -> Tensor:
 
 @checked
 def leaky_relu(features: Any, alpha: Number = 0.2, name: Name = None) -> Tensor:
-    """`features` where positive, else `alpha` times them; floating. The slope at 0 is `alpha`."""
+    """`features` if positive, else `alpha` times `features`; floating. The slope at 0 is `alpha`."""
     result: Tensor = LeakyRelu(features, alpha=alpha, name=name)
     return result
 
@@ -74,7 +74,7 @@ def _spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
 
 
 def _scratch(node: NodeSpec) -> list[TensorSpec]:
-    """The results where the slope is alpha, and a mask of the other ones."""
+    """The results for slope alpha, and a mask of the others."""
     output = node.outputs[0]
     return [TensorSpec(output.shape, output.dtype), TensorSpec(output.shape, bool_)]
 

@@ -15,16 +15,16 @@ from tensorbow.ops.definition import define_op
 from tensorbow.ops.updates import chunk_spec, chunks, decayed_gradient, update_spec
 from tensorbow.specs import Array, TensorSpec
 
-Formula = Callable[..., None]  # (two temporaries, variable, *slots, gradient, *scalars): changes in place
+Formula = Callable[..., None]  # (two temporaries, variable, *slots, gradient, *scalars): works in place
 
 
 def _scratch(node: NodeSpec) -> list[TensorSpec]:
-    """Two pieces: the decayed gradient or its square, and a step."""
+    """Two pieces: one for the decayed gradient or its square, one for a step."""
     return [chunk_spec(node)] * 2
 
 
 def _preparation(formula: Formula, arrays: int) -> Callable[[KernelCall], Callable[[], None]]:
-    """The kernel that applies a formula to the first `arrays` inputs, piece by piece."""
+    """The kernel's `prepare`: applies a formula to the first `arrays` inputs, piece by piece."""
 
     def prepare(call: KernelCall) -> Callable[[], None]:
         first, second = call.scratch
@@ -47,7 +47,7 @@ def _approach(average: Array, target: Array, weight: Array, step: Array) -> None
     np.add(average, step, out=average)
 
 
-# Formulas: `a` may hold the gradient, and is overwritten once that was read for the last time ---------
+# Formulas: `a` may hold the gradient, and is overwritten after its last read ---------------------------
 
 
 def _adagrad(a: Array, b: Array, w: Array, total: Array, g: Array, rate: Array) -> None:
@@ -60,7 +60,7 @@ def _adagrad(a: Array, b: Array, w: Array, total: Array, g: Array, rate: Array) 
 
 
 def adadelta(a: Array, b: Array, w: Array, squares: Array, moves: Array, g: Array, *scalars: Array) -> None:
-    """One step; scalars are rate, rho and epsilon."""
+    """One Adadelta step; scalars are rate, rho and epsilon."""
     rate, rho, epsilon = scalars
     fresh = 1 - rho
     np.multiply(squares, rho, out=squares)
@@ -84,7 +84,7 @@ def adadelta(a: Array, b: Array, w: Array, squares: Array, moves: Array, g: Arra
 def rms_prop(
     a: Array, b: Array, w: Array, squares: Array, velocity: Array, g: Array, *scalars: Array
 ) -> None:
-    """One step; scalars are rate, rho, momentum and epsilon."""
+    """One RMSProp step; scalars are rate, rho, momentum and epsilon."""
     rate, rho, momentum, epsilon = scalars
     np.multiply(velocity, momentum, out=velocity)
     np.multiply(g, g, out=b)
@@ -102,7 +102,7 @@ def rms_prop(
 def centered_rms_prop(
     a: Array, b: Array, w: Array, mean: Array, squares: Array, velocity: Array, g: Array, *scalars: Array
 ) -> None:
-    """One step; scalars are rate, rho, momentum and epsilon."""
+    """One centered RMSProp step; scalars are rate, rho, momentum and epsilon."""
     rate, rho, momentum, epsilon = scalars
     fresh = 1 - rho
     np.multiply(velocity, momentum, out=velocity)
@@ -141,7 +141,7 @@ def _define(
     formula: Formula,
     doc: str,
 ) -> OpDef:
-    """An op of (variable, slots, gradient, scalars) that writes variable and slots."""
+    """Defines an op of (variable, slots, gradient, scalars) that writes variable and slots."""
     arrays = 2 + len(slots)
     return define_op(
         name,

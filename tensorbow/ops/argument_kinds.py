@@ -1,4 +1,4 @@
-"""Kinds of arguments that ops have beside those of `tensorbow.kinds`: shapes, windows, paddings, scalars."""
+"""Kinds of ops' arguments: shapes, windows, paddings, scalars. The general kinds are in `tensorbow.kinds`."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from tensorbow.kinds import (
 from tensorbow.specs import Dims, TensorShape, as_dims
 
 INT32 = 1 << 31
-EXTENT = whole(-INT32, INT32 - 1)  # the negative ones have their meaning, or none, by the op
+EXTENT = whole(-INT32, INT32 - 1)  # negative extents have a meaning in some ops; the others refuse them
 
 
 def _read_shape(value: Any) -> Any:
-    """A vector: a tensor, an array of integers, or a list of whole numbers and scalar tensors."""
+    """Reads a shape: an integer tensor or array, or a list of whole numbers and scalar tensors."""
     if is_tensor(value):
         return value
     if isinstance(value, TensorShape):

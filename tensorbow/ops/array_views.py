@@ -1,4 +1,4 @@
-"""Views that reference kernels take of their arrays when they are bound."""
+"""Views of arrays for reference kernels, made when a kernel is bound."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ import numpy as np
 from tensorbow.errors import InternalError
 from tensorbow.specs import Array
 
-Copy = tuple[Array, Array]  # (to, from), made at the begin of every step
+Copy = tuple[Array, Array]  # (to, from), copied at the begin of every step
 
 
 def as_vector(array: Array) -> Array:
-    """A view [elements]. Raises InternalError for an array that has none: outputs are contiguous."""
+    """A view [elements]. Raises InternalError for an array that is not contiguous."""
     return _require_contiguous(array).reshape(-1)
 
 
 def as_matrix(array: Array) -> Array:
-    """A view [rows, last extent]. Raises InternalError for an array that has none."""
+    """A view [rows, last extent]. Raises InternalError for an array that is not contiguous."""
     return _require_contiguous(array).reshape(math.prod(array.shape[:-1]), array.shape[-1])
 
 
@@ -31,9 +31,9 @@ def _require_contiguous(array: Array) -> Array:
 
 
 def packed(array: Array, copies: list[Copy]) -> Array:
-    """The array, or where it is not contiguous a buffer made now, and the copy into it added to `copies`.
+    """The array if it is contiguous; else a new buffer, whose copy is added to `copies`.
 
-    Plans lay tensors out contiguously, so that a step copies nothing; users' arrays may come otherwise.
+    Plans lay tensors out contiguously, so steps copy nothing; arrays of users may be strided.
     """
     if array.flags.c_contiguous:
         return array
@@ -43,7 +43,7 @@ def packed(array: Array, copies: list[Copy]) -> Array:
 
 
 def after(copies: Sequence[Copy], step: Callable[[], Any]) -> Callable[[], None]:
-    """The step, preceded by copies."""
+    """A step that first makes the copies."""
     if not copies:
         return step
 

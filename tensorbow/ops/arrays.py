@@ -1,4 +1,4 @@
-"""Ops that rearrange elements: reshape and its kin are views, transpose and concat copy."""
+"""Ops that rearrange elements: reshape and similar ops are views, transpose and concat copy."""
 
 from __future__ import annotations
 
@@ -103,10 +103,9 @@ Reshape = define_op(
 
 @checked
 def reshape(tensor: Any, shape: Extents, name: Name = None) -> Tensor:
-    """The same elements, in row-major order, under another shape. Costs nothing.
+    """The same elements, in row-major order, under another shape; copies nothing.
 
-    One extent of `shape` may be -1: it takes what the others leave. Raises InvalidArgumentError when
-    the elements do not fill the shape.
+    One extent of `shape` may be -1 and is inferred. Raises InvalidArgumentError if the sizes differ.
     """
     result: Tensor = Reshape(tensor, as_shape_vector(shape), name=name)
     return with_known_extents(result, shape)
@@ -130,7 +129,7 @@ ExpandDims = define_op(
 
 @checked
 def expand_dims(input: Any, axis: AxisNumber, name: Name = None) -> Tensor:
-    """`input` with an axis of extent 1 inserted, so that it becomes axis `axis` of the result."""
+    """`input` with an axis of extent 1 inserted as axis `axis` of the result."""
     result: Tensor = ExpandDims(input, axis=axis, name=name)
     return result
 
@@ -139,7 +138,7 @@ def _squeeze_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
     (x,) = inputs
     dims = x.dims
     if not attrs["axis"]:
-        if None in dims:  # it may be 1, so that not even the rank is known
+        if None in dims:  # it may be 1, so even the rank is unknown
             return TensorSpec(None, x.dtype)
         return TensorSpec(tuple(d for d in dims if d != 1), x.dtype)
     axes = {checked_axis("Squeeze", axis, len(dims)) for axis in attrs["axis"]}
@@ -210,9 +209,9 @@ Transpose = define_op(
 
 @checked
 def transpose(a: Any, perm: AxisNumbers = None, name: Name = None) -> Tensor:
-    """`a` with axis `perm[i]` as axis i; by default the axes in reverse.
+    """`a` with its axis `perm[i]` as axis i; by default the axes are reversed.
 
-    Raises InvalidArgumentError when `perm` is no permutation of the axes.
+    Raises InvalidArgumentError if `perm` is no permutation of the axes.
     """
     result: Tensor = Transpose(a, perm=perm, name=name)
     return result
@@ -261,9 +260,9 @@ def _concat_kernel(call: KernelCall) -> Callable[[], None]:
 
 
 def _concat_gradient(op: Operation, g: Tensor) -> list[Tensor | None]:
-    """Each input's part begins where the shape of what is joined so far exceeds its own.
+    """Gradient by slicing: each input's part begins at the joined extent of the inputs before it.
 
-    A step knows these shapes, whatever the graph knows, and joins nothing for them.
+    The extents come from shapes, which are known when a step is compiled; no tensors are joined.
     """
     joined = op.inputs[0]
     parts: list[Tensor | None] = []
@@ -287,9 +286,9 @@ ConcatV2 = define_op(
 
 @checked
 def concat(values: Items, axis: AxisNumber, name: Name = None) -> Tensor:
-    """The tensors one after the other along `axis`; all other extents and the dtypes are equal.
+    """Joins the tensors along `axis`; all other extents and the dtypes must be equal.
 
-    Raises InvalidArgumentError when they are not, or the list is empty.
+    Raises InvalidArgumentError if they are not, or if the list is empty.
     """
     result: Tensor = ConcatV2(*values, axis=axis, name=name)
     return result
@@ -297,19 +296,19 @@ def concat(values: Items, axis: AxisNumber, name: Name = None) -> Tensor:
 
 @checked
 def stack(values: Items, axis: AxisNumber = 0, name: Name = None) -> Tensor:
-    """Tensors of one shape and dtype side by side along a new axis `axis`.
+    """Stacks tensors of one shape and dtype along a new axis `axis`.
 
-    Raises InvalidArgumentError when shapes or dtypes differ, or the list is empty.
+    Raises InvalidArgumentError if shapes or dtypes differ, or if the list is empty.
     """
     with graph_of(values).as_default():
         return concat([expand_dims(as_tensor(v), axis) for v in values], axis, name)
 
 
-# Lists with tensors in them -------------------------------------------------------------------------
+# Lists that contain tensors ---------------------------------------------------------------------------
 
 
 def _convert_sequence(value: Any, dtype: DType | None, name: str | None) -> Tensor:
-    """A list of numbers is a constant; one with tensors in it is stacked, the numbers in their dtype."""
+    """A constant for a list of numbers; a list that contains tensors is stacked in their dtype."""
     tensors = _tensors_in(value)
     if not tensors:
         return make_constant(value, dtype, name=name)

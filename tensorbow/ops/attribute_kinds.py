@@ -1,7 +1,7 @@
-"""What the attributes of this library's ops may be: held against a GraphDef, which may say anything.
+"""Kinds of the ops' attributes, for checking GraphDefs, whose attributes may be anything.
 
-A program gives attributes through functions that check them; a GraphDef does not. An attribute has the same
-meaning in every op that has it, so the kinds go by its name.
+In a program, the functions that set attributes have checked them. An attribute name has the same
+meaning in every op, so kinds are looked up by name.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import OpDef
 from tensorbow.specs import DType
 
-WINDOW_LIMIT = 1 << 16  # extents, steps and rates of a window
+WINDOW_LIMIT = 1 << 16  # limit of extents, strides and dilation rates of windows
 INT64 = 1 << 63
 
 
 @dataclass(frozen=True)
 class _Kind:
-    words: str  # of what is expected
+    words: str  # description of valid values
     holds: Callable[[Any], bool]
 
 
@@ -107,7 +107,7 @@ _BY_DEFAULT = ((str, _TEXT), (DType, _DTYPE), (bool, _BOOL), ((float, int), _NUM
 
 
 def kind_of(definition: OpDef, key: str) -> _Kind | None:
-    """The kind of an attribute; None for one that may be anything, as some of users' ops."""
+    """The kind of an attribute; None if any value is valid, as for users' ops."""
     if definition.spec.__module__.startswith("tensorbow."):
         return ARRAY if (definition.name, key) == ("Const", "value") else KINDS.get(key)
     default = definition.attrs[key]
@@ -115,7 +115,7 @@ def kind_of(definition: OpDef, key: str) -> _Kind | None:
 
 
 def check_attributes(definition: OpDef, attrs: Mapping[str, Any]) -> None:
-    """Raises InvalidArgumentError where an attribute is of another kind than the op takes."""
+    """Raises InvalidArgumentError if an attribute is not of its kind."""
     for key in definition.attrs:
         kind, value = kind_of(definition, key), attrs[key]
         if kind is not None and not kind.holds(value):

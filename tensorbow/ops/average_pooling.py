@@ -1,4 +1,4 @@
-"""Average pooling of NHWC images and its gradient. Padding does not count.
+"""Average pooling of NHWC images and its gradient. Padding is not counted.
 
 As in `pooling`, the kernels loop over the elements of a window, never over windows.
 """
@@ -44,10 +44,10 @@ def avg_pool(
     """The mean of each window of images [batch, height, width, channels]; also named `avg_pool2d`.
 
     `ksize` and `strides` are an integer, [height, width] or [1, height, width, 1]; `padding` is "SAME"
-    (the mean is that of the elements on the image) or "VALID". Gives [batch, rows, columns, channels],
-    float32 or float64. With the data format NCHW all of these have the channels in second place.
+    (averages only the elements on the image) or "VALID". Returns [batch, rows, columns, channels],
+    float32 or float64. With data format NCHW the channels of all of these are second.
 
-    Raises InvalidArgumentError for a window larger than a VALID image, other windows, strides,
+    Raises InvalidArgumentError for a window larger than a VALID image, and for invalid windows, strides,
     paddings or data formats.
     """
     attrs = {
@@ -101,13 +101,13 @@ def _windows(images: Sequence[int], attrs: Attrs) -> Windows:
 
 
 def _on_image(axis: Axis) -> Array:
-    """How many elements of each window are on the image."""
+    """Number of elements of each window that are on the image."""
     starts = np.arange(axis.count) * axis.stride - axis.before
     return np.minimum(starts + axis.window, axis.extent) - np.maximum(starts, 0)
 
 
 def _weights(windows: Windows, dtype: Any) -> Array:
-    """One over the elements of each window, [rows, columns, 1]."""
+    """One over the number of elements of each window, [rows, columns, 1]."""
     counts = np.multiply.outer(_on_image(windows.rows), _on_image(windows.columns))
     return np.asarray(1 / counts[..., None], dtype)
 
@@ -130,7 +130,7 @@ def _prepare(call: KernelCall) -> Callable[[], None]:
 
 
 def _grad_scratch(node: NodeSpec) -> list[TensorSpec]:
-    """What each element of a window gets."""
+    """Contribution of each window to each of its elements."""
     return [TensorSpec(node.inputs[1].shape, node.inputs[1].dtype)]
 
 

@@ -1,7 +1,7 @@
 """Synchronous model averaging on flat vectors (Crossbow, VLDB 2019, section 3).
 
 A replica's correction is c = alpha * (w - z), taken before its update and subtracted after it; the
-sum of all corrections moves z. These ops are planned into segments by the scheduler; they are not
+sum of all corrections moves z. The scheduler adds these ops to steps; they are not
 for user graphs.
 """
 
@@ -16,7 +16,7 @@ from tensorbow.graph import NOT_DIFFERENTIABLE, Attrs, Kernel, KernelCall
 from tensorbow.ops.definition import define_op, require_dtype, require_same_dtype
 from tensorbow.specs import FLOATING, Array, DType, TensorSpec
 
-CHUNK = 1 << 15  # elements, so that each pass finds what the one before left in the cache
+CHUNK = 1 << 15  # elements per pass, so that they stay in the cache for the next pass
 
 
 def _flat_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
@@ -36,7 +36,7 @@ def _nothing(inputs: Sequence[TensorSpec], attrs: Attrs) -> Sequence[TensorSpec]
 
 
 def _no_dtypes(inputs: Sequence[TensorSpec], attrs: Attrs) -> Sequence[DType]:
-    """Of ops without outputs."""
+    """Dtypes of ops without outputs: none."""
     return ()
 
 
@@ -54,7 +54,7 @@ def _prepare_difference(call: KernelCall) -> Callable[[], None]:
     factor = np.empty((), correction.dtype)
 
     def step() -> None:
-        if status:  # the replica stays as it is until somebody has looked at it
+        if status:  # leave the replica unchanged until somebody has inspected it
             correction[...] = 0
             return
         factor[...] = alpha
@@ -119,8 +119,8 @@ def _prepare_mean(call: KernelCall) -> Callable[[], None]:
 
 def _check_gradient(call: KernelCall) -> None:
     gradient = call.inputs[0]
-    # NaN and infinity survive the squares' sum, which is the fastest pass that BLAS has; a sum that
-    # overflows says nothing, and is looked into.
+    # The sum of squares, BLAS's fastest pass, keeps NaN and infinity. It may also overflow for finite values:
+    # then each element is checked.
     if not np.isfinite(np.dot(gradient, gradient)) and not np.isfinite(gradient).all():
         call.state["status"][...] = 1
 
@@ -148,7 +148,7 @@ GradientCheck = define_op(
     kernel=Kernel(run=_check_gradient),
     state=("status",),
     stateful=True,
-    doc="Sets the status when an element is NaN or infinite.",
+    doc="Sets the status if an element is NaN or infinite.",
 )
 GradientSpoil = define_op(
     "GradientSpoil",
@@ -171,7 +171,7 @@ SmaClear = define_op(
     kernel=Kernel(run=_clear),
     writes=(0,),
     ignores=(0,),
-    doc="u = 0, or what a slot starts from",
+    doc="u = 0, or a slot's initial value",
 )
 SmaDifference = define_op(
     "SmaDifference",

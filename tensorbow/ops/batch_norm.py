@@ -7,8 +7,8 @@ With n elements in each channel, centred x' = x - mean, r = 1 / sqrt(variance + 
     dscale  = sum(dy * h)
     dx      = scale * r * P(dy),  P(v) = v - mean(v) - h * mean(v * h)     (in training; else P(v) = v)
 
-The kernels work on the rows [n, channels] some at a time, so that they stay in the cache; sums over rows are
-products with ones, which is faster than NumPy's sum and more exact.
+The kernels process the rows [n, channels] in chunks that stay in the cache. Sums over rows are
+products with a vector of ones, which is faster and more exact than NumPy's sum.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ NORM_ATTRS = {"epsilon": 0.001, "is_training": True}
 
 
 def _channels(op: str, x: TensorSpec, vectors: Sequence[TensorSpec]) -> int | None:
-    """The channels that x and all vectors have."""
+    """The number of channels that x and all vectors have."""
     require_dtype(op, x, FLOATING, "x")
     require_same_dtype(op, (x, *vectors))
     if x.shape is not None and len(x.shape) < 2:
@@ -75,7 +75,7 @@ def _grad_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> list[TensorSpec]:
 
 
 def _scratch(node: NodeSpec) -> list[TensorSpec]:
-    """Some rows, as many ones, and four vectors of channels."""
+    """A chunk of rows, a vector of ones, and four vectors of channels."""
     x = node.inputs[0]  # or its gradient
     channels = x.extents[-1]
     rows = _chunk_rows(x.size // max(1, channels), channels)
@@ -91,7 +91,7 @@ def _chunk_rows(rows: int, channels: int) -> int:
 
 
 def _chunks(some: Array, ones: Array, *matrices: Array) -> Iterator[tuple[Array, ...]]:
-    """(some rows of scratch, ones, those rows of each matrix), piece by piece."""
+    """(rows of scratch, ones, the same rows of each matrix), chunk by chunk."""
     for start in range(0, len(matrices[0]), max(1, len(some))):
         parts = [matrix[start : start + len(some)] for matrix in matrices]
         yield some[: len(parts[0])], ones[: len(parts[0])], *parts
@@ -107,7 +107,7 @@ def _prepare(call: KernelCall) -> Callable[[], None]:
     epsilon = y.dtype.type(call.attrs["epsilon"])
 
     def measure() -> None:
-        """The mean, and the variance from the distances to it, which stay in y."""
+        """Computes the mean, and the variance from the centred elements, which stay in y."""
         total.fill(0)
         for _, unit, source, _ in pieces:
             np.add(total, np.matmul(unit, source, out=partial), out=total)
@@ -122,7 +122,7 @@ def _prepare(call: KernelCall) -> Callable[[], None]:
         np.divide(total, rows, out=total)
 
     def take() -> None:
-        """The given mean and variance."""
+        """Takes the given mean and variance."""
         np.copyto(saved_mean, mean)
         np.copyto(batch_mean, mean)
         np.copyto(batch_variance, variance)
@@ -158,7 +158,7 @@ def _prepare_grad(call: KernelCall) -> Callable[[], None]:
     def step() -> None:
         dscale.fill(0)
         doffset.fill(0)
-        if not rows:  # where mean and inverse are NaN
+        if not rows:  # then mean and inverse are NaN
             return
         ones.fill(1)
         for product, unit, dy, source, centred in pieces:
@@ -197,7 +197,7 @@ def _gradient(op: Operation, g: Tensor | None, *_: Tensor | None) -> list[Tensor
 
 
 def _grad_gradient(op: Operation, *flows: Tensor | None) -> list[Tensor | None]:
-    """Of L = <a, dx> + <b, dscale> + <c, doffset>. In training mean and r are functions of x:
+    """Gradient of L = <a, dx> + <b, dscale> + <c, doffset>. In training mean and r are functions of x:
 
     the derivative of r is -r^2 h / n, that of mean(v * h) is r P(v) / n, and P is symmetric.
     """

@@ -1,4 +1,4 @@
-"""Shapes as tensors, and the pair BroadcastTo and SumTo, each the gradient of the other.
+"""Shape and Size, and BroadcastTo and SumTo, which are each other's gradients.
 
 `Shape` and `Size` never read their input: they fold to constants once shapes are known, so a
 gradient that asks for `shape(x)` does not keep x alive.
@@ -31,14 +31,14 @@ from tensorbow.specs import (
 __all__ = ["broadcast_to", "ones_like", "shape", "size", "sum_to", "zeros_like"]
 
 INDEX = (int32, int64)
-MOST_AXES = 32  # of a tensor: what every NumPy can index
+MOST_AXES = 32  # NumPy's limit in all supported versions
 
 
 def dims_of_vector(op: str, vector: TensorSpec, what: str = "shape", open_extents: str = "") -> Dims | None:
-    """The shape a shape vector speaks of: its value, or as many unknown dimensions as it is long.
+    """Static shape given by a shape vector: its value, or as many unknown dimensions as it has elements.
 
-    open_extents: what an entry -1 stands for, which becomes None; without it -1 is refused.
-    Raises InvalidArgumentError for what is not an integer vector of at most 32 extents of at least 0.
+    open_extents: meaning of an entry -1, which becomes None; without it -1 is refused.
+    Raises InvalidArgumentError unless it is an integer vector of at most 32 extents of at least 0.
     """
     require_dtype(op, vector, INDEX, what)
     if vector.shape is None:
@@ -64,7 +64,7 @@ def dims_of_vector(op: str, vector: TensorSpec, what: str = "shape", open_extent
 
 
 def checked_axis(op: str, axis: int, rank: int) -> int:
-    """`axis` counted from the first. Raises InvalidArgumentError unless it is in [-rank, rank)."""
+    """`axis` as a non-negative number. Raises InvalidArgumentError unless it is in [-rank, rank)."""
     if not -rank <= axis < rank:
         remedy = "count axes from 0, or backwards from -1" if rank else "a scalar has no axes"
         raise InvalidArgumentError(f"{op}: axis {axis} is not in [{-rank}, {rank}); {remedy}")
@@ -72,14 +72,14 @@ def checked_axis(op: str, axis: int, rank: int) -> int:
 
 
 def as_shape_vector(value: Any) -> Any:
-    """A shape argument, as its kind reads it, as an op takes it: a list of numbers as an int32 vector."""
+    """A shape argument in the form that ops take: a list of numbers becomes an int32 vector."""
     return (
         make_constant(value, int32) if isinstance(value, list) and not any(map(is_tensor, value)) else value
     )
 
 
 def with_known_extents(result: Tensor, shape: Any) -> Tensor:
-    """`result`, told the extents that a list of numbers and tensors gives as numbers."""
+    """`result` with the static extents that a list of numbers and tensors gives as numbers."""
     if isinstance(shape, list) and any(map(is_tensor, shape)):
         result.set_shape([None if is_tensor(v) else v for v in shape])
     return result
@@ -99,7 +99,7 @@ def _shape_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
 
 
 def _numbers(op: str, x: TensorSpec, numbers: tuple[int, ...] | int, dtype: DType) -> Array:
-    """Extents, or their product, as an array. Raises InvalidArgumentError for what the dtype cannot hold."""
+    """Extents, or their product, as an array. Raises InvalidArgumentError if the dtype cannot hold them."""
     largest = max((numbers,) if isinstance(numbers, int) else numbers, default=0)
     if largest > np.iinfo(dtype.as_numpy_dtype).max:
         raise InvalidArgumentError(
@@ -200,7 +200,7 @@ BroadcastTo = define_op(
 
 @checked
 def broadcast_to(input: Any, shape: Extents, name: Name = None) -> Tensor:
-    """`input` repeated to `shape`, by NumPy's rule. Raises InvalidArgumentError when it does not fit."""
+    """`input` broadcast to `shape`, by NumPy's rule. Raises InvalidArgumentError if it does not fit."""
     result: Tensor = BroadcastTo(input, as_shape_vector(shape), name=name)
     return result
 
@@ -215,7 +215,7 @@ def _sum_to_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
 
 def _sum_to_kernel(call: KernelCall) -> None:
     (x, _), (out,) = call.inputs, call.outputs
-    kept = out.reshape((1,) * (x.ndim - out.ndim) + out.shape)  # only adds axes of 1: a view
+    kept = out.reshape((1,) * (x.ndim - out.ndim) + out.shape)  # adds axes of extent 1: a view
     axes = tuple(i for i in range(x.ndim) if kept.shape[i] == 1 and x.shape[i] != 1)
     np.add.reduce(x, axis=axes, dtype=out.dtype, out=kept, keepdims=True)
 
@@ -231,14 +231,14 @@ SumTo = define_op(
     kernel=_sum_to_kernel,
     inputs=("input", "shape"),
     shape_inputs=(1,),
-    doc="The sum over those axes along which `shape` was broadcast.",
+    doc="The sum over the axes along which `shape` was broadcast.",
 )
 
 
 def sum_to(gradient: Tensor, like: Tensor) -> Tensor:
-    """`gradient`, summed over the axes along which `like` was broadcast: what `like` gets of it.
+    """The gradient of `like`, which was broadcast: sums `gradient` over the broadcast axes.
 
-    Is `gradient` itself where both shapes are known to be equal.
+    Returns `gradient` itself if both shapes are known to be equal.
     """
     if gradient.spec.is_static and gradient.spec.shape == like.spec.shape:
         return gradient

@@ -1,4 +1,4 @@
-"""Constants, and how Python values become them."""
+"""Constants, and the conversion of Python values to them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tensorbow.specs import (
     render_dims,
 )
 
-_SMALL_NBYTES = 1 << 26  # arrays up to this size are made without asking the system for its free memory
+_SMALL_NBYTES = 1 << 26  # arrays up to this size are made without checking the free memory
 
 
 def _const_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
@@ -45,11 +45,11 @@ def constant(
 ) -> Tensor:
     """A tensor with a fixed value.
 
-    Without `dtype`: Python floats are float32, ints int32 (int64 when they do not fit), arrays keep
-    theirs: NumPy's, and those of any library with `__array__`, DLPack or a buffer. `shape` fills or reshapes,
-    as in TensorFlow. The value is copied.
+    Without `dtype`, Python floats become float32, ints int32 (int64 if they do not fit); arrays keep
+    their dtype: NumPy's, and those of any library with `__array__`, DLPack or a buffer. `shape` fills or
+    reshapes, as in TensorFlow. The value is copied.
 
-    Raises InvalidArgumentError when the value does not fit the dtype or the shape.
+    Raises InvalidArgumentError if the value does not fit the dtype or the shape.
     """
     return make_constant(value, dtype, shape, name)
 
@@ -77,24 +77,24 @@ def make_constant(
 
 
 def filled(shape: Sequence[int], value: Array) -> Array:
-    """An array of one value everywhere. Raises ResourceExhaustedError where there is no room for it."""
+    """An array of one repeated value. Raises ResourceExhaustedError if it does not fit in memory."""
     _require_room(shape, value.itemsize)
     return np.full(shape, value)
 
 
 def _require_room(shape: Sequence[int], itemsize: int) -> None:
-    """Raises ResourceExhaustedError for an array that takes more memory than there is, before it is made."""
+    """Raises ResourceExhaustedError for an array larger than the free memory, before it is allocated."""
     nbytes = math.prod(shape) * itemsize
     available = available_memory_nbytes() if nbytes > _SMALL_NBYTES else None
     if available is not None and nbytes > available:
         raise ResourceExhaustedError(
-            f"constant: {nbytes:,} bytes for shape {list(shape)} are not there; "
+            f"constant: {nbytes:,} bytes for shape {list(shape)} do not fit into memory; "
             "use smaller extents, or tb.fill, which makes them in a step"
         )
 
 
 def checked_array(value: Any, dtype: DType | None) -> Array:
-    """`to_array` of a caller's value. Raises UnfitError, so that the checked call names it."""
+    """`to_array` of a caller's value. Raises UnfitError, from which the checked call names the argument."""
     try:
         return to_array(value, dtype)
     except InvalidArgumentError as error:
@@ -102,7 +102,7 @@ def checked_array(value: Any, dtype: DType | None) -> Array:
 
 
 def require_scalar(op: str, argument: str, value: float, dtype: DType) -> None:
-    """Raises InvalidArgumentError unless a number is one of the dtype; for bool, 0 and 1 are."""
+    """Raises InvalidArgumentError unless the dtype can represent a number; bool takes 0 and 1."""
     if dtype == bool_ and value in (0, 1):
         return
     try:
@@ -112,9 +112,9 @@ def require_scalar(op: str, argument: str, value: float, dtype: DType) -> None:
 
 
 def to_array(value: Any, dtype: DType | None) -> Array:
-    """A NumPy array from an array of any library, a number or a nested list, in a dtype of this library.
+    """A NumPy array, of a supported dtype, from an array of any library, a number or a nested list.
 
-    Raises InvalidArgumentError when it is ragged, of a foreign type, or would lose information
+    Raises InvalidArgumentError if it is ragged, of an unsupported dtype, or would lose information
     (a float to an integer dtype, an integer out of range, a finite float64 beyond float32).
     """
     if type(value) is np.ndarray and dtype is not None and value.dtype == dtype.as_numpy_dtype:

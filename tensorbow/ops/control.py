@@ -1,4 +1,4 @@
-"""Ops that steer a graph: placeholders, identities, no-ops, groups, scalars given with each step."""
+"""Ops that control a graph: placeholders, identities, no-ops, groups, and per-step scalars."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tensorbow.specs import FLOATING, TensorSpec, bool_, float32
 __all__ = ["group", "identity", "no_op", "placeholder", "step_scalar", "stop_gradient"]
 
 STEP_SCALARS = "step_scalars"  # the collection
-RESERVED_KEYS = ("status", "replica", "alpha", "mu")  # of the STATE region, set by the library itself
+RESERVED_KEYS = ("status", "replica", "alpha", "mu")  # of the STATE region; the library sets them
 
 
 def _same(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
@@ -57,7 +57,9 @@ def _step_scalar_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
         or ":" in key
         or not isinstance(default, (int, float))
     ):
-        raise InvalidArgumentError(f"step scalar {key!r:.60}: the key is not free, or the default no number")
+        raise InvalidArgumentError(
+            f"step scalar {key!r:.60}: the key is reserved, or the default is no number"
+        )
     return TensorSpec((), attrs["dtype"])
 
 
@@ -67,7 +69,7 @@ StepScalar = define_op(
     gradient=NOT_DIFFERENTIABLE,
     attrs={"key": REQUIRED, "dtype": REQUIRED, "default": REQUIRED},
     stateful=True,
-    doc="A scalar of the STATE region, given anew with each step by whoever launches it.",
+    doc="A scalar of the STATE region, set anew for each step by the code that launches it.",
 )
 
 
@@ -86,7 +88,7 @@ Copy = define_op(
     gradient=lambda op, g: [g],
     inputs=("input",),
     kernel=Kernel(run=_copy),
-    doc="A copy with storage of its own; the compiler adds them.",
+    doc="A copy with its own storage, added by the compiler.",
 )
 CheckFinite = define_op(
     "CheckFinite",
@@ -102,9 +104,9 @@ CheckFinite = define_op(
 
 @checked
 def placeholder(dtype: AsDType = float32, shape: StaticShape = None, name: Name = "Placeholder") -> Tensor:
-    """A tensor that must be fed. A dimension None, or no shape at all, takes what is fed.
+    """A tensor that must be fed. A dimension None, or shape None, accepts any extent.
 
-    float32 when no dtype is given, as in the listing of TensorFlow's white paper (figure 1).
+    The dtype is float32 by default, as in the listing of TensorFlow's white paper (figure 1).
     """
     result: Tensor = Placeholder(dtype=dtype, shape=shape, name=name)
     return result
@@ -112,21 +114,21 @@ def placeholder(dtype: AsDType = float32, shape: StaticShape = None, name: Name 
 
 @checked
 def identity(input: Any, name: Name = "Identity") -> Tensor:
-    """The same value under another name. Costs nothing."""
+    """The same value under another name; copies nothing."""
     result: Tensor = Identity(input, name=name)
     return result
 
 
 @checked
 def stop_gradient(input: Any, name: Name = "StopGradient") -> Tensor:
-    """The same value, through which no gradient flows."""
+    """The same value; gradients do not flow through."""
     result: Tensor = StopGradient(input, name=name)
     return result
 
 
 @checked
 def no_op(name: Name = "NoOp") -> Operation:
-    """An operation that does nothing: a point to hang control dependencies on."""
+    """An operation that does nothing, to attach control dependencies to."""
     result: Operation = NoOp(name=name)
     return result
 
@@ -145,13 +147,13 @@ def group(*inputs: Any, name: Name = "group_deps") -> Operation:
 
 @checked
 def step_scalar(key: Text, dtype: AsDType, default: Number, name: Name = None) -> Tensor:
-    """A scalar that whoever launches the step gives anew each time, in the STATE region.
+    """A scalar in the STATE region, set anew for each step by the code that launches it.
 
     A plain `Session.run` uses `default`; the scheduler sets `learning_rate` by its schedule.
-    All step scalars of one graph with the same key are one tensor.
+    Step scalars of one graph with the same key are one tensor.
 
-    Raises InvalidArgumentError when the key exists with another dtype or default, when the library uses
-    it itself, or when dtype is not floating.
+    Raises InvalidArgumentError if the key exists with another dtype or default, if it is reserved,
+    or if dtype is not floating.
     """
     if dtype not in FLOATING:
         raise InvalidArgumentError(f"step_scalar {key}: dtype must be floating, got {dtype.name}")
@@ -174,6 +176,6 @@ def step_scalar(key: Text, dtype: AsDType, default: Number, name: Name = None) -
 
 
 def find_step_scalar(key: str) -> Tensor | None:
-    """The step scalar of that key in the default graph, if there is one."""
+    """The step scalar of that key in the default graph, or None."""
     scalars: list[Tensor] = get_default_graph().get_collection(STEP_SCALARS)
     return next((tensor for tensor in scalars if tensor.op.attrs["key"] == key), None)

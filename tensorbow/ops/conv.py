@@ -1,7 +1,7 @@
-"""Two-dimensional convolution (cross-correlation, as TensorFlow has it) and its two derivatives.
+"""Two-dimensional convolution (cross-correlation, as in TensorFlow) and its two derivatives.
 
-Images are NHWC, filters HWIO. The derivatives are ops of their own, each with the other two as its
-gradient, so that derivatives of any order exist.
+Images are NHWC, filters HWIO. The derivatives are separate ops; the gradient of each of the three
+consists of the other two, so derivatives of any order exist.
 
 The reference kernels are in `conv_kernels.py`.
 """
@@ -52,17 +52,17 @@ def conv2d(
     """Convolution of images [batch, height, width, in] with a filter [height, width, in, out].
 
     `strides` is an integer, [height, width] or [1, height, width, 1]; `padding` is "SAME" or "VALID".
-    Gives [batch, rows, columns, out], rows = ceil(height / stride) for SAME and
-    (height - filter height) // stride + 1 for VALID; float32 or float64. With the data format NCHW,
-    images, strides and result have the channels in second place.
+    Returns [batch, rows, columns, out], rows = ceil(height / stride) for SAME and
+    (height - filter height) // stride + 1 for VALID; float32 or float64. With data format NCHW the
+    channels of images, strides and result are second.
 
-    `dilations`, given as strides are, take every so many-th element of the images in a window (Yu and
-    Koltun, 2016): a filter of extent n then reaches over (n - 1) * dilation + 1 elements.
+    `dilations`, given like strides, is the distance of a window's elements on the image (Yu and
+    Koltun, 2016): a filter of extent n then covers (n - 1) * dilation + 1 elements.
 
     A filter [height, width, in / groups, out] is applied in groups: the first out / groups channels of
-    the result are made of the first in / groups channels of the images, and so on.
+    the result depend on the first in / groups channels of the images, and so on.
 
-    Raises InvalidArgumentError for channels that do not fit, a filter larger than a VALID image, other
+    Raises InvalidArgumentError for channels that do not fit, a filter larger than a VALID image, and invalid
     strides, dilations, paddings or data formats.
     """
     attrs = _attrs("conv2d", strides, padding, data_format, dilations)
@@ -89,8 +89,8 @@ def conv2d_transpose(
 ) -> Tensor:
     """The transpose of `conv2d` (Zeiler et al., 2010): from [batch, rows, columns, in] to `output_shape`.
 
-    The filter is [height, width, out, in]; convolving a tensor of `output_shape` [batch, height, width,
-    out] with it, these strides and dilations gives the shape of `value`, else InvalidArgumentError is raised.
+    The filter is [height, width, out, in]. `output_shape` is [batch, height, width, out]. Raises
+    InvalidArgumentError unless `conv2d` of that shape, with the same arguments, has the shape of `value`.
     """
     attrs = _attrs("conv2d_transpose", strides, padding, data_format, dilations)
     x, w = pair(value, filter)
@@ -110,11 +110,11 @@ def conv2d_backprop_input(
     dilations: WindowSize | None = None,
     name: Name = None,
 ) -> Tensor:
-    """The gradient of `conv2d` with respect to its images, of the shape `input_sizes` [4].
+    """The gradient of `conv2d` with respect to its images, of shape `input_sizes` [4].
 
-    A filter for fewer channels than `input_sizes` has is one in groups.
+    A filter with fewer channels than `input_sizes` is applied in groups.
 
-    Raises InvalidArgumentError when `out_backprop` is not of the shape that convolution gives.
+    Raises InvalidArgumentError unless `out_backprop` has the shape of that convolution's result.
     """
     op = "conv2d_backprop_input"
     attrs = _attrs(op, strides, padding, data_format, dilations)
@@ -146,11 +146,11 @@ def conv2d_backprop_filter(
     dilations: WindowSize | None = None,
     name: Name = None,
 ) -> Tensor:
-    """The gradient of `conv2d` with respect to its filter, of the shape `filter_sizes` [4].
+    """The gradient of `conv2d` with respect to its filter, of shape `filter_sizes` [4].
 
-    A filter for fewer channels than `input` has is one in groups.
+    A filter with fewer channels than `input` is applied in groups.
 
-    Raises InvalidArgumentError when `out_backprop` is not of the shape that convolution gives.
+    Raises InvalidArgumentError unless `out_backprop` has the shape of that convolution's result.
     """
     op = "conv2d_backprop_filter"
     attrs = _attrs(op, strides, padding, data_format, dilations)
@@ -171,7 +171,7 @@ def conv2d_backprop_filter(
 
 
 def _known_sizes(op: str, sizes: Any) -> tuple[Tensor, Dims]:
-    """A shape [4] as a tensor, and what is known of it: of a list with tensors in it, the numbers."""
+    """A shape [4] as a tensor, and its known extents: in a list that contains tensors, the numbers."""
     tensor = as_tensor(sizes)
     if isinstance(sizes, list) and len(sizes) == 4:
         return tensor, tuple(None if hasattr(size, "graph") else int(size) for size in sizes)
@@ -179,7 +179,7 @@ def _known_sizes(op: str, sizes: Any) -> tuple[Tensor, Dims]:
 
 
 def _with_last(sizes: Tensor, other: Tensor, axis: int) -> Tensor:
-    """The first three extents, and then that of an axis of another tensor."""
+    """`sizes` with its last extent replaced by the extent of an axis of another tensor."""
     last = strided_slice(cast(shape(other), sizes.dtype), slice(axis, axis + 1))
     return concat([strided_slice(sizes, slice(3)), last], 0)
 

@@ -1,9 +1,9 @@
-"""The reference kernels of convolution and its two derivatives.
+"""Reference kernels of convolution and its two derivatives.
 
 They are matrix products over windows unrolled piece by piece (`im2col`). The input gradient has two
-forms, the faster of which is chosen by shape: convolution of the output's gradient with the flipped
-filter (same extents, few output channels), or for each filter element one product that is added where
-this element lay.
+forms; the faster one is chosen by shape: convolution of the output's gradient with the flipped
+filter (same extents, few output channels), or one product per filter element, added to the images at
+the element's position in the windows.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def _prepare_backprop_filter(call: KernelCall) -> Callable[[], None]:
 
 
 def _is_flipped(unrolling: Unrolling, outputs: int) -> bool:
-    """Whether the input gradient is made by convolution with the flipped filter (measured)."""
+    """True if convolution with the flipped filter is the faster form of the input gradient (measured)."""
     rows, columns = unrolling.rows, unrolling.columns
     if rows.stride != 1 or columns.stride != 1 or unrolling.is_pointwise:
         return False

@@ -1,4 +1,4 @@
-"""Running sums and products along an axis, and the recurrence that the gradient of a product is."""
+"""Cumulative sums and products along an axis, and the recurrence for cumprod's gradient."""
 
 from __future__ import annotations
 
@@ -60,10 +60,10 @@ def _cumsum_gradient(op: Operation, g: Tensor) -> list[Tensor | None]:
 
 
 def _cumprod_gradient(op: Operation, g: Tensor) -> list[Tensor | None]:
-    """The product of the elements before, times what comes of the element behind: zeros need no division.
+    """Gradient of cumprod without division, so that zeros are allowed.
 
-    Behind x_k the results are x_k times what they would be without it; with s the sum of those, each times
-    its g, s_k = g_{k+1} + x_{k+1} s_{k+1}. A result that holds x_k itself is x_k times the product before.
+    With `exclusive`, dx_k = (product before x_k) * s_k, where s_k = g_{k+1} + x_{k+1} s_{k+1}. Otherwise
+    dx_k = (product before x_k) * (g_k + s_k), where s_k = x_{k+1} (g_{k+1} + s_{k+1}).
     """
     x = op.inputs[0]
     if not g.dtype.is_floating:
@@ -110,7 +110,7 @@ def _prepare_recurrence(call: KernelCall) -> Callable[[], None]:
 
 
 def _recurrence_gradient(op: Operation, g: Tensor) -> list[Tensor | None]:
-    """A term goes into the next s as it is, an x times its own s; each s into all behind by a recurrence."""
+    """r_k = g_{k+1} + x_{k+1} r_{k+1} for the terms, and s_k r_k for x."""
     behind: Tensor = Recurrence(op.inputs[0], g, **_direction(op, turned=True))
     return [multiply(behind, op.outputs[0]), behind]
 
@@ -130,7 +130,7 @@ Recurrence = define_op(
 def cumsum(
     x: Any, axis: AxisNumber = 0, exclusive: Flag = False, reverse: Flag = False, name: Name = None
 ) -> Tensor:
-    """The sums of the elements up to each one along `axis`: [a, b, c] gives [a, a + b, a + b + c].
+    """Cumulative sums along `axis`: [a, b, c] gives [a, a + b, a + b + c].
 
     `exclusive` leaves the element itself out; `reverse` sums from the end.
     """
@@ -142,14 +142,14 @@ def cumsum(
 def cumprod(
     x: Any, axis: AxisNumber = 0, exclusive: Flag = False, reverse: Flag = False, name: Name = None
 ) -> Tensor:
-    """The products of the elements up to each one along `axis`, see `cumsum`.
+    """Cumulative products along `axis`, see `cumsum`.
 
-    The gradient is right where elements are 0, too (TensorFlow's is NaN there).
+    The gradient is also correct at zeros (TensorFlow's is NaN there).
     """
     result: Tensor = Cumprod(x, axis=axis, exclusive=exclusive, reverse=reverse, name=name)
     return result
 
 
 def others(x: Tensor, axis: int) -> Tensor:
-    """For each element the product of all others along `axis`: of those before it and of those behind."""
+    """Product of all other elements along `axis`, for each element."""
     return multiply(cumprod(x, axis, exclusive=True), cumprod(x, axis, exclusive=True, reverse=True))

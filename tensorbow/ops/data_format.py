@@ -1,6 +1,6 @@
-"""Images of another data format: NCHW comes to the ops, which are NHWC, by transposition.
+"""Image data formats: NCHW images are transposed for the ops, which work on NHWC.
 
-A GPU stores images as it likes best; so this costs two copies a call where it is the user's layout.
+A GPU may store images in any layout, so with NCHW each call costs two copies.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ def channels_back(images: Tensor, data_format: Any) -> Tensor:
 
 
 def with_channels_last(op: str, function: Callable[[Tensor], Any], images: Any, data_format: Any) -> Tensor:
-    """A function of NHWC images, on images of the data format."""
+    """Applies a function of NHWC images to images of the data format."""
     tensor = as_tensor(images)
     with tensor.graph.as_default():
         return channels_back(function(channels_last(op, tensor, data_format)), data_format)
 
 
 def sizes_last(sizes: Any, data_format: Any) -> Any:
-    """A shape [4] of images of the data format as that of NHWC images."""
+    """A shape [4] in the data format as NHWC sizes."""
     if data_format != "NCHW":
         return as_shape_vector(sizes)
     if isinstance(sizes, Sequence) and len(sizes) == 4:

@@ -1,4 +1,4 @@
-"""Defining ops: spec, gradient and reference kernel together, for this library's ops and for users'."""
+"""Definition of ops, the library's and users': spec, gradient and reference kernel together."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Pairs: TypeAlias = Annotated[Any, sequence(PAIR, "a list of pairs (output, input
 Definition: TypeAlias = Annotated[OpDef, instance(OpDef, expected="an op, as define_op gives it")]
 KernelObject: TypeAlias = Annotated[Kernel, instance(Kernel, expected="a tb.Kernel")]
 
-OPS: dict[str, OpDef] = {}  # every definition by name: what the contract tests walk and GraphDefs look up
+OPS: dict[str, OpDef] = {}  # all definitions by name, for contract tests and GraphDefs
 
 
 @checked
@@ -52,8 +52,8 @@ def define_op(
     `kernel` is the CPU reference kernel: a `Kernel`, or just its `run(call)`. The other arguments
     are the fields of `OpDef`. A `gradient` must be given: a rule, or `NOT_DIFFERENTIABLE`.
 
-    Raises AlreadyExistsError when the name is taken, unless `replace` (for notebooks), and
-    InvalidArgumentError when the gradient or the kernel is missing.
+    Raises AlreadyExistsError if the name is taken, unless `replace` (for notebooks), and
+    InvalidArgumentError if the gradient or the kernel is missing.
     """
     if name in OPS and not replace:
         raise AlreadyExistsError(f"op {name} is defined already; choose another name or pass replace=True")
@@ -90,15 +90,15 @@ def define_op(
 
 @checked
 def register_kernel(definition: Definition, kind: Text, kernel: KernelObject) -> None:
-    """Gives an op a kernel for another kind of device, or replaces the one it has.
+    """Registers an op's kernel for another kind of device, or replaces its kernel.
 
-    kind: as `gpu`, for which `tb.CudaKernel` and `tb.CupyKernel` make kernels.
+    kind: for example `gpu`, for which `tb.CudaKernel` and `tb.CupyKernel` make kernels.
     """
     definition.kernels[kind] = kernel
 
 
 def kernel_for(definition: OpDef, kind: str) -> Kernel:
-    """The kernel of an op for a kind of device. Raises UnimplementedError naming what there is."""
+    """The kernel of an op for a device kind. Raises UnimplementedError naming the kinds that have one."""
     kernel = definition.kernels.get(kind)
     if kernel is None:
         raise UnimplementedError(
@@ -115,9 +115,9 @@ def evaluate(
     attrs: Mapped | None = None,
     state: Mapped | None = None,
 ) -> tuple[Array, ...]:
-    """Runs the reference kernel of an op once on arrays, outside any graph.
+    """Runs the reference kernel of an op once on arrays, without a graph.
 
-    For constant folding and for tests; `state` gives the STATE scalars (`counter`, `replica`, ...).
+    Used by constant folding and tests; `state` gives the STATE scalars (`counter`, `replica`, ...).
     """
     check_arity(definition, len(inputs))
     arrays = tuple(as_array(value) for value in inputs)
@@ -150,7 +150,7 @@ def require_dtype(op: str, spec: TensorSpec, allowed: Sequence[DType], what: str
 
 
 def require_same_dtype(op: str, specs: Sequence[TensorSpec]) -> DType:
-    """The dtype all inputs share. Raises InvalidArgumentError when they differ."""
+    """The common dtype of all inputs. Raises InvalidArgumentError if they differ."""
     dtypes = list(dict.fromkeys(s.dtype for s in specs))
     if len(dtypes) != 1:
         raise InvalidArgumentError(
@@ -160,7 +160,7 @@ def require_same_dtype(op: str, specs: Sequence[TensorSpec]) -> DType:
 
 
 def require_rank(op: str, spec: TensorSpec, rank: int, what: str = "input") -> None:
-    """Raises InvalidArgumentError unless `spec` has that rank (an unknown rank passes up)."""
+    """Raises InvalidArgumentError unless `spec` has that rank; UnknownRankError if its rank is unknown."""
     if spec.rank != rank:
         remedy = "tb.expand_dims or tb.reshape" if spec.rank < rank else "tb.squeeze or tb.reshape"
         raise InvalidArgumentError(f"{op}: {what} is {spec}, expected rank {rank}; use {remedy}")

@@ -1,8 +1,8 @@
-"""Depthwise convolution: every channel of the images has filters of its own, and is not mixed with others.
+"""Depthwise convolution: each channel of the images is convolved with its own filters.
 
-Images are NHWC, filters [height, width, channels, multiplier]; channel c of the images makes the channels
-c * multiplier + j of the result. The derivatives are ops of their own, each with the other two as its
-gradient. The kernels loop over the elements of the filter: each is one strided view of all windows' images.
+Images are NHWC, filters [height, width, channels, multiplier]; channel c of the images gives the channels
+c * multiplier + j of the result. The derivatives are separate ops; the gradient of each of the three consists
+of the other two. The kernels loop over the elements of the filter: each is one strided view of the images.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ def depthwise_conv2d(
     name: Name = None,
     data_format: DataFormat = "NHWC",
 ) -> Tensor:
-    """Convolution of each channel of images [batch, height, width, in] with filters of its own.
+    """Convolution of each channel of images [batch, height, width, in] with its own filters.
 
     The filter is [height, width, in, multiplier]; `strides` and `padding` are as in `conv2d`. `rate`, an
-    integer or [height, width], takes every `rate`-th element of the images in a window. Gives
+    integer or [height, width], is the dilation. Returns
     [batch, rows, columns, in * multiplier], float32 or float64.
 
-    Raises InvalidArgumentError for channels that differ, strides and a rate that both are not 1 (as
-    TensorFlow does), and what `conv2d` refuses.
+    Raises InvalidArgumentError for channels that differ, for strides and a rate that both are not 1 (as
+    TensorFlow does), and for arguments that `conv2d` refuses.
     """
     attrs: dict[str, Any] = {
         "strides": spatial_pair("depthwise_conv2d", strides, "strides", data_format),
@@ -159,13 +159,13 @@ def _windows(images: Sequence[int], filters: Sequence[int], attrs: Attrs) -> Win
 
 
 def _product_scratch(node: NodeSpec) -> list[TensorSpec]:
-    """One product for each window, [batch, rows, columns, channels]."""
+    """One product per window, [batch, rows, columns, channels]."""
     windows = node.outputs[0] if len(node.inputs) == 2 else node.inputs[2]  # the result, or its gradient
     return [TensorSpec((*windows.extents[:3], node.inputs[1].extents[2]), windows.dtype)]
 
 
 def _lanes(output: Array, multiplier: int) -> list[Array]:
-    """The channels of the result for each j of the multiplier, [batch, rows, columns, channels]."""
+    """Channels of the result for each multiplier index j, [batch, rows, columns, channels]."""
     return [output[..., j::multiplier] for j in range(multiplier)]
 
 

@@ -1,4 +1,4 @@
-"""The diagonals of square matrices, and matrices that are zero beside theirs: each other's gradient."""
+"""Diagonals of square matrices, and diagonal matrices: each is the other's gradient."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _diag_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
 
 
 def _view(matrices: Array) -> Array:
-    """The diagonals as a view that can be written where the matrices can."""
+    """The diagonals as a view, writable if the matrices are."""
     view: Array = np.einsum("...ii->...i", matrices)
     return view
 

@@ -1,11 +1,11 @@
-"""Einstein's summation over tensors, made of transposes, reshapes and one matrix product per pair.
+"""Einstein summation of tensors, by transposes, reshapes and one matrix product per pair.
 
-The axes that "..." stands for get labels of their own, which no letter is; a label that one tensor has twice
-becomes one axis, the diagonal. For a pair, an axis then is one of four: *batch* (in both and kept), *free* of
-the left or of the right (in one and kept), *contracted* (in both and summed). Axes in one tensor only and not
-kept are summed first. The left then becomes [batch..., free, contracted], the right
-[batch..., contracted, free], and their (batched) product has the rest. Without contracted axes it is an
-element-wise product. Only axes of "..." broadcast: both products do so over their batch.
+The axes that "..." covers get labels that are no letters; a label that occurs twice in one tensor
+becomes one axis, the diagonal. For a pair, each axis is one of: *batch* (in both and kept), *free* of
+the left or the right (in one and kept), *contracted* (in both and summed). Axes in only one tensor that are
+not kept are summed first. Then the left becomes [batch..., free, contracted], the right
+[batch..., contracted, free], and a (batched) matrix product contracts them. Without contracted axes it is an
+element-wise product. Only axes of "..." broadcast, as batch axes of the product.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ __all__ = ["einsum"]
 
 ELLIPSIS = "..."
 MAXIMUM_AXES = 32  # that "..." stands for
-BROADCAST = "".join(chr(0x2460 + axis) for axis in range(MAXIMUM_AXES))  # their labels, from the last axis on
+BROADCAST = "".join(chr(0x2460 + axis) for axis in range(MAXIMUM_AXES))  # their labels, last axis first
 
 
 @checked
 def einsum(equation: Text, *inputs: Any, name: Name = None) -> Tensor:
-    """The sum of products that `equation` speaks of, as in "bij,bjk->bik" and as `numpy.einsum` reads it.
+    """The sum of products given by `equation`, as in "bij,bjk->bik"; the syntax of `numpy.einsum`.
 
-    Each letter names an axis; letters that the result lacks are summed over. A letter twice in one tensor is
-    its diagonal ("ii->i", "ii->"). "..." stands for all axes of a tensor that no letter names; those of
-    several tensors are aligned at the end and broadcast ("...ij,jk->...ik"). Without "->", the result has
+    Each letter names an axis; letters missing in the result are summed over. A letter twice in one tensor
+    selects the diagonal ("ii->i", "ii->"). "..." stands for all axes of a tensor that no letter names; those
+    of several tensors are aligned at the end and broadcast ("...ij,jk->...ik"). Without "->", the result has
     the axes of "..." and then the letters that occur once, in alphabetical order. Several tensors are
-    joined from left to right. Products need float32, float64, int32 or int64.
+    contracted from left to right. Products need float32, float64, int32 or int64.
 
     Raises InvalidArgumentError for an equation that does not fit the tensors, for a result without the "..."
     that tensors have, and for a tensor of unknown rank with "...".
@@ -64,7 +64,7 @@ def einsum(equation: Text, *inputs: Any, name: Name = None) -> Tensor:
 
 
 def _parse(equation: str, tensors: Sequence[Tensor]) -> tuple[list[str], str]:
-    """The labels of each tensor's axes and of the result's."""
+    """Parses an equation into the labels of each tensor's axes and of the result's."""
     compact = equation.replace(" ", "")
     term = r"[a-zA-Z]*(?:\.\.\.)?[a-zA-Z]*"
     match = re.fullmatch(rf"({term}(?:,{term})*)(?:->({term}))?", compact)
@@ -76,7 +76,7 @@ def _parse(equation: str, tensors: Sequence[Tensor]) -> tuple[list[str], str]:
     written = match.group(1).split(",")
     if len(written) != len(tensors) or not tensors:
         raise InvalidArgumentError(
-            f"einsum {equation!r} speaks of {len(written)} tensors, got {len(tensors)}"
+            f"einsum {equation!r} describes {len(written)} tensors, got {len(tensors)}"
         )
     added = [_broadcast_axes(equation, t, tensor) for t, tensor in zip(written, tensors, strict=True)]
     broadcast = BROADCAST[: max(added)][::-1]
@@ -100,7 +100,7 @@ def _parse(equation: str, tensors: Sequence[Tensor]) -> tuple[list[str], str]:
 
 
 def _broadcast_axes(equation: str, term: str, tensor: Tensor) -> int:
-    """How many axes of a tensor "..." stands for."""
+    """Number of axes of a tensor that "..." stands for."""
     if ELLIPSIS not in term:
         return 0
     rank, letters = tensor.shape.ndims, len(term) - len(ELLIPSIS)
@@ -131,7 +131,7 @@ class _Operand:
         return dict(zip(self.labels, (None,) * len(self.labels) if dims is None else dims, strict=True))
 
     def without_repeats(self) -> _Operand:
-        """The diagonal of the axes that have one label, for every label."""
+        """The operand with each repeated label replaced by one axis, the diagonal."""
         operand = self
         for label, number in Counter(self.labels).items():
             for _ in range(number - 1):
@@ -143,7 +143,7 @@ class _Operand:
         return operand
 
     def without_stretched(self, extents: dict[str, int | None]) -> _Operand:
-        """The same without the axes of extent 1 that broadcast to another tensor's."""
+        """The operand without the axes of extent 1 that broadcast to another tensor's."""
         axes = [
             axis for axis, label in enumerate(self.labels) if self.dims[label] == 1 and extents[label] != 1
         ]
@@ -153,7 +153,7 @@ class _Operand:
         return _Operand(squeeze(self.tensor, axes), rest)
 
     def sum_all_but(self, labels: str) -> _Operand:
-        """The sum over the axes that are not among `labels`."""
+        """The operand summed over the axes that are not among `labels`."""
         axes = [axis for axis, label in enumerate(self.labels) if label not in labels]
         if not axes:
             return self
@@ -161,21 +161,21 @@ class _Operand:
         return _Operand(reduce_sum(self.tensor, axes), rest)
 
     def arrange(self, labels: str) -> _Operand:
-        """The same with its axes in the order of `labels`."""
+        """The operand with its axes in the order of `labels`."""
         if labels == self.labels:
             return self
         return _Operand(transpose(self.tensor, [self.labels.index(label) for label in labels]), labels)
 
     def extents(self, labels: str) -> Tensor:
-        """The extents of some neighbouring axes, as a vector."""
+        """Extents of neighbouring axes, as a vector."""
         start = self.labels.index(labels[0]) if labels else 0
         return strided_slice(shape(self.tensor), slice(start, start + len(labels)))
 
 
 def _extents(equation: str, operands: Sequence[_Operand]) -> dict[str, int | None]:
-    """The extent of each label, of broadcast ones what they broadcast to; None where it is unknown.
+    """The extent of each label, after broadcasting; None if it is unknown.
 
-    Raises InvalidArgumentError where tensors disagree.
+    Raises InvalidArgumentError if tensors disagree.
     """
     known: dict[str, int | None] = {}
     for operand in operands:
@@ -206,14 +206,14 @@ def _extents(equation: str, operands: Sequence[_Operand]) -> dict[str, int | Non
 
 
 def _joined(a: int | None, b: int | None) -> int | None:
-    """What two extents broadcast to: an unknown one may be 1, or what the other is."""
+    """The broadcast of two extents; unknown extents may be 1 or the other extent."""
     if a == 1:
         return b
     return a if b in (1, None) else b
 
 
 def _product(left: _Operand, right: _Operand, later: str) -> _Operand:
-    """The product of two tensors, of whose common axes those that are not in `later` are summed."""
+    """The product of two tensors; sums over common axes that are not in `later`."""
     common = [label for label in left.labels if label in right.labels]
     batch = "".join(label for label in common if label in later)
     contracted = "".join(label for label in common if label not in later)
@@ -238,7 +238,7 @@ def _product(left: _Operand, right: _Operand, later: str) -> _Operand:
 
 
 def _reshaped(operand: _Operand, groups: Sequence[str]) -> Tensor:
-    """The tensor with one axis for each group of neighbouring axes, of extent 1 for an empty one."""
+    """The tensor with one axis per group of neighbouring axes; an empty group gives an axis of extent 1."""
     if all(len(group) == 1 for group in groups):
         return operand.tensor
     known = [_known(operand.dims, group) for group in groups]
@@ -248,7 +248,7 @@ def _reshaped(operand: _Operand, groups: Sequence[str]) -> Tensor:
 def _split(
     product: Tensor, left: _Operand, right: _Operand, batch: str, free_left: str, free_right: str
 ) -> Tensor:
-    """The product [batch..., free left, free right] with an axis for each label again."""
+    """Reshapes the product [batch..., free left, free right] to one axis per label."""
     if len(free_left) == 1 and len(free_right) == 1:
         return product
     free = {**left.dims, **right.dims}
@@ -269,7 +269,7 @@ def _known(dims: dict[str, int | None], group: str) -> int | None:
 
 
 def _reshape_to(tensor: Tensor, known: Sequence[int | None], extents: Sequence[Tensor]) -> Tensor:
-    """Reshapes to the known extents, where one is unknown and another 0 or unknown to `extents` joined."""
+    """Reshapes to the known extents; uses `extents` at run time if -1 would be ambiguous."""
     if None not in known or (known.count(None) == 1 and 0 not in known):
         return reshape(tensor, [-1 if extent is None else extent for extent in known])
     result = reshape(tensor, concat(extents, 0))

@@ -1,8 +1,8 @@
-"""The element-wise functions users call.
+"""Element-wise functions.
 
-All broadcast by NumPy's rule. Numbers and nested lists take the dtype of the tensor beside them; two
-tensors must have one dtype (`tb.cast`), else InvalidArgumentError. The table behind these
-functions is in `elementwise_table.py`. As long as the list of functions: one a few lines each.
+All broadcast by NumPy's rule. Numbers and nested lists take the other tensor's dtype; two
+tensors must have one dtype (`tb.cast`), else InvalidArgumentError is raised. The table behind these
+functions is in `elementwise_table.py`.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def multiply(x: Any, y: Any, name: Name = None) -> Tensor:
 
 @checked
 def floordiv(x: Any, y: Any, name: Name = None) -> Tensor:
-    """x / y, rounded towards minus infinity. Raises InvalidArgumentError for an integer y of 0."""
+    """x / y rounded down. Raises InvalidArgumentError for an integer y of 0."""
     result: Tensor = table.FloorDiv(x, y, name=name)
     return result
 
@@ -110,7 +110,7 @@ def mod(x: Any, y: Any, name: Name = None) -> Tensor:
 
 @checked
 def pow(x: Any, y: Any, name: Name = None) -> Tensor:
-    """x to the power of y, which for integers raises InvalidArgumentError where it is negative.
+    """x to the power of y. Raises InvalidArgumentError for negative integer powers.
 
     0 to the power of 0 is 1, with a gradient of 0.
     """
@@ -121,56 +121,56 @@ def pow(x: Any, y: Any, name: Name = None) -> Tensor:
 
 @checked
 def maximum(x: Any, y: Any, name: Name = None) -> Tensor:
-    """The greater of x and y; where they are equal the gradient goes to x."""
+    """The greater of x and y; if they are equal the gradient goes to x."""
     result: Tensor = table.Maximum(x, y, name=name)
     return result
 
 
 @checked
 def minimum(x: Any, y: Any, name: Name = None) -> Tensor:
-    """The smaller of x and y; where they are equal the gradient goes to x."""
+    """The smaller of x and y; if they are equal the gradient goes to x."""
     result: Tensor = table.Minimum(x, y, name=name)
     return result
 
 
 @checked
 def equal(x: Any, y: Any, name: Name = None) -> Tensor:
-    """Whether x == y (the operator `==` compares tensors by identity)."""
+    """True where x == y (the operator `==` compares tensors by identity)."""
     result: Tensor = table.Equal(x, y, name=name)
     return result
 
 
 @checked
 def not_equal(x: Any, y: Any, name: Name = None) -> Tensor:
-    """Whether x != y (the operator `!=` compares tensors by identity)."""
+    """True where x != y (the operator `!=` compares tensors by identity)."""
     result: Tensor = table.NotEqual(x, y, name=name)
     return result
 
 
 @checked
 def less(x: Any, y: Any, name: Name = None) -> Tensor:
-    """Whether x < y."""
+    """True where x < y."""
     result: Tensor = table.Less(x, y, name=name)
     return result
 
 
 @checked
 def less_equal(x: Any, y: Any, name: Name = None) -> Tensor:
-    """Whether x <= y."""
+    """True where x <= y."""
     result: Tensor = table.LessEqual(x, y, name=name)
     return result
 
 
 @checked
 def greater(x: Any, y: Any, name: Name = None) -> Tensor:
-    """Whether x > y."""
+    """True where x > y."""
     result: Tensor = table.Greater(x, y, name=name)
     return result
 
 
 @checked
 def greater_equal(x: Any, y: Any, name: Name = None) -> Tensor:
-    """Whether x >= y."""
+    """True where x >= y."""
     result: Tensor = table.GreaterEqual(x, y, name=name)
     return result
 
@@ -198,7 +198,7 @@ def logical_xor(x: Any, y: Any, name: Name = None) -> Tensor:
 
 @checked
 def divide(x: Any, y: Any, name: Name = None) -> Tensor:
-    """x / y. Integers are cast first, uint8 to float32 and wider ones to float64, as in TensorFlow."""
+    """x / y. Integers are first cast: uint8 to float32, wider ones to float64, as in TensorFlow."""
     a, b = (_floating(v) for v in pair(x, y))
     result: Tensor = table.RealDiv(a, b, name=name)
     return result
@@ -212,7 +212,7 @@ def div(x: Any, y: Any, name: Name = None) -> Tensor:
 
 
 def pair(x: Any, y: Any) -> tuple[Tensor, Tensor]:
-    """Both as tensors; a Python value takes the dtype of the tensor beside it."""
+    """Both values as tensors; a Python value takes the dtype of the tensor beside it."""
     if type(x) is type(y) is Tensor and x.dtype is y.dtype:
         return x, y
     dtypes = [v.dtype if isinstance(getattr(v, "dtype", None), DType) else None for v in (x, y)]
@@ -391,14 +391,14 @@ def logical_not(x: Any, name: Name = None) -> Tensor:
 
 @checked
 def is_finite(x: Any, name: Name = None) -> Tensor:
-    """Whether x is neither infinite nor NaN (floating)."""
+    """True where x is neither infinite nor NaN (floating)."""
     result: Tensor = table.IsFinite(x, name=name)
     return result
 
 
 @checked
 def is_nan(x: Any, name: Name = None) -> Tensor:
-    """Whether x is NaN (floating)."""
+    """True where x is NaN (floating)."""
     result: Tensor = table.IsNan(x, name=name)
     return result
 

@@ -1,7 +1,7 @@
-"""The table of element-wise ops: a name, a NumPy function with `out=`, dtypes and a gradient.
+"""Table of element-wise ops: name, NumPy function with `out=`, dtypes and gradient.
 
-Inputs broadcast by NumPy's rule; what a broadcast input gets of the gradient is summed (`sum_to`).
-A result may take the place of an input of the same shape and dtype. Other backends read
+Inputs broadcast by NumPy's rule; the gradient of a broadcast input is summed (`sum_to`).
+A result may overwrite an input of the same shape and dtype. Other backends read
 `ELEMENTWISE` and mirror its rows.
 """
 
@@ -39,9 +39,9 @@ ANY = tuple(DTYPES.values())
 
 @dataclass(frozen=True)
 class Elementwise:
-    """A row: `compute(*inputs, *temporaries, out=)` reads each element before it writes that one.
+    """A row: `compute(*inputs, *temporaries, out=)` reads each element before it writes it.
 
-    gradient(g, z, *inputs): what each input gets, before `sum_to`; z is the result.
+    gradient(g, z, *inputs): the gradient of each input, before `sum_to`; z is the result.
     None: not differentiable.
     """
 
@@ -54,7 +54,7 @@ class Elementwise:
     temporaries: tuple[DType | None, ...] = ()  # arrays of the result's shape; None: of its dtype
 
     def spec(self, inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
-        """The broadcast shape; all inputs have one dtype, of `dtypes`."""
+        """The broadcast shape; all inputs must have one dtype, of `dtypes`."""
         dtype = require_same_dtype(self.name, inputs)
         require_dtype(self.name, inputs[0], self.dtypes)
         known = [s.shape for s in inputs if s.shape is not None]
@@ -110,7 +110,7 @@ def _comparison(name: str, compute: Any, dtypes: Sequence[DType]) -> OpDef:
     return _binary(name, compute, dtypes, None, result=bool_)
 
 
-# Functions that NumPy does not have -----------------------------------------------------------------
+# Functions that NumPy lacks -------------------------------------------------------------------------
 
 
 def _integer_safe(name: str, function: Any) -> Any:
@@ -139,11 +139,11 @@ def _relu_grad(gradients: Array, features: Array, mask: Array, out: Array) -> No
     np.greater(features, 0, out=mask)
     np.logical_not(mask, out=mask)
     np.copyto(out, gradients)
-    np.copyto(out, 0, where=mask)  # not a product: infinity times 0 would be NaN
+    np.copyto(out, 0, where=mask)  # multiplication by 0 would turn infinity into NaN
 
 
 def _sigmoid(x: Array, denominator: Array, out: Array) -> None:
-    """exp(min(x, 0)) / (1 + exp(-|x|)): neither overflows, and small results keep their digits."""
+    """exp(min(x, 0)) / (1 + exp(-|x|)): no overflow, and small results stay accurate."""
     np.abs(x, out=denominator)
     np.negative(denominator, out=denominator)
     np.exp(denominator, out=denominator)
@@ -189,7 +189,7 @@ def _elu_grad(gradients: Array, outputs: Array, low: Array, mask: Array, out: Ar
 
 
 def _greater_half(choose: OpDef) -> Gradients:
-    """Of Maximum and Minimum: all of g goes to x where they are equal, as in TensorFlow."""
+    """Gradients of Maximum and Minimum: g goes to x where they are equal, as in TensorFlow."""
 
     def gradient(g: Tensor, z: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         mask = choose(x, y)
@@ -202,7 +202,7 @@ def _pow_gradient(g: Tensor, z: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, T
     positive = Greater(x, 0)
     log_x = where(positive, Log(where(positive, x, 1)), 0)
     below = Sub(y, 1)
-    if y.spec.value is None or not y.spec.value.all():  # the slope of 0^0 is 0, and not 0 times infinity
+    if y.spec.value is None or not y.spec.value.all():  # the slope of 0^0 is 0, not 0 times infinity
         below = where(LogicalAnd(Equal(x, 0), Equal(y, 0)), 0, below)
     return Mul(g, Mul(y, Pow(x, below))), Mul(g, Mul(z, log_x))
 
@@ -226,7 +226,7 @@ def _erf_gradient(g: Tensor, z: Tensor, x: Tensor) -> tuple[Tensor]:
 # The table ----------------------------------------------------------------------------------------------
 # fmt: off
 
-# The rows that gradients of earlier rows speak of.
+# Rows used by gradients of other rows.
 EluGrad: OpDef
 Exp: OpDef
 Mul: OpDef
@@ -286,8 +286,8 @@ Tanh    = _unary("Tanh", np.tanh, FLOATING, lambda g, z, x: (TanhGrad(z, g),))
 Elu     = _unary("Elu", _elu, FLOATING, lambda g, z, x: (EluGrad(g, z),), temporaries=(None, bool_))
 Softplus = _unary("Softplus", _softplus, FLOATING, lambda g, z, x: (Mul(g, Sigmoid(x)),))
 
-# The slopes above in one pass. ReluGrad(gradients, features) and EluGrad(gradients, outputs); the others take
-# the result y and its gradient.
+# Slopes of the functions above in one pass. ReluGrad(gradients, features) and EluGrad(gradients, outputs);
+# the others take the result y and its gradient.
 ReluGrad    = _binary("ReluGrad", _relu_grad, NUMERIC,
                       lambda g, z, x, y: (ReluGrad(g, y), None), temporaries=(bool_,))
 EluGrad     = _binary("EluGrad", _elu_grad, FLOATING, _elu_grad_gradient, temporaries=(None, bool_))

@@ -1,7 +1,7 @@
-"""The error function in NumPy, which has none: Taylor's series about the nearest of 193 points.
+"""The error function, which NumPy lacks: Taylor series around the nearest of 193 points.
 
 The values at the points come from `math.erf`; the derivatives are Hermite polynomials times exp(-x^2).
-With points 1/16 apart, eight terms leave an error below 2e-16, and small results keep their digits.
+With points 1/16 apart, eight terms leave an error below 2e-16, and small results stay accurate.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ import numpy as np
 
 from tensorbow.specs import Array
 
-PER_UNIT = 16  # points
-LIMIT = 6  # beyond it the function is 1 or -1 in float64
+PER_UNIT = 16  # points per unit
+LIMIT = 6  # beyond it the result is 1 or -1 in float64
 TERMS = 9  # powers 0 to 8 of the distance to the point
 
 
 def _series() -> Array:
-    """Coefficients [TERMS, points]: derivative number n at each point, over n factorial."""
+    """Coefficients [TERMS, points]: the n-th derivative at each point, divided by n factorial."""
     points = np.arange(-LIMIT * PER_UNIT, LIMIT * PER_UNIT + 1) / PER_UNIT
     slope = 2 / math.sqrt(math.pi) * np.exp(-points * points)
     hermite, before = np.ones_like(points), np.zeros_like(points)
@@ -38,7 +38,7 @@ def erf(x: Array, distance: Array, term: Array, positions: Array, out: Array) ->
     np.clip(x, -LIMIT, LIMIT, out=distance)
     np.multiply(distance, PER_UNIT, out=term)
     np.rint(term, out=term)
-    np.copyto(positions, term, casting="unsafe")  # of NaN anything: the distance is NaN then
+    np.copyto(positions, term, casting="unsafe")  # undefined for NaN, whose distance is NaN
     np.add(positions, LIMIT * PER_UNIT, out=positions)
     np.divide(term, PER_UNIT, out=term)
     np.subtract(distance, term, out=distance)

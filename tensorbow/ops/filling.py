@@ -1,6 +1,6 @@
-"""Tensors made of a few scalars: range, fill, zeros, ones, and the rank of a tensor.
+"""Tensors made from a few scalars: range, fill, zeros, ones, and the rank of a tensor.
 
-All of them fold to constants when a step is compiled, where their arguments are constant.
+With constant arguments all of them fold to constants when a step is compiled.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from tensorbow.specs import DType, TensorSpec, float32, float64, int32, int64
 
 __all__ = ["fill", "ones", "range", "rank", "zeros"]
 
-CHUNK = 1 << 15  # elements worked on at a time, so that no table of all positions is needed
-RANGED = (int32, int64, float32, float64)  # in the order in which they give way to each other
+CHUNK = 1 << 15  # elements per pass, so that no table of all positions is needed
+RANGED = (int32, int64, float32, float64)  # in ascending order of promotion
 
 
 # Range ------------------------------------------------------------------------------------------------
@@ -87,10 +87,10 @@ Range = define_op(
 def range(
     start: Any, limit: Any = None, delta: Any = 1, dtype: AsDType | None = None, name: Name = None
 ) -> Tensor:
-    """The numbers start, start + delta, ... below `limit` (above it for a negative delta), a vector.
+    """The numbers start, start + delta, ... below `limit` (above it for a negative delta), as a vector.
 
-    With one argument, from 0 to that. The dtype is the widest of the arguments': int32, int64, float32,
-    float64. Raises InvalidArgumentError for a delta of 0.
+    With one argument it is the limit, and start is 0. The dtype is the widest of the arguments': int32,
+    int64, float32, float64. Raises InvalidArgumentError for a delta of 0.
     """
     if limit is None:
         start, limit = 0, start
@@ -109,7 +109,7 @@ def _bound(value: Any, wanted: DType | None) -> Tensor:
 
 
 def _order(dtype: DType) -> int:
-    return RANGED.index(dtype) if dtype in RANGED else len(RANGED)  # the others are refused by the op
+    return RANGED.index(dtype) if dtype in RANGED else len(RANGED)  # the op refuses other dtypes
 
 
 # Fill -------------------------------------------------------------------------------------------------
@@ -144,7 +144,7 @@ Fill = define_op(
 
 @checked
 def fill(dims: Extents, value: Any, name: Name = None) -> Tensor:
-    """A tensor of shape `dims` with the scalar `value` everywhere."""
+    """A tensor of shape `dims` filled with the scalar `value`."""
     result: Tensor = Fill(as_shape_vector(dims), value, name=name)
     return with_known_extents(result, dims)
 

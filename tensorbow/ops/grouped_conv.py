@@ -1,6 +1,6 @@
-"""Convolution in groups (Krizhevsky et al., 2012): each group of channels has filters of its own.
+"""Grouped convolution (Krizhevsky et al., 2012): each group of channels has its own filters.
 
-Made of one convolution per group, between a split and a concat, and so differentiable as these are.
+It is a split, one convolution per group and a concat, and so differentiable.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from tensorbow.ops.arrays import concat
 from tensorbow.ops.shaping import split
 from tensorbow.specs import TensorSpec
 
-Part = Callable[..., Tensor]  # (part of the first, of the second, name=)
+Part = Callable[..., Tensor]  # (part of the first tensor, of the second, name=)
 
 
 def count_groups(op: str, images: TensorSpec, filters: TensorSpec) -> int:
-    """How many times the filter's input channels are in the images' channels; 1 where one is unknown.
+    """Number of groups: the images' channels over the filter's input channels; 1 if either is unknown.
 
-    Raises InvalidArgumentError when the result's channels do not divide into so many groups.
+    Raises InvalidArgumentError if the result's channels are no multiple of it.
     """
     if images.shape is None or filters.shape is None or len(images.shape) != 4 or len(filters.shape) != 4:
         return 1
@@ -38,7 +38,7 @@ def count_groups(op: str, images: TensorSpec, filters: TensorSpec) -> int:
 def in_groups(
     op: str, function: Part, groups: int, first: Tensor, second: Tensor, name: str | None
 ) -> Tensor:
-    """`function` of each group's part of two tensors (images and filters, say), side by side.
+    """Applies `function` to each group's parts of two tensors (as images and filters), and concatenates.
 
     Parts and results lie along the last of four axes.
     """

@@ -1,7 +1,7 @@
-"""Windows of images as matrices ("im2col"), made piece by piece so that a piece stays in the cache.
+"""Windows of images as matrices ("im2col"), made piece by piece so that each piece stays in the cache.
 
-A convolution is then one matrix product per piece. The reference kernels of `conv` are made of this;
-all views are made when a kernel is bound, a step only copies and multiplies.
+A convolution is then one matrix product per piece, used by the reference kernels of `conv`.
+All views are made when a kernel is bound; a step only copies and multiplies.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from tensorbow.ops.array_views import Copy, as_matrix, packed
 from tensorbow.ops.sliding_windows import Axis
 from tensorbow.specs import Array, DType, TensorSpec
 
-ROW_BYTES = 1 << 20  # of a piece with one window per row: fits a core's second-level cache
-COLUMN_BYTES = 1 << 17  # of a piece with one window per column
-OFFSET_BYTES = 1 << 18  # of one element of each window, in `scatter`
-FEW_CHANNELS = 4  # up to here one window per column is faster: its copies are longer than the window's rows
+ROW_BYTES = 1 << 20  # bytes of a piece with one window per row: fits a core's second-level cache
+COLUMN_BYTES = 1 << 17  # bytes of a piece with one window per column
+OFFSET_BYTES = 1 << 18  # bytes of one element of each window, in `scatter`
+FEW_CHANNELS = 4  # up to here one window per column is faster: it copies longer runs
 
 
 @dataclass(frozen=True)
 class Pieces:
-    """How windows are cut into pieces: whole images, or bands of window rows of one image."""
+    """Division of windows into pieces: whole images, or bands of window rows of one image."""
 
     batch: int
     rows: Axis
@@ -35,23 +35,23 @@ class Pieces:
 
     @classmethod
     def of(cls, batch: int, rows: Axis, columns: Axis, row_nbytes: int, limit_nbytes: int) -> Pieces:
-        """Pieces of at most `limit_nbytes` where a row of windows takes `row_nbytes`."""
-        fitting = max(1, limit_nbytes // max(1, row_nbytes))  # rows of windows
+        """Pieces of at most `limit_nbytes`; a row of windows takes `row_nbytes`."""
+        fitting = max(1, limit_nbytes // max(1, row_nbytes))  # window rows per piece
         images = min(batch, max(1, fitting // max(1, rows.count)))
         return cls(batch, rows, columns, images, min(rows.count, fitting))
 
     @property
     def windows(self) -> int:
-        """Windows of a piece, at most."""
+        """Maximum number of windows in a piece."""
         return self.images * self.band * self.columns.count
 
     @property
     def count(self) -> int:
-        """How many pieces there are."""
+        """Number of pieces."""
         return -(-self.batch // self.images) * -(-self.rows.count // self.band) if self.windows else 0
 
     def slices(self) -> Iterator[tuple[slice, slice]]:
-        """The images and window rows of each piece; images first, so that bands of one follow each other."""
+        """Images and window rows of each piece; bands of one image follow each other."""
         if not self.windows:
             return
         for image in range(0, self.batch, self.images):
@@ -64,7 +64,7 @@ class Pieces:
 
 @dataclass(frozen=True)
 class Piece:
-    """The windows of one piece as `matrix`, [windows, height * width * channels], once `copies` are done."""
+    """One piece: its windows as `matrix` [windows, height * width * channels], valid after `copies`."""
 
     images: slice
     band: slice
@@ -74,7 +74,7 @@ class Piece:
 
 @dataclass(frozen=True)
 class Unrolling:
-    """Images [batch, height, width, channels] and the windows that are taken of them."""
+    """Images [batch, height, width, channels] and their windows."""
 
     batch: int
     rows: Axis
@@ -84,27 +84,27 @@ class Unrolling:
 
     @property
     def is_pointwise(self) -> bool:
-        """Whether the images are the matrix: windows of one element, at each of them."""
+        """True if the images are the matrix already: windows of one element, one per element."""
         return self.rows.is_pointwise and self.columns.is_pointwise
 
     @property
     def is_padded(self) -> bool:
-        """Whether the images are copied into a frame of zeros first."""
+        """True if the images are first copied into a frame of zeros."""
         return self.rows.is_padded or self.columns.is_padded
 
     @property
     def depth(self) -> int:
-        """Elements of a window."""
+        """Number of elements of a window."""
         return self.rows.window * self.columns.window * self.channels
 
     @property
     def has_window_rows(self) -> bool:
-        """Whether the matrix is stored with one window per row; else one per column."""
+        """True if the matrix stores one window per row; otherwise one per column."""
         return self.channels > FEW_CHANNELS
 
     @property
     def pieces(self) -> Pieces:
-        """How the windows are cut into pieces."""
+        """Division of the windows into pieces."""
         if self.is_pointwise:
             return Pieces(self.batch, self.rows, self.columns, self.batch, self.rows.count)
         limit = ROW_BYTES if self.has_window_rows else COLUMN_BYTES
@@ -112,7 +112,7 @@ class Unrolling:
         return Pieces.of(self.batch, self.rows, self.columns, row_nbytes, limit)
 
     def scratch(self) -> list[TensorSpec]:
-        """What `prepare` wants: the matrix of a piece, and its images framed with zeros."""
+        """Scratch of `prepare`: the matrix of a piece, and its images framed with zeros."""
         if self.is_pointwise:
             return [TensorSpec((0,), self.dtype)] * 2
         framed = (self.pieces.images, self.rows.covered, self.columns.covered, self.channels)
@@ -122,17 +122,17 @@ class Unrolling:
         ]
 
     def reversed(self, outputs: int) -> Unrolling:
-        """The windows over gradients of `outputs` channels that give the images' gradient (stride 1)."""
+        """Windows over the gradients of `outputs` channels that give the images' gradient (stride 1)."""
         return Unrolling(self.batch, self.rows.reversed(), self.columns.reversed(), outputs, self.dtype)
 
     @property
     def offset_pieces(self) -> Pieces:
-        """How `scatter` cuts the windows into pieces."""
+        """Division of the windows into pieces for `scatter`."""
         row_nbytes = self.columns.count * self.channels * self.dtype.size
         return Pieces.of(self.batch, self.rows, self.columns, row_nbytes, OFFSET_BYTES)
 
     def scatter_scratch(self) -> list[TensorSpec]:
-        """What `scatter` wants: one element of each window of a piece."""
+        """Scratch of `scatter`: one element of each window of a piece."""
         return [TensorSpec((self.offset_pieces.windows * self.channels,), self.dtype)]
 
     def prepare(self, images: Array, scratch: Sequence[Array]) -> list[Piece]:
@@ -185,7 +185,7 @@ class Unrolling:
 def correlate(
     unrolling: Unrolling, images: Array, matrix: Array, output: Array, scratch: Sequence[Array]
 ) -> Callable[[], None]:
-    """A function that sets output [batch, rows, columns, filters] = windows @ matrix [depth, filters]."""
+    """Prepares output [batch, rows, columns, filters] = windows @ matrix [depth, filters]."""
     frame = scratch[1]
     plan = [
         (piece.copies, piece.matrix, as_matrix(output[piece.images, piece.band]))
@@ -205,8 +205,8 @@ def correlate(
 def scatter(
     unrolling: Unrolling, gradient: Array, filters: Array, result: Array, buffer: Array
 ) -> Callable[[], None]:
-    """For each element of the filter, adds gradient @ (that element's matrix) where the element lay."""
-    plan: list[tuple[Array, Array, Array, Array, Array]] = []  # left, right, product, its part, where it goes
+    """Prepares adding gradient @ (a filter element's matrix) to the images at the element's positions."""
+    plan: list[tuple[Array, Array, Array, Array, Array]] = []  # left, right, product, its part, destination
     for images, band in unrolling.offset_pieces.slices():
         part = gradient[images, band]
         product = buffer[: math.prod(part.shape[:3]) * unrolling.channels].reshape(

@@ -1,4 +1,4 @@
-"""`import_graph_def`: from a graph as data to operations, each looked up by the name of its definition."""
+"""`import_graph_def`: adds a GraphDef's operations to a graph; op definitions are looked up by name."""
 
 from __future__ import annotations
 
@@ -59,19 +59,19 @@ def import_graph_def(
 ) -> list[Operation | Tensor] | None:
     """Adds the operations of a GraphDef to the default graph, all or none, under the scope `name`.
 
-    input_map: tensors (or what converts to one) that stand for tensors of the GraphDef, by name.
-    return_elements: names in the GraphDef (`"op"` or `"op:0"`) of what is to be returned.
+    input_map: replacements for tensors of the GraphDef, by name: tensors or values that convert to one.
+    return_elements: names in the GraphDef (`"op"` or `"op:0"`) of the elements to return.
     name: the scope; by default "import"; "" for none.
 
-    Variables, step scalars and whatever else the collections hold come back into the collections. Ops of
-    users are found by name: define them before. Nodes may stand in any order that has no cycle. The
-    current device scope applies to nodes that name no device. Control dependencies apply to the nodes that
-    read no other node of the GraphDef, and so to all; what computes nothing (a constant, a variable, a
-    placeholder) has none.
+    Variables, step scalars and other items of collections are restored into the collections. Users'
+    ops are found by name: define them before. Nodes may be in any order without a cycle. The
+    current device scope applies to nodes without a device. Control dependencies are given to the nodes that
+    read no other node of the GraphDef, and so affect all; ops that compute nothing (constants, variables,
+    placeholders) get none.
 
-    Raises NotFoundError for an unknown op or element, InvalidArgumentError for everything else that does
-    not hold together (a cycle, a missing input, another dtype or shape than declared, a name taken, more
-    than `MAXIMUM_NODES` nodes); the message names the node, and nothing has been added then.
+    Raises NotFoundError for an unknown op or element, InvalidArgumentError for any other inconsistency
+    (a cycle, a missing input, another dtype or shape than declared, a name taken, more
+    than `MAXIMUM_NODES` nodes); the message names the node, and nothing is added then.
     """
     graph_def.check()
     graph = get_default_graph()
@@ -84,7 +84,7 @@ def import_graph_def(
 
 
 def _mapped(graph_def: GraphDef, input_map: Mapping[str, Any]) -> dict[str, Any]:
-    """What to take instead, by every spelling of the input."""
+    """Replacements by every spelling of the input's name."""
     used = {item for node in graph_def.node for item in node.input}
     mapped: dict[str, Any] = {}
     unused = []
@@ -103,16 +103,16 @@ def _mapped(graph_def: GraphDef, input_map: Mapping[str, Any]) -> dict[str, Any]
 
 
 class _Import:
-    """Operations made for a graph, to be added when all of them and the collections hold."""
+    """Operations made for a graph, added only if all of them and the collections are valid."""
 
     def __init__(self, graph: Graph, graph_def: GraphDef, prefix: str, mapped: Mapping[str, Any]):
         self._graph = graph
         self._prefix = prefix
-        self._constants: list[Operation] = []  # made of values in the input_map
+        self._constants: list[Operation] = []  # from values in the input_map
         self._names = {f"{prefix}{node.name}" for node in graph_def.node}
-        known: dict[int, Tensor] = {}  # by the value's id: one tensor for all spellings
+        known: dict[int, Tensor] = {}  # by id of the value: one tensor for all spellings
         self._mapped = {item: self._tensor(value, known) for item, value in mapped.items()}
-        self._operations: dict[str, Operation] = {}  # by their names in the GraphDef
+        self._operations: dict[str, Operation] = {}  # by name in the GraphDef
         self._taken = {op.name for op in graph.get_operations()}
         nodes = graph_def.node
         for place in program_order(graph_def, mapped):
@@ -121,7 +121,7 @@ class _Import:
                 self._operations[node.name] = self._operation(node)
             except TensorBowError as error:
                 raise type(error)(_blame(place, node, error)) from None
-            except Exception as error:  # of a rule that met attributes of types it does not know
+            except Exception as error:  # a rule may raise anything for attributes of unknown types
                 raise InvalidArgumentError(_blame(place, node, error)) from error
         self._scalars = self._step_scalars()
         self._items = self._collected(graph_def)
@@ -162,7 +162,7 @@ class _Import:
         return op
 
     def _tensor(self, value: Any, known: dict[int, Tensor]) -> Tensor:
-        """A tensor of a value in the input_map; a constant is added with the rest."""
+        """The tensor of a value in the input_map; constants are added with the other operations."""
         if id(value) not in known:
             if hasattr(value, "graph"):
                 known[id(value)] = as_tensor(value)
@@ -196,7 +196,7 @@ class _Import:
         return element
 
     def element(self, name: str) -> Operation | Tensor:
-        """What a name in the GraphDef has become. Raises NotFoundError."""
+        """The imported element for a name in the GraphDef. Raises NotFoundError."""
         if not isinstance(name, str):
             raise InvalidArgumentError(f"expected the name of an element, got {type(name).__name__}")
         op_name = operation_name(name)
@@ -213,7 +213,7 @@ class _Import:
         return op.outputs[index]
 
     def _step_scalars(self) -> list[Tensor]:
-        """The first step scalar of every key that the graph does not have."""
+        """The first step scalar of each key that the graph lacks."""
         known: dict[str, Tensor] = {}
         new: list[Tensor] = []
         for op in self._operations.values():
@@ -233,7 +233,7 @@ class _Import:
         return new
 
     def _collected(self, graph_def: GraphDef) -> list[tuple[str, Any]]:
-        """(collection, item); an entry that stands in two collections is one object."""
+        """(collection, item) pairs; an entry in two collections is one object."""
         made: dict[str, Any] = {}
         items: list[tuple[str, Any]] = []
         for name, entries in graph_def.collection.items():
@@ -254,7 +254,7 @@ class _Import:
         return items
 
     def commit(self) -> None:
-        """Adds everything. Raises what `Graph.add_operations` raises."""
+        """Adds everything. Raises the errors of `Graph.add_operations`."""
         self._graph.add_operations([*self._constants, *self._operations.values()])
         for tensor in self._scalars:
             self._graph.add_to_collection(STEP_SCALARS, tensor)
@@ -263,7 +263,7 @@ class _Import:
 
 
 def _check_item(collection: str, entry: Any) -> None:
-    """Raises InvalidArgumentError for an item that the library's own collection cannot have."""
+    """Raises InvalidArgumentError for an item that is invalid in a collection of the library."""
     kinds = _ITEMS.get(collection)
     if kinds is not None and not (isinstance(entry, dict) and len(entry) == 1 and set(entry) <= kinds):
         raise InvalidArgumentError(f"expected a {' or '.join(sorted(kinds))}, got {entry!r:.80}")
@@ -291,7 +291,7 @@ def _definition(op: str) -> OpDef:
 
 
 def _declared(declared: Sequence[TensorSpec], inferred: Sequence[TensorSpec]) -> tuple[TensorSpec, ...]:
-    """The specs with what the GraphDef knows beyond the rules, as by `set_shape`."""
+    """Inferred specs, refined by the declared static shapes as by `set_shape`."""
     if len(declared) != len(inferred):
         raise InvalidArgumentError(f"it declares {len(declared)} outputs, the op has {len(inferred)}")
     specs = []

@@ -1,4 +1,4 @@
-"""Rows of a large tensor that is zero elsewhere: what a gradient of `gather` is."""
+"""Sparse rows of a large tensor, zero elsewhere: the gradient of `gather`."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ __all__ = ["IndexedSlices"]
 
 
 class IndexedSlices:
-    """The tensor of shape `dense_shape` that holds `values[i]` at the row `indices[i]` and zeros elsewhere.
+    """The tensor of shape `dense_shape` with `values[i]` at row `indices[i]` and zeros elsewhere.
 
-    Rows of equal indices add up. Stands where a tensor is expected, and then is made dense; optimisers
-    that can, apply the rows alone. Fetched, it gives the dense array.
+    Rows with equal indices add up. It converts to a dense tensor where one is expected; optimisers
+    with sparse updates apply the rows alone. Fetched, it gives the dense array.
     """
 
     @checked
     def __init__(self, values: Any, indices: Any, dense_shape: Any = None):
-        """`values` `[n, ...]`, `indices` `[n]` of integers, `dense_shape` `[rank]` where it is known.
+        """`values` `[n, ...]`, `indices` `[n]` of integers, `dense_shape` `[rank]` if known.
 
-        Raises InvalidArgumentError for indices that are no vector of integers.
+        Raises InvalidArgumentError unless the indices are an integer vector.
         """
         self.values: Tensor = as_tensor(values)
         with self.values.graph.as_default():
@@ -45,17 +45,17 @@ class IndexedSlices:
 
     @property
     def graph(self) -> Graph:
-        """The graph it belongs to."""
+        """The graph of its tensors."""
         return self.values.graph
 
     @property
     def name(self) -> str:
-        """The name of its values."""
+        """The name of its `values`."""
         return self.values.name
 
     @property
     def spec(self) -> TensorSpec:
-        """What is known of the dense tensor."""
+        """Static shape and dtype of the dense tensor."""
         known = None if self.dense_shape is None else self.dense_shape.spec.value
         if known is not None:
             return TensorSpec(as_dims(known), self.dtype)
@@ -69,7 +69,7 @@ class IndexedSlices:
 
     @checked
     def with_values(self, values: Any) -> IndexedSlices:
-        """Other values at the same rows."""
+        """The same rows with other values."""
         return IndexedSlices(values, self.indices, self.dense_shape)
 
     def _as_graph_element(self) -> Tensor:
@@ -82,7 +82,7 @@ class IndexedSlices:
 
 
 def add_slices(terms: Sequence[IndexedSlices]) -> IndexedSlices:
-    """The sum: all rows of all terms, one after the other."""
+    """The sum: concatenates the rows of all terms."""
     first = terms[0]
     if len(terms) == 1:
         return first

@@ -1,4 +1,4 @@
-"""Ops that go by an index in the data: gather, its gradient, and one_hot."""
+"""Ops with indices as data: gather, its gradient, and one_hot."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def _gather_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
 
 
 def _gather_scratch(node: NodeSpec) -> list[TensorSpec]:
-    return [TensorSpec(node.inputs[1].shape, int64)]  # positions as NumPy's take wants them
+    return [TensorSpec(node.inputs[1].shape, int64)]  # NumPy's take needs int64 positions
 
 
 def check_positions(op: str, positions: Array, extent: int) -> None:
@@ -80,7 +80,7 @@ def _gather_kernel(call: KernelCall) -> None:
 
 
 def _gather_gradient(op: Operation, g: Tensor) -> list[Any]:
-    """Rows of a variable get rows: `IndexedSlices`. Any other tensor gets a dense gradient."""
+    """Sparse gradient (`IndexedSlices`) for rows of a variable; a dense one for other tensors."""
     params, indices = op.inputs
     if not g.dtype.is_floating:
         return [None, None]
@@ -112,11 +112,11 @@ def gather(
     name: Name = None,
     axis: AxisNumber | None = None,
 ) -> Tensor:
-    """The slices of `params` `[..., n, ...]` at `indices` along `axis`, which becomes their shape.
+    """The slices of `params` `[..., n, ...]` at `indices` along `axis`, which the axes of `indices` replace.
 
-    `axis` is 0 unless it is given; `validate_indices` is TensorFlow's, and has no use.
-    indices: int32, int64 or uint8, of any rank. While the step runs, an index out of [0, n) raises
-    InvalidArgumentError on CPU devices.
+    `axis` is 0 by default; `validate_indices` is ignored (TensorFlow's).
+    indices: int32, int64 or uint8, of any rank. An index out of [0, n) raises
+    InvalidArgumentError at run time on CPU devices.
     """
     result: Tensor = GatherV2(params, indices, axis=axis or 0, name=name)
     return result
@@ -147,7 +147,7 @@ def _gather_grad_kernel(call: KernelCall) -> None:
     out.fill(0)
     rows = np.moveaxis(out, axis, 0)
     moved = np.moveaxis(g, range(axis, axis + indices.ndim), range(indices.ndim))
-    np.add.at(rows, positions, moved)  # one after the other: equal indices add up in a fixed order
+    np.add.at(rows, positions, moved)  # adds in order, also for equal indices
 
 
 GatherGrad = define_op(
@@ -225,10 +225,10 @@ def one_hot(
 ) -> Tensor:
     """`on_value` at each index along a new axis of extent `depth`, `off_value` elsewhere.
 
-    indices `[...]`: int32, int64 or uint8; one out of range gives `off_value` all along. The new
-    axis is the last, the values are 1 and 0, the dtype is float32, unless they are given.
+    indices `[...]`: int32, int64 or uint8; an index out of range gives only `off_value`. By default the new
+    axis is the last, the values are 1 and 0, the dtype is float32.
 
-    Raises InvalidArgumentError for values that the dtype does not hold.
+    Raises InvalidArgumentError for values that the dtype cannot hold.
     """
     dtype = float32 if dtype is None else dtype
     on, off = 1 if on_value is None else on_value, 0 if off_value is None else off_value

@@ -1,5 +1,5 @@
-"""Integers to the power of integers, which wrap around as their products do. Not of the element-wise table:
-backends that make code of its rows have floating powers only.
+"""Powers of integers, which wrap around like products. Not in the element-wise table: backends
+that generate code from its rows have floating powers only.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Inverse and determinant of square matrices, and of stacks of them.
 
-LAPACK, through NumPy, makes the result of one matrix in memory of its own: a step allocates the size of
+LAPACK, through NumPy, allocates the result of one matrix: a step allocates the size of
 one matrix, never of the stack.
 """
 
@@ -24,7 +24,7 @@ __all__ = ["matrix_determinant", "matrix_inverse"]
 
 
 def _square_dims(op: str, x: TensorSpec) -> Dims:
-    """The shape, with both extents of the matrices where one is known."""
+    """The shape; an unknown extent of the matrices is taken from the other."""
     require_dtype(op, x, FLOATING)
     if x.rank < 2:
         raise InvalidArgumentError(f"{op}: the input is {x}, expected square matrices [..., n, n]")
@@ -65,7 +65,7 @@ def _prepare_inverse(call: KernelCall) -> Callable[[], None]:
 
 
 def _inverse_gradient(op: Operation, g: Tensor) -> list[Tensor | None]:
-    """-inv^T g inv^T; with `adjoint`, the transpose of that."""
+    """-inv^T g inv^T; with `adjoint`, its transpose."""
     inverse = op.outputs[0]
     if op.attrs["adjoint"]:
         return [negative(matmul(inverse, matmul(g, inverse, transpose_a=True)))]
@@ -86,7 +86,7 @@ MatrixInverse = define_op(
 def matrix_inverse(input: Any, adjoint: Flag = False, name: Name = None) -> Tensor:
     """The inverse of each matrix of `input` `[..., n, n]`, floating; with `adjoint`, of its transpose.
 
-    While the step runs, a singular matrix raises InvalidArgumentError on CPU devices.
+    A singular matrix raises InvalidArgumentError at run time on CPU devices.
     """
     result: Tensor = MatrixInverse(input, adjoint=adjoint, name=name)
     return result
@@ -128,7 +128,7 @@ MatrixDeterminant = define_op(
 def matrix_determinant(input: Any, name: Name = None) -> Tensor:
     """The determinant of each matrix of `input` `[..., n, n]`, floating: `[...]`.
 
-    Its gradient wants the inverse: there a singular matrix raises InvalidArgumentError.
+    The gradient computes the inverse, which raises InvalidArgumentError for a singular matrix.
     """
     result: Tensor = MatrixDeterminant(input, name=name)
     return result

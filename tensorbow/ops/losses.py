@@ -1,6 +1,6 @@
-"""Softmax cross-entropy, fused with its own derivative as in TensorFlow.
+"""Softmax cross-entropy, fused with its derivative as in TensorFlow.
 
-Both ops give the loss of each example and, as a second output, the derivative of that loss with respect
+Both ops return the loss of each example and, as a second output, its derivative with respect
 to the logits: forward and backward share one pass over the logits.
 """
 
@@ -32,7 +32,7 @@ __all__ = [
 ]
 
 
-# What users call ----------------------------------------------------------------------------------
+# Public functions ---------------------------------------------------------------------------------
 
 
 @checked
@@ -41,10 +41,10 @@ def sparse_softmax_cross_entropy_with_logits(
 ) -> Tensor:
     """-log(softmax(logits)[label]) of each example: `logits` [..., classes], `labels` [...].
 
-    Labels are int32 or int64. Gives [...], of the dtype of the logits (float32 or float64).
-    Call it with named arguments.
+    Labels are int32 or int64. Returns [...], of the dtype of the logits (float32 or float64).
+    Arguments must be named.
 
-    Raises InvalidArgumentError when the shapes do not fit; in a step, when a label is not in [0, classes).
+    Raises InvalidArgumentError if the shapes do not fit, and at run time if a label is not in [0, classes).
     """
     _require_named("sparse_softmax_cross_entropy_with_logits", _sentinel, labels, logits)
     logits, labels = as_tensor(logits), as_tensor(labels)
@@ -67,9 +67,9 @@ def softmax_cross_entropy_with_logits_v2(
 ) -> Tensor:
     """-sum(labels * log(softmax(logits))) of each example: both [..., classes], each row of labels sums to 1.
 
-    Gives [...], float32 or float64. Gradients flow to the logits and to the labels.
+    Returns [...], float32 or float64. Gradients flow to the logits and to the labels.
 
-    Raises InvalidArgumentError when the shapes differ, or for another axis than the last.
+    Raises InvalidArgumentError if the shapes differ, or for any axis but the last.
     """
     op = "softmax_cross_entropy_with_logits"
     logits = as_tensor(logits)
@@ -89,9 +89,9 @@ def softmax_cross_entropy_with_logits_v2(
 def softmax_cross_entropy_with_logits(
     _sentinel: Any = None, labels: Any = None, logits: Any = None, dim: AxisNumber = -1, name: Name = None
 ) -> Tensor:
-    """The same as `softmax_cross_entropy_with_logits_v2`, but no gradient flows to the labels.
+    """`softmax_cross_entropy_with_logits_v2`, but without a gradient for the labels.
 
-    This is what TensorFlow 1 has under this name. Call it with named arguments.
+    This is TensorFlow 1's function of that name. Arguments must be named.
     """
     _require_named("softmax_cross_entropy_with_logits", _sentinel, labels, logits)
     logits = as_tensor(logits)
@@ -107,22 +107,20 @@ def _rows(tensor: Tensor) -> Tensor:
 
 
 def _lead(tensor: Tensor) -> Tensor:
-    """The shape of `[..., classes]` without the last axis."""
+    """The shape of a tensor `[..., classes]` without the last axis."""
     return strided_slice(shape(tensor), np.s_[:-1])
 
 
 def _per_example(losses: Tensor, examples: Tensor, logits: Tensor) -> Tensor:
-    """A vector in the shape `examples`. Where that is not the one of the logits, their maximum has more
-    elements than there are losses: a step refuses it.
+    """Reshapes the losses, a vector, to `examples`. If the shapes of labels and logits differ at run time,
+    the maximum of both has more elements than there are losses, and the reshape raises.
     """
     return reshape(losses, maximum(examples, _lead(logits)), name="labels_fit_logits")
 
 
 def _require_named(op: str, sentinel: Any, labels: Any, logits: Any) -> None:
     if sentinel is not None or labels is None or logits is None:
-        raise InvalidArgumentError(
-            f"{op}: give both by name: {op}(labels=..., logits=...); _sentinel takes nothing"
-        )
+        raise InvalidArgumentError(f"{op}: give labels and logits by name: {op}(labels=..., logits=...)")
 
 
 # Specs and gradients ------------------------------------------------------------------------------
@@ -166,7 +164,7 @@ def _dense_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> list[TensorSpec]:
 
 
 def _logits_gradient(op: Operation, loss: Tensor | None, backprop: Tensor | None) -> Tensor | None:
-    """Of both outputs: the second is softmax(logits) - constants, which is what second order goes through."""
+    """Gradient through both outputs; the second is softmax(logits) - constants, for higher orders."""
     result = None
     if loss is not None:
         result = multiply(expand_dims(loss, -1), op.outputs[1])
@@ -227,7 +225,7 @@ def _prepare_sparse(call: KernelCall) -> Callable[[], None]:
 
 
 def _check_labels(labels: Array, classes: int) -> None:
-    """Raises InvalidArgumentError that names the first label out of range."""
+    """Raises InvalidArgumentError naming the first label out of range."""
     if np.minimum.reduce(labels) < 0 or np.maximum.reduce(labels) >= classes:
         place = int(np.flatnonzero((labels < 0) | (labels >= classes))[0])
         raise InvalidArgumentError(

@@ -1,4 +1,4 @@
-"""The product of matrices, and of stacks of matrices."""
+"""Products of matrices, and of stacks of matrices."""
 
 from __future__ import annotations
 
@@ -144,8 +144,8 @@ def matmul(
 ) -> Tensor:
     """The matrix product of `a` `[..., rows, inner]` and `b` `[..., inner, columns]`: `[..., rows, columns]`.
 
-    The leading axes broadcast. With `transpose_a` (`transpose_b`) the matrices of that input are given
-    transposed. Both have one dtype: float32, float64, int32 or int64.
+    The leading axes broadcast. `transpose_a` (`transpose_b`) transposes the matrices of that input
+    first. Both have one dtype: float32, float64, int32 or int64.
 
     Raises InvalidArgumentError for vectors and scalars, leading axes that do not broadcast, or inner
     extents that differ.
@@ -162,14 +162,14 @@ def matmul(
 
 
 def _unites(x: TensorSpec, y: TensorSpec) -> bool:
-    """Whether the matrices of x are one tall matrix by a static reshape, there and back."""
+    """True if static reshapes can join the matrices of x into one tall matrix, and split the result."""
     *lead, inner = x.dims
     unknown = sum(d is None for d in lead)
     return unknown <= 1 and inner not in (None, 0) and None not in y.dims and 0 not in (*lead, *y.dims)
 
 
 def _united(x: Tensor, y: Tensor, transpose_y: bool, name: str | None) -> Tensor:
-    """One product instead of many with the same right side, whose gradient is one product, too."""
+    """One product of the joined matrices instead of many with the same right side; so is its gradient."""
     *lead, inner = x.spec.dims
     columns = y.spec.dims[0 if transpose_y else 1]
     with x.graph.as_default(), name_scope(name or "MatMul"):

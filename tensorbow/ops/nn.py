@@ -1,4 +1,4 @@
-"""Bias, softmax, L2 loss and dropout: the small parts of networks (`tf.nn` of TensorFlow 1)."""
+"""Bias, softmax, L2 loss and dropout (`tf.nn` of TensorFlow 1)."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ __all__ = ["bias_add", "dropout", "l2_loss", "log_softmax", "softmax"]
 def bias_add(value: Any, bias: Any, data_format: DataFormat = "NHWC", name: Name = None) -> Tensor:
     """`value` [..., channels] plus `bias` [channels], of one dtype; NCHW: `value` [batch, channels, ...].
 
-    Raises InvalidArgumentError when the channels differ or `bias` is no vector.
+    Raises InvalidArgumentError if the channels differ or `bias` is no vector.
     """
     x, b = pair(value, bias)
     rank = x.shape.ndims
@@ -55,7 +55,7 @@ def bias_add(value: Any, bias: Any, data_format: DataFormat = "NHWC", name: Name
         return add(x, reshape(b, concat([strided_slice(extents, np.s_[1:2]), ones], 0)), name)
     if rank < 2 or b.shape.ndims not in (1, None):
         raise InvalidArgumentError(
-            f"bias_add: NCHW wants a value [batch, channels, ...] and a vector, got {x.spec} and {b.spec}"
+            f"bias_add: NCHW needs a value [batch, channels, ...] and a vector, got {x.spec} and {b.spec}"
         )
     if not compatible(b.spec.shape, x.spec.dims[1:2]):
         raise InvalidArgumentError(
@@ -105,7 +105,7 @@ def _bias_add_grad_scratch(node: NodeSpec) -> list[TensorSpec]:
 
 
 def _prepare_bias_add_grad(call: KernelCall) -> Callable[[], None]:
-    """A product with ones: ten times faster than a sum over leading axes, and more exact."""
+    """A matrix product with ones: ten times faster than a sum over leading axes, and more exact."""
     (gradient,), (bias,), (ones,) = call.inputs, call.outputs, call.scratch
     copies: list[Copy] = []
     rows = as_matrix(packed(gradient, copies))
@@ -259,7 +259,7 @@ def _prepare_l2_loss(call: KernelCall) -> Callable[[], None]:
     axes = list(range(t.ndim))
 
     def step() -> None:
-        np.einsum(t, axes, t, axes, [], out=loss)  # no array of squares
+        np.einsum(t, axes, t, axes, [], out=loss)  # avoids an array of squares
         np.multiply(loss, 0.5, out=loss)
 
     return step
@@ -288,9 +288,9 @@ def dropout(
 ) -> Tensor:
     """Sets elements of `x` to zero with probability `rate`, and divides the others by 1 - rate.
 
-    `rate` is a number or a scalar tensor in [0, 1); `keep_prob` = 1 - rate is TensorFlow's older form of it.
-    The decisions have the shape of `x`, or `noise_shape` and broadcast. The gradient uses the same
-    decisions. The number 0 gives `x` itself; a rate fed with the step that is not in [0, 1) gives NaN.
+    `rate` is a number or a scalar tensor in [0, 1); `keep_prob` = 1 - rate is TensorFlow's older form.
+    The mask has the shape of `x`, or `noise_shape` and broadcasts. The gradient uses the same
+    mask. The number 0 returns `x` itself; a fed rate that is not in [0, 1) gives NaN.
 
     Raises InvalidArgumentError for a rate out of range, both or neither of `rate` and `keep_prob`, integers.
     """

@@ -25,10 +25,10 @@ __all__ = ["batch_normalization", "fused_batch_norm", "layer_norm", "moments"]
 def moments(
     x: Any, axes: AxisNumbers, shift: Any = None, name: Name = None, keep_dims: Flag = False
 ) -> tuple[Tensor, Tensor]:
-    """The mean and the variance (of all elements, not of a sample) over `axes`; floating.
+    """Mean and variance (of the population, not of a sample) over `axes`; floating.
 
-    `keep_dims` leaves extents of 1. `shift` is TensorFlow's, and not needed: the variance is computed
-    from the distances to the mean.
+    `keep_dims` leaves extents of 1. `shift` is ignored (TensorFlow's): the variance is computed
+    from the centred elements.
     """
     tensor = as_tensor(x)
     with tensor.graph.as_default(), name_scope(name or "moments"):
@@ -49,8 +49,9 @@ def batch_normalization(
     variance_epsilon: Rate,
     name: Name = None,
 ) -> Tensor:
-    """(x - mean) / sqrt(variance + variance_epsilon) * scale + offset; all broadcast, `offset` and `scale`
-    may be None (Ioffe and Szegedy, 2015).
+    """(x - mean) / sqrt(variance + variance_epsilon) * scale + offset (Ioffe and Szegedy, 2015).
+
+    All inputs broadcast; `offset` and `scale` may be None.
     """
     tensor = as_tensor(x)
     with tensor.graph.as_default(), name_scope(name or "batchnorm"):
@@ -74,18 +75,18 @@ def fused_batch_norm(
     is_training: Flag = True,
     name: Name = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Batch normalisation of `x` [..., channels] by the statistics of each channel, in few passes.
+    """Batch normalisation of `x` [..., channels] by each channel's statistics, in few passes.
 
     scale, offset, mean, variance: [channels], of the dtype of x, float32 or float64. In training the
-    statistics are those of this batch (give no mean and variance); else they are `mean` and `variance`.
-    With the data format NCHW, x is [batch, channels, height, width].
+    statistics are the batch's, and mean and variance must be None; else `mean` and `variance` are used.
+    With data format NCHW, x is [batch, channels, height, width].
 
-    Gives (y, batch_mean, batch_variance): the variance that comes out is that of a sample (divided by
-    n - 1), for the moving average; what normalises is divided by n. Gradients flow through y only, to x,
+    Returns (y, batch_mean, batch_variance). batch_variance, for the moving average, is divided by n - 1; the
+    variance that normalises is divided by n. Gradients flow through y only, to x,
     scale and offset, as in TensorFlow; they can be differentiated again.
 
     Raises InvalidArgumentError for channels that differ, and for mean and variance that are missing
-    while not training, or given while training.
+    in evaluation, or given in training.
     """
     if is_training != (mean is None) or is_training != (variance is None):
         raise InvalidArgumentError(
@@ -117,7 +118,7 @@ def layer_norm(
     axis: AxisNumber = -1,
     name: Name = None,
 ) -> Tensor:
-    """Normalisation of `x` by the moments of each example over the axes from `axis` on (Ba et al., 2016).
+    """Normalisation of `x` by each example's moments over the axes from `axis` on (Ba et al., 2016).
 
     `scale` and `offset` (or None) have the shape of these axes. (x - mean) / sqrt(variance + epsilon) *
     scale + offset; floating. Raises InvalidArgumentError for an unknown rank or an axis out of range.

@@ -1,6 +1,6 @@
-"""The operators of tensors: `x + y`, `x @ y`, `x[...]` and their kin, each an op of this package.
+"""The operators of tensors, such as `x + y`, `x @ y` and `x[...]`.
 
-Importing this installs them. `==` and `!=` compare tensors by identity; use `tb.equal`.
+Importing this module installs them. `==` and `!=` compare tensors by identity; use `tb.equal`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The greatest elements along the last axis, and where they are."""
+"""top_k: the greatest elements along the last axis, and their positions."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ __all__ = ["top_k"]
 def top_k(input: Any, k: Count = 1, sorted: Flag = True, name: Name = None) -> tuple[Tensor, Tensor]:
     """The `k` greatest elements of each row of `input` `[..., n]`, and their positions (int32): `[..., k]`.
 
-    The greatest first, of equals that with the lower position; NaN counts as the greatest. `sorted` is
-    TensorFlow's: they are in order anyway.
+    In descending order; ties are ordered by position, NaN counts as the greatest. `sorted` is
+    ignored (TensorFlow's): results are always sorted.
 
     Raises InvalidArgumentError for a scalar, and for rows of less than `k` elements.
     """
@@ -54,14 +54,14 @@ def _scratch(node: NodeSpec) -> list[TensorSpec]:
 
 
 def _prepare(call: KernelCall) -> Callable[[], None]:
-    """Row by row, as NumPy's argsort makes its positions anew: a step allocates those of one row."""
+    """Row by row: NumPy's argsort allocates its result, so a step allocates the positions of one row only."""
     (x,), (values, indices), (row,) = call.inputs, call.outputs, call.scratch
     k = call.attrs["k"]
     places = list(np.ndindex(*x.shape[:-1])) if k else []
 
     def run() -> None:
         for place in places:
-            np.copyto(row, x[place][..., ::-1])  # backwards, so that of equals the first comes last
+            np.copyto(row, x[place][..., ::-1])  # reversed, so that the first of equals comes last
             order = np.argsort(row, kind="stable")[: -k - 1 : -1]
             np.take(row, order, out=values[place], mode="clip")
             np.subtract(len(row) - 1, order, out=indices[place], casting="unsafe")
@@ -70,7 +70,7 @@ def _prepare(call: KernelCall) -> Callable[[], None]:
 
 
 def _gradient(op: Operation, g: Tensor | None, _: Tensor | None) -> list[Tensor | None]:
-    """Each value's gradient goes to where it was; the rows lie one after the other in one vector."""
+    """The gradient of each value goes to its position; the rows are joined into one vector."""
     x, indices = op.inputs[0], op.outputs[1]
     if g is None or not g.dtype.is_floating:
         return [None]

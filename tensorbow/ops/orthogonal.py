@@ -1,4 +1,4 @@
-"""Orthonormal columns of a matrix: what orthogonal initial values are made of."""
+"""Orthonormal columns by QR decomposition, for orthogonal initial values."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
 
 
 def _run(call: KernelCall) -> None:
-    """LAPACK makes both factors in memory of its own."""
+    """Runs LAPACK's QR, which allocates both factors."""
     (x,), (out,) = call.inputs, call.outputs
     factor, triangle = np.linalg.qr(x)
     np.multiply(factor, np.where(np.diagonal(triangle) < 0, -1, 1), out=out)
@@ -37,5 +37,5 @@ Orthonormal = define_op(
     gradient=NOT_DIFFERENTIABLE,
     kernel=Kernel(run=_run),
     inputs=("input",),
-    doc="Q of input = Q R with a diagonal of R that is not negative: of normal numbers, uniform among all.",
+    doc="Q of input = Q R, R with a non-negative diagonal: uniformly distributed for normal numbers.",
 )

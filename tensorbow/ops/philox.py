@@ -23,7 +23,7 @@ _HALF = np.uint64(32)
 
 
 def philox(counter: tuple[int, int, int, int], key: tuple[int, int]) -> tuple[int, int, int, int]:
-    """One block in plain integers: the definition."""
+    """One block in plain integers: the reference definition."""
     first, second, third, fourth = counter
     for round_key in key_schedule(key):
         left, right = MULTIPLIERS[0] * first, MULTIPLIERS[1] * third
@@ -38,10 +38,10 @@ def key_schedule(key: tuple[int, int]) -> list[tuple[int, int]]:
 
 
 def stream_key(seed: int, op_seed: int, replica: int) -> tuple[int, int]:
-    """The key of one op of one replica: two words that mix all bits of the seeds and the replica.
+    """The key of one op of one replica: two words that depend on all bits of the seeds and the replica.
 
-    They are the first words of the block with the two seeds (64 bits each) as counter and the
-    replica as key, so streams of different seeds or replicas have nothing in common.
+    They are the first words of the block whose counter is the two seeds (64 bits each) and whose
+    key is the replica, so streams of different seeds or replicas are independent.
     """
     counter = (seed & WORD, seed >> 32 & WORD, op_seed & WORD, op_seed >> 32 & WORD)
     words = philox(counter, (replica & WORD, replica >> 32 & WORD))
@@ -50,7 +50,7 @@ def stream_key(seed: int, op_seed: int, replica: int) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class PhiloxBlocks:
-    """Many blocks at once, in given buffers uint64 [2, blocks]; words stand in the lower halves."""
+    """Many blocks at once, in given buffers uint64 [2, blocks]; words are in the elements' lower halves."""
 
     even: Array  # first and third words
     odd: Array  # second and fourth words
@@ -60,16 +60,16 @@ class PhiloxBlocks:
 
     @classmethod
     def over(cls, even: Array, odd: Array, product: Array) -> PhiloxBlocks:
-        """Blocks over three buffers."""
+        """Blocks that use three given buffers."""
         index = np.arange(even.shape[1], dtype=np.uint64)
         return cls(even, odd, product, index, np.zeros((ROUNDS, 2, 1), np.uint64))
 
     def set_key(self, key: tuple[int, int]) -> None:
-        """The key of the blocks filled from now on."""
+        """Sets the key of the blocks filled from now on."""
         self.schedule[..., 0] = key_schedule(key)
 
     def fill(self, start: int, count: int, attempt: int, step: int) -> tuple[Array, Array, Array, Array]:
-        """Blocks start, start + 1, ... of a step, as their first, second, third and fourth words [count].
+        """Blocks start, start + 1, ... of a step: their first, second, third and fourth words, each [count].
 
         Block i has the counter (i, attempt, low word of step, high word of step).
         """

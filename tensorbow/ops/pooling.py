@@ -1,8 +1,8 @@
-"""Max pooling of NHWC images, its gradient, and the gradient of that.
+"""Max pooling of NHWC images, its gradient, and the gradient's gradient.
 
-Where a window has its maximum more than once, the first in row-major order gets the gradient, as in
+If a window has its maximum more than once, the first in row-major order gets the gradient, as in
 TensorFlow. The kernels loop over the elements of a window, never over windows: each element is one
-strided view of all windows' images.
+strided view of the images.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tensorbow.specs import FLOATING, Array, Dims, TensorSpec, bool_, compatible
 
 __all__ = ["max_pool", "max_pool2d"]
 
-MASK_BYTES = 1 << 20  # of the masks over the windows that the gradients work on at a time
+MASK_BYTES = 1 << 20  # bytes of masks over the windows, per piece of the gradient kernels
 POOL_ATTRS = {"ksize": (1, 2, 2, 1), "strides": (1, 2, 2, 1), "padding": "VALID"}
 
 
@@ -44,10 +44,10 @@ def max_pool(
     """The maximum of each window of images [batch, height, width, channels]; also named `max_pool2d`.
 
     `ksize` and `strides` are an integer, [height, width] or [1, height, width, 1]; `padding` is "SAME"
-    (padding never is the maximum) or "VALID". Gives [batch, rows, columns, channels], float32 or float64.
-    With the data format NCHW all of these have the channels in second place.
+    (padding is never the maximum) or "VALID". Returns [batch, rows, columns, channels], float32 or float64.
+    With data format NCHW the channels of all of these are second.
 
-    Raises InvalidArgumentError for a window larger than a VALID image, other windows, strides,
+    Raises InvalidArgumentError for a window larger than a VALID image, and for invalid windows, strides,
     paddings or data formats.
     """
     attrs = {
@@ -113,7 +113,7 @@ def _max_pool_gradient(op: Operation, gradient: Tensor) -> list[Tensor | None]:
 
 
 def _max_pool_grad_gradient(op: Operation, gradient: Tensor) -> list[Tensor | None]:
-    """Only through the third input: where the maximum lies is constant almost everywhere."""
+    """Gradient of the third input only: the positions of maxima are constant almost everywhere."""
     return [None, None, MaxPoolGradGrad(op.inputs[0], op.inputs[1], gradient, **op.attrs)]
 
 
@@ -123,7 +123,7 @@ def _max_pool_grad_grad_gradient(op: Operation, gradient: Tensor) -> list[Tensor
 
 # Reference kernels --------------------------------------------------------------------------------
 
-_Element = tuple[tuple[Array, ...], Array, Array, Array]  # what `_mark` takes, bits, flow, target
+_Element = tuple[tuple[Array, ...], Array, Array, Array]  # arguments of `_mark`, bits, flow, target
 _Plan = list[tuple[Array, list[_Element]]]
 
 
@@ -147,7 +147,7 @@ def _prepare_max_pool(call: KernelCall) -> Callable[[], None]:
 
 
 def _mask_scratch(node: NodeSpec) -> list[TensorSpec]:
-    """For the windows of some images: whether they have met their maximum, whether now, and that as bits."""
+    """Three masks for the windows of some images: waiting for their maximum, found here, bits of that."""
     images = node.inputs[0]
     batch, rows, columns, channels = node.inputs[1].extents
     each = rows * columns * channels
@@ -167,21 +167,21 @@ def _bits_of(nbytes: int) -> Any:
 def _mark(images: Array, pooled: Array, waiting: Array, here: Array, bits: Array) -> None:
     """bits = all ones where this element is its window's first maximum, else zero; updates `waiting`.
 
-    "Not less than the maximum" rather than "equal to it": a window with NaN marks one element, too.
+    Tests "not less than the maximum", not "equal to it", so that a window with NaN marks one element, too.
     """
     np.less(images, pooled, out=here)
-    np.less(here, waiting, out=here)  # waiting and not less
+    np.less(here, waiting, out=here)  # waiting, and not less than the maximum
     np.not_equal(waiting, here, out=waiting)
     np.copyto(bits, here)
-    np.subtract(0, bits, out=bits)  # NumPy 2.4's negative is wrong in place on few strided integers
+    np.subtract(0, bits, out=bits)  # NumPy 2.4's negative is wrong in place on short strided integers
 
 
 def _plan(
     call: KernelCall, windows: Windows, flow: Array, target: Array, to_images: bool
 ) -> list[tuple[Array, list[tuple[tuple[Array, ...], Array, Array, Array]]]]:
-    """Some images at a time: (waiting, for each window element: what `_mark` takes, bits, flow, target).
+    """Pieces of some images: (waiting, per window element: arguments of `_mark`, bits, flow, target).
 
-    `to_images`: the flow lies at the windows and goes to the images; else the other way.
+    to_images: the flow goes from the windows to the images; otherwise the other way.
     """
     images, pooled, _ = call.inputs
     plan: _Plan = []
@@ -199,7 +199,7 @@ def _plan(
 
 
 def _prepare_max_pool_grad(call: KernelCall) -> Callable[[], None]:
-    """Masks select bits of the gradient, so that nothing is multiplied: 0 * inf would be NaN."""
+    """Masks select bits of the gradient instead of multiplying, since 0 * inf is NaN."""
     (result,) = call.outputs
     windows = _windows(result.shape, call.attrs)
     plan = _plan(call, windows, _as_bits(call.inputs[2]), result, to_images=True)

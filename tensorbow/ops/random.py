@@ -1,8 +1,8 @@
-"""Random tensors: numbers that are a pure function of seeds, replica, step and element.
+"""Random tensors: numbers are a pure function of seeds, replica, step and element.
 
-A random op draws from a stream of its own. Its Philox key is made of the graph's seed, the op's seed and
-the replica, the counter of the step and the element (`sampling` says how). So a step can be repeated, a
-run resumed, and two ops, steps or replicas never draw the same numbers.
+Each random op has its own stream. Its Philox key is made from the graph's seed, the op's seed and
+the replica, its counter from the step and the element (see `sampling`). So steps can be repeated and
+runs resumed, and two ops, steps or replicas never draw the same numbers.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ from tensorbow.specs import FLOATING, DType, TensorSpec, float32, int32, int64
 
 __all__ = ["get_seed", "random_normal", "random_shuffle", "random_uniform", "truncated_normal"]
 
-DEFAULT_GRAPH_SEED = 87654321  # beside an op's seed when the graph has none, as in TensorFlow
+DEFAULT_GRAPH_SEED = 87654321  # used with an op's seed if the graph has none, as in TensorFlow
 SEEDS = {"seed": REQUIRED, "seed2": REQUIRED}  # the graph's and the op's
 DRAWN_ATTRS = {"dtype": float32, **SEEDS}
 
 
-# What users call ----------------------------------------------------------------------------------
+# Public functions ---------------------------------------------------------------------------------
 
 
 @checked
@@ -59,7 +59,7 @@ def random_uniform(
     dtype is float32, float64, int32 or int64; maxval is 1 for floats and must be given for integers.
     Bounds may be scalar tensors. Rounding can make a float equal to maxval, unless the bounds are 0 and 1.
 
-    Raises InvalidArgumentError for other dtypes; for integers also when the range is empty.
+    Raises InvalidArgumentError for other dtypes; for integers also if the range is empty.
     """
     graph_seed, op_seed = get_seed(seed)
     if dtype in (int32, int64):
@@ -130,9 +130,9 @@ def _normal(
 
 @checked
 def random_shuffle(value: Any, seed: Seed = None, name: Name = None) -> Tensor:
-    """The slices of `value` `[n, ...]` along its first axis in random order, anew with each step.
+    """The slices of `value` `[n, ...]` along its first axis in random order, different in each step.
 
-    The order is a pure function of seeds, replica and step; gradients find their way back. Raises
+    The order is a pure function of seeds, replica and step; gradients are permuted back. Raises
     InvalidArgumentError for a scalar.
     """
     tensor = as_tensor(value)
@@ -145,7 +145,7 @@ def random_shuffle(value: Any, seed: Seed = None, name: Name = None) -> Tensor:
 
 
 def dropout_mask(shape: Any, rate: Any, seed: int | None = None, name: str | None = None) -> Tensor:
-    """0 with probability `rate`, else 1 / (1 - rate): of any shape and the dtype of `rate`, a scalar.
+    """0 with probability `rate`, else 1 / (1 - rate), of the given shape and the dtype of the scalar `rate`.
 
     A rate that is not in [0, 1) gives NaN.
     """
@@ -155,17 +155,17 @@ def dropout_mask(shape: Any, rate: Any, seed: int | None = None, name: str | Non
 
 
 def get_seed(op_seed: int | None) -> tuple[int, int]:
-    """The seeds of a random op made now: (graph's, op's), by TensorFlow's rules.
+    """The seeds (graph's, op's) of a random op made now, by TensorFlow's rules.
 
-    Without a seed for the op, the graph's decides, with the number of ops made so far; without either,
-    the operating system's entropy, now: the graph stays replayable.
+    Without an op seed, the graph's seed and the number of ops so far determine it; without either,
+    the operating system's entropy is drawn once, so the graph stays replayable.
     """
     graph = get_default_graph()
     if graph.seed is not None:
         return graph.seed, len(graph.get_operations()) if op_seed is None else op_seed
     if op_seed is not None:
         return DEFAULT_GRAPH_SEED, op_seed
-    entropy = os.urandom(14)  # 56 bits each: exact wherever integers are written down
+    entropy = os.urandom(14)  # 56 bits each: exact in every number format
     return int.from_bytes(entropy[:7], "little"), int.from_bytes(entropy[7:], "little")
 
 

@@ -1,4 +1,4 @@
-"""Sums, means, products, extremes, any and all over axes, and the position of the greatest."""
+"""Sums, means, products, extremes, any and all over axes, and argmax."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ __all__ = [
 
 
 def _axes(op: str, axis: tuple[int, ...] | None, rank: int) -> tuple[int, ...]:
-    """The axes as numbers from 0, in ascending order."""
+    """The axes as non-negative numbers, ascending."""
     if axis is None:
         return tuple(range(rank))
     axes = sorted(checked_axis(op, a, rank) for a in axis)
@@ -55,7 +55,7 @@ def _reduction(
     dtypes: Sequence[DType],
     gradient: GradientRule | _NotDifferentiable,
 ) -> OpDef:
-    """A row of the table below: `compute(x, axes, keepdims, out)`."""
+    """Defines a reduction; `compute(x, axes, keepdims, out)` is its kernel."""
 
     def spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
         (x,) = inputs
@@ -88,7 +88,7 @@ def _sum(x: Array, axes: tuple[int, ...], keepdims: bool, out: Array) -> None:
 def _mean(x: Array, axes: tuple[int, ...], keepdims: bool, out: Array) -> None:
     _sum(x, axes, keepdims, out)
     if out.size:
-        np.divide(out, x.size / out.size, out=out)  # the mean of nothing is NaN
+        np.divide(out, x.size / out.size, out=out)  # without elements: NaN
 
 
 def _max(x: Array, axes: tuple[int, ...], keepdims: bool, out: Array) -> None:
@@ -114,11 +114,11 @@ def _all(x: Array, axes: tuple[int, ...], keepdims: bool, out: Array) -> None:
 
 
 def _with_axes_kept(op: Operation, reduced: Tensor) -> Tensor:
-    """`reduced` with the axes that the op took away, as extents of 1."""
+    """`reduced` with the reduced axes restored as extents of 1."""
     axis, rank = op.attrs["axis"], op.inputs[0].shape.ndims
     if op.attrs["keepdims"] or axis is None:
         return reduced  # a scalar broadcasts as it is
-    if rank is None:  # which only a step knows: it drops the sum, whose shape says it all
+    if rank is None:  # known only at run time; the Sum is dropped, as only its shape is used
         return reshape(reduced, shape(Sum(op.inputs[0], axis=axis, keepdims=True)))
     for a in _axes(op.type, axis, rank):
         reduced = expand_dims(reduced, a)
@@ -140,7 +140,7 @@ def _mean_gradient(op: Operation, g: Tensor) -> list[Tensor | None]:
 
 
 def _extreme_gradient(op: Operation, g: Tensor) -> list[Tensor | None]:
-    """Elements that tie share the gradient equally, as in TensorFlow."""
+    """Tied elements share the gradient equally, as in TensorFlow."""
     (x,), (z,) = op.inputs, op.outputs
     if not g.dtype.is_floating:
         return [None]
@@ -150,7 +150,7 @@ def _extreme_gradient(op: Operation, g: Tensor) -> list[Tensor | None]:
 
 
 def _prod_gradient(op: Operation, g: Tensor) -> list[Tensor | None]:
-    """One axis after the other, each time by the product of the other elements: zeros need no division."""
+    """One axis after the other, by the product of the other elements: no division, so zeros are allowed."""
     x, axes = op.inputs[0], op.attrs["axis"]
     if not g.dtype.is_floating:
         return [None]
@@ -178,7 +178,7 @@ All = _reduction("All", _all, (bool_,), NOT_DIFFERENTIABLE)
 def reduce_sum(
     input_tensor: Any, axis: AxisNumbers = None, keepdims: Flag = False, name: Name = None
 ) -> Tensor:
-    """The sum over `axis`: an int, several, or None for all. `keepdims` leaves extents of 1."""
+    """The sum over `axis`: an int, several, or None for all axes. `keepdims` leaves extents of 1."""
     return _reduce(Sum, input_tensor, axis, keepdims, name)
 
 
@@ -186,7 +186,7 @@ def reduce_sum(
 def reduce_mean(
     input_tensor: Any, axis: AxisNumbers = None, keepdims: Flag = False, name: Name = None
 ) -> Tensor:
-    """The mean over `axis` of floating numbers, see `reduce_sum`; NaN where there are none."""
+    """The mean of floating numbers over `axis`, see `reduce_sum`; NaN if there are none."""
     return _reduce(Mean, input_tensor, axis, keepdims, name)
 
 
@@ -194,7 +194,7 @@ def reduce_mean(
 def reduce_max(
     input_tensor: Any, axis: AxisNumbers = None, keepdims: Flag = False, name: Name = None
 ) -> Tensor:
-    """The maximum over `axis`, see `reduce_sum`; -infinity (or the lowest integer) where there is none."""
+    """The maximum over `axis`, see `reduce_sum`; -infinity (or the lowest integer) if it is empty."""
     return _reduce(Max, input_tensor, axis, keepdims, name)
 
 
@@ -202,7 +202,7 @@ def reduce_max(
 def reduce_min(
     input_tensor: Any, axis: AxisNumbers = None, keepdims: Flag = False, name: Name = None
 ) -> Tensor:
-    """The minimum over `axis`, see `reduce_sum`; infinity (or the highest integer) where there is none."""
+    """The minimum over `axis`, see `reduce_sum`; infinity (or the highest integer) if it is empty."""
     return _reduce(Min, input_tensor, axis, keepdims, name)
 
 
@@ -210,7 +210,7 @@ def reduce_min(
 def reduce_prod(
     input_tensor: Any, axis: AxisNumbers = None, keepdims: Flag = False, name: Name = None
 ) -> Tensor:
-    """The product over `axis`, see `reduce_sum`; 1 where there is none."""
+    """The product over `axis`, see `reduce_sum`; 1 if there are no elements."""
     return _reduce(Prod, input_tensor, axis, keepdims, name)
 
 
@@ -218,7 +218,7 @@ def reduce_prod(
 def reduce_any(
     input_tensor: Any, axis: AxisNumbers = None, keepdims: Flag = False, name: Name = None
 ) -> Tensor:
-    """Whether any element (bool) over `axis` is true, see `reduce_sum`."""
+    """True if any element (bool) over `axis` is true, see `reduce_sum`."""
     return _reduce(Any_, input_tensor, axis, keepdims, name)
 
 
@@ -226,7 +226,7 @@ def reduce_any(
 def reduce_all(
     input_tensor: Any, axis: AxisNumbers = None, keepdims: Flag = False, name: Name = None
 ) -> Tensor:
-    """Whether all elements (bool) over `axis` are true, see `reduce_sum`."""
+    """True if all elements (bool) over `axis` are true, see `reduce_sum`."""
     return _reduce(All, input_tensor, axis, keepdims, name)
 
 
@@ -249,7 +249,7 @@ def _argmax_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
 
 
 def _argmax_scratch(node: NodeSpec) -> list[TensorSpec]:
-    """The input with its axis last and contiguous, and int64 positions: what NumPy's argmax works on."""
+    """The input with its axis last and contiguous, and int64 positions, as NumPy's argmax needs."""
     (x,), axis = node.inputs, node.attrs["axis"]
     last = (*node.outputs[0].extents, x.extents[axis])
     return [TensorSpec(last, x.dtype), TensorSpec(last[:-1], int64)]
@@ -277,9 +277,9 @@ ArgMax = define_op(
 def argmax(
     input: Any, axis: AxisNumber | None = None, name: Name = None, *, output_type: AsDType = int64
 ) -> Tensor:
-    """The position of the greatest element along `axis` (0), the first of equals; int64 or int32.
+    """The position of the greatest element along `axis` (default 0), the first of equals; int64 or int32.
 
-    Raises InvalidArgumentError when the axis is empty.
+    Raises InvalidArgumentError if the axis is empty.
     """
     result: Tensor = ArgMax(input, axis=axis or 0, output_type=output_type, name=name)
     return result

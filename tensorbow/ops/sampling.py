@@ -1,19 +1,19 @@
-"""The reference kernels of the random ops: how words of Philox become numbers.
+"""Reference kernels of the random ops: definition of the numbers made from Philox words.
 
-Any backend can compute any element alone, and so gets the same numbers:
+Every element can be computed alone, so all backends give the same numbers:
 
 - the key is `stream_key(graph's seed, op's seed, replica)`, the counter (block, attempt, step);
-- element e is made of block e // n and, within it, of the words from 4 (e mod n) / n on: n = 4 elements
+- element e comes from block e // n, from its words from 4 (e mod n) / n on: n = 4 elements
   per block for float32 and dropout, n = 2 for float64 and integers, which take two words (high, low);
 - a uniform float32 is the upper 24 bits of a word / 2**24, a float64 the upper 53 of two words / 2**53;
 - an integer is minval + (64 bits) mod (maxval - minval);
-- normals are made in pairs of uniforms u, v (Box and Muller 1958): r cos(2 pi v) and r sin(2 pi v) with
+- normals come from pairs of uniforms u, v (Box and Muller 1958): r cos(2 pi v) and r sin(2 pi v) with
   r = sqrt(-2 log(1 - u)), in the arithmetic of the dtype;
-- a truncated normal beyond 2 is drawn again with the next attempt in the counter, and clamped when all
-  `ATTEMPTS` were (of 5 * 10**10 numbers, one);
-- a permutation of n orders the positions i by 64 bits (made as an integer's), of which as many of the lowest
-  as n - 1 has are replaced by i itself;
-- dropout keeps an element whose uniform (24 bits of a word, whatever the dtype) is at least the rate; a
+- a truncated normal beyond 2 is drawn again with the next attempt in the counter, and clamped after
+  `ATTEMPTS` attempts (of 5 * 10**10 numbers, one);
+- a permutation of n sorts the positions i by 64 random bits (as for integers), whose lowest bits, as many
+  as n - 1 has, are replaced by i;
+- dropout keeps an element if its uniform (24 bits of a word, for any dtype) is at least the rate; a
   rate that is not in [0, 1) gives NaN, which the check of the loss finds.
 """
 
@@ -30,7 +30,7 @@ from tensorbow.ops.array_views import as_vector
 from tensorbow.ops.philox import PhiloxBlocks, stream_key
 from tensorbow.specs import Array, DType, TensorSpec, bool_, float32, int64
 
-BLOCKS = 1 << 12  # drawn at a time, so that the words stay in the cache
+BLOCKS = 1 << 12  # blocks drawn at a time, so that the words stay in the cache
 ATTEMPTS = 8
 TRUNCATION = 2.0  # standard deviations
 
@@ -55,7 +55,7 @@ def _blocks(call: KernelCall) -> PhiloxBlocks:
 
 
 def _sampler(call: KernelCall, blocks: PhiloxBlocks, lanes: int, draw: Draw) -> Callable[[], None]:
-    """The step: draws some blocks at a time and lays their numbers out in the order of elements."""
+    """The step: draws blocks piece by piece and stores their numbers in the order of elements."""
     elements = as_vector(call.outputs[0])
     seeds, state = (int(call.attrs["seed"]), int(call.attrs["seed2"])), call.state
 
@@ -76,7 +76,7 @@ def _sampler(call: KernelCall, blocks: PhiloxBlocks, lanes: int, draw: Draw) -> 
 
 
 def _fill_uniforms(words: Words, numbers: Array) -> None:
-    """Uniform numbers in [0, 1) into `numbers` [4 of float32 or 2 of float64, blocks]; spoils the words."""
+    """Writes uniforms in [0, 1) to `numbers` [4 of float32 or 2 of float64, blocks]; overwrites words."""
     if numbers.dtype == np.float32:
         for word, lane in zip(words, numbers, strict=True):
             np.right_shift(word, 8, out=word)
@@ -88,7 +88,7 @@ def _fill_uniforms(words: Words, numbers: Array) -> None:
 
 
 def _join(words: Words) -> tuple[Array, Array]:
-    """Two 64-bit numbers of four words, in place."""
+    """Two 64-bit numbers from four words, in place."""
     for high, low in (words[:2], words[2:]):
         np.left_shift(high, 32, out=high)
         np.bitwise_or(high, low, out=high)
@@ -106,7 +106,7 @@ def _prepare_uniform(call: KernelCall) -> Callable[[], None]:
 
 
 def require_range(low: int, high: int) -> None:
-    """Raises InvalidArgumentError unless there are integers in [low, high)."""
+    """Raises InvalidArgumentError if [low, high) contains no integer."""
     if low >= high:
         raise InvalidArgumentError(f"random_uniform: minval {low} must be less than maxval {high}")
 
@@ -125,14 +125,14 @@ def _prepare_integers(call: KernelCall) -> Callable[[], None]:
     sample = _sampler(call, blocks, len(numbers), draw)
 
     def step() -> None:
-        require_range(int(low), int(high))  # also where no number is drawn
+        require_range(int(low), int(high))  # even if no number is drawn
         sample()
 
     return step
 
 
 def _prepare_permutation(call: KernelCall) -> Callable[[], None]:
-    """Numbers that end in their position are sorted in place: what they then end in is the permutation."""
+    """Sorts random keys whose low bits are the position; the sorted keys' low bits are the permutation."""
     (order,), blocks, keys = call.outputs, _blocks(call), call.scratch[3].view(np.uint64)
     positions, low = np.arange(keys.size, dtype=np.uint64), np.uint64((1 << (keys.size - 1).bit_length()) - 1)
     seeds, state = (int(call.attrs["seed"]), int(call.attrs["seed2"])), call.state
@@ -175,7 +175,7 @@ def _prepare_mask(call: KernelCall) -> Callable[[], None]:
 
 
 def _fill_normals(words: Words, numbers: Array, temporary: Array) -> None:
-    """Normal numbers into `numbers`, [4 of float32 or 2 of float64, blocks]; spoils the words."""
+    """Writes normal numbers to `numbers`, [4 of float32 or 2 of float64, blocks]; overwrites the words."""
     _fill_uniforms(words, numbers)
     for pair in range(0, len(numbers), 2):
         radius, angle, cosine = numbers[pair], numbers[pair + 1], temporary[pair]

@@ -1,4 +1,4 @@
-"""Writes to the rows of a variable that are named by index."""
+"""Writes to rows of a variable selected by indices."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = ["scatter_add", "scatter_sub", "scatter_update"]
 
 
 def scatter_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
-    """Of ops (variable `[n, ...]`, indices, rows `[indices' shape, ...]` or a scalar) -> the variable."""
+    """Spec of ops (variable `[n, ...]`, indices, rows `[indices' shape, ...]` or scalar) -> variable."""
     variable, indices, rows = inputs
     require_dtype("scatter", indices, POSITIONS, "indices")
     require_dtype("scatter", variable, NUMERIC, "the variable")
@@ -45,7 +45,7 @@ def scatter_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
 
 
 def positions_scratch(node: NodeSpec) -> list[TensorSpec]:
-    """The indices as NumPy wants them."""
+    """The indices as int64."""
     return [TensorSpec(node.inputs[1].shape, int64)]
 
 
@@ -69,7 +69,7 @@ def _scatter(name: str, write: Callable[[Array, Array, Array], None], doc: str) 
 
 
 def _put(variable: Array, positions: Array, rows: Array) -> None:
-    variable[positions] = rows  # one after the other: of equal indices the last one stays
+    variable[positions] = rows  # in order: the last of equal indices wins
 
 
 ScatterAdd = _scatter(
@@ -85,11 +85,10 @@ ScatterUpdate = _scatter(
 def scatter_add(ref: Any, indices: Any, updates: Any, use_locking: Flag = False, name: Name = None) -> Tensor:
     """Adds `updates` `[indices' shape, ...]`, or a scalar, to the rows `indices` of a variable `[n, ...]`.
 
-    Updates of the same row add up. Gives the variable's value right after. `use_locking` is
-    TensorFlow's, and has no use: no step sees half a write.
+    Updates of the same row add up. Returns the variable's value right after. `use_locking` is
+    ignored (TensorFlow's): no step sees a partial write.
 
-    Raises InvalidArgumentError for shapes that do not fit, and while the step runs for an index that is not
-    in [0, n).
+    Raises InvalidArgumentError for shapes that do not fit, and at run time for an index out of [0, n).
     """
     return _write(ScatterAdd, ref, indices, updates, name)
 
@@ -104,7 +103,7 @@ def scatter_sub(ref: Any, indices: Any, updates: Any, use_locking: Flag = False,
 def scatter_update(
     ref: Any, indices: Any, updates: Any, use_locking: Flag = True, name: Name = None
 ) -> Tensor:
-    """Sets the rows `indices` of a variable, see `scatter_add`; of equal indices the last one stays."""
+    """Sets the rows `indices` of a variable, see `scatter_add`; the last of equal indices wins."""
     return _write(ScatterUpdate, ref, indices, updates, name)
 
 

@@ -45,7 +45,7 @@ Cast = define_op(
     "Cast",
     spec=_cast_spec,
     gradient=_cast_gradient,
-    kernel=Kernel(run=_cast_kernel, inplace=((0, 0),)),  # planned only where both have the same dtype
+    kernel=Kernel(run=_cast_kernel, inplace=((0, 0),)),  # planned only if both dtypes are equal
     inputs=("x",),
     attrs={"dtype": REQUIRED},
 )
@@ -53,9 +53,9 @@ Cast = define_op(
 
 @checked
 def cast(x: Any, dtype: AsDType, name: Name = None) -> Tensor:
-    """`x` in another dtype; `x` itself where it has that dtype already.
+    """`x` in another dtype; `x` itself if it has that dtype already.
 
-    Floats are cut off towards zero for integers; numbers other than zero are True.
+    Floats are truncated towards zero for integers; nonzero numbers become True.
     """
     tensor = as_tensor(x)
     if tensor.dtype == dtype:

@@ -1,4 +1,4 @@
-"""Ops that cut a tensor into pieces, repeat it or turn it around: split, unstack, tile, reverse."""
+"""Ops that divide, repeat or reverse tensors: split, unstack, tile, reverse."""
 
 from __future__ import annotations
 
@@ -119,10 +119,10 @@ def split(
     num: Count | None = None,
     name: Name = None,
 ) -> list[Tensor]:
-    """`value` cut along `axis` into that many equal pieces, or into pieces of the given extents.
+    """Splits `value` along `axis` into that many equal pieces, or into pieces of the given extents.
 
-    One extent may be -1: it takes what the others leave. `num` is TensorFlow's, and not needed.
-    Raises InvalidArgumentError when the pieces do not fit the axis.
+    One extent may be -1 and is inferred. `num` is ignored (TensorFlow's).
+    Raises InvalidArgumentError if the pieces do not fit the axis.
     """
     sizes: tuple[int, ...] | None = None
     if isinstance(num_or_size_splits, (int, np.integer)):
@@ -144,10 +144,10 @@ def split(
 
 @checked
 def unstack(value: Any, num: Count | None = None, axis: AxisNumber = 0, name: Name = None) -> list[Tensor]:
-    """The tensors along `axis`, without that axis: the inverse of `stack`.
+    """The slices along `axis`, without that axis: the inverse of `stack`.
 
-    `num` must be given where the extent of the axis is not known. Raises InvalidArgumentError when
-    neither is there, or they differ.
+    `num` must be given if the extent of the axis is unknown. Raises InvalidArgumentError if
+    neither is known, or they differ.
     """
     tensor = as_tensor(value)
     if num is None:
@@ -179,17 +179,17 @@ def _tile_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
 
 
 def _tile_kernel(call: KernelCall) -> Callable[[], None]:
-    """The result with an axis of repetitions before each axis: the input broadcasts over it."""
+    """Views the result with an axis of repetitions before each axis, over which the input broadcasts."""
     (x, multiples), (out,) = call.inputs, call.outputs
     shape = [extent for pair in zip(multiples.tolist(), x.shape, strict=True) for extent in pair]
     repeated = out.reshape(shape)
     index = (*(item for _ in x.shape for item in (None, np.s_[:])), ...)
-    source = x[index]  # a view also of a scalar, by the ellipsis
+    source = x[index]  # a view even for a scalar, by the ellipsis
     return lambda: np.copyto(repeated, source)
 
 
 def _tile_gradient(op: Operation, g: Tensor) -> list[Tensor | None]:
-    """The sum over the repetitions, of which there is an axis before each axis of the input."""
+    """The sum over the axes of repetitions, one before each axis of the input."""
     x, multiples = op.inputs
     if not g.dtype.is_floating:
         return [None, None]
@@ -214,7 +214,7 @@ Tile = define_op(
 
 @checked
 def tile(input: Any, multiples: Extents, name: Name = None) -> Tensor:
-    """`input` repeated `multiples[i]` times along axis i. Raises InvalidArgumentError for another length."""
+    """`input` repeated `multiples[i]` times along axis i. Raises InvalidArgumentError for a wrong length."""
     result: Tensor = Tile(input, as_shape_vector(multiples), name=name)
     return result
 
@@ -235,7 +235,7 @@ def _reverse_kernel(call: KernelCall) -> Callable[[], None]:
     axes = {axis % x.ndim for axis in call.attrs["axis"]}
     turned = [slice(None, None, -1) if axis in axes else slice(None) for axis in range(x.ndim)]
     index: tuple[Any, ...] = (*turned, Ellipsis)
-    source = x[index]  # a view also of a scalar, which np.flip copies
+    source = x[index]  # a view even for a scalar, which np.flip would copy
     return lambda: np.copyto(out, source)
 
 

@@ -1,4 +1,4 @@
-"""Ops that cut a box of elements out of a tensor or put one into a larger tensor: slice, pad, `x[...]`."""
+"""Ops that read or write a box of elements of a tensor: slice, pad, `x[...]`."""
 
 from __future__ import annotations
 
@@ -117,9 +117,9 @@ SliceGrad = define_op(
 
 @checked
 def slice(input: Any, begin: Extents, size: Extents, name: Name = None) -> Tensor:
-    """The box of `size` that starts at `begin`; both have one entry per axis, -1 takes the rest.
+    """The box of `size` that starts at `begin`; both have one entry per axis, size -1 extends to the end.
 
-    Raises InvalidArgumentError when the box does not lie in `input`.
+    Raises InvalidArgumentError if the box exceeds `input`.
     """
     result: Tensor = Slice(input, as_shape_vector(begin), as_shape_vector(size), name=name)
     return result
@@ -180,11 +180,11 @@ def pad(
 ) -> Tensor:
     """`tensor` with `paddings[i] = [before, after]` elements `constant_values` around axis i.
 
-    Raises InvalidArgumentError for paddings that do not fit and a value that the dtype does not hold,
+    Raises InvalidArgumentError for paddings that do not fit and for a value that the dtype cannot hold,
     UnimplementedError for another mode.
     """
     if mode.upper() != "CONSTANT":
-        raise UnimplementedError(f"pad: mode {mode!r} is not there; use CONSTANT")
+        raise UnimplementedError(f"pad: mode {mode!r} is not supported; use CONSTANT")
     tensor = as_tensor(tensor)
     require_scalar("pad", "constant_values", constant_values, tensor.dtype)
     result: Tensor = Pad(tensor, paddings, constant_values=constant_values, name=name)
@@ -198,7 +198,7 @@ _POSITION = optional(whole())
 
 
 def _to_index(items: Any) -> Index:
-    """An index as an attribute: of numbers, (start, stop, step), "..." and "new"."""
+    """An index as an attribute: numbers, (start, stop, step), "..." and "new"."""
     index: list[int | str | tuple[int | None, int | None, int | None]] = []
     for item in items if isinstance(items, tuple) else (items,):
         if item is Ellipsis:
@@ -225,9 +225,9 @@ def _number(item: Any) -> Any:
 
 
 def numpy_index(index: Index) -> tuple[Any, ...]:
-    """The attribute `index` as what NumPy's arrays are indexed by, so that a view comes of it."""
+    """The attribute `index` as an index for NumPy arrays that gives a view."""
     special = {"...": Ellipsis, "new": None}
-    complete = index if "..." in index else (*index, "...")  # with an ellipsis even a scalar is a view
+    complete = index if "..." in index else (*index, "...")  # with an ellipsis even scalars give a view
     return tuple(
         special[i] if isinstance(i, str) else builtins.slice(*i) if isinstance(i, tuple) else i
         for i in complete
@@ -252,7 +252,7 @@ def _strided_slice_grad_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> Tens
 
 
 def _sliced(op: str, x: TensorSpec, index: Index) -> TensorSpec:
-    """What `x[index]` is. Raises InvalidArgumentError where the index does not fit the shape."""
+    """The spec of `x[index]`. Raises InvalidArgumentError if the index does not fit the shape."""
     dims = x.dims
     used = sum(i not in ("...", "new") for i in index)
     if used > len(dims):
@@ -263,7 +263,7 @@ def _sliced(op: str, x: TensorSpec, index: Index) -> TensorSpec:
     result: list[int | None] = []
     rest = list(dims)
     for item in items:
-        if isinstance(item, str):  # "new"; the ... is replaced
+        if isinstance(item, str):  # "new"; "..." has been expanded
             result.append(1)
             continue
         extent = rest.pop(0)
@@ -315,10 +315,10 @@ StridedSliceGrad: OpDef = define_op(
 
 @checked
 def strided_slice(input: Any, index: Any, name: Name = None) -> Tensor:
-    """`input[index]`: integers, slices with steps, `...` and None, as NumPy has them.
+    """`input[index]`: integers, slices with steps, `...` and None, as in NumPy.
 
     This is the operator `x[...]` of tensors. Raises InvalidArgumentError for a position out of range
-    and for tensors as positions (`tb.gather`, `tb.slice`).
+    and for tensors as positions (use `tb.gather`, `tb.slice`).
     """
     result: Tensor = StridedSlice(input, index=_to_index(index), name=name)
     return result

@@ -1,7 +1,7 @@
-"""Sliding windows over the height and width of NHWC images: where convolution and pooling look.
+"""Sliding windows over height and width of NHWC images, for convolution and pooling.
 
 The arithmetic is TensorFlow's: `VALID` takes the windows that lie on the image, `SAME` takes
-ceil(extent / stride) of them and pads, the odd row or column at the end.
+ceil(extent / stride) windows and pads; an odd row or column of padding is at the end.
 """
 
 from __future__ import annotations
@@ -27,35 +27,35 @@ class Axis:
     stride: int
     count: int  # windows
     before: int  # elements of padding in front of the image
-    rate: int = 1  # from one element of a window to the next
+    rate: int = 1  # distance of a window's elements: the dilation
 
     @property
     def span(self) -> int:
-        """From the first element of a window to its last, both counted."""
+        """Distance from a window's first element to its last, inclusive."""
         return span(self.window, self.rate)
 
     @property
     def covered(self) -> int:
-        """How many elements of the padded axis the windows reach over."""
+        """Number of elements of the padded axis that the windows cover."""
         return (self.count - 1) * self.stride + self.span if self.count else 0
 
     @property
     def is_padded(self) -> bool:
-        """Whether a window reaches beyond the image."""
+        """True if a window exceeds the image."""
         return self.before > 0 or self.covered > self.extent
 
     @property
     def is_pointwise(self) -> bool:
-        """Whether the windows are the elements themselves."""
+        """True if the windows are the elements themselves."""
         return self.window == self.stride == 1 and not self.is_padded and self.count == self.extent
 
     def interior(self) -> tuple[slice, slice]:
-        """The part of the padded axis that is image, and that part of the image."""
+        """The image's slice of the padded axis, and the covered slice of the image."""
         length = max(0, min(self.extent, self.covered - self.before))
         return slice(self.before, self.before + length), slice(0, length)
 
     def reach(self, element: int, start: int = 0, stop: int | None = None) -> tuple[slice, slice]:
-        """The windows among [start, stop) whose element of that number is on the image, and where."""
+        """Windows among [start, stop) whose element of that number is on the image, and its positions."""
         stop = self.count if stop is None else stop
         offset = element * self.rate
         first = max(start, -((offset - self.before) // self.stride))
@@ -66,7 +66,7 @@ class Axis:
         return slice(first, end), slice(origin, origin + (end - first - 1) * self.stride + 1, self.stride)
 
     def reversed(self) -> Axis:
-        """The axis of the windows, over which the same window slides to give the image (stride 1)."""
+        """Axis of the windows, over which the same window slides to give the image's gradient (stride 1)."""
         return Axis(self.count, self.window, 1, self.extent, self.span - 1 - self.before, self.rate)
 
 
@@ -97,10 +97,10 @@ class Windows:
 
     @classmethod
     def of_pool(cls, images: Sequence[int], attrs: Attrs) -> Windows:
-        """Windows over images [batch, height, width, channels] whose padding does not count.
+        """Windows over images [batch, height, width, channels] for pooling, whose padding is not counted.
 
-        A window that covers the image wherever it stands is as small as one that does: kernels may loop over
-        the elements of it. As many are taken away in front of the image as behind.
+        A window that covers the image at every position is reduced to the smallest that does, by as much in
+        front as behind, since kernels loop over the elements of windows.
         """
         rows, columns = (
             max(1, min(window, 2 * extent + window % 2))
@@ -110,12 +110,12 @@ class Windows:
 
     @property
     def overlap(self) -> bool:
-        """Whether an image element is in several windows."""
+        """True if windows share elements of the image."""
         return self.rows.stride < self.rows.span or self.columns.stride < self.columns.span
 
     def elements(self) -> Iterator[tuple[tuple[int, int], tuple[slice, ...], tuple[slice, ...]]]:
-        """For each element of a window, in row-major order: its place in the window, the windows that have it
-        on the image, and where on the image. Elements that no window has there are left out.
+        """For each element of a window, in row-major order: its position in the window, the windows that have
+        it on the image, and its positions there. Elements that are on the image in no window are skipped.
         """
         for row in range(self.rows.window):
             windows, image_rows = self.rows.reach(row)
@@ -127,14 +127,14 @@ class Windows:
 
 
 def span(window: int, rate: int) -> int:
-    """How many elements a window reaches over that takes every `rate`-th."""
+    """Number of elements from the first to the last of a window that takes every `rate`-th."""
     return (window - 1) * rate + 1
 
 
 def make_axis(extent: int, window: int, stride: int, padding: str, rate: int = 1) -> Axis:
     """The windows along an axis of known extent.
 
-    A stride beyond the image, where only one window is, is that of the image: kernels multiply by it.
+    With only one window, a stride beyond the image is reduced to the image's extent: kernels multiply by it.
     """
     count = count_windows("window", extent, window, stride, padding, rate)
     if count is None:
@@ -149,9 +149,9 @@ def make_axis(extent: int, window: int, stride: int, padding: str, rate: int = 1
 def count_windows(
     op: str, extent: int | None, window: int | None, stride: int, padding: str, rate: int = 1
 ) -> int | None:
-    """How many windows there are, or None where that is unknown.
+    """The number of windows, or None if it is unknown.
 
-    Raises InvalidArgumentError when a VALID window is larger than the image.
+    Raises InvalidArgumentError if a VALID window is larger than the image.
     """
     if extent is None:
         return None
@@ -170,9 +170,9 @@ def count_windows(
 
 
 def spatial_pair(op: str, value: tuple[int, ...] | None, what: str, data_format: str | None) -> Extents4:
-    """Strides, dilations or window extents as TensorFlow takes them: n, [h, w] or [1, h, w, 1]; None is 1.
+    """Strides, dilations or window extents in TensorFlow's forms: n, [h, w] or [1, h, w, 1]; None is 1.
 
-    With the data format NCHW the last is [1, 1, h, w]. Gives `(1, h, w, 1)`. Raises
+    With data format NCHW the last form is [1, 1, h, w]. Returns `(1, h, w, 1)`. Raises
     InvalidArgumentError for anything else.
     """
     numbers = (1,) if value is None else value
@@ -191,9 +191,9 @@ def spatial_pair(op: str, value: tuple[int, ...] | None, what: str, data_format:
 
 
 def image_dims(op: str, spec: TensorSpec, what: str) -> Sequence[int | None]:
-    """The four dimensions of an image or filter tensor, unknown ones None.
+    """The four dimensions of an image or filter tensor, None if unknown.
 
-    Raises InvalidArgumentError when the rank is known and not 4.
+    Raises InvalidArgumentError if the rank is known and not 4.
     """
     dims: Dims = (None,) * 4 if spec.shape is None else spec.shape
     if len(dims) != 4:
@@ -202,9 +202,9 @@ def image_dims(op: str, spec: TensorSpec, what: str) -> Sequence[int | None]:
 
 
 def sizes_of(op: str, vector: TensorSpec, what: str) -> Dims:
-    """The four extents that a vector of sizes speaks of, None where its value is not known yet.
+    """The four extents in a vector of sizes, None if its value is not known yet.
 
-    Raises InvalidArgumentError unless it is an integer vector of 4, none of them negative.
+    Raises InvalidArgumentError unless it is an integer vector of 4 non-negative extents.
     """
     require_dtype(op, vector, INDEX, what)
     if not compatible(vector.shape, (4,)):

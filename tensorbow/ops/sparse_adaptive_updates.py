@@ -1,7 +1,7 @@
-"""Updates of the rows that have a gradient, by the formulas of Adadelta and RMSProp.
+"""Sparse updates, of the rows that have a gradient, by Adadelta and RMSProp.
 
-As TensorFlow 1's SparseApplyAdadelta, SparseApplyRMSProp and SparseApplyCenteredRMSProp: neither variable nor
-slots change in other rows.
+Same as TensorFlow 1's SparseApplyAdadelta, SparseApplyRMSProp and SparseApplyCenteredRMSProp: other rows of
+variable and slots stay unchanged.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tensorbow.specs import TensorSpec, int64
 
 
 def _define(name: str, slots: Sequence[str], scalars: Sequence[str], formula: Formula) -> OpDef:
-    """An op of (variable, slots, gradient, learning rate, indices, scalars); it writes variable and slots."""
+    """Defines an op of (variable, slots, gradient, learning rate, indices, scalars); writes the first two."""
     owned = 1 + len(slots)  # the variable and its slots
 
     def scratch(node: NodeSpec) -> list[TensorSpec]:

@@ -1,4 +1,4 @@
-"""Updates of those rows of a variable that have a gradient, for `IndexedSlices`."""
+"""Sparse updates, of the rows of a variable that have a gradient, for `IndexedSlices`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tensorbow.ops.indexed_slices import IndexedSlices
 from tensorbow.ops.indexing import POSITIONS, check_positions
 from tensorbow.specs import FLOATING, NUMERIC, Array, TensorSpec, bool_, compatible, int64
 
-NO_ROW = -1  # the index of what `SumEqualRows` has left over
+NO_ROW = -1  # index of unused rows of SumEqualRows
 
 
 # Rows of equal indices ----------------------------------------------------------------------------
@@ -42,13 +42,13 @@ def _sum_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> list[TensorSpec]:
 
 
 def _sum_scratch(node: NodeSpec) -> list[TensorSpec]:
-    """Sorted keys, their places, the run each belongs to, and where a run begins."""
+    """Sorted keys, their positions, the run of each, and the begin of each run."""
     count = node.inputs[1].size
     return [*[TensorSpec((count,), int64)] * 4, TensorSpec((count,), bool_)]
 
 
 def _prepare_sum(call: KernelCall) -> Callable[[], None]:
-    """Sorts index * n + place, so that equal indices lie together; then numbers the runs of equals."""
+    """Sorts index * n + position, so that equal indices are neighbours, and numbers the runs."""
     (values, indices), (sums, rows) = call.inputs, call.outputs
     keys, places, runs, target, begins = call.scratch
     count = len(indices)
@@ -83,14 +83,14 @@ SumEqualRows = define_op(
     kernel=Kernel(prepare=_prepare_sum, scratch=_sum_scratch),
     inputs=("values", "indices"),
     unknown_dtypes=lambda inputs, attrs: (inputs[0].dtype, int64),
-    doc="Rows of equal indices summed, ascending by index; what is left over is zero, at the index -1.",
+    doc="Sums rows of equal indices, ascending by index; unused rows are zero, with the index -1.",
 )
 
 
 def sum_equal_rows(slices: IndexedSlices) -> IndexedSlices:
-    """The same tensor with each row once. The rows left over are zero and have the index -1.
+    """The same tensor with each row once. Unused rows are zero and have the index -1.
 
-    Only updates that know of this index take them: making them dense raises InvalidArgumentError.
+    Only sparse updates accept that index: conversion to a dense tensor raises InvalidArgumentError.
     """
     values, indices = SumEqualRows(slices.values, slices.indices)
     return IndexedSlices(values, indices, slices.dense_shape)
@@ -100,7 +100,7 @@ def sum_equal_rows(slices: IndexedSlices) -> IndexedSlices:
 
 
 def rows_spec(op: str, slots: int = 1) -> SpecRule:
-    """Of ops (variable, slots, gradient's rows, learning rate, indices, more scalars) -> the variable."""
+    """Spec of ops (variable, slots, gradient's rows, learning rate, indices, more scalars) -> variable."""
 
     def rule(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
         variable, *owned = inputs[: slots + 1]
@@ -132,7 +132,7 @@ def _rows_scratch(node: NodeSpec) -> list[TensorSpec]:
 
 
 def take_rows(source: Array, positions: Array, rows: Array) -> Array:
-    """The rows of `source` at the positions, in `rows`."""
+    """Copies the rows of `source` at the positions to `rows`."""
     np.take(source, positions, axis=0, out=rows, mode="clip")
     return rows
 
@@ -178,7 +178,7 @@ SparseApplyMomentum = define_op(
     kernel=Kernel(prepare=_prepare_momentum, scratch=_rows_scratch),
     alias=((0, 0),),
     writes=(0, 1),
-    doc="Momentum's update of the rows at `indices`, which are different, or -1 from some place on.",
+    doc="Momentum's update of the rows at `indices`, which are distinct, followed by -1 for unused rows.",
 )
 
 
@@ -215,5 +215,5 @@ SparseApplyAdagrad = define_op(
     kernel=Kernel(prepare=_prepare_adagrad, scratch=_rows_scratch),
     alias=((0, 0),),
     writes=(0, 1),
-    doc="Adagrad's update of the rows at `indices`, which are different, or -1 from some place on.",
+    doc="Adagrad's update of the rows at `indices`, which are distinct, followed by -1 for unused rows.",
 )

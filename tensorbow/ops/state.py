@@ -1,4 +1,4 @@
-"""Variables as ops: the reference to their storage, reads, and writes."""
+"""Ops of variables: the reference to their storage, reads, and writes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tensorbow.graph import NOT_DIFFERENTIABLE, REQUIRED, Attrs, Kernel, KernelC
 from tensorbow.ops.definition import define_op
 from tensorbow.specs import NUMERIC, TensorSpec, compatible
 
-COMBINE = ("sma", "mean", "sum", "first")  # how replicas' values become the central one
+COMBINE = ("sma", "mean", "sum", "first")  # combination of the replicas' values into the central model's
 ROLES = ("weights", "slots", "statistics")
 
 
@@ -68,13 +68,13 @@ VariableReference = define_op(
     attrs={
         "shape": REQUIRED,
         "dtype": REQUIRED,
-        "role": "weights",  # weights, slots or statistics: the region it lives in
-        "decayed": False,  # whether weight decay applies to it
+        "role": "weights",  # the region it is in: weights, slots or statistics
+        "decayed": False,  # weight decay applies to it
         "combine": "sma",
         "slot_of": "",  # slots: the variable it belongs to
         "slot_name": "",
-        "container": "",  # the storage it is in: the session's own, or one shared by name
-        "slot_value": 0.0,  # what all its elements start from
+        "container": "",  # the container of its storage, shared by name; "": the session's own
+        "slot_value": 0.0,  # initial value of all elements, for slots that start anew
     },
     stateful=True,
 )

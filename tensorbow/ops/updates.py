@@ -15,7 +15,7 @@ CHUNK = 1 << 15  # elements worked on at a time, so that temporaries stay in the
 
 
 def update_spec(tensors: int) -> Callable[[Sequence[TensorSpec], Attrs], TensorSpec]:
-    """A rule for ops of `tensors` arrays shaped like the variable, followed by scalars."""
+    """A spec rule for ops of `tensors` arrays shaped like the variable, followed by scalars."""
 
     def rule(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
         variable = inputs[0]
@@ -35,7 +35,7 @@ def update_spec(tensors: int) -> Callable[[Sequence[TensorSpec], Attrs], TensorS
 
 
 def chunk_spec(node: NodeSpec) -> TensorSpec:
-    """A piece of the variable, flat."""
+    """Spec of a flat piece of the variable."""
     variable = node.inputs[0]
     return TensorSpec((min(variable.size, CHUNK),), variable.dtype)
 
@@ -63,7 +63,7 @@ def chunks(scratch: Array, *arrays: Array) -> Iterator[tuple[Array, ...]]:
 
 
 def decayed_gradient(weight_decay: float, scratch: Array, variable: Array, gradient: Array) -> Array:
-    """gradient + weight_decay * variable: in `scratch`, or the gradient itself."""
+    """gradient + weight_decay * variable, in `scratch`; the gradient itself without decay."""
     if not weight_decay:
         return gradient
     np.multiply(variable, variable.dtype.type(weight_decay), out=scratch)

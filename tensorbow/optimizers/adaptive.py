@@ -1,8 +1,8 @@
 """Adagrad, Adadelta, RMSProp and Adam, with TensorFlow 1's formulas, defaults and slot names.
 
-A weight decay is added to the gradient, times the variable, before anything else: of the variables that
-`Optimizer` says, or with `decay_all` of all. The sparse gradient of a variable that decays is made dense, as
-decay reaches every row.
+Weight decay first adds weight_decay * w to the gradient of decayed variables (see `Optimizer`), or with
+`decay_all` of all variables. The sparse gradient of a variable that decays is made dense, since decay
+changes every row.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from tensorbow.variables import Variable
 class AdagradOptimizer(Optimizer):
     """a += g^2, then w -= learning_rate * g / sqrt(a) (Duchi et al., 2011).
 
-    A sparse gradient changes the rows it names, as in TensorFlow.
+    A sparse gradient changes only its rows, as in TensorFlow.
     """
 
     @checked
@@ -75,8 +75,9 @@ class AdagradOptimizer(Optimizer):
 
 
 class AdadeltaOptimizer(Optimizer):
-    """Steps in units of the past steps' size: d = g * rms(past d) / rms(g), w -= learning_rate * d
-    (Zeiler, 2012). A sparse gradient changes the rows it names, and their slots, as in TensorFlow.
+    """d = g * rms(past d) / rms(g), then w -= learning_rate * d (Zeiler, 2012).
+
+    A sparse gradient changes only its rows of variable and slots, as in TensorFlow.
     """
 
     @checked
@@ -121,11 +122,11 @@ class AdadeltaOptimizer(Optimizer):
 
 
 class RMSPropOptimizer(Optimizer):
-    """s += (1 - decay) (g^2 - s); v = momentum * v + learning_rate * g / sqrt(s + epsilon); w -= v
-    (Tieleman and Hinton, 2012). The epsilon is inside the root, and s starts at 1, as in TensorFlow.
+    """s += (1 - decay) (g^2 - s); v = momentum * v + learning_rate * g / sqrt(s + epsilon); w -= v.
 
-    `centered` divides by the deviation from the mean gradient instead. A sparse gradient changes the rows it
-    names, and their slots, as in TensorFlow.
+    After Tieleman and Hinton (2012). The epsilon is inside the root, and s starts at 1, as in TensorFlow.
+    `centered` divides by the standard deviation of the gradient instead. A sparse gradient changes only its
+    rows of variable and slots, as in TensorFlow.
     """
 
     @checked
@@ -181,13 +182,14 @@ class RMSPropOptimizer(Optimizer):
 
 
 class AdamOptimizer(Optimizer):
-    """Means of gradients and of their squares, corrected for their start (Kingma and Ba, 2014).
+    """Adam: bias-corrected moving averages of gradients and squared gradients (Kingma and Ba, 2014).
 
-    m += (1 - beta1) (g - m); v += (1 - beta2) (g^2 - v);
-    w -= learning_rate * sqrt(1 - beta2^t) / (1 - beta1^t) * m / (sqrt(v) + epsilon).
-    beta1^t and beta2^t are scalars of the optimiser's own, `beta1_power` and `beta2_power`, moved on once
-    all variables are updated. A sparse gradient is made dense: it counts as zero in the other rows, whose
-    means decay and which move on by them, as in TensorFlow (and not as in "lazy" Adam).
+        m += (1 - beta1) (g - m); v += (1 - beta2) (g^2 - v);
+        w -= learning_rate * sqrt(1 - beta2^t) / (1 - beta1^t) * m / (sqrt(v) + epsilon).
+
+    beta1^t and beta2^t are scalar variables of the optimiser, `beta1_power` and `beta2_power`, multiplied
+    after all variables are updated. A sparse gradient is made dense: other rows get gradient zero, so their
+    averages decay and still move them, as in TensorFlow (unlike "lazy" Adam).
     """
 
     @checked
@@ -215,7 +217,7 @@ class AdamOptimizer(Optimizer):
             self._slot(variable, "v")
 
     def _powers(self, variables: Sequence[Variable]) -> list[tuple[Variable, float]]:
-        """beta1^t and beta2^t, each with its factor."""
+        """The variables beta1^t and beta2^t, each with its factor."""
         betas = (("beta1_power", self.beta1), ("beta2_power", self.beta2))
         return [(self._scalar(name, beta, variables), beta) for name, beta in betas]
 

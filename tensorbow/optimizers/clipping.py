@@ -18,9 +18,9 @@ Norm: TypeAlias = Annotated[Any, or_tensor(number(0, above=True))]
 
 @checked
 def global_norm(t_list: Items, name: Name = None) -> Tensor:
-    """The 2-norm of all tensors taken as one vector: a scalar. None entries are left out.
+    """The 2-norm of all tensors as one vector: a scalar. None entries are ignored.
 
-    Raises InvalidArgumentError when nothing is left.
+    Raises InvalidArgumentError if all are None.
     """
     tensors = [_entries(t) for t in t_list if t is not None]
     if not tensors:
@@ -38,18 +38,18 @@ def clip_by_global_norm(
 ) -> tuple[list[Gradient | None], Tensor]:
     """Scales all tensors by clip_norm / max(global norm, clip_norm); returns them and the norm.
 
-    None entries stay None. A norm that is NaN or infinite makes the results NaN, as in TensorFlow.
+    None entries stay None. A NaN or infinite norm makes the results NaN, as in TensorFlow.
     """
     norm = global_norm(t_list) if use_norm is None else convert_to_tensor(use_norm)
     with name_scope(name, "clip_by_global_norm"):
         limit = convert_to_tensor(clip_norm, norm.dtype)
         scale = divide(limit, maximum(norm, limit))
-        scale = add(scale, subtract(norm, norm))  # 0, or NaN where the norm is infinite or NaN
+        scale = add(scale, subtract(norm, norm))  # adds 0, or NaN if the norm is infinite or NaN
         return [None if t is None else _scaled(t, scale) for t in t_list], norm
 
 
 def _entries(gradient: Gradient) -> Tensor:
-    """What counts for the norm: of rows with equal indices the sum, once."""
+    """Entries of a gradient for the norm; rows with equal indices are summed first."""
     if isinstance(gradient, IndexedSlices):
         return sum_equal_rows(gradient).values
     tensor = convert_to_tensor(gradient)

@@ -1,4 +1,4 @@
-"""Learning rates that change smoothly: exponential and cosine decay, and a warm-up before any schedule."""
+"""Smooth learning-rate schedules: exponential and cosine decay, and warm-up before any schedule."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ AsSchedule: TypeAlias = Annotated[
 
 
 class ExponentialDecay(Schedule):
-    """rate * decay_rate ** (step / decay_steps); with `staircase` by whole numbers of decay_steps.
+    """rate * decay_rate ** (step / decay_steps); `staircase` rounds the exponent down.
 
-    As `tf.train.exponential_decay`. Averaging does not restart, not even at the stairs.
+    Same as `tf.train.exponential_decay`. Averaging does not restart, not even at the stairs.
     """
 
     @checked
@@ -50,19 +50,19 @@ class ExponentialDecay(Schedule):
 
     @checked
     def tensor(self, step: Any, dtype: AsDType) -> Tensor:
-        """The formula in the graph."""
+        """The formula as graph ops."""
         return _exponential(self.rate, step, self.decay_steps, self.decay_rate, self.staircase, dtype)
 
     @checked
     def scaled(self, factor: PositiveNumber) -> ExponentialDecay:
-        """The same decay from another rate."""
+        """The same decay, its initial rate times `factor`."""
         return ExponentialDecay(self.rate * factor, self.decay_steps, self.decay_rate, self.staircase)
 
 
 class CosineDecay(Schedule):
-    """From rate down to alpha * rate along half a cosine in decay_steps (Loshchilov and Hutter, 2016).
+    """Decay from `rate` to alpha * rate along half a cosine in decay_steps (Loshchilov and Hutter, 2016).
 
-    As `tf.train.cosine_decay`; it stays there afterwards.
+    Same as `tf.train.cosine_decay`; the rate stays constant afterwards.
     """
 
     @checked
@@ -76,17 +76,17 @@ class CosineDecay(Schedule):
 
     @checked
     def tensor(self, step: Any, dtype: AsDType) -> Tensor:
-        """The formula in the graph."""
+        """The formula as graph ops."""
         return _cosine(self.rate, step, self.decay_steps, self.alpha, dtype)
 
     @checked
     def scaled(self, factor: PositiveNumber) -> CosineDecay:
-        """The same curve from another rate."""
+        """The same curve, its initial rate times `factor`."""
         return CosineDecay(self.rate * factor, self.decay_steps, self.alpha)
 
 
 class WarmUp(Schedule):
-    """Another schedule, times (step + 1) / steps during the first `steps` (Goyal et al., 2017)."""
+    """Another schedule, times (step + 1) / steps during the first `steps` steps (Goyal et al., 2017)."""
 
     @checked
     def __init__(self, schedule: AsSchedule, steps: Positive):
@@ -100,16 +100,16 @@ class WarmUp(Schedule):
 
     @checked
     def tensor(self, step: Any, dtype: AsDType) -> Tensor:
-        """The product in the graph."""
+        """The product as graph ops."""
         return multiply(self.schedule.tensor(step, dtype), _warm(step, self.steps, dtype))
 
     def restarts(self, step: int) -> bool:
-        """Where the other schedule restarts."""
+        """True where the other schedule restarts."""
         return self.schedule.restarts(checked_step(step))
 
     @checked
     def scaled(self, factor: PositiveNumber) -> WarmUp:
-        """The same warm-up of the scaled schedule."""
+        """The same warm-up before the other schedule times `factor`."""
         return WarmUp(self.schedule.scaled(factor), self.steps)
 
 
@@ -122,7 +122,7 @@ def exponential_decay(
     staircase: Flag = False,
     name: Name = None,
 ) -> Tensor:
-    """TensorFlow's function: learning_rate * decay_rate ** (global_step / decay_steps); a scalar float32."""
+    """learning_rate * decay_rate ** (global_step / decay_steps), a scalar float32; TensorFlow's function."""
     with name_scope(name, "ExponentialDecay"):
         step = convert_to_tensor(global_step)
         return _exponential(learning_rate, step, decay_steps, decay_rate, staircase, float32)
@@ -132,7 +132,7 @@ def exponential_decay(
 def cosine_decay(
     learning_rate: Any, global_step: Any, decay_steps: PositiveNumber, alpha: Share = 0.0, name: Name = None
 ) -> Tensor:
-    """TensorFlow's function, see `CosineDecay`; a scalar float32."""
+    """Cosine decay (see `CosineDecay`), a scalar float32; TensorFlow's function."""
     with name_scope(name, "CosineDecay"):
         return _cosine(learning_rate, convert_to_tensor(global_step), decay_steps, alpha, float32)
 

@@ -15,11 +15,11 @@ from tensorbow.ops.updates import ApplyGradientDescent, ApplyMomentum
 from tensorbow.optimizers.optimizer import Optimizer, Rate
 from tensorbow.variables import Variable
 
-SLOT_FORM = {"momentum": "sum of gradients"}  # what checkpoints say of the slots of `MomentumOptimizer`
+SLOT_FORM = {"momentum": "sum of gradients"}  # meaning of the slots of `MomentumOptimizer`, in checkpoints
 
 
 def slots_hold_rate(metadata: Mapping[str, Any]) -> bool:
-    """Whether a checkpoint is of an earlier version: its slots are -learning_rate times what they are now."""
+    """True for a checkpoint of an earlier version, whose slots are -learning_rate times the present ones."""
     return any(metadata.get(key) != form for key, form in SLOT_FORM.items())
 
 
@@ -38,8 +38,8 @@ class MomentumOptimizer(Optimizer):
     """v = momentum * v + g + weight_decay * w, then w -= learning_rate * v, as in TensorFlow.
 
     With `use_nesterov`, w -= learning_rate * (momentum * v + g + weight_decay * w) with the new v. The slot
-    `Momentum` holds v, so that another learning rate counts for all of the step. A sparse gradient moves
-    the rows it names, and leaves the v of all others as it is.
+    `Momentum` holds v without the learning rate, so a changed rate applies to the whole step. A sparse
+    gradient changes only its rows; the v of other rows stays as it is.
     """
 
     @checked

@@ -1,4 +1,4 @@
-"""The base of all optimisers: gradients in, update operations out, as TensorFlow 1 has it."""
+"""Base of all optimisers: turns gradients into update operations (TensorFlow 1's interface)."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ GlobalStep: TypeAlias = Annotated[
 
 @dataclass(frozen=True)
 class ScheduledBy:
-    """A schedule, and the variable that counts its steps; in the collection `GraphKeys.SCHEDULES`."""
+    """A schedule with the variable that counts its steps; in the collection `GraphKeys.SCHEDULES`."""
 
     schedule: Schedule
     step: Variable
@@ -87,13 +87,13 @@ class Optimizer(ABC):
     """Computes gradients of a loss and applies them to variables.
 
     The learning rate is a number, a scalar tensor or variable, or a `Schedule`. A number becomes the step
-    scalar `learning_rate`, which a scheduler may set anew each step; further optimisers of a graph with
-    another one get a step scalar of their own, `learning_rate_1`, ... A schedule follows the `global_step`
-    given to `minimize`; without one the optimiser counts how often it has applied gradients, in a variable
-    of its own, `iterations`, that is saved and restored with the others.
+    scalar `learning_rate`, which a scheduler may set in each step; optimisers of the same graph with another
+    rate get step scalars of their own, `learning_rate_1`, ... A schedule follows the `global_step` given to
+    `minimize`; without it, the optimiser counts its calls of `apply_gradients` in its own saved variable
+    `iterations`.
 
-    weight_decay times the variable is added to the gradient of decayed variables: those made without
-    `decayed=False`, as layers make their biases; with decay_all to that of every variable.
+    weight_decay times the variable is added to the gradient of decayed variables (those made without
+    `decayed=False`, which layers use for biases); with decay_all to that of every variable.
     """
 
     @checked
@@ -106,7 +106,7 @@ class Optimizer(ABC):
         weight_decay: NonNegative = 0.0,
         decay_all: Flag = False,
     ):
-        """use_locking: has no effect, updates follow the order of the program in any case."""
+        """use_locking: has no effect; updates follow program order in any case."""
         self.learning_rate = learning_rate
         self.weight_decay = weight_decay
         self.decay_all = decay_all
@@ -124,9 +124,9 @@ class Optimizer(ABC):
         name: Name = None,
         grad_loss: Any = None,
     ) -> Operation:
-        """The operation that does one step: `apply_gradients(compute_gradients(loss))`.
+        """The operation that does one training step: `apply_gradients(compute_gradients(loss))`.
 
-        Raises InvalidArgumentError when no gradient leads from the loss to any variable.
+        Raises InvalidArgumentError if no gradient leads from the loss to any variable.
         """
         pairs = self.compute_gradients(loss, var_list, grad_loss=grad_loss)
         if all(gradient is None for gradient, _ in pairs):
@@ -140,7 +140,7 @@ class Optimizer(ABC):
     def compute_gradients(
         self, loss: Loss, var_list: Variables | None = None, *, grad_loss: Any = None
     ) -> GradientsAndVariables:
-        """(gradient, variable) pairs; the gradient is None where the loss does not depend on it."""
+        """(gradient, variable) pairs; the gradient is None if the loss does not depend on the variable."""
         with loss.graph.as_default():
             variables = trainable_variables() if var_list is None else var_list
             grads = gradients(loss, variables, grad_ys=None if grad_loss is None else [grad_loss])
@@ -150,9 +150,10 @@ class Optimizer(ABC):
     def apply_gradients(
         self, grads_and_vars: Items, global_step: GlobalStep = None, name: Name = None
     ) -> Operation:
-        """The operation that applies gradients. Pairs without a gradient are left out.
+        """The operation that applies gradients; ignores pairs without a gradient.
 
-        Raises InvalidArgumentError when all are, and for what is no (gradient, variable) pair.
+        Raises InvalidArgumentError if no gradient is left, and for items that are no (gradient, variable)
+        pair.
         """
         for pair in grads_and_vars:
             if not isinstance(pair, (tuple, list)) or len(pair) != 2 or not isinstance(pair[1], Variable):
@@ -178,7 +179,7 @@ class Optimizer(ABC):
                 return train_op
 
     def _rates(self, dtypes: Sequence[DType], scheduled: ScheduledBy | None) -> dict[DType, Tensor]:
-        """The learning rate in every dtype there is; that of a schedule is rounded once, as on the host."""
+        """The learning rate in each dtype; a scheduled rate is rounded once, as on the host."""
         rate = self.learning_rate
         if scheduled is not None:
             tensor = scheduled.schedule.tensor(scheduled.step.value(), float64)
@@ -190,7 +191,7 @@ class Optimizer(ABC):
         return {dtype: tensor if tensor.dtype == dtype else cast(tensor, dtype) for dtype in dtypes}
 
     def _scheduled(self, graph: Graph, global_step: Variable | None) -> ScheduledBy | None:
-        """A rate that changes, by the global step or by how often gradients were applied in this graph."""
+        """The schedule and its counter, the global step or `iterations`; None for a constant rate."""
         rate, key = self.learning_rate, (graph, "iterations")
         if not isinstance(rate, Schedule) or isinstance(rate, Constant):
             return None
@@ -205,7 +206,7 @@ class Optimizer(ABC):
         return scheduled
 
     def _update(self, variable: Variable, gradient: Tensor | IndexedSlices, rate: Tensor) -> Any:
-        """Sparse gradients are applied as such, unless weight decay reaches every row."""
+        """Update of one variable; a sparse gradient stays sparse unless weight decay changes every row."""
         if isinstance(gradient, IndexedSlices) and not self._decay(variable):
             return self._apply_sparse(variable, gradient, rate)
         return self._apply(variable, convert_to_tensor(gradient), rate)
@@ -217,7 +218,7 @@ class Optimizer(ABC):
         """Makes the optimiser's own variables; none by default."""
 
     def _slot(self, variable: Variable, slot_name: str, value: float = 0.0) -> Variable:
-        """The slot of a variable, made on first use: named `w/Momentum`, shaped like `w`, full of `value`."""
+        """The slot of a variable, `w/Momentum` shaped like `w`, filled with `value`; made on first use."""
         key = (variable, slot_name)
         if key not in self._slots:
             extents = variable.op.outputs[0].spec.extents
@@ -225,7 +226,7 @@ class Optimizer(ABC):
         return self._slots[key]
 
     def _scalar(self, name: str, value: float, variables: Sequence[Variable]) -> Variable:
-        """A scalar of the optimiser's own, shared by all variables of a graph; made on first use."""
+        """A scalar variable of the optimiser, one per graph; made on first use."""
         first = min(variables, key=lambda variable: variable.op.name)
         key = (first.graph, name)
         if key not in self._scalars:
@@ -233,25 +234,25 @@ class Optimizer(ABC):
         return self._scalars[key]
 
     def _places(self, variable: Variable, *slot_names: str) -> list[Tensor]:
-        """The references of a variable and of its slots, for an op that writes them."""
+        """References to a variable and its slots, for an op that writes them."""
         owned = [variable, *(self._slots[variable, name] for name in slot_names)]
         return [each.op.outputs[0] for each in owned]
 
     @checked
     def get_slot(self, variable: AsVariable, name: Text) -> Variable | None:
-        """The optimiser's own variable for `variable`, or None."""
+        """The slot of `variable`, or None."""
         return self._slots.get((variable, name))
 
     def get_slot_names(self) -> list[str]:
-        """The names of its slots."""
+        """The names of the optimiser's slots."""
         return sorted({name for _, name in self._slots})
 
     def variables(self) -> list[Variable]:
-        """All its own variables."""
+        """All variables of the optimiser."""
         return [*self._slots.values(), *self._scalars.values()]
 
     def _finish(self, updates: Sequence[Any], variables: Sequence[Variable]) -> list[Any]:
-        """What is to be done once all variables are updated; nothing by default."""
+        """Operations to run after all variables are updated; none by default."""
         return []
 
     @abstractmethod
@@ -259,7 +260,7 @@ class Optimizer(ABC):
         """The update of one variable."""
 
     def _apply_sparse(self, variable: Variable, gradient: IndexedSlices, rate: Tensor) -> Any:
-        """The update by rows, of which some may be of the same index; made dense by default."""
+        """The update by rows; indices may repeat. By default makes the gradient dense."""
         return self._apply(variable, convert_to_tensor(gradient), rate)
 
 
@@ -277,7 +278,7 @@ def _state(of: Variable, name: str, extents: tuple[int, ...], slot_name: str, va
 
 
 def _rate_scalar(dtype: DType, rate: float) -> Tensor:
-    """The step scalar of a rate: `learning_rate`, or the next key where that is another's."""
+    """The step scalar of a rate: `learning_rate`, or the next free key if that has another rate."""
     key, number = LEARNING_RATE, 0
     while (scalar := find_step_scalar(key)) is not None:
         if scalar.dtype == dtype and scalar.op.attrs["default"] == rate:

@@ -25,7 +25,7 @@ Numbers: TypeAlias = Annotated[
 
 
 def checked_step(step: Any) -> int:
-    """A step as an int; schedules are asked every round, and most often by an int."""
+    """A step as an int; with a fast path for ints, as schedules are called every round."""
     return step if type(step) is int and 0 <= step < INT64 else int(read_as(_STEP, step, "schedule", "step"))
 
 
@@ -38,20 +38,20 @@ class Schedule(ABC):
 
     @abstractmethod
     def tensor(self, step: Tensor, dtype: DType) -> Tensor:
-        """The same as a scalar of a graph."""
+        """The same function as a scalar tensor of a graph."""
 
     def restarts(self, step: int) -> bool:
-        """Whether averaging starts anew before this step (Crossbow, section 3): at jumps of the rate."""
+        """True if averaging restarts before this step (Crossbow, section 3): at jumps of the rate."""
         checked_step(step)
         return False
 
     @abstractmethod
     def scaled(self, factor: float) -> Schedule:
-        """The same schedule with all rates times a factor."""
+        """The same schedule with all rates multiplied by `factor`."""
 
 
 class Constant(Schedule):
-    """One rate."""
+    """A constant rate."""
 
     @checked
     def __init__(self, rate: PositiveNumber):
@@ -64,19 +64,19 @@ class Constant(Schedule):
 
     @checked
     def tensor(self, step: Any, dtype: AsDType) -> Tensor:
-        """A constant."""
+        """The rate as a constant of the graph."""
         return convert_to_tensor(self.rate, dtype)
 
     @checked
     def scaled(self, factor: PositiveNumber) -> Constant:
-        """Another constant."""
+        """A constant schedule with the rate times `factor`."""
         return Constant(self.rate * factor)
 
 
 class PiecewiseConstant(Schedule):
-    """`values[i]` up to and including step `boundaries[i]`, the last value after that.
+    """`values[i]` up to and including step `boundaries[i]`, then the last value.
 
-    As `tf.train.piecewise_constant`. Averaging restarts at the jumps.
+    Same as `tf.train.piecewise_constant`. Averaging restarts at the jumps.
     """
 
     @checked
@@ -90,7 +90,7 @@ class PiecewiseConstant(Schedule):
 
     @checked
     def tensor(self, step: Any, dtype: AsDType) -> Tensor:
-        """A chain of selects."""
+        """A chain of selects as graph ops."""
         return _select(cast(step, int64), self.boundaries, self.values, dtype)
 
     def restarts(self, step: int) -> bool:
@@ -99,15 +99,15 @@ class PiecewiseConstant(Schedule):
 
     @checked
     def scaled(self, factor: PositiveNumber) -> PiecewiseConstant:
-        """The same boundaries, all rates times a factor."""
+        """The same boundaries, all rates times `factor`."""
         return PiecewiseConstant(self.boundaries, [v * factor for v in self.values])
 
 
 @checked
 def piecewise_constant(x: Any, boundaries: Numbers, values: Numbers, name: Name = None) -> Tensor:
-    """TensorFlow's function: `values[i]` for `x <= boundaries[i]`, the last one beyond; a scalar float32.
+    """`values[i]` for `x <= boundaries[i]`, then the last value; a scalar float32. TensorFlow's function.
 
-    `x` is a scalar tensor or variable, for example the global step; boundaries are of its dtype.
+    x: a scalar tensor or variable, for example the global step; boundaries have its dtype.
     """
     _check_pieces(boundaries, values)
     with name_scope(name, "PiecewiseConstant"):

@@ -1,4 +1,4 @@
-"""Running graphs: sessions and the containers of their variables."""
+"""Sessions, which run graphs, and the containers that store their variables."""
 
 from tensorbow.runtime.container import Container
 from tensorbow.runtime.explain import Explanation

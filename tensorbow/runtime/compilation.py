@@ -1,4 +1,4 @@
-"""From fetches to a compiled step: on the session's device alone, or over several."""
+"""Compilation of fetches into a step, on the session's device alone or over several devices."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def compile_on_devices(
     *,
     soft: bool,
 ) -> Executable | MultiDeviceExecutable:
-    """Places what is needed and compiles it; a plain executable where all of it is on the session's device.
+    """Places and compiles what the fetches need; gives an Executable if one device runs it all.
 
-    Raises InvalidArgumentError for a device scope that cannot be met, and what `compile_step` raises.
+    Raises InvalidArgumentError for a device scope that cannot be met, and everything `compile_step` raises.
     """
     targets = [e if isinstance(e, Operation) else e.op for e in elements if e not in feeds]
     needed = prune(targets, feeds)

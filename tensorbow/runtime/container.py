@@ -1,4 +1,4 @@
-"""A container: the storage of a session's variables, as flat vectors on one device."""
+"""Container: the storage of a session's variables, as flat vectors on one device."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ REGIONS = (Region.WEIGHTS, Region.SLOTS, Region.STATISTICS)
 
 
 class Container:
-    """Variables by name, one flat vector per dtype. Grows when the graph has new ones."""
+    """Variables by name, one flat vector per dtype; grows with the graph."""
 
     def __init__(self, group: StreamGroup, owner: str = "variables"):
         self._group = group
@@ -34,10 +34,10 @@ class Container:
         return self._memory.bases
 
     def grow(self, variables: Iterable[Operation]) -> bool:
-        """Makes room for variables that are new; True when addresses have changed.
+        """Allocates new variables and keeps all values; True if addresses changed.
 
-        Values are kept. No step may be running. Raises ResourceExhaustedError when there is no room beside
-        the old memory, which then stays as it is.
+        No step may be running. Raises ResourceExhaustedError if old and new memory do not fit side by side;
+        the old memory then stays in use.
         """
         layout = VariableLayout(variables)
         if layout.variables == self.layout.variables and self._memory.bases:
@@ -59,13 +59,13 @@ class Container:
         return True
 
     def read(self, name: str) -> Array:
-        """A copy of a variable's value, while nothing runs that writes it. Raises NotFoundError."""
+        """A copy of a variable's value; no step that writes it may be running. Raises NotFoundError."""
         ref = self.layout.ref(name)
         base = self._memory.bases[ref.region]
         return self._group.device.read(base + ref.offset, ref.shape, ref.dtype.as_numpy_dtype)
 
     def write(self, name: str, value: Any) -> None:
-        """Sets a variable, while nothing runs, from an array or a number that broadcasts to its shape.
+        """Sets a variable to an array or number that broadcasts to its shape; no step may be running.
 
         Raises NotFoundError.
         """
@@ -74,7 +74,7 @@ class Container:
         self._group.device.write(self._memory.bases[ref.region] + ref.offset, array)
 
     def load(self, values: Mapping[str, Any]) -> None:
-        """Sets variables. Raises NotFoundError or InvalidArgumentError before any is changed."""
+        """Sets variables. Raises NotFoundError or InvalidArgumentError before changing any."""
         for name, array in self.fitting(values).items():
             self.write(name, array)
             self.initialized.add(name)
@@ -97,7 +97,7 @@ class Container:
         return arrays
 
     def require_initialized(self, names: Iterable[str]) -> None:
-        """Raises FailedPreconditionError when a step would read a variable that has no value."""
+        """Raises FailedPreconditionError if any of these variables has no value yet."""
         missing = sorted(set(names) - self.initialized)
         if missing:
             raise FailedPreconditionError(
@@ -106,6 +106,6 @@ class Container:
             )
 
     def close(self) -> None:
-        """Gives the memory back; idempotent."""
+        """Frees the memory; idempotent."""
         self._memory.free()
         self.initialized.clear()

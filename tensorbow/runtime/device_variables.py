@@ -1,4 +1,4 @@
-"""The variables of a session by device: its own container, and one more for each further device."""
+"""Variables of a session by device: the session's own container, and one for each further device."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from tensorbow.runtime.container import Container
 
 
 class DeviceVariables:
-    """Places variables when they first appear; there they stay.
+    """Assigns each variable a device when it first appears, and keeps it there.
 
-    `home` holds those on the session's device. Guarded by who calls, like a `Container`.
+    `home` is the container on the session's device. The caller does the locking, as for a `Container`.
     """
 
     def __init__(
         self, home: Container, devices: DeviceSet, group_of: Callable[[Device], StreamGroup], *, soft: bool
     ):
-        """group_of: the stream group whose allocator holds a further device's variables."""
+        """group_of: gives the stream group whose allocator holds a further device's variables."""
         self._home = home
         self._devices = devices
         self._group_of = group_of
         self._soft = soft
         self._containers: dict[str, Container] = {str(devices.home.name): home}
-        self._elsewhere: dict[str, Container] = {}  # by variable, for those that are not at home
+        self._elsewhere: dict[str, Container] = {}  # by variable, for those not at home
         self.places: dict[Operation, Device] = {}
-        self.notes: dict[Operation, str] = {}  # a placer's, of variables that are not where they ask to be
+        self.notes: dict[Operation, str] = {}  # variables not on the requested device
 
     def grow(self, variables: Iterable[Operation]) -> bool:
-        """Makes room for variables that are new; True when addresses have changed. See `Container.grow`.
+        """Allocates new variables; True if addresses changed. See `Container.grow`.
 
-        A variable whose device does not exist gets no place: the step that needs it says so.
+        A variable whose device does not exist is left out: compiling a step that needs it raises.
         """
         by_device: dict[Device, list[Operation]] = {self._devices.home: []}
         for variable in variables:
@@ -67,15 +67,15 @@ class DeviceVariables:
 
     @property
     def layouts(self) -> dict[str, VariableLayout]:
-        """The layout of each device's variables, by the device's full name."""
+        """The variable layout of each device, by the device's full name."""
         return {name: container.layout for name, container in self._containers.items()}
 
     def bases(self, device: str) -> Mapping[Region, int] | None:
-        """Addresses of a device's variables, or None where there are none."""
+        """Base addresses of a device's variables, or None if it has none."""
         return self._containers[device].bases if device in self._containers else None
 
     def of(self, name: str) -> Container:
-        """The container of a variable; the session's own for a name that nobody has."""
+        """The container that holds a variable; the session's own for an unknown name."""
         return self._elsewhere.get(name, self._home)
 
     def _split(self, names: Iterable[str]) -> dict[Container, list[str]]:
@@ -85,7 +85,7 @@ class DeviceVariables:
         return split
 
     def load(self, values: Mapping[str, Any]) -> None:
-        """Sets variables. Raises NotFoundError or InvalidArgumentError before any is changed."""
+        """Sets variables. Raises NotFoundError or InvalidArgumentError before changing any."""
         fitting = [
             (container, container.fitting({name: values[name] for name in names}))
             for container, names in self._split(values).items()
@@ -94,18 +94,18 @@ class DeviceVariables:
             container.load(arrays)
 
     def require_initialized(self, names: Iterable[str]) -> None:
-        """Raises FailedPreconditionError when a step would read a variable that has no value."""
+        """Raises FailedPreconditionError if any of these variables has no value yet."""
         known = set().union(*(container.initialized for container in self._containers.values()))
         missing = set(names) - known
         if missing:
             self._home.require_initialized(missing)
 
     def mark_initialized(self, names: Iterable[str]) -> None:
-        """These variables now have a value."""
+        """Marks these variables as having a value."""
         for container, members in self._split(names).items():
             container.initialized.update(members)
 
     def close(self) -> None:
-        """Gives all memory back; idempotent."""
+        """Frees all memory; idempotent."""
         for container in self._containers.values():
             container.close()

@@ -1,4 +1,4 @@
-"""What a compiled step does, in words."""
+"""Textual explanation of a compiled step."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from tensorbow.program import Executable, Group, PlannedLaunch, Ref, Region
 
 @dataclass(frozen=True)
 class Explanation:
-    """Segments, order, addresses, memory and reasons of a step. `str()` gives the text.
+    """Segments, order, addresses, memory and placement reasons of a step. `str()` gives the text.
 
-    backend: what runs it. launches: by segment, what its calls are launched as; empty where each is called
-    by itself. workspace_nbytes: of cuBLAS, cuDNN and the like, of the stream group, beside the regions.
+    backend: name of the backend. launches: per segment, how calls are grouped into launches; empty if each
+    call is launched alone. workspace_nbytes: cuBLAS and cuDNN workspaces of the stream group.
     """
 
     executable: Executable
@@ -31,7 +31,7 @@ class Explanation:
 
     @staticmethod
     def of_device(executable: Executable, device: Device) -> Explanation:
-        """Of a step that is compiled for a device, and not bound."""
+        """Explains a step compiled for a device but not bound."""
         backend = backend_for(device)
         launches = [backend.launches(segment) for segment in executable.segments]
         nbytes = sum(backend.workspaces(device))
@@ -46,7 +46,7 @@ class Explanation:
 
     @staticmethod
     def of_binding(binding: Binding) -> Explanation:
-        """Of a step that is bound: with its addresses, and what could not be captured when it was tried."""
+        """Explains a bound step: adds addresses, and what could not be captured."""
         unbound = Explanation.of_device(binding.executable, binding.group.device)
         launches = [binding.plan.launches(number) for number in range(len(binding.executable.segments))]
         return replace(unbound, bases=dict(binding.bases), launches=launches)
@@ -58,7 +58,7 @@ class Explanation:
 
     @property
     def lower_bound_nbytes(self) -> int:
-        """The largest sum of live bytes: no packing is smaller."""
+        """Lower bound of the slab's bytes: the largest sum of bytes live at the same time."""
         return self.executable.lower_bound_nbytes
 
     def _address(self, ref: Ref) -> str:
@@ -122,10 +122,10 @@ class Explanation:
 
 @dataclass(frozen=True)
 class MultiDeviceExplanation:
-    """A step over several devices: the order of its stages, what passes between them, and each part."""
+    """Explanation of a step over several devices: order of the stages, values sent, and each part."""
 
     executable: MultiDeviceExecutable
-    parts: Mapping[str, Explanation]  # what each device does, by its full name
+    parts: Mapping[str, Explanation]  # by the device's full name
     mode: str = "planned"
 
     @property
@@ -135,7 +135,7 @@ class MultiDeviceExplanation:
 
     @property
     def lower_bound_nbytes(self) -> int:
-        """No packing of these parts is smaller."""
+        """Sum of the lower bounds of all parts."""
         return sum(part.lower_bound_nbytes for part in self.executable.parts.values())
 
     def __str__(self) -> str:
@@ -165,7 +165,7 @@ class MultiDeviceExplanation:
 def unbound(
     executable: Executable | MultiDeviceExecutable, device: Device, note: str
 ) -> Explanation | MultiDeviceExplanation:
-    """Of a step without addresses, and why it has none. device: of a step on one."""
+    """Explains a step that could not be bound, for the reason `note`. device: of a step on one device."""
     executable = replace(executable, notes=(note, *executable.notes))
     if isinstance(executable, Executable):
         return Explanation.of_device(executable, device)
@@ -173,11 +173,11 @@ def unbound(
     return MultiDeviceExplanation(executable, parts)
 
 
-SHORTEST = 2  # calls in a row that are worth a reference to where they stand already
+SHORTEST = 2  # fewer equal calls in a row are printed again, not referred to
 
 
 def _launch_lines(launches: Sequence[PlannedLaunch]) -> list[str]:
-    """Which calls are launched as one, and which are not, and why."""
+    """Lines that say which calls are launched together, and why the others are not."""
     lines, place = [], 0
     for launch in launches:
         last = place + len(launch.groups) - 1
@@ -192,7 +192,7 @@ def _launch_lines(launches: Sequence[PlannedLaunch]) -> list[str]:
 
 
 def _repeated(before: Sequence[tuple[str, Sequence[Group]]], groups: Sequence[Group]) -> tuple[range, str]:
-    """The longest run of a segment's calls that stands in an earlier one, and where."""
+    """The longest run of calls that an earlier segment also has, and its place there."""
     found, where = range(0), ""
     for name, others in before:
         places: dict[str, list[int]] = {}
@@ -201,7 +201,7 @@ def _repeated(before: Sequence[tuple[str, Sequence[Group]]], groups: Sequence[Gr
         for start, group in enumerate(groups):
             for place in places.get(group.name, ()):
                 if start and place and groups[start - 1] == others[place - 1]:
-                    continue  # a part of a longer run
+                    continue  # part of a longer run
                 both = zip(groups[start:], others[place:], strict=False)
                 length = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], both))
                 if length >= max(SHORTEST, len(found) + 1):

@@ -1,4 +1,4 @@
-"""What is given to a session: fetches and feeds, looked up and checked."""
+"""Lookup and checks of fetches and feeds."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tensorbow.specs import Array, TensorSpec, compatible, render_dims
 
 
 class Arguments:
-    """Turns what users give into elements and arrays of one graph. Messages begin with `fetch` or `feed`."""
+    """Converts fetches and feeds to elements and arrays of one graph. Errors begin with `fetch` or `feed`."""
 
     def __init__(self, graph: Graph):
         self._graph = graph
@@ -36,17 +36,17 @@ class Arguments:
         return self._graph._element_of(item, call, argument)
 
     def feeds(self, feed_dict: Mapping[Any, Any]) -> dict[Tensor, Array]:
-        """Arrays by tensor. Raises InvalidArgumentError for values that do not fit."""
+        """The fed arrays, by tensor. Raises InvalidArgumentError for values that do not fit."""
         return {tensor: self.value(tensor, value) for tensor, value in self.named(feed_dict).items()}
 
     def named(self, feed_dict: Mapping[Any, Any], call: str = "run") -> dict[Tensor, Any]:
-        """The values as they are, by tensor. Raises InvalidArgumentError or NotFoundError for the keys."""
+        """The fed values, unconverted, by tensor. Raises what `fed` raises."""
         if not isinstance(feed_dict, Mapping):
             raise refuse(call, "feed_dict", "a dictionary of values by tensor or name", feed_dict)
         return dict(zip(self.feed_list(feed_dict, call), feed_dict.values(), strict=True))
 
     def feed_list(self, keys: Iterable[Any], call: str = "run", argument: str = "feed_dict") -> list[Tensor]:
-        """The tensors to feed, each once."""
+        """The tensors to feed; raises InvalidArgumentError for a repeated one."""
         tensors = [self.fed(key, call, argument) for key in keys]
         if len(set(tensors)) < len(tensors):
             twice = next(t for t in tensors if tensors.count(t) > 1)
@@ -54,7 +54,7 @@ class Arguments:
         return tensors
 
     def value(self, tensor: Tensor, value: Any) -> Array:
-        """An array of the tensor's dtype and of a shape it can have."""
+        """An array of the tensor's dtype and of a compatible shape. Raises InvalidArgumentError."""
         if hasattr(value, "graph"):
             raise InvalidArgumentError(
                 f"feed {tensor.name}: {shown(value)} cannot be fed; run it first and feed its value"

@@ -1,4 +1,4 @@
-"""The variable that counts training steps, as `tf.train.get_global_step` and its kin find and make it."""
+"""The variable that counts training steps (`tf.train.get_global_step` and related functions)."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ NAME = "global_step"
 
 @checked
 def get_global_step(graph: AsGraph | None = None) -> Variable | None:
-    """The global step of a graph, or None: that of `create_global_step`, or a variable of this name.
+    """The global step of a graph: from `create_global_step`, or a variable named `global_step`, or None.
 
-    Raises InvalidArgumentError when there are several, or it is no scalar integer.
+    Raises InvalidArgumentError if there are several, or it is not an integer scalar.
     """
     graph = get_default_graph() if graph is None else graph
     found = graph.get_collection(GraphKeys.GLOBAL_STEP)
@@ -39,11 +39,11 @@ def get_global_step(graph: AsGraph | None = None) -> Variable | None:
 
 @checked
 def create_global_step(graph: AsGraph | None = None) -> Variable:
-    """A scalar int64 variable `global_step` that starts at 0 and is not trained, for `minimize`.
+    """Makes a scalar int64 variable `global_step` for `minimize`, not trainable, that starts at 0.
 
-    With replicas it counts rounds: each of them counts for itself, and all count the same.
+    With replicas it counts rounds: every replica counts its own, and all counts are equal.
 
-    Raises AlreadyExistsError when the graph has one.
+    Raises AlreadyExistsError if the graph has one.
     """
     graph = get_default_graph() if graph is None else graph
     if get_global_step(graph) is not None:
@@ -56,6 +56,6 @@ def create_global_step(graph: AsGraph | None = None) -> Variable:
 
 @checked
 def get_or_create_global_step(graph: AsGraph | None = None) -> Variable:
-    """The global step of a graph, made where there is none."""
+    """The global step of a graph; made if there is none."""
     step = get_global_step(graph)
     return create_global_step(graph) if step is None else step

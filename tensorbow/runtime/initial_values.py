@@ -1,4 +1,4 @@
-"""What a graph's variables begin with."""
+"""Initial values of a graph's variables."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from tensorbow.variables import global_variables, local_variables, variables_ini
 
 
 def initial_values(graph: Graph) -> dict[str, Array]:
-    """The initial values of all variables of a graph, by name: what their initialisers draw first.
+    """The initial values of all variables of a graph, by name; random initialisers draw for the first time.
 
-    They are read from where the initialisers put them: a step that fetches them would have to be compiled.
+    The values are read from the initialised variables, since fetching them would compile another step.
     """
     with graph.as_default(), Session(graph=graph) as session:
         variables = [*global_variables(), *local_variables()]

@@ -1,4 +1,4 @@
-"""A session for training loops: initialises, runs hooks, ends when the input does (TensorFlow 1's names)."""
+"""MonitoredSession: initialises variables, runs hooks, ends with the input (TensorFlow 1's names)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tensorbow.variables import Variable, global_variables_initializer
 
 
 class SessionRunArgs(NamedTuple):
-    """What a run is given; a hook's `before_run` returns what it adds.
+    """Arguments of a run; a hook's `before_run` returns the fetches and feeds that it adds.
 
     fetches: a tensor, operation, variable, name, any nest of them, or None.
     feed_dict: values by tensor or name.
@@ -28,14 +28,14 @@ class SessionRunArgs(NamedTuple):
 
 
 class SessionRunValues(NamedTuple):
-    """The values of what a hook added, in its own nest; `results` is None where it added no fetches."""
+    """Values of a hook's fetches, in the hook's own nest; `results` is None if the hook added no fetches."""
 
     results: Any
 
 
 @dataclass
 class SessionRunContext:
-    """One call of `MonitoredSession.run`, for the hooks; `fetches` and `feed_dict` are the caller's."""
+    """One call of `MonitoredSession.run`, passed to hooks; `fetches` and `feed_dict` are the caller's."""
 
     session: Session
     fetches: Any
@@ -44,45 +44,45 @@ class SessionRunContext:
 
     @property
     def original_args(self) -> SessionRunArgs:
-        """What the caller gave."""
+        """The caller's fetches and feeds."""
         return SessionRunArgs(self.fetches, self.feed_dict)
 
     def request_stop(self) -> None:
-        """The loop ends: `should_stop()` is true from now on."""
+        """Ends the loop: `should_stop()` is True from now on."""
         self.stop_requested = True
 
 
 class SessionRunHook:
-    """What a loop calls around its steps; every method does nothing here."""
+    """Base of hooks, which a monitored session calls around each run; every method here does nothing."""
 
     def begin(self) -> None:
-        """Before the session is made; the graph may still grow."""
+        """Called before the session is made; may add to the graph."""
 
     def after_create_session(self, session: Session) -> None:
-        """The session is there, its variables are initialised."""
+        """Called once the session exists and its variables are initialised."""
 
     def before_run(self, run_context: SessionRunContext) -> SessionRunArgs | None:
-        """Before each `run`; what is returned is run beside the caller's fetches, in the same step."""
+        """Called before each `run`; the returned fetches run in the same step as the caller's."""
         return None
 
     def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
-        """After each `run`, with the values of what this hook's `before_run` asked for."""
+        """Called after each `run` with the values of the fetches that `before_run` added."""
 
     def end(self, session: Session) -> None:
-        """At the end of a loop that no error has ended."""
+        """Called at the end of a loop that did not end with an error."""
 
 
 class StopAtStepHook(SessionRunHook):
-    """Ends the loop `num_steps` after its begin, or at `last_step` of the global step, as TensorFlow's hook.
+    """Ends the loop after `num_steps` steps, or at `last_step` of the global step, like TensorFlow's hook.
 
-    Where the graph has a global step (`get_global_step`), `num_steps` is counted by it, from the value it has
-    when the session is made; else every call of `run` counts. It is looked at after each run, so that a loop
-    that begins at its last step still does one.
+    If the graph has a global step (`get_global_step`), `num_steps` counts from its value at the session's
+    creation; otherwise every call of `run` counts. The check follows each run, so a loop that begins at
+    its last step still runs one step.
     """
 
     @checked
     def __init__(self, num_steps: Positive | None = None, last_step: Positive | None = None):
-        """Raises InvalidArgumentError unless one of both is given, a whole number of at least 1."""
+        """Raises InvalidArgumentError unless exactly one of both is given, a whole number of at least 1."""
         if num_steps is None and last_step is None:
             raise InvalidArgumentError("StopAtStepHook: One of num_steps or last_step must be specified.")
         if num_steps is not None and last_step is not None:
@@ -97,7 +97,7 @@ class StopAtStepHook(SessionRunHook):
         self._done = 0
 
     def begin(self) -> None:
-        """Finds the global step. Raises FailedPreconditionError where `last_step` finds none."""
+        """Finds the global step. Raises FailedPreconditionError if `last_step` is given and there is none."""
         self._global_step = get_global_step()
         if self._global_step is None and self._last_step is not None:
             raise FailedPreconditionError(
@@ -106,7 +106,7 @@ class StopAtStepHook(SessionRunHook):
             )
 
     def after_create_session(self, session: Session) -> None:
-        """Starts to count."""
+        """Starts counting."""
         self._done = 0
         if self._last_step is not None:
             self._stop_at = self._last_step
@@ -120,7 +120,7 @@ class StopAtStepHook(SessionRunHook):
             run_context.request_stop()
 
     def _reached(self, session: Session) -> int:
-        """The step now."""
+        """The current step."""
         return self._done if self._global_step is None else int(session.run(self._global_step))
 
 
@@ -137,14 +137,14 @@ def _name(hook: SessionRunHook) -> str:
 
 
 class MonitoredSession:
-    """A session whose variables are initialised, and that ends with the input.
+    """A session that initialises its variables and ends with the input.
 
         with tb.train.MonitoredSession(hooks=[tb.train.StopAtStepHook(100)]) as session:
             while not session.should_stop():
                 session.run(train_op)
 
-    An OutOfRangeError, the end of the input, leaves the `with` block and goes no further; all other errors
-    do. It is the default session meanwhile.
+    An OutOfRangeError, the end of the input, ends the `with` block and is not raised further; other errors
+    are. Within the block it is the default session.
     """
 
     @checked
@@ -156,7 +156,7 @@ class MonitoredSession:
         graph: AsGraph | None = None,
         **options: Any,
     ):
-        """A session over the graph (the default graph); options are those of `tb.Session`."""
+        """A session over the graph (by default the default graph); options are those of `tb.Session`."""
         self.graph = graph if graph is not None else get_default_graph()
         self._hooks = list(hooks)
         self._arguments = Arguments(self.graph)
@@ -177,9 +177,9 @@ class MonitoredSession:
             raise
 
     def run(self, fetches: Any, feed_dict: Mapping[Any, Any] | None = None) -> Any:
-        """As `tb.Session.run`, with the hooks around it, and with what they add to it.
+        """`tb.Session.run`, with the hooks called around it and their fetches and feeds added.
 
-        Raises OutOfRangeError when the input has ended, InvalidArgumentError for a tensor that is fed twice,
+        Raises OutOfRangeError at the end of the input, InvalidArgumentError for a tensor that is fed twice,
         by hooks or by a hook and the caller.
         """
         session = self._open()
@@ -210,7 +210,7 @@ class MonitoredSession:
         return args
 
     def _merged(self, given: Iterable[tuple[str, Mapping[Any, Any] | None]]) -> dict[Any, Any]:
-        """All feeds, by tensor; each comes with who gives it."""
+        """All feeds by tensor. given: (owner, feeds) pairs; the owner is named in errors."""
         feeds: dict[Any, Any] = {}
         owners: dict[Any, str] = {}
         for owner, feed_dict in given:
@@ -224,17 +224,17 @@ class MonitoredSession:
         return feeds
 
     def should_stop(self) -> bool:
-        """Whether a hook, the end of the input, or `close` has ended the loop."""
+        """True once a hook, the end of the input, or `close` has ended the loop."""
         return self._stopping or self._session is None
 
     @checked
     def load_variables(self, values: Mapped) -> None:
-        """As `tb.Session.load_variables`."""
+        """Sets variables by name, see `tb.Session.load_variables`."""
         self._open().load_variables(values)
 
     @checked
     def on_close(self, callback: Function) -> None:
-        """Has something called before the session closes, however it ends."""
+        """Registers a callback to be called before the session closes, however it ends."""
         self._open()
         self._callbacks.append(callback)
 
@@ -244,7 +244,7 @@ class MonitoredSession:
         return self._session
 
     def close(self) -> None:
-        """Calls what is to be called and closes the session; idempotent."""
+        """Calls the registered callbacks and closes the session; idempotent."""
         session, self._session = self._session, None
         with ExitStack() as stack:
             if session is not None:

@@ -1,4 +1,4 @@
-"""A step over several devices, bound: a binding and a stream group on each, and what passes between them."""
+"""Bound steps over several devices: a binding and a stream group per device, and values sent between."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from tensorbow.errors import FailedPreconditionError, raise_if_any
 from tensorbow.program import Ref, Region
 from tensorbow.specs import Array
 
-MAIL = "mail"  # in place of a device's name: the host memory through which values pass
+MAIL = "mail"  # pseudo device name of the host memory through which values are sent
 
 
 @dataclass(frozen=True)
 class _BoundStage:
-    """A stage with its stream: what is enqueued, and what it touches."""
+    """A stage with its stream: the work to enqueue, and the memory that it reads and writes."""
 
     group: StreamGroup
     work: Callable[[], None]
@@ -28,11 +28,11 @@ class _BoundStage:
     writes: Sequence[Access]
     waits: tuple[int, ...]
     signals: bool
-    first_of: Binding | None  # the binding whose feeds it writes, for the first stage of a part
+    first_of: Binding | None  # for the first stage of a part: the binding whose feeds it writes
 
 
 class MultiDeviceBinding:
-    """A bound step over several devices, with the memory it owns. One run at a time is on it.
+    """A bound step over several devices, with the memory it owns. Only one run at a time uses it.
 
     Stages are enqueued on their devices' streams and ordered by events; no host thread waits in between.
     """
@@ -45,15 +45,15 @@ class MultiDeviceBinding:
         owner: str,
         scratches: Mapping[str, Scratch],
     ):
-        """groups: a stream group of each part's device. bases: addresses of a device's variables, if any.
-        scratches: where each part works, large enough, and owned by others.
+        """groups: a stream group per part, by device. bases: addresses of a device's variables, if any.
+        scratches: a block for each part's working regions, large enough, owned by the caller.
 
-        Raises ResourceExhaustedError; nothing is held then.
+        Raises ResourceExhaustedError; nothing stays allocated then.
         """
         self.executable = executable
         self.groups = tuple(groups[name] for name in executable.parts)
         self.parts: dict[str, Binding] = {}
-        self._mail: dict[tuple[str, str], Array] = {}  # by receiver and its input: where the value waits
+        self._mail: dict[tuple[str, str], Array] = {}  # host arrays by receiver and input
         try:
             for name, part in executable.parts.items():
                 self.parts[name] = Binding(
@@ -82,7 +82,7 @@ class MultiDeviceBinding:
             if group.definition is Send:
                 source, target, key = group.inputs[0], self.parts[group.attrs["to"]], group.attrs["key"]
                 slot = target.executable.inputs[key]
-                # Both devices' copies must reach it; the one that is not the host asks for more.
+                # Both devices copy to or from it; a device that is not the host may need special host memory.
                 lender = max((binding.group.device, target.group.device), key=lambda d: d.kind != "cpu")
                 mailbox = lender.host_array(slot.shape, slot.dtype.as_numpy_dtype)
                 self._mail[group.attrs["to"], key] = mailbox
@@ -112,14 +112,14 @@ class MultiDeviceBinding:
         )
 
     def run(self, inputs: Mapping[str, Array], state: Mapping[str, Any]) -> list[Any]:
-        """Runs a step and waits for its end; copies of the fetched values.
+        """Runs a step, waits for its end, and returns copies of the fetched values.
 
-        Raises the error of the op that failed, when all streams have ended; they are usable afterwards.
+        Raises the error of the op that failed once all streams are idle; they stay usable.
         """
         try:
             self._enqueue(inputs, state)
             finish(self.groups)
-        except BaseException:  # also of an interrupt: stages may still be at work in the binding's memory
+        except BaseException:  # or an interrupt: stages may still use the binding's memory
             _settle(self.groups)
             raise
         fetched = {name: part.plan.fetch_arrays(0) for name, part in self.parts.items()}
@@ -138,7 +138,7 @@ class MultiDeviceBinding:
                 events[number] = stream.record()
 
     def close(self) -> None:
-        """Gives the memory back; idempotent."""
+        """Frees the memory; idempotent."""
         for binding in self.parts.values():
             binding.close()
 
@@ -159,7 +159,7 @@ def _with_feeds(
 
 
 def finish(groups: Sequence[StreamGroup]) -> None:
-    """Waits for what was just enqueued on all of them; raises the first error. They are idle afterwards."""
+    """Waits until all of these groups are idle; raises the first error."""
     error: Exception | None = None
     for group in groups:
         try:

@@ -1,11 +1,11 @@
-"""Named containers: variables that the sessions of a process share by name (TensorFlow, `tf.container`).
+"""Named containers: variables that the sessions of a process share by name (TensorFlow's `tf.container`).
 
 The process keeps one value of each shared variable per device. A session works on a copy in its own
-memory, where its compiled steps find it: before a step it takes what others have written, after a step that
-writes it hands the new value over, both under the container's lock. So a step sees and leaves whole states,
-and one that fails leaves the shared value as it was.
+memory, at the addresses of its compiled steps. It copies the shared values in before a step that reads them
+and out after a step that writes them, both under the container's lock. So a step sees and leaves consistent
+values, and a failed step leaves the shared values unchanged.
 
-Replicas have variables of their own: a step they learn refuses those of a named container.
+Each replica has its own variables, so replicated training refuses variables of a named container.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from tensorbow.specs import Array, render_dims
 
 @dataclass(eq=False)
 class _Store:
-    """The shared values of one container on one device; `lock` owns the tables."""
+    """Shared values of one container on one device; `lock` guards the dictionaries."""
 
-    key: tuple[str, str]  # (device, container): the order in which locks are taken
+    key: tuple[str, str]  # (device, container): locks are taken in this order
     lock: SharedLock = field(default_factory=SharedLock)
     values: dict[str, Array] = field(default_factory=dict)
-    versions: dict[str, int] = field(default_factory=dict)  # each write has a number of its own
+    versions: dict[str, int] = field(default_factory=dict)  # of each value; every write has a new number
 
 
 _stores: dict[tuple[str, str], _Store] = {}
@@ -44,9 +44,9 @@ def _store(device: str, container: str) -> _Store:
 
 
 def reset_containers(containers: Sequence[str] | None = None) -> None:
-    """Takes the values away from all variables of these containers, or of all; waits for running steps.
+    """Removes the values of all variables of these containers (None: all); waits for running steps.
 
-    Raises NotFoundError, before any is reset, for a container that no session has used.
+    Raises NotFoundError, before resetting any, for a container that no session has used.
     """
     with _stores_lock:
         known = {container for _, container in _stores}
@@ -62,30 +62,30 @@ def reset_containers(containers: Sequence[str] | None = None) -> None:
 
 
 class SharedVariables:
-    """A session's view of the containers its graph names. Guarded by who calls, like `DeviceVariables`."""
+    """A session's access to named containers. The caller does the locking, as for `DeviceVariables`."""
 
     def __init__(self, variables: DeviceVariables):
         self._variables = variables
-        self._seen: dict[str, int] = {}  # the version that the session's copy has
+        self._seen: dict[str, int] = {}  # version of the session's copy
         self.stores: dict[str, _Store] = {}  # by variable
 
     def grow(self, variables: Iterable[Operation]) -> None:
-        """Takes note of variables that are new and have a place."""
+        """Registers new variables of named containers that have a device."""
         for variable in variables:
             container, device = variable.attrs["container"], self._variables.places.get(variable)
             if container and device is not None and variable.name not in self.stores:
                 self.stores[variable.name] = _store(str(device.name), container)
 
     def touched_by(self, reads: Collection[str], writes: Collection[str]) -> bool:
-        """Whether a step on these variables needs a shared one."""
+        """True if a step that reads and writes these variables touches a shared one."""
         return bool(self.stores) and not self.stores.keys().isdisjoint((*reads, *writes))
 
     @contextmanager
     def held(self, reads: Collection[str], writes: Collection[str]) -> Iterator[None]:
-        """For a step that reads and writes these variables: they are current, and other sessions wait.
+        """Context of a step that reads and writes these variables: locks them and copies current values in.
 
-        What was written is handed over at the end, unless the block raises. The caller runs alone in its
-        session. Raises InvalidArgumentError when another session's variable has another shape or dtype.
+        Copies written values out at the end, unless the block raises. The caller's session runs nothing else
+        meanwhile. Raises InvalidArgumentError if another session's variable has another shape or dtype.
         """
         mine = {name: store for name in (*reads, *writes) if (store := self.stores.get(name)) is not None}
         written = [name for name in writes if name in mine]
@@ -102,7 +102,7 @@ class SharedVariables:
                 yield
             except BaseException:
                 for name in written:
-                    self._seen.pop(name, None)  # the copy may be half written
+                    self._seen.pop(name, None)  # the copy may be half written: take it anew
                 raise
             for name in written:
                 self._hand_over(name, mine[name])

@@ -1,4 +1,4 @@
-"""Sessions: run any part of a graph, as TensorFlow 1 does (OSDI 2016, section 3.2)."""
+"""Session: runs any part of a graph, as in TensorFlow 1 (OSDI 2016, section 3.2)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tensorbow.runtime.single_device_step import run_step
 from tensorbow.runtime.step_cache import Run, Step, StepCache
 from tensorbow.specs import Array, TensorSpec
 
-CACHED_STEPS = 64  # compiled steps kept; the least recently used one goes first
+CACHED_STEPS = 64  # compiled steps kept; the least recently used one is dropped first
 Extents: TypeAlias = "tuple[int, ...]"
 Result = TypeVar("Result")
 Bound = TypeVar("Bound", Binding, MultiDeviceBinding)
@@ -39,12 +39,12 @@ class Session:
     """Runs operations of a graph and keeps the values of its variables.
 
     Steps are compiled once per set of fetches, feeds and fed shapes. `run` may be called from several
-    threads, while the graph grows: steps that only read variables run side by side, steps that write
-    them one by one.
+    threads, even while the graph grows: steps that only read variables run concurrently, steps that write
+    variables run one at a time.
     """
 
     def __new__(cls, target: str = "", *args: Any, **options: Any) -> Any:
-        """An instance of the target's class, which is a subclass."""
+        """Makes an instance of the class registered for `target`, a subclass of Session."""
         chosen = cls if isinstance(target, str) and not target else session_class(target)
         if options and chosen is Session:
             require_options_of(Session, options)
@@ -60,15 +60,14 @@ class Session:
         devices: AsDevices | None = None,
         allow_soft_placement: Flag = False,
     ):
-        """A session over `graph` (the default graph).
+        """A session over `graph` (by default the default graph).
 
-        device: where everything runs and lies that asks for no other device.
-        devices: all further ones that device scopes may name; None for every device of this process.
-        allow_soft_placement: what asks for a device that is not there, or has no kernel, goes elsewhere.
+        device: the device of operations and variables that request no other.
+        devices: further devices that device scopes may name; None for every device of this process.
+        allow_soft_placement: an operation whose device is missing, or has no kernel for it, runs elsewhere.
+        target: a name of `register_target`, such as "tensorbow": makes that kind of session.
 
-        target: a name of `register_target`, such as "tensorbow"; that kind of session is made instead, with
-        its own options. Raises InvalidArgumentError for a target this version does not have, NotFoundError
-        for a device that is not there.
+        Raises InvalidArgumentError for an unknown target, NotFoundError for a missing device.
         """
         self.graph = graph if graph is not None else get_default_graph()
         self.device = opened(device)
@@ -83,22 +82,22 @@ class Session:
         self._shared = SharedVariables(self._device_variables)
         self._arguments = Arguments(self.graph)
         self._layout_version = 0
-        self._graph_version = -1  # of the graph whose variables have room
+        self._graph_version = -1  # graph version whose variables are allocated
         self._counters: dict[str, int] = {}  # random op -> draws so far; owned by _counters_lock
         self._counters_lock = threading.Lock()
-        self._variables = SharedLock()  # who may run beside whom
+        self._variables = SharedLock()  # runs that only read share it
         self._stack = ExitStack()
         self._closed = False
 
     # Running ----------------------------------------------------------------------------------
 
     def run(self, fetches: Any, feed_dict: Mapping[Any, Any] | None = None) -> Any:
-        """Runs what `fetches` need and returns their values in the same nest.
+        """Runs the operations that `fetches` need and returns their values in the same nest.
 
         fetches: a tensor, operation, variable, name, or any nest of them; operations give None.
         feed_dict: values that replace tensors of the graph, by tensor or name.
 
-        Values are NumPy arrays (scalars for rank 0) that belong to the caller.
+        Returns NumPy arrays (NumPy scalars for rank 0) owned by the caller.
         Raises InvalidArgumentError for fetches, feeds, shapes or dtypes that do not fit, NotFoundError
         for unknown names, FailedPreconditionError for a closed session or variables without a value.
         """
@@ -108,9 +107,9 @@ class Session:
 
     @checked
     def make_callable(self, fetches: Any, feed_list: Items | None = None) -> Callable[..., Any]:
-        """A function that runs `fetches`, fed by position; saves looking names up each time.
+        """A function that runs `fetches` and takes feeds by position; saves the lookup of names in each run.
 
-        Raises what `run` raises for fetches and feeds: the names here, the values when it is called.
+        Raises what `run` raises: for names here, for values when the function is called.
         """
         elements = [self._arguments.fetched(leaf, "make_callable") for leaf in flatten(fetches)]
         fed = self._arguments.feed_list(feed_list or (), "make_callable", "feed_list")
@@ -127,10 +126,10 @@ class Session:
     def explain(
         self, fetches: Any, feed_dict: Mapping[Any, Any] | None = None
     ) -> Explanation | MultiDeviceExplanation:
-        """What `run` with these arguments would do: segments, order, addresses, memory, and why.
+        """Explains the step that `run` would run: segments, order, addresses, memory, reasons.
 
-        Placeholders may be given by a `tb.TensorSpec` instead of a value. A step for which there is no memory
-        is explained without addresses.
+        A `tb.TensorSpec` may stand for a fed value. A step that does not fit in memory is explained without
+        addresses.
         """
         elements = [self._arguments.fetched(leaf, "explain") for leaf in flatten(fetches)]
         shapes = {} if feed_dict is None else self._arguments.shapes(feed_dict)
@@ -145,7 +144,7 @@ class Session:
         try:
             return self._with_step(elements, shapes, explained, explained_multi_device, runs=False)
         except ResourceExhaustedError as error:
-            if self._graph_version != self.graph.version:  # it is about variables, without which is no plan
+            if self._graph_version != self.graph.version:  # the variables do not fit: no plan without them
                 raise
             return unbound(self._step(elements, shapes).executable, self.device, f"not bound: {error}")
 
@@ -172,7 +171,7 @@ class Session:
         return [next(results) if isinstance(e, Tensor) else None for e in elements]
 
     def _with_shared(self, use: Callable[[Bound], Result], binding: Bound) -> Result:
-        """Around a run: shared variables are current before it, and handed over after it."""
+        """Runs `use` with current values of shared variables; publishes the written ones afterwards."""
         with self._shared.held(binding.executable.reads_first, binding.executable.writes):
             return use(binding)
 
@@ -184,9 +183,9 @@ class Session:
         use_multi_device: Callable[[MultiDeviceBinding], Result],
         runs: bool = True,
     ) -> Result:
-        """Calls `use` with a binding of the compiled step that is the caller's meanwhile.
+        """Calls `use` with a binding of the compiled step, reserved for this caller meanwhile.
 
-        `use_multi_device` takes its place for a step over several devices.
+        For a step over several devices it calls `use_multi_device` instead.
         """
         run = Run()
         try:
@@ -199,7 +198,7 @@ class Session:
                     self._begin(run, step, runs)
                     if step.layout_version == self._layout_version:
                         break
-                    self._variables.release(run)  # another thread has made room for new variables meanwhile
+                    self._variables.release(run)  # another thread has allocated new variables meanwhile
                 if type(step.executable) is MultiDeviceExecutable:
                     over_devices = self._cache.take_multi_device(step, self._device_variables.bases, run)
                     return (
@@ -212,11 +211,11 @@ class Session:
             finally:
                 self._end(run)
         except BaseException:
-            self._end(run)  # an interrupt may have come just before the one above began
+            self._end(run)  # an interrupt may have skipped the call above
             raise
 
     def _begin(self, run: Run, step: Step, runs: bool) -> None:
-        """Waits until the step may run: alone, if it writes."""
+        """Waits until the step may run: alone, if it writes variables."""
         executable = step.executable
         alone = bool(runs and executable.writes)
         if runs and self._shared.stores and not alone:
@@ -232,7 +231,7 @@ class Session:
         self._variables.release(run)
 
     def _draw(self, names: Sequence[str]) -> dict[str, int]:
-        """The counters of random ops for one run: each run gets the next one."""
+        """Advances the counters of these random ops by one run and returns them."""
         with self._counters_lock:
             state = {}
             for name in names:
@@ -243,7 +242,7 @@ class Session:
     # Compiling --------------------------------------------------------------------------------
 
     def _follow_graph(self) -> None:
-        """Looks at what was added to the graph; waits for running steps only if variables were."""
+        """Takes over operations added to the graph; waits for running steps only if variables are new."""
         operations = self.graph.get_operations()
         seen = self._graph_version
         if seen < 0 or any(op.definition is VariableReference for op in operations[seen:]):
@@ -255,7 +254,7 @@ class Session:
                 self._graph_version = max(self._graph_version, len(operations))
 
     def _grow(self) -> None:
-        """Gives room to all variables of the graph; old addresses are forgotten. No step may be running."""
+        """Allocates all variables of the graph and drops steps with old addresses. No step may be running."""
         with self._cache.lock:
             operations = self.graph.get_operations()
             variables = [op for op in operations if op.definition is VariableReference]
@@ -290,10 +289,10 @@ class Session:
     @staticmethod
     @checked
     def reset(target: Text = "", containers: Names | None = None) -> None:
-        """Takes the values away from the variables of named containers (`tb.container`), or of all.
+        """Removes the values of variables in named containers (`tb.container`), by default in all.
 
-        Waits for running steps; sessions stay open. Raises NotFoundError for a container that is not there,
-        InvalidArgumentError for a target this version does not have.
+        Waits for running steps; sessions stay open. Raises NotFoundError for an unknown container,
+        InvalidArgumentError for an unknown target.
         """
         if target:
             raise InvalidArgumentError(f"Session.reset: target {target!r:.60} is unknown; leave it empty")
@@ -305,20 +304,20 @@ class Session:
 
     @property
     def closed(self) -> bool:
-        """Whether `close` was called."""
+        """True once `close` was called."""
         return self._closed
 
     def trim(self) -> int:
-        """Gives back memory that no running step uses, at any time; the bytes that went to the device.
+        """Frees memory that no running step uses; returns the bytes given back to the device.
 
-        Variables and compiled steps stay; a step takes its memory anew when it runs next. Raises
+        Variables and compiled steps stay; a step allocates its memory again in its next run. Raises
         FailedPreconditionError for a closed session.
         """
         self._require_open()
         return self._cache.trim()
 
     def close(self) -> None:
-        """Ends the session, when running steps are done, and gives its memory back; idempotent."""
+        """Waits for running steps, then ends the session and frees its memory; idempotent."""
         with self._variables.exclusive:
             if not self._closed:
                 self._closed = True
@@ -326,7 +325,7 @@ class Session:
                 self._device_variables.close()
 
     def as_default(self) -> AbstractContextManager[Any]:
-        """Makes it the session that `eval` and `run` use, and its graph the default."""
+        """Context in which this is the session that `eval` and `run` use, and its graph the default graph."""
         stack = ExitStack()
         stack.enter_context(self.graph.as_default())
         stack.enter_context(default_session(self))

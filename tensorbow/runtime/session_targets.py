@@ -1,4 +1,4 @@
-"""Kinds of session by name: what `tb.Session(target=...)` chooses from."""
+"""Registry of session classes by target name, for `tb.Session(target=...)`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _targets: dict[str, Callable[[], type[Any]]] = {}
 
 
 def register_target(target: str, load: Callable[[], type[Any]]) -> None:
-    """Makes `tb.Session(target=...)` an instance of the subclass of Session that `load()` gives."""
+    """Registers a target; `load()` gives the subclass of Session that `tb.Session(target=...)` then makes."""
     _targets[target] = load
 
 
@@ -29,7 +29,7 @@ def session_class(target: str) -> type[Any]:
 
 
 def require_options_of(session: type[Any], options: Iterable[str]) -> None:
-    """Raises InvalidArgumentError for an option of a target's class that `session` does not have."""
+    """Raises InvalidArgumentError for an option of another target's class that `session` does not have."""
     own = inspect.signature(session.__init__).parameters
     for option in (name for name in options if name not in own):
         for target, load in _targets.items():

@@ -1,4 +1,4 @@
-"""A lock that many readers share and one writer holds alone."""
+"""Reader-writer lock."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import threading
 
 
 class SharedLock:
-    """Readers run together; a writer waits for them and keeps new ones out until it is done.
+    """Reader-writer lock: readers share it; a waiting writer blocks new readers. Not reentrant.
 
-    `with lock.shared:` and `with lock.exclusive:`. Not reentrant. Or by holder, any object of the caller's:
-    `release(holder)` gives back what it may or may not hold, so that it can be called again after an
-    interrupt, which may come between any two calls of the main thread, also just before a release.
+    Used as `with lock.shared:` and `with lock.exclusive:`, or by holder, any object of the caller's:
+    `release(holder)` is idempotent, so it can be repeated after an interrupt, which may come between any two
+    calls of the main thread, even just before a release.
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()  # owns what follows; of C: no interrupt parts it from its `with`
+        self._lock = threading.Lock()  # guards the fields below; in C: no interrupt before its `with`
         self._freed = threading.Condition(self._lock)
         self._readers: set[object] = set()
         self._writer: object | None = None
@@ -23,12 +23,12 @@ class SharedLock:
 
     @property
     def shared(self) -> _Held:
-        """A context: held by any number of threads at once."""
+        """Context that any number of threads hold at once."""
         return _Held(self, alone=False)
 
     @property
     def exclusive(self) -> _Held:
-        """A context: held by one thread, with no readers."""
+        """Context that one thread holds, without readers."""
         return _Held(self, alone=True)
 
     def _sleep(self) -> None:
@@ -39,14 +39,14 @@ class SharedLock:
             self._waiting -= 1
 
     def acquire_shared(self, holder: object) -> None:
-        """Sleeps while a writer is at work or waits."""
+        """Waits while a writer holds the lock or waits for it."""
         with self._lock:
             while self._writer is not None or self._writers_waiting:
                 self._sleep()
             self._readers.add(holder)
 
     def acquire_exclusive(self, holder: object) -> None:
-        """Sleeps while anybody is at work."""
+        """Waits while anybody holds the lock."""
         with self._lock:
             self._writers_waiting += 1
             try:
@@ -55,11 +55,11 @@ class SharedLock:
                 self._writer = holder
             finally:
                 self._writers_waiting -= 1
-                if self._writer is None and self._waiting:  # interrupted: let the readers go on
+                if self._writer is None and self._waiting:  # interrupted: wake the readers
                     self._freed.notify_all()
 
     def release(self, holder: object) -> None:
-        """The reverse of both, if it is held; idempotent."""
+        """Releases the lock if the holder has it, shared or exclusive; idempotent."""
         with self._lock:
             if self._writer is holder:
                 self._writer = None
@@ -69,7 +69,7 @@ class SharedLock:
 
 
 class _Held:
-    """One reader or writer, as a context manager."""
+    """One reader or writer as a context manager."""
 
     __slots__ = ("_alone", "_lock")
 
@@ -83,7 +83,7 @@ class _Held:
                 self._lock.acquire_exclusive(self)
             else:
                 self._lock.acquire_shared(self)
-        except BaseException:  # interrupted: it may be held already
+        except BaseException:  # interrupted: the lock may be held already
             self._lock.release(self)
             raise
 

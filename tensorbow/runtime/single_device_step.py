@@ -1,4 +1,4 @@
-"""One step on one device: launched on its stream, or run in the thread that waits for it."""
+"""Run of a step on one device: on its stream's thread, or directly in the calling thread."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from tensorbow.devices import Stream
 from tensorbow.errors import FailedPreconditionError, raise_if_any
 from tensorbow.specs import Array
 
-LONGEST_HERE_S = 2e-3  # of steps in the caller's thread: longer ones do not mind the ways to the stream's
+LONGEST_HERE_S = 2e-3  # longest step in the caller's thread; for longer ones a thread switch costs little
 
 
 def run_step(
     binding: Binding, inputs: Mapping[str, Array], state: Mapping[str, Any], label: str
 ) -> list[Any]:
-    """Runs a step and waits for its end; copies of the fetched values.
+    """Runs a step, waits for its end, and returns copies of the fetched values.
 
-    A step whose last time was short runs in the calling thread, if its stream is idle and its device computes
-    on the host, and if an interrupt of Python cannot leave its writes half done: it reads only, or is one
-    native call. Any other step ends first, on the stream's thread, and then the interrupt is raised.
+    A step runs in the calling thread if its last run was short, its stream is idle, its device computes on
+    the host, and a Python interrupt cannot leave its writes half done (it only reads, or is one native call).
+    Any other step runs on the stream's thread; an interrupt is then raised once the step has ended.
 
-    Raises the error of the op that failed; stream and binding are usable afterwards.
+    Raises the error of the op that failed; stream and binding stay usable.
     """
     plan, stream = binding.plan, binding.group.compute
     segments = range(len(binding.executable.segments))
@@ -49,7 +49,7 @@ def run_step(
             stream.synchronize()
         else:
             raise_if_any(done.error)
-    except BaseException:  # also of an interrupted wait: the step may still be at work in its memory
+    except BaseException:  # or an interrupted wait: the step may still use its memory
         done = None  # see raise_if_any
         _settle(stream)
         raise
@@ -58,13 +58,13 @@ def run_step(
 
 
 def _settle(stream: Stream) -> None:
-    """After a step that failed: waits for its end, and makes the stream usable again."""
+    """Waits for the end of a failed step and makes the stream usable again."""
     try:
         stream.synchronize()
     except Exception:
         pass  # the caller raises it
     except BaseException as error:
-        if error is not stream.error:  # that of the step itself; else a second interrupt, which goes on
+        if error is not stream.error:  # a second interrupt, which is raised; not the step's own error
             raise
     finally:
         with suppress(FailedPreconditionError):

@@ -1,4 +1,4 @@
-"""The compiled steps of a session, their bindings, and the stream groups these run on."""
+"""Cache of a session's compiled steps, their bindings and stream groups."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from tensorbow.runtime.multi_device_step import MultiDeviceBinding
 
 @dataclass(eq=False)
 class Step:
-    """A compiled step and its bindings that nobody runs on at the moment.
+    """A compiled step and its idle bindings.
 
-    `layout_version` is the session's when it was compiled: with another one its addresses are wrong.
-    A retired step is out of the cache: bindings that come back to it are closed.
+    layout_version: the session's when the step was compiled; in another version its addresses are wrong.
+    A retired step is out of the cache: bindings given back to it are closed.
     """
 
     executable: Executable | MultiDeviceExecutable
@@ -33,10 +33,10 @@ class Step:
 
 
 class Run:
-    """What one run of a session holds; `give` and the session's lock take it back, or what is left of it.
+    """What one run of a session holds; `give` and the session's lock take back whatever is left of it.
 
-    An interrupt may come between any two calls of the main thread: what is taken is noted here before anybody
-    else can see it taken.
+    An interrupt may come between any two calls of the main thread, so each thing taken is recorded here in
+    the same moment.
     """
 
     __slots__ = ("binding", "over_devices", "step")
@@ -48,33 +48,33 @@ class Run:
 
 
 class StepCache:
-    """Compiled steps by key, the least recently used going first, and a pool of stream groups.
+    """Compiled steps by key, least recently used dropped first, and a pool of stream groups.
 
-    A binding belongs to a stream group; one thread at a time runs on a group, so that a failing step is
-    its own affair. Every method is safe to call from several threads.
+    A binding belongs to a stream group; only one thread at a time runs on a group, so a failing step
+    affects no other. All methods are thread-safe.
     """
 
     def __init__(self, device: Device, name: str, capacity: int):
-        """`name` goes before the names of stream groups; `capacity` counts steps."""
+        """name: prefix of the stream groups' names. capacity: number of steps."""
         self._device = device
         self._name = name
         self._capacity = capacity
         self._steps: OrderedDict[Hashable, Step] = OrderedDict()
         self._busy: set[StreamGroup] = set()
-        self._scratches: dict[StreamGroup, Scratch] = {}  # of the bindings on a group
-        self._lock = threading.RLock()  # owns the tables above, and the groups' allocators
+        self._scratches: dict[StreamGroup, Scratch] = {}  # shared by the bindings on a group
+        self._lock = threading.RLock()  # guards the fields above, and the groups' allocators
         self.groups: list[StreamGroup] = [device.stream_group(f"{name}/0")]
 
     @property
     def lock(self) -> threading.RLock:
-        """To be held by whoever allocates from one of the groups."""
+        """The lock to hold while allocating from one of the groups."""
         return self._lock
 
     def __len__(self) -> int:
         return len(self._steps)
 
     def get(self, key: Hashable, make: Callable[[], Step]) -> Step:
-        """The step of that key, made if it is not there; other threads wait meanwhile."""
+        """The step of that key; made if missing, while other threads wait."""
         with self._lock:
             step = self._steps.get(key)
             if step is not None:
@@ -86,7 +86,7 @@ class StepCache:
             return step
 
     def take(self, step: Step, shared: Mapping[Region, int], run: Run) -> Binding:
-        """A binding of a step on one device, for the run alone until `give`. `shared`: the variables."""
+        """A binding of a step on one device, the run's until `give`. shared: the variables' bases."""
         if isinstance(step.executable, MultiDeviceExecutable):
             raise InternalError("a step over several devices is taken by take_multi_device")
         with self._lock:
@@ -108,12 +108,12 @@ class StepCache:
     def _scratch_for(
         self, executable: Executable, group: StreamGroup, shared: Mapping[Region, int]
     ) -> Scratch:
-        """The scratch of a group that nobody runs on. One that is too small goes, with all bound to it."""
+        """The scratch block of an idle group; replaces one that is too small and closes its bindings."""
         nbytes = Scratch.nbytes_for(executable, shared, ring=1)
         scratch = self._scratches.get(group)
         if scratch is None or scratch.nbytes < nbytes:
             self._drop_scratch(group)
-            group.allocator.trim()  # room for the larger one
+            group.allocator.trim()  # makes room for the larger block
             scratch = self._scratches[group] = Scratch(group, f"{self._name} steps", nbytes, apart=True)
         return scratch
 
@@ -123,7 +123,7 @@ class StepCache:
                 self._drop_scratch(group)
 
     def _drop_scratch(self, group: StreamGroup) -> None:
-        """Frees the scratch of a group that nobody runs on, and closes the bindings there."""
+        """Frees the scratch block of an idle group and closes the group's bindings."""
         for step in self._steps.values():
             _close_idle(step, group)
         scratch = self._scratches.pop(group, None)
@@ -139,14 +139,14 @@ class StepCache:
         return group
 
     def group_of(self, device: Device) -> StreamGroup:
-        """The first stream group on a device: where its variables are."""
+        """The first stream group on a device; it holds the device's variables."""
         with self._lock:
             return next((g for g in self.groups if g.device is device), None) or self._free_group(device)
 
     def take_multi_device(
         self, step: Step, bases: Callable[[str], Mapping[Region, int] | None], run: Run
     ) -> MultiDeviceBinding:
-        """A binding of a step over several devices; `bases` gives those of a device's variables."""
+        """A binding of a step over several devices. bases: gives the addresses of a device's variables."""
         if isinstance(step.executable, Executable):
             raise InternalError("a step on one device is taken by take")
         with self._lock:
@@ -169,7 +169,7 @@ class StepCache:
             return run.over_devices
 
     def give(self, run: Run) -> None:
-        """Puts back what a run has taken; idempotent."""
+        """Puts back everything a run has taken; idempotent."""
         with self._lock:
             step, binding, over_devices = run.step, run.binding, run.over_devices
             if step is None:
@@ -179,7 +179,7 @@ class StepCache:
                     binding.close()
                 elif binding not in step.idle:
                     step.idle.append(binding)
-                run.binding = None  # together with the next call, which frees it for others
+                run.binding = None  # together with the next call, which lets others use it
                 self._busy.discard(binding.group)
             if over_devices is not None:
                 if step.retired:
@@ -190,7 +190,7 @@ class StepCache:
                 self._busy.difference_update(over_devices.groups)
 
     def trim(self) -> int:
-        """Gives back the memory of bindings that nobody runs on, compiled steps stay; how many bytes."""
+        """Frees the memory of idle bindings and returns its bytes; compiled steps stay."""
         with self._lock:
             for step in self._steps.values():
                 _close_idle(step)
@@ -198,7 +198,7 @@ class StepCache:
             return sum(group.allocator.trim() for group in self.groups)
 
     def clear(self) -> None:
-        """Forgets all steps, for example because addresses of variables have changed."""
+        """Drops all steps, for example after addresses of variables have changed."""
         with self._lock:
             for step in self._steps.values():
                 self._retire(step)
@@ -210,7 +210,7 @@ class StepCache:
         _close_idle(step)
 
     def close(self) -> None:
-        """Waits for what runs, then gives all memory and threads back."""
+        """Waits for running steps, then frees all memory and ends all threads."""
         with self._lock:
             for group in self.groups:
                 with suppress(TensorBowError):
@@ -222,7 +222,7 @@ class StepCache:
 
 
 def _close_idle(step: Step, group: StreamGroup | None = None) -> None:
-    """Frees what a step's idle bindings hold, on one group or all. The caller has the cache's lock."""
+    """Frees the idle bindings of a step, on one group or all. The caller holds the cache's lock."""
     for binding in [b for b in step.idle if group in (None, b.group)]:
         step.idle.remove(binding)
         binding.close()

@@ -139,7 +139,7 @@ def test_a_wish_that_nothing_satisfies(devices, spec):
         y = tb.negative(x, name="y")
     text = error_of(devices)
     assert text.startswith(
-        f"Neg y asks for device {DeviceName.parse(spec)}, which none satisfies; there are: "
+        f"Neg y requests device {DeviceName.parse(spec)}, which does not exist; there are: "
     )
     assert "there are: /cpu:0, /cpu:1, /cpu:2, /gpu:0; " in text
     assert "(made at " in text
@@ -150,7 +150,7 @@ def test_a_bad_wish_is_an_error_even_where_it_does_not_decide(devices):
     v = tb.Variable(1.0)
     with tb.device("/cpu:77"):
         v.read_value()
-    assert "asks for device /device:CPU:77" in error_of(devices)
+    assert "requests device /device:CPU:77" in error_of(devices)
 
 
 def test_soft_placement_looks_for_a_kernel(devices):

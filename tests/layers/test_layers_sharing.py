@@ -149,7 +149,7 @@ def test_reuse_of_a_layer_without_a_name_is_of_the_first_one():
     tb.layers.dense(x, 2, reuse=True)
     tb.layers.dense(x, 2, reuse=tb.AUTO_REUSE)
     assert [v.op.name for v in tb.trainable_variables()][::2] == ["dense/kernel", "dense_1/kernel"]
-    with pytest.raises(InvalidArgumentError, match=r"variable_scope: reuse=True wants a name, got None"):
+    with pytest.raises(InvalidArgumentError, match=r"variable_scope: reuse=True needs a name, got None"):
         tb.variable_scope(None, "dense", reuse=True).__enter__()
 
 

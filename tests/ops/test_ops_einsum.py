@@ -183,7 +183,7 @@ def test_zero_extents(empty):
         ("i..,jk->i", InvalidArgumentError, "'...' once in a term"),
         ("...,...->...", InvalidArgumentError, "axis -2 of '...' is an axis of 3 elements and of 4"),
         ("ii,ik->ik", InvalidArgumentError, "'i' is an axis of 3 elements and of 4"),
-        ("ij->ij", InvalidArgumentError, "speaks of 1 tensors, got 2"),
+        ("ij->ij", InvalidArgumentError, "describes 1 tensors, got 2"),
         ("ij,jk->ijz", InvalidArgumentError, "must be different and stand on the left"),
         ("ij,jk->ii", InvalidArgumentError, "must be different"),
         ("i1,jk->i", InvalidArgumentError, "expected letters and commas"),

@@ -281,7 +281,7 @@ def test_devices_that_are_not_there(graph):
     with tb.Session() as session:
         with pytest.raises(InvalidArgumentError) as error:
             session.run(y, {"x:0": 1.0})
-        assert "Neg y asks for device /device:GPU:*, which none satisfies; there are: /cpu:0" in str(
+        assert "Neg y requests device /device:GPU:*, which does not exist; there are: /cpu:0" in str(
             error.value
         )
         assert "allow_soft_placement=True" in str(error.value)
@@ -302,7 +302,7 @@ def test_a_bad_variable_is_the_fault_of_those_who_need_it(graph):
     w = tb.Variable(2.0, name="w")
     with tb.Session() as session:
         session.run(w.initializer)
-        with pytest.raises(InvalidArgumentError, match="asks for device /job:worker/task:1"):
+        with pytest.raises(InvalidArgumentError, match="requests device /job:worker/task:1"):
             session.run(v.initializer)
     with tb.Session(allow_soft_placement=True) as session:
         session.run(tb.global_variables_initializer())

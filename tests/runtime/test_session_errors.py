@@ -166,7 +166,7 @@ def test_targets_and_devices():
     with tb.Session() as session:
         text = message(InvalidArgumentError, session.run, y)
         assert text.startswith(
-            "Const y asks for device /device:GPU:1, which none satisfies; there are: /cpu:0"
+            "Const y requests device /device:GPU:1, which does not exist; there are: /cpu:0"
         )
     with tb.device("/cpu:1"):
         z = tb.constant(1.0) + 1.0

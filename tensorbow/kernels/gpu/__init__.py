@@ -1,1 +1,1 @@
-"""The GPU backend: plans as CUDA graphs of NVRTC kernels, cuBLAS and cuDNN calls; loaded with a GPU."""
+"""The GPU backend: plans as CUDA graphs of NVRTC kernels, cuBLAS and cuDNN calls; imported on first use."""

@@ -1,4 +1,4 @@
-"""The GPU backend: chooses kernels, gives each stream group its context, binds plans."""
+"""The GPU backend: selects kernels, makes one context per stream group, binds plans."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tensorbow.specs import uint8
 
 HOPPER = 90
 WORKSPACE_NBYTES = 8 << 20  # of cuBLAS and cuDNN, per stream group
-HOPPER_WORKSPACE_NBYTES = 32 << 20  # what cuBLAS asks for there
+HOPPER_WORKSPACE_NBYTES = 32 << 20  # NVIDIA's recommendation for cuBLAS on Hopper
 
 
 class GpuBackend(Backend):
@@ -40,19 +40,19 @@ class GpuBackend(Backend):
 
     def __init__(self) -> None:
         self.capture = True
-        self._lock = threading.Lock()  # owns the two tables
+        self._lock = threading.Lock()  # guards the two dictionaries
         self._programs: weakref.WeakKeyDictionary[CudaRuntime, ProgramCache] = weakref.WeakKeyDictionary()
         self._contexts: weakref.WeakKeyDictionary[StreamGroup, GpuContext] = weakref.WeakKeyDictionary()
 
     def made_with(self, device: Device) -> dict[str, str]:
-        """See Backend.made_with. Of cuBLAS and cuDNN only wheels tell their versions."""
+        """See Backend.made_with. Versions of cuBLAS and cuDNN are known only if they come from wheels."""
         facts = {**super().made_with(device), **wheel_versions(), "precision": device.compute}
         if isinstance(device, GpuDevice):
             facts |= {"model": device.runtime.properties.name, "compiler": device.runtime.compiler}
         return facts
 
     def fuse(self, nodes: Sequence[Node]) -> list[Unit]:
-        """Element-wise nodes of one shape become one kernel, see `scalars.fuse_maps`.
+        """Fuses element-wise nodes of one shape into one kernel, see `scalars.fuse_maps`.
 
         Raises UnimplementedError for an op without a GPU kernel.
         """
@@ -61,15 +61,15 @@ class GpuBackend(Backend):
     def bind(
         self, executable: Executable, bases: Mapping[Region, int], group: StreamGroup, ring: int
     ) -> BoundPlan:
-        """Prepares the launches; segments are captured when they are launched for the second time."""
+        """Prepares the launches; a segment is captured at its second launch."""
         return GpuPlan(executable, bases, group, ring, self.context_of(group), capture=self.capture)
 
     def launches(self, segment: Segment) -> Sequence[PlannedLaunch]:
-        """Calls that are captured together, and those that are not."""
+        """Lists calls that are captured together, and calls that are not captured."""
         return launches_of(segment.groups)
 
     def workspaces(self, device: Device) -> Sequence[int]:
-        """What a stream group's libraries work in."""
+        """Bytes of the library workspaces of a stream group."""
         hopper = isinstance(device, GpuDevice) and device.runtime.properties.architecture >= HOPPER
         return (HOPPER_WORKSPACE_NBYTES if hopper else WORKSPACE_NBYTES,)
 
@@ -80,7 +80,7 @@ class GpuBackend(Backend):
     def context_of(self, group: StreamGroup) -> GpuContext:
         """The context of a stream group, made with its first plan, closed with the group.
 
-        It computes as the device says at that time (`Device.compute`).
+        It uses the device's float32 precision at that time (`Device.compute`).
         Raises ResourceExhaustedError for its workspace.
         """
         with self._lock:

@@ -1,9 +1,8 @@
-"""Batches made on a GPU of a data set that lies in its memory: gathered, moved, mirrored and normalised.
+"""Batches made on a GPU from a data set in its memory: gathered, shifted, mirrored and normalised.
 
-What a batch is made of travels in the parameters of the launch itself, which CUDA copies when it is
-enqueued: no memory for it, no copy and no event. One launch makes a batch of up to 128 examples, and each
-128 more take another. The pictures are the host's bit for bit: products and differences are rounded one by
-one, never fused.
+The picks of a batch are kernel parameters, which CUDA copies when the launch is enqueued: they need no
+memory, copy or event. Each launch makes up to 128 examples. Images equal the host's bit for bit:
+products and differences are rounded separately, never fused.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from tensorbow.kernels.gpu.runtime.context import BLOCK, GpuContext
 from tensorbow.kernels.gpu.runtime.program import CudaSource
 from tensorbow.program.examples import PICK, ExampleArrays, KeptExamples, MakeBatch
 
-MOST_PICKS = 128  # of one launch: 3 KiB, of the 4 KiB that its parameters may take
+MOST_PICKS = 128  # per launch: 3 KiB of the 4 KiB of kernel parameters
 
 MAKE_BATCH = """
 struct Pick { long long row; int down; int right; int mirrored; int reserved; };
@@ -56,14 +55,14 @@ _numbers = itertools.count()
 
 
 class GpuExamples(KeptExamples):
-    """Pictures and labels, as the data set has them, on one GPU."""
+    """Images and labels of a data set, in its own format, in the memory of one GPU."""
 
     def __init__(
         self, device: Device, arrays: ExampleArrays, context_of: Callable[[StreamGroup], GpuContext]
     ):
-        """Uploads them.
+        """Uploads the arrays.
 
-        Raises ResourceExhaustedError, or InvalidArgumentError where other partitions leave too little.
+        Raises ResourceExhaustedError, or InvalidArgumentError if other partitions leave too little memory.
         """
         self._arrays = arrays
         self._context_of = context_of
@@ -80,7 +79,7 @@ class GpuExamples(KeptExamples):
     def _upload(self, array: NDArray[Any], owner: str) -> DeviceArray:
         block = self._group.allocate(array.nbytes, owner=owner)
         if block is None:
-            raise InternalError(f"{owner}: there are none")
+            raise InternalError(f"{owner}: the array is empty")
         self._group.device.write(block.address, array)
         return DeviceArray(block.address, array.shape, array.dtype)
 
@@ -103,7 +102,7 @@ class GpuExamples(KeptExamples):
     def _part(
         self, context: GpuContext, start: int, count: int, images: int, labels: int
     ) -> tuple[NDArray[Any], Enqueue]:
-        """The picks that a launch sends, and the launch."""
+        """The picks of one launch, and the launch."""
         shape, pixels = self._images.shape[1:], self._images.size // self._images.shape[0]
         height, width, channels = map(str, shape)
         values = {"PICKS": str(count), "PIXELS": str(pixels), "I": "int" if pixels < 2**30 else "long long"}
@@ -128,5 +127,5 @@ class GpuExamples(KeptExamples):
         return np.frombuffer(memoryview(parameter), PICK), launch
 
     def close(self) -> None:
-        """Gives the memory back; idempotent."""
+        """Frees the memory; idempotent."""
         self._group.close()

@@ -1,4 +1,4 @@
-"""Kernels of users' own ops, in CUDA C++; those in Python over CuPy arrays are in `cupy_kernel`."""
+"""Kernels of users' ops in CUDA C++; `cupy_kernel` has those written in Python with CuPy."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tensorbow.specs import TensorSpec
 
 __all__ = ["CudaKernel"]
 
-MAX_THREADS = 1024  # of a block
+MAX_THREADS = 1024  # per block
 _STATUS = re.compile(r"\bstatus\b")
 
 Size: TypeAlias = "int | tuple[int, ...]"
@@ -34,29 +34,29 @@ Size: TypeAlias = "int | tuple[int, ...]"
 class CudaKernel(Kernel):
     """A GPU kernel of your own op, as CUDA C++ source: give it to `tb.register_kernel(op, "gpu", ...)`.
 
-    source: declares `extern "C" __global__ void function(...)`; C++17, no #include. Known in it:
-        `TB_FOR_EACH(int, i, count)`, a loop over `count` elements by all threads; `TB_INPUT0`, `TB_OUTPUT0`,
-        `TB_SCRATCH0`, ... for the C types of the arrays, so that one source serves several dtypes.
+    source: declares `extern "C" __global__ void function(...)`; C++17, no #include. It may use
+        `TB_FOR_EACH(int, i, count)`, a loop over `count` elements by all threads, and `TB_INPUT0`,
+        `TB_OUTPUT0`, `TB_SCRATCH0`, ..., the C types of the arrays, so that one source serves several dtypes.
     function: the kernel's name in the source.
-    elements: how many threads are needed at least, a function of the call; by default one for each element
-        of the first output. They come in blocks of `block` threads; the last one may be too many.
-    grid: instead, how many blocks: a function of the call that gives a number, or one for each of up to three
-        dimensions. `block` may then have several dimensions, too.
-    shared_nbytes: of `extern __shared__` memory, a number or a function of the call.
-    scalars: a function of the call that gives the values of the last parameters; by default the number of
+    elements: function of the call that gives the minimum number of threads; by default one for each element
+        of the first output. The number is rounded up to whole blocks of `block` threads.
+    grid: alternative to `elements`: function of the call that gives the number of blocks, as one number or as
+        up to three dimensions. `block` may then have several dimensions, too.
+    shared_nbytes: bytes of `extern __shared__` memory, a number or a function of the call.
+    scalars: function of the call that gives the values of the last parameters; by default the number of
         elements, and nothing with a grid.
     scratch, inplace, pointwise, capturable: see `tb.Kernel`.
 
-    What functions are given as the call has `inputs`, `outputs`, `scratch` (each with `shape`, `size` and
+    The call that these functions get has `inputs`, `outputs`, `scratch` (each with `shape`, `size` and
     `dtype`) and `attrs`. The kernel's parameters are, in order: pointers to the inputs (to const), the
     outputs, the scratch arrays and the step scalars of `define_op(state=)`, then the scalars. All arrays are
-    contiguous, row by row. The kernel of an op that writes variables takes `const long long* status` before
+    contiguous and row-major. The kernel of an op that writes variables takes `const long long* status` before
     all others, and begins with `TB_PREDICATED(status);`: nothing may change while the status is set.
 
-    The kernel runs on the replica's stream within its CUDA graph, and must do the same each time: it cannot
-    read `scalars` anew. Raises InvalidArgumentError for a source without the function and for sizes that no
-    GPU has; when a step is compiled for a GPU, for parameters that do not fit what they are given, and with
-    the compiler's log, in which lines are counted from the beginning of `source`.
+    The kernel runs on the replica's stream within its CUDA graph, and must do the same in every run:
+    `scalars` is called only once. Raises InvalidArgumentError for a source without the function and for
+    invalid sizes; when a step is compiled for a GPU, also for parameters that do not fit the arguments, and
+    for compiler errors, with the log, whose line numbers refer to `source`.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class CudaKernel(Kernel):
 
 @dataclass(frozen=True)
 class _Launch:
-    """The arguments of a `CudaKernel`, and how a call of it is bound."""
+    """The arguments of a `CudaKernel`; binds its calls."""
 
     source: str
     function: str
@@ -99,7 +99,7 @@ class _Launch:
     scalars: Callable[[GpuCall], Sequence[object]] | None
 
     def check(self) -> None:
-        """What can be said before there is a call."""
+        """Checks everything that does not depend on a call."""
         if not isinstance(self.source, str):
             raise InvalidArgumentError(f"CudaKernel: expected source as a text, got {self.source!r:.60}")
         found = kernels_of(self.source)
@@ -125,7 +125,7 @@ class _Launch:
             )
 
     def prepare(self, call: GpuCall) -> Enqueue:
-        """The launch of a bound call."""
+        """Prepares the launch of a bound call."""
         arrays = {"TB_INPUT": call.inputs, "TB_OUTPUT": call.outputs, "TB_SCRATCH": call.scratch}
         types = {
             f"{name}{place}": c_type(array.dtype)
@@ -145,7 +145,7 @@ class _Launch:
         return call.context.launch(source, self.function, grid, self.block, *arguments, shared_nbytes=shared)
 
     def _grid(self, call: GpuCall) -> tuple[int, Size]:
-        """How many elements there are, where that counts, and the blocks."""
+        """Number of elements, if it counts, and of blocks."""
         if self.grid is not None:
             grid = _dimensions(f"grid of CudaKernel {self.function}", self.grid(call))
             if min(grid) < 0:
@@ -166,7 +166,7 @@ class _Launch:
     def _arguments(
         self, call: GpuCall, types: Mapping[str, str], scalars: Sequence[object]
     ) -> list[Argument]:
-        """What is passed, once it is known to fit. types: what names of types stand for."""
+        """The launch's arguments, checked against the parameters. types: meaning of type names."""
         declared = kernels_of(self.source)[self.function]
         parameters = parameters_of(declared.parameters, types)
         arguments: list[Argument] = []

@@ -1,6 +1,6 @@
-"""Kernels of users' own ops as Python functions over CuPy arrays, and CuPy's memory out of a partition.
+"""Kernels of users' ops as Python functions over CuPy arrays; CuPy allocates from a memory partition.
 
-CuPy is loaded when the first of them is bound to a GPU.
+CuPy is imported when the first such kernel is bound to a GPU.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ class CupyKernel(Kernel):
 
     function: called with a `tb.KernelCall` in each step. Its inputs, outputs, scratch arrays and step scalars
         are `cupy.ndarray` views of the step's memory, made once; it writes every element of the outputs,
-        leaves the inputs as they are, and returns nothing, or what `out=` gave back. CuPy's current stream is
-        the replica's, and what CuPy allocates meanwhile comes out of the replica's memory partition, without
-        synchronisation. It must not wait for the GPU (`.get()`, `float(array)`), for that stops all replicas.
+        leaves the inputs unchanged, and returns None or what a call with `out=` returned. CuPy's current
+        stream is the replica's, and CuPy allocates from the replica's memory partition, without
+        synchronisation. It must not wait for the GPU (`.get()`, `float(array)`): that stops all replicas.
     scratch, inplace: see `tb.Kernel`.
-    capturable: whether it becomes part of the step's CUDA graph. It then runs twice in all, must enqueue the
-        same each time, and cannot allocate: a graph goes on using memory that CuPy would have given back.
+    capturable: True makes it part of the step's CUDA graph. It then runs only twice, must enqueue the
+        same work both times, and must not allocate: a graph keeps using memory that CuPy would have freed.
 
-    By default it is called anew in each step, between the graphs of what comes before and after it. It cannot
+    By default it is called in each step, between the CUDA graphs of the calls before and after it. It cannot
     be skipped while the sticky status is set: an op that updates variables in training needs a `CudaKernel`.
-    Raises InvalidArgumentError for that and for what returns its results, ResourceExhaustedError with the
-    partition's account, FailedPreconditionError for memory within a capturable function, NotFoundError
-    without CuPy.
+    Raises InvalidArgumentError for such an op and for a function that returns its results,
+    ResourceExhaustedError with the partition's account, FailedPreconditionError for an allocation in a
+    capturable function, NotFoundError without CuPy.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class CupyKernel(Kernel):
 
 
 def load_cupy() -> Any:
-    """CuPy. Raises NotFoundError saying what to install."""
+    """Imports CuPy. Raises NotFoundError saying what to install."""
     try:
         import cupy
     except ImportError as error:
@@ -109,7 +109,7 @@ def _prepare(function: Callable[[KernelCall], object], call: GpuCall, capturable
 
 
 class _Stream:
-    """A CUDA stream for `cupy.cuda.Stream.from_external`, by CUDA's stream protocol."""
+    """Adapter that gives a CUDA stream to `cupy.cuda.Stream.from_external`."""
 
     def __init__(self, handle: int) -> None:
         self._handle = handle
@@ -119,7 +119,7 @@ class _Stream:
 
 
 def _view(cupy: Any, array: DeviceArray, index: int) -> Any:
-    """A `cupy.ndarray` over memory that outlives it."""
+    """A `cupy.ndarray` over memory that it does not own."""
     memory = cupy.cuda.UnownedMemory(array.address, array.nbytes, None, index)
     return cupy.ndarray(array.shape, array.dtype, cupy.cuda.MemoryPointer(memory, 0))
 
@@ -131,7 +131,7 @@ def _allocator_of(call: GpuCall) -> Allocator:
 
 
 def _refuse(nbytes: int) -> Any:
-    """The allocator of functions that are captured."""
+    """Allocator for captured functions: always raises."""
     raise FailedPreconditionError(
         f"a CupyKernel with capturable=True asked for {nbytes} bytes, which its CUDA graph would go on "
         "using; write to call.outputs and call.scratch by out=, or leave capturable out"
@@ -139,7 +139,7 @@ def _refuse(nbytes: int) -> Any:
 
 
 def _check_returned(returned: object, ranges: Sequence[tuple[int, int]]) -> None:
-    """As on a CPU: what is given back must lie in the call's own memory."""
+    """Raises unless every returned array lies in the call's own memory, as on a CPU."""
     for result in returned if isinstance(returned, tuple) else (returned,):
         interface = getattr(result, "__cuda_array_interface__", None)
         address = interface["data"][0] if interface is not None else None
@@ -151,23 +151,22 @@ def _check_returned(returned: object, ranges: Sequence[tuple[int, int]]) -> None
 
 
 class CupyAllocator:
-    """For `cupy.cuda.using_allocator`: CuPy's memory out of a stream group's partition.
+    """Allocator for `cupy.cuda.using_allocator` that takes memory from a stream group's partition.
 
-    A block goes back when CuPy drops the last array over it, and may then be handed out again at once,
-    although the GPU may not have come to its last use: what is enqueued later on the same stream runs later.
-    So it is for work on the group's compute stream only. A free may come from any thread, and late: after the
-    group has closed it does nothing.
+    A block is freed when CuPy drops the last array over it, and may be reused at once, even if the GPU still
+    uses it: later work on the same stream runs later. So it serves work on the group's compute stream only.
+    A free may come from any thread, and late: after the group has closed it does nothing.
     """
 
     def __init__(self, allocator: Allocator, device_index: int, owner: str) -> None:
-        """device_index: as CUDA counts; owner: who holds the blocks, for out-of-memory errors."""
+        """device_index: CUDA's number of the GPU; owner: the blocks' owner in out-of-memory errors."""
         self._allocator = allocator
         self._index = device_index
         self._owner = owner
         self._cupy = load_cupy()
 
     def __call__(self, nbytes: int) -> Any:
-        """A `cupy.cuda.MemoryPointer`. Raises ResourceExhaustedError."""
+        """Allocates a `cupy.cuda.MemoryPointer`. Raises ResourceExhaustedError."""
         try:
             block = self._allocator.allocate(nbytes, owner=self._owner)
         except OutOfMemory as error:
@@ -179,7 +178,7 @@ class CupyAllocator:
 
 
 class _Block:
-    """Owns a block for CuPy, which holds it as long as an array lies there."""
+    """Owns a block; CuPy holds it while an array lies there."""
 
     __slots__ = ("_allocator", "_block")
 

@@ -1,5 +1,5 @@
-"""Fusion on a GPU: element-wise nodes of one shape become one map kernel, and so do an update and the
-averaging around it (see `kernels.averaged_updates`).
+"""Fusion on a GPU: one map kernel for element-wise nodes of one shape, or for an update and the averaging
+around it (see `kernels.averaged_updates`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tensorbow.program.nodes import Node, Unit
 
 
 def fuse(nodes: Sequence[Node], kernel_of: Callable[[Node], Kernel]) -> list[Unit]:
-    """The units of a segment; `kernel_of` gives the GPU kernel of a node that stays alone."""
+    """The units of a segment; `kernel_of` gives the GPU kernel of a node that is not fused."""
     return fuse_maps(nodes, kernel_of, _kernel)
 
 

@@ -1,4 +1,4 @@
-"""Every module of GPU kernels, loaded so that its kernels are registered."""
+"""Imports every module of GPU kernels, so that its kernels are registered."""
 
 from tensorbow.kernels.gpu.ops import (
     arrays,

@@ -1,4 +1,4 @@
-"""Which calls of a segment become one CUDA graph."""
+"""Division of a segment's calls into CUDA graphs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tensorbow.program.plan import Group, PlannedLaunch
 
 
 def launches_of(groups: Sequence[Group]) -> list[PlannedLaunch]:
-    """A segment's calls, cut around those that cannot be captured.
+    """A segment's calls as launches: neighbours that can be captured together form one.
 
     Neighbouring updates, and the averaging around them, are merged first.
     """

@@ -1,8 +1,8 @@
-"""A plan bound to a GPU: segments that are captured as CUDA graphs the second time they are launched.
+"""A plan bound to a GPU: each segment is captured as CUDA graphs at its second launch.
 
-The first launch runs every kernel one by one, which also warms the libraries up, as a capture wants it. What
-changes from step to step (feeds, step scalars, the place of the results) stays outside the graphs: it passes
-through pinned memory, in slots that are used in turn.
+The first launch runs the kernels one by one, which also warms up the libraries, as capture requires. Data
+that change in every step (feeds, step scalars, the place of the results) stay outside the graphs: they pass
+through slots of pinned memory, used in turn.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from tensorbow.kernels.gpu.runtime.slots import PinnedSlots
 from tensorbow.program.plan import BoundPlan, Executable, Group, PlannedLaunch, Ref, Region, access_ranges
 from tensorbow.specs import Array
 
-EAGER_LAUNCHES = 1  # of a segment, before it is captured
+EAGER_LAUNCHES = 1  # launches of a segment before it is captured
 
 
 @dataclass
 class _Piece:
-    """Neighbouring groups of a segment that can be captured together, or one that cannot.
+    """Neighbouring groups of a segment that can be captured together, or one group that cannot.
 
-    graph: once captured. reason: why it is not to be.
+    graph: handle once captured. reason: why it is not captured.
     """
 
     groups: list[Group] = field(default_factory=list)
@@ -54,7 +54,7 @@ class GpuPlan(BoundPlan):
         *,
         capture: bool = True,
     ):
-        """capture: False launches the kernels one by one, always."""
+        """capture: False always launches the kernels one by one."""
         self.executable = executable
         self._bases = dict(bases)
         self._device = group.device
@@ -92,7 +92,7 @@ class GpuPlan(BoundPlan):
         return DeviceArray(self._address(ref), ref.shape, ref.dtype.as_numpy_dtype)
 
     def _prepare(self, number: int) -> list[_Piece]:
-        """The pieces of a segment; what it fetches is gathered by the last one."""
+        """Prepares the pieces of a segment; the last one also gathers the fetches."""
         segment = self.executable.segments[number]
         pieces: list[_Piece] = []
         for launch in launches_of(segment.groups):
@@ -135,7 +135,7 @@ class GpuPlan(BoundPlan):
     # Running ------------------------------------------------------------------------------------
 
     def write(self, inputs: Mapping[str, Array], state: Mapping[str, Any]) -> None:
-        """Copies feeds and step scalars to pinned memory at once, and enqueues their way from there."""
+        """Copies feeds and step scalars to pinned memory at once, and enqueues the copies to the device."""
         self._feeds.send(inputs, self._bases)
         if state:
             scalars = {key: value for key, value in state.items() if key != "status"}
@@ -159,10 +159,9 @@ class GpuPlan(BoundPlan):
             self._runtime.copy(*ends, ref.nbytes, CopyKind.HOST_TO_DEVICE, self._stream)
 
     def launch(self, segment: int, step: int = 0) -> None:
-        """Enqueues a segment, then the copy of what it fetches to the pinned RING.
+        """Enqueues a segment, then the copy of its fetches to the pinned RING.
 
-        Raises the error of a launch with the op's name and the user's line, or the segment's where a graph
-        failed.
+        Raises a launch's error with op name and user line, or a graph's error with the segment's name.
         """
         captures = self._capture and self._launches[segment] >= EAGER_LAUNCHES
         self._launches[segment] += 1
@@ -184,7 +183,7 @@ class GpuPlan(BoundPlan):
             for place, call in enumerate(piece.calls):  # noqa: B007 - tells which call failed
                 call()
         except Exception as error:
-            if place >= len(piece.groups):  # gathering what is fetched
+            if place >= len(piece.groups):  # a call that gathers fetches
                 raise
             message = self._blame(piece.groups[place], error)
             if isinstance(error, CudaError):
@@ -193,7 +192,7 @@ class GpuPlan(BoundPlan):
             raise kind(message) from error
 
     def _capture_piece(self, segment: int, piece: _Piece) -> None:
-        """Turns a piece into a graph; where CUDA refuses, it is run call by call, and `reason` says why."""
+        """Captures a piece as a graph; if CUDA refuses, it runs call by call, and `reason` says why."""
         runtime, stream = self._runtime, self._stream
         runtime.begin_capture(stream)
         try:
@@ -227,11 +226,11 @@ class GpuPlan(BoundPlan):
             raise type(error)(message) from error
 
     def fetch_arrays(self, step: int) -> tuple[Array, ...]:
-        """Views of the pinned RING; they are there when an event recorded after the launch is done."""
+        """Views of the pinned RING; valid when an event recorded after the launch is done."""
         return self._fetched[step % self._ring]
 
     def accesses(self, segment: int) -> tuple[Sequence[Access], Sequence[Access]]:
-        """What a segment reads and writes; the pinned memory is its own affair."""
+        """Memory that a segment reads and writes, without the plan's pinned memory."""
         groups = self.executable.segments[segment].groups
         reads = access_ranges((ref for group in groups for ref in group.reads), self._bases)
         writes = access_ranges((ref for group in groups for ref in group.writes), self._bases)
@@ -252,7 +251,7 @@ class GpuPlan(BoundPlan):
         return None
 
     def launches(self, segment: int) -> list[PlannedLaunch]:
-        """What is captured together, and what is not, as far as it is known by now."""
+        """Lists calls that are captured together, and calls that are not, as far as known by now."""
         return [
             PlannedLaunch(tuple(piece.groups), piece.reason)
             for piece in self._pieces[segment]
@@ -260,7 +259,7 @@ class GpuPlan(BoundPlan):
         ]
 
     def close(self) -> None:
-        """Gives the graphs back; nothing of the plan may be running."""
+        """Destroys the graphs; nothing of the plan may be running."""
         for pieces in self._pieces:
             for piece in pieces:
                 graph, piece.graph = piece.graph, 0

@@ -1,1 +1,1 @@
-"""The native CPU backend: segments as functions generated with llvmlite, loaded where that is installed."""
+"""The native CPU backend: segments as functions generated with llvmlite; imported if that is installed."""

@@ -1,4 +1,4 @@
-"""The native backend: native code where there is some, reference kernels elsewhere."""
+"""The native backend: native code for ops that have it, reference kernels for the others."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ class NativeBackend(ReferenceBackend):
     """Compiles each executable once; all its bindings share the code."""
 
     def __init__(self, target: Target | None = None, folder: Path | None = None):
-        """target: by default this machine, with all mechanisms. folder: for object code; None keeps none."""
+        """target: by default this machine, with all mechanisms. folder: cache of object code."""
         self.target = target or host_target()
         self.title = (
             f"native code, LLVM {llvm.llvm_version_info[0]}, {8 * self.target.vector_nbytes}-bit vectors"
         )
         self.keeps_examples = self.target.switches.examples
         self._folder = folder
-        self._lock = threading.Lock()  # owns the table
+        self._lock = threading.Lock()  # guards the table
         self._codes = RoundCodes()
         self._segments: weakref.WeakKeyDictionary[Executable, NativeSegments] = weakref.WeakKeyDictionary()
 
@@ -62,8 +62,8 @@ class NativeBackend(ReferenceBackend):
         }
 
     def fuse(self, nodes: Sequence[Node]) -> list[Unit]:
-        """Element-wise nodes of one shape become one pass (`scalars.fuse_maps`), or the end of a contraction
-        or of a normalisation; contractions sum for normalisations, and pool.
+        """Fuses element-wise nodes of one shape into one pass (`scalars.fuse_maps`), or into the contraction
+        or normalisation before them; contractions also compute sums for normalisations, and pool.
 
         Raises UnimplementedError for an op without any CPU kernel.
         """
@@ -93,7 +93,7 @@ class NativeBackend(ReferenceBackend):
         return lowering
 
     def _kernel(self, node: Node) -> Kernel:
-        """Native code for a node where there is some, or its reference kernel."""
+        """The native kernel of a node if there is one, else its reference kernel."""
         reference = super()._kernel(node)
         lowering = self._lowering(node)
         if lowering is None:
@@ -121,7 +121,7 @@ class NativeBackend(ReferenceBackend):
             return segments
 
     def keep_examples(self, device: Device, arrays: ExampleArrays) -> KeptExamples:
-        """See Backend.keep_examples; on a CPU the data set stays where it is."""
+        """See Backend.keep_examples; on a CPU the data set is used in place."""
         return NativeExamples(arrays, self.target, self._folder)
 
     def examples_nbytes(self, arrays: ExampleArrays) -> Sequence[int]:
@@ -129,7 +129,7 @@ class NativeBackend(ReferenceBackend):
         return ()
 
     def round_program(self, plans: Sequence[BoundPlan], exchanges: Exchanges) -> RoundProgram | None:
-        """See Backend.round_program; where the segments are native as a whole, and exchanges are passes."""
+        """See Backend.round_program; needs fully native segments, and exchanges that are passes."""
         native = [plan for plan in plans if isinstance(plan, NativePlan)]
         if len(native) < len(plans) or not self.target.switches.joint_rounds:
             return None
@@ -138,7 +138,7 @@ class NativeBackend(ReferenceBackend):
         return NativeRounds(native, code, exchanges) if code.is_possible else None
 
     def launches(self, segment: Segment) -> Sequence[PlannedLaunch]:
-        """Which calls are one native function, and which run their reference kernels."""
+        """Lists runs of calls that are one native function, and calls of reference kernels."""
         return launches_of(segment.groups, self.target)
 
 

@@ -1,4 +1,4 @@
-"""Every module of native templates, loaded so that they are registered."""
+"""Imports every module of native templates, so that they are registered."""
 
 from tensorbow.kernels.native.ops import (
     argmax,

@@ -1,4 +1,4 @@
-"""A plan whose segments are native functions, with reference kernels between them where there is no other."""
+"""A plan whose segments are native functions, with reference kernels for ops without native code."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ NATIVE = "one native function"
 
 
 class NativeSegments:
-    """An executable as it is run: updates merged, runs of native calls compiled.
+    """An executable prepared for running: updates merged, runs of native calls compiled.
 
-    Shared by all bindings. executable: with the merged calls. runs: by segment, the first call and the end of
-    each run.
+    Shared by all bindings. executable: with the merged calls. runs: per segment, the first call and the end
+    of each run.
     """
 
     def __init__(self, executable: Executable, target: Target, folder: Path | None):
@@ -49,11 +49,11 @@ class NativeSegments:
         self.runs = [_runs(segment.groups) for segment in self.executable.segments]
         self.target = target
         self.folder = folder
-        self._lock = threading.Lock()  # owns the code; held while compiling, so that nobody compiles twice
+        self._lock = threading.Lock()  # guards the code; held while compiling, so nothing is compiled twice
         self._code: NativeCode | None = None
 
     def code(self) -> NativeCode:
-        """The functions `run0`, `run1`, ... of all runs in order, compiled by who comes first."""
+        """The functions `run0`, `run1`, ... of all runs in order, compiled on first use."""
         with self._lock:
             if self._code is None:
                 step = self.executable
@@ -66,18 +66,18 @@ class NativeSegments:
             return self._code
 
     def run_of(self, segment: int) -> str | None:
-        """The function that is a whole segment; None where reference kernels have a part in it."""
+        """Name of the function that covers a whole segment; None if it has reference kernels."""
         if self.runs[segment] != [(0, len(self.executable.segments[segment].groups))]:
             return None
         return f"run{self.first_run(segment)}"
 
     def first_run(self, segment: int) -> int:
-        """The number of a segment's first run."""
+        """Number of a segment's first run."""
         return sum(map(len, self.runs[:segment]))
 
 
 def launches_of(groups: Sequence[Group], target: Target) -> list[PlannedLaunch]:
-    """A segment's calls, updates merged: runs of native ones, and each other one by itself."""
+    """A segment's launches, updates merged: runs of native calls, and each other call by itself."""
     merged = _merged(groups, target)
     launches: list[PlannedLaunch] = []
     place = 0
@@ -94,9 +94,9 @@ def launches_of(groups: Sequence[Group], target: Target) -> list[PlannedLaunch]:
 def _merged(
     groups: Sequence[Group], target: Target, averaged: dict[Hashable, AveragedUpdate] | None = None
 ) -> list[Group]:
-    """Neighbouring updates, and the averaging around them, as single passes; native code for planned calls.
+    """Merges neighbouring updates, and the averaging around them, into single passes, with native code.
 
-    averaged: gets what the passes compute, by the form of their kernels.
+    averaged: receives the expressions of the passes, by the form of their kernels.
     """
 
     def kernel_of(update: AveragedUpdate) -> NativeKernel:
@@ -112,7 +112,7 @@ def _merged(
 
 
 def _native(group: Group, target: Target) -> Group:
-    """A call that was put into the plan with its reference kernel, with native code where there is some."""
+    """A call planned with its reference kernel, with native code instead if there is some."""
     lowering = LOWERINGS.get(group.definition)
     if lowering is None or isinstance(group.kernel, NativeKernel) or group.scratch:
         return group
@@ -130,7 +130,7 @@ def _node(group: Group) -> NodeSpec:
 
 
 def _runs(groups: Sequence[Group]) -> list[tuple[int, int]]:
-    """First and end of each run of groups with native code."""
+    """First call and end of each run of calls with native code."""
     runs: list[tuple[int, int]] = []
     for place, group in enumerate(groups):
         if isinstance(group.kernel, NativeKernel):
@@ -142,21 +142,21 @@ def _runs(groups: Sequence[Group]) -> list[tuple[int, int]]:
 
 
 class NativePlan(ReferencePlan):
-    """Calls of native functions with the bindings' base addresses, and of reference kernels."""
+    """A bound plan: calls of native functions with its base addresses, and of reference kernels."""
 
     def __init__(self, segments: NativeSegments, bases: Mapping[Region, int], device: Device, ring: int):
         super().__init__(segments.executable, bases, device, ring)
         self._target = segments.target
-        self._code = segments.code()  # owns the functions
+        self._code = segments.code()  # keeps the functions alive
         self._array_of_bases = (ctypes.c_void_p * len(Region))()
         for region, base in bases.items():
             self._array_of_bases[region] = base
         address = ctypes.addressof(self._array_of_bases)
-        self._refused: Group | None = None  # whose input the error is about that is on its way
-        self._prepared = [list(calls) for calls in self._calls]  # by group, those of reference kernels
-        self._single: dict[int, list[Callable[[], None]]] = {}  # by segment, once asked for: by group
-        self._words: dict[int, NDArray[np.int64]] = {}  # what their native functions get, see `add_run`
-        self._places = [list(range(len(calls))) for calls in self._calls]  # the first group of each call
+        self._refused: Group | None = None  # whose input is being refused
+        self._prepared = [list(calls) for calls in self._calls]  # by group; None entries for native code
+        self._single: dict[int, list[Callable[[], None]]] = {}  # by segment, made on first use: by group
+        self._words: dict[int, NDArray[np.int64]] = {}  # argument of their native functions, see `add_run`
+        self._places = [list(range(len(calls))) for calls in self._calls]  # first group of each call
         self.segments = segments
         self._is_native = [segments.run_of(place) is not None for place in range(len(segments.runs))]
         self.is_one_call = self._is_native == [True]
@@ -168,7 +168,7 @@ class NativePlan(ReferencePlan):
                 places[first:end] = [first]
 
     def launch(self, segment: int, step: int = 0) -> None:
-        """See ReferencePlan.launch; a segment that is native as a whole is one call, and little else."""
+        """See ReferencePlan.launch; a fully native segment is one call with little overhead."""
         calls = self._calls[segment]
         if not self._is_native[segment]:
             super().launch(segment, step)
@@ -181,16 +181,16 @@ class NativePlan(ReferencePlan):
 
     @property
     def bases_address(self) -> int:
-        """Where native code finds the base addresses of the regions."""
+        """Address of the array of the regions' base addresses, for native code."""
         return ctypes.addressof(self._array_of_bases)
 
     @property
     def ring(self) -> int:
-        """RING slots."""
+        """Number of RING slots."""
         return self._ring
 
     def state_bytes(self) -> NDArray[np.uint8]:
-        """A copy of STATE, with a status that is not set."""
+        """A copy of STATE with the status cleared."""
         nbytes = self.executable.region_nbytes.get(Region.STATE, 0)
         copied = np.array(self._device.view(self._bases[Region.STATE], (nbytes,), np.uint8))
         status = self.executable.state["status"]
@@ -198,16 +198,16 @@ class NativePlan(ReferencePlan):
         return copied
 
     def refuse(self, group: Group) -> None:
-        """Raises what a call has against its input, with the op's name and the user's line."""
+        """Raises the error of a call that refuses its input, with the op's name and the user's line."""
         try:
             self._raise_of(group)
         except TensorBowError as error:
             raise type(error)(blame(group.definition.name, group.name, error, group.source)) from error
 
     def _step(self, name: str, address: int, groups: Sequence[Group]) -> Callable[[], None]:
-        """A native function of a run, and the error of the group that refuses its input."""
+        """Calls the native function of a run; raises the error of a group that refuses its input."""
         function = self._code.function(name)
-        weak_plan = weakref.ref(self)  # else a cycle would keep the memory until the collector runs
+        weak_plan = weakref.ref(self)  # avoids a cycle that would keep the memory until the collector runs
 
         def step() -> None:
             place = function(address)
@@ -218,7 +218,7 @@ class NativePlan(ReferencePlan):
         return step
 
     def _raise_of(self, group: Group) -> None:
-        """Runs the reference kernel of a call that was refused, which raises."""
+        """Runs the reference kernel of a refused call, which raises."""
         node = _node(group)
         kernel = kernel_for(group.definition, "cpu")
         scratch = [np.empty(s.extents, s.dtype.as_numpy_dtype) for s in kernel.scratch_specs(node)]
@@ -236,11 +236,11 @@ class NativePlan(ReferencePlan):
         return blame(group.definition.name, group.name, error, group.source)
 
     def launches(self, segment: int) -> list[PlannedLaunch]:
-        """Which calls are one native function, and which run their reference kernels."""
+        """Lists runs of calls that are one native function, and calls of reference kernels."""
         return launches_of(self.executable.segments[segment].groups, self._target)
 
     def find_nonfinite(self, segment: int) -> str | None:
-        """See ReferencePlan.find_nonfinite; products that stand as their factors are looked at last."""
+        """See ReferencePlan.find_nonfinite; factored products are checked last."""
         found = super().find_nonfinite(segment)
         return found or overflowing(self.executable.segments[segment].groups, self._shared_array)
 
@@ -263,4 +263,4 @@ class NativePlan(ReferencePlan):
 
 
 def _nothing() -> None:
-    """In the place of a native call, until the functions are bound."""
+    """Placeholder of a native call until the functions are bound."""

@@ -1,4 +1,4 @@
-"""Element-wise kernels as scalar expressions: one table, what it is printed as, and what is fused."""
+"""Element-wise kernels as scalar expressions: the table of rules, and fusion of maps."""
 
 from tensorbow.kernels.scalars.expression import Scalar, inputs_of, symbols
 from tensorbow.kernels.scalars.fusion import FusedMap, fuse_maps

@@ -1,4 +1,4 @@
-"""Axes of a map: which of them inputs tell apart, whatever code walks them."""
+"""Collapsing of a map's axes that no input distinguishes."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 from tensorbow.errors import InternalError
 
-Mask = tuple[bool, ...]  # of an input: which of the collapsed axes it has
+Mask = tuple[bool, ...]  # per collapsed axis: True if the input has it
 
 
 def collapse(
     shape: Sequence[int], inputs: Sequence[Sequence[int]]
 ) -> tuple[tuple[int, ...], tuple[Mask, ...]]:
-    """The fewest axes that tell the inputs apart: their extents, and which of them each input has.
+    """The fewest axes that distinguish the inputs: their extents, and which of them each input has.
 
     Raises InternalError for an input that does not broadcast to `shape`.
     """

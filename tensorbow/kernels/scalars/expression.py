@@ -1,7 +1,7 @@
-"""Scalar expressions: the meaning of an element-wise kernel as a typed tree, apart from any language.
+"""Scalar expressions: an element-wise kernel as a typed tree, independent of any target language.
 
-A tree is made by calling the functions below on symbols. What it becomes is the printers' business:
-C++ for CUDA (`c_form`), LLVM IR (`native.llvm_form`). A node that stands in several places is computed once.
+Trees are built by calling the functions below on symbols. Printers translate them:
+to C++ for CUDA (`c_form`), to LLVM IR (`native.llvm_form`). A shared node is computed once.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ ANY_DTYPE = frozenset(("equal", "not_equal"))
 
 @dataclass(frozen=True, eq=False)
 class Scalar:
-    """One node. `argument`: the number of an input, or the value of a constant."""
+    """One node. `argument`: number of an input, or value of a constant."""
 
     operator: str
     operands: tuple[Scalar, ...]
@@ -111,10 +111,10 @@ def constant(value: float, dtype: DType) -> Scalar:
 
 
 def apply(operator: str, *operands: Operand) -> Scalar:
-    """A node of one of SAME_DTYPE or TRUTH; numbers take the dtype of the operand beside them.
+    """A node with an operator of SAME_DTYPE or TRUTH; numbers take the other operand's dtype.
 
     floor_divide and remainder have NumPy's signs, and give 0 for an integer divided by 0. maximum and
-    minimum give NaN where an operand is. Raises InternalError for dtypes that do not fit.
+    minimum give NaN if an operand is NaN. Raises InternalError for dtypes that do not fit.
     """
     return _apply(operator, *operands)
 
@@ -136,22 +136,22 @@ def _apply(operator: str, *operands: Operand) -> Scalar:
 
 
 def equal(x: Scalar, y: Operand) -> Scalar:
-    """Whether x is y; NaN is nothing."""
+    """x == y; False if either is NaN."""
     return _apply("equal", x, y)
 
 
 def not_equal(x: Scalar, y: Operand) -> Scalar:
-    """Whether x is not y; NaN is not even itself."""
+    """x != y; True if either is NaN."""
     return _apply("not_equal", x, y)
 
 
 def maximum(x: Scalar, y: Operand) -> Scalar:
-    """The greater one, or NaN where one of them is."""
+    """The greater operand; NaN if either is NaN."""
     return _apply("maximum", x, y)
 
 
 def minimum(x: Scalar, y: Operand) -> Scalar:
-    """The lesser one, or NaN where one of them is."""
+    """The lesser operand; NaN if either is NaN."""
     return _apply("minimum", x, y)
 
 
@@ -166,7 +166,7 @@ def exp(x: Scalar) -> Scalar:
 
 
 def select(condition: Scalar, x: Operand, y: Operand) -> Scalar:
-    """x where the condition is true, else y. Raises InternalError for dtypes that do not fit."""
+    """x if the condition is true, else y. Raises InternalError for dtypes that do not fit."""
     typed = next((v for v in (x, y) if isinstance(v, Scalar)), None)
     if typed is None or condition.dtype != bool_:
         raise InternalError("select: expected a bool condition, and an expression on one side at least")
@@ -177,12 +177,12 @@ def select(condition: Scalar, x: Operand, y: Operand) -> Scalar:
 
 
 def cast(x: Scalar, dtype: DType) -> Scalar:
-    """x in another dtype: cut off towards zero for integers; what is not 0 is True."""
+    """x in another dtype: truncated towards zero for integers; nonzero becomes True for bool."""
     return x if x.dtype == dtype else Scalar(CAST, (x,), dtype)
 
 
 def in_order(results: Sequence[Scalar]) -> Iterator[Scalar]:
-    """Every node once, operands before what is made of them, in an order that the tree alone decides."""
+    """Every node once, operands first, in an order determined by the tree alone."""
     seen: set[Scalar] = set()
     pending: list[tuple[Scalar, bool]] = [(node, False) for node in reversed(results)]
     while pending:
@@ -198,12 +198,12 @@ def in_order(results: Sequence[Scalar]) -> Iterator[Scalar]:
 
 
 def inputs_of(results: Sequence[Scalar]) -> tuple[int, ...]:
-    """The numbers of the inputs that the results depend on, in rising order."""
+    """Numbers of the inputs that the results depend on, ascending."""
     return tuple(sorted({int(node.argument) for node in in_order(results) if node.operator == INPUT}))
 
 
 def structure(results: Sequence[Scalar]) -> tuple[Hashable, ...]:
-    """What equal trees have in common: their nodes by position, without identity."""
+    """A hashable form, equal for equal trees: their nodes by position, without identity."""
     places: dict[Scalar, int] = {}
     nodes: list[Hashable] = []
     for place, node in enumerate(in_order(results)):

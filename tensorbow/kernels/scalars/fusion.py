@@ -1,13 +1,13 @@
-"""Fusing element-wise nodes: several of one shape become one unit, which reads and writes memory once.
+"""Fusion of element-wise nodes of one shape into units that read and write memory once.
 
-A node joins the unit of its readers when the one unit has them all, nobody fetches the result, the shapes
-agree (or it is a scalar), and no write of a variable that it reads stands between its place and the
-unit's, which is the last node's. Such a value exists in registers only. The last node may be an assignment:
-each element of the variable is written by whoever read it. Optimisers' updates stay alone, as their gradient
-must be in memory to be checked and averaged; so does what draws numbers, and a copy, which is there to be
-kept.
+A node joins the unit of its readers if one unit contains all of them, the result is not fetched, the shapes
+agree (or it is a scalar), and no variable that it reads is written between its place and the
+unit's, which is the last node's. Its result then exists in registers only. The last node may be an
+assignment: an element of the variable is read before it is written. Optimisers' updates are not fused, as
+their gradient must be in memory to be checked and averaged; nor are random ops, nor copies, whose purpose
+is to keep a value.
 
-Fused or not, each operation rounds as it does alone: the bits are the same.
+Each operation is rounded as without fusion: the bits stay the same.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from tensorbow.ops.state import Assign, AssignAdd, AssignSub
 from tensorbow.program.nodes import Node, Unit, Value, storage_of
 
 ASSIGNMENTS = (Assign, AssignAdd, AssignSub)
-MAX_INPUTS = 12  # of a unit: each costs registers, and all are live at once
+MAX_INPUTS = 12  # per unit: each input needs registers, and all are live at once
 MAX_NODES = 24
 
 
 @dataclass(frozen=True)
 class FusedMap:
-    """What a fused unit computes of one element: its inputs by number, its one result.
+    """Scalar expression of a fused unit for one element: its inputs by number, its one result.
 
     assigns: the result is not an output but the new value of input 0, a variable.
     """
@@ -41,9 +41,9 @@ class FusedMap:
 
 @dataclass(eq=False)
 class _Draft:
-    """A unit in the making; members in reverse order, the head first."""
+    """A unit under construction; members in reverse order, the head first."""
 
-    place: int  # of the head
+    place: int  # index of the head
     shape: tuple[int, ...]
     members: list[Node] = field(default_factory=list)
     inputs: set[Value] = field(default_factory=set)  # storages read from memory
@@ -55,10 +55,10 @@ def fuse_maps(
     kernel_of_map: Callable[[FusedMap], Kernel],
     fuses: Callable[[Node], bool] = lambda node: True,
 ) -> list[Unit]:
-    """The units of a segment, in the order of their last nodes; views cost nothing and vanish.
+    """The units of a segment, in the order of their last nodes; views have no kernel and get none.
 
-    kernel_of: the kernel of a node that stays alone. kernel_of_map: of what is fused, without its in-place
-    rules. fuses: of a node that could be fused, whether the backend wants it so. Values must know their
+    kernel_of: makes the kernel of a node that is not fused. kernel_of_map: makes that of a fused unit,
+    without in-place rules. fuses: lets the backend refuse a fusable node. Values must know their
     readers (`record_readers`), or nothing is fused.
     """
     ordered = [node for node in nodes if not node.definition.is_view]
@@ -74,7 +74,7 @@ def fuse_maps(
 
 
 def is_fusable(node: Node) -> bool:
-    """Whether a node is a map without effects, of one result."""
+    """True if a node is a map without effects and with one result."""
     definition = node.definition
     return (
         definition in RULES
@@ -85,7 +85,7 @@ def is_fusable(node: Node) -> bool:
 
 
 def _drafts(nodes: Sequence[Node], fuses: Callable[[Node], bool]) -> dict[Node, _Draft]:
-    """From the last node to the first, so that all readers of a value have their units before it has."""
+    """Drafts by node, built from the last node to the first: a value's readers come before it."""
     writes = [frozenset(storage_of(node.inputs[i]) for i in node.definition.writes) for node in nodes]
     drafts: dict[Node, _Draft] = {}
     for place in range(len(nodes) - 1, -1, -1):
@@ -104,7 +104,7 @@ def _drafts(nodes: Sequence[Node], fuses: Callable[[Node], bool]) -> dict[Node, 
 
 
 def _readers_draft(node: Node, drafts: dict[Node, _Draft]) -> _Draft | None:
-    """The draft that has all readers of a node's result, if there is one."""
+    """The draft that contains all readers of a node's result, or None."""
     result = node.outputs[0]
     if result.is_fetched or not result.readers:
         return None
@@ -113,7 +113,7 @@ def _readers_draft(node: Node, drafts: dict[Node, _Draft]) -> _Draft | None:
 
 
 def _may_join(node: Node, draft: _Draft, written: frozenset[Value]) -> bool:
-    """Whether the shapes, the limits and what is `written` on the way to the draft's place allow it."""
+    """True if shapes, limits and the variables `written` before the draft's place allow the node to join."""
     result = node.outputs[0]
     reads = {storage_of(value) for value in node.inputs}
     views = (v for member in draft.members for v in member.inputs if storage_of(v) is result)
@@ -131,7 +131,7 @@ def _fused(draft: _Draft, kernel_of_map: Callable[[FusedMap], Kernel]) -> Unit:
     head = nodes[-1]
     assigns = head.definition in ASSIGNMENTS
     inner: dict[Value, Scalar] = {}  # by storage
-    inputs = head.inputs[:1] if assigns else []  # the variable first, where the head's `writes` look for it
+    inputs = head.inputs[:1] if assigns else []  # the variable first: the head's `writes` are indices
     outside: dict[Value, Scalar] = {}
 
     def operand(value: Value) -> Scalar:

@@ -1,6 +1,6 @@
-"""The table of rules: what each element-wise op, update and averaging op computes of one element.
+"""Table of rules: the scalar expressions of each element-wise op, update and averaging op.
 
-`RULES` is keyed by the op itself. Rows mirror the reference kernels in the order of their arithmetic, so
+`RULES` is keyed by the op. Rows follow the order of arithmetic of the reference kernels, so
 that the NumPy form gives their bits; where a formula differs (softplus) the tests state the distance.
 """
 
@@ -36,17 +36,18 @@ from tensorbow.ops.state import Assign, AssignAdd, AssignSub
 from tensorbow.specs import DType
 
 Rule: TypeAlias = "Callable[[Sequence[Scalar], Attrs, Mapping[str, Scalar]], Sequence[Scalar]]"
-"""(inputs, attrs, step scalars by key) -> a result for each output that is no alias, then for each written
-input, in the order of `writes`."""
+"""(inputs, attrs, step scalars by key) -> a result for each output without alias, then one for each written
+input, in the order of `writes`.
+"""
 
 
 def results_of(
     definition: OpDef, attrs: Attrs, inputs: Sequence[DType], state: Sequence[DType]
 ) -> tuple[Scalar, ...]:
-    """The results of an op; the symbols of its step scalars follow on those of its inputs.
+    """The results of an op; the symbols of its step scalars follow those of its inputs.
 
     inputs, state: the dtypes, `state` in the order of `definition.state`. Raises InternalError for an op
-    that the table does not have.
+    that is not in the table.
     """
     rule = RULES.get(definition)
     if rule is None:
@@ -57,9 +58,10 @@ def results_of(
 
 
 def inplace_of(definition: OpDef) -> tuple[tuple[int, int], ...]:
-    """The pairs (output, input) that may share memory in a map of the op: those of its reference kernel.
+    """The (output, input) pairs that may share memory in a map of the op.
 
-    That one writes the last input of a selection first, a map reads all of an element's inputs before.
+    They are those of its reference kernel, except that Select may overwrite either operand: a map reads all
+    inputs of an element before it writes.
     """
     return ((0, 1), (0, 2)) if definition is Select else definition.kernels["cpu"].inplace
 
@@ -93,7 +95,7 @@ def _elu_grad(gradients: Scalar, outputs: Scalar) -> Scalar:
 
 
 def _leaky(x: Sequence[Scalar], attrs: Attrs, state: Mapping[str, Scalar]) -> Sequence[Scalar]:
-    """Of x, or of the gradients by the features, which come last."""
+    """Leaky ReLU of the only input, or of gradients, where the last input, the features, decides."""
     return (select(x[-1] > 0, x[0], x[0] * float(attrs["alpha"])),)
 
 

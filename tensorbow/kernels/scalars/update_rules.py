@@ -103,7 +103,7 @@ def _correct(x: Inputs, attrs: Attrs, state: State) -> Sequence[Scalar]:
 
 
 def _sum(x: Inputs, attrs: Attrs, state: State) -> Sequence[Scalar]:
-    """From the first replica to the last."""
+    """Sum in order, from the first replica to the last."""
     return (reduce(lambda total, other: total + other, x),)
 
 

@@ -1,4 +1,4 @@
-"""GPU kernels of `ops/arrays.py`: transpose and concat. Reshape and its kin are views."""
+"""GPU kernels of `ops/arrays.py`: transpose and concat. Reshape and similar ops are views."""
 
 from __future__ import annotations
 

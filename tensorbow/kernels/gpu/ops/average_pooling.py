@@ -1,4 +1,4 @@
-"""Average pooling of NHWC images and its gradient; padding does not count. One thread for each result."""
+"""Average pooling of NHWC images and its gradient, one thread per result; padding is not counted."""
 
 from __future__ import annotations
 

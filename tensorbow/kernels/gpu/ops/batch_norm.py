@@ -1,8 +1,9 @@
-"""Fused batch normalisation: by one launch where a block can hold all rows of its channels, else by two.
+"""Fused batch normalisation: one launch if a block can hold all rows of its channels, else two.
 
-Of two, the first reduces parts of the rows [n, channels], the second joins the parts, in each block anew, and
-goes over the elements. Moments of parts are joined by Chan, Golub and LeVeque's formula (1983), which keeps
-the digits that sums of squares lose. An infinite element may give a mean of NaN, where the CPU's is infinite.
+With two, the first launch reduces parts of the rows [n, channels]; the second combines the parts in every
+block and normalises the elements. Moments of parts are combined by Chan, Golub and LeVeque's formula (1983),
+which keeps digits that sums of squares lose. An infinite element may give a mean of NaN; the CPU's is
+infinite.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ from tensorbow.kernels.gpu.source.reduction_plans import ENOUGH_BLOCKS
 from tensorbow.ops.batch_norm import FusedBatchNorm
 from tensorbow.specs import TensorSpec
 
-HELD = 8  # elements of a channel that a thread reads before it uses them
-MOST_THREADS = 1024  # of a block
-SECTOR = 8  # channels that lie in one transaction of 32 bytes
-MOST_BLOCKS = 1024  # of a launch over the elements
+HELD = 8  # elements that a thread loads before it uses them
+MOST_THREADS = 1024  # per block
+SECTOR = 8  # channels in one memory transaction of 32 bytes
+MOST_BLOCKS = 1024  # in a launch over the elements
 
 BATCH_NORM = (
     BLOCKS
@@ -170,10 +171,10 @@ extern "C" __global__ void normalize_by_given(
 
 @dataclass(frozen=True)
 class ChannelCut:
-    """How rows [rows, channels] are cut, by the shape alone.
+    """Division of rows [rows, channels] into blocks; depends on the shape alone.
 
-    at_once: blocks of `held_block` threads hold all rows of their channels. Else blocks of `block` threads
-    measure `parts` of `share` rows, and then go over `chunks` of `some` rows.
+    at_once: blocks of `held_block` threads hold all rows of their channels. Otherwise blocks of `block`
+    threads measure `parts` of `share` rows each, and then normalise `chunks` of `some` rows each.
     """
 
     rows: int
@@ -186,26 +187,26 @@ class ChannelCut:
 
     @property
     def at_once(self) -> bool:
-        """Whether one launch does."""
+        """True if one launch is enough."""
         return self.rows <= HELD * self.held_block[1]
 
     @property
     def held_grid(self) -> int:
-        """Blocks along the channels, when all is done at once."""
+        """Blocks along the channels with one launch."""
         return -(-self.channels // self.held_block[0])
 
     @property
     def tiles(self) -> int:
-        """Blocks along the channels, else."""
+        """Blocks along the channels with two launches."""
         return -(-self.channels // self.block[0])
 
     @property
     def chunks(self) -> int:
-        """Blocks along the rows in a launch over the elements, at least one: it writes the vectors."""
+        """Blocks along the rows in the launch over the elements; at least one, which writes the vectors."""
         return max(1, -(-self.rows // self.some))
 
     def source(self, name: str, template: str, dtype: np.dtype[np.generic], index: IndexType) -> CudaSource:
-        """A template, filled in."""
+        """Fills in a source template."""
         return CudaSource.of(
             name,
             template,
@@ -217,12 +218,12 @@ class ChannelCut:
         )
 
     def scratch(self, node: NodeSpec) -> list[TensorSpec]:
-        """Two numbers for each part and channel, where there are parts."""
+        """Two numbers for each part and channel; nothing with one launch."""
         return [] if self.at_once else [TensorSpec((self.parts, 2, self.channels), node.inputs[0].dtype)]
 
 
 def cut_rows(shape: Sequence[int]) -> ChannelCut:
-    """The cut of an array [..., channels]."""
+    """The division of an array [..., channels]."""
     channels, rows = shape[-1], math.prod(shape[:-1])
     needed = power_of_two(-(-rows // HELD))
     held_width = WARP if needed * WARP <= MOST_THREADS else SECTOR

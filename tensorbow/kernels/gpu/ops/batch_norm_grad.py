@@ -1,8 +1,8 @@
-"""The gradient of fused batch normalisation: by one launch where a block can hold its channels, else two.
+"""Gradient of fused batch normalisation: one launch if a block can hold its channels, else two.
 
-As in `batch_norm`, the second of two launches joins the sums of parts, in each block anew, and goes over the
-elements. The error of a sum of n numbers in p parts and T threads is at most (n / pT + log2(pT)) * epsilon *
-sum(|x|), as the threads' sums are joined in trees.
+With two, as in `batch_norm`, the second combines the parts' sums in every block and computes the elements.
+The error of a sum of n numbers in p parts and T threads is at most (n / pT + log2(pT)) * epsilon *
+sum(|x|), as the threads' sums are combined in trees.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Shapes as tensors, and the pair BroadcastTo and SumTo."""
+"""Shape and Size, and the pair BroadcastTo and SumTo."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ extern "C" __global__ void broadcast(const $T* x, $T* result, Layout layout, $I 
 
 
 def prepare_numbers(context: GpuContext, numbers: Sequence[int], result: DeviceArray) -> Enqueue:
-    """Writes integers that are known now."""
+    """Writes integers known at bind time."""
     source = CudaSource.of("numbers", NUMBERS, T=c_type(result.dtype), COUNT=str(MOST_AXES))
     argument = np.zeros((), [("values", result.dtype, (MOST_AXES,))])
     argument["values"][: len(numbers)] = numbers
@@ -51,7 +51,7 @@ gpu_kernel(Size, lambda call: prepare_numbers(call.context, [call.inputs[0].size
 
 
 def broadcast_axes(small: Sequence[int], large: Sequence[int]) -> Axes:
-    """The axes of the large shape, and the way through the small one; neighbours joined where possible."""
+    """The axes of the large shape with the small one's strides; neighbours are joined where possible."""
     aligned = (*(1,) * (len(large) - len(small)), *small)
     found: list[tuple[int, int]] = []
     stride = 1

@@ -1,14 +1,14 @@
-"""GPU kernels of `ops/conv.py`: the first of four ways that can do it.
+"""GPU kernels of `ops/conv.py`: the first applicable of four methods.
 
-1. Windows of one element at each pixel: a matrix product by cuBLAS, nothing is moved.
+1. 1x1 windows with stride 1: a cuBLAS matrix product, without copies.
 2. Windows of up to 32 elements in up to 4 channels (first layers: 5x5x1, 3x3x3): direct sums, one launch.
-   cuDNN would want a transposed filter and reads channels by fours.
-3. cuDNN in NHWC, the filter transposed from HWIO to OHWI; where it says that it does not support that
-   (float64), cuDNN in NCHW on transposed copies in the workspace.
-4. Direct sums: where cuDNN supports neither, or not within the workspace.
+   cuDNN would need a transposed filter and reads channels in fours.
+3. cuDNN in NHWC, the filter transposed from HWIO to OHWI; if cuDNN does not support that
+   (float64), in NCHW on transposed copies in the workspace.
+4. Direct sums, if cuDNN supports neither, or not within the workspace.
 
-The transposed filter, and a frame of zeros around images whose padding is odd (cuDNN pads both sides alike),
-are scratch. Which of the ways was taken is fixed when the plan is bound.
+Scratch holds the transposed filter, and images framed with zeros if their padding is asymmetric (cuDNN pads
+both sides equally). The method is fixed when the plan is bound.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ SMALL_WINDOW = 32
 ALIGNMENT = 256  # of copies in the workspace
 TO_CHANNELS_FIRST = (0, 3, 1, 2)
 TO_CHANNELS_LAST = (0, 2, 3, 1)
-# From HWIO to what cuDNN calls a filter in each layout, and back.
+# Permutations from HWIO to cuDNN's filter layouts, and back.
 TO_FILTER = {Layout.NHWC: (3, 0, 1, 2), Layout.NCHW: (3, 2, 0, 1)}
 FROM_FILTER = {Layout.NHWC: (1, 2, 3, 0), Layout.NCHW: (2, 3, 1, 0)}
 
@@ -47,12 +47,12 @@ def _is_small(what: Convolution) -> bool:
 
 
 def _is_symmetric(axis: Axis) -> bool:
-    """Whether padding of `before` on both sides gives these windows, and no more."""
+    """True if padding of `before` on both sides gives exactly these windows."""
     return (axis.extent + 2 * axis.before - axis.span) // axis.stride + 1 == axis.count
 
 
 def _scratch_specs(what: Convolution, node: NodeSpec) -> list[TensorSpec]:
-    """The filter as cuDNN wants it, and framed images."""
+    """The filter in cuDNN's layout, and framed images."""
     dtype = node.outputs[0].dtype
     nothing = TensorSpec((0,), dtype)
     if _is_product(what) or _is_small(what):
@@ -75,7 +75,7 @@ def _input_scratch(node: NodeSpec) -> Sequence[TensorSpec]:
 
 
 def _filter_scratch(node: NodeSpec) -> Sequence[TensorSpec]:
-    """And the parts of the direct sum."""
+    """`_scratch_specs`, and the parts of the direct sum."""
     filters = node.outputs[0]
     what = Convolution.of(node.inputs[0].extents, filters.extents, node.attrs)
     parts = TensorSpec((what.parts if what.parts > 1 else 0, filters.size), filters.dtype)
@@ -123,7 +123,7 @@ Arrays = tuple[DeviceArray, DeviceArray, DeviceArray]  # images, filters, output
 def _by_cudnn(
     call: GpuCall, op: str, direction: Direction, what: Convolution, arrays: Arrays
 ) -> Enqueue | None:
-    """The steps with cuDNN, or None where direct sums do it."""
+    """The launches with cuDNN, or None if direct sums must be used."""
     if _is_small(what) or not all(array.size for array in arrays):
         return None
     images, filters, outputs = arrays
@@ -152,7 +152,7 @@ def _in_layouts(
 def _channels_last(
     call: GpuCall, op: str, direction: Direction, what: Convolution, arrays: Arrays
 ) -> Enqueue | None:
-    """cuDNN on the activations as they are."""
+    """cuDNN on the NHWC activations."""
     workspace = call.context.workspace
     dtype = as_dtype(arrays[0].dtype)
     found = call.context.library(Cudnn).find(op, direction, what, dtype, Layout.NHWC, workspace.nbytes)
@@ -167,7 +167,7 @@ def _channels_last(
 def _channels_first(
     call: GpuCall, op: str, direction: Direction, what: Convolution, arrays: Arrays
 ) -> Enqueue | None:
-    """cuDNN on copies of everything, which lie at the workspace's begin."""
+    """cuDNN on NCHW copies of everything, at the beginning of the workspace."""
     workspace, first, copies = call.context.workspace, 0, []
     for array, axes in zip(
         arrays, (TO_CHANNELS_FIRST, TO_FILTER[Layout.NCHW], TO_CHANNELS_FIRST), strict=True
@@ -198,7 +198,7 @@ def _around(
     copies: Sequence[DeviceArray | None],
     layout: Layout,
 ) -> Enqueue:
-    """The call between the copies of its operands and that of its result, where these have copies."""
+    """The call, preceded by copies of its operands and followed by the copy of its result, where needed."""
     steps, last = [], direction.value[2][-1]
     to_copy = (TO_CHANNELS_FIRST, TO_FILTER[layout], TO_CHANNELS_FIRST)
     for i, (array, copy) in enumerate(zip(arrays, copies, strict=True)):

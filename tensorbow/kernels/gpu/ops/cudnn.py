@@ -1,8 +1,8 @@
-"""cuDNN's fixed-function convolutions through ctypes: one handle per stream group, on its stream.
+"""cuDNN's legacy convolution API through ctypes: one handle per stream group, on its stream.
 
-Only algorithms that give the same bits every time are used: IMPLICIT_PRECOMP_GEMM, or IMPLICIT_GEMM in less
-memory, forward, and ALGO_1 of both derivatives (their ALGO_0 adds with atomics). float32 is computed by fused
-multiply-adds; `compute` of tf32 or bf16 lets TF32 tensor cores in (cuDNN would convert float32 to float16,
+Only deterministic algorithms are used: forward IMPLICIT_PRECOMP_GEMM, or IMPLICIT_GEMM in less
+memory, and ALGO_1 of both derivatives (their ALGO_0 adds with atomics). float32 uses fused
+multiply-adds; `compute` of tf32 or bf16 allows TF32 tensor cores (cuDNN could convert float32 to float16,
 whose range is too small, but not to bfloat16).
 """
 
@@ -59,7 +59,7 @@ SIGNATURES: dict[str, tuple[Any, ...]] = {
 }
 TEXT_SIGNATURES = {"cudnnGetErrorString": ((INT,), TEXT), "cudnnGetVersion": ((), SIZE)}
 
-ALLOCATION_FAILED = (4003, 4004)  # on the host, on the device
+ALLOCATION_FAILED = (4003, 4004)  # in host memory, in device memory
 NOT_SUPPORTED = range(3000, 4000)
 CROSS_CORRELATION = 1
 DATA_TYPES = {"float32": 0, "float64": 1}
@@ -67,16 +67,16 @@ MATH_TYPES = {"fp32": 3, "tf32": 0, "bf16": 0}  # CUDNN_FMA_MATH, CUDNN_DEFAULT_
 
 
 class Layout(Enum):
-    """How activations and filters lie in memory: NHWC and OHWI, or NCHW and OIHW; cuDNN's number."""
+    """Memory layout of activations and filters: NHWC and OHWI, or NCHW and OIHW; cuDNN's number."""
 
     NCHW = 0
     NHWC = 1
 
 
 class Direction(Enum):
-    """A convolution or a derivative: cuDNN's name, the algorithms in order of preference, and the operands.
+    """Convolution or one of its derivatives: cuDNN's name, algorithms in order of preference, operands.
 
-    The operands are places in (images, filters, outputs); the last one is the result.
+    Operands are indices into (images, filters, outputs); the last one is the result.
     """
 
     FORWARD = ("Forward", (1, 0), (0, 1, 2))
@@ -86,20 +86,20 @@ class Direction(Enum):
 
 @dataclass(frozen=True)
 class Convolved:
-    """A convolution that cuDNN can do: with which algorithm, and in how much workspace."""
+    """A convolution that cuDNN supports: its algorithm and workspace."""
 
     direction: Direction
     algorithm: int
     workspace_nbytes: int
     operands: tuple[int, int, int]  # descriptors of images, filters and outputs
-    convolution: int  # its descriptor
+    convolution: int  # its convolution descriptor
     dtype: DType
 
 
 class Cudnn:
-    """A handle of cuDNN, and the descriptors made with it.
+    """A cuDNN handle and its descriptors.
 
-    Raises NotFoundError from the runtime where the library is missing.
+    Raises NotFoundError if the library is missing.
     """
 
     def __init__(self, context: GpuContext):
@@ -124,12 +124,12 @@ class Cudnn:
         }
 
     def close(self) -> None:
-        """Gives the handle and the descriptors back; idempotent. Nothing of it may be running."""
+        """Destroys the handle and descriptors, which must be idle; idempotent."""
         handle, self._handle = self._handle, 0
         calls = [(f"cudnnDestroy{kind}Descriptor", made) for (kind, *_), made in self._descriptors.items()]
         self._descriptors.clear()
         for function, made in [*calls, *([("cudnnDestroy", handle)] if handle else [])]:
-            with suppress(TensorBowError):  # after a sticky error nothing can be given back
+            with suppress(TensorBowError):  # after a sticky error nothing can be freed
                 self._calls("cuDNN", function, made)
 
     def find(
@@ -141,9 +141,9 @@ class Cudnn:
         layout: Layout,
         limit_nbytes: int,
     ) -> Convolved | None:
-        """How cuDNN does it within that workspace; None when it cannot. The padding must be symmetric.
+        """cuDNN's algorithm within that workspace; None if unsupported. The padding must be symmetric.
 
-        Raises CudaError for any other answer than that it is not supported.
+        Raises CudaError for every status except "not supported".
         """
         images = self._tensor(
             op, layout, dtype, what.batch, what.channels, what.rows.extent, what.columns.extent
@@ -168,7 +168,7 @@ class Cudnn:
         return None
 
     def convolve(self, op: str, found: Convolved, addresses: Sequence[int], workspace: int) -> Enqueue:
-        """The call. addresses: of images, filters and outputs; the direction says which is the result."""
+        """Prepares the call. addresses: of images, filters and outputs, one of which is the result."""
         name, _, order = found.direction.value
         first, second, result = ((found.operands[i], addresses[i]) for i in order)
         alpha, beta = map(ctypes.addressof, self._scalars[found.dtype.name])
@@ -197,7 +197,7 @@ class Cudnn:
         return self._descriptor(op, "Convolution", "cudnnSetConvolution2dDescriptor", arguments)
 
     def _descriptor(self, op: str, kind: str, setter: str, arguments: tuple[int, ...]) -> int:
-        """A descriptor, kept for the handle's life: calls read it whenever they are enqueued."""
+        """A descriptor, kept as long as the handle, since every enqueued call reads it."""
         key = (kind, *arguments)
         descriptor = self._descriptors.get(key)
         if descriptor is None:

@@ -1,8 +1,8 @@
-"""Running sums and products along an axis, and the recurrence of a product's gradient.
+"""Cumulative sums and products along an axis, and the recurrence of cumprod's gradient.
 
-Many lines, or short ones: a thread goes along each line, in NumPy's order and so with its bits. Few and long
-ones: a warp takes 32 elements of a line at a time; a sum's error is below (n / 32 + 6) * epsilon * sum(|x|).
-The recurrence always goes by threads: its steps cannot be joined without products that may overflow alone.
+Many or short lines: one thread per line, in NumPy's order and so with its bits. Few long
+lines: a warp per line, 32 elements at a time; a sum's error is below (n / 32 + 6) * epsilon * sum(|x|).
+The recurrence always uses one thread per line: combining its steps needs products that may overflow.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from tensorbow.kernels.gpu.source.blocks import BLOCKS, WARP
 from tensorbow.kernels.gpu.source.index_types import IndexType, index_for
 from tensorbow.ops.cumulative import Cumprod, Cumsum, Recurrence
 
-SHORT = 64  # elements of a line that a thread goes along at least as fast as a warp
-MANY = 4096  # lines that keep a GPU busy with a thread each
+SHORT = 64  # elements up to which one thread is at least as fast as a warp
+MANY = 4096  # lines that occupy a GPU with one thread each
 
 LINES = """
 typedef $T T;
@@ -101,7 +101,7 @@ extern "C" __global__ void recurrence(const T* x, const T* terms, T* result, I l
 
 
 def _lines_of(call: GpuCall) -> tuple[IndexType, int, int, int]:
-    """The type of indices, and the shape [lines, length, inner] along the axis."""
+    """The index type, and the shape [lines, length, inner] around the axis."""
     x = call.inputs[0]
     axis = call.attrs["axis"] % x.ndim
     length, inner = x.shape[axis], math.prod(x.shape[axis + 1 :])

@@ -1,6 +1,6 @@
-"""GPU kernels of `ops/depthwise.py`: direct sums with a group of one channel each.
+"""GPU kernels of `ops/depthwise.py`: direct sums with one channel per group.
 
-A depthwise window has so few products that reading the images bounds it; cuDNN would want transposed copies.
+Depthwise convolution has so few products that reading the images bounds it; cuDNN needs transposed copies.
 """
 
 from __future__ import annotations

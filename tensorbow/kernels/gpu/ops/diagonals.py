@@ -1,4 +1,4 @@
-"""GPU kernels of diagonals: read from matrices, or put into matrices that are zero elsewhere."""
+"""GPU kernels of diagonals: read from matrices, or written into zero matrices."""
 
 from __future__ import annotations
 

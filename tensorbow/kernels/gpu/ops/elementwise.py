@@ -1,8 +1,8 @@
-"""GPU kernels of the ops in the table of scalar expressions: one map each.
+"""GPU kernels of the ops in the table of scalar expressions, one map each.
 
-A map that writes variables is skipped while the status is set. An integer divided by 0, or to a negative
-power, gives 0, as no kernel can raise an error. A float that its integer does not hold becomes what the
-hardware makes of it, there as on a host.
+A map that writes variables is skipped while the status is set. Integer division by 0, and negative integer
+powers, give 0, as kernels cannot raise. A float out of the range of the integer it is cast to gives a
+hardware-dependent value, as on the host.
 """
 
 from __future__ import annotations

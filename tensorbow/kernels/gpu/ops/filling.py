@@ -1,4 +1,4 @@
-"""Tensors made of a few scalars: range, fill, and the rank of a tensor."""
+"""Tensors filled from a few scalars: range, fill, and the rank of a tensor."""
 
 from __future__ import annotations
 

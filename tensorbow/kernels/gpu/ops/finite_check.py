@@ -21,7 +21,7 @@ extern "C" __global__ void tb_check_finite(const $T* values, long long* status, 
 
 
 def _prepare(call: GpuCall) -> Enqueue:
-    """Sets the status, 0-d int64, when a value is NaN or infinite; leaves it as it is otherwise."""
+    """Sets the status, 0-d int64, if a value is NaN or infinite; otherwise leaves it unchanged."""
     values, status = call.inputs[0], call.state["status"]
     if values.dtype.kind != "f":
         return lambda: None

@@ -1,7 +1,7 @@
 """GPU kernels of `ops/indexing.py`: gather, its gradient, and one_hot.
 
-A GPU cannot raise what an index out of range raises on the CPU. As TensorFlow's GPU kernels do, gather gives
-zeros for it, and its gradient leaves that slice out.
+A GPU kernel cannot raise for an index out of range. As in TensorFlow's GPU kernels, gather gives
+zeros for it, and its gradient skips that slice.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ extern "C" __global__ void gather(
 """
 )
 
-# A block has one index: where it is the first of its value, it adds the slices of all equal ones in order.
+# One block per index: the block of the first of equal indices adds the slices of all of them, in order.
 GATHER_GRAD = """
 struct Extents { $I extent; $I indices; $I inner; $I outer; };
 extern "C" __global__ void gather_grad(
@@ -77,7 +77,7 @@ extern "C" __global__ void one_hot(
 
 
 def _around(array: DeviceArray, axis: int) -> tuple[int, int, int]:
-    """Elements before, along and after an axis."""
+    """Number of elements before, along and after an axis."""
     return math.prod(array.shape[:axis]), array.shape[axis], math.prod(array.shape[axis + 1 :])
 
 

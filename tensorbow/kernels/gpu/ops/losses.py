@@ -1,7 +1,7 @@
-"""Softmax cross-entropy: loss and its derivative in one launch, a warp or a block for each example.
+"""Softmax cross-entropy: loss and its derivative in one launch, a warp or a block per example.
 
-A label that is not one of the classes cannot raise here: the example's loss and its derivative are NaN, as on
-TensorFlow's GPUs, so that the status is set and the update skipped.
+A label out of range cannot raise here: the example's loss and derivative are NaN, as on
+TensorFlow's GPUs, so the status is set and the update skipped.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from tensorbow.kernels.gpu.source.blocks import BLOCKS, row_block
 from tensorbow.kernels.gpu.source.index_types import index_for
 from tensorbow.ops.losses import SoftmaxCrossEntropyWithLogits, SparseSoftmaxCrossEntropyWithLogits
 
-# The derivative may lie where the logits do: a row is read for the last time before it is written.
+# The derivative may overwrite the logits: the last read of a row precedes the first write.
 SPARSE = (
     BLOCKS
     + ROW_SUMS

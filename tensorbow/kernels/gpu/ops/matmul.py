@@ -1,4 +1,4 @@
-"""GPU kernels of `ops/matmul.py`: floating products by cuBLAS, integer ones by a kernel of their own."""
+"""GPU kernels of `ops/matmul.py`: floating products by cuBLAS, integer products by an own kernel."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tensorbow.ops.matmul import BatchMatMulV2, MatMul
 
 TILE = 16
 
-# One block makes a tile of one result. Sums wrap around as NumPy's do, so they are of unsigned numbers.
+# One block computes a tile of one result. Unsigned arithmetic: sums wrap around, as NumPy's do.
 INTEGER_PRODUCT = """
 struct Sizes {
     $I rows; $I columns; $I inner; $I row_a; $I inner_a; $I inner_b; $I column_b;

@@ -1,6 +1,6 @@
-"""The gradient of a bias, softmax, log softmax and L2 loss.
+"""GPU kernels of bias gradients, softmax, log softmax and L2 loss.
 
-A softmax is one launch: a warp for each short row, a block for each long one.
+Softmax is one launch: a warp per short row, a block per long row.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tensorbow.kernels.gpu.source.reduction_plans import parts_scratch, prepare_
 from tensorbow.ops import nn
 from tensorbow.specs import TensorSpec
 
-# Begins the sources of softmax and of the losses. The exponential of the greatest is 1: nothing overflows.
+# Head of the softmax and loss sources. Subtracting the maximum makes the largest exponential 1: no overflow.
 ROW_SUMS = """
 typedef $T T;
 typedef $I I;
@@ -72,7 +72,7 @@ gpu_kernel(nn.BiasAddGrad, _prepare_bias_add_grad, scratch=_bias_add_grad_scratc
 
 
 def _register_softmax(definition: OpDef, prepared: str, result: str) -> None:
-    """prepared: a statement on a row's `total`. result: an expression of what is `shifted`."""
+    """prepared: C statement that uses a row's `total`. result: C expression of `shifted`."""
 
     def prepare(call: GpuCall) -> Enqueue:
         (logits,), (probabilities,) = call.inputs, call.outputs

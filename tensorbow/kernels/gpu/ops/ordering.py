@@ -1,7 +1,7 @@
-"""The greatest elements of each row, and where they are: of equals the first, NaN before all, as on the CPU.
+"""The greatest elements of each row and their positions: ties by position, NaN first, as on the CPU.
 
-A few are found one after the other, by a warp or a block for each row; many by counting for each element
-those that come before it.
+A few elements are found one after the other, by a warp or a block per row; for many, the rank of each
+element is found by counting the elements before it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tensorbow.kernels.gpu.source.blocks import BLOCKS, row_block
 from tensorbow.kernels.gpu.source.index_types import index_for
 from tensorbow.ops.ordering import TopKV2
 
-FEW = 32  # elements that are found one after the other
+FEW = 32  # largest k found one after the other
 
 TOP = (
     BLOCKS
@@ -86,7 +86,7 @@ def _prepare(call: GpuCall) -> Enqueue:
     rows = x.size // max(1, length)
     index = index_for(x.size)
     source = CudaSource.of("TopKV2", TOP, T=c_type(x.dtype), I=index.name)
-    sizes = np.int32(length), np.int32(k)  # places are int32
+    sizes = np.int32(length), np.int32(k)  # positions are int32
     launch = call.context.launch
     if k > FEW:
         blocks = call.context.blocks(x.size)

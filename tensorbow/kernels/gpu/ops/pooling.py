@@ -1,8 +1,8 @@
-"""Max pooling of NHWC images, its gradient, and the gradient of that: a thread for each result.
+"""Max pooling of NHWC images, its gradient, and the gradient of that: one thread per result.
 
-A window's first element in row-major order that is not less than the window's maximum has it, as on the CPU;
-so ties and NaN mark one element. The gradient goes through the windows that have an element and adds what
-they give in the CPU's order: nothing is scattered, and the bits are the same every time.
+The maximum of a window is its first element in row-major order that is not less than the maximum, as on the
+CPU, so ties and NaN select exactly one element. Gradients are gathered: each thread visits the windows of
+its element and adds their contributions in the CPU's order, which gives the same bits every time.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tensorbow.specs import Array
 
 POOL_FIELDS = ("height", "width", "channels", "rows", "columns", "top", "left")
 
-# Begins the sources of both poolings. Extents and strides of windows are constants, so that loops unroll.
+# Head of both pooling sources. Extents and strides of windows are constants, so that loops unroll.
 POOL = """
 typedef $T T;
 typedef $I I;
@@ -128,7 +128,7 @@ extern "C" __global__ void max_pool_grad_grad(
 
 
 def pool_source(name: str, template: str, images: DeviceArray, attrs: Attrs, index: IndexType) -> CudaSource:
-    """A template that begins with POOL, for windows of these attributes."""
+    """Fills in a template headed by POOL, for windows of these attributes."""
     windows = Windows.of_pool(images.shape, attrs)
     rows, columns = windows.rows, windows.columns
     return CudaSource.of(
@@ -144,7 +144,7 @@ def pool_source(name: str, template: str, images: DeviceArray, attrs: Attrs, ind
 
 
 def pool_argument(images: Sequence[int], attrs: Attrs, index: IndexType) -> Array:
-    """A `Pool` for images of these extents, as a kernel argument."""
+    """A `Pool` struct for images of these extents, as a kernel argument."""
     _, height, width, channels = images
     windows = Windows.of_pool(images, attrs)
     rows, columns = windows.rows, windows.columns

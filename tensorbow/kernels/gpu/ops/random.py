@@ -1,8 +1,7 @@
-"""GPU kernels of the random ops: numbers that `tensorbow.ops.sampling` defines, a Philox block per thread.
+"""GPU kernels of the random ops as `tensorbow.ops.sampling` defines them, one Philox block per thread.
 
-Words, integers, uniforms, masks and permutations have the reference's bits; normals agree but for the
-rounding of log, sin and cos. An empty range of integers gives its lower bound, as no kernel can raise an
-error.
+Words, integers, uniforms, masks and permutations equal the reference bit for bit; normals differ by the
+rounding of log, sin and cos. An empty integer range gives its lower bound, as kernels cannot raise.
 """
 
 from __future__ import annotations
@@ -136,7 +135,7 @@ const double share = (double)*rate;
 _MASK = """\
 const tb_block words = stream.draw(block, 0);
         for (int lane = 0; lane < 4; ++lane) numbers[lane] = words.word[lane] >= limit ? scale : ($R)0;"""
-# Numbers that end in their position; what is behind the last one sorts behind it.
+# Sort keys: random bits, then the element's position; padding sorts last.
 _KEYS = """\
 const tb_block words = stream.draw(block, 0);
         for (int lane = 0; lane < 2; ++lane) {
@@ -154,7 +153,7 @@ def _prepare(
     before: str = "",
     arguments: dict[str, tuple[str, DeviceArray | np.generic]] | None = None,
 ) -> Enqueue:
-    """The launch that fills `result`; arguments: further parameters, their types and values."""
+    """The launch that fills `result`; arguments: types and values of further parameters."""
     given = arguments or {}
     index = index_for(result.size)
     kind = "unsigned long long" if result.dtype == np.uint64 else c_type(result.dtype)

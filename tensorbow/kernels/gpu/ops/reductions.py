@@ -1,6 +1,6 @@
-"""Sums, means, products, extremes, any and all over axes, and the position of the greatest.
+"""Sums, means, products, extremes, any and all over axes, and argmax.
 
-How they are cut into blocks, and their error, is said in `reduction_plans`. ArgMax is one launch always.
+`reduction_plans` describes the division into blocks and the error bounds. ArgMax is always one launch.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ __device__ inline Item greatest(Item a, Item b) {
 
 
 def _axes(axis: Sequence[int] | None, rank: int) -> tuple[int, ...]:
-    """The axes as numbers from 0; None means all of them."""
+    """The axes as non-negative numbers; None means all of them."""
     return tuple(range(rank)) if axis is None else tuple(a % rank for a in axis)
 
 

@@ -1,9 +1,9 @@
-"""Writes to the rows of a variable that are named by index. No float atomics: equal indices count in order.
+"""Writes to the rows of a variable selected by indices. No float atomics: equal indices count in order.
 
-A first launch finds for each index the next one that is equal to it, and whether an earlier one is. In the
-second, the first of equal indices takes the rows of all of them, one after the other; so the bits are the
-CPU's. The first launch compares every index with every other one: little for some thousands, too much for
-millions. An index that is out of range cannot raise here: its row is left out, as on TensorFlow's GPUs.
+The first launch finds for each index the next equal one, and whether an earlier one exists. In the
+second, the thread of the first of equal indices takes the rows of all of them in order, which gives the
+CPU's bits. The first launch compares all pairs of indices: cheap for some thousands, too much for
+millions. An index out of range cannot raise here: its row is skipped, as on TensorFlow's GPUs.
 """
 
 from __future__ import annotations
@@ -86,12 +86,12 @@ extern "C" __global__ void replace(
 
 
 def links_spec(count: int) -> TensorSpec:
-    """What `prepare_links` writes for that many indices."""
+    """The spec of the links of that many indices."""
     return TensorSpec((count,), int32)
 
 
 def prepare_links(context: GpuContext, indices: DeviceArray, extent: int, links: DeviceArray) -> Enqueue:
-    """Links equal indices, see LINKS; those that are not in [0, extent) are of no use."""
+    """Links equal indices, see LINKS; links of indices out of [0, extent) are undefined."""
     source = CudaSource.of("links", LINKS, P=c_type(indices.dtype))
     warps = BLOCK // WARP
     return context.launch(
@@ -107,7 +107,7 @@ def prepare_links(context: GpuContext, indices: DeviceArray, extent: int, links:
 
 
 def row_threads(inner: int) -> tuple[int, int]:
-    """Threads of a block and blocks along a row of so many elements."""
+    """Threads of a block, and blocks, along a row of that many elements."""
     threads = min(BLOCK, max(WARP, power_of_two(inner)))
     return threads, min(-(-inner // threads), 64)
 
@@ -121,7 +121,7 @@ def _register(definition: OpDef, function: str, combined: str = "update") -> Non
         (variable, indices, updates), (links,) = call.inputs, call.scratch
         extent, inner = variable.shape[0], math.prod(variable.shape[1:])
         index = index_for(max(variable.size, updates.size))
-        row_step, step = (inner, 1) if updates.ndim else (0, 0)  # or a scalar for all
+        row_step, step = (inner, 1) if updates.ndim else (0, 0)  # or one scalar for all rows
         source = CudaSource.of(
             definition.name,
             SCATTER,

@@ -20,7 +20,7 @@ def _split(call: GpuCall) -> Enqueue:
 
 
 def _tile(call: GpuCall) -> Enqueue:
-    """The input broadcasts over an axis of repetitions before each axis."""
+    """Broadcasts the input over a new axis of repetitions before each axis."""
     (x, _), (out,) = call.inputs, call.outputs
     pairs = [(of // max(extent, 1), extent) for of, extent in zip(out.shape, x.shape, strict=True)]
     repeated: Index = (*(item for _ in x.shape for item in (None, np.s_[:])), ...)

@@ -1,6 +1,6 @@
-"""GPU kernels of `ops/slicing.py`: boxes of elements cut out of an array, or put into one.
+"""GPU kernels of `ops/slicing.py`: boxes of elements read from an array, or written into one.
 
-Where a box begins is a constant of the plan that lies in device memory: the kernels read it there.
+The begin of a box is a constant of the plan in device memory, which the kernels read.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Updates of the rows that have a gradient, by the formulas of Adadelta and RMSProp."""
+"""GPU kernels of row-wise sparse updates by Adadelta and RMSProp."""
 
 from __future__ import annotations
 

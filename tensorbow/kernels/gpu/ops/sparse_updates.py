@@ -1,6 +1,6 @@
-"""Updates of those rows of a variable that have a gradient, and the sum of rows of equal indices before them.
+"""GPU kernels of row-wise sparse updates, and of the sum of rows with equal indices before them.
 
-An index that is out of range is left out.
+Indices out of range are skipped.
 """
 
 from __future__ import annotations
@@ -122,9 +122,9 @@ gpu_kernel(SumEqualRows, _prepare_sum, scratch=_sum_scratch)
 
 
 def prepare_row_update(call: GpuCall, definition: OpDef, update: str) -> Enqueue:
-    """Updates rows of a variable and its slots by C statements on the inputs' names, one element of each.
+    """Updates rows of a variable and its slots. update: C statements for one element, on the inputs' names.
 
-    The inputs are those of `rows_spec`: variable, slots, gradient, learning rate, indices, more scalars.
+    Inputs as in `rows_spec`: variable, slots, gradient, learning rate, indices, more scalars.
     """
     names = dict(zip(definition.input_names, call.inputs, strict=True))
     written = [definition.input_names[i] for i in definition.writes]

@@ -1,4 +1,4 @@
-"""What GPU kernels run on: contexts, compiled programs, cuBLAS and cuDNN handles, pinned slots.
+"""Runtime of GPU kernels: contexts, compiled programs, cuBLAS and cuDNN handles, pinned slots.
 
 Imports no other room of the GPU backend.
 """

@@ -1,8 +1,8 @@
-"""What a GPU kernel is given: places in device memory, and a context to prepare launches with.
+"""Interface of GPU kernels: arrays in device memory, and a context that prepares launches.
 
 A GPU kernel is a `Kernel(prepare=...)` registered under `gpu`. Its `prepare(call)` runs once, when a plan is
-bound; what it returns is called to enqueue the work on the stream, while the segment is captured or each time
-anew. It must do nothing but enqueue, always the same.
+bound, and returns a function that enqueues the work on the stream, during capture or in each step.
+That function must only enqueue, and always the same work.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ class DeviceArray:
         return self.size * self.dtype.itemsize
 
     def reshape(self, *shape: int) -> DeviceArray:
-        """The same memory under another shape of as many elements."""
+        """The same memory under another shape with the same number of elements."""
         return DeviceArray(self.address, shape, self.dtype)
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
-        """For CuPy and others: the array without a copy."""
+        """Zero-copy view for CuPy and other libraries."""
         return {
             "shape": self.shape,
             "typestr": self.dtype.str,
@@ -64,7 +64,7 @@ class DeviceArray:
 
 
 def in_order(*launches: Enqueue) -> Enqueue:
-    """Several launches as one."""
+    """Combines several launches into one."""
     if len(launches) == 1:
         return launches[0]
 
@@ -77,10 +77,10 @@ def in_order(*launches: Enqueue) -> Enqueue:
 
 @dataclass(frozen=True)
 class GpuCall:
-    """One bound call of a GPU kernel; as `KernelCall`, with device memory.
+    """One bound call of a GPU kernel: a `KernelCall` with arrays in device memory.
 
-    state: step scalars in device memory, 0-d. predicate: the sticky status, 0-d int64, for a call that must
-    change nothing while it is set; None for a call that always runs.
+    state: step scalars in device memory, 0-d. predicate: the sticky status, 0-d int64: the call changes
+    nothing while it is set; None for a call that always runs.
     """
 
     attrs: Attrs

@@ -1,4 +1,4 @@
-"""What kernels on one stream group share: its compute stream, library handles, workspace and options."""
+"""Context shared by the kernels on one stream group: compute stream, library handles, workspace, options."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from tensorbow.errors import InternalError, InvalidArgumentError
 from tensorbow.kernels.gpu.runtime.call import DeviceArray, Enqueue
 from tensorbow.kernels.gpu.runtime.program import CudaSource, ProgramCache
 
-BLOCK = 256  # threads of a block, where nothing speaks for another number
+BLOCK = 256  # default threads per block
 MAX_GRID = (2**31 - 1, 65535, 65535)
 
 Argument: TypeAlias = "DeviceArray | np.generic | np.ndarray | ctypes.Array[ctypes.c_char] | None"
-"""Of a kernel: memory by address, a NumPy scalar by value, a structured 0-d array as a struct, or null.
+"""A kernel argument: memory by address, a NumPy scalar by value, a 0-d structured array as a struct, or null.
 
-A buffer of ctypes is a struct too, sent with each launch as it is then.
+A ctypes buffer is passed as a struct too, with its content at the time of each launch.
 """
 
 
 @dataclass(frozen=True)
 class GpuOptions:
-    """compute: what matrix products and convolutions are computed in, of float32: fp32, tf32 or bf16."""
+    """compute: precision of float32 matrix products and convolutions: fp32, tf32 or bf16."""
 
     compute: str = "fp32"
 
@@ -43,14 +43,14 @@ class Library(Protocol):
     def __init__(self, context: GpuContext): ...
 
     def close(self) -> None:
-        """Gives the handle back; idempotent."""
+        """Destroys the handle; idempotent."""
 
 
 LibraryT = TypeVar("LibraryT", bound=Library)
 
 
 class GpuContext:
-    """Belongs to one stream group: whatever is prepared with it runs on that group's compute stream."""
+    """Context of one stream group: everything prepared with it runs on that group's compute stream."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class GpuContext:
     ):
         """workspace: uint8 memory that cuBLAS, cuDNN and kernels use in turn, each within one call.
 
-        allocator: the stream group's, for kernels that take memory as they run.
+        allocator: the stream group's, for kernels that allocate while they run.
         """
         self.runtime = runtime
         self.stream = stream
@@ -84,7 +84,7 @@ class GpuContext:
     ) -> Enqueue:
         """Prepares a kernel launch; the result enqueues it. An empty grid enqueues nothing.
 
-        The arguments must be of the kernel's parameter types, in order: they are packed as they are.
+        The arguments must have the kernel's parameter types, in order: they are not converted.
         """
         grid3, block3 = _three(grid), _three(block)
         if 0 in grid3:
@@ -103,11 +103,11 @@ class GpuContext:
         return enqueue
 
     def blocks(self, count: int, per_block: int = BLOCK) -> int:
-        """Blocks for a loop of TB_FOR_EACH over `count` elements: enough to fill the GPU, 0 for none."""
+        """Blocks for a TB_FOR_EACH loop over `count` elements: enough to fill the GPU, 0 for none."""
         return min(-(-count // per_block), 32 * self.runtime.properties.multiprocessors)
 
     def library(self, kind: type[LibraryT]) -> LibraryT:
-        """The library's handle on this stream, made when first asked for: `context.library(Cublas)`.
+        """The library's handle on this stream, made on first use: `context.library(Cublas)`.
 
         Raises NotFoundError saying what to install.
         """
@@ -117,7 +117,7 @@ class GpuContext:
         return cast(LibraryT, made)
 
     def close(self) -> None:
-        """Gives library handles back; idempotent. Nothing may be running."""
+        """Destroys library handles, which must be idle; idempotent."""
         while self._libraries:
             self._libraries.popitem()[1].close()
 

@@ -1,10 +1,10 @@
 """cuBLAS through ctypes: one handle per stream group, on its stream and with its workspace.
 
-CuPy refuses cuBLAS while a stream is captured; the library itself does not. With a workspace of its own, and
-one stream per handle, the same products give the same bits every time.
+CuPy refuses cuBLAS calls during capture; the library itself does not. With its own workspace and
+one stream per handle, cuBLAS is deterministic.
 
-Matrices are row-major here and column-major there: a row-major product a b is the column-major product of the
-same memory in the other order, (a b)^T = b^T a^T.
+Matrices are row-major here and column-major in cuBLAS: a row-major product a b is the column-major product of
+the same memory in the other order, (a b)^T = b^T a^T.
 """
 
 from __future__ import annotations
@@ -60,17 +60,17 @@ SIGNATURES = {
     ),
 }
 
-DEFAULT_MATH = 0  # float32 products in float32; what is faster is asked for product by product
+DEFAULT_MATH = 0  # plain float32; faster precisions are requested per product
 DEFAULT_ALGORITHM = -1
 DATA_TYPES = {"float32": 0, "float64": 1}  # CUDA_R_32F, CUDA_R_64F
 COMPUTE_64F = 70
 COMPUTE_32F = {"fp32": 68, "tf32": 77, "bf16": 75}  # 32F, 32F_FAST_TF32, 32F_FAST_16BF
 MAXIMUM = 2**31 - 1  # of extents and leading dimensions
-MAXIMUM_BATCH = 65535  # of one call: what every version takes
+MAXIMUM_BATCH = 65535  # per call, accepted by every version
 
 
 class Cublas:
-    """A handle of cuBLAS. Raises NotFoundError from the runtime where the library is missing."""
+    """A cuBLAS handle. Raises NotFoundError if the library is missing."""
 
     def __init__(self, context: GpuContext):
         self._context = context
@@ -87,7 +87,7 @@ class Cublas:
         self._calls("cuBLAS", "cublasCreate_v2", ctypes.byref(handle))
         self._handle = handle.value
         workspace = context.workspace
-        # In this order: setting the stream takes the workspace away.
+        # In this order: setting the stream resets the workspace.
         self._calls("cuBLAS", "cublasSetStream_v2", self._handle, context.stream)
         self._calls("cuBLAS", "cublasSetWorkspace_v2", self._handle, workspace.address, workspace.nbytes)
         self._calls("cuBLAS", "cublasSetMathMode", self._handle, DEFAULT_MATH)
@@ -97,10 +97,10 @@ class Cublas:
         }
 
     def close(self) -> None:
-        """Gives the handle back; idempotent. No product may be running."""
+        """Destroys the handle, which must be idle; idempotent."""
         handle, self._handle = self._handle, None
         if handle is not None:
-            with suppress(TensorBowError):  # after a sticky error nothing can be given back
+            with suppress(TensorBowError):  # after a sticky error nothing can be freed
                 self._calls("cuBLAS", "cublasDestroy_v2", handle)
 
     def product(
@@ -114,8 +114,8 @@ class Cublas:
     ) -> Enqueue:
         """Fills `out` `[..., rows, columns]` with the products of `a` `[..., rows, inner]` and `b`.
 
-        b is `[..., inner, columns]`; the leading axes broadcast; with a transpose, the matrices of that input
-        are stored transposed. float32, computed as the options say, or float64. Without inner elements the
+        b is `[..., inner, columns]`; leading axes broadcast; transposes mean that the matrices of that input
+        are stored transposed. float32, in the precision of the options, or float64. With inner = 0 the
         result is zero. Raises InvalidArgumentError for extents of 2^31 and more.
         """
         (rows, columns), inner = out.shape[-2:], a.shape[-2 if transpose_a else -1]
@@ -154,9 +154,9 @@ Triple = tuple[int, int, int]
 
 
 def _batches(a: DeviceArray, b: DeviceArray, out: DeviceArray) -> list[tuple[int, Triple, Triple]]:
-    """The calls that cover all matrices: how many, where the first ones of a, b and out are, and the strides.
+    """Calls that cover all matrices: (count, offsets of the first a, b and out, strides).
 
-    Axes over which all three go on evenly are joined, the longest is one call's, the others are calls each.
+    Axes with a common stride in all three are joined; the longest becomes one call's batch, the others loops.
     """
     lead = out.shape[:-2]
     strides = [batch_strides(array, len(lead)) for array in (a, b, out)]
@@ -181,7 +181,7 @@ def _batches(a: DeviceArray, b: DeviceArray, out: DeviceArray) -> list[tuple[int
 
 
 def batch_strides(array: DeviceArray, rank: int) -> Sequence[int]:
-    """From one matrix to the next along each leading axis, in elements; 0 where the array is broadcast."""
+    """Stride between matrices along each leading axis, in elements; 0 where the array is broadcast."""
     missing = rank - (array.ndim - 2)
     own = [
         0 if array.shape[axis] == 1 else math.prod(array.shape[axis + 1 :]) for axis in range(array.ndim - 2)

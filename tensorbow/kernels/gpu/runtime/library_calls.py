@@ -1,4 +1,4 @@
-"""Calls of C libraries through ctypes: every function with its types, every status looked at."""
+"""Calls of C libraries through ctypes: every function is typed, every status checked."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from tensorbow.errors import ResourceExhaustedError
 from tensorbow.kernels.gpu.runtime.call import Enqueue
 
 INT, LONG, SIZE, TEXT = c_int, c_longlong, c_size_t, c_char_p
-HANDLE = ADDRESS = POINTER = c_void_p  # of the library, in device memory, in host memory
+HANDLE = ADDRESS = POINTER = c_void_p  # handles, device and host addresses
 
-Signatures = Mapping[str, Sequence[Any]]  # function -> the types of its arguments
+Signatures = Mapping[str, Sequence[Any]]  # argument types by function
 
 
 class LibraryCalls:
     """The functions of a library that return a status, 0 for success.
 
-    Without their types ctypes would cut addresses and 64-bit sizes down to an int.
+    Untyped, ctypes would truncate addresses and 64-bit sizes to int.
     """
 
     def __init__(
@@ -31,7 +31,7 @@ class LibraryCalls:
         exhausted: Sequence[int],
         make_current: Callable[[], None],
     ):
-        """exhausted: the statuses that say that there is no memory. make_current: done before every call."""
+        """exhausted: statuses that mean lack of memory. make_current: called before every call."""
         self.name = name
         self._status_text = status_text
         self._exhausted = frozenset(exhausted)
@@ -39,7 +39,7 @@ class LibraryCalls:
         self._functions = {key: typed(library, key, types, INT) for key, types in signatures.items()}
 
     def status(self, function: str, *arguments: Any) -> int:
-        """Calls a function and gives its status."""
+        """Calls a function and returns its status."""
         self._make_current()
         return int(self._functions[function](*arguments))
 
@@ -50,7 +50,7 @@ class LibraryCalls:
             self.fail(op, function, status)
 
     def bind(self, op: str, function: str, *arguments: Any) -> Enqueue:
-        """A function of no arguments that makes this call; what the arguments point to must stay."""
+        """A function without arguments that makes this call; objects behind pointers must stay alive."""
         call, make_current = self._functions[function], self._make_current
 
         def enqueue() -> None:
@@ -62,7 +62,7 @@ class LibraryCalls:
         return enqueue
 
     def fail(self, op: str, function: str, status: int) -> NoReturn:
-        """Raises what a status other than 0 means."""
+        """Raises the error of a nonzero status."""
         text = self._status_text(status)
         message = f"{op}: {function} of {self.name} failed with {text} ({status})"
         if status in self._exhausted:
@@ -73,7 +73,7 @@ class LibraryCalls:
 
 
 def typed(library: Any, function: str, arguments: Sequence[Any], result: Any) -> Any:
-    """A function of a library, told its types."""
+    """A function of a library with its types set."""
     found = getattr(library, function)
     found.argtypes, found.restype = list(arguments), result
     return found

@@ -1,7 +1,7 @@
-"""CUDA source, and the functions made of it: compiled once, kept in memory and on disk.
+"""CUDA sources and their compiled functions: compiled once, cached in memory and on disk.
 
-Every source begins with the prelude. What differs by dtype is written `$T` in it and filled in by
-`CudaSource.of`, so that one text serves all dtypes and each of them is a program of its own.
+Every source begins with the prelude. `$T` and similar keys, filled in by `CudaSource.of`, stand for what
+depends on the dtype, so that one text serves all dtypes; each result is a program of its own.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ def c_type(dtype: DType | np.dtype[np.generic]) -> str:
 
 @dataclass(frozen=True)
 class CudaSource:
-    """A translation unit. `name` is for messages; two of the same text are one program."""
+    """A translation unit. `name` appears in messages; sources of the same text are one program."""
 
     name: str
     text: str
 
     @staticmethod
     def of(name: str, template: str, **values: str) -> CudaSource:
-        """Fills in `$KEY` of a template. Raises InternalError for one that is missing."""
+        """Fills in the `$KEY`s of a template. Raises InternalError for a missing one."""
         try:
             return CudaSource(name, PRELUDE + Template(template).substitute(values))
         except (KeyError, ValueError) as error:
@@ -64,14 +64,14 @@ class CudaSource:
 class ProgramCache:
     """The compiled programs of one GPU, by source: in memory, and on disk by source and compiler.
 
-    What lies on disk carries its checksum: a file that is damaged is compiled anew. Thread-safe.
+    Files on disk carry a checksum: a damaged file is compiled anew. Thread-safe.
     """
 
     def __init__(self, runtime: CudaRuntime, folder: Path | None = None):
-        """folder: None keeps nothing on disk."""
+        """folder: None disables the cache on disk."""
         self._runtime = runtime
         self._folder = folder
-        self._lock = threading.Lock()  # owns the tables; held while compiling, so that none compiles twice
+        self._lock = threading.Lock()  # guards the tables; held while compiling, so nothing is compiled twice
         self._modules: dict[str, int] = {}
         self._functions: dict[tuple[str, str], int] = {}
 
@@ -95,7 +95,7 @@ class ProgramCache:
         return binary
 
     def close(self) -> None:
-        """Unloads everything; idempotent. Nothing of it may be running."""
+        """Unloads all programs, which must be idle; idempotent."""
         with self._lock:
             modules, self._modules, self._functions = self._modules, {}, {}
             for module in modules.values():

@@ -1,4 +1,4 @@
-"""The way of small arrays to the device: through slots of pinned memory, used in turn."""
+"""Pinned-memory slots, used in turn, that carry small arrays to the device."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from tensorbow.specs import Array
 
 
 class PinnedSlots:
-    """Pinned copies of places of one region.
+    """Pinned copies of some arrays of one region.
 
-    A slot is filled again only when the copy that left it has ended: with as many slots as steps are launched
-    ahead, the host does not wait for that.
+    A slot is refilled only after the copy from it has ended: with as many slots as steps are launched
+    ahead, the host never waits for that.
     """
 
     def __init__(
         self, device: Device, runtime: CudaRuntime, stream: int, places: Mapping[str, Ref], count: int
     ):
-        """places: by name, all of one region, which are copied together where all of them are given."""
+        """places: arrays of one region, by name; copied in one piece if all are given."""
         self._runtime = runtime
         self._stream = stream
         self._places = dict(places)
@@ -33,7 +33,7 @@ class PinnedSlots:
         self._end = max((ref.offset + ref.nbytes for ref in places.values()), default=0)
         self._blocks: list[Array] = []
         self._views: list[dict[str, Array]] = []
-        self._left: list[int] = []  # the event after the last copy from a slot, or 0
+        self._left: list[int] = []  # the event after the last copy from each slot, or 0
         self._next = 0
         self._last: dict[str, Any] = {}
         if self._places:
@@ -50,9 +50,9 @@ class PinnedSlots:
     def send(
         self, values: Mapping[str, Any], bases: Mapping[Region, int], *, only_changes: bool = False
     ) -> None:
-        """Copies values to a slot, and enqueues the copy from there. Empty places are left out.
+        """Copies values to a slot, and enqueues the copy to the device. Empty arrays are skipped.
 
-        only_changes: values are numbers, and those that were sent before are not sent again.
+        only_changes: values are numbers; numbers equal to the last ones sent are not sent again.
         """
         if only_changes:
             values = {name: value for name, value in values.items() if self._last.get(name) != value}
@@ -83,7 +83,7 @@ class PinnedSlots:
         self._runtime.copy(target, source, end - start, CopyKind.HOST_TO_DEVICE, self._stream)
 
     def close(self) -> None:
-        """Gives the events back; idempotent."""
+        """Destroys the events; idempotent."""
         events, self._left = [event for event in self._left if event], [0] * len(self._left)
         for event in events:
             with suppress(TensorBowError):

@@ -1,4 +1,4 @@
-"""Flat vectors added in place on a GPU, outside of any plan: what an all-reduce does between virtual GPUs."""
+"""In-place sums of flat vectors on a GPU, outside of plans: the all-reduce between virtual GPUs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ extern "C" __global__ void add(${T}* total, const ${T}* vector, long long count)
 
 
 class Adder:
-    """Additions that are prepared once and enqueued together, on one stream."""
+    """Additions on one stream, prepared once and enqueued together."""
 
     def __init__(self, runtime: CudaRuntime, stream: int):
         programs = ProgramCache(runtime, cache_folder("cuda"))
@@ -28,13 +28,13 @@ class Adder:
         self._calls: list[Enqueue] = []
 
     def prepare(self, total: int, vector: int, size: int, dtype: DType) -> None:
-        """Adds `total += vector`, of so many elements at these addresses, to what `add` does."""
+        """Adds `total += vector`, vectors of `size` elements at these addresses, to the work of `add`."""
         source = CudaSource.of("add", ADD, T=c_type(dtype))
         places = (DeviceArray(address, (size,), dtype.as_numpy_dtype) for address in (total, vector))
         blocks = self._context.blocks(size)
         self._calls.append(self._context.launch(source, "add", blocks, BLOCK, *places, np.int64(size)))
 
     def add(self) -> None:
-        """Enqueues all of them, in the order in which they were prepared."""
+        """Enqueues all additions in the order of their preparation."""
         for call in self._calls:
             call()

@@ -1,4 +1,4 @@
-"""CUDA source that kernels of several ops share: maps, reductions, strided copies.
+"""CUDA source shared by kernels of several ops: maps, reductions, strided copies.
 
 Imports `runtime`.
 """

@@ -1,7 +1,7 @@
-"""Sorting the keys of a random permutation: Batcher's bitonic network (1968) on 64-bit numbers.
+"""Sort of 64-bit keys for random permutations: Batcher's bitonic network (1968).
 
-What lies within one block of threads is sorted in shared memory, in one launch; only exchanges over longer
-distances are launches of their own. The number of launches grows with the square of log2(n / CHUNK).
+Exchanges within one block of threads are done in shared memory, in one launch; only exchanges over longer
+distances are separate launches. The number of launches grows with the square of log2(n / CHUNK).
 """
 
 from __future__ import annotations
@@ -54,13 +54,13 @@ extern "C" __global__ void tb_positions(
 
 
 def permutation_scratch(node: NodeSpec) -> list[TensorSpec]:
-    """A key of 64 bits per element, up to the next power of two and a chunk."""
+    """One 64-bit key per element, rounded up to a power of two and at least a chunk."""
     size = node.outputs[0].size
     return [TensorSpec((max(CHUNK, 1 << max(size - 1, 0).bit_length()),), int64)]
 
 
 def prepare_sort(call: GpuCall, keys: DeviceArray, order: DeviceArray, low: np.uint64) -> Enqueue:
-    """Sorts the keys, uint64 [a power of two], and writes the bits `low` of the smallest ones to `order`."""
+    """Sorts the keys, uint64 [a power of two], and writes the bits `low` of the smallest keys to `order`."""
     source = CudaSource.of("permutation", _SORT, CHUNK=str(CHUNK))
     launch, chunks = call.context.launch, keys.size // CHUNK
     number = np.int64

@@ -1,7 +1,7 @@
-"""What many CUDA sources share: arithmetic by dtype, and reductions over warps and blocks.
+"""CUDA source shared by many kernels: arithmetic by dtype, and reductions over warps and blocks.
 
-`BLOCKS` goes before a template. Its reductions combine in a fixed order, so that the same inputs give the
-same bits every time; floating sums are trees, whose error grows with the logarithm of the threads.
+`BLOCKS` is put before a template. Its reductions combine in a fixed order, so that equal inputs give
+equal bits; floating sums are trees, whose error grows with the logarithm of the threads.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ template <class I, int N> __device__ inline I tb_place(const TbAxes<I, N>& axes,
 
 
 def axes_argument(index: IndexType, extents: Sequence[int], strides: Sequence[int]) -> Array:
-    """A `TbAxes` as a kernel argument; no axes are one of a single element."""
+    """A `TbAxes` struct as a kernel argument; without axes, one axis of extent 1."""
     pairs = list(zip(extents, strides, strict=True)) or [(1, 0)]
     count = len(pairs)
     argument = np.zeros((), [("extents", index.make, (count,)), ("strides", index.make, (count,))])
@@ -119,7 +119,7 @@ def axes_argument(index: IndexType, extents: Sequence[int], strides: Sequence[in
 
 
 def power_of_two(count: int) -> int:
-    """The least power of two that is `count` or more, at least 1."""
+    """The smallest power of two that is at least `count`, and at least 1."""
     return 1 << max(0, count - 1).bit_length()
 
 

@@ -1,8 +1,8 @@
-"""The C++ form of scalar expressions: text that both NVRTC and a host compiler take.
+"""Scalar expressions as C++ text that both NVRTC and a host compiler accept.
 
-Integers wrap around as NumPy's do, also where C++ leaves it open: they are computed without sign. A
-product is never contracted with a sum to a fused multiply-add, so that an expression has the same bits
-whatever it is compiled into; what runs these kernels waits for memory, not for arithmetic.
+Integers wrap around as NumPy's do: they are computed unsigned, since signed overflow is undefined. A product
+is never contracted with a sum to a fused multiply-add, so that an expression has the same bits
+wherever it is compiled; these kernels are bound by memory, not by arithmetic.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ _NEEDS = {"floor_divide": ("remainder", "floor_divide")}
 
 @dataclass(frozen=True)
 class CForm:
-    """`helpers` are functions to stand before; after `statements`, `results` are the values' names."""
+    """`helpers`: functions the code needs; after `statements`, `results` are the names of the values."""
 
     helpers: str
     statements: tuple[str, ...]
@@ -116,7 +116,7 @@ class CForm:
 
 
 def to_c(results: Sequence[Scalar], names: Sequence[str]) -> CForm:
-    """The expressions as C++ statements; `names[n]` is how input n is written.
+    """The expressions as C++ statements; `names[n]` is the text of input n.
 
     Equal trees give equal text. Raises InternalError for an operator without a C++ form.
     """
@@ -141,7 +141,7 @@ def to_c(results: Sequence[Scalar], names: Sequence[str]) -> CForm:
 
 
 def literal(value: float, dtype: DType) -> str:
-    """A constant in C++: exactly the number, of exactly the type."""
+    """A constant in C++, of exactly that value and type."""
     kind = TYPES[dtype.name]
     if dtype == bool_:
         return "true" if value else "false"
@@ -154,7 +154,7 @@ def literal(value: float, dtype: DType) -> str:
         return f"({text})" if text.startswith("-") else text
     suffix = "LL" if dtype == int64 else ""
     whole = int(value)
-    if whole < 0:  # the lowest one has no literal of its own
+    if whole < 0:  # the lowest integer has no literal
         return f"(-{-(whole + 1)}{suffix} - 1)"
     return f"({kind}){whole}" if dtype == uint8 else f"{whole}{suffix}"
 
@@ -227,6 +227,6 @@ def _integer(operator: str, dtype: DType, values: Sequence[str], helpers: dict[s
 def _cast(value: str, source: DType, target: DType) -> str:
     if target == bool_:
         return f"{value} != {literal(0, source)}"
-    if target == uint8 and source.is_floating:  # by way of int, as hosts do it: -1 is 255
+    if target == uint8 and source.is_floating:  # via int, as hosts do: -1 becomes 255
         return f"(unsigned char)(int){value}"
     return f"({TYPES[target.name]}){value}"

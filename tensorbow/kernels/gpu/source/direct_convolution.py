@@ -1,8 +1,8 @@
-"""Convolution and its derivatives as sums over the windows, one launch each: no library, no workspace.
+"""Convolution and its derivatives as direct sums over windows, one launch each: no library, no workspace.
 
-Images are NHWC, filters HWIO, channels may be in groups: a depthwise convolution is one with a group per
-channel, whose filter [height, width, channels, multiplier] is the same memory as [height, width, 1,
-channels * multiplier]. All sums run in a fixed order, so that the same inputs give the same bits.
+Images are NHWC, filters HWIO, channels may be in groups: depthwise convolution has one group per
+channel, and its filter [height, width, channels, multiplier] is the same memory as [height, width, 1,
+channels * multiplier]. All sums run in a fixed order, so equal inputs give equal bits.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from tensorbow.kernels.gpu.runtime.context import GpuContext
 
 THREADS = 512  # of a block that sums over all windows
-PIXELS_PER_THREAD = 32  # of such a sum, before it is cut into parts
+PIXELS_PER_THREAD = 32  # windows per thread above which the sum is cut into parts
 MAXIMUM_PARTS = 32
-MAXIMUM_PARTIAL = 2**19  # elements of all parts' filters; large filters have blocks enough
+MAXIMUM_PARTIAL = 2**19  # elements of all parts' filters; large filters have enough blocks
 
 
 @dataclass(frozen=True)
 class Convolution:
-    """Extents of images [batch, rows.extent, columns.extent, channels] and of what their windows give."""
+    """Extents of images [batch, rows.extent, columns.extent, channels] and of the convolution's result."""
 
     batch: int
     channels: int
@@ -43,14 +43,14 @@ class Convolution:
     def of(
         cls, images: Sequence[int], filters: Sequence[int], attrs: Attrs, depthwise: bool = False
     ) -> Convolution:
-        """From the shapes of images and filters."""
+        """The convolution of images and filters of these shapes."""
         windows = Windows.of(images, filters, attrs["strides"], attrs["padding"], attrs["dilations"])
         outputs, groups = (filters[2] * filters[3], filters[2]) if depthwise else (filters[3], 1)
         return cls(images[0], images[3], outputs, windows.rows, windows.columns, groups)
 
     @property
     def depth(self) -> int:
-        """Elements of a window that one output is made of."""
+        """Elements of a window that contribute to one output."""
         return self.rows.window * self.columns.window * self.inputs
 
     @property
@@ -65,13 +65,13 @@ class Convolution:
 
     @property
     def parts(self) -> int:
-        """How many parts the filter's gradient is summed in, each by blocks of its own."""
+        """Number of parts in which the filter's gradient is summed, each by its own blocks."""
         size = max(1, self.depth * self.outputs)
         wanted = self.pixels // (PIXELS_PER_THREAD * THREADS // _lanes(self.outputs))
         return max(1, min(MAXIMUM_PARTS, wanted, MAXIMUM_PARTIAL // size))
 
     def framed(self) -> Convolution:
-        """The same windows over images that carry their padding with them."""
+        """The same windows over images that include their padding."""
         rows, columns = (
             replace(axis, extent=max(axis.covered, axis.before + axis.extent), before=0)
             for axis in (self.rows, self.columns)
@@ -80,7 +80,7 @@ class Convolution:
 
 
 def _lanes(outputs: int) -> int:
-    """Threads of a block side by side in the outputs."""
+    """Threads of a block along the output channels."""
     return min(32, 1 << max(0, outputs - 1).bit_length())
 
 
@@ -153,7 +153,7 @@ extern "C" __global__ void to_images($T* images, const $T* filters, const $T* fl
 """
 )
 
-# A block makes one channel's row of $LANES outputs at one element of the window, over the pixels of its part.
+# A block computes $LANES outputs of one input channel at one window element, over the pixels of its part.
 BACKWARD_FILTER = (
     EXTENTS
     + """
@@ -259,7 +259,7 @@ def backward_filter(
 ) -> Enqueue:
     """Fills `filters` with their gradient, summed over the windows by slices, then by parts.
 
-    partial: [parts, filter's elements] where there are several parts, else unused.
+    partial: [parts, filter's elements] if there are several parts, else unused.
     """
     lanes = _lanes(convolution.outputs)
     index = index_for(images.size, flow.size, filters.size * convolution.parts)

@@ -1,4 +1,4 @@
-"""Index types: what elements are counted in, by a kernel's loops and by its arguments."""
+"""C types of element indices, in a kernel's loops and in its arguments."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-LARGE = 1 << 30  # elements from which on an int does not hold every index of a grid's loop
+LARGE = 1 << 30  # elements from which on int overflows in a grid's loop
 
 
 class IndexType(NamedTuple):
@@ -17,10 +17,10 @@ class IndexType(NamedTuple):
     make: type[np.signedinteger[Any]]
 
     def array(self, values: Iterable[int]) -> np.ndarray[Any, np.dtype[Any]]:
-        """A kernel's argument that is a struct of indices only."""
+        """A kernel argument: a struct of indices only."""
         return np.array(list(values), self.make)
 
 
 def index_for(*counts: int) -> IndexType:
-    """The type for arrays of so many elements, and a loop's step beyond."""
+    """The index type for arrays of that many elements; a grid loop's overshoot fits too."""
     return IndexType("int", np.int32) if max(counts) < LARGE else IndexType("long long", np.int64)

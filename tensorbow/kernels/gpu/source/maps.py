@@ -1,10 +1,10 @@
-"""Map kernels: CUDA source of one element-wise pass, from scalar expressions and how each input is indexed.
+"""Map kernels: CUDA source of one element-wise pass, from scalar expressions and the inputs' broadcasting.
 
-Every result has the same shape; inputs broadcast to it. Axes that all inputs treat alike are collapsed, so
-that most maps run over one axis; the extents of what remains are arguments, its rank and which axes an input
-has are written into the source. Each element is read by the thread that writes it, before it is written:
-a result may be in the memory of any input of its own shape. Four elements at a time are loaded and stored
-where addresses and extents allow it.
+All results have the same shape; inputs broadcast to it. Axes along which no inputs differ in broadcasting are
+collapsed, so most maps run over one axis. Extents of the remaining axes are kernel arguments; their number
+and each input's axes are part of the source. The thread that writes an element reads it first, so a result
+may share the memory of any input of its shape. Four elements at a time are loaded and stored
+if addresses and extents allow it.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ _REST = """\
 
 
 def prepare_rule(definition: OpDef, call: GpuCall) -> Enqueue:
-    """The launch of one op by its row in the table of scalar expressions."""
+    """Prepares the launch of one op by its row in the table of scalar expressions."""
     state = [call.state[key] for key in definition.state]
     arrays = (*call.inputs, *state)
     dtypes = [as_dtype(array.dtype) for array in arrays]
@@ -92,9 +92,9 @@ def prepare_map(
     predicate: DeviceArray | None = None,
     predicated: bool = False,
 ) -> Enqueue:
-    """The launch of a map that writes each result to its target.
+    """Prepares a map that writes each result to its target.
 
-    inputs: by the numbers of the expressions' symbols; they broadcast to the targets' one shape.
+    inputs: numbered as the expressions' symbols; they broadcast to the targets' shape.
     predicate: the status, 0-d int64, of a map that is `predicated`: nothing is written while it is set.
     Raises InternalError for arrays that do not fit the expressions.
     """
@@ -129,7 +129,7 @@ def prepare_map(
 
 @dataclass(frozen=True)
 class MapLayout:
-    """How a map's source indexes its inputs: with the expressions, all that decides the text."""
+    """Indexing of a map's inputs; with the expressions it determines the source."""
 
     inputs: tuple[DType, ...]
     masks: tuple[Mask, ...]
@@ -145,7 +145,7 @@ def _by_four(
     inputs: Sequence[DeviceArray],
     targets: Sequence[DeviceArray],
 ) -> bool:
-    """Whether four elements along the last axis can be read and written at once."""
+    """True if four elements along the last axis can be read and written at once."""
     if extents[-1] < FOUR or (len(extents) > 1 and extents[-1] % FOUR):
         return False
     wide = [array for array, mask in zip(inputs, masks, strict=True) if mask[-1]]
@@ -153,7 +153,7 @@ def _by_four(
 
 
 def map_source(name: str, results: Sequence[Scalar], used: Sequence[int], layout: MapLayout) -> CudaSource:
-    """The source of a map with the kernel `tb_map`.
+    """The source of a map, with the kernel `tb_map`.
 
     Its parameters: the status if predicated, the used inputs, the targets, the count, and the extents of
     all axes but the first.
@@ -186,7 +186,7 @@ def map_source(name: str, results: Sequence[Scalar], used: Sequence[int], layout
 
 
 def _loops(kinds: Sequence[str], made: Sequence[str], layout: MapLayout) -> str:
-    """The loop over all elements, or over fours of them and what is left of one axis."""
+    """The loop over all elements, or over groups of four and the rest."""
     one_by_one = _fill(_REST if layout.by_four else _ONE_BY_ONE, kinds, made, layout, "")
     if not layout.by_four:
         return one_by_one
@@ -232,7 +232,7 @@ def _fill(template: str, kinds: Sequence[str], made: Sequence[str], layout: MapL
 
 
 def _index(mask: Mask) -> str:
-    """The place of an input's element, from the coordinates of the axes that it has."""
+    """Index expression of an input's element, from the coordinates of the axes that it has."""
     if all(mask):
         return "i"
     text = ""
@@ -243,7 +243,7 @@ def _index(mask: Mask) -> str:
 
 
 def _coordinates(layout: MapLayout) -> str:
-    """The coordinates of element i, where an input needs them."""
+    """Coordinates of element i, if an input needs them."""
     partial = [mask for mask in layout.masks if any(mask) and not all(mask)]
     needed = [axis for axis in range(layout.rank) if any(mask[axis] for mask in partial)]
     lines, rest = [], "i"

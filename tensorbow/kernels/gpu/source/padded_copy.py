@@ -1,6 +1,6 @@
-"""A kernel that puts an array at a place in a larger one and fills the rest: pad, gradients of slices.
+"""Kernel that copies an array into a larger one and fills the rest: pad, gradients of slices.
 
-Every element of the target is written once, with the source's element or with the fill, in one launch.
+Every element of the target is written once, from the source or with the fill value, in one launch.
 """
 
 from __future__ import annotations
@@ -58,10 +58,10 @@ extern "C" __global__ void padded_copy(
 
 @dataclass(frozen=True)
 class Place:
-    """Where along one axis of the target the source's `count` elements lie: first, first + step, and so on.
+    """Positions of the source's `count` elements along one axis of the target: first, first + step, ...
 
-    entry: which element of `begin` is added to `first` while the step runs, -1 for none; in steps of `scale`
-    elements.
+    entry: index of the element of `begin` that is added to `first` at run time, in units of `scale` elements;
+    -1 for none.
     """
 
     extent: int  # of the target
@@ -73,7 +73,7 @@ class Place:
 
     @property
     def is_whole(self) -> bool:
-        """Whether the source covers the axis."""
+        """True if the source covers the axis."""
         return self.count == self.extent and self.step == 1
 
 
@@ -86,10 +86,10 @@ def padded_copy(
     begin: DeviceArray | None = None,
     fill: Any = 0,
 ) -> Enqueue:
-    """Fills the target with the source at its place, one `Place` per axis, and `fill` around it.
+    """Fills the target with the source, one `Place` per axis, and with `fill` around it.
 
-    The source is contiguous, its axes of `count` elements in the target's order. `begin`, a vector in device
-    memory, is read by the places' `entry`.
+    The source is contiguous, its axes of `count` elements in the target's order. begin: a vector in device
+    memory, selected by the places' `entry`.
     """
     axes = _joined(places)
     itemsize, last = target.dtype.itemsize, axes[-1]
@@ -143,7 +143,7 @@ def padded_copy(
 
 
 def _joined(places: Sequence[Place]) -> list[Place]:
-    """As few axes as say the same; at least one."""
+    """Joins axes into the fewest equivalent ones; at least one."""
     axes: list[Place] = []
     for place in places:
         before = axes[-1] if axes else None

@@ -1,10 +1,10 @@
-"""Reductions over any axes: how the work is cut into blocks, and the source that does it.
+"""Reductions over any axes: division into blocks, and the CUDA source.
 
-Axes of one kind that lie next to each other count as one. Each result is combined by threads of one block:
-along a row where the innermost axis is reduced, else in columns, so that neighbouring threads read
-neighbouring elements. Where that leaves a GPU idle, the elements are cut into parts that blocks of their own
-reduce, and a second launch combines the parts. The cut depends on the shape alone, never on the GPU or on
-timing, so that the same inputs give the same bits everywhere.
+Neighbouring axes of one kind (kept or reduced) are joined. Threads of one block combine each result:
+along a row if the innermost axis is reduced, else in columns, so that neighbouring threads read
+neighbouring elements. If that occupies too little of a GPU, the elements are cut into parts reduced by
+separate blocks, and a second launch combines the parts. The division depends on the shape alone, never on
+the GPU or on timing, so equal inputs give equal bits everywhere.
 
 A thread combines its elements in four chains, the threads combine in trees. The error of a sum of n numbers
 in T threads and parts is thus at most (n / 4T + log2(4T) + 8) * epsilon * sum(|x|).
@@ -32,10 +32,10 @@ from tensorbow.kernels.gpu.source.blocks import (
 from tensorbow.kernels.gpu.source.index_types import IndexType, index_for
 from tensorbow.specs import DType, TensorSpec
 
-ENOUGH_BLOCKS = 264  # two for each multiprocessor of the largest GPUs
+ENOUGH_BLOCKS = 264  # two per multiprocessor of the largest GPUs
 MAX_PARTS = 128
-PATIENCE = 32  # elements a thread combines before it is worth a second launch
-FEW = 8  # elements a thread is left with when the work is cut
+PATIENCE = 32  # elements per thread that justify a second launch
+FEW = 8  # elements left per thread when the work is cut
 
 REDUCTION = (
     BLOCKS
@@ -136,11 +136,11 @@ extern "C" __global__ void joined(const A* parts, O* result, I outputs, I number
 
 @dataclass(frozen=True)
 class Recipe:
-    """What a reduction computes, as C expressions.
+    """C expressions of a reduction.
 
-    start: of the neutral value. load: of an element `x` and its `position`. combine: of two, `a` and `b`.
-    finish: of the result, from `a` and the `count`. accumulator: the C type of what is combined; None for
-    that of the elements.
+    start: neutral value. load: contribution of an element `x` at its `position`. combine: of two values, `a`
+    and `b`. finish: the result, from `a` and the `count`. accumulator: C type of combined values; None for
+    the type of the elements.
     """
 
     name: str
@@ -154,7 +154,7 @@ class Recipe:
 
 @dataclass(frozen=True)
 class Axes:
-    """Axes that are walked together: extents, and elements from one to the next."""
+    """Axes that are walked together: extents and strides in elements."""
 
     extents: tuple[int, ...]
     strides: tuple[int, ...]
@@ -167,8 +167,7 @@ class Axes:
 
 @dataclass(frozen=True)
 class ReductionPlan:
-    """How a reduction is cut: `along_rows` tells the kernel, `block` its threads; two launches for several
-    `parts`."""
+    """Division of a reduction: `along_rows` selects the kernel; several `parts` take two launches."""
 
     kept: Axes
     reduced: Axes
@@ -183,7 +182,7 @@ class ReductionPlan:
 
     @property
     def share(self) -> int:
-        """Elements of a result in one part."""
+        """Elements of one result in one part."""
         return -(-self.reduced.size // self.parts)
 
     @property
@@ -193,9 +192,9 @@ class ReductionPlan:
 
 
 def plan_reduction(extents: Sequence[int], axes: Sequence[int], *, in_parts: bool = True) -> ReductionPlan:
-    """The plan for a contiguous array of these extents, reduced over `axes`. Depends on nothing else.
+    """The plan for a contiguous array of these extents, reduced over `axes`; depends on nothing else.
 
-    in_parts: whether a second launch may combine parts.
+    in_parts: allow parts, which a second launch combines.
     """
     kept, reduced, innermost_reduced = _collapsed(extents, frozenset(axes))
     outputs, count = kept.size, reduced.size
@@ -206,7 +205,7 @@ def plan_reduction(extents: Sequence[int], axes: Sequence[int], *, in_parts: boo
     else:
         width = min(WARP, power_of_two(outputs))
         height = BLOCK // width
-        while height > 1 and 4 * height > count:  # few elements: rather more columns
+        while height > 1 and 4 * height > count:  # few elements: use more columns instead
             height //= 2
         block = (min(BLOCK // height, power_of_two(outputs)), height)
         tiles, threads = -(-outputs // block[0]), height
@@ -214,12 +213,12 @@ def plan_reduction(extents: Sequence[int], axes: Sequence[int], *, in_parts: boo
     if in_parts and outputs and count > PATIENCE * threads:
         wanted = -(-ENOUGH_BLOCKS // tiles) if tiles < ENOUGH_BLOCKS // 2 else 1
         parts = min(wanted, MAX_PARTS, -(-count // (FEW * threads)))
-        parts = -(-count // -(-count // parts))  # none of them empty
+        parts = -(-count // -(-count // parts))  # no empty parts
     return ReductionPlan(kept, reduced, along_rows, block, parts)
 
 
 def _collapsed(extents: Sequence[int], reduced: frozenset[int]) -> tuple[Axes, Axes, bool]:
-    """Kept axes and reduced axes with neighbours joined, and whether the innermost one is reduced."""
+    """Kept and reduced axes, neighbours joined, and True if the innermost axis is reduced."""
     found: dict[bool, list[list[int]]] = {False: [], True: []}
     last: bool | None = None
     stride = 1
@@ -242,7 +241,7 @@ def _collapsed(extents: Sequence[int], reduced: frozenset[int]) -> tuple[Axes, A
 
 
 def parts_scratch(extents: Sequence[int], axes: Sequence[int], dtype: DType) -> list[TensorSpec]:
-    """What `prepare_reduction` takes as `scratch`: room for the parts, where there are some."""
+    """Scratch of `prepare_reduction` for the parts; empty if there is only one."""
     plan = plan_reduction(extents, axes)
     return [] if plan.parts == 1 else [TensorSpec((plan.parts, plan.outputs), dtype)]
 
@@ -257,7 +256,7 @@ def prepare_reduction(
     *,
     in_parts: bool = True,
 ) -> Enqueue:
-    """Reduces `x` over `axes` into `result`, by one launch or by two."""
+    """Reduces `x` over `axes` into `result`, in one or two launches."""
     plan = plan_reduction(x.shape, axes, in_parts=in_parts)
     index = index_for(x.size)
     source = _source(recipe, x, result, plan, index)
@@ -323,10 +322,10 @@ def highest(dtype: np.dtype[Any]) -> str:
 
 
 def _integer(value: int) -> str:
-    """A literal; the least integer of C has none."""
+    """An integer literal; the least integer of C has none."""
     return f"({value + 1}LL - 1)" if value < 0 else f"{value}LL"
 
 
 def sum_recipe(name: str, load: str = "x", finish: str = "a") -> Recipe:
-    """A sum, of the elements or of an expression of each."""
+    """A sum of the elements, or of an expression of each."""
     return Recipe(name, "0", "tb_add(a, b)", load, finish)

@@ -1,6 +1,6 @@
-"""The parameters of a kernel, read from its CUDA source and held against what it will be given.
+"""Parameters of a kernel, parsed from its CUDA source and checked against the arguments.
 
-A launch passes bytes without types, so nothing else would notice a `double*` for float32 memory.
+A launch passes untyped bytes, so nothing else would detect a `double*` for float32 memory.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _KERNEL = re.compile(
 )
 _QUALIFIERS = {"const", "volatile", "__restrict__", "__restrict", "restrict"}
 
-# What parameters that are passed by value are packed as.
+# NumPy types of parameters passed by value.
 SCALARS: dict[str, type[np.generic]] = {
     "bool": np.bool_,
     "unsigned char": np.uint8,
@@ -39,7 +39,7 @@ SCALARS: dict[str, type[np.generic]] = {
     "float": np.float32,
     "double": np.float64,
 }
-# Types whose vectors (`float4`) are other views of the same memory, and the vectors' names.
+# Vector types (`float4`) that are other views of the same memory.
 _VECTORS = {
     "float": "float",
     "double": "double",
@@ -51,7 +51,7 @@ _VECTORS = {
 
 @dataclass(frozen=True)
 class Parameter:
-    """One parameter. type: without qualifiers, `*` and name; is_const: what a pointer points to."""
+    """One parameter. type: without qualifiers, `*` and name; is_const: pointer to const."""
 
     name: str
     type: str
@@ -64,7 +64,7 @@ class Parameter:
 
 @dataclass(frozen=True)
 class DeclaredKernel:
-    """A kernel in a source without its comments: its parameter list, and what stands after that."""
+    """A kernel in a source without comments: its parameter list, and the text after it."""
 
     parameters: str
     rest: str
@@ -80,9 +80,9 @@ def kernels_of(source: str) -> dict[str, DeclaredKernel]:
 
 
 def parameters_of(listed: str, types: Mapping[str, str]) -> tuple[Parameter, ...]:
-    """The parameters of a list, as it stands in the source. types: what names of types stand for.
+    """Parses a parameter list. types: meaning of type names.
 
-    Raises InvalidArgumentError for what is no plain type, pointer and name.
+    Raises InvalidArgumentError for anything but plain types, pointers and names.
     """
     parts = [part.strip() for part in listed.split(",")]
     return tuple(_parameter(part, types) for part in parts if part and part != "void")
@@ -106,9 +106,9 @@ def _parameter(text: str, types: Mapping[str, str]) -> Parameter:
 
 
 def check_array(parameter: Parameter, what: str, array: DeviceArray, may_write: bool) -> None:
-    """Raises InvalidArgumentError unless the parameter is a pointer for the array's dtype.
+    """Raises InvalidArgumentError unless the parameter is a pointer to the array's dtype.
 
-    what: which array, for the message; may_write: otherwise it must be a pointer to const.
+    what: name of the array in the message; may_write: if False, it must be a pointer to const.
     """
     wanted = C_TYPES[array.dtype.name]
     vector = _VECTORS.get(wanted)
@@ -127,7 +127,7 @@ def check_array(parameter: Parameter, what: str, array: DeviceArray, may_write: 
 
 
 def packed_scalar(parameter: Parameter, value: object) -> np.generic:
-    """A value as a parameter's type. Raises InvalidArgumentError for one that it cannot hold."""
+    """A value converted to a parameter's type. Raises InvalidArgumentError if it does not fit."""
     kind: Any = SCALARS.get(parameter.type)
     if parameter.is_pointer or kind is None:
         raise InvalidArgumentError(

@@ -1,6 +1,6 @@
-"""A kernel between one array and its pieces along an axis: concat writes the array, split the pieces.
+"""Kernel that copies between one array and its pieces along an axis: concat and split.
 
-The table of pieces is an argument of the kernel, so that up to 128 of them take one launch.
+The table of pieces is a kernel argument, so one launch handles up to 128 pieces.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tensorbow.kernels.gpu.source.words import (
 
 Table: TypeAlias = "np.ndarray[Any, np.dtype[np.void]]"
 
-MAXIMUM_PIECES = 128  # the arguments of a kernel are at most 4 KiB
+MAXIMUM_PIECES = 128  # kernel arguments are limited to 4 KiB
 
 PIECES = (
     QUAD
@@ -48,12 +48,12 @@ extern "C" __global__ void pieces($W* whole, Table table, Part part, $I count) {
 
 
 def join(context: GpuContext, whole: DeviceArray, pieces: Sequence[DeviceArray], axis: int) -> Enqueue:
-    """Fills the whole with the pieces one after the other along the axis."""
+    """Fills `whole` with the pieces one after the other along the axis."""
     return _moves(context, "ConcatV2", whole, pieces, axis, "*place = *element")
 
 
 def cut(context: GpuContext, whole: DeviceArray, pieces: Sequence[DeviceArray], axis: int) -> Enqueue:
-    """Fills each piece with its part of the whole."""
+    """Fills each piece with its part of `whole`."""
     return _moves(context, "Split", whole, pieces, axis, "*element = *place")
 
 

@@ -1,9 +1,9 @@
-"""Kernels that fill an array with a strided view of another: transpose, slice, tile and reverse are this.
+"""Kernels that fill an array with a strided view of another: transpose, slice, tile, reverse.
 
-Views are described by NumPy itself: `phantom` gives an array of the right shape that stands for device
-memory, and what NumPy makes of it says which strides the kernel uses. Neighbouring axes are joined where the
+NumPy computes the views: `phantom` gives an array without memory in the place of the device array, and the
+strides of its NumPy view become the kernel's. Neighbouring axes are joined where the
 strides allow it, elements are moved as words of up to 16 bytes, and a view whose fastest axis is not the
-result's goes through tiles in shared memory, so that reads and writes are both coalesced.
+result's goes through tiles in shared memory, so that both reads and writes are coalesced.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from tensorbow.kernels.gpu.source.words import (
 
 Phantom: TypeAlias = "np.ndarray[Any, np.dtype[np.uint8]]"
 
-TILE = 32  # words along both sides of a tile
+TILE = 32  # words per side of a tile
 TILE_ROWS = 8  # of threads
-LEAST_TILED = 8  # extents below fill too little of a tile
+LEAST_TILED = 8  # smaller extents fill too little of a tile
 
 _ORIGIN = np.zeros(1, np.uint8)
 
@@ -99,14 +99,14 @@ extern "C" __global__ void tiled_copy($W* target, const $W* source, Layout layou
 
 
 def phantom(array: DeviceArray) -> Phantom:
-    """One-byte elements laid out as the device array is, only for making views: there is no memory."""
+    """One-byte elements laid out as the device array is; has no memory and serves to make views only."""
     strides = [math.prod(array.shape[axis + 1 :]) for axis in range(array.ndim)]
     return as_strided(_ORIGIN, array.shape, strides)
 
 
 @dataclass(frozen=True)
 class Begin:
-    """Where a view starts, as a vector in device memory; in words, `scale[i]` for each element i."""
+    """Start of a view, given by a vector in device memory: element i counts `scale[i]` words."""
 
     vector: DeviceArray
     scale: tuple[int, ...]
@@ -120,9 +120,9 @@ def strided_copy(
     view: Phantom,
     begin: Begin | None = None,
 ) -> Enqueue:
-    """Fills the target with a view of the source's `phantom`, of as many elements.
+    """Fills the target with a view, made of the source's `phantom`, of as many elements.
 
-    begin: what the view's first element is moved by; axes that are not whole have a scale in it.
+    begin: offset of the view's first element; axes that are not whole have a scale in it.
     """
     axes = _joined(view)
     offset = view.__array_interface__["data"][0] - _ORIGIN.__array_interface__["data"][0]
@@ -163,7 +163,7 @@ def strided_copy(
 
 
 def _joined(view: Phantom) -> list[tuple[int, int]]:
-    """Extents and strides of as few axes as give the same elements in the same order; at least one."""
+    """Extents and strides of the fewest axes that give the same elements in the same order; at least one."""
     axes: list[tuple[int, int]] = []
     for extent, stride in zip(view.shape, view.strides, strict=True):
         if extent == 1:
@@ -176,7 +176,7 @@ def _joined(view: Phantom) -> list[tuple[int, int]]:
 
 
 def _partner(axes: Sequence[tuple[int, int]]) -> int | None:
-    """The axis that is the source's fastest, where tiles of it and the last axis pay."""
+    """The axis that is fastest in the source, if tiles of it and the last axis pay off."""
     if axes[-1][0] < LEAST_TILED or axes[-1][1] == 1:
         return None
     for i, (extent, stride) in enumerate(axes[:-1]):

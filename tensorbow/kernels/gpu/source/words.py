@@ -1,18 +1,18 @@
-"""Moving elements without looking at them: words as wide as extents and addresses allow."""
+"""Copies in words as wide as extents and addresses allow."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-# By bytes. A type of 16 bytes is made here, as the built-in ones are no plain C++.
+# C types by bytes. The 16-byte type is declared here, as the built-in ones are not plain C++.
 WORDS = {1: "unsigned char", 2: "unsigned short", 4: "unsigned int", 8: "unsigned long long", 16: "Quad"}
 QUAD = "struct alignas(16) Quad { unsigned int x, y, z, w; };\n"
 
 
 def elements_per_word(itemsize: int, addresses: Iterable[int], counts: Iterable[int]) -> int:
-    """Elements that can be moved as one: all counts (extents, strides, offsets) are multiples of it.
+    """Elements per word such that all counts (extents, strides, offsets) are multiples of it.
 
-    The addresses are aligned to the word then.
+    The addresses are then aligned to the word.
     """
     addresses, counts = list(addresses), list(counts)
     elements = 16 // itemsize

@@ -1,4 +1,4 @@
-"""Copies between two arrays walked by nested loops whose strides are known: the template of data movement."""
+"""Copy between two arrays in nested loops with known strides: the template of all data movement."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from llvmlite import ir
 from tensorbow.kernels.native.codegen.emitter import Emitter, constant, index
 from tensorbow.kernels.native.codegen.strips import Loop, Places, nest, scaled, splat, strips, sums
 
-LARGEST_SQUARE = 16  # vectors that are transposed in registers
+LARGEST_SQUARE = 16  # largest square of lanes transposed in registers
 
 
 def strides_of(shape: Sequence[int]) -> tuple[int, ...]:
-    """Elements from one place to the next along each axis of a contiguous array."""
+    """Strides of a contiguous array, in elements."""
     return tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
 
 
@@ -25,7 +25,7 @@ def copy(
     loops: Sequence[Loop],
     starts: Sequence[ir.Value | int] = (0, 0),
 ) -> None:
-    """Copies elements; strides and starts are those of the target and of the source, in that order."""
+    """Copies elements; strides and starts are pairs (target, source)."""
     joined = _joined(loops)
     if any(extent == 0 for extent, _ in joined):
         return
@@ -52,7 +52,7 @@ def fill(emitter: Emitter, target: Places, shape: Sequence[int], value: float) -
 
 
 def _joined(loops: Sequence[Loop]) -> list[Loop]:
-    """Without extents of 1, neighbours that are one walk in both arrays joined."""
+    """The loops without extents of 1; neighbours that are contiguous in both arrays are joined."""
     result: list[Loop] = []
     for extent, strides in loops:
         if extent == 1:
@@ -89,10 +89,10 @@ def _transpose(
     to: ir.Value,
     begin: ir.Value,
 ) -> None:
-    """Between an axis that is contiguous in the source, `across`, and one that is so in the target, `along`.
+    """Copies between an axis contiguous in the source, `across`, and one contiguous in the target, `along`.
 
-    Squares are turned in registers, so that whole vectors are read and written; the rest is read in vectors
-    and stored lane by lane.
+    Squares are transposed in registers, so that whole vectors are read and written; the rest is read in
+    vectors and stored lane by lane.
     """
     (extent, (apart, _)), (length, (_, stride)) = across, along
     side = min(emitter.target.lanes(target.dtype.size), LARGEST_SQUARE)
@@ -119,7 +119,7 @@ def _transpose(
 
 
 def _turned(emitter: Emitter, rows: list[ir.Value]) -> list[ir.Value]:
-    """A square of vectors transposed: blocks across the diagonal change places, ever smaller ones."""
+    """A square of vectors transposed, by exchanging ever smaller blocks across the diagonal."""
     side = len(rows)
     distance = side // 2
     while distance:
@@ -139,7 +139,7 @@ def _picked(emitter: Emitter, a: ir.Value, b: ir.Value, order: Sequence[int]) ->
 
 
 def _store_apart(emitter: Emitter, target: Places, vector: ir.Value, place: ir.Value, apart: int) -> None:
-    """Stores each lane `apart` elements from the one before."""
+    """Stores the lanes of a vector `apart` elements from each other."""
     if not isinstance(vector.type, ir.VectorType):
         target.store(vector, place)
         return

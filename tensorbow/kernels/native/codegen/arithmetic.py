@@ -17,7 +17,7 @@ class Arithmetic:
         self.kind = type_of(dtype)
 
     def number(self, value: float, like: ir.Value) -> ir.Constant:
-        """A number of the type of another value."""
+        """A constant of the type of another value."""
         return constant(like.type, value)
 
     def add(self, a: ir.Value, b: ir.Value) -> ir.Value:
@@ -40,40 +40,40 @@ class Arithmetic:
         return self._emitter.builder.fdiv(a, b)
 
     def multiply_add(self, a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:
-        """a * b + c of floating numbers, rounded once where the processor can."""
+        """a * b + c of floating numbers, fused if the processor can."""
         return self._emitter.intrinsic("fmuladd", a.type, a, b, c)
 
     def either(self, a: ir.Value, b: ir.Value) -> ir.Value:
-        """a or b, of bools."""
+        """a or b, bool."""
         return self._emitter.builder.or_(a, b)
 
     def both(self, a: ir.Value, b: ir.Value) -> ir.Value:
-        """a and b, of bools."""
+        """a and b, bool."""
         return self._emitter.builder.and_(a, b)
 
     def less(self, a: ir.Value, b: ir.Value) -> ir.Value:
-        """a < b; false beside NaN."""
+        """a < b; false if either is NaN."""
         builder = self._emitter.builder
         if self.dtype.is_floating:
             return builder.fcmp_ordered("<", a, b)
         return builder.icmp_unsigned("<", a, b) if self._unsigned else builder.icmp_signed("<", a, b)
 
     def maximum(self, a: ir.Value, b: ir.Value) -> ir.Value:
-        """The greater one; NaN where either is."""
+        """The greater value; NaN if either is NaN."""
         return self._extreme(a, b, self.less(a, b))
 
     def minimum(self, a: ir.Value, b: ir.Value) -> ir.Value:
-        """The lesser one; NaN where either is."""
+        """The lesser value; NaN if either is NaN."""
         return self._extreme(a, b, self.less(b, a))
 
     def _extreme(self, a: ir.Value, b: ir.Value, b_wins: ir.Value) -> ir.Value:
-        """A NaN in `a` stays, as nothing wins over it; one in `b` is taken."""
+        """A NaN in `a` stays, since no comparison with it is true; a NaN in `b` is taken."""
         builder = self._emitter.builder
         chosen = builder.select(b_wins, b, a)
         return builder.select(self.is_nan(b), b, chosen) if self.dtype.is_floating else chosen
 
     def is_nan(self, a: ir.Value) -> ir.Value:
-        """Of floating numbers."""
+        """True for NaN; floating numbers."""
         return self._emitter.builder.fcmp_unordered("uno", a, a)
 
     @property

@@ -1,6 +1,6 @@
-"""The calls of a run as data: which code each one runs, and where its places lie.
+"""Table of the calls of a run, as data: the function of each call and the places of its operands.
 
-A table costs a compiler nothing. A function for each call, which stored the addresses of its places, took
+Data need no compilation. Separate functions that stored each call's addresses took
 longer to compile than the code that the calls share.
 """
 
@@ -16,14 +16,14 @@ from tensorbow.program.plan import Region
 SIGNATURE = ir.FunctionType(INT, [POINTER])
 ACCEPTED = index(-1)
 RUNNER = "run_calls"
-REGION_BITS = (len(Region) - 1).bit_length()  # a place is one word: its offset, then its region
+REGION_BITS = (len(Region) - 1).bit_length()  # a place is one word: offset and region
 
 
 class CallTable:
-    """Three constants of the module: the code of each call, where its places begin, and all places."""
+    """Three constants of the module: function of each call, index of its first place, all places."""
 
     def __init__(self, module: ir.Module, number: int, calls: Sequence[tuple[ir.Function, Slots]]):
-        """number: of the run, for the constants' names. calls: the code of each, and its places by slot."""
+        """number: of the run, for the constants' names. calls: functions with their places by slot."""
         self._module = module
         starts, places = [0], []
         for _, slots in calls:
@@ -45,7 +45,7 @@ class CallTable:
         return table
 
     def emit(self, builder: ir.IRBuilder, bases: ir.Value, first: ir.Value, end: ir.Value) -> ir.Value:
-        """Does the calls from `first` until before `end`; the number of one that refuses, or ACCEPTED."""
+        """Emits the calls in [first, end); gives the number of a refusing call, or ACCEPTED."""
         with builder.goto_entry_block():
             addresses = builder.alloca(POINTER, size=self._most_places)
         tables = [builder.gep(table, [index(0), index(0)]) for table in self._tables]
@@ -54,7 +54,7 @@ class CallTable:
 
 
 def _write_runner(module: ir.Module) -> ir.Function:
-    """The function that walks a table."""
+    """The function that executes a table."""
     kinds = [POINTER] * 5 + [INT] * 2
     function = ir.Function(module, ir.FunctionType(INT, kinds), RUNNER)
     function.linkage = "internal"

@@ -1,4 +1,4 @@
-"""From LLVM IR to functions to be called: optimised for the target, kept as object code on disk."""
+"""Compiles LLVM IR to callable functions: optimised for the target, cached on disk as object code."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ from tensorbow.kernels.binary_cache import keep_binary, kept_binary
 from tensorbow.kernels.native.codegen import vector_math
 from tensorbow.kernels.native.codegen.target import Target
 
-Call = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)  # called with the interpreter lock released
+Call = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)  # releases the interpreter lock
 OPTIMIZATION = 2
 SUFFIX = ".o"
 
 
 @cache
 def _initialize() -> None:
-    """LLVM's tables, and the addresses of the C functions that generated code calls."""
+    """Initialises LLVM, and registers the addresses of the C functions that generated code calls."""
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
-    library = ctypes.CDLL("ucrtbase" if os.name == "nt" else None)  # None: what Python is linked with
+    library = ctypes.CDLL("ucrtbase" if os.name == "nt" else None)  # None: Python's own
     for name in (*vector_math.LIBRARY, *(f"{name}f" for name in vector_math.LIBRARY)):
         function = getattr(library, name, None)
-        if function is not None:  # where there is none, whoever calls it is told so by LLVM
+        if function is not None:  # if it is missing, LLVM reports it at its use
             llvm.add_symbol(name, ctypes.cast(function, ctypes.c_void_p).value)
 
 
 class NativeCode:
-    """The compiled functions of a module, of one argument: the array of base addresses.
+    """The compiled functions of a module; their argument is the array of base addresses.
 
     They return -1, or the number of the call that refused its input and ended the run.
     """
@@ -46,12 +46,12 @@ class NativeCode:
         self._engine = engine  # owns the code
 
     def address(self, name: str) -> int:
-        """Where a function is, for other code; it must not be called after this object is gone."""
+        """Address of a function, for other code; invalid after this object is gone."""
         address: int = self._engine.get_function_address(name)
         return address
 
     def function(self, name: str) -> Callable[[int], int]:
-        """A function by name; it must not be called after this object is gone."""
+        """A function by name; invalid after this object is gone."""
         call: Callable[[int], int] = Call(self.address(name))
         return call
 
@@ -59,10 +59,10 @@ class NativeCode:
 def compile_module(
     module: ir.Module, target: Target, folder: Path | None, key: str | None = None
 ) -> NativeCode:
-    """The code of a module, from the cache `folder` or compiled; a damaged cache is rebuilt.
+    """Code of a module, from the cache `folder` or compiled; a damaged cache file is rebuilt.
 
-    key: under which it is kept; by default the module's text. Thread-safe. Raises InternalError with LLVM's
-    message for a module that is not well formed.
+    key: its key in the cache; by default the module's text. Thread-safe. Raises InternalError with LLVM's
+    message for an invalid module.
     """
     text = str(module)
     key = text if key is None else key
@@ -75,7 +75,7 @@ def compile_module(
 
 
 def kept_code(key: str, target: Target, folder: Path | None) -> NativeCode | None:
-    """What `compile_module` kept under a key."""
+    """The code that `compile_module` cached under a key; None if there is none."""
     code = kept_binary(folder, _depends_on(key, target), SUFFIX)
     return None if code is None else _linked(code, target)
 
@@ -106,10 +106,10 @@ def _compiled(text: str, target: Target) -> bytes:
 
 @contextmanager
 def _optimized(text: str, target: Target) -> Iterator[tuple[llvm.TargetMachine, llvm.ModuleRef]]:
-    """What emits code, and the module that is ready for it.
+    """The target machine, and the optimised module.
 
-    The module has a context of its own: what LLVM keeps of types and constants goes with it. What stays of a
-    compilation in the process is the pass builder's table of callbacks, which llvmlite does not free: 2 KiB.
+    The module has its own context, so LLVM's types and constants are freed with it. One compilation
+    leaks 2 KiB: the pass builder's table of callbacks, which llvmlite does not free.
     """
     _initialize()
     with (
@@ -135,13 +135,13 @@ def _parsed(text: str, context: llvm.ContextRef) -> llvm.ModuleRef:
 
 def _optimize(module: llvm.ModuleRef, machine: llvm.TargetMachine) -> None:
     options = llvm.create_pipeline_tuning_options(speed_level=OPTIMIZATION)
-    options.loop_vectorization = False  # the templates are vectors already
+    options.loop_vectorization = False  # the templates emit vectors already
     options.slp_vectorization = False
     options.loop_unrolling = False
     with options, llvm.create_pass_builder(machine, options) as builder:
         passes = builder.getModulePassManager()
         passes.run(module, builder)
         dispose = getattr(llvm.ffi.lib, "LLVMPY_DisposeNewModulePassManger", None)
-        if dispose is not None:  # its own `close` gives nothing back: it reaches ObjectRef's, which is empty
+        if dispose is not None:  # llvmlite's own `close` calls ObjectRef's empty one and frees nothing
             dispose(passes)
             passes.detach()

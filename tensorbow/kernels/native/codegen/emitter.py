@@ -1,7 +1,7 @@
-"""Writing the code of one call: where its operands lie, loops, vectors.
+"""Emission of a call's code: operands, loops, vectors.
 
-Pointers are opaque. A function gets the addresses of its places, so that one compilation serves all replicas,
-and all calls that differ in their places only.
+Pointers are opaque. A function gets the addresses of its places at run time, so one compilation serves all
+replicas, and all calls that differ only in their places.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tensorbow.program.plan import Ref
 from tensorbow.specs import DType
 
 Slots: TypeAlias = "Mapping[tuple[int, int], int]"  # by region and offset
-Bounds: TypeAlias = "tuple[ir.Value, ir.Value]"  # the first element of a part of flat arrays, and its end
+Bounds: TypeAlias = "tuple[ir.Value, ir.Value]"  # first element of a part of flat arrays, and its end
 
 INT = ir.IntType(64)  # of all indices
 POINTER = ir.PointerType()
@@ -44,36 +44,36 @@ def index(value: int) -> ir.Constant:
 
 
 def constant(kind: ir.Type, value: float) -> ir.Constant:
-    """A number of a type, in all lanes of a vector type."""
+    """A number of a type, in all lanes for a vector type."""
     if isinstance(kind, ir.VectorType):
         return ir.Constant(kind, [value] * kind.count)
     return ir.Constant(kind, value)
 
 
-@cache  # a constant writes its text once, which takes a while for many lanes
+@cache  # printing a constant of many lanes takes long
 def _first_lane(lanes: int) -> ir.Constant:
-    """The mask of a splat."""
+    """Shuffle mask of a splat."""
     return ir.Constant(ir.VectorType(ir.IntType(32), lanes), [0] * lanes)
 
 
 @cache
 def _undefined(element: ir.Type, lanes: int) -> ir.Constant:
-    """What a splat begins with."""
+    """Undefined vector that a splat starts from."""
     return ir.Constant(ir.VectorType(element, lanes), ir.Undefined)
 
 
 def lanes_of(kind: ir.Type) -> int:
-    """Elements of a vector type; 1 for any other."""
+    """Number of lanes of a vector type; 1 for any other type."""
     return int(kind.count) if isinstance(kind, ir.VectorType) else 1
 
 
 class Emitter:
-    """Emits into one function; `builder` stands at its end."""
+    """Emits code into one function, at the position of `builder`."""
 
     def __init__(
         self, target: Target, builder: ir.IRBuilder, addresses: ir.Value, slots: Slots | None = None
     ):
-        """addresses: pointer to an array of the addresses of places. slots: which is where in it."""
+        """addresses: pointer to an array of the places' addresses. slots: index of each place in it."""
         self.target = target
         self.builder = builder
         self._addresses = addresses
@@ -83,11 +83,11 @@ class Emitter:
 
     @property
     def module(self) -> ir.Module:
-        """For declaring intrinsics and helper functions."""
+        """The module, for declaring intrinsics and helper functions."""
         return self.builder.module
 
     def of_function(self, builder: ir.IRBuilder) -> Emitter:
-        """An emitter into another function of the module, which has no places."""
+        """An emitter for another function of the module, without places."""
         return Emitter(self.target, builder, ir.Constant(POINTER, None))
 
     def address(self, ref: Ref) -> ir.Value:
@@ -106,20 +106,20 @@ class Emitter:
         return pointer
 
     def offset(self, pointer: ir.Value, kind: ir.Type, position: ir.Value | int) -> ir.Value:
-        """The pointer so many elements of a type on."""
+        """The pointer `position` elements of a type further."""
         where = index(position) if isinstance(position, int) else position
         return self.builder.gep(pointer, [where], inbounds=True, source_etype=kind)
 
     def load(self, pointer: ir.Value, kind: ir.Type, align: int) -> ir.Value:
-        """An element, or a vector of a vector type, at a pointer; `align` in bytes."""
+        """An element, or a vector if `kind` is one, at a pointer; `align` in bytes."""
         return self.builder.load(pointer, align=align, typ=kind)
 
     def store(self, value: ir.Value, pointer: ir.Value, align: int) -> None:
-        """The reverse."""
+        """Stores an element or vector at a pointer; `align` in bytes."""
         self.builder.store(value, pointer, align=align)
 
     def vector_type(self, dtype: DType) -> ir.VectorType:
-        """A full vector of elements."""
+        """The type of a full vector of elements."""
         return ir.VectorType(type_of(dtype), self.target.lanes(dtype.size))
 
     def splat(self, value: ir.Value, lanes: int) -> ir.Value:
@@ -129,7 +129,7 @@ class Emitter:
         return self.builder.shuffle_vector(single, undefined, _first_lane(lanes))
 
     def intrinsic(self, name: str, kind: ir.Type, *arguments: ir.Value) -> ir.Value:
-        """Calls `llvm.NAME` for a type, as `llvm.fma` for vectors, with arguments all of that type."""
+        """Calls `llvm.NAME` for a type, as `llvm.fma` for vectors; all arguments have that type."""
         full = f"llvm.{name}.{_suffix(kind)}"
         function = self.module.globals.get(full)
         if function is None:
@@ -138,7 +138,7 @@ class Emitter:
         return self.builder.call(function, arguments)
 
     def reduced(self, name: str, vector: ir.Value) -> ir.Value:
-        """Calls `llvm.vector.reduce.NAME`: the lanes of a vector of integers as one."""
+        """Calls `llvm.vector.reduce.NAME`: reduces the lanes of an integer vector."""
         full = f"llvm.vector.reduce.{name}.{_suffix(vector.type)}"
         function = self.module.globals.get(full)
         if function is None:
@@ -147,9 +147,9 @@ class Emitter:
         return self.builder.call(function, [vector])
 
     def refuse_if(self, condition: ir.Value) -> None:
-        """Ends the run here on input that the op does not take: its reference kernel then says what is wrong.
+        """Ends the run here if the op refuses its input: its reference kernel is then run to raise the error.
 
-        To be asked before anything is written. The function must be one that returns a number; 0 stands for
+        Must be emitted before the first write. The function must return a number; 0 stands for
         the call itself.
         """
         function = self.builder.function
@@ -162,7 +162,7 @@ class Emitter:
 
     @contextmanager
     def loop(self, stop: ir.Value | int, start: ir.Value | int = 0, step: int = 1) -> Iterator[ir.Value]:
-        """A rolled loop over start, start + step, ... below stop, which may run no time; gives the index."""
+        """A rolled loop over start, start + step, ... below stop, possibly empty; gives the index."""
         builder, function = self.builder, self.builder.function
         first, last = (index(v) if isinstance(v, int) else v for v in (start, stop))
         head, body, end = (function.append_basic_block(name) for name in ("head", "body", "end"))

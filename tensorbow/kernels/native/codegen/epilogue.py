@@ -1,6 +1,6 @@
-"""What is done to the elements of a contraction's result while they are in registers: bias, activation.
+"""Epilogue: element-wise operations on a contraction's result while it is in registers (bias, activation).
 
-The expression is that of the element-wise op, or of the several fused ones, that reads the result.
+The expression is that of the element-wise op, or of the fused ops, that read the result.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tensorbow.kernels.scalars.expression import INPUT, Scalar, in_order, struct
 
 
 class Broadcast(Enum):
-    """How an operand is broadcast over the result."""
+    """Broadcasting of an operand to the result."""
 
     ELEMENT = "one for each element, laid out as the result"
     COLUMN = "one for each column"
@@ -26,9 +26,9 @@ class Broadcast(Enum):
 
 @dataclass(frozen=True)
 class Epilogue:
-    """result: the expression. own: the numbers of those of its inputs that are the contraction's result.
+    """result: the expression. own: numbers of its inputs that are the contraction's result.
 
-    operands: the numbers of the others, in the order in which their places are given, and their broadcast.
+    operands: numbers of the other inputs, in the order of their places, with their broadcasting.
     """
 
     result: Scalar = field(compare=False, repr=False)
@@ -41,11 +41,11 @@ class Epilogue:
 
     @property
     def broadcasts(self) -> tuple[Broadcast, ...]:
-        """Of each operand."""
+        """Broadcasting of each operand."""
         return tuple(broadcast for _, broadcast in self.operands)
 
     def emit(self, e: Emitter, own: ir.Value, operands: Sequence[ir.Value], lanes: int) -> ir.Value:
-        """The new values of a vector of elements; `operands`: theirs."""
+        """The new values of a vector of elements; `operands`: vectors of the operands' elements."""
         values = dict.fromkeys(self.own, own)
         values.update(zip((number for number, _ in self.operands), operands, strict=True))
         inputs = (node for node in in_order([self.result]) if node.operator == INPUT)

@@ -1,8 +1,8 @@
-"""The functions of a step: one for each run of neighbouring calls, code that is the same only once.
+"""The functions of a step: one per run of neighbouring calls; equal code is emitted once.
 
-The code of a call gets an array of addresses, one for each of its places. They are made of the regions' base
-addresses by tables (`call_table`). So calls that differ only in where their arrays lie, as those of a
-network's equal blocks do, share their code.
+The code of a call gets an array of addresses, one per place; tables (`call_table`) compute them from the
+regions' base addresses. So calls that differ only in their places, as in a
+network's equal blocks, share their code.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from tensorbow.kernels.native.codegen.plan_key import plan_key
 from tensorbow.kernels.native.codegen.target import Target
 from tensorbow.program.plan import Group, Ref
 
-ALIGNMENT = 64  # bytes: what code may know of where its arrays lie
-FLUSH = ir.Constant(ir.IntType(32), 0x8000)  # of x86's MXCSR: results, not operands
+ALIGNMENT = 64  # bytes of alignment that code may assume for arrays
+FLUSH = ir.Constant(ir.IntType(32), 0x8000)  # flush-to-zero bit of x86's MXCSR: for results, not operands
 
 
 def compile_groups(
     runs: Sequence[Sequence[Group]], status: Ref, target: Target, folder: Path | None
 ) -> NativeCode:
-    """The functions of all runs by number, see `Functions.add_run`.
+    """Compiles the functions of all runs, see `Functions.add_run`.
 
-    status: the sticky one, which predicated calls read. What `folder` has of this plan is not written anew.
+    status: the sticky status, read by predicated calls. Uses the code cached in `folder`, if there is any.
     """
 
     def write() -> ir.Module:
@@ -45,16 +45,16 @@ def compile_groups(
 def compile_unless_kept(
     key: str | None, write: Callable[[], ir.Module], target: Target, folder: Path | None
 ) -> NativeCode:
-    """The code that `folder` has under a key, or that of a module that is written now and kept there.
+    """The code cached in `folder` under a key; if there is none, compiles the module that `write` makes.
 
-    key: None where nothing but the module's text says what it is.
+    key: None uses the module's text as the key.
     """
     kept = kept_code(key, target, folder) if key is not None else None
     return kept or compile_module(write(), target, folder, key)
 
 
 class Functions:
-    """The module in the making."""
+    """A module under construction."""
 
     def __init__(self, status: Ref, target: Target):
         self.module = ir.Module("step")
@@ -64,10 +64,10 @@ class Functions:
         self._bodies: dict[Hashable, ir.Function] = {}
 
     def add_run(self, place: int, groups: Sequence[Group]) -> None:
-        """The functions `run<place>`, of all of a run's calls, and `call<place>`, of one of them.
+        """Adds the functions `run<place>`, of all calls of a run, and `call<place>`, of one of them.
 
-        The first gets the base addresses, and gives the number of a call that refuses. The second gets a
-        pointer to two words: the address of the base addresses, and the number of the call.
+        The first gets the base addresses, and returns the number of a call that refuses its input. The second
+        gets a pointer to two words: the address of the base addresses, and the number of the call.
         """
         calls = CallTable(self.module, place, [self._call(group) for group in groups])
         for name in (f"run{place}", f"call{place}"):
@@ -85,10 +85,10 @@ class Functions:
             builder.ret(refused)
 
     def flush_denormals(self, builder: ir.IRBuilder) -> ir.Value | None:
-        """Results below 1.2e-38 are 0 from here on; gives what `restore` needs.
+        """Emits that results below 1.2e-38 become 0 from here on; gives the value for `restore`.
 
-        The velocities of a model that has learned its data decay into these numbers, and a processor takes
-        over a hundred cycles for each of them: LeNet's step took twice as long. x86-64 only.
+        The velocities of a model that has learned its data decay into denormal numbers, which cost a
+        processor over a hundred cycles each: LeNet's step took twice as long. x86-64 only.
         """
         if not self._target.triple.startswith("x86_64"):
             return None
@@ -99,7 +99,7 @@ class Functions:
         return before
 
     def restore(self, builder: ir.IRBuilder, before: ir.Value | None) -> None:
-        """Ends what `flush_denormals` began."""
+        """Restores the mode from before `flush_denormals`."""
         if before is not None:
             builder.call(self._control_register("ld"), [before])
 
@@ -109,14 +109,14 @@ class Functions:
         return known or ir.Function(self.module, ir.FunctionType(ir.VoidType(), [POINTER]), name)
 
     def _call(self, group: Group) -> tuple[ir.Function, Slots]:
-        """The code of a call, and where its places are."""
+        """The function of a call, and the slots of its places."""
         slots = _slots(group, self._status)
         return self._body(group, slots), slots
 
     def part(self, group: Group) -> tuple[ir.Function, Slots]:
-        """The code of a part of a call, by `NativeKernel.emit_part`, and where its places are.
+        """The function of a part of a call, by `NativeKernel.emit_part`, and the slots of its places.
 
-        Behind the addresses of the places it finds the bounds.
+        The bounds follow the places' addresses in its array.
         """
         slots = _slots(group, self._status)
         function = ir.Function(self.module, SIGNATURE, f"part{len(self.module.globals)}")
@@ -139,7 +139,7 @@ class Functions:
         return function, slots
 
     def _body(self, group: Group, slots: Slots) -> ir.Function:
-        """The code of a call: that of an earlier one where it is the same."""
+        """The function of a call, shared with earlier calls of equal code."""
         key = _key(group, slots)
         body = self._bodies.get(key)
         if body is None:
@@ -151,7 +151,7 @@ class Functions:
         return body
 
     def _emit(self, function: ir.Function, group: Group, slots: Slots) -> None:
-        """Nothing happens while the status is set, for a predicated call. Returns ACCEPTED, or 0."""
+        """Emits a call's code, which returns ACCEPTED or 0; the status disables predicated calls."""
         entry, body = (function.append_basic_block(name) for name in ("entry", "start"))
         builder = ir.IRBuilder(body)
         emitter = Emitter(self._target, builder, function.args[0], slots)
@@ -177,7 +177,7 @@ def _places(group: Group, status: Ref) -> list[Ref]:
 
 
 def _slots(group: Group, status: Ref) -> Slots:
-    """A number for each place in memory, in the order of the call's operands."""
+    """A number for each place, in the order of the call's operands."""
     slots: dict[tuple[int, int], int] = {}
     for ref in _places(group, status):
         slots.setdefault((ref.region, ref.offset), len(slots))
@@ -185,7 +185,7 @@ def _slots(group: Group, status: Ref) -> Slots:
 
 
 def _key(group: Group, slots: Slots) -> Hashable:
-    """Equal for calls whose code is the same, wherever their arrays lie."""
+    """A key that is equal for calls with equal code, whatever their places."""
     kernel = group.kernel
     places = tuple(
         (slots[ref.region, ref.offset], ref.shape, ref.dtype, ref.offset % ALIGNMENT)
@@ -200,6 +200,6 @@ def _key(group: Group, slots: Slots) -> Hashable:
     key = (group.definition, form, attrs, counts, keys, places, group.predicated)
     try:
         hash(key)
-    except TypeError:  # an attribute that is a list or an array
+    except TypeError:  # unhashable attributes: a list or an array
         return object()
     return key

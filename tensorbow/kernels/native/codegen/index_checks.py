@@ -1,4 +1,4 @@
-"""Integers in the data that are indices: read as the type of addresses, and refused outside of an extent."""
+"""Integer data used as indices: loaded as 64-bit indices, and refused if out of range."""
 
 from __future__ import annotations
 
@@ -23,5 +23,5 @@ def refuse_outside(emitter: Emitter, array: Places, count: int, extent: int) -> 
     wrong = Accumulator(emitter, constant(ir.IntType(1), 0))
     with emitter.loop(count) as at:
         outside = builder.icmp_unsigned(">=", index_at(emitter, array, at), index(extent))
-        wrong.set(builder.or_(wrong.get(), outside))  # a negative one is very great without a sign
+        wrong.set(builder.or_(wrong.get(), outside))  # unsigned comparison: negative ones are huge
     emitter.refuse_if(wrong.get())

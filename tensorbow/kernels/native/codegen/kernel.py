@@ -1,4 +1,4 @@
-"""A kernel that is code to be generated."""
+"""Kernel whose code is generated."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ def _no_code(emitter: Emitter, group: Group) -> None:
 
 @dataclass(frozen=True)
 class NativeKernel(Kernel):
-    """emit(emitter, group): writes the call's code. The other fields are those of any kernel.
+    """emit(emitter, group): emits the call's code. The other fields are those of any kernel.
 
-    form: where several `emit` write the same code, what tells so. emit_part(emitter, group, bounds): for
-    calls on flat arrays that can be done part by part, the code of one; its first element is a multiple of
-    `grain`, and so is its end, or the arrays end there. unread: attributes that the code does not depend on.
+    form: key that is equal for `emit`s with equal code. emit_part(emitter, group, bounds): emits the code of
+    one part, for calls on flat arrays that can be divided; a part begins and ends at multiples of `grain`, or
+    ends with the arrays. unread: attributes that do not affect the code.
     """
 
     run: Callable[[KernelCall], object] | None = _nothing_to_run

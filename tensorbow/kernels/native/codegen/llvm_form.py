@@ -1,7 +1,7 @@
-"""The LLVM form of scalar expressions: values of vectors of any width, or of single elements.
+"""Scalar expressions in LLVM IR: on vectors of any width, or single elements.
 
-In registers a bool is one bit; in memory it is a byte. Integers wrap around. A product is never contracted
-with a sum, so that every operation rounds as NumPy's does; what is not arithmetic comes from `vector_math`.
+A bool is one bit in registers and a byte in memory. Integers wrap around. A product is never contracted
+with a sum, so every operation rounds as NumPy's does; transcendental functions come from `vector_math`.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ _FUNCTIONS: dict[str, Callable[..., ir.Value]] = {
 }
 _FLOATING = {"add": "fadd", "subtract": "fsub", "multiply": "fmul", "divide": "fdiv", "negative": "fneg"}
 _INTEGER = {"add": "add", "subtract": "sub", "multiply": "mul", "negative": "neg"}
-INTEGERS_RAISE = frozenset(("floor_divide", "remainder", "power"))  # by data: left to the reference kernel
+INTEGERS_RAISE = frozenset(("floor_divide", "remainder", "power"))  # left to the reference kernel
 
 
 def register_type(dtype: DType, lanes: int) -> ir.Type:
-    """The type of elements in registers; of one lane no vector."""
+    """Type of `lanes` elements in registers; a scalar type for one lane."""
     single = BIT if dtype == bool_ else type_of(dtype)
     return single if lanes == 1 else ir.VectorType(single, lanes)
 
@@ -39,7 +39,7 @@ def register_type(dtype: DType, lanes: int) -> ir.Type:
 def to_llvm(
     emitter: Emitter, results: Sequence[Scalar], known: Mapping[Scalar, ir.Value], lanes: int
 ) -> list[ir.Value]:
-    """Emits the expressions. known: the values of inputs, and of nodes that need not be emitted.
+    """Emits the expressions. known: values of inputs, and of nodes already emitted.
 
     Raises InternalError for an operator without an LLVM form.
     """
@@ -89,7 +89,7 @@ def _emit(emitter: Emitter, node: Scalar, values: Sequence[ir.Value], lanes: int
 
 
 def _compare(emitter: Emitter, sign: str, dtype: DType, x: ir.Value, y: ir.Value) -> ir.Value:
-    """A comparison, which is false beside NaN."""
+    """A comparison; false if either is NaN."""
     b = emitter.builder
     if dtype.is_floating:
         return b.fcmp_ordered(sign, x, y)
@@ -102,12 +102,12 @@ def _differ(emitter: Emitter, dtype: DType, x: ir.Value, y: ir.Value) -> ir.Valu
 
 
 def _extreme(emitter: Emitter, operator: str, node: Scalar, values: Sequence[ir.Value]) -> ir.Value:
-    """The greater or the lesser one, or NaN where one of them is."""
+    """The greater or the lesser value; NaN if either is NaN."""
     b, (x, y) = emitter.builder, values
     sign, dtype = (">" if operator == "maximum" else "<"), node.dtype
     if not dtype.is_floating:
         return b.select(_compare(emitter, sign, dtype, x, y), x, y)
-    chosen = b.select(b.fcmp_unordered(sign, x, y), x, y)  # x where one of them is NaN
+    chosen = b.select(b.fcmp_unordered(sign, x, y), x, y)  # x if either is NaN
     second = node.operands[1]
     if second.operator == CONSTANT and not math.isnan(second.argument):
         return chosen
@@ -115,7 +115,7 @@ def _extreme(emitter: Emitter, operator: str, node: Scalar, values: Sequence[ir.
 
 
 def _sign(emitter: Emitter, dtype: DType, x: ir.Value) -> ir.Value:
-    """1, -1, or x itself, which is 0 or NaN."""
+    """1, -1, or x itself if it is 0 or NaN."""
     b, zero = emitter.builder, constant(x.type, 0)
     value = b.select(_compare(emitter, ">", dtype, x, zero), constant(x.type, 1), x)
     if dtype == uint8:
@@ -156,7 +156,7 @@ def _integer(emitter: Emitter, operator: str, dtype: DType, values: Sequence[ir.
 
 
 def _remainder(emitter: Emitter, x: ir.Value, y: ir.Value) -> ir.Value:
-    """With the sign of y, as NumPy's."""
+    """The remainder with the sign of y, as NumPy's."""
     b, zero = emitter.builder, constant(x.type, 0.0)
     rest = vector_math.remainder(emitter, x, y)
     differ = b.xor(b.fcmp_ordered("<", y, zero), b.fcmp_ordered("<", rest, zero))
@@ -166,7 +166,7 @@ def _remainder(emitter: Emitter, x: ir.Value, y: ir.Value) -> ir.Value:
 
 
 def _floor_divide(emitter: Emitter, x: ir.Value, y: ir.Value) -> ir.Value:
-    """The floor of the exact quotient, by way of the remainder, as NumPy's; x / y for y = 0."""
+    """The floor of the exact quotient, computed from the remainder as NumPy does; x / y for y = 0."""
     b, kind = emitter.builder, x.type
     zero, one = constant(kind, 0.0), constant(kind, 1.0)
     rest = vector_math.remainder(emitter, x, y)
@@ -184,7 +184,7 @@ def _floor_divide(emitter: Emitter, x: ir.Value, y: ir.Value) -> ir.Value:
 
 
 def _cast(emitter: Emitter, x: ir.Value, source: DType, target: DType, lanes: int) -> ir.Value:
-    """As a C compiler does it; a float for uint8 by way of int, so that -1 is 255."""
+    """Converts as C compilers do; float to uint8 goes via int, so that -1 becomes 255."""
     b, kind = emitter.builder, register_type(target, lanes)
     if target == bool_:
         return _differ(emitter, source, x, constant(x.type, 0))

@@ -1,4 +1,4 @@
-"""Which ops have native code: their templates by op, beside the kernels that the reference backend runs."""
+"""Registry of native code templates by op, in addition to the ops' reference kernels."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ Emit: TypeAlias = "Callable[[Emitter, Group], None]"
 
 @dataclass(frozen=True)
 class Lowering:
-    """Native code for an op.
+    """Native code of an op.
 
-    emit(emitter, group): writes the call's code at the end of the function; reads `group.inputs`, writes all
+    emit(emitter, group): emits the call's code at the end of the function; reads `group.inputs`, writes all
         of `group.outputs`, may use `group.scratch` and read `group.state`, like the reference kernel.
-    takes(node, target): whether it can do these shapes, dtypes and attributes; else the reference kernel is
-        run.
-    scratch(node, target): what it wants beside inputs and outputs, as specs of fully known shape.
+    takes(node, target): True if it supports these shapes, dtypes and attributes; else the reference kernel
+        runs.
+    scratch(node, target): specs, of fully known shape, of its scratch arrays.
     inplace: pairs (output, input) that may share memory.
     """
 

@@ -1,6 +1,6 @@
-"""Philox 4x32-10 (Salmon et al., SC 2011, section 3.3) as generated code, a block in each lane.
+"""Philox 4x32-10 (Salmon et al., SC 2011, section 3.3) as generated code, one block per lane.
 
-Words stand in the lower halves of 64-bit integers, whose products processors have as one instruction.
+Words are in the lower halves of 64-bit integers, which processors multiply in one instruction.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ Words: TypeAlias = "tuple[ir.Value, ir.Value, ir.Value, ir.Value]"
 
 
 def philox(e: Emitter, counter: Sequence[ir.Value], keys: Sequence[ir.Value]) -> Words:
-    """The words of the blocks with these counters; each of the four is a vector of lanes, or a number.
+    """The words of the blocks with these counters; each of the four is a vector of lanes, or a scalar.
 
-    keys: two numbers.
+    keys: two scalars.
     """
     b = e.builder
     first, second, third, fourth = counter
@@ -46,7 +46,7 @@ def philox(e: Emitter, counter: Sequence[ir.Value], keys: Sequence[ir.Value]) ->
 
 @dataclass(frozen=True)
 class RandomStream:
-    """What one op of one replica draws at one step: see `tensorbow.ops.sampling`."""
+    """The random stream of one op of one replica at one step, see `tensorbow.ops.sampling`."""
 
     emitter: Emitter
     keys: tuple[ir.Value, ir.Value]
@@ -60,7 +60,7 @@ class RandomStream:
         return cls(e, words[:2], _halves(e, step))
 
     def blocks(self, start: ir.Value, width: int, attempt: ir.Value) -> Words:
-        """The words of blocks start, start + 1, ..., side by side."""
+        """The words of `width` neighbouring blocks from `start` on, one per lane."""
         e = self.emitter
         lanes = ir.Constant(ir.VectorType(INT, width), list(range(width)))
         numbers = e.builder.add(splat(e, start, width), lanes)

@@ -1,7 +1,7 @@
-"""A name for the code of a plan, by what it is made of, so that code on disk is found without writing any.
+"""Cache key of a plan's code, computed from the plan, so that cached code is found without emitting any.
 
 It covers the calls with their places, attributes and fused expressions, and the text of the modules that
-write the code. A plan with anything in it whose text is not known to be the same in every process has none.
+emit the code. A plan that contains an object without a reproducible text has no key.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tensorbow.kernels.native.codegen.kernel import NativeKernel
 from tensorbow.program.plan import Group, Ref
 from tensorbow.specs import DType
 
-OURS = "tensorbow."  # modules whose text is part of the name
+OURS = "tensorbow."  # modules whose text is part of the key
 WRITERS = (
     "program/*.py",
     "kernels/*.py",
@@ -31,11 +31,11 @@ WRITERS = (
 
 
 class _NoTextError(Exception):
-    """Something that has no text of its own."""
+    """Raised for an object without a reproducible text."""
 
 
 def plan_key(runs: Sequence[Sequence[Group]], status: Ref) -> str | None:
-    """The name of the code of these runs of calls, or None where there is none."""
+    """The key of the code of these runs of calls, or None if there is none."""
     try:
         calls = [[_call(group) for group in groups] for groups in runs]
         return hashlib.sha256(f"{_sources()} {_text(status)} {calls}".encode()).hexdigest()
@@ -44,7 +44,7 @@ def plan_key(runs: Sequence[Sequence[Group]], status: Ref) -> str | None:
 
 
 def writers_key(name: str) -> str | None:
-    """The name of code that depends on nothing but what writes it, or None where that cannot be read."""
+    """The key of code that depends only on the modules that emit it; None if they cannot be read."""
     try:
         return f"{name} {_sources()}"
     except _NoTextError:
@@ -63,7 +63,7 @@ def _call(group: Group) -> str:
 
 
 def _text(value: Any) -> str:
-    """The same text in every process for equal values. Raises _NoTextError for what is not known here."""
+    """Text that is equal in every process for equal values. Raises _NoTextError for an unknown type."""
     writer: Callable[[Any], str] = _WRITERS.get(type(value)) or _writer(type(value))
     return writer(value)
 
@@ -72,7 +72,7 @@ _WRITERS: dict[type, Callable[[Any], str]] = {}  # by type of value: a plan has 
 
 
 def _writer(kind: type) -> Callable[[Any], str]:
-    """What gives the text of values of a type; kept in `_WRITERS`."""
+    """The function that gives the text of values of a type; cached in `_WRITERS`."""
     return _WRITERS.setdefault(kind, _new_writer(kind))
 
 
@@ -80,7 +80,7 @@ def _new_writer(kind: type) -> Callable[[Any], str]:
     name = kind.__name__
     if issubclass(kind, (str, bool, int, float, type(None))) and not issubclass(kind, Enum):
         return repr
-    if kind is Ref:  # the most frequent
+    if kind is Ref:  # the most frequent type
         return lambda ref: f"Ref({int(ref.region)},{ref.offset},{ref.shape},{ref.dtype.name})"
     if issubclass(kind, (OpDef, DType, Enum)):
         return lambda value: f"{name} {value.name}"
@@ -96,7 +96,7 @@ def _new_writer(kind: type) -> Callable[[Any], str]:
 
 @cache
 def _sources() -> str:
-    """A checksum of the modules that decide what is written. Raises _NoTextError if they cannot be read."""
+    """Checksum of the modules that emit code. Raises _NoTextError if they cannot be read."""
     root = Path(__file__).parents[3]
     checksum = hashlib.sha256()
     try:

@@ -1,8 +1,8 @@
-"""Reading ahead: what comes next is brought into the second cache while the present part is computed with.
+"""Prefetching of the next operands into the second-level cache while the present ones are used.
 
-A matrix that is in no near cache, times few rows, costs about as much to fetch as to multiply. Processors
-fetch the rest of a page whose first lines are read, and stop where it ends; asking for one line with each
-step of a sum makes both go on at once. It changes no value, and asks for nothing outside the matrix.
+Multiplying a matrix that is in no near cache with few rows costs about as much to fetch as to compute.
+Hardware prefetchers stop at the end of a page; one prefetch in each step of a sum
+lets fetching and computing overlap. It changes no value, and reads nothing outside the matrix.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _NUMBER = ir.IntType(32)
 
 
 def prefetch(e: Emitter, pointer: ir.Value) -> None:
-    """Asks for the cache line at a pointer to be brought into the second cache, for reading."""
+    """Prefetches the cache line at a pointer into the second-level cache, for reading."""
     name = "llvm.prefetch.p0"
     known = e.module.globals.get(name)
     if known is None:
@@ -28,7 +28,7 @@ def prefetch(e: Emitter, pointer: ir.Value) -> None:
 
 
 class ReadAhead:
-    """A piece of memory, shared out to tiles: each asks for as many lines of it as its sum has steps."""
+    """A piece of memory divided among tiles: each prefetches as many of its lines as its sum has steps."""
 
     def __init__(self, e: Emitter, place: ir.Value, size: int, steps: int, dtype: DType):
         """size: elements of the piece, at least `steps` lines."""
@@ -38,7 +38,7 @@ class ReadAhead:
         self._position = Accumulator(e, index(0))
 
     def take(self) -> ir.Value:
-        """Where the next tile begins to ask; when all has been asked for, its end again."""
+        """Start of the next tile's share; the end of the piece once all is prefetched."""
         position = self._position.get()
         following = self._e.builder.add(position, index(self._at_once), flags=["nsw"])
         self._position.set(self._e.intrinsic("smin", INT, following, index(self._last)))

@@ -1,10 +1,10 @@
-"""Reductions over any axes: which loops they are, and the code of them.
+"""Reductions over any axes: their loops and generated code.
 
-Axes of one kind that lie next to each other count as one. Where the innermost axis is kept, vectors of
-neighbouring results walk down the reduced axes; where it is reduced, four vectors walk along it and are
-folded at the end. Long walks go by parts whose results are combined, many parts by groups of them, so that
-the error of a sum grows with the length of a part and the number of parts in a group, not with the number of
-elements. The order depends on shape and vector width alone.
+Neighbouring axes of one kind are joined. If the innermost axis is kept, vectors of
+neighbouring results walk down the reduced axes; if it is reduced, four vectors walk along it and are
+folded at the end. Long walks are divided into parts whose results are combined, and many parts into groups,
+so that the error of a sum grows with the length of a part and the parts of a group, not with the number of
+elements. The order depends only on shape and vector width.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from llvmlite import ir
 from tensorbow.kernels.native.codegen.emitter import Emitter
 from tensorbow.kernels.native.codegen.strips import BLOCK, Accumulator, folded, nest, scaled, sums, widths_of
 
-PART = 64  # elements that an accumulator takes in one part
-GROUP = 256  # parts whose results are combined one after the other
+PART = 64  # elements per accumulator in one part
+GROUP = 256  # parts combined one after the other
 
 Combine: TypeAlias = "Callable[[ir.Value, ir.Value], ir.Value]"
 Terms: TypeAlias = "Callable[[ir.Value, int, int], Sequence[ir.Value]]"
@@ -27,7 +27,7 @@ Terms: TypeAlias = "Callable[[ir.Value, int, int], Sequence[ir.Value]]"
 
 @dataclass(frozen=True)
 class WalkedAxis:
-    """So many elements, `stride` from one to the next; `reduced` or kept."""
+    """An axis: `extent` steps of `stride` elements; `reduced` or kept."""
 
     extent: int
     stride: int
@@ -35,7 +35,7 @@ class WalkedAxis:
 
 
 def collapsed(extents: Sequence[int], reduced: frozenset[int]) -> list[WalkedAxis]:
-    """The axes of a contiguous array, outermost first, without extents of 1, neighbours of a kind joined."""
+    """The axes of a contiguous array, outermost first; no extents of 1, neighbours of one kind joined."""
     axes: list[WalkedAxis] = []
     stride = 1
     for number in reversed(range(len(extents))):
@@ -51,7 +51,7 @@ def collapsed(extents: Sequence[int], reduced: frozenset[int]) -> list[WalkedAxi
 
 @dataclass(frozen=True)
 class Running:
-    """One vector of a walk: the accumulators of its terms."""
+    """One vector of a walk, with the accumulators of its terms."""
 
     width: int
     terms: tuple[Accumulator, ...]
@@ -59,10 +59,10 @@ class Running:
 
 @dataclass(frozen=True)
 class Reducer:
-    """How elements become one value, or several that are combined apart.
+    """Reduction of elements to one value, or to several `terms` reduced side by side.
 
-    start(width): the neutral value. terms(position, place, width): what the elements at a position of the
-    walked array contribute; `place` is the number of the vector in its block of columns.
+    start(width): the neutral value. terms(position, place, width): contributions of the elements at a
+    position of the walked array; `place` is the number of the vector in its block of columns.
     """
 
     emitter: Emitter
@@ -75,7 +75,7 @@ class Reducer:
     def columns(
         self, axes: Sequence[WalkedAxis], first: ir.Value, widths: Sequence[int]
     ) -> list[list[ir.Value]]:
-        """What the reduced axes make of neighbouring vectors: for each vector, a value for each term."""
+        """Reduces neighbouring vectors over the reduced axes: for each vector, a value per term."""
         chains = max(1, BLOCK // len(widths))
         running = self._fresh([*widths] * chains)
         self._walk(axes, first, running, lambda *walk: self._down(widths, *walk), PART * chains)
@@ -85,7 +85,7 @@ class Reducer:
         return [[term.get() for term in vector.terms] for vector in running[:number]]
 
     def rows(self, axes: Sequence[WalkedAxis], first: ir.Value) -> list[ir.Value]:
-        """What the reduced axes make of each term; the innermost one is contiguous."""
+        """Reduces over the reduced axes, the innermost of them contiguous: a value per term."""
         length = axes[-1].extent
         full = min(length // self.lanes, BLOCK)
         running = self._fresh([self.lanes] * full + widths_of(length % self.lanes, self.lanes))
@@ -106,7 +106,7 @@ class Reducer:
         visit: Callable[[WalkedAxis, ir.Value, Sequence[Running]], None],
         part: int,
     ) -> None:
-        """All reduced axes; `visit` does the innermost one, at most `part` of its steps at a time."""
+        """Walks all reduced axes; `visit` walks the innermost one, at most `part` of its steps at a time."""
         *outer, inner = axes
         if outer:
 
@@ -134,7 +134,7 @@ class Reducer:
         running: Sequence[Running],
         body: Callable[[ir.Value, Sequence[Running]], None],
     ) -> None:
-        """Does `body` for each step, on accumulators whose results are combined with the running ones."""
+        """Runs `body` for each step, on accumulators of its own that are then combined with `running`."""
         whole, rest = divmod(loop.extent, GROUP)
         if loop.extent > GROUP:
             groups = replace(loop, extent=whole, stride=loop.stride * GROUP)
@@ -153,7 +153,7 @@ class Reducer:
     def _down(
         self, widths: Sequence[int], axis: WalkedAxis, first: ir.Value, running: Sequence[Running]
     ) -> None:
-        """Vectors side by side walk down an axis, the rows in turn to each chain."""
+        """Vectors side by side walk down an axis; rows are assigned to the chains in turn."""
         number = len(widths)
         chains = len(running) // number
         whole = axis.extent // chains * chains
@@ -173,7 +173,7 @@ class Reducer:
             row(sums(self.emitter, first, whole * axis.stride), chain)
 
     def _along(self, axis: WalkedAxis, first: ir.Value, running: Sequence[Running]) -> None:
-        """Vectors walk along a contiguous axis; its tail has vectors of its own."""
+        """Vectors walk along a contiguous axis; its tail uses narrower vectors."""
         stride = BLOCK * self.lanes
         whole = axis.extent // stride * stride
         if whole:

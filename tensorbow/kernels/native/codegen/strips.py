@@ -1,7 +1,7 @@
-"""What templates are made of: rows walked in vectors, nested loops over affine places, accumulators.
+"""Building blocks of templates: rows walked in vectors, nested loops over affine places, accumulators.
 
-A row is walked by full vectors in a loop, then by ever smaller powers of two, which are code of their own: no
-masks, nothing read beyond the end, and a tail of 10 elements is one vector of 8 and one of 2.
+A row is walked by full vectors in a loop, then by ever smaller powers of two, each with its own code: no
+masks, no reads beyond the end; a tail of 10 elements is one vector of 8 and one of 2.
 """
 
 from __future__ import annotations
@@ -16,20 +16,18 @@ from tensorbow.kernels.native.codegen.emitter import Emitter, index, type_of
 from tensorbow.program.plan import Ref
 from tensorbow.specs import DType
 
-BLOCK = 4  # vectors that are worked on side by side
+BLOCK = 4  # vectors worked on side by side
 
-Loop: TypeAlias = (
-    "tuple[int, tuple[int, ...]]"  # extent, and for each walked array elements from one to the next
-)
+Loop: TypeAlias = "tuple[int, tuple[int, ...]]"  # extent, and the stride in each walked array
 
 
 def vector_of(kind: ir.Type, width: int) -> ir.Type:
-    """So many elements of a type; the type itself for one."""
+    """The type of `width` elements; a scalar type for one."""
     return kind if width == 1 else ir.VectorType(kind, width)
 
 
 def widths_of(extent: int, lanes: int) -> list[int]:
-    """Full vectors and then smaller ones that make up an extent."""
+    """Widths of full and then smaller vectors that add up to an extent."""
     widths = [lanes] * (extent // lanes)
     rest, width = extent % lanes, lanes
     while rest:
@@ -41,7 +39,7 @@ def widths_of(extent: int, lanes: int) -> list[int]:
 
 
 def strips(emitter: Emitter, extent: int, lanes: int, body: Callable[[ir.Value, int], None]) -> None:
-    """Emits body(position, width) for all of a row: `position` of the first of `width` elements."""
+    """Emits body(position, width) for a whole row: `position` of the first of `width` elements."""
     blocks(emitter, extent, lanes, lambda start, widths: body(start, widths[0]), 1)
 
 
@@ -52,7 +50,7 @@ def blocks(
     body: Callable[[ir.Value, Sequence[int]], None],
     block: int = BLOCK,
 ) -> None:
-    """Emits body(start, widths) for all of a row: up to `block` vectors side by side from `start` on."""
+    """Emits body(start, widths) for a whole row: up to `block` vectors side by side from `start` on."""
     full = extent // (block * lanes) * block * lanes
     if full == block * lanes:
         body(index(0), [lanes] * block)
@@ -66,7 +64,7 @@ def blocks(
 
 
 class Places:
-    """An array in memory, read and written at element positions, `width` elements at a time."""
+    """An array in memory, accessed at element positions, `width` elements at a time."""
 
     def __init__(self, emitter: Emitter, pointer: ir.Value, dtype: DType):
         self._emitter = emitter
@@ -75,17 +73,17 @@ class Places:
         self.kind = type_of(dtype)
 
     def load(self, position: ir.Value | int, width: int = 1) -> ir.Value:
-        """Elements from a position on."""
+        """Loads `width` elements from a position on."""
         pointer = self._emitter.offset(self._pointer, self.kind, position)
         return self._emitter.load(pointer, vector_of(self.kind, width), self.dtype.size)
 
     def store(self, value: ir.Value, position: ir.Value | int) -> None:
-        """The reverse."""
+        """Stores elements from a position on."""
         self._emitter.store(value, self._emitter.offset(self._pointer, self.kind, position), self.dtype.size)
 
 
 def places_of(emitter: Emitter, *refs: Ref) -> list[Places]:
-    """The arrays at some places of a plan."""
+    """The arrays of some places of a plan."""
     return [Places(emitter, emitter.address(ref), ref.dtype) for ref in refs]
 
 
@@ -100,16 +98,16 @@ class Accumulator:
         self.set(value)
 
     def get(self) -> ir.Value:
-        """Its value at this point."""
+        """The value at this point of the code."""
         return self._emitter.builder.load(self._slot, typ=self._kind)
 
     def set(self, value: ir.Value) -> None:
-        """Another value from here on."""
+        """Sets the value from here on."""
         self._emitter.builder.store(value, self._slot)
 
 
 def sums(emitter: Emitter, first: ir.Value | int, *rest: ir.Value | int) -> ir.Value:
-    """The sum of positions."""
+    """Sum of positions."""
     total = index(first) if isinstance(first, int) else first
     for value in rest:
         if not (isinstance(value, int) and value == 0):
@@ -119,7 +117,7 @@ def sums(emitter: Emitter, first: ir.Value | int, *rest: ir.Value | int) -> ir.V
 
 
 def scaled(emitter: Emitter, position: ir.Value, factor: int) -> ir.Value:
-    """A multiple of a position."""
+    """A position times a constant."""
     return emitter.builder.mul(position, index(factor), flags=["nsw"]) if factor != 1 else position
 
 
@@ -127,7 +125,7 @@ def scaled(emitter: Emitter, position: ir.Value, factor: int) -> ir.Value:
 def nest(
     emitter: Emitter, loops: Sequence[Loop], starts: Sequence[ir.Value | int]
 ) -> Iterator[list[ir.Value]]:
-    """Nested loops, the outermost first; gives each walked array's position, from its start on."""
+    """Nested loops, outermost first; gives the position in each walked array, counted from its start."""
     with ExitStack() as stack:
         places = [index(start) if isinstance(start, int) else start for start in starts]
         for extent, strides in loops:
@@ -142,7 +140,7 @@ def nest(
 
 
 def halves(emitter: Emitter, value: ir.Value) -> tuple[ir.Value, ir.Value]:
-    """The lower and the upper lanes of a vector; scalars of a vector of two."""
+    """The lower and upper lanes of a vector; scalars for a vector of two."""
     builder, number, half = emitter.builder, ir.IntType(32), value.type.count // 2
     if half == 1:
         low, high = (builder.extract_element(value, ir.Constant(number, lane)) for lane in range(2))
@@ -159,12 +157,12 @@ def halves(emitter: Emitter, value: ir.Value) -> tuple[ir.Value, ir.Value]:
 
 
 def folded(emitter: Emitter, value: ir.Value, combine: Callable[[ir.Value, ir.Value], ir.Value]) -> ir.Value:
-    """The lanes of a vector combined, as a tree."""
+    """The lanes of a vector, combined as a tree."""
     while isinstance(value.type, ir.VectorType):
         value = combine(*halves(emitter, value))
     return value
 
 
 def splat(emitter: Emitter, value: ir.Value, width: int) -> ir.Value:
-    """A scalar in all of so many lanes."""
+    """A scalar in all of `width` lanes."""
     return value if width == 1 else emitter.splat(value, width)

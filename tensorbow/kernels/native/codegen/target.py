@@ -1,4 +1,4 @@
-"""What the generated code is for: this machine's processor, or less of it, with all mechanisms or some."""
+"""Target processor of generated code: this machine's or a reduced one, and the mechanisms used for it."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import llvmlite.binding as llvm
 
 from tensorbow.kernels.native.codegen.switches import ALL, Switches
 
-_WIDTHS = (("avx512f", 64, 32), ("avx2", 32, 16))  # feature, bytes of a vector, registers
-_BASE_WIDTHS = {"x86_64": (16, 16), "aarch64": (16, 32), "arm64": (16, 32)}  # SSE2 and NEON: all of these
+_WIDTHS = (("avx512f", 64, 32), ("avx2", 32, 16))  # feature, bytes per vector, registers
+_BASE_WIDTHS = {"x86_64": (16, 16), "aarch64": (16, 32), "arm64": (16, 32)}  # SSE2 and NEON, always present
 _LEAST_WIDTH = (16, 16)
 
 
@@ -26,7 +26,7 @@ class Target:
     switches: Switches = ALL
 
     def lanes(self, itemsize: int) -> int:
-        """Elements of so many bytes in one vector."""
+        """Elements of that many bytes in one vector."""
         return self.vector_nbytes // itemsize
 
     def __str__(self) -> str:
@@ -40,7 +40,7 @@ def host_target() -> Target:
 
 
 def target_of(features: dict[str, bool], triple: str | None = None, processor: str | None = None) -> Target:
-    """A processor with these features, by LLVM's names, on or off; by default this machine's."""
+    """A processor with these features, by LLVM's names, switched on or off; by default this machine's."""
     triple = triple or llvm.get_process_triple()
     text = ",".join(("+" if on else "-") + name for name, on in sorted(features.items()))
     base = _BASE_WIDTHS.get(triple.partition("-")[0], _LEAST_WIDTH)

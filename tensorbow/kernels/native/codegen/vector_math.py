@@ -1,9 +1,9 @@
-"""Functions of floating numbers as generated code, of one number or of a vector of any width.
+"""Floating-point functions as generated code, for scalars and vectors of any width.
 
 exp, expm1, log, log1p, tanh and erf of float32 are polynomials on short intervals, within 2 to 4 units of the
-last place (see the tests); the polynomials interpolate the function at Chebyshev's nodes, which is close to
-the best there is, and are made when this module is loaded. Everything else calls the C library, lane by lane.
-The same number gives the same bits in a vector and alone. NaN and infinities go as IEEE 754 says.
+last place (see the tests); the polynomials interpolate at Chebyshev nodes, which is close to
+optimal, and are computed at import. Other functions and dtypes call the C library, lane by lane.
+A number gives the same bits in a vector and alone. NaN and infinities follow IEEE 754.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from tensorbow.errors import InternalError
 from tensorbow.kernels.native.codegen.emitter import Emitter, constant, lanes_of
 
 FLOAT, DOUBLE, WORD = ir.FloatType(), ir.DoubleType(), ir.IntType(32)
-LIBRARY = ("sin", "cos", "exp", "expm1", "log", "log1p", "tanh", "erf", "pow", "fmod")  # all that is called
+LIBRARY = ("sin", "cos", "exp", "expm1", "log", "log1p", "tanh", "erf", "pow", "fmod")  # all that are called
 
 MANTISSA = 23  # bits of a float32's fraction
 SMALLEST_NORMAL = 2.0**-126
-ROUNDER = 1.5 * 2.0**MANTISSA  # added, it leaves the whole number nearest to a small float32 in the low bits
+ROUNDER = 1.5 * 2.0**MANTISSA  # adding it leaves the nearest integer to a small float32 in the low bits
 LOG_2 = math.log(2)
-LOG_2_HIGH = 0.693359375  # few enough bits that its product with an exponent is exact
+LOG_2_HIGH = 0.693359375  # so few bits that its product with an exponent is exact
 LOG_2_LOW = LOG_2 - LOG_2_HIGH
 ROOT_BITS = 0x3F3504F3  # of the float32 sqrt(1/2)
 BIAS = 127
@@ -34,7 +34,7 @@ Function = Callable[[float], float]
 
 
 def _interpolation(function: Function, degree: int, low: float, high: float) -> tuple[float, ...]:
-    """Coefficients, of power 0 first; an odd degree has no node at the middle of the interval."""
+    """Coefficients, constant first; an odd degree has no node at the middle of the interval."""
     series = Chebyshev.interpolate(np.vectorize(function, otypes=[float]), degree, [low, high])
     return tuple(float(c) for c in series.convert(kind=Polynomial, domain=[-1, 1], window=[-1, 1]).coef)
 
@@ -43,7 +43,7 @@ _EXPM1 = _interpolation(lambda r: (math.expm1(r) - r) / r**2, 5, -LOG_2 / 2, LOG
 _LOG1P = _interpolation(
     lambda f: (math.log1p(f) - f + f * f / 2) / f**3, 9, math.sqrt(0.5) - 1, math.sqrt(2) - 1
 )
-_ERF = _interpolation(lambda s: math.erf(math.sqrt(s)) / math.sqrt(s), 7, 0, 1)  # of the square
+_ERF = _interpolation(lambda s: math.erf(math.sqrt(s)) / math.sqrt(s), 7, 0, 1)  # in the squared argument
 _LOG_ERFC = _interpolation(lambda u: math.log(math.erfc(1 + u)), 9, 0, 3)  # from 1 on
 _EIGHTH = math.pi / 4  # of a turn; squares below
 _SIN = _interpolation(lambda s: (math.sin(math.sqrt(s)) - math.sqrt(s)) / s**1.5, 3, 0, _EIGHTH**2)
@@ -63,12 +63,12 @@ def exp(emitter: Emitter, x: ir.Value) -> ir.Value:
 
 
 def expm1(emitter: Emitter, x: ir.Value) -> ir.Value:
-    """exp(x) - 1, with all digits near 0."""
+    """exp(x) - 1, accurate near 0."""
     if not _is_float(x):
         return library(emitter, "expm1", x)
     b = emitter.builder
     whole, rest = _reduced(emitter, _clamp(emitter, x, -18.0, 89.0))
-    # 2 ** whole * (value + 1) - 1, halved so that 2 ** 128 is never needed
+    # 2 ** whole * (value + 1) - 1, halved to avoid 2 ** 128
     scale = _power_of_2(emitter, b.sub(whole, constant(whole.type, 1)))
     value = _fma(emitter, _expm1_of(emitter, rest), scale, b.fsub(scale, constant(x.type, 0.5)))
     return _where_zero(emitter, x, b.fadd(value, value))
@@ -100,7 +100,7 @@ def log(emitter: Emitter, x: ir.Value) -> ir.Value:
 
 
 def log1p(emitter: Emitter, x: ir.Value) -> ir.Value:
-    """log(1 + x), with all digits near 0."""
+    """log(1 + x), accurate near 0."""
     if not _is_float(x):
         return library(emitter, "log1p", x)
     b, kind = emitter.builder, x.type
@@ -150,7 +150,7 @@ def cos(emitter: Emitter, x: ir.Value) -> ir.Value:
 
 
 def sine_and_cosine(emitter: Emitter, x: ir.Value) -> tuple[ir.Value, ir.Value]:
-    """Of float32 angles within two turns of 0, to 2 units of the last place or 1e-7; of float64 ones, any."""
+    """Sine and cosine; float32 within two turns of 0, to 2 units in the last place or 1e-7."""
     if not _is_float(x):
         return sin(emitter, x), cos(emitter, x)
     b, kind = emitter.builder, x.type
@@ -181,12 +181,12 @@ def power(emitter: Emitter, x: ir.Value, y: ir.Value) -> ir.Value:
 
 
 def remainder(emitter: Emitter, x: ir.Value, y: ir.Value) -> ir.Value:
-    """What is left of x after whole multiples of y, with the sign of x: C's fmod."""
+    """The remainder of x after whole multiples of y, with the sign of x: C's fmod."""
     return library(emitter, "fmod", x, y)
 
 
 def library(emitter: Emitter, name: str, *values: ir.Value) -> ir.Value:
-    """A function of the C library, for each lane. Raises InternalError for one that is not in LIBRARY."""
+    """A function of the C library, per lane. Raises InternalError for one that is not in LIBRARY."""
     if name not in LIBRARY:
         raise InternalError(f"{name} is no function of the C library that native code calls")
     kind = values[0].type
@@ -207,7 +207,7 @@ def _declared(module: ir.Module, name: str, element: ir.Type, count: int) -> ir.
 
 
 def _by_lane(emitter: Emitter, full: str, name: str, kind: ir.VectorType, count: int) -> ir.Function:
-    """A function of vectors that loops over their lanes."""
+    """A function on vectors that loops over their lanes."""
     function = ir.Function(emitter.module, ir.FunctionType(kind, [kind] * count), full)
     function.linkage = "internal"
     builder = ir.IRBuilder(function.append_basic_block("entry"))
@@ -221,7 +221,7 @@ def _by_lane(emitter: Emitter, full: str, name: str, kind: ir.VectorType, count:
     return function
 
 
-# Pieces of the polynomials' functions ------------------------------------------------------------------
+# Parts of the polynomial functions --------------------------------------------------------------------
 
 
 def _is_float(x: ir.Value) -> bool:
@@ -234,7 +234,7 @@ def _word(kind: ir.Type) -> ir.Type:
 
 
 def _fma(emitter: Emitter, x: ir.Value, y: ir.Value, z: ir.Value) -> ir.Value:
-    """x * y + z, rounded once where the processor does it."""
+    """x * y + z, fused if the processor can."""
     return emitter.intrinsic("fmuladd", x.type, x, y, z)
 
 
@@ -246,7 +246,7 @@ def _polynomial(emitter: Emitter, coefficients: Sequence[float], x: ir.Value) ->
 
 
 def _clamp(emitter: Emitter, x: ir.Value, low: float, high: float) -> ir.Value:
-    """x within bounds; NaN stays."""
+    """x limited to [low, high]; NaN stays."""
     b = emitter.builder
     bounds = constant(x.type, low), constant(x.type, high)
     x = b.select(b.fcmp_ordered("<", x, bounds[0]), bounds[0], x)
@@ -254,13 +254,13 @@ def _clamp(emitter: Emitter, x: ir.Value, low: float, high: float) -> ir.Value:
 
 
 def _where_zero(emitter: Emitter, x: ir.Value, value: ir.Value) -> ir.Value:
-    """x itself where it is 0, for its sign."""
+    """x itself where it is 0, to keep its sign; else `value`."""
     b = emitter.builder
     return b.select(b.fcmp_ordered("==", x, constant(x.type, 0.0)), x, value)
 
 
 def _reduced(emitter: Emitter, x: ir.Value) -> tuple[ir.Value, ir.Value]:
-    """x as a whole multiple of log(2), as an integer, and a rest of at most half of it."""
+    """x as an integer multiple of log(2) and a remainder of at most half of it."""
     b, kind = emitter.builder, x.type
     rounder = constant(kind, ROUNDER)
     shifted = _fma(emitter, x, constant(kind, 1 / LOG_2), rounder)

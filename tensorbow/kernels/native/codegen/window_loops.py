@@ -1,7 +1,7 @@
-"""Walking windows over NHWC images: loops over images, windows and blocks of channels.
+"""Loops over windows of NHWC images: over images, windows and blocks of channels.
 
-Inside, small windows that lie on the image whole are written out; others are loops, whose bounds follow the
-window where it reaches beyond the image.
+Small windows that lie fully on the image are unrolled; others are loops, whose bounds are clipped where the
+window exceeds the image.
 """
 
 from __future__ import annotations
@@ -16,26 +16,26 @@ from tensorbow.kernels.native.codegen.strips import blocks, scaled, sums
 from tensorbow.ops.sliding_windows import Axis, Windows
 from tensorbow.specs import DType
 
-WRITTEN_OUT = 9  # elements of a window at most
+WRITTEN_OUT = 9  # largest window that is unrolled, in elements
 
 
 @dataclass(frozen=True)
 class Window:
     """One window over a block of channels. Positions count elements from an array's first.
 
-    pooled: of the window's element of the block's first channel. `widths` are those of the block's vectors.
+    pooled: position of the window's result for the block's first channel. widths: of the block's vectors.
     """
 
     emitter: Emitter
     windows: Windows
     channels: int
     pooled: ir.Value
-    origin: ir.Value  # of the image's first element of the block's first channel
-    corner: tuple[ir.Value, ir.Value]  # row and column of the window's first element, maybe beside the image
+    origin: ir.Value  # the image's first element of the block's first channel
+    corner: tuple[ir.Value, ir.Value]  # row and column of the window's first element, maybe off the image
     widths: Sequence[int]
 
     def vectors(self, position: ir.Value) -> list[tuple[ir.Value, int]]:
-        """Position and width of each vector of the block, from that of its first channel."""
+        """Position and width of each vector of the block, given the position of its first channel."""
         starts = [sum(self.widths[:place]) for place in range(len(self.widths))]
         return [(sums(self.emitter, position, s), w) for s, w in zip(starts, self.widths, strict=True)]
 
@@ -56,7 +56,7 @@ class Window:
             body(self._position(row, column))
 
     def count(self) -> int | ir.Value:
-        """Elements of the window on the image; a number where that is the same for all windows."""
+        """Number of the window's elements on the image; a Python int if equal for all windows."""
         rows, columns = self.windows.rows, self.windows.columns
         if not (rows.is_padded or columns.is_padded):
             return rows.window * columns.window
@@ -116,7 +116,7 @@ def for_windows(
 
 
 def covers(windows: Windows) -> bool:
-    """Whether every element of an image is in a window."""
+    """True if every element of an image is in a window."""
     return all(
         axis.count and axis.stride <= axis.span and axis.covered - axis.before >= axis.extent
         for axis in (windows.rows, windows.columns)

@@ -1,4 +1,4 @@
-"""Pooling of windows: their maxima or means, written while a window's elements are walked."""
+"""Pooling: maxima or means of windows."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tensorbow.ops.sliding_windows import Windows
 def write_max_pool(
     emitter: Emitter, windows: Windows, sizes: tuple[int, int], source: Places, target: Places
 ) -> None:
-    """Writes the maxima of windows of images. sizes: how many images and channels there are."""
+    """Writes the maxima of windows of images. sizes: (images, channels)."""
     arithmetic = Arithmetic(emitter, source.dtype)
 
     def body(window: Window) -> None:
@@ -57,18 +57,18 @@ def write_average_pool(
 def new_accumulators(
     emitter: Emitter, target: Places, widths: Sequence[int], value: float
 ) -> list[Accumulator]:
-    """An accumulator for each of a window's vectors, of that value at first."""
+    """An accumulator with that initial value for each of a window's vectors."""
     return [Accumulator(emitter, constant(vector_of(target.kind, width), value)) for width in widths]
 
 
 def store_results(results: Sequence[Accumulator], target: Places, window: Window) -> None:
-    """Writes a window's element of the pooled images."""
+    """Writes a window's results into the pooled images."""
     for result, (at, _) in zip(results, window.vectors(window.pooled), strict=True):
         target.store(result.get(), at)
 
 
 def weight_of(emitter: Emitter, window: Window, like: Places) -> ir.Value:
-    """One over the elements of a window on the image, rounded from float64 as the reference kernel does."""
+    """One over the window's number of elements on the image, rounded from float64 as the reference is."""
     count, double, builder = window.count(), ir.DoubleType(), emitter.builder
     if isinstance(count, int):
         return constant(like.kind, float(like.dtype.as_numpy_dtype.type(1 / count)))
@@ -77,5 +77,5 @@ def weight_of(emitter: Emitter, window: Window, like: Places) -> ir.Value:
 
 
 def weighted(emitter: Emitter, value: ir.Value, weight: ir.Value, width: int) -> ir.Value:
-    """A vector of `width` times the weight."""
+    """A vector of `width` elements times the weight."""
     return emitter.builder.fmul(value, splat(emitter, weight, width))

@@ -1,4 +1,4 @@
-"""Passes that join neighbouring nodes into one native call.
+"""Passes that fuse neighbouring nodes into one native call.
 
 Imports `codegen`, `products` and `ops`.
 """

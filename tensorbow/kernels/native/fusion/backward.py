@@ -1,11 +1,11 @@
-"""The way back through a convolution and its normalisation, image by image, in one call.
+"""Fused backward pass of a convolution and the normalisation after it, image by image.
 
     normalisation's gradient -> the filter's gradient
-                             -> the images' gradient, its end, the sums of the normalisation before
+                             -> the images' gradient, its epilogue, the sums of the normalisation before
 
-The gradient of a normalisation needs its sums over all images first; what it then makes of one image is
-read by both gradients of the convolution and by nobody else. So it is made for one image at a time, in
-scratch that stays in the second cache, and never for all of them. The bits are the same.
+The gradient of a normalisation first needs its sums over all images; its result for one image is then
+read only by the two gradients of the convolution. So it is computed for one image at a time, in
+scratch that stays in the second-level cache, and never stored for all. The bits are the same.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from tensorbow.program.nodes import Node, Unit, Value, storage_of
 from tensorbow.program.plan import Group, Ref
 from tensorbow.specs import TensorSpec
 
-FLOW = 2  # which input of a convolution's gradients is the flow
+FLOW = 2  # index of the flow (the output's gradient) in a convolution gradient's inputs
 
 
 @dataclass(frozen=True)
 class JoinedGradients:
-    """The code of a call. after: the images' gradient with what follows it.
+    """Code of a fused call. after: the images' gradient with its fused successors.
 
     Inputs: flow, x, scale, mean, inverse, dscale, doffset; the images; those of `after` without the flow.
     Outputs: the filter's gradient; those of `after`. Scratch: that of `gradients`; the running sums of
@@ -51,13 +51,13 @@ class JoinedGradients:
     after: FinishedContraction | JoinedBatchNormGradient
 
     def __call__(self, e: Emitter, group: Group) -> None:
-        """Writes it."""
+        """Emits the code."""
         norm, images, rest = group.inputs[:7], group.inputs[7], group.inputs[8:]
         count = len(self.gradients.scratch())
         scratch, running = group.scratch[:count], group.scratch[count:]
         filters = rest[1]
         to_filter, *outputs = group.outputs
-        own = (*rest[:FLOW], norm[0], *rest[FLOW:])  # any place in the flow's: only shapes of others count
+        own = (*rest[:FLOW], norm[0], *rest[FLOW:])  # stands for the flow: only the shapes of others count
         result = outputs[0]
         ending: Ending[Ref] = Ending()
         contraction = self._contraction
@@ -88,21 +88,21 @@ class JoinedGradients:
         return _Maker(e, back, [e.address(ref) for ref in norm])
 
     def scratch(self, target: Target) -> list[TensorSpec]:
-        """What it wants."""
+        """The scratch arrays of the call."""
         after = self.after
         sums = after.scratch(target)[:1] if isinstance(after, JoinedBatchNormGradient) else []
         return [*self.gradients.scratch(), *sums]
 
     @property
     def form(self) -> Hashable:
-        """Equal for equal code."""
+        """A key that is equal for equal code."""
         training = bool(self.node.attrs["is_training"])
         return ("gradients of normalised convolution", training, repr(self.gradients), self.after.form)
 
 
 @dataclass(frozen=True)
 class _Maker:
-    """Emits the flow of one image into a place."""
+    """Emits the computation of one image's flow."""
 
     e: Emitter
     back: FlowBack
@@ -116,7 +116,7 @@ class _Maker:
 
 
 def fuse_gradients(units: Sequence[Unit], target: Target) -> list[Unit]:
-    """The units, with both gradients of convolutions whose flow comes out of a normalisation in one call."""
+    """Fuses both gradients of each convolution with the normalisation's gradient that makes their flow."""
     result: list[Unit | None] = list(units)
     homes = {node: place for place, unit in enumerate(units) for node in unit.nodes}
     for place, unit in enumerate(units):
@@ -124,7 +124,7 @@ def fuse_gradients(units: Sequence[Unit], target: Target) -> list[Unit]:
         if node is None or node.definition is not FusedBatchNormGrad:
             continue
         found = _readers(node, homes, result, place)
-        current = result[place]  # may have become part of a larger one
+        current = result[place]  # may have been fused since
         if found is None or current is None:
             continue
         to_filter, to_images = found
@@ -140,7 +140,7 @@ def fuse_gradients(units: Sequence[Unit], target: Target) -> list[Unit]:
 def _readers(
     node: Node, homes: dict[Node, int], units: Sequence[Unit | None], place: int
 ) -> tuple[int, int] | None:
-    """Where the gradients of filter and images are, if they alone read that of the normalisation."""
+    """Indices of the gradients of filter and images, if only they read the normalisation's gradient."""
     value = node.outputs[0]
     if value.is_fetched or len(value.readers) != 2:
         return None
@@ -158,7 +158,7 @@ def _readers(
 
 
 def _without_first(unit: Unit, node: Node, target: Target) -> Unit | None:
-    """A unit that does the gradient of a normalisation, with its sums only."""
+    """A unit for the gradient of a normalisation that computes its sums only."""
     code = unit.kernel.emit if isinstance(unit.kernel, NativeKernel) else None
     flow = node.inputs[0]
     before = 0
@@ -178,7 +178,7 @@ def _without_first(unit: Unit, node: Node, target: Target) -> Unit | None:
 
 
 def _joined(node: Node, to_filter: Unit | None, to_images: Unit | None, target: Target) -> Unit | None:
-    """Both gradients of a convolution in one unit."""
+    """One unit for both gradients of a convolution; None if they cannot be fused."""
     if to_filter is None or to_images is None or not isinstance(to_images.kernel, NativeKernel):
         return None
     if len(to_filter.nodes) > 1 or not isinstance(to_filter.kernel, NativeKernel):

@@ -1,11 +1,11 @@
-"""Batch normalisation joined to its neighbours, so that memory is walked fewer times.
+"""Fusion of batch normalisation with its neighbours, to walk memory fewer times.
 
-    convolution -> normalisation -> element-wise end     (ReLU, the sum with a shortcut)
-    convolution's gradient, with its own end -> the normalisation's gradient
+    convolution -> normalisation -> element-wise epilogue     (ReLU, the sum with a shortcut)
+    convolution's gradient, with its epilogue -> the normalisation's gradient
 
-A convolution adds up what the normalisation needs of each band of its result as soon as that is written. What
-is in between is written only where others read it; a convolution's result is, for the gradient. The sums are
-made of the same chunks of rows either way, and the bits are the same.
+A convolution adds the normalisation's sums for each band of its result as soon as that is written.
+Intermediate results are stored only if others read them, as the gradient reads a convolution's result.
+The sums use the same chunks of rows with and without fusion, and the bits are the same.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ from tensorbow.specs import TensorSpec
 
 
 def fuse_batch_norms(units: Sequence[Unit], maps: Mapping[Hashable, FusedMap], target: Target) -> list[Unit]:
-    """The units, in which normalisations have taken in what can join them.
+    """Fuses normalisations with the units before and after them, where possible.
 
-    maps: what element-wise units compute, by the form of their kernels.
+    maps: expressions of the element-wise units, by the form of their kernels.
     """
     return _Fusion(units, maps, target).fused()
 
 
 @dataclass(frozen=True)
 class JoinedBatchNorm:
-    """A normalisation with what comes before and after it, as the code of a call.
+    """Code of a normalisation fused with what comes before and after it.
 
     Inputs: those of the contraction, or x; scale, offset, mean, variance; the epilogue's operands. Outputs:
     the op's, the first through the epilogue; the contraction's result. Scratch: the running sums, then that
@@ -57,7 +57,7 @@ class JoinedBatchNorm:
     epilogue: Epilogue | None
 
     def __call__(self, e: Emitter, group: Group) -> None:
-        """Writes it."""
+        """Emits the code."""
         inputs, outputs, (running, *scratch) = group.inputs, group.outputs, group.scratch
         first, rest = inputs[: self.count], inputs[self.count :]
         x = first[0]
@@ -77,13 +77,13 @@ class JoinedBatchNorm:
         )
 
     def scratch(self, target: Target) -> list[TensorSpec]:
-        """The running sums, and what the contraction wants."""
+        """The running sums, and the contraction's scratch."""
         sums = sums_of(self.node.inputs[0].spec, of_flow=False)
         return [sums.spec, *(() if self.contraction is None else self.contraction.scratch(target))]
 
     @property
     def form(self) -> Hashable:
-        """Equal for equal code."""
+        """A key that is equal for equal code."""
         attrs = tuple(sorted((key, repr(value)) for key, value in self.node.attrs.items()))
         made = None if self.contraction is None else self.contraction.form
         return ("batch norm", attrs, made, self.count, self.epilogue)
@@ -91,11 +91,11 @@ class JoinedBatchNorm:
 
 @dataclass(frozen=True)
 class JoinedBatchNormGradient:
-    """The gradient of a normalisation after the contraction that makes its flow, as the code of a call.
+    """Code of a normalisation's gradient fused with the contraction that computes its flow.
 
-    Inputs: those of the contraction, or the flow; x, scale, mean, inverse. Outputs: the op's, or but the
-    first where it does not `apply`; the flow if it `stays`, else it lies where the first output is written
-    over it. Scratch: the running sums, then that of the contraction.
+    Inputs: those of the contraction, or the flow; x, scale, mean, inverse. Outputs: the op's, without the
+    first unless it is to `apply`; the flow if it `stays`, else the flow shares the memory of the first
+    output. Scratch: the running sums, then that of the contraction.
     """
 
     node: Node
@@ -105,7 +105,7 @@ class JoinedBatchNormGradient:
     applies: bool = True
 
     def __call__(self, e: Emitter, group: Group) -> None:
-        """Writes it."""
+        """Emits the code."""
         inputs, outputs, (running, *scratch) = group.inputs, group.outputs, group.scratch
         flow = inputs[0]
         if self.contraction is not None:
@@ -115,34 +115,34 @@ class JoinedBatchNormGradient:
         self.finish(e, flow, inputs, outputs, running)
 
     def ending(self, inputs: Sequence[Ref], running: Ref) -> Ending[Ref]:
-        """What the contraction adds up."""
+        """The ending by which the contraction adds up the sums."""
         x, _, mean, _ = inputs[self.count :]
         return Ending(None, (), sums_of(x, of_flow=True), (running, x, mean))
 
     def finish(
         self, e: Emitter, flow: Ref, inputs: Sequence[Ref], outputs: Sequence[Ref], running: Ref
     ) -> None:
-        """Writes what comes after the contraction."""
+        """Emits what follows the contraction."""
         operands = flow, *inputs[self.count :]
         own = outputs[: 3 if self.applies else 2]
         summed = self.contraction is not None
         write_batch_norm_gradient(e, self.node.attrs, operands, own, running, summed=summed)
 
     def scratch(self, target: Target) -> list[TensorSpec]:
-        """The running sums, and what the contraction wants."""
+        """The running sums, and the contraction's scratch."""
         sums = sums_of(self.node.inputs[1].spec, of_flow=True)
         return [sums.spec, *(() if self.contraction is None else self.contraction.scratch(target))]
 
     @property
     def form(self) -> Hashable:
-        """Equal for equal code."""
+        """A key that is equal for equal code."""
         made = None if self.contraction is None else self.contraction.form
         training = bool(self.node.attrs["is_training"])
         return ("batch norm gradient", training, made, self.count, self.stays, self.applies)
 
 
 class _Fusion:
-    """Units by place; those that have become part of a later one are None."""
+    """Units by index; those fused into a later one are None."""
 
     def __init__(self, units: Sequence[Unit], maps: Mapping[Hashable, FusedMap], target: Target):
         self._units: list[Unit | None] = list(units)
@@ -213,7 +213,7 @@ class _Fusion:
     def _contraction(
         self, value: Value, place: int, others: Sequence[Value]
     ) -> tuple[int, Unit, FinishedContraction] | None:
-        """Where a value is made, if by a contraction that can move to a place and sum by whole chunks."""
+        """The contraction that makes a value, if it can move to a place and sum whole chunks."""
         home = None if value.node is None else self._places.get(value.node)
         unit = None if home is None or home > place else self._units[home]
         found = None if unit is None else finished_contraction(unit)
@@ -228,7 +228,7 @@ class _Fusion:
         return home, unit, found
 
     def _end(self, place: int, value: Value) -> tuple[int, Unit, Epilogue] | None:
-        """The element-wise unit that alone reads a value, if it can move to the place where that is made."""
+        """The element-wise unit that is the only reader of a value, if it can move to the value's place."""
         homes = {self._places.get(reader) for reader in value.readers}
         home = homes.pop() if len(homes) == 1 else None
         unit = None if home is None else self._units[home]

@@ -1,9 +1,9 @@
-"""Weight gradients of dense layers that never stand in memory: their factors do, and updates multiply these.
+"""Weight gradients of dense layers kept as their two factors; updates multiply the factors.
 
-A product whose result is only checked and used by updates of the same replica leaves its two factors where
-the result would lie. What reads the result is cut at its borders, and the middle part computes the elements
-(`outer_products`). A gradient that is fetched, averaged over replicas or clipped stays as it is. The check
-is exact: no variable is written in a step with a gradient that is not finite.
+If only checks and updates of the same replica read a product, its two factors are stored in
+the result's place instead. Each reader is cut at the borders of the result, and its middle part computes the
+elements (`outer_products`). A gradient that is fetched, averaged over replicas or clipped is not factored.
+The check is exact: no variable is written in a step with a gradient that is not finite.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ FACTORS_FORM = ("factors",)
 
 
 def factor_gradients(executable: Executable, averaged: Mapping[Hashable, AveragedUpdate]) -> Executable:
-    """The executable, with the products that may stay factors kept as such.
+    """The executable with products replaced by their factors where possible.
 
-    averaged: what passes that average, too, compute, by the form of their kernels.
+    averaged: expressions of the passes that also average, by the form of their kernels.
     """
     if Region.GRADIENTS in executable.read_elsewhere:
         return executable
@@ -64,9 +64,9 @@ def factor_gradients(executable: Executable, averaged: Mapping[Hashable, Average
 
 
 def overflowing(groups: Sequence[Group], array: Callable[[Ref], Array]) -> str | None:
-    """The first product left as factors that has an infinite or NaN element, and its line.
+    """The first factored product with an infinite or NaN element, and its line; None if all are finite.
 
-    array: the contents of a place, after the groups have run.
+    array: gives the contents of a place after the groups have run.
     """
     for group in groups:
         if isinstance(group.kernel, NativeKernel) and group.kernel.form == FACTORS_FORM:
@@ -79,7 +79,7 @@ def overflowing(groups: Sequence[Group], array: Callable[[Ref], Array]) -> str |
 
 
 def _is_outer_product(group: Group) -> bool:
-    """Whether a call is A^T B of few rows, into a large gradient of its own."""
+    """True if a call is A^T B of few rows, into a large gradient that it alone writes."""
     kernel = group.kernel
     if group.definition is not MatMul or not isinstance(kernel, NativeKernel) or kernel.form is not None:
         return False
@@ -99,7 +99,7 @@ def _flat(ref: Ref) -> Ref:
 
 
 def _factors(product: Group) -> tuple[Ref, Ref]:
-    """Where A and B are kept: one after the other, in the result's place."""
+    """Places of A and B: one after the other, in the result's place."""
     (a, b), (out,) = product.inputs, product.outputs
     left = replace(out, shape=a.shape)
     return left, replace(out, offset=out.offset + left.nbytes, shape=b.shape)
@@ -113,7 +113,7 @@ def _covers(ref: Ref, place: Ref) -> bool:
 
 
 def _may_multiply(group: Group, place: Ref, averaged: Mapping[Hashable, AveragedUpdate]) -> bool:
-    """Whether a call leaves a gradient alone, or could do with its factors."""
+    """True if a call does not touch a gradient, or can use its factors."""
     refs = (*group.inputs, *group.outputs, *group.scratch, *(ref for _, ref in group.state))
     touching = [ref for ref in refs if touch((ref,), (place,))]
     if not touching:
@@ -132,7 +132,7 @@ def _may_multiply(group: Group, place: Ref, averaged: Mapping[Hashable, Averaged
 
 
 def _computed(group: Group, averaged: Mapping[Hashable, AveragedUpdate]) -> ProductUpdate | None:
-    """What an update, with or without averaging, computes of an element, if it is a map."""
+    """Expressions of an update for an element, with or without averaging, if it is a map."""
     kernel, definition = group.kernel, group.definition
     if not isinstance(kernel, NativeKernel) or definition.update is None:
         return None
@@ -165,7 +165,7 @@ def _parts(
     factors: tuple[Ref, Ref],
     averaged: Mapping[Hashable, AveragedUpdate],
 ) -> Iterator[Group]:
-    """The call, or what it is made into: the elements before the gradient, the gradient, those behind."""
+    """The call, or its parts: the elements before the gradient, the gradient, the elements after it."""
     if group is product:
         kernel = NativeKernel(emit=emit_factors, form=FACTORS_FORM)
         note = f"{group.note}; {KEPT}" if group.note else KEPT
@@ -208,7 +208,7 @@ def _cut(group: Group, size: int, first: int, end: int) -> Group:
 
 
 def _on_factors(group: Group, factors: tuple[Ref, Ref], update: ProductUpdate | None) -> Group:
-    """A check or an update of a whole gradient that multiplies its factors."""
+    """A check or update of a whole gradient that multiplies its factors."""
     left, right = factors
     if update is None:
         kernel = NativeKernel(emit=emit_check, form=("product check",))

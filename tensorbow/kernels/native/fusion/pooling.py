@@ -1,7 +1,7 @@
-"""Pooling with the contraction before it, and its gradient with that of the ReLU, in one pass each.
+"""Fusion of pooling with the contraction before it, and of its gradient with that of the ReLU.
 
-A contraction pools rows that it has just made (`row_pooling`). ReLU's gradient keeps what goes to positive
-elements; pooling makes each element's gradient while the element itself is in a register, so it can look at
+A contraction pools rows that it has just computed (`row_pooling`). ReLU's gradient is zero unless the element
+is positive; the gradient of pooling reads that element anyway, so it applies the test at
 once. The bits are those of two passes.
 """
 
@@ -29,28 +29,28 @@ from tensorbow.specs import TensorSpec
 
 @dataclass(frozen=True)
 class PooledContraction:
-    """A contraction, its epilogue, and pooling, as the code of a call. Outputs: what is made, and pooled."""
+    """Code of a contraction with epilogue and pooling. Outputs: its result, and the pooled result."""
 
     contraction: FinishedContraction
     pool: RowPooling
 
     def __call__(self, e: Emitter, group: Group) -> None:
-        """Writes it."""
+        """Emits the code."""
         made, pooled = group.outputs
         self.contraction.write(e, group.inputs, made, group.scratch, pool=self.pool, pooled=[pooled])
 
     def scratch(self, target: Target) -> list[TensorSpec]:
-        """What the contraction wants."""
+        """The contraction's scratch."""
         return [*self.contraction.scratch(target)]
 
     @property
     def form(self) -> Hashable:
-        """Equal for equal code."""
+        """A key that is equal for equal code."""
         return ("pooled contraction", self.contraction.form, self.pool)
 
 
 def fuse_pools(units: Sequence[Unit], target: Target) -> list[Unit]:
-    """The units, poolings joined to the contractions that make what they pool, in their place."""
+    """Fuses poolings into the contractions whose results they pool."""
     result: list[Unit | None] = list(units)
     homes = {node: place for place, unit in enumerate(units) for node in unit.nodes}
     for place, unit in enumerate(units):
@@ -71,7 +71,7 @@ def fuse_pools(units: Sequence[Unit], target: Target) -> list[Unit]:
 
 
 def fuse_pool_gradients(units: Sequence[Unit]) -> list[Unit]:
-    """The units, gradients of pooling joined to those of the ReLU, in its place."""
+    """Fuses gradients of pooling into the ReLU gradients that read them."""
     result: list[Unit | None] = list(units)
     homes = {unit.head: place for place, unit in enumerate(units) if _is_alone(unit)}
     for place, unit in enumerate(units):
@@ -84,19 +84,19 @@ def fuse_pool_gradients(units: Sequence[Unit]) -> list[Unit]:
 
 
 def _is_alone(unit: Unit) -> bool:
-    """Whether a unit is one native node."""
+    """True if a unit is one native node."""
     return len(unit.nodes) == 1 and isinstance(unit.kernel, NativeKernel)
 
 
 def _writes(units: Sequence[Unit], values: Sequence[Value]) -> bool:
-    """Whether variables that these values are, are written."""
+    """True if some unit writes a variable that is one of these values."""
     read = {storage_of(value) for value in values}
     nodes = (node for unit in units for node in unit.nodes)
     return any(storage_of(node.inputs[i]) in read for node in nodes for i in node.definition.writes)
 
 
 def _pool_of(unit: Unit, homes: dict[Node, int]) -> Node | None:
-    """The gradient of pooling that a ReLU's gradient can be joined to: of what the ReLU gave."""
+    """The gradient of pooling that a ReLU's gradient can be fused with; it pooled the ReLU's result."""
     relu = unit.head
     if not (relu.definition is ReluGrad and relu in homes):
         return None

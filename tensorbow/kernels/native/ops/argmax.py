@@ -1,4 +1,4 @@
-"""The position of the greatest element along an axis: the first of equals, or the first NaN."""
+"""Position of the greatest element along an axis: the first of equals, or the first NaN."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tensorbow.program.plan import Group
 
 
 class Search:
-    """The best elements so far, of one row or of several side by side, and where they are."""
+    """The best elements so far, of one row or of several side by side, and their positions."""
 
     def __init__(self, emitter: Emitter, arithmetic: Arithmetic, value: ir.Value, place: ir.Value):
         self._emitter = emitter
@@ -33,13 +33,13 @@ class Search:
         self.place = Accumulator(emitter, place)
 
     def offer(self, value: ir.Value, place: ir.Value) -> None:
-        """Takes elements that are better. Those offered later lie behind."""
+        """Takes over elements that are better. Later offers must have greater positions."""
         wins = self._beats(value, self.value.get())
         self.value.set(self._emitter.builder.select(wins, value, self.value.get()))
         self.place.set(self._emitter.builder.select(wins, place, self.place.get()))
 
     def folded(self) -> Search:
-        """The best of all lanes; of equals, the one that lies first."""
+        """The best of all lanes; of equals, the one with the lowest position."""
         builder = self._emitter.builder
         value, place = self.value.get(), self.place.get()
         while isinstance(value.type, ir.VectorType):
@@ -59,7 +59,7 @@ class Search:
 
 
 def _emit(emitter: Emitter, group: Group) -> None:
-    """Vectors of neighbouring results walk along the axis; along a contiguous axis, lanes of one search."""
+    """Vectors of neighbouring results walk along the axis; a contiguous axis is divided among lanes."""
     (x,), (out,) = group.inputs, group.outputs
     builder, arithmetic = emitter.builder, Arithmetic(emitter, x.dtype)
     source, target = places_of(emitter, x, out)

@@ -1,7 +1,7 @@
 """Batch normalisation and its gradient: sums over all rows, then a pass that writes the result.
 
-See `tensorbow.ops.batch_norm` for the formulas. The sums may have been made by what wrote the rows, and the
-result may go through an element-wise expression before it is stored (`batch_norm_fusion`).
+See `tensorbow.ops.batch_norm` for the formulas. The producer of the rows may have computed the sums already,
+and an element-wise epilogue may be applied before the result is stored (`fusion.batch_norms`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tensorbow.specs import DType, TensorSpec
 
 
 def sums_of(x: Ref | TensorSpec, of_flow: bool) -> ChannelSums:
-    """What is summed over the rows of x, or of a gradient of its shape."""
+    """The sums over the rows of x, or of a gradient of its shape."""
     extents = x.shape if isinstance(x, Ref) else x.extents
     return ChannelSums(extents[-1], x.dtype, of_flow)
 
@@ -43,9 +43,9 @@ def write_batch_norm(
     epilogue: Epilogue | None = None,
     operands: Sequence[Ref] = (),
 ) -> None:
-    """Writes the op's code, with what is done to its first output before it is stored.
+    """Emits the op's code, with an epilogue on its first output.
 
-    running: place of the sums; `summed` where they are there. operands: of the epilogue.
+    running: place of the sums; summed: they are already computed. operands: of the epilogue.
     """
     source = inputs[0]
     x, scale, offset, mean, variance = places_of(emitter, *inputs)
@@ -114,9 +114,9 @@ def write_batch_norm_gradient(
     *,
     summed: bool = False,
 ) -> None:
-    """Writes the op's code, which may work in place. running: place of the sums; `summed`: they are there.
+    """Emits the op's code, which may work in place. running: place of the sums; summed: already computed.
 
-    outputs: of two, those of scale and offset only.
+    outputs: if there are two, only those of scale and offset.
     """
     source = inputs[1]
     *to_x, to_scale, to_offset = outputs
@@ -131,7 +131,7 @@ def write_batch_norm_gradient(
 
     def block(channels: Channels) -> None:
         products = channels.load(totals)
-        if rows:  # else mean and inverse are NaN
+        if rows:  # without rows, mean and inverse are NaN
             products = [a.multiply(s, r) for s, r in zip(products, channels.load(inverse), strict=True)]
         channels.store(products, dscale)
         channels.store(channels.load(totals, sums.channels), doffset)
@@ -145,9 +145,9 @@ def write_batch_norm_gradient(
 
 @dataclass(frozen=True)
 class FlowBack:
-    """What the gradient of a normalisation makes of some rows of its flow, once the sums of all are known.
+    """Gradient of a normalisation for some rows of its flow, once the sums over all rows are known.
 
-    rows: so many; count: of all.
+    rows: their number; count: number of all rows.
     """
 
     channels: int
@@ -157,7 +157,7 @@ class FlowBack:
     is_training: bool
 
     def function(self, emitter: Emitter) -> ir.Function:
-        """Of flow, x, scale, mean, inverse, dscale, doffset, dx; dx may be the flow."""
+        """The function (flow, x, scale, mean, inverse, dscale, doffset, dx); dx may be the flow."""
         return shared_function(emitter, self, [POINTER] * 8, self._write)
 
     def _write(self, emitter: Emitter, pointers: Sequence[ir.Value]) -> None:
@@ -194,7 +194,7 @@ def _emit_grad(emitter: Emitter, group: Group) -> None:
 
 
 def _scratch(node: NodeSpec, target: Target) -> list[TensorSpec]:
-    """The running sums; of the gradient as large."""
+    """The running sums; the gradient's are as large."""
     return [sums_of(node.inputs[0], of_flow=False).spec]
 
 

@@ -1,4 +1,4 @@
-"""Native code of convolution and its two derivatives: which pass writes it, and the scratch that it wants."""
+"""Native code of convolution and its two derivatives: choice of the pass, and its scratch."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ Write = Callable[[Emitter, ConvolutionShape, Pointers, Ending[ir.Value]], None]
 def _writer(write: Write, shapes: Callable[[Sequence[Ref], Ref], Shapes]) -> WriteContraction:
     """A template: `write` gets the places of floating inputs, the output and scratch.
 
-    shapes: of images and filters, given the inputs and the output.
+    shapes: gives the shapes of images and filters from the inputs and the output.
     """
 
     def written(
@@ -96,7 +96,7 @@ def _backprop_input_scratch(node: NodeSpec, target: Target) -> list[TensorSpec]:
 
 
 def _makes_images_at_once(node: NodeSpec) -> bool:
-    """Whether each element of the images' gradient is the result of one sum."""
+    """True if each element of the images' gradient is the result of one sum."""
     return not _images_gradient(node).adds_taps
 
 
@@ -106,7 +106,7 @@ def _images_gradient(node: NodeSpec) -> ConvolutionShape:
 
 
 def _rows_of_images(node: NodeSpec, target: Target) -> int:
-    """Of the images' gradient, as a matrix, that are made together."""
+    """Rows of the images' gradient, as a matrix, that are computed together."""
     what = _images_gradient(node)
     reverse = what.reversed()
     return 0 if what.adds_taps else reverse.band * reverse.columns.count

@@ -32,11 +32,11 @@ from tensorbow.ops.slicing import (
 from tensorbow.program.plan import Group
 from tensorbow.specs import DType, bool_
 
-MOST_PIECES = 64  # that are joined or cut natively
+MOST_PIECES = 64  # most pieces joined or cut natively
 
 
 def _loops(shape: Sequence[int], to: Sequence[int], begin: Sequence[int]) -> list[Loop]:
-    """One for each axis; strides of the target and of the source."""
+    """One loop per axis; strides of target and source."""
     return [(extent, (step, origin)) for extent, step, origin in zip(shape, to, begin, strict=True)]
 
 
@@ -109,7 +109,7 @@ def _emit_tile(emitter: Emitter, group: Group) -> None:
 
 
 def _corner(emitter: Emitter, begins: Places, apart: int, strides: Sequence[int]) -> ir.Value:
-    """The position of the element that a vector of numbers speaks of, `apart` elements from each other."""
+    """Position of the element whose coordinates are numbers in memory, `apart` elements from each other."""
     numbers = [index_at(emitter, begins, axis * apart) for axis in range(len(strides))]
     return sums(emitter, 0, *(scaled(emitter, n, s) for n, s in zip(numbers, strides, strict=True)))
 
@@ -141,7 +141,7 @@ def _emit_pad(emitter: Emitter, group: Group) -> None:
 
 
 def _number(value: Any, dtype: DType) -> Any:
-    """A number as an element of a dtype, by NumPy's rules. Raises what NumPy raises."""
+    """A number as an element of a dtype, by NumPy's rules. Raises NumPy's errors."""
     element = np.empty((), dtype.as_numpy_dtype)
     element.fill(value)
     return int(element) if dtype == bool_ else element.item()
@@ -160,7 +160,7 @@ def _is_number(value: Any, dtype: DType) -> bool:
 
 
 def _indexed(shape: Sequence[int], attrs: Any) -> tuple[tuple[int, ...], tuple[int, ...], int]:
-    """Shape, strides and first element of `x[index]`: NumPy does it, on an array without memory."""
+    """Shape, strides and first element of `x[index]`, computed by NumPy on an array without memory."""
     whole = np.lib.stride_tricks.as_strided(np.empty(1, np.int8), shape, strides_of(shape))
     part = whole[numpy_index(attrs["index"])]
     return part.shape, part.strides, part.ctypes.data - whole.ctypes.data
@@ -200,7 +200,7 @@ def _emit_one_hot(emitter: Emitter, group: Group) -> None:
 
 
 def _is_short(node: NodeSpec, target: Target) -> bool:
-    """Each piece is code of its own."""
+    """True if there are few pieces: each has its own code."""
     return max(len(node.inputs), len(node.outputs)) <= MOST_PIECES
 
 

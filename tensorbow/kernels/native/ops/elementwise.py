@@ -1,7 +1,7 @@
 """Native code of the ops in the table of scalar expressions: element-wise ops, updates, averaging.
 
-Integers' division and powers stay with the reference kernels, which raise an error for 0 and for a negative
-power.
+Integer division and powers are left to the reference kernels, which raise for 0 and for negative
+powers.
 """
 
 from __future__ import annotations

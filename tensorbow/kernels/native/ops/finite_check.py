@@ -1,6 +1,6 @@
-"""Native code of CheckFinite and GradientCheck: the largest magnitude as an integer tells.
+"""Native code of CheckFinite and GradientCheck, by the largest magnitude as an integer.
 
-Without its sign, a number that is not finite has the bits of an integer that no finite one reaches.
+The bits of a non-finite number without its sign are a greater integer than those of any finite number.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ VECTORS = 4  # side by side
 
 
 def _emit(emitter: Emitter, group: Group) -> None:
-    """Sets the status when a value is NaN or infinite; leaves it as it is otherwise."""
+    """Sets the status if a value is NaN or infinite; otherwise leaves it unchanged."""
     values = group.inputs[0]
     size, dtype = math.prod(values.shape), values.dtype
     if not size or not dtype.is_floating:

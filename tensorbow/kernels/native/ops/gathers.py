@@ -1,4 +1,4 @@
-"""Rows of an array by indices in the data, and the gradient of that."""
+"""Native code of gather and its gradient."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from tensorbow.specs import bool_
 
 @contextmanager
 def _rows(emitter: Emitter, group: Group, array: Ref) -> Iterator[tuple[ir.Value, ir.Value, int]]:
-    """A loop over the indices of all outer elements of an array, which are refused where one is out of range.
+    """A loop over the indices, for all outer elements of an array; refuses indices out of range.
 
-    Gives the position in the array of the row that an index speaks of, that among the gathered rows, and the
-    elements of a row.
+    Gives the position in the array of the row that an index selects, the row's position among the gathered
+    rows, and the elements of a row.
     """
     indices = group.inputs[1]
     (given,) = places_of(emitter, indices)
@@ -48,7 +48,7 @@ def _emit(emitter: Emitter, group: Group) -> None:
 
 
 def _emit_grad(emitter: Emitter, group: Group) -> None:
-    """One row after the other: equal indices add up in a fixed order."""
+    """Adds one row after the other: equal indices add up in a fixed order."""
     gradient, (out,) = group.inputs[0], group.outputs
     target, source = places_of(emitter, out, gradient)
     arithmetic = Arithmetic(emitter, out.dtype)

@@ -1,4 +1,4 @@
-"""Softmax and its logarithm, sparse and dense softmax cross-entropy with its derivative: row by row."""
+"""Native code of softmax, log softmax and softmax cross-entropy with its derivative, row by row."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tensorbow.specs import DType
 
 
 class Row:
-    """One row of logits while it is worked on. Positions count from the array's first element."""
+    """One row of logits. Positions count from the array's first element."""
 
     def __init__(self, emitter: Emitter, dtype: DType, extent: int, first: ir.Value):
         self._emitter = emitter
@@ -32,11 +32,11 @@ class Row:
         self.first = first
 
     def maximum(self, of: Callable[[ir.Value, int], ir.Value]) -> ir.Value:
-        """The greatest of of(position, width), NaN where there is one; a scalar."""
+        """The maximum of of(position, width) over the row, NaN if there is one; a scalar."""
         return self._reduced(of, -math.inf, self._arithmetic.maximum)
 
     def sum(self, of: Callable[[ir.Value, int], ir.Value]) -> ir.Value:
-        """The sum of of(position, width), a scalar."""
+        """The sum of of(position, width) over the row, a scalar."""
         return self._reduced(of, 0.0, self._arithmetic.add)
 
     def _reduced(self, of: Callable[[ir.Value, int], ir.Value], neutral: float, combine: Combine) -> ir.Value:
@@ -50,7 +50,7 @@ class Row:
         return reducer.rows([WalkedAxis(self._extent, 1, True)], self.first)[0]
 
     def for_each(self, body: Callable[[ir.Value, int], None]) -> None:
-        """Emits body(position, width) for all of the row."""
+        """Emits body(position, width) for the whole row."""
         strips(
             self._emitter,
             self._extent,
@@ -59,11 +59,11 @@ class Row:
         )
 
     def shifted(self, value: ir.Value, amount: ir.Value, width: int) -> ir.Value:
-        """A vector less a scalar."""
+        """A vector minus a scalar."""
         return self._arithmetic.subtract(value, self._splat(amount, width))
 
     def divided(self, value: ir.Value, divisor: ir.Value, width: int) -> ir.Value:
-        """A vector by a scalar."""
+        """A vector divided by a scalar."""
         return self._arithmetic.divide(value, self._splat(divisor, width))
 
     def _splat(self, value: ir.Value, width: int) -> ir.Value:
@@ -72,7 +72,7 @@ class Row:
 
 @contextmanager
 def _rows(emitter: Emitter, logits: Ref) -> Iterator[tuple[ir.Value, Row]]:
-    """A loop over the rows of logits; gives the number of the row, and the row."""
+    """A loop over the rows of logits; gives the row's number and the row."""
     *outer, extent = logits.shape
     with emitter.loop(math.prod(outer)) as number:
         first = emitter.builder.mul(number, index(extent))
@@ -89,7 +89,7 @@ def _emit_softmax(emitter: Emitter, group: Group) -> None:
 
 
 def _exponentials(emitter: Emitter, row: Row, x: Places, y: Places) -> tuple[ir.Value, ir.Value]:
-    """Writes the softmax of a row; gives its maximum and the sum of exponentials of distances to it."""
+    """Writes the softmax of a row; gives its maximum and the sum of exp(x - maximum)."""
     top = row.maximum(x.load)
 
     def power(position: ir.Value, width: int) -> ir.Value:
@@ -119,7 +119,7 @@ def _emit_log_softmax(emitter: Emitter, group: Group) -> None:
 
 
 def _emit_sparse(emitter: Emitter, group: Group) -> None:
-    """A label out of range is refused before anything is written."""
+    """Refuses a label out of range before anything is written."""
     (logits, labels), (loss, backprop) = group.inputs, group.outputs
     batch, classes = logits.shape
     x, labelled, losses, y = places_of(emitter, logits, labels, loss, backprop)
@@ -151,7 +151,7 @@ def _emit_dense(emitter: Emitter, group: Group) -> None:
         norm = log(emitter, total)
 
         def term(at: ir.Value, width: int) -> ir.Value:
-            """Of the loss; writes the derivative on the way."""
+            """Terms of the loss; also writes the derivative."""
             wanted = labelled.load(at, width)
             logarithm = row.shifted(row.shifted(x.load(at, width), top, width), norm, width)
             y.store(arithmetic.subtract(exp(emitter, logarithm), wanted), at)

@@ -1,9 +1,9 @@
 """Maps: one pass over memory that computes each element by scalar expressions.
 
-Every result has the same shape; inputs broadcast to it. Axes that all inputs treat alike are collapsed; the
-last one is walked in vectors, and what is left of it is one narrower vector, the others are loops. What
-depends on single numbers only is computed once, before the loops. Each element is read before it is written,
-by the same instructions: a result may be in the memory of any input of its own shape.
+All results have the same shape; inputs broadcast to it. Axes that no input distinguishes are collapsed; the
+last axis is walked in vectors, its rest in one narrower vector, the other axes in loops. Values that
+depend only on single numbers are computed once, before the loops. Each element is read before it is written,
+by the same instructions, so a result may share the memory of any input of its shape.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ def emit_map(
 ) -> None:
     """Writes each result to its target.
 
-    inputs: by the numbers of the expressions' symbols; they broadcast to the targets' one shape. bounds:
-    where targets are flat, the part to write; it begins at a multiple of a vector's lanes, and so it ends, or
-    where they do.
+    inputs: numbered as the expressions' symbols; they broadcast to the targets' shape. bounds: the part to
+    write if targets are flat; it begins and ends at multiples of a vector's lanes, or
+    ends with the targets.
     Raises InternalError for places that do not fit the expressions.
     """
     shape = targets[0].shape
@@ -61,7 +61,7 @@ def emit_map(
 
 
 class _Map:
-    """The code of one map, in the making."""
+    """The code of one map under construction."""
 
     def __init__(
         self,
@@ -109,7 +109,7 @@ class _Map:
         target: ir.Value,
         bounds: Bounds,
     ) -> None:
-        """The same from one element to another; what is left of the vectors belongs to the last part."""
+        """Walks a part of a row; the rest after the last full vector belongs to the last part."""
         builder, (first, end) = self._emitter.builder, bounds
         full = self._extents[-1] // self._lanes * self._lanes
         in_part = builder.icmp_signed("<", end, index(full))
@@ -120,7 +120,7 @@ class _Map:
                 self._piece(rows, starts, target, index(full), self._extents[-1] - full)
 
     def _walk(self, rows: dict[Scalar, ir.Value], starts: dict[int, ir.Value], target: ir.Value) -> None:
-        """One row: vectors, then what is left of them, which is narrower."""
+        """Walks one row: full vectors, then the rest in a narrower vector."""
         extent, lanes = self._extents[-1], self._lanes
         full = extent // lanes * lanes
         if full == lanes:
@@ -132,7 +132,7 @@ class _Map:
             self._piece(rows, starts, target, index(full), extent - full)
 
     def _once(self) -> dict[Scalar, ir.Value]:
-        """Values that all elements have in common and that the others are made of."""
+        """Values common to all elements, on which other values depend."""
         wanted = {operand for node in self._varying for operand in node.operands} | set(self._results)
         common = [n for n in self._nodes if n in wanted - self._varying and n.operator != CONSTANT]
         known = {
@@ -143,7 +143,7 @@ class _Map:
         return dict(zip(common, to_llvm(self._emitter, common, known, 1), strict=True))
 
     def _row(self, starts: dict[int, ir.Value]) -> dict[Scalar, ir.Value]:
-        """Elements of the inputs that have one for a whole row."""
+        """Values of the inputs that are constant along a row."""
         return {
             node: self._load(self._at(number, starts[number]), node.dtype, 1)
             for node, number in self._inputs()
@@ -161,7 +161,7 @@ class _Map:
         position: ir.Value,
         lanes: int,
     ) -> None:
-        """So many elements of a row."""
+        """Emits `lanes` elements of a row."""
         emitter = self._emitter
         known = dict(rows) if lanes == 1 else {n: emitter.splat(v, lanes) for n, v in rows.items()}
         for node, number in self._inputs():
@@ -188,7 +188,7 @@ class _Map:
         return value
 
     def _place(self, strides: Sequence[int], coordinates: Sequence[ir.Value]) -> ir.Value:
-        """The element at which a row begins."""
+        """Position of a row's first element."""
         place: ir.Value = ir.Constant(INT, 0)
         for stride, coordinate in zip(strides, coordinates, strict=False):
             if stride:
@@ -198,7 +198,7 @@ class _Map:
 
 
 def _strides(mask: Mask, extents: Sequence[int]) -> tuple[int, ...]:
-    """Elements from one coordinate of an axis to the next; 0 for an axis that an input does not have."""
+    """Strides of an input, in elements; 0 for an axis that the input does not have."""
     strides, stride = [0] * len(extents), 1
     for axis in range(len(extents) - 1, -1, -1):
         if mask[axis]:
@@ -208,7 +208,7 @@ def _strides(mask: Mask, extents: Sequence[int]) -> tuple[int, ...]:
 
 
 def emit_rule(emitter: Emitter, group: Group, bounds: Bounds | None = None) -> None:
-    """The code of an op by its row in the table of scalar expressions."""
+    """Emits the code of an op by its row in the table of scalar expressions."""
     definition = group.definition
     scalars = dict(group.state)
     refs = (*group.inputs, *(scalars[key] for key in definition.state))
@@ -224,7 +224,7 @@ def emit_rule(emitter: Emitter, group: Group, bounds: Bounds | None = None) -> N
 def lower_rule(
     definition: OpDef, *, inplace: tuple[tuple[int, int], ...] = (), pointwise: bool = False
 ) -> None:
-    """Registers the map of an op that the table of scalar expressions has."""
+    """Registers the native map of an op that is in the table of scalar expressions."""
 
     def takes(node: NodeSpec, target: Target) -> bool:
         return not raises(definition, node)
@@ -233,7 +233,7 @@ def lower_rule(
 
 
 def raises(definition: OpDef, node: NodeSpec) -> bool:
-    """Whether what an op's elements hold can be an error: an integer divided by 0, or to a negative power."""
+    """True if an op may raise for its data: integer division by 0, negative integer powers."""
     inputs = [spec.dtype for spec in node.inputs]
     if not any(dtype.is_integer for dtype in inputs) or definition.state:
         return False
@@ -243,7 +243,7 @@ def raises(definition: OpDef, node: NodeSpec) -> bool:
 
 
 def fused_kernel(fused: FusedMap) -> NativeKernel:
-    """The kernel of several maps in one."""
+    """The kernel of several fused maps."""
 
     def emit(emitter: Emitter, group: Group) -> None:
         targets = group.inputs[:1] if fused.assigns else group.outputs
@@ -253,7 +253,7 @@ def fused_kernel(fused: FusedMap) -> NativeKernel:
 
 
 def averaged_kernel(averaged: AveragedUpdate) -> NativeKernel:
-    """The kernel of an update and the averaging around it."""
+    """The kernel of an update merged with the averaging around it."""
 
     def emit(emitter: Emitter, group: Group, bounds: Bounds | None = None) -> None:
         scalars = dict(group.state)

@@ -1,7 +1,7 @@
 """Native code of matrix products.
 
-A right matrix that comes transposed is either turned first, or, where few rows would make that the larger
-part of the work, multiplied as it lies: `dot_products`.
+A right matrix stored transposed is either transposed first, or, if transposing would be most of the work
+because the left one has few rows, multiplied as it is: `dot_products`.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from tensorbow.ops.matmul import BatchMatMulV2, MatMul
 from tensorbow.program.plan import Group, Ref
 from tensorbow.specs import FLOATING, DType, TensorSpec
 
-FEW_ROWS = 48  # of the left matrix, for which a right one is not worth turning
-LONG_SUM = 96  # elements that it takes to pay for adding up the lanes of a vector
+FEW_ROWS = 48  # rows of the left matrix below which transposing the right one does not pay
+LONG_SUM = 96  # shortest sum that pays for adding up the lanes of a vector
 
 
 @dataclass(frozen=True)
 class Product:
-    """[rows, inner] @ [inner, columns], each of the two stored as that or transposed."""
+    """[rows, inner] @ [inner, columns], each matrix stored like that or transposed."""
 
     dtype: DType
     rows: int
@@ -50,16 +50,16 @@ class Product:
 
     @property
     def by_dots(self) -> bool:
-        """Whether rows of A are multiplied with rows of B as they lie."""
+        """True if rows of A are multiplied directly with rows of B."""
         return self.turned_b and not self.turned_a and self.rows <= FEW_ROWS and self.inner >= LONG_SUM
 
     def scratch(self) -> list[TensorSpec]:
-        """For the right matrix, turned."""
+        """The transposed right matrix, if needed."""
         turns = self.turned_b and not self.by_dots
         return [TensorSpec((self.inner, self.columns) if turns else (0,), self.dtype)]
 
     def write(self, e: Emitter, places: Sequence[ir.Value], epilogue: Epilogue | None) -> None:
-        """The code of one product: a, b, result, scratch, and the epilogue's operands."""
+        """Emits one product. places: a, b, result, scratch, and the epilogue's operands."""
         a, b, result, turned, *operands = places
         if self.by_dots:
             function = dot_products(e, DotProducts(self.dtype, self.rows, self.columns, self.inner))
@@ -165,7 +165,7 @@ def _emit_batch(e: Emitter, group: Group) -> None:
 
 
 def _steps(shape: Sequence[int], rank: int) -> list[int]:
-    """Elements from one matrix to the next along each of `rank` leading axes; 0 where it is repeated."""
+    """Strides of the matrices along each of `rank` leading axes, in elements; 0 where broadcast."""
     lead = (1,) * (rank + 2 - len(shape)) + tuple(shape[:-2])
     size = math.prod(shape[-2:])
     return [0 if n == 1 else math.prod(lead[axis + 1 :]) * size for axis, n in enumerate(lead)]

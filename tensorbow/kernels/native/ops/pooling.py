@@ -1,4 +1,4 @@
-"""Max and average pooling of NHWC images, and their gradients: vectors of channels, window by window."""
+"""Native code of max and average pooling of NHWC images, and their gradients: channel vectors per window."""
 
 from __future__ import annotations
 
@@ -66,9 +66,9 @@ def _for_maxima(
     places: Sequence[Places],
     visit: Callable[[int, ir.Value, ir.Value, ir.Value], None],
 ) -> None:
-    """Emits visit(place, position, value, chosen) for each element: whether it is its window's first maximum.
+    """Emits visit(place, position, value, chosen) per element; chosen: it is its window's first maximum.
 
-    "Not less than the maximum" rather than "equal to it": a window with NaN has one such element, too.
+    "Not less than the maximum" instead of "equal to it": a window with NaN has one such element, too.
     """
     images, pooled = places
     builder, arithmetic = emitter.builder, Arithmetic(emitter, images.dtype)
@@ -93,9 +93,9 @@ def _emit_max_pool_grad(emitter: Emitter, group: Group) -> None:
 def emit_max_pool_grad(
     emitter: Emitter, attrs: Attrs, inputs: Sequence[Ref], result: Ref, *, rectified: bool = False
 ) -> None:
-    """The gradient of the images, of images, maxima and the maxima's gradient.
+    """The gradient of the images, from images, maxima and the maxima's gradient.
 
-    rectified: times ReLU's own, the images being what it gave.
+    rectified: also applies ReLU's gradient; the images are the ReLU's results.
     """
     images = inputs[0]
     builder, arithmetic = emitter.builder, Arithmetic(emitter, images.dtype)

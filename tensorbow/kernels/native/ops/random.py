@@ -1,10 +1,10 @@
-"""Native code of the random ops: the numbers that `tensorbow.ops.sampling` defines, many blocks at a time.
+"""Native code of the random ops as `tensorbow.ops.sampling` defines them, many blocks at a time.
 
-Integers, uniforms and dropout's masks have the reference's bits. Normals of float32 come from polynomials;
-they differ by the rounding of log, sine and cosine, within 2e-6. A truncated normal that rounding puts on the
-other side of 2 is another number; of 10**7, about one. Permutations stay with the reference kernel: it sorts.
+Integers, uniforms and dropout masks equal the reference bit for bit. Normals of float32 use polynomials;
+they differ by the rounding of log, sine and cosine, within 2e-6. About one truncated normal in 10**7
+differs entirely, when rounding moves it across 2. Permutations use the reference kernel, which sorts.
 
-The seeds are data, not code: what is compiled for one seed is good for all.
+Seeds are data, not code: compiled code serves all seeds.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ from tensorbow.program.nodes import Unit, Value
 from tensorbow.program.plan import Group
 from tensorbow.specs import DType, TensorSpec, float32, int64
 
-WORDS = 4  # of a block
+WORDS = 4  # per block
 
-Vectors = list[ir.Value]  # number `lane` of each of the blocks side by side, for each lane
+Vectors = list[ir.Value]  # per lane of a block, its numbers in neighbouring blocks
 Draw = Callable[[Emitter, RandomStream, ir.Value, DType], Vectors]
-"""(first block) -> numbers of a type; as many blocks side by side as a vector has elements of float32."""
+"""(first block) -> numbers of a type, from as many blocks side by side as a float32 vector has elements."""
 
 
 def with_seeds(units: Sequence[Unit]) -> list[Unit]:
-    """The units, native ones that draw numbers with their seeds as a further input."""
+    """The units; native random ones get their seeds as a further input."""
     return [
         _seeded(u) if u.head.definition.random and isinstance(u.kernel, NativeKernel) else u for u in units
     ]
@@ -73,7 +73,7 @@ def _emit(
     draw: Callable[[Emitter, RandomStream, Sequence[ir.Value]], Callable[[ir.Value], Vectors]],
     operands: Sequence[ir.Value] = (),
 ) -> None:
-    """Fills the output. draw: given the operands, makes the numbers of the blocks from one on."""
+    """Fills the output. draw: from the operands, makes a function (first block) -> numbers."""
     (out,) = group.outputs
     size = math.prod(out.shape)
     if not size:
@@ -105,7 +105,7 @@ def _emit(
 def _fill(
     e: Emitter, draw: Callable[[ir.Value], Vectors], place: ir.Value, size: ir.Value, lanes: int, dtype: DType
 ) -> None:
-    """Lays numbers out in the order of elements; the last ones by way of memory of its own."""
+    """Stores numbers in the order of elements; the last ones via a local buffer."""
     b, element, width = e.builder, type_of(dtype), _side_by_side(e)
     at_once = index(width * lanes)
     whole = b.udiv(size, at_once)
@@ -124,7 +124,7 @@ def _fill(
 
 
 def _interleaved(e: Emitter, vectors: Vectors) -> ir.Value:
-    """Block by block: the first element of each vector, then the second of each."""
+    """Numbers in block order: the first element of each vector, then the second of each."""
     width = vectors[0].type.count
     while len(vectors) > 1:
         half = len(vectors) // 2
@@ -139,11 +139,11 @@ def _interleaved(e: Emitter, vectors: Vectors) -> ir.Value:
     return vectors[0]
 
 
-# Numbers of words -------------------------------------------------------------------------------------
+# Numbers from words -----------------------------------------------------------------------------------
 
 
 def _uniforms(e: Emitter, stream: RandomStream, start: ir.Value, attempt: ir.Value, dtype: DType) -> Vectors:
-    """In [0, 1): the upper 24 bits of a word, or the upper 53 of two."""
+    """Uniform numbers in [0, 1): from the upper 24 bits of a word, or the upper 53 of two."""
     b, width, kind = e.builder, _side_by_side(e), type_of(dtype)
     words = stream.blocks(start, width, attempt)
     wide, target = words[0].type, vector_of(kind, width)
@@ -157,7 +157,7 @@ def _uniforms(e: Emitter, stream: RandomStream, start: ir.Value, attempt: ir.Val
 
 
 def _joined(e: Emitter, words: Sequence[ir.Value]) -> Vectors:
-    """Two numbers of 64 bits of four words."""
+    """Two 64-bit numbers from four words."""
     half = constant(words[0].type, 32)
     pairs = ((words[0], words[1]), (words[2], words[3]))
     return [e.builder.or_(e.builder.shl(high, half), low) for high, low in pairs]
@@ -177,7 +177,7 @@ def _normals(e: Emitter, stream: RandomStream, start: ir.Value, attempt: ir.Valu
 
 
 def _truncated(e: Emitter, stream: RandomStream, start: ir.Value, dtype: DType) -> Vectors:
-    """Normals within two deviations; those beyond are drawn again with the next attempt, as all are first."""
+    """Normals within two deviations; lanes beyond are drawn again with the next attempt number."""
     b, kind = e.builder, vector_of(type_of(dtype), _side_by_side(e))
     lanes = 4 if dtype == float32 else 2
     found = [Accumulator(e, constant(kind, math.inf)) for _ in range(lanes)]
@@ -218,7 +218,7 @@ def _floating(what: str, draw: Draw) -> Lowering:
 
 
 def _emit_integers(e: Emitter, group: Group) -> None:
-    """Refuses an empty range."""
+    """Draws integers; refuses an empty range."""
     _, *bounds, _ = group.inputs
     b, dtype = e.builder, group.outputs[0].dtype
     low, high = (index_at(e, places, 0) for places in places_of(e, *bounds))
@@ -243,7 +243,7 @@ def _emit_integers(e: Emitter, group: Group) -> None:
 
 
 def _emit_mask(e: Emitter, group: Group) -> None:
-    """A word keeps its element where its upper 24 bits are at least the rate; NaN where there is no rate."""
+    """Keeps an element if the upper 24 bits of its word are at least the rate; NaN for an invalid rate."""
     _, rate, _ = group.inputs
     b, dtype, double = e.builder, group.outputs[0].dtype, ir.DoubleType()
     kind = type_of(dtype)

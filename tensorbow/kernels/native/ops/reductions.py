@@ -1,4 +1,4 @@
-"""Sum, Mean, Max, Min, Prod, Any, All over any axes, SumTo, BiasAddGrad, L2Loss."""
+"""Native code of Sum, Mean, Max, Min, Prod, Any, All over any axes, SumTo, BiasAddGrad, L2Loss."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ Finisher: TypeAlias = "Callable[[Arithmetic, ir.Value, int], ir.Value]"
 
 @dataclass(frozen=True)
 class ReductionRule:
-    """What a reduction computes: its neutral value, how two values become one, what is done before and after.
+    """Rule of a reduction: its neutral value, the combination of two values, work before and after.
 
-    finish(arithmetic, value, count of elements in it).
+    finish(arithmetic, value, number of elements).
     """
 
     start: Callable[[DType], float]
@@ -69,7 +69,7 @@ RECIPES = {
 
 
 def reduce(emitter: Emitter, recipe: ReductionRule, x: Ref, axes: Sequence[int], out: Ref) -> None:
-    """Writes the reduction of `x` over `axes` to `out`, which has the kept extents, in order."""
+    """Writes the reduction of `x` over `axes` to `out`, whose axes are the kept ones, in order."""
     arithmetic, lanes = Arithmetic(emitter, x.dtype), emitter.target.lanes(x.dtype.size)
     source, target = places_of(emitter, x, out)
     reduced = frozenset(axes)
@@ -113,7 +113,7 @@ def reduce(emitter: Emitter, recipe: ReductionRule, x: Ref, axes: Sequence[int],
 
 
 def _walked_with(kept: Sequence[WalkedAxis], inner: WalkedAxis | None) -> list[tuple[int, tuple[int, int]]]:
-    """The loops over kept axes, through the array and through its contiguous result."""
+    """Loops over the kept axes, with strides of the array and of its contiguous result."""
     stride = 1 if inner is None else inner.extent
     loops: list[tuple[int, tuple[int, int]]] = []
     for axis in reversed(kept):

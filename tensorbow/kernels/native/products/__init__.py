@@ -1,4 +1,4 @@
-"""Matrix products and convolutions: micro-kernel, tiling, packing, Winograd, and what is fused onto results.
+"""Matrix products and convolutions: micro-kernel, tiling, packing, Winograd, epilogues.
 
 Imports `codegen`.
 """

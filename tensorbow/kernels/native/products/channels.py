@@ -1,7 +1,7 @@
-"""Rows of channels, and sums over them by chunks: what batch normalisation and its gradient are made of.
+"""Rows of channels, and sums over them by chunks, for batch normalisation and its gradient.
 
-A chunk is so many rows as stay in the first cache. What is summed over it is added to running sums in memory,
-by a function that works on one chunk: a normalisation calls it for all its rows, a convolution for those it
+A chunk is as many rows as stay in the first-level cache. One function adds the sums over one chunk to running
+sums in memory: a normalisation calls it for all its rows, a convolution for the rows it
 has just written, and the sums are the same to the bit.
 """
 
@@ -20,7 +20,7 @@ from tensorbow.kernels.native.products.microkernel import shared_function
 from tensorbow.kernels.native.products.packing import fill_zero
 from tensorbow.specs import DType, TensorSpec
 
-CHUNK_NBYTES = 16 << 10  # of rows: half of a first cache
+CHUNK_NBYTES = 16 << 10  # bytes of rows: half of a first-level cache
 
 Vectors = list[ir.Value]  # of the channels of a block
 
@@ -44,21 +44,21 @@ class Channels:
         self._offsets = [sum(widths[:place]) for place in range(len(widths))]
 
     def load(self, vector: Places, first: int = 0) -> Vectors:
-        """The block's elements of a vector of channels, which begins at an element of the array."""
+        """Loads the block's elements of a channel vector that begins at `first` in the array."""
         return [vector.load(self.position(place, first), width) for place, width in enumerate(self.widths)]
 
     def store(self, values: Vectors, *vectors: Places, first: int = 0) -> None:
-        """The reverse, into one or several vectors of channels."""
+        """Stores the block's elements into one or several channel vectors."""
         for place, value in enumerate(values):
             for vector in vectors:
                 vector.store(value, self.position(place, first))
 
     def position(self, place: int, first: int = 0) -> ir.Value:
-        """Of the first channel of one of the block's vectors."""
+        """Position of the first channel of one of the block's vectors."""
         return self._emitter.builder.add(self.start, index(first + self._offsets[place]))
 
     def sums(self, count: int, terms: Callable[[ir.Value, int, int], Sequence[ir.Value]]) -> list[Vectors]:
-        """Over the rows, of each of `count` terms."""
+        """Sums over the rows, of each of `count` terms."""
         rows, channels = self._shape
         reducer = Reducer(
             self._emitter,
@@ -72,7 +72,7 @@ class Channels:
         return [[values[term] for values in found] for term in range(count)]
 
     def for_each(self, body: Callable[[ir.Value, int, int], None]) -> None:
-        """Emits body(position, place, width) for all rows, some of them side by side."""
+        """Emits body(position, place, width) for all rows, several of them side by side."""
         rows, channels = self._shape
         builder = self._emitter.builder
         abreast = max(1, BLOCK // len(self.widths))
@@ -87,11 +87,11 @@ class Channels:
                         body(builder.add(begin, index(number * channels + offset)), place, width)
 
     def scaled(self, values: Vectors, factor: float) -> Vectors:
-        """Divided by a number."""
+        """Vectors divided by a number."""
         return [self._arithmetic.divide(v, constant(v.type, factor)) for v in values]
 
     def constant(self, value: float, width: int) -> ir.Constant:
-        """A number in so many lanes."""
+        """A number in `width` lanes."""
         return constant(vector_of(self._arithmetic.kind, width), value)
 
 
@@ -111,10 +111,10 @@ def for_channels(
 class ChannelSums:
     """Two running sums over the rows of a matrix x, each a vector of channels.
 
-    Of statistics: of x, and of the squared distances to the mean. Those of two sets of rows a and b are
-    joined by Chan, Golub and LeVeque (1983): M2 = M2_a + M2_b + d^2 n_a n_b / (n_a + n_b), with the distance
-    d of the means. Of a flow, of which x is the first matrix: of the flow times the distance of another
-    matrix's elements to given means, and of the flow.
+    For statistics: the sum of x, and of the squared distances to the mean. Those of two sets of rows a and b
+    are combined by Chan, Golub and LeVeque (1983): M2 = M2_a + M2_b + d^2 n_a n_b / (n_a + n_b), with the
+    distance d of the means. For a flow x: the sum of x times (y - mean), for another
+    matrix y and given means, and the sum of x.
     """
 
     channels: int
@@ -123,17 +123,17 @@ class ChannelSums:
 
     @property
     def spec(self) -> TensorSpec:
-        """Scratch for them."""
+        """The spec of the sums' scratch."""
         return TensorSpec((2, self.channels), self.dtype)
 
     @property
     def rows(self) -> int:
-        """Of a chunk: a power of two."""
+        """Rows of a chunk: a power of two."""
         fitting = CHUNK_NBYTES // (max(1, self.channels) * self.dtype.size)
         return 1 << max(0, fitting.bit_length() - 1)
 
     def clear(self, emitter: Emitter, running: ir.Value) -> None:
-        """Sums of nothing."""
+        """Sets the sums to those of no rows."""
         fill_zero(emitter, running, 2 * self.channels, self.dtype)
 
     def absorb(
@@ -147,8 +147,8 @@ class ChannelSums:
     ) -> None:
         """Adds rows to the running sums.
 
-        x: of the first row. first: its number, a multiple of a chunk's rows. others: of a flow, pointers to
-        the other matrix, from its beginning, and to the means.
+        x: pointer to the first row. first: its number, a multiple of a chunk's rows. others: for a flow,
+        pointers to the other matrix, from its beginning, and to the means.
         """
         whole, rest = divmod(rows, self.rows)
         builder, element = emitter.builder, type_of(self.dtype)
@@ -170,7 +170,7 @@ class ChannelSums:
             chunk(index(whole * self.rows), rest)
 
     def _function(self, emitter: Emitter, rows: int) -> ir.Function:
-        """Of a chunk: x, running sums, number of its first row; the other matrix and the means of a flow."""
+        """The function for a chunk (x, sums, number of its first row; for a flow other matrix, means)."""
         kinds = [POINTER, POINTER, INT, *([POINTER] * 2 if self.of_flow else [])]
         write = self._write_flow if self.of_flow else self._write_statistics
         return shared_function(emitter, (self, rows), kinds, lambda e, given: write(e, rows, given))
@@ -180,7 +180,7 @@ class ChannelSums:
         before = e.builder.sitofp(given[2], x.kind)
         some = e.builder.select(
             e.builder.icmp_signed("==", given[2], index(0)), constant(x.kind, 1), before
-        )  # the mean of no rows is to be 0
+        )  # the mean of no rows is 0
         share = e.builder.fdiv(constant(x.kind, rows), e.builder.fadd(before, constant(x.kind, rows)))
         weight = e.builder.fmul(before, share)
         a = Arithmetic(e, self.dtype)

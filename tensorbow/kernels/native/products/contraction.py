@@ -1,10 +1,10 @@
-"""Contractions: loops over tiles of the micro-kernel, in an order that keeps what is used again in the cache.
+"""Contractions: loops over tiles of the micro-kernel, in a cache-friendly order.
 
     C[rows, columns] (+)= sum over k of A[rows, k] * B[k, columns]
 
-Rows and k are walks through A by constant strides; matrix products and all passes of convolutions are such.
-The sum is cut into passes where the part of B that a tile needs would not stay in the first cache; tiles
-and order are chosen for each shape by a count of multiply-adds, loads and stores.
+Rows and k are walks through A with constant strides, which covers matrix products and all passes of
+convolutions. The sum is cut into passes if the part of B that a tile needs exceeds the first-level cache;
+tiles and order are chosen for each shape by a count of multiply-adds, loads and stores.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ from tensorbow.kernels.native.products.microkernel import (
 from tensorbow.kernels.native.products.tile_costs import Loops, cost_of
 from tensorbow.specs import DType
 
-NEAR = 24 << 10  # bytes of B for a tile: the larger part of a first cache of 32 KiB
-FAR = 512 << 10  # bytes that stay in a second cache, beside others
-FEW_ROWS = 64  # of A, which read a B that is in no cache
-STREAMS = 32  # rows of such a B that are read side by side: as many as processors fetch ahead
-MORE_STREAMS = 64  # where sums of wide vectors are short beside the moves of C, and several tiles use B
+NEAR = 24 << 10  # bytes of B per tile: most of a first-level cache of 32 KiB
+FAR = 512 << 10  # bytes that stay in a second-level cache, beside other data
+FEW_ROWS = 64  # rows of A at most that make prefetching of an uncached B worthwhile
+STREAMS = 32  # rows of such a B read side by side: as many streams as processors prefetch
+MORE_STREAMS = 64  # if sums of wide vectors are short compared with the moves of C, and several tiles use B
 
 
 @dataclass(frozen=True)
 class Contraction:
-    """What is computed, in elements.
+    """Extents and strides of a contraction, in elements.
 
-    rows: walks through A and C, sums: through A and B, outermost first. passes: further loops around all,
-    which add up. Columns of B and C are next to each other. epilogue: what is done to the result.
+    rows: walks through A and C; sums: through A and B; outermost first. passes: further loops around all,
+    which add up. Columns of B and C are contiguous. epilogue: applied to the result.
     """
 
     dtype: DType
@@ -56,12 +56,12 @@ class Contraction:
 
 @dataclass(frozen=True)
 class Blocking:
-    """How a contraction is cut.
+    """Loop structure of a contraction.
 
-    rows: the loops over them, two at least. height, width: rows of a tile along the last two; vectors: its
-    columns. passes: loops over sums, outside the tiles. columns_outside: whether the loop over columns is
-    outside that over rows. reads_ahead: whether a pass brings near the part of B that the next one uses.
-    limit: steps that a pass may have.
+    rows: the loops over them, at least two. height, width: rows of a tile along the last two; vectors: its
+    columns. passes: loops over sums, outside the tiles. columns_outside: the loop over columns is
+    outside that over rows. reads_ahead: a pass prefetches the part of B that the next one uses.
+    limit: most steps of a pass.
     """
 
     rows: tuple[Walk, ...]
@@ -77,7 +77,7 @@ class Blocking:
 
 @cache
 def blocking_of(what: Contraction, target: Target) -> Blocking:
-    """The cheapest way to cut a contraction, by its count of cycles."""
+    """The cheapest blocking of a contraction, by its count of cycles."""
     lanes = target.lanes(what.dtype.size)
     vectors = -(-what.columns // lanes)
     count, steps = (math.prod(loop.count for loop in walks) for walks in (what.rows, what.sums))
@@ -108,9 +108,9 @@ def blocking_of(what: Contraction, target: Target) -> Blocking:
 
 
 def _is_to_read_ahead(what: Contraction, blocking: Blocking, columns: int) -> bool:
-    """Whether the next pass's B lies behind this one's, and sums are short: two steps to one of its lines.
+    """True if the next pass's B follows this one's, and tiles are few beside the cache lines of its rows.
 
-    columns: of a tile. Beside longer sums what processors fetch ahead by themselves comes early enough.
+    columns: of a tile. With longer sums the hardware prefetcher is early enough.
     """
     through_b = merged([Walk(loop.count, b=loop.b) for loop in (*blocking.passes, *blocking.sums)])
     is_dense = len(through_b) == 1 and through_b[0].b == what.columns
@@ -122,7 +122,7 @@ def _is_to_read_ahead(what: Contraction, blocking: Blocking, columns: int) -> bo
 
 
 def _orders(what: Contraction) -> list[Loops]:
-    """In as few loops as can be, and with one innermost along which neighbouring rows share elements of A."""
+    """Loop orders: as few loops as possible; or an innermost one along which neighbouring rows share A."""
     orders = [Loops(what.dtype, _padded(merged(what.rows)), merged(what.sums))]
     rows = _padded([loop for loop in what.rows if loop.count > 1])
     for number, loop in enumerate(what.sums):
@@ -133,7 +133,7 @@ def _orders(what: Contraction) -> list[Loops]:
 
 
 def cut(sums: Sequence[Walk], limit: int) -> tuple[tuple[Walk, ...], tuple[Walk, ...]]:
-    """Outer loops that leave inner ones of at most `limit` steps in all, as even as the extents allow."""
+    """Outer loops that leave inner ones of at most `limit` steps in all, as equal as the extents allow."""
     total = math.prod(loop.count for loop in sums)
     outer: list[Walk] = []
     inner = list(sums)
@@ -150,7 +150,7 @@ def cut(sums: Sequence[Walk], limit: int) -> tuple[tuple[Walk, ...], tuple[Walk,
 
 
 def divisors(count: int) -> list[int]:
-    """The numbers that a positive one is a multiple of, in order."""
+    """Divisors of a positive number, ascending."""
     small = [n for n in range(1, math.isqrt(count) + 1) if count % n == 0]
     return small + [count // n for n in reversed(small) if n * n != count]
 
@@ -162,7 +162,7 @@ def _padded(rows: Sequence[Walk]) -> tuple[Walk, ...]:
 def contraction(e: Emitter, what: Contraction) -> ir.Function:
     """The function of a contraction, see `microkernel.arguments_of`.
 
-    It adds to C where `accumulate` is not 0, and does what the epilogue says where `finish` is not.
+    It adds to C if `accumulate` is not 0, and applies the epilogue if `finish` is not 0.
     """
     blocking = blocking_of(what, e.target)
     split = split_of(what, blocking)
@@ -182,7 +182,7 @@ def contraction(e: Emitter, what: Contraction) -> ir.Function:
 
 
 def split_of(what: Contraction, blocking: Blocking) -> tuple[Contraction, Contraction] | None:
-    """The sum in two, where it cannot be cut evenly into passes that are near the limit."""
+    """The sum in two parts, if it cannot be cut into equal passes near the limit."""
     steps = math.prod(loop.count for loop in blocking.sums)
     if len(blocking.passes) == len(what.passes) or 2 * steps > blocking.limit:
         return None
@@ -198,7 +198,7 @@ def split_of(what: Contraction, blocking: Blocking) -> tuple[Contraction, Contra
 
 @dataclass(frozen=True)
 class _Here:
-    """Places in A, B, C and the epilogue's operands."""
+    """Positions in A, B, C and the epilogue's operands."""
 
     a: ir.Value
     b: ir.Value
@@ -207,7 +207,7 @@ class _Here:
 
 
 class _Nest:
-    """Writes the loops around the micro-kernels."""
+    """Emits the loops around the micro-kernels."""
 
     def __init__(self, e: Emitter, what: Contraction, blocking: Blocking):
         self.e = e
@@ -222,14 +222,14 @@ class _Nest:
         self._passes(self.blocking.passes, here, accumulate, finish, index(1))
 
     def behind(self, here: _Here) -> _Here:
-        """Where the outermost sum goes on."""
+        """Position at which the outermost sum continues."""
         first = self.what.sums[0]
         return self._moved(here, index(1), first, first.count)
 
     def _passes(
         self, loops: Sequence[Walk], here: _Here, accumulate: ir.Value, finish: ir.Value, ends: ir.Value
     ) -> None:
-        """ends: 1 where no pass follows on those of these loops."""
+        """Emits the passes. ends: 1 if no pass follows these loops."""
         builder = self.e.builder
         if not loops:
             ahead = self._ahead(here.b, ends)
@@ -259,7 +259,7 @@ class _Nest:
                     tile(extents, row, columns, at)
 
     def _ahead(self, b: ir.Value, ends: ir.Value) -> ReadAhead | None:
-        """The rows of B that the next pass uses; in the last pass those of this one, which are near."""
+        """Prefetching of the next pass's rows of B; in the last pass, of its own rows, which are near."""
         if not self.blocking.reads_ahead:
             return None
         steps = math.prod(loop.count for loop in self.blocking.sums)
@@ -268,13 +268,13 @@ class _Nest:
         return ReadAhead(self.e, self._on(b, following, 1), size, steps, self.what.dtype)
 
     def _on(self, pointer: ir.Value, position: ir.Value, step: int) -> ir.Value:
-        """The pointer `position` * `step` elements on."""
+        """The pointer `position` * `step` elements further."""
         if not step:
             return pointer
         return self.e.offset(pointer, self.element, self.e.builder.mul(position, index(step)))
 
     def _moved(self, here: _Here, position: ir.Value, walk: Walk, times: int = 1) -> _Here:
-        """So many times `times` steps of a walk on; operands that have each element go with C."""
+        """Positions `position` * `times` steps of a walk further; full operands move with C."""
         a, b, c = (
             self._on(pointer, position, times * step)
             for pointer, step in ((here.a, walk.a), (here.b, walk.b), (here.c, walk.c))
@@ -293,7 +293,7 @@ class _Nest:
         return _Here(here.a, self._on(here.b, column, 1), self._on(here.c, column, 1), tuple(operands))
 
     def _panels(self) -> Iterator[tuple[int, ir.Value]]:
-        """Each kind of panel in the loop over its places: its columns, and its first."""
+        """A loop over the panels of each kind: columns of a panel, and its first."""
         many, rest = divmod(self.what.columns, self.wide)
         if many:
             with self.e.loop(many) as i:
@@ -302,7 +302,7 @@ class _Nest:
             yield rest, index(many * self.wide)
 
     def _row_loops(self, outer: Sequence[Walk], here: _Here) -> Iterator[tuple[tuple[int, int], _Here]]:
-        """Each kind of tile in the loops over its places: its extents, and where it begins."""
+        """A loop over the tiles of each kind: extents of a tile, and its position."""
         if outer:
             with self.e.loop(outer[0].count) as i:
                 yield from self._row_loops(outer[1:], self._moved(here, i, outer[0]))

@@ -1,7 +1,7 @@
-"""Element-wise ops that work on a contraction's result while it is in registers.
+"""Fusion of element-wise ops into a contraction, as an epilogue on its result in registers.
 
-An element-wise unit takes the contraction in when nobody else reads its result, and when everything else that
-the unit reads is laid out as the result, has one element for each column (a bias), or a single one.
+An element-wise unit is fused if it alone reads the contraction's result, and if everything else that
+it reads has the result's layout, one element per column (a bias), or a single element.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ NO_ENDING: Ending[Ref] = Ending()
 
 
 class WriteContraction(Protocol):
-    """Writes an op's code. ending: has no more than the op was registered for."""
+    """Emits an op's code. ending: within what the op was registered for."""
 
     def __call__(
         self,
@@ -40,7 +40,7 @@ class WriteContraction(Protocol):
         scratch: Sequence[Ref],
         ending: Ending[Ref] = NO_ENDING,
     ) -> None:
-        """At the end of the function."""
+        """Emits code at the end of the function."""
 
 
 @dataclass(frozen=True)
@@ -53,14 +53,14 @@ class _Contractor:
 
 @dataclass(frozen=True)
 class FinishedContraction:
-    """A contraction and the epilogue that is its end, as the code of a call."""
+    """Code of a contraction with its epilogue."""
 
     contractor: _Contractor
     node: Node
     epilogue: Epilogue | None = None
 
     def __call__(self, e: Emitter, group: Group) -> None:
-        """Writes the code of a call that is nothing else."""
+        """Emits the code of a call without other endings."""
         self.write(e, group.inputs, group.outputs[0], group.scratch)
 
     def write(
@@ -74,22 +74,22 @@ class FinishedContraction:
         pool: RowPooling | None = None,
         pooled: Sequence[Ref] = (),
     ) -> None:
-        """inputs: of the contraction and of the epilogue. The others: see `Ending`."""
+        """Emits the code. inputs: of the contraction and of the epilogue. For the others see `Ending`."""
         count = len(self.node.inputs)
         ending = Ending(self.epilogue, inputs[count:], sums, summed, pool, pooled)
         self.contractor.write(e, self.node.attrs, inputs[:count], output, scratch, ending)
 
     def scratch(self, target: Target) -> Sequence[TensorSpec]:
-        """What it wants."""
+        """The contraction's scratch."""
         return self.contractor.scratch(_spec(self.node), target)
 
     def rows_at_once(self, target: Target) -> int:
-        """Neighbouring rows of the result that are made together; 0 where nothing else can be done then."""
+        """Neighbouring rows of the result that are computed together; 0 if no further ending is possible."""
         return self.contractor.rows_at_once(_spec(self.node), target)
 
     @property
     def form(self) -> Hashable:
-        """Equal for equal code."""
+        """A key that is equal for equal code."""
         attrs = tuple(sorted((key, repr(value)) for key, value in self.node.attrs.items()))
         return ("contraction", self.node.definition, attrs, self.epilogue)
 
@@ -107,8 +107,8 @@ def lower_contraction(
 ) -> None:
     """Registers an op's native code.
 
-    finishes: whether `write` can do an epilogue for this node. rows_at_once: how many neighbouring rows of
-    the result are made together; 0 where nothing else can be done with them then.
+    finishes: True if `write` supports an epilogue for this node. rows_at_once: number of neighbouring rows of
+    the result computed together; 0 if no further ending is possible.
     """
 
     def emit(e: Emitter, group: Group) -> None:
@@ -119,9 +119,9 @@ def lower_contraction(
 
 
 def fuse_epilogues(units: Sequence[Unit], maps: Mapping[Hashable, FusedMap], target: Target) -> list[Unit]:
-    """The units, contractions joined to the element-wise unit that reads their result, in its place.
+    """Fuses contractions with the element-wise units that read their results.
 
-    maps: what fused units compute, by the form of their kernels.
+    maps: expressions of fused units, by the form of their kernels.
     """
     homes = {unit.nodes[0]: place for place, unit in enumerate(units) if _contractor(unit) is not None}
     result: list[Unit | None] = list(units)
@@ -142,7 +142,7 @@ def fuse_epilogues(units: Sequence[Unit], maps: Mapping[Hashable, FusedMap], tar
 
 
 def _contractor(unit: Unit) -> _Contractor | None:
-    """How a unit that is a contraction with native code, and can do an epilogue, is written."""
+    """The registered code of a unit that is a contraction and supports an epilogue."""
     node, found = unit.head, _CONTRACTORS.get(unit.head.definition)
     native = isinstance(unit.kernel, NativeKernel) and len(unit.nodes) == 1
     return found if found is not None and native and found.finishes(_spec(node)) else None
@@ -153,7 +153,7 @@ def _spec(node: Node) -> NodeSpec:
 
 
 def expression_of(unit: Unit, maps: Mapping[Hashable, FusedMap]) -> Scalar | None:
-    """What an element-wise unit computes."""
+    """Scalar expression of an element-wise unit; None if it has none."""
     kernel, head = unit.kernel, unit.head
     if not isinstance(kernel, NativeKernel):
         return None
@@ -165,7 +165,7 @@ def expression_of(unit: Unit, maps: Mapping[Hashable, FusedMap]) -> Scalar | Non
 
 
 def epilogue_of(expression: Scalar, own: Value, unit: Unit) -> Epilogue | None:
-    """The unit as the epilogue of what makes `own`, if it can be one."""
+    """The unit as an epilogue of the contraction that makes `own`, if possible."""
     result = unit.outputs[0].spec
     extents, dtype = own.spec.extents, own.spec.dtype
     stays = own.is_fetched or not all(reader in unit.nodes for reader in own.readers)
@@ -195,7 +195,7 @@ def _broadcast(spec: TensorSpec, extents: tuple[int, ...]) -> Broadcast | None:
 
 
 def is_written(unit: Unit, between: Sequence[Unit]) -> bool:
-    """Whether a variable that the unit reads is written before its later place."""
+    """True if a variable that the unit reads is written before its new place."""
     reads = {storage_of(value) for value in unit.inputs}
     nodes = (node for other in between for node in other.nodes)
     return any(storage_of(node.inputs[i]) in reads for node in nodes for i in node.definition.writes)
@@ -210,7 +210,7 @@ def _joined(contraction: Unit, unit: Unit, epilogue: Epilogue, target: Target) -
 
 
 def finished_contraction(unit: Unit) -> FinishedContraction | None:
-    """The contraction that a unit is, with its epilogue or without."""
+    """The contraction that a unit consists of, with its epilogue if any."""
     kernel, found = unit.kernel, _CONTRACTORS.get(unit.head.definition)
     if not isinstance(kernel, NativeKernel):
         return None
@@ -220,7 +220,7 @@ def finished_contraction(unit: Unit) -> FinishedContraction | None:
 
 
 class JoinedCode(Protocol):
-    """What writes a call made of several ops. form: equal for equal code."""
+    """Code of a call fused from several ops. form: equal for equal code."""
 
     @property
     def form(self) -> Hashable: ...  # noqa: D102
@@ -231,6 +231,6 @@ class JoinedCode(Protocol):
 
 
 def kernel_of(code: JoinedCode, target: Target) -> NativeKernel:
-    """The kernel of a call."""
+    """The kernel of fused code."""
     scratch = code.scratch(target)
     return NativeKernel(emit=code, scratch=lambda _: scratch, form=code.form)

@@ -1,4 +1,4 @@
-"""Convolutions as contractions: walks through images, in a frame of zeros where windows reach beyond them."""
+"""Convolutions as contractions: walks through images, framed with zeros where windows exceed them."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from tensorbow.kernels.native.products.microkernel import Walk
 from tensorbow.ops.sliding_windows import Axis, Windows
 from tensorbow.specs import DType, TensorSpec
 
-BAND_WINDOWS = 64  # in a band, at least: the filter's gradient is read and written once for each
-TAP_COST = 6  # steps of the sum that reading and writing a tile of the images' gradient costs
+BAND_WINDOWS = 64  # fewest windows in a band: the filter's gradient is read and written once per band
+TAP_COST = 6  # steps of the sum that equal reading and writing a tile of the images' gradient
 
 
 @dataclass(frozen=True)
 class ConvolutionShape:
-    """One convolution. filters: [height, width, channels, outputs]; its images [batch, ..., channels]."""
+    """One convolution. filters: [height, width, channels, outputs]; images: [batch, ..., channels]."""
 
     batch: int
     rows: Axis
@@ -30,18 +30,18 @@ class ConvolutionShape:
     def of(
         cls, images: Sequence[int], filters: Sequence[int], attrs: Attrs, dtype: DType
     ) -> ConvolutionShape:
-        """By the shapes of images and filters."""
+        """The convolution of images and filters of these shapes."""
         windows = Windows.of(images, filters, attrs["strides"], attrs["padding"], attrs["dilations"])
         return cls(images[0], windows.rows, windows.columns, filters[2], filters[3], dtype)
 
     @property
     def is_framed(self) -> bool:
-        """Whether windows reach beyond the image, so that it is copied."""
+        """True if windows exceed the image, which is then copied into a frame."""
         return self.rows.is_padded or self.columns.is_padded
 
     @property
     def width(self) -> int:
-        """Columns of what the windows lie on: an image, or a frame."""
+        """Columns of the image, or of its frame."""
         columns = self.columns
         return max(columns.covered, columns.before + columns.extent) if self.is_framed else columns.extent
 
@@ -52,8 +52,9 @@ class ConvolutionShape:
 
     @property
     def band(self) -> int:
-        """Rows of windows that one frame holds: so many that it stays in the first cache, if that is worth
-        copying rows twice that lie in two of them."""
+        """Rows of windows that one frame holds: as many as keep it in the first-level cache, if that is worth
+        copying the rows shared by two frames twice.
+        """
         count, (down, _) = self.rows.count, self.steps(self.channels)
         if not self.is_framed:
             return count
@@ -67,7 +68,7 @@ class ConvolutionShape:
         return max(fitting, default=count)
 
     def rows_of(self, windows: int) -> int:
-        """Rows of a frame for so many rows of windows."""
+        """Rows of a frame for that many rows of windows."""
         return (windows - 1) * self.rows.stride + self.rows.span
 
     @property
@@ -82,30 +83,30 @@ class ConvolutionShape:
 
     @property
     def result_size(self) -> int:
-        """Elements of what one image gives."""
+        """Elements of one image's result."""
         return self.rows.count * self.columns.count * self.outputs
 
     def band_spec(self) -> TensorSpec:
-        """Scratch for the frame of a band."""
+        """Spec of the frame of a band."""
         shape = (self.rows_of(self.band), self.width, self.channels) if self.is_framed else (0,)
         return TensorSpec(shape, self.dtype)
 
     def image_spec(self) -> TensorSpec:
-        """Scratch for a frame around the whole image."""
+        """Spec of a frame around the whole image."""
         return TensorSpec((self.height, self.width, self.channels) if self.is_framed else (0,), self.dtype)
 
     def steps(self, channels: int) -> tuple[int, int]:
-        """Elements from one row to the next of the image or frame, and from one column."""
+        """Strides of rows and columns in the image or frame, in elements."""
         return self.width * channels, channels
 
     def reversed(self) -> ConvolutionShape:
-        """The convolution with the turned filter that gives the gradient of the images (stride 1)."""
+        """The convolution with the rotated filter that gives the gradient of the images (stride 1)."""
         return ConvolutionShape(
             self.batch, self.rows.reversed(), self.columns.reversed(), self.outputs, self.channels, self.dtype
         )
 
     def forward(self) -> Contraction:
-        """One band: rows are windows, the sum is over what lies in one."""
+        """One band: rows are windows, the sum is over a window's elements."""
         (down, across), (rows, columns) = self.steps(self.channels), (self.rows, self.columns)
         step = self.channels * self.outputs
         return Contraction(
@@ -160,7 +161,7 @@ class ConvolutionShape:
 
     @property
     def adds_taps(self) -> bool:
-        """Whether the images' gradient is cheaper tap by tap."""
+        """True if the images' gradient is cheaper tap by tap."""
         if self.rows.stride > 1 or self.columns.stride > 1:
             return True
         windows = self.rows.count * self.columns.count

@@ -1,9 +1,9 @@
-"""The passes of a convolution: itself, the gradient of its filter, that of its images, and both at once.
+"""Passes of a convolution: forward, gradient of the filter, gradient of the images, and both at once.
 
-Images with padding are copied, a band of rows at a time, into a frame of zeros. The gradient of the images
-is made in one of two ways, the cheaper of which is chosen by shape: as a convolution of the output's
-gradient with the turned filter, or tap by tap, each adding its product where it lay (strides; small images,
-whose windows reach far beyond the border). All passes may go by `winograd`, where that takes fewer cycles.
+Padded images are copied, a band of rows at a time, into a frame of zeros. The gradient of the images
+uses the cheaper of two ways, chosen by shape: a convolution of the output's gradient with the rotated filter,
+or tap by tap, adding each tap's product in place (for strides, and small images
+whose windows exceed the border by far). All passes use `winograd` if that takes fewer cycles.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def _image(e: Emitter, what: ConvolutionShape, base: ir.Value, number: ir.Value,
 def _bands(
     e: Emitter, what: ConvolutionShape, images: ir.Value, frame: ir.Value
 ) -> Iterator[tuple[ir.Value, ir.Value, ir.Value]]:
-    """What the windows of each band lie on, the number of the image, and that of the band, in their loops."""
+    """Loops over images and bands: frame or image under the band, image number, band number."""
     _clear(e, what, frame)
     with e.loop(what.batch) as i:
         for source, band in _bands_of(e, what, _image(e, what, images, i, what.image_size), frame):
@@ -45,7 +45,7 @@ def _bands(
 
 
 def _clear(e: Emitter, what: ConvolutionShape, frame: ir.Value) -> None:
-    """Zeros around what will lie in a frame."""
+    """Zeros the border of a frame."""
     if what.is_framed:
         fill_zero(e, frame, math.prod(what.band_spec().extents), what.dtype)
 
@@ -53,7 +53,7 @@ def _clear(e: Emitter, what: ConvolutionShape, frame: ir.Value) -> None:
 def _bands_of(
     e: Emitter, what: ConvolutionShape, image: ir.Value, frame: ir.Value
 ) -> Iterator[tuple[ir.Value, ir.Value]]:
-    """What the windows of each band of an image lie on, and its number, in their loop."""
+    """Loop over the bands of an image: the frame or image under the band's windows, number of the band."""
     with e.loop(what.rows.count // what.band) as band:
         if what.is_framed:
             _copy_band(e, what, image, frame, band)
@@ -61,7 +61,7 @@ def _bands_of(
 
 
 def _copy_band(e: Emitter, what: ConvolutionShape, image: ir.Value, frame: ir.Value, band: ir.Value) -> None:
-    """The rows of an image that the windows of a band reach, zeros for those beyond it."""
+    """Copies the rows of an image that a band's windows reach; zeros for rows outside of the image."""
     builder, element = e.builder, type_of(what.dtype)
     down, across = what.steps(what.channels)
     size = what.columns.extent * what.channels
@@ -80,7 +80,7 @@ def _copy_band(e: Emitter, what: ConvolutionShape, image: ir.Value, frame: ir.Va
 
 
 def convolve(e: Emitter, what: ConvolutionShape, places: Pointers, ending: Ending[ir.Value]) -> None:
-    """Images, filter, result, and a frame, or scratch of `Winograd`."""
+    """Emits the forward pass. places: images, filter, result, and a frame, or scratch of `Winograd`."""
     fast = fast_convolution(what, e.target)
     if fast is None:
         _correlate(e, what, places, ending)
@@ -89,7 +89,7 @@ def convolve(e: Emitter, what: ConvolutionShape, places: Pointers, ending: Endin
 
 
 def _correlate(e: Emitter, what: ConvolutionShape, places: Pointers, ending: Ending[ir.Value]) -> None:
-    """Images, filter, result, and a frame."""
+    """Emits the forward pass without Winograd. places: images, filter, result, and a frame."""
     images, filters, result, frame = places
     correlate = _correlation(e, what, ending)
     for source, i, band in _bands(e, what, images, frame):
@@ -99,7 +99,7 @@ def _correlate(e: Emitter, what: ConvolutionShape, places: Pointers, ending: End
 def _correlation(
     e: Emitter, what: ConvolutionShape, ending: Ending[ir.Value]
 ) -> Callable[[ir.Value, ir.Value, ir.Value, ir.Value, ir.Value], None]:
-    """Emits one band, and all that its ending says, when called: on what it lies, filter, result, numbers."""
+    """A function that emits one band with its ending: (frame or image, filter, result, two numbers)."""
     epilogue, builder = ending.epilogue, e.builder
     product = contraction(e, replace(what.forward(), epilogue=epilogue))
     windows = what.band * what.columns.count
@@ -124,7 +124,7 @@ def _correlation(
 
 
 def backprop_filter(e: Emitter, what: ConvolutionShape, places: Pointers, ending: Ending[ir.Value]) -> None:
-    """Images, gradient of the output, gradient of the filter, and a frame, or scratch of `Winograd`."""
+    """Emits the filter's gradient. places: images, flow, the gradient, and a frame or Winograd scratch."""
     fast = fast_gradients(what, e.target)
     if fast is not None:
         WinogradPasses(e, fast).backprop_filter(places)
@@ -141,8 +141,9 @@ def _band_of_result(e: Emitter, what: ConvolutionShape, image: ir.Value, band: i
 
 
 def backprop_input(e: Emitter, what: ConvolutionShape, places: Pointers, ending: Ending[ir.Value]) -> None:
-    """Filter, gradient of the output, gradient of the images, the transposed filter, and a frame, or scratch
-    of `Winograd`."""
+    """Emits the images' gradient. places: filter, flow, gradient of the images, the transposed filter, and a
+    frame, or scratch of `Winograd`.
+    """
     fast = fast_gradients(what, e.target)
     if fast is not None:
         WinogradPasses(e, fast).backprop_input(places)
@@ -165,7 +166,7 @@ def backprop_input(e: Emitter, what: ConvolutionShape, places: Pointers, ending:
 
 
 def _copy_image(e: Emitter, what: ConvolutionShape, image: ir.Value, frame: ir.Value) -> None:
-    """The image in the middle of a frame."""
+    """Copies the image into the middle of a frame."""
     down, across = what.steps(what.channels)
     first = what.rows.before * down + what.columns.before * across
     size = what.columns.extent * what.channels
@@ -175,9 +176,9 @@ def _copy_image(e: Emitter, what: ConvolutionShape, image: ir.Value, frame: ir.V
 
 @dataclass(frozen=True)
 class ConvolutionGradients:
-    """Both gradients of a convolution of stride 1, image by image, of a flow that is made for one at a time.
+    """Both gradients of a convolution of stride 1, with the flow computed for one image at a time.
 
-    The image's flow, and the image itself, stay in the second cache for both. images, filters: their shapes.
+    An image and its flow stay in the second-level cache for both. images, filters: shapes.
     """
 
     images: tuple[int, ...]
@@ -191,16 +192,16 @@ class ConvolutionGradients:
 
     @property
     def takes(self) -> bool:
-        """Whether the images' gradient is made window by window."""
+        """True if the images' gradient is computed window by window."""
         return not self._what.adds_taps
 
     @property
     def windows(self) -> int:
-        """Rows of the flow of one image."""
+        """Rows of one image's flow."""
         return self._what.rows.count * self._what.columns.count
 
     def scratch(self) -> list[TensorSpec]:
-        """One image's flow, the turned filter, the frames of images and of flows."""
+        """One image's flow, the rotated filter, the frames of images and of flows."""
         what = self._what
         flow = TensorSpec((self.windows, what.outputs), what.dtype)
         turned = TensorSpec((what.taps, what.outputs, what.channels), what.dtype)
@@ -215,8 +216,9 @@ class ConvolutionGradients:
         scratch: Sequence[Ref],
         ending: Ending[Ref],
     ) -> None:
-        """make(number, place): emits the flow of an image. inputs: images, filter; outputs: the gradients of
-        the filter and of the images, the latter with its ending."""
+        """Emits both gradients. make(number, place): emits the flow of an image. inputs: images, filter;
+        outputs: gradients of the filter and of the images, the latter with its ending.
+        """
         what = self._what
         back = what.reversed()
         images, filters, to_filter, to_images = (e.address(ref) for ref in (*inputs, *outputs))
@@ -236,7 +238,7 @@ class ConvolutionGradients:
 
 
 def _turn(e: Emitter, what: ConvolutionShape, filters: ir.Value, turned: ir.Value) -> None:
-    """[taps, channels, outputs] to [taps, outputs, channels]; the last tap first for a correlation."""
+    """[taps, channels, outputs] to [taps, outputs, channels]; taps reversed for a correlation."""
     size = what.channels * what.outputs
     with e.loop(what.taps) as tap:
         to = tap if what.adds_taps else e.builder.sub(index(what.taps - 1), tap)
@@ -251,10 +253,12 @@ def _turn(e: Emitter, what: ConvolutionShape, filters: ir.Value, turned: ir.Valu
 
 
 def fast_convolution(what: ConvolutionShape, target: Target) -> Winograd | None:
-    """Where Winograd's way is the faster one."""
+    """The Winograd form of a convolution; None where another is faster."""
     return Winograd.of(what) if target.switches.winograd else None
 
 
 def fast_gradients(what: ConvolutionShape, target: Target) -> Winograd | None:
-    """Not where both gradients may be made together, image by image (`ConvolutionGradients`)."""
+    """The Winograd form of the gradients; None where both may be computed image by image
+    (`ConvolutionGradients`).
+    """
     return fast_convolution(what, target) if what.adds_taps else None

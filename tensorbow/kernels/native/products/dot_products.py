@@ -1,9 +1,9 @@
-"""Products of few rows with the transpose of a matrix, which is read once, as it lies.
+"""Products of few rows with the transpose of a matrix, which is read once, in its own layout.
 
     C[i, j] = sum over k of A[i, k] * B[j, k]
 
-Vectors lie along k; the lanes of the sums are added up at the end, several sums at a time. Of a B that is in
-no cache the next rows are read ahead: such a product would else wait for memory and compute in turn.
+Vectors lie along k; lanes are added up at the end, several sums at a time. The next rows of an
+uncached B are prefetched: otherwise the product would alternate between waiting for memory and computing.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ def dot_products(e: Emitter, what: DotProducts) -> ir.Function:
 
 
 def tile_of(target: Target, what: DotProducts) -> tuple[int, int]:
-    """Rows of A and of B whose products are summed side by side, in registers and a vector's lanes.
+    """Rows of A and of B in a tile, whose sums fit the registers.
 
-    So few rows of A that each row of B has to come only once are one tile; more of them are even ones.
+    If A has so few rows that each row of B is read only once, they are one tile; otherwise tiles are even.
     """
     many, lanes = target.vector_registers >= 32, target.lanes(what.dtype.size)
     most = 6 if many and lanes <= 4 else 4
@@ -55,7 +55,7 @@ def tile_of(target: Target, what: DotProducts) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class _Ahead:
-    """So many rows of B, from a place on."""
+    """`rows` rows of B from a place on, to be prefetched."""
 
     place: ir.Value
     rows: int
@@ -72,10 +72,10 @@ class _Writer:
         self.reads_ahead = is_far and e.target.switches.read_ahead
 
     def write(self, a: ir.Value, b: ir.Value, c: ir.Value) -> None:
-        """Rows of B outside: a few of them stay in the first cache, while A passes by.
+        """Emits the product. The loop over rows of B is outside: a few of them stay in the first-level cache.
 
-        The last ones first: of a matrix that has just been read from its first row to its last, as by the
-        forward pass of a layer, these are the ones that a cache still holds.
+        It runs from the last rows to the first: after a layer's forward pass, which reads the matrix in
+        ascending order, a cache holds the last rows.
         """
         what = self.what
         for columns, j in self._walk_back(what.columns, self.tile[1]):
@@ -89,9 +89,9 @@ class _Writer:
                 )
 
     def _following(self, b: ir.Value, j: ir.Value, columns: int) -> ir.Value | None:
-        """The rows of B that come after a tile's from j on, if they are to be read ahead.
+        """The rows of B after those of a tile from j on, if they are to be prefetched.
 
-        After the last ones these themselves, which are near.
+        After the last rows it is these themselves, which are near.
         """
         if not self.reads_ahead or self.what.rows <= self.tile[0] or columns < self.tile[1]:
             return None
@@ -101,21 +101,21 @@ class _Writer:
         return self._on(b, builder.select(is_last, j, before), self.what.inner)
 
     def _row_groups(self, following: ir.Value | None) -> Iterator[tuple[int, ir.Value, _Ahead | None]]:
-        """Each kind of rows of A in the loop over their places: how many, the first, what to read ahead.
+        """A loop over the rows of A, per kind of tile: their number, the first, the rows to prefetch.
 
-        While the first of them are multiplied, the present rows of B come into the first cache. The other
-        times the following ones are brought near, a part of them each time.
+        While the first tile is multiplied, the present rows of B enter the first-level cache. Later tiles
+        prefetch a part of the following rows each.
         """
         size, columns = self.tile
         many, rest = divmod(self.what.rows, size)
         if following is None:
             yield from ((rows, i, None) for rows, i in self._walk(0, self.what.rows))
             return
-        each = -(-columns // (-(-self.what.rows // size) - 1))  # rows of B each time
+        each = -(-columns // (-(-self.what.rows // size) - 1))  # rows of B per tile
         parts = -(-columns // each)
 
         def part(number: ir.Value) -> _Ahead:
-            """Never beyond the last of them."""
+            """A tile's share of the rows, clipped at the last row."""
             first = self.e.builder.mul(number, index(each), flags=["nsw"])
             last = index(columns - each)
             is_inside = self.e.builder.icmp_signed("<", first, last)
@@ -133,7 +133,7 @@ class _Writer:
             yield rest, index(many * size), part(index(whole)) if whole < parts else None
 
     def _walk(self, start: int, stop: int) -> Iterator[tuple[int, ir.Value]]:
-        """From `start`, a whole tile's, on."""
+        """A loop from `start` on, which is the begin of a whole tile."""
         size = self.tile[0]
         whole = start + (stop - start) // size * size
         if start < whole:
@@ -156,7 +156,7 @@ class _Writer:
     def _tile(
         self, extents: tuple[int, int], a: ir.Value, b: ir.Value, c: ir.Value, ahead: _Ahead | None
     ) -> None:
-        """The sums of rows x columns pairs."""
+        """Emits the sums of rows x columns pairs."""
         e, builder, lanes = self.e, self.e.builder, self.kind.count
         rows, columns = extents
         whole, rest = divmod(self.what.inner, lanes)
@@ -187,7 +187,7 @@ class _Writer:
         self._store(rows, columns, total, c)
 
     def _read_ahead(self, ahead: _Ahead, k: ir.Value) -> None:
-        """As much of those rows, in the order of addresses, as one vector from k on is of all of one row."""
+        """Prefetches as much of the rows, in address order, as corresponds to the vector at k of one row."""
         line, at_once = LINE // self.what.dtype.size, self.kind.count * ahead.rows
         place = self._on(ahead.place, k, ahead.rows)
         for position in range(0, at_once, line):
@@ -196,7 +196,7 @@ class _Writer:
     def _step(
         self, rows: int, columns: int, a: ir.Value, b: ir.Value, lanes: int, total: Sequence[ir.Value]
     ) -> list[ir.Value]:
-        """Adds the products of one vector of every row; `total` row by row."""
+        """Adds the products of one vector of every row; `total` is row by row."""
 
         def row(base: ir.Value, number: int) -> ir.Value:
             place = self.e.offset(base, self.element, number * self.what.inner)
@@ -228,11 +228,11 @@ class _Writer:
                 self.e.store(row, place, self.what.dtype.size)
 
     def _added(self, vectors: list[ir.Value]) -> ir.Value:
-        """Lane i is the sum of the lanes of vector i, of as many as there are lanes."""
+        """A vector whose lane i is the sum of the lanes of vector i."""
         lanes = self.kind.count
-        parts = 1  # a vector holds the partial sums of so many, side by side
+        parts = 1  # partial sums of that many sums share a vector
         while len(vectors) > 1:
-            width = lanes // parts  # lanes of each
+            width = lanes // parts  # lanes per sum
             half = width // 2
             keep = [part * width + lane for part in range(parts) for lane in range(half)]
             low = [*keep, *(lanes + lane for lane in keep)]

@@ -1,4 +1,4 @@
-"""What is done with a contraction's result before and after it is stored."""
+"""Ending of a contraction: what is done to its result before and after it is stored."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ Other = TypeVar("Other")
 
 @dataclass(frozen=True)
 class Ending(Generic[Place]):
-    """An epilogue and its operands; what is then made of the rows while they are in the cache.
+    """An epilogue and its operands, and the work on rows of the result while they are cached.
 
-    summed: the places of the running sums, and of what else they are made of. pooled: the place of what is
-    pooled, or nothing.
+    summed: places of the running sums, and of their other operands. pooled: place of the pooled result, or
+    nothing.
     """
 
     epilogue: Epilogue | None = None
@@ -34,22 +34,22 @@ class Ending(Generic[Place]):
 
     @property
     def places(self) -> Sequence[Place]:
-        """All of them."""
+        """Places of all operands."""
         return (*self.operands, *self.summed, *self.pooled)
 
     def at(self, places: Sequence[Other]) -> Ending[Other]:
-        """The same with other places."""
+        """The same ending with other places."""
         first, second = len(self.operands), len(self.operands) + len(self.summed)
         operands, summed, pooled = places[:first], places[first:second], places[second:]
         return Ending(self.epilogue, operands, self.sums, summed, self.pool, pooled)
 
     def begin(self: Ending[ir.Value], e: Emitter) -> None:
-        """Before the first rows."""
+        """Emits the work before the first rows."""
         if self.sums is not None:
             self.sums.clear(e, self.summed[0])
 
     def absorb(self: Ending[ir.Value], e: Emitter, made: ir.Value, first: ir.Value, rows: int) -> None:
-        """After some rows: made points to the first of them, which has that number."""
+        """Emits the work after some rows; made: pointer to the first of them; first: its number."""
         if self.sums is not None:
             running, *others = self.summed
             self.sums.absorb(e, made, first, rows, running, others)

@@ -1,9 +1,9 @@
-"""The micro-kernel of all contractions: a tile of C in registers, A broadcast, rows of B as vectors.
+"""Micro-kernel of all contractions: a tile of C in registers, A broadcast, rows of B as vectors.
 
     C[row, j] (+)= sum over k of A[row, k] * B[k, j]
 
-Rows and k walk through A by constant strides, k in several nested loops where a convolution needs them, so
-that no matrix of windows is ever written. Rows of B are contiguous. (Goto and van de Geijn, 2008; Heinecke
+Rows and k are walks through A with constant strides, k in several nested loops for convolutions, so
+no matrix of windows is stored. Rows of B are contiguous. (Goto and van de Geijn, 2008; Heinecke
 et al., 2016, for direct convolution.)
 """
 
@@ -23,14 +23,14 @@ from tensorbow.kernels.native.codegen.target import Target
 from tensorbow.specs import DType
 
 UNROLLED = 96  # multiply-adds in the body of the innermost loop
-LATENCY = 8  # independent multiply-adds that keep the units of today's cores busy
-SHARING = 8  # steps that share elements of A, at most
+LATENCY = 8  # independent multiply-adds that keep a core busy
+SHARING = 8  # most steps that share elements of A
 LANE = ir.IntType(32)
 
 
 @dataclass(frozen=True)
 class Walk:
-    """So many steps, each of them so many elements on in A, B and C."""
+    """A loop of `count` steps with constant strides in A, B and C, in elements."""
 
     count: int
     a: int = 0
@@ -40,11 +40,11 @@ class Walk:
 
 @dataclass(frozen=True)
 class Tile:
-    """What one call of the micro-kernel computes.
+    """A tile that one call of the micro-kernel computes.
 
-    a, c: where each row begins in A and in C, in elements. sums: the loops over k, outermost first.
-    epilogue: what is done to the result before it is stored. reads_ahead: whether each step also asks for a
-    cache line of what is read later.
+    a, c: offset of each row in A and in C, in elements. sums: the loops over k, outermost first.
+    epilogue: applied to the result before it is stored. reads_ahead: each step also prefetches a
+    cache line.
     """
 
     dtype: DType
@@ -57,7 +57,7 @@ class Tile:
 
 
 def merged(loops: Sequence[Walk]) -> tuple[Walk, ...]:
-    """The same walk in fewer loops: those of one step vanish, neighbours that go on evenly become one."""
+    """The same walk in fewer loops: drops loops of one step, joins contiguous neighbours."""
     result: list[Walk] = []
     for loop in loops:
         if loop.count == 1:
@@ -77,7 +77,7 @@ def shared_function(
     arguments: Sequence[ir.Type],
     write: Callable[[Emitter, Sequence[ir.Value]], None],
 ) -> ir.Function:
-    """A function of the module, written once for a key: equal calls of a network share their code."""
+    """A function of the module, emitted once per key, so that equal calls of a network share their code."""
     name = f"shared_{hashlib.sha256(repr(key).encode()).hexdigest()[:24]}"
     known = e.module.globals.get(name)
     if isinstance(known, ir.Function):
@@ -92,7 +92,7 @@ def shared_function(
 
 
 def load_vector(e: Emitter, pointer: ir.Value, kind: ir.VectorType, size: int, lanes: int) -> ir.Value:
-    """The first `lanes` elements at a pointer, zeros after them; `size`: bytes of an element."""
+    """Loads the first `lanes` elements at a pointer, zeros after them; `size`: bytes of an element."""
     if lanes == kind.count:
         return e.load(pointer, kind, size)
     name = f"llvm.masked.load.v{kind.count}{_letters(kind)}.p0"
@@ -129,15 +129,15 @@ def _mask(kind: ir.VectorType, lanes: int) -> ir.Constant:
 
 
 def arguments_of(epilogue: Epilogue | None) -> list[ir.Type]:
-    """What a contraction's function takes: a, b, c, accumulate; with an epilogue also finish, operands."""
+    """Argument types of a contraction: a, b, c, accumulate; with an epilogue also finish, operands."""
     operands = [] if epilogue is None else [INT, *[POINTER] * len(epilogue.operands)]
     return [POINTER, POINTER, POINTER, INT, *operands]
 
 
 def micro_kernel(e: Emitter, tile: Tile) -> ir.Function:
-    """The function of a tile, see `arguments_of`; one that reads ahead takes as last argument from where on.
+    """The function of a tile, see `arguments_of`; with reads_ahead, its last argument is where to prefetch.
 
-    It adds to C where `accumulate` is not 0, and does what the epilogue says where `finish` is not.
+    It adds to C if `accumulate` is not 0, and applies the epilogue if `finish` is not 0.
     """
 
     def write(inner: Emitter, given: Sequence[ir.Value]) -> None:
@@ -149,7 +149,7 @@ def micro_kernel(e: Emitter, tile: Tile) -> ir.Function:
 
 
 class _TileWriter:
-    """Writes a micro-kernel. Accumulators are listed row by row, and again for each of `copies`."""
+    """Emits a micro-kernel. Accumulators are listed row by row, and again for each of `copies`."""
 
     def __init__(self, e: Emitter, tile: Tile):
         self.e = e
@@ -199,7 +199,7 @@ class _TileWriter:
             store_vector(self.e, value, place, self.tile.dtype.size, lanes)
 
     def _finished(self, total: Sequence[ir.Value], operands: Sequence[ir.Value]) -> list[ir.Value]:
-        """What the epilogue makes of the sums."""
+        """Applies the epilogue to the sums."""
         e, epilogue, size, width = self.e, self.tile.epilogue, self.tile.dtype.size, self.kind.count
         assert epilogue is not None
         common: dict[tuple[int, int], ir.Value] = {}
@@ -224,7 +224,7 @@ class _TileWriter:
         return result
 
     def _places(self, c: ir.Value) -> list[tuple[ir.Value, int]]:
-        """Where each accumulator lies in C, and how many of its elements count."""
+        """Position of each accumulator in C, and the number of its valid elements."""
         return [
             (self.e.offset(c, self.element, row + number * self.kind.count), lanes)
             for row in self.tile.c
@@ -252,7 +252,7 @@ class _TileWriter:
     def _summed(
         self, loops: Sequence[Walk], places: Sequence[ir.Value], total: list[ir.Value]
     ) -> list[ir.Value]:
-        """places: in A, in B, and of the line that is read ahead."""
+        """Emits the sums. places: in A, in B, and of the prefetched line."""
         if not loops:
             return self._steps(1, Walk(1), places, total)
         loop, inner = loops[0], loops[1:]
@@ -286,7 +286,7 @@ class _TileWriter:
     def _steps(
         self, count: int, loop: Walk, places: Sequence[ir.Value], total: list[ir.Value]
     ) -> list[ir.Value]:
-        """So many values of k; an element of A that several of them need is broadcast once for all."""
+        """Emits `count` steps of k; an element of A that several of them need is broadcast once."""
         a, b, *ahead = places
         e, size, width = self.e, self.tile.dtype.size, self.kind.count
         total = list(total)
@@ -315,21 +315,21 @@ class _TileWriter:
 
 
 def shared_steps(rows: Sequence[int], inner: Walk, vectors: int, target: Target) -> int:
-    """Neighbouring steps of the innermost loop that have registers enough to share elements of A; else 1.
+    """Neighbouring steps of the innermost loop that can share elements of A within the registers; else 1.
 
-    rows: where they begin in A. vectors: of B, for each step.
+    rows: their offsets in A. vectors: of B, per step.
     """
     steps = min(inner.count, (target.vector_registers - 1) // vectors - len(rows), SHARING)
     return steps if steps > 1 and broadcasts(rows, inner.a, steps) < steps * len(rows) else 1
 
 
 def broadcasts(rows: Sequence[int], step: int, count: int) -> int:
-    """Elements of A that so many steps need, `step` apart."""
+    """Number of distinct elements of A that `count` steps of `step` need."""
     return len({place * step + row for place in range(count) for row in rows})
 
 
 def _unrolled(count: int, most: int) -> int:
-    """Steps in the body of a loop of `count` steps, at most so many."""
+    """Steps in the body of a loop of `count` steps, at most `most`."""
     most = max(1, min(count, most))
     even = [n for n in range(most, most // 2, -1) if count % n == 0]
     return even[0] if even else most

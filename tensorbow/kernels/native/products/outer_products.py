@@ -1,7 +1,7 @@
-"""A dense layer's weight gradient where it is used: G = A^T B made in registers, tile by tile.
+"""A dense layer's weight gradient computed where it is used: G = A^T B in registers, tile by tile.
 
-With the few rows of a small batch A [rows, m] and B [rows, n] are small and G [m, n] is large. To write G, to
-check it and to read it again costs three passes over memory for what some multiply-adds make anew. So an
+With a small batch, A [rows, m] and B [rows, n] have few rows and are small, and G [m, n] is large. Writing,
+checking and reading G costs three passes over memory for a few multiply-adds per element. So an
 update computes the elements of G as it needs them, and a check bounds them by the largest of A and of B.
 """
 
@@ -31,10 +31,10 @@ from tensorbow.kernels.scalars.expression import INPUT, in_order
 from tensorbow.program.plan import Group, Ref
 from tensorbow.specs import Array
 
-ROWS = 4  # of a tile of G; columns of A in a panel
-GRAIN_ROWS = 2 * ROWS  # of a part of G
-PANEL = 64  # columns of B in a panel, a multiple of those of any tile
-WRITTEN_OUT = 4  # products of an element that are written one after the other
+ROWS = 4  # rows of a tile of G; columns of A in a panel
+GRAIN_ROWS = 2 * ROWS  # rows in the unit of division of G
+PANEL = 64  # columns of B in a panel, a multiple of a tile's
+WRITTEN_OUT = 4  # products of an element that are unrolled
 
 Visit = Callable[[Sequence[tuple[ir.Value, int, ir.Value]]], None]
 """Gets (position in G, width, elements) of each vector of a tile."""
@@ -44,22 +44,22 @@ Visit = Callable[[Sequence[tuple[ir.Value, int, ir.Value]]], None]
 class ProductUpdate:
     """A map over the elements of G, one of whose inputs is G itself.
 
-    results: of each element, first those that go to the outputs numbered in `outputs`, then the new values of
-    the inputs in `written`. gradient: the number of G among the inputs, which stands for A; B is the call's
-    last input.
+    results: per element, first those of the outputs numbered in `outputs`, then the new values of
+    the inputs in `written`. gradient: the number of G among the inputs, in whose place A is given; B is the
+    call's last input.
     """
 
     results: tuple[Scalar, ...]
     gradient: int
     outputs: tuple[int, ...]
     written: tuple[int, ...]
-    keys: tuple[str, ...]  # step scalars, whose symbols follow those of the inputs
+    keys: tuple[str, ...]  # step scalars; their symbols follow the inputs'
 
 
 def emit_factors(e: Emitter, group: Group) -> None:
-    """Copies A and B to where G would lie, as panels: some columns of all rows next to each other.
+    """Copies A and B to G's place, as panels: some columns of all rows next to each other.
 
-    Where they come from, rows a power of two apart would push each other out of the first cache.
+    In their original places, rows a power of two apart would evict each other from the first-level cache.
     """
     for source, target, panel in zip(group.inputs, group.outputs, (ROWS, PANEL), strict=True):
         (rows, columns), element = source.shape, type_of(source.dtype)
@@ -74,7 +74,7 @@ def emit_factors(e: Emitter, group: Group) -> None:
 
 
 def unpacked(left: Array, right: Array) -> tuple[Array, Array]:
-    """A and B of the arrays [rows, m] and [rows, n] that `emit_factors` has filled."""
+    """A and B, [rows, m] and [rows, n], from the panels that `emit_factors` has written."""
 
     def matrix(panels: Array, width: int) -> Array:
         rows, columns = panels.shape
@@ -85,7 +85,7 @@ def unpacked(left: Array, right: Array) -> tuple[Array, Array]:
 
 
 def emit_update(e: Emitter, group: Group, update: ProductUpdate, bounds: Bounds | None = None) -> None:
-    """The new values of all elements, by tiles of G, or of some rows, cut at multiples of GRAIN_ROWS."""
+    """Emits the new values by tiles of G: of all rows, or of some, cut at multiples of GRAIN_ROWS."""
     *given, right = group.inputs
     left = given[update.gradient]
     scalars = dict(group.state)
@@ -118,10 +118,10 @@ def emit_update(e: Emitter, group: Group, update: ProductUpdate, bounds: Bounds 
 
 
 def emit_check(e: Emitter, group: Group) -> None:
-    """Sets the status when an element of G is not finite.
+    """Sets the status if an element of G is not finite.
 
-    Where the largest magnitudes of A and B and the number of rows leave no room for an overflow, that is
-    all; otherwise every element is computed.
+    If the largest magnitudes of A and B and the number of rows exclude an overflow, no element is computed;
+    otherwise all are.
     """
     left, right = group.inputs
     b, kind = e.builder, type_of(left.dtype)
@@ -144,7 +144,7 @@ def emit_check(e: Emitter, group: Group) -> None:
 
 
 def _largest(e: Emitter, ref: Ref) -> ir.Value:
-    """The largest magnitude of an array; infinite or NaN where one of its elements is."""
+    """The largest magnitude of an array; infinite or NaN if one of its elements is."""
     word = ir.IntType(8 * ref.dtype.size)
     places, lanes = Places(e, e.address(ref), ref.dtype), e.target.lanes(ref.dtype.size)
     found = Accumulator(e, constant(word, 0))
@@ -177,12 +177,12 @@ def _magnitude(e: Emitter, value: ir.Value, width: int) -> ir.Value:
 
 
 def _vectors(registers: int) -> int:
-    """Of columns in a tile. Long pieces of few rows, so that the arrays are read in few streams."""
+    """Vectors of columns in a tile. Long pieces of few rows read the arrays in few streams."""
     return 4 if registers >= 32 else 2
 
 
 def _tiles(e: Emitter, left: Ref, right: Ref, visit: Visit, bounds: Bounds | None = None) -> None:
-    """Emits visit(...) for all tiles of A^T B. The products of an element are added in the order of rows."""
+    """Emits visit(...) for all tiles of A^T B. An element's products are added in the order of rows."""
     (_, m), (_, n) = left.shape, right.shape
     lanes = e.target.lanes(left.dtype.size)
     whole = m // ROWS * ROWS
@@ -212,7 +212,7 @@ def _tiles(e: Emitter, left: Ref, right: Ref, visit: Visit, bounds: Bounds | Non
 def _tile(
     e: Emitter, left: Ref, right: Ref, rows: tuple[ir.Value, int], columns: tuple[ir.Value, Sequence[int]]
 ) -> list[tuple[ir.Value, int, ir.Value]]:
-    """The elements of G in some rows and vectors of columns: (first, how many), (first, widths)."""
+    """The elements of G in some rows and vectors of columns: (first, count), (first, widths)."""
     (i, high), (j, widths) = rows, columns
     count, n = right.shape
     a, b = (Places(e, e.address(ref), ref.dtype) for ref in (left, right))

@@ -1,4 +1,4 @@
-"""Copies that contractions use instead of the operands: images in a frame of zeros, transposed matrices."""
+"""Copies that contractions use instead of their operands: framed images, transposed matrices."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LANE = ir.IntType(32)
 
 
 def fill_zero(e: Emitter, to: ir.Value, count: int, dtype: DType) -> None:
-    """Zeros into `count` elements."""
+    """Writes zeros into `count` elements."""
     kind, element = e.vector_type(dtype), type_of(dtype)
     whole, rest = divmod(count, kind.count)
     zero = ir.Constant(kind, None)
@@ -26,7 +26,7 @@ def fill_zero(e: Emitter, to: ir.Value, count: int, dtype: DType) -> None:
 
 
 def copy_row(e: Emitter, to: ir.Value, source: ir.Value, count: int, dtype: DType) -> None:
-    """Copies `count` elements that lie next to each other; the places do not overlap."""
+    """Copies `count` contiguous elements; the places do not overlap."""
     kind, element = e.vector_type(dtype), type_of(dtype)
     whole, rest = divmod(count, kind.count)
     if whole:
@@ -43,7 +43,7 @@ def copy_row(e: Emitter, to: ir.Value, source: ir.Value, count: int, dtype: DTyp
 def copy_rows(
     e: Emitter, to: ir.Value, source: ir.Value, rows: int, count: int, steps: tuple[int, int], dtype: DType
 ) -> None:
-    """Copies `rows` rows of `count` elements, which begin `steps` elements apart (to, source)."""
+    """Copies `rows` rows of `count` elements; steps: strides of rows (to, source), in elements."""
     if steps == (count, count):
         copy_row(e, to, source, rows * count, dtype)
         return
@@ -54,7 +54,7 @@ def copy_rows(
 
 
 def transpose(e: Emitter, to: ir.Value, source: ir.Value, rows: int, columns: int, dtype: DType) -> None:
-    """Writes a matrix [rows, columns] as [columns, rows], in square blocks of a vector's extent."""
+    """Transposes a matrix [rows, columns], in square blocks of a vector's extent."""
     lanes, element = e.target.lanes(dtype.size), type_of(dtype)
 
     def block(i: ir.Value, j: ir.Value, high: int, wide: int) -> None:
@@ -68,7 +68,7 @@ def transpose(e: Emitter, to: ir.Value, source: ir.Value, rows: int, columns: in
 
 
 def _blocks(e: Emitter, count: int, size: int) -> Iterator[tuple[int, ir.Value]]:
-    """Extents of the blocks along an axis, each in the loop over where they begin."""
+    """Loops over the blocks along an axis: extent of a block, and its begin."""
     whole, rest = count - count % size, count % size
     if whole:
         with e.loop(whole, step=size) as i:
@@ -80,9 +80,9 @@ def _blocks(e: Emitter, count: int, size: int) -> Iterator[tuple[int, ir.Value]]
 def _transpose_block(
     e: Emitter, to: tuple[ir.Value, int], source: tuple[ir.Value, int], rows: int, columns: int, dtype: DType
 ) -> None:
-    """At most a square of one vector's extent, in registers: ever smaller halves change places.
+    """Transposes a block of at most one vector's extent in registers, by exchanging ever smaller halves.
 
-    to, source: where it begins, and the elements from one row of it to the next.
+    to, source: begin, and stride of rows in elements.
     """
     kind, element = e.vector_type(dtype), type_of(dtype)
     zero = ir.Constant(kind, None)
@@ -106,5 +106,5 @@ def _transpose_block(
 
 
 def shuffle(e: Emitter, first: ir.Value, second: ir.Value, lanes: Sequence[int]) -> ir.Value:
-    """A vector of these lanes of two vectors, those of the second counted on."""
+    """A vector of selected lanes of two vectors; lanes of the second are numbered after the first's."""
     return e.builder.shuffle_vector(first, second, ir.Constant(ir.VectorType(LANE, len(lanes)), list(lanes)))

@@ -1,6 +1,6 @@
-"""Pooling of rows that a contraction has just made, while they are in the cache.
+"""Pooling of rows that a contraction has just computed, while they are in the cache.
 
-For windows that do not overlap and lie on the image whole, of which some whole rows are made at a time. The
+For windows that do not overlap and lie on the image, of which whole rows are computed at a time. The
 bits are those of pooling by itself.
 """
 
@@ -22,7 +22,7 @@ from tensorbow.specs import DType
 
 @dataclass(frozen=True)
 class RowPooling:
-    """window: rows and columns of images that are `width` columns wide."""
+    """window: rows and columns, over images that are `width` columns wide."""
 
     is_max: bool
     window: tuple[int, int]
@@ -32,7 +32,7 @@ class RowPooling:
 
     @classmethod
     def of(cls, node: Node) -> RowPooling | None:
-        """How a node pools, if it can be by rows."""
+        """The pooling of a node, if it can be done by rows."""
         if node.definition not in (MaxPool, AvgPool):
             return None
         images = node.inputs[0].spec
@@ -46,11 +46,11 @@ class RowPooling:
 
     @property
     def rows(self) -> int:
-        """Of the images as a matrix [rows, channels], that a row of windows takes."""
+        """Rows of the images, as a matrix [rows, channels], under one row of windows."""
         return self.window[0] * self.width
 
     def write(self, e: Emitter, made: ir.Value, first: ir.Value, rows: int, pooled: ir.Value) -> None:
-        """made: the first of these rows, of whole windows; first: its number. pooled: the whole result."""
+        """made: pointer to the first of these rows, of whole windows; first: its number. pooled: result."""
         window, strides = self.window, (1, *self.window, 1)
         windows = Windows.of((1, rows // self.width, self.width, self.channels), window, strides, "VALID")
         number = e.builder.udiv(first, index(window[0] * window[1]))

@@ -1,4 +1,4 @@
-"""What a contraction takes by its tile: a count of multiply-adds, loads, stores and calls, in cycles."""
+"""Cost of a contraction by its tile: multiply-adds, loads, stores and calls, counted in cycles."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from tensorbow.kernels.native.codegen.target import Target
 from tensorbow.kernels.native.products.microkernel import Walk, broadcasts, shared_steps
 from tensorbow.specs import DType
 
-LARGE_TILE = 20  # accumulators; more of them leave no registers to read ahead
-SMALL_TILE = 8  # accumulators; no more than that many multiply-adds are under way in a core at once
-TILE_COST = 12  # cycles of a call of the micro-kernel that are not its sum
-STREAM_COST = 50  # the same where B is in no cache, and C in the second one
-STREAM_LOAD = 3.3  # cycles for a cache line of such a B, which each tile gets from the second cache
-STREAM_SHARE = 0.25  # of that for one of A: most of them come while something else is done
+LARGE_TILE = 20  # accumulators; more leave no registers for prefetching
+SMALL_TILE = 8  # accumulators; a core has at most so many multiply-adds in flight
+TILE_COST = 12  # cycles of a call of the micro-kernel beside its sum
+STREAM_COST = 50  # same for an uncached B, and C in the second-level cache
+STREAM_LOAD = 3.3  # cycles per cache line of such a B, which each tile loads from the second-level cache
+STREAM_SHARE = 0.25  # share of that for a line of A: most loads overlap with other work
 SHARING_COST = 1.03  # of steps that share elements of A: more registers in use, vectors of B further apart
-KERNEL_COST = 0.01  # of all cycles, that one more kernel to compile has to save
+KERNEL_COST = 0.01  # share of all cycles that an additional kernel to compile must save
 
 
 @dataclass(frozen=True)
 class Loops:
-    """Around the micro-kernel, and in it."""
+    """Loops around the micro-kernel, and in it."""
 
     dtype: DType
     rows: tuple[Walk, ...]
@@ -33,10 +33,10 @@ class Loops:
 def cost_of(
     loops: Loops, columns: int, target: Target, tile: tuple[int, int, int], in_pass: int, streams: bool
 ) -> tuple[float, int]:
-    """Cycles, and kinds of tiles.
+    """Cycles, and number of kinds of tiles.
 
-    tile: its rows along the last two loops, its vectors of columns. in_pass: steps of the sum that are done
-    in one pass. streams: whether few rows use a B that is in no cache.
+    tile: its rows along the last two loops, its vectors of columns. in_pass: steps of the sum in one
+    pass. streams: few rows use an uncached B.
     """
     height, width, vectors = tile
     lanes = target.lanes(loops.dtype.size)
@@ -63,7 +63,7 @@ def cost_of(
 
 
 def _parts(count: int, size: int) -> list[tuple[int, int]]:
-    """Extents of the tiles along a loop, with how many there are of each."""
+    """Extents of the tiles along a loop, with the number of each."""
     return [(n, times) for n, times in ((size, count // size), (count % size, 1)) if n and times]
 
 

@@ -1,9 +1,9 @@
-"""Linear maps of small tiles of images, applied along both axes, for vectors of channels.
+"""Linear maps of small tiles of images along both axes, for vectors of channels.
 
     Y = D X S^T    for each tile X [rows, columns] of each channel
 
-They are what Winograd's convolution does before and after its products (`winograd`). Matrices are known when
-the code is written: zeros cost nothing, ones an addition.
+Winograd's convolution applies them before and after its products (`winograd`). The matrices are constants
+of the code: zeros cost nothing, ones an addition.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ Matrix: TypeAlias = "tuple[tuple[float, ...], ...]"
 
 
 def transposed(matrix: Matrix) -> Matrix:
-    """Rows as columns."""
+    """The transposed matrix."""
     return tuple(zip(*matrix, strict=True))
 
 
 def terms(matrix: Matrix) -> int:
-    """Elements that are not zero."""
+    """Number of nonzero elements."""
     return sum(1 for row in matrix for value in row if value)
 
 
 @dataclass(frozen=True)
 class TileLayout:
-    """Elements from one row of a tile to the next, from one column, from one row of tiles, from one tile."""
+    """Strides in elements: of a tile's rows, of its columns, of rows of tiles, of tiles."""
 
     row: int
     column: int
@@ -44,9 +44,9 @@ class TileLayout:
 
 @dataclass(frozen=True)
 class TileTransform:
-    """down, across: D and S. tiles: how many, [rows, columns]. Channels lie next to each other.
+    """down, across: D and S. tiles: their numbers, [rows, columns]. Channels are contiguous.
 
-    adds: to what lies there. epilogue: what else is done to the result; its operands are laid out as that.
+    adds: adds to the target. epilogue: also applied to the result; its operands have the result's layout.
     """
 
     dtype: DType
@@ -60,7 +60,7 @@ class TileTransform:
     epilogue: Epilogue | None = None
 
     def reversed(self) -> TileTransform:
-        """The flow of what it makes, back to what it takes: its adjoint, where tiles do not overlap."""
+        """The adjoint, which maps gradients of results to gradients of inputs, if tiles do not overlap."""
         return replace(
             self,
             down=transposed(self.down),
@@ -101,7 +101,7 @@ class _Writer:
                 )
 
     def _vectors(self) -> Iterator[tuple[ir.Value, int]]:
-        """The first channel of each vector, and how many it has."""
+        """Loop over vectors of channels: first channel and width."""
         count, width = self.what.channels, self.kind.count
         whole = count - count % width
         if whole:
@@ -169,7 +169,7 @@ class _Writer:
 
     def _sum(self, factors: Sequence[float], vectors: Sequence[ir.Value]) -> ir.Value:
         b = self.e.builder
-        # Ones first: the sum then begins with a vector as it is.
+        # Ones first, so that the sum starts with an unscaled vector.
         pairs = sorted(
             ((f, v) for f, v in zip(factors, vectors, strict=True) if f), key=lambda pair: pair[0] != 1
         )

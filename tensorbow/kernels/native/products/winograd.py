@@ -4,9 +4,9 @@
 
 for each tile d of r+1 by s+1 elements of an image, which gives 2x2 elements of the result (Winograd, 1980;
 Lavin and Gray, 2016). The products, one matrix product for each of the tile's (r+1)(s+1) places, are
-2.25 times fewer than by the definition for windows of 3x3, 2.8 times for 5x5. The gradients are the same
-bilinear form read backwards: the flow of Y through A, that of d through B added up where tiles overlap, that
-of the filter through G.
+2.25 times fewer than in direct convolution for windows of 3x3, 2.8 times for 5x5. The gradients are adjoints
+of the same bilinear form: the flow of Y passes through A, that of d through B, added where tiles overlap,
+that of the filter through G.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tensorbow.kernels.native.products.winograd_shape import Winograd
 
 @dataclass(frozen=True)
 class _Planes:
-    """A matrix for each place of a tile, so many elements apart."""
+    """A matrix for each place of a tile, at a constant distance in elements."""
 
     pointer: ir.Value
     step: int
@@ -38,8 +38,9 @@ class _Planes:
 
 @dataclass(frozen=True)
 class _Work:
-    """Places in scratch: transformed filters [channels, outputs], images [tiles, channels] and flows or
-    results [tiles, outputs], and a frame."""
+    """Places in scratch: transformed filters [channels, outputs], images [tiles, channels], flows or
+    results [tiles, outputs], and a frame.
+    """
 
     filters: _Planes
     images: _Planes
@@ -48,7 +49,7 @@ class _Work:
 
 
 class WinogradPasses:
-    """Writes the passes of a convolution, at the end of a function."""
+    """Emits the passes of a convolution at the end of a function."""
 
     def __init__(self, e: Emitter, shape: Winograd):
         self.e = e
@@ -56,7 +57,7 @@ class WinogradPasses:
         self.what = shape.what
 
     def correlate(self, places: Sequence[ir.Value], ending: Ending[ir.Value]) -> None:
-        """Images, filter, result, scratch."""
+        """Emits the forward pass. places: images, filter, result, scratch."""
         e = self.e
         what, epilogue, b = self.what, ending.epilogue, e.builder
         images, filters, result, scratch = places
@@ -81,7 +82,7 @@ class WinogradPasses:
                 ending.absorb(e, made, row, self.shape.rows_at_once)
 
     def backprop_filter(self, places: Sequence[ir.Value]) -> None:
-        """Images, gradient of the output, gradient of the filter, scratch."""
+        """Emits the filter's gradient. places: images, flow, gradient of the filter, scratch."""
         e = self.e
         what = self.what
         images, gradient, result, scratch = places
@@ -97,7 +98,7 @@ class WinogradPasses:
         e.builder.call(back, [work.filters.pointer, result])
 
     def backprop_input(self, places: Sequence[ir.Value]) -> None:
-        """Filter, gradient of the output, gradient of the images, the transposed filter, scratch."""
+        """Emits the images' gradient. places: filter, flow, the gradient, the transposed filter, scratch."""
         e = self.e
         what, b = self.what, e.builder
         filters, gradient, result, turned, scratch = places
@@ -125,7 +126,7 @@ class WinogradPasses:
 
     @contextmanager
     def _blocks(self) -> Iterator[tuple[ir.Value, ir.Value]]:
-        """The first image of each block, and the number of its strip, in their loops."""
+        """Loops over blocks of images and strips: first image of the block, number of the strip."""
         e = self.e
         with e.loop(self.what.batch, step=self.shape.group) as first, e.loop(self.shape.strips) as strip:
             yield first, strip
@@ -153,7 +154,7 @@ class WinogradPasses:
         return b.mul(b.add(b.mul(image, index(self.shape.strips)), strip), index(self.shape.rows_at_once))
 
     def _of_image(self, planes: _Planes, number: ir.Value, width: int) -> ir.Value:
-        """Where the tiles of an image of a block begin in the first plane."""
+        """Position in the first plane of the tiles of an image of a block."""
         return self._on(planes.pointer, number, math.prod(self.shape.extents) * width)
 
     def _transform_images(self, images: ir.Value, work: _Work, first: ir.Value, strip: ir.Value) -> None:
@@ -176,7 +177,7 @@ class WinogradPasses:
             e.builder.call(transform, [source, self._of_image(work.results, i, outputs)])
 
     def _multiply(self, product: ir.Function, planes: Sequence[_Planes], adds: ir.Value) -> None:
-        """For each place the first plane's matrix times the second's."""
+        """Multiplies the first plane's matrix with the second's, for each place."""
         e = self.e
         with e.loop(math.prod(self.shape.tile)) as place:
             e.builder.call(product, [*(self._on(each.pointer, place, each.step) for each in planes), adds])
@@ -189,13 +190,13 @@ class WinogradPasses:
             fill_zero(e, work.frame, self.shape.sizes()[-1], self.what.dtype)
 
     def _middle(self, frame: ir.Value) -> ir.Value:
-        """Where the image begins in a frame."""
+        """Position of the image in a frame."""
         e = self.e
         what, (down, across) = self.what, self.what.steps(self.what.channels)
         return e.offset(frame, type_of(what.dtype), what.rows.before * down + what.columns.before * across)
 
     def _copy(self, to: ir.Value, source: ir.Value, back: bool = False) -> None:
-        """An image into the middle of a frame, or back."""
+        """Copies an image into the middle of a frame, or back."""
         e = self.e
         what, size = self.what, self.what.columns.extent * self.what.channels
         down, _ = what.steps(what.channels)

@@ -1,10 +1,10 @@
-"""The matrices of Winograd's minimal filtering F(2, r), by the method of Toom and Cook.
+"""The matrices of Winograd's minimal filtering F(2, r), by the Toom-Cook method.
 
     y = A^T [(G g) * (B^T d)]    2 elements of a correlation of d [r + 1] with g [r]
 
-Filter and result are taken as polynomials: their values at points, and at infinity, are multiplied, and the
-coefficients of the product follow by interpolation. A correlation is that read backwards. The points are
-small, and come with their reciprocals, so that rounding errors stay near those of a sum in order: for windows
+Filter and result are taken as polynomials: their values at points, and at infinity, are multiplied, and
+interpolation gives the coefficients of the product. A correlation is the transpose of that. The points are
+small, and occur with their reciprocals, so that rounding errors stay near those of direct sums: for windows
 of 3 they are smaller, for 5 three times as large (Winograd, 1980; Barabasz et al., 2020).
 """
 
@@ -19,7 +19,7 @@ from functools import cache
 from tensorbow.kernels.native.products.tile_transforms import Matrix, transposed
 
 OUT = 2  # elements of the result
-POINTS: dict[int, tuple[Fraction, ...]] = {  # by the extent of the window; and infinity
+POINTS: dict[int, tuple[Fraction, ...]] = {  # by extent of the window; infinity is added
     3: (Fraction(0), Fraction(1), Fraction(-1)),
     5: (Fraction(0), Fraction(1), Fraction(-1), Fraction(1, 2), Fraction(-2)),
 }
@@ -36,7 +36,7 @@ class Matrices:
 
 @cache
 def matrices_of(window: int) -> Matrices:
-    """For windows of 3 or 5 elements. Rows of B^T are made integers, those of G get what that takes."""
+    """The matrices for windows of 3 or 5; rows of B^T are scaled to integers, those of G inversely."""
     points, size = POINTS[window], window + 1
 
     def powers(count: int) -> list[list[Fraction]]:
@@ -60,7 +60,7 @@ def _floats(matrix: Sequence[Sequence[Fraction]]) -> Matrix:
 
 
 def _inverse(matrix: Sequence[Sequence[Fraction]]) -> list[list[Fraction]]:
-    """By Gauss and Jordan, exactly."""
+    """The inverse of a matrix by Gauss-Jordan elimination, exact."""
     size = len(matrix)
     rows = [[*row, *(Fraction(i == j) for j in range(size))] for i, row in enumerate(matrix)]
     for column in range(size):

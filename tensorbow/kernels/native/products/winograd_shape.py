@@ -1,4 +1,4 @@
-"""Winograd's convolution in numbers: how it is cut, what it takes, its transforms and products."""
+"""Shapes of Winograd's convolution: blocking, cost, transforms and products."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from tensorbow.kernels.native.products.tile_transforms import TileLayout, TileTr
 from tensorbow.kernels.native.products.winograd_matrices import OUT, POINTS, matrices_of
 from tensorbow.specs import TensorSpec
 
-ROWS = 32  # tiles in a product, about: its left matrix stays in the first cache
-PAD = 48  # elements after each place's matrix: the rows of all then do not share sets of a cache
-WORTH = 0.85  # of the cycles of the plain way: transforms have other costs than those that are counted
-PRODUCT_COST = 1.2  # of cycles, for its short sums
-MOVE = 3  # cycles that a vector takes to or from the second cache
+ROWS = 32  # approximate tiles in a product: its left matrix stays in the first-level cache
+PAD = 48  # elements after each place's matrix, to avoid conflicts in the sets of a cache
+WORTH = 0.85  # share of the direct method's cycles below which it pays: some costs are not counted
+PRODUCT_COST = 1.2  # factor on cycles, for its short sums
+MOVE = 3  # cycles to move a vector to or from the second-level cache
 
 
 @dataclass(frozen=True)
 class Winograd:
-    """A convolution in this way. What it takes is written for some rows of tiles of some images at a time."""
+    """A convolution in Winograd's form, computed for some rows of tiles of some images at a time."""
 
     what: ConvolutionShape
 
     @classmethod
     def of(cls, what: ConvolutionShape) -> Winograd | None:
-        """Where this is possible, and takes fewer cycles than the plain way."""
+        """The Winograd form, if it applies and takes fewer cycles than the direct method; else None."""
         axes = what.rows, what.columns
         if any(a.stride > 1 or a.rate > 1 or a.window not in POINTS or a.count % OUT for a in axes):
             return None
@@ -37,27 +37,27 @@ class Winograd:
         made = cls(what)
         return made if made._cycles < WORTH * made._plain_cycles else None
 
-    # How it is cut ---------------------------------------------------------------------------------
+    # Blocking --------------------------------------------------------------------------------------
 
     @property
     def tile(self) -> tuple[int, int]:
-        """Rows and columns of an image that a tile takes: the places that have a product each."""
+        """Rows and columns of an image under a tile; each such place has its own matrix product."""
         return self.what.rows.window + 1, self.what.columns.window + 1
 
     @property
     def tiles(self) -> tuple[int, int]:
-        """Of an image."""
+        """Rows and columns of tiles of an image."""
         return self.what.rows.count // OUT, self.what.columns.count // OUT
 
     @property
     def strip(self) -> int:
-        """Rows of tiles that are done together."""
+        """Rows of tiles that are computed together."""
         high, wide = self.tiles
         return max((n for n in divisors(high) if n * wide <= ROWS), default=1)
 
     @property
     def group(self) -> int:
-        """Images that are done together, where all of their tiles are."""
+        """Images that are computed together, if each with all its tiles."""
         high, wide = self.tiles
         if self.strip < high:
             return 1
@@ -65,33 +65,33 @@ class Winograd:
 
     @property
     def rows(self) -> int:
-        """Of a product."""
+        """Rows of a product."""
         return self.group * self.strip * self.tiles[1]
 
     @property
     def rows_at_once(self) -> int:
-        """Rows of the result, as a matrix, that are made together."""
+        """Rows of the result, as a matrix, that are computed together."""
         return self.strip * OUT * self.what.columns.count
 
     @property
     def strips(self) -> int:
-        """Of an image."""
+        """Strips of an image."""
         return self.tiles[0] // self.strip
 
     def plane(self, width: int) -> int:
-        """Elements of a place's matrix [rows, width], and what follows it."""
+        """Elements of a place's matrix [rows, width], with padding."""
         return self.rows * width + PAD
 
     @property
     def filter_plane(self) -> int:
-        """Elements of a place's matrix [channels, outputs], and what follows it."""
+        """Elements of a place's matrix [channels, outputs], with padding."""
         return self.what.channels * self.what.outputs + PAD
 
-    # What it takes ---------------------------------------------------------------------------------
+    # Cost and scratch ------------------------------------------------------------------------------
 
     @property
     def _plain_cycles(self) -> float:
-        """Of all images, times the lanes of a vector; two multiply-adds in each."""
+        """Cycles of the direct method for all images, times a vector's lanes; 2 multiply-adds per cycle."""
         what = self.what
         windows = what.batch * what.rows.count * what.columns.count
         return windows * what.taps * what.channels * what.outputs / 2
@@ -112,7 +112,7 @@ class Winograd:
         )
 
     def scratch(self) -> TensorSpec:
-        """What `sizes` says, in one array."""
+        """One scratch array for all of `sizes`."""
         return TensorSpec((sum(self.sizes()),), self.what.dtype)
 
     def sizes(self) -> list[int]:
@@ -127,7 +127,7 @@ class Winograd:
         ]
         return [-(-size // PAD) * PAD for size in sizes]
 
-    # What it is made of ----------------------------------------------------------------------------
+    # Parts -----------------------------------------------------------------------------------------
 
     def filters(self, channels: int, outputs: int) -> TileTransform:
         """[window, channels, outputs] to planes; all pairs of channel and output side by side."""
@@ -138,7 +138,7 @@ class Winograd:
         return TileTransform(what.dtype, down, across, source, target, (1, 1), size)
 
     def filters_back(self, channels: int, outputs: int) -> TileTransform:
-        """The flow of that."""
+        """The adjoint of `filters`, for gradients."""
         return self.filters(channels, outputs).reversed()
 
     def images(self) -> TileTransform:
@@ -148,7 +148,7 @@ class Winograd:
         return self._transform("images", source, target, what.channels)
 
     def images_back(self) -> TileTransform:
-        """The flow of that, added where tiles overlap."""
+        """The adjoint of `images`, which adds where tiles overlap."""
         return replace(self.images().reversed(), adds=True)
 
     def results(self, epilogue: Epilogue | None) -> TileTransform:
@@ -165,11 +165,11 @@ class Winograd:
 
     @property
     def extents(self) -> tuple[int, int]:
-        """Tiles of a strip."""
+        """Rows and columns of tiles of a strip."""
         return self.strip, self.tiles[1]
 
     def _layout(self, width: int) -> TileLayout:
-        """Of tiles in planes."""
+        """Layout of tiles in planes."""
         plane = self.plane(width)
         return TileLayout(self.tile[1] * plane, plane, self.tiles[1] * width, width)
 
