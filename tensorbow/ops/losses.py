@@ -120,7 +120,9 @@ def _per_example(losses: Tensor, examples: Tensor, logits: Tensor) -> Tensor:
 
 def _require_named(op: str, sentinel: Any, labels: Any, logits: Any) -> None:
     if sentinel is not None or labels is None or logits is None:
-        raise InvalidArgumentError(f"{op}: give labels and logits by name: {op}(labels=..., logits=...)")
+        raise InvalidArgumentError(
+            f"{op}: give labels and logits by name: {op}(labels=..., logits=...); _sentinel takes nothing"
+        )
 
 
 # Specs and gradients ------------------------------------------------------------------------------

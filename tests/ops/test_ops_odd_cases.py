@@ -274,7 +274,7 @@ def test_a_mean_over_more_elements_than_int32_counts():
 @pytest.mark.parametrize("extents", [[1 << 45], [1 << 62], [(1 << 63) - 1], [1 << 40, 1 << 40]])
 def test_constants_for_which_there_is_no_room(extents):
     nbytes = f"{8 * int(np.prod(np.array(extents, object))):,} bytes"
-    with pytest.raises(ResourceExhaustedError, match=f"constant: {nbytes} .* not there; use smaller"):
+    with pytest.raises(ResourceExhaustedError, match=f"constant: {nbytes} .* do not fit into memory; use"):
         tb.constant(1.0, tb.float64, extents)
     with pytest.raises(
         InvalidArgumentError, match="initializer: expected a shape of at most 2147483647 along"
