@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
@@ -223,6 +224,18 @@ def test_an_interrupt_between_two_replicas_leaves_nobody_waiting(monkeypatch: py
 
 def _interrupt() -> None:
     raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("on_nan", ["stop", "skip"])
+def test_a_mean_that_is_not_finite_is_forgotten_by_the_next_run(on_nan: str) -> None:
+    """Also where the next run averages gradients for the first time, as that one did."""
+    model = well()
+    with engine_of(model, 2, sync="ssgd", on_nan=on_nan) as engine:
+        with pytest.raises(NumericsError) if on_nan == "stop" else nullcontext():
+            within(lambda: engine.run(Prepared(spoilt(model, (0, 0)), 2).open, 0, 1))
+        skipped = engine.skipped_updates
+        assert within(lambda: engine.run(Prepared(model.batch, 2).open, 1, 2)) == 2
+        assert engine.skipped_updates == skipped
 
 
 def test_a_stop_comes_between_launches() -> None:
