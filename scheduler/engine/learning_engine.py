@@ -311,13 +311,17 @@ class LearningEngine:
                 f"{self.learners.count}; give the source the same number"
             )
         ended = start
-        while True:
-            end = self._restart_or_stop(ended, stop)
-            ended, stopping = self._run_stretch(open_source, ended, end, on_results)
-            if not self.options.first_come and start < ended == end and self._restarts_before(end):
-                self.restart(end)
-            if stopping or ended == stop:
-                return ended
+        try:
+            while True:
+                end = self._restart_or_stop(ended, stop)
+                ended = self._run_stretch(open_source, ended, end, on_results)
+                if not self.options.first_come and start < ended == end and self._restarts_before(end):
+                    self.restart(end)
+                if self._stopping or ended == stop:
+                    return ended
+        finally:
+            if self._run is None:  # else it is another thread's, which has been asked
+                self._stopping = False
 
     def _restart_or_stop(self, start: int, stop: int) -> int:
         """The next round, up to `stop`, that averaging restarts before: in lockstep a run ends there."""
@@ -335,8 +339,8 @@ class LearningEngine:
         start: int,
         stop: int,
         on_results: OnResults | None,
-    ) -> tuple[int, bool]:
-        """Trains rounds; the round before which it ended, and whether it was asked to."""
+    ) -> int:
+        """Trains rounds; the round before which it ended."""
         run = self.begin(start, stop, on_results)
         if self._stopping:
             run.inbox.put(None)
@@ -348,7 +352,6 @@ class LearningEngine:
             while run.finished_at is None:
                 run.take_all(run.inbox.get(), lambda: self._stopping)
         finally:
-            self._stopping = False
             try:
                 if source is not None:
                     source.close()
@@ -356,7 +359,7 @@ class LearningEngine:
                 self.end(run)
         self.raise_error(run)
         self.round = run.finished_at
-        return self.round, run.stopping
+        return self.round
 
     # The pieces of a run, for `run` and for `Stepper`
 

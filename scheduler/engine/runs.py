@@ -171,6 +171,7 @@ class RoundRun(EngineRun):
         self._ready: dict[int, ReadyRound] = {}  # by launch: not launched, or not finished well
         self._next = self._oldest = start  # launch: the next one, and the first that has not ended
         self._end = start + -(-(stop - start) // steps)
+        self._ended: dict[int, LaunchedRounds] = {}  # by launch, till those before have
         self._synchronisations = 0  # in flight
         self._failed = False
 
@@ -207,7 +208,9 @@ class RoundRun(EngineRun):
 
     def _note(self, message: Any) -> None:
         if isinstance(message, LaunchedRounds):
-            self._take_ended(message)
+            self._ended[message.number] = message
+            while (tasks := self._ended.pop(self._oldest, None)) is not None:
+                self._take_ended(tasks)
         elif isinstance(message, ReadyRound):
             self._take_ready(message)
         elif isinstance(message, ReadyBatch):

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import partial
+from itertools import cycle
 from typing import Any
 
 import numpy as np
@@ -20,6 +24,8 @@ from scheduler import (
     build_program,
     gathered,
 )
+from scheduler.replicas.launched_rounds import LaunchedRounds
+from scheduler.replicas.thread_choice import ThreadChoice, Threads
 from tensorbow.data import Dataset, make_synthetic
 from tensorbow.devices import Event
 from tensorbow.errors import InvalidArgumentError, NumericsError
@@ -27,7 +33,7 @@ from tensorbow.kernels import backends
 from tensorbow.models import get_model
 from tests.scheduler_rig.programs import convolutional, logistic, well
 from tests.scheduler_rig.round_engines import engine_of, labelled, spoilt, trained
-from tests.scheduler_rig.running import Prepared, cpu_devices, within
+from tests.scheduler_rig.running import Hesitant, Prepared, cpu_devices, within
 
 pytest.importorskip("llvmlite")
 
@@ -223,6 +229,39 @@ def test_an_interrupt_between_two_replicas_leaves_nobody_waiting(monkeypatch: py
 
 def _interrupt() -> None:
     raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("on_nan", ["stop", "skip"])
+def test_a_mean_that_is_not_finite_is_forgotten_by_the_next_run(on_nan: str) -> None:
+    """Also where the next run averages gradients for the first time, as that one did."""
+    model = well()
+    with engine_of(model, 2, sync="ssgd", on_nan=on_nan) as engine:
+        with pytest.raises(NumericsError) if on_nan == "stop" else nullcontext():
+            within(lambda: engine.run(Prepared(spoilt(model, (0, 0)), 2).open, 0, 1))
+        skipped = engine.skipped_updates
+        assert within(lambda: engine.run(Prepared(model.batch, 2).open, 1, 2)) == 2
+        assert engine.skipped_updates == skipped
+
+
+def test_a_thread_that_tells_of_its_launch_after_the_next_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    ways = cycle([Threads.EACH, Threads.CALLER])
+    monkeypatch.setattr(ThreadChoice, "way", lambda self, rounds: next(ways))
+    follow = LaunchedRounds.follow
+
+    def follow_late(self: LaunchedRounds, events: Any, call: Any, stop: Any = None) -> None:
+        def tell(tasks: LaunchedRounds) -> None:
+            if threading.current_thread().name.startswith("tensorbow"):  # not the caller's
+                time.sleep(0.05)
+            call(tasks)
+
+        follow(self, events, tell, stop)
+
+    monkeypatch.setattr(LaunchedRounds, "follow", follow_late)
+    model, told = well(), list[int]()
+    with engine_of(model, 2) as engine:
+        source = Hesitant(model.batch, 2, pause_s=0.01)
+        within(lambda: engine.run(source.open, 0, 6, lambda results: told.extend(results.rounds)))
+    assert told == [*range(6)]
 
 
 def test_a_stop_comes_between_launches() -> None:

@@ -11,6 +11,7 @@ import pytest
 
 import tensorbow as tb
 from scheduler import LearningEngine
+from scheduler.engine.runs import RoundRun
 from tensorbow.errors import FailedPreconditionError, InvalidArgumentError
 from tests.scheduler_rig.programs import Model, convolutional, logistic, well
 from tests.scheduler_rig.reference import Sma, well_gradient
@@ -232,3 +233,19 @@ def test_results_carry_the_loss_and_when_it_was_there() -> None:
     assert results[0].loss == pytest.approx(float(np.square(w - x).sum() / 2), rel=1e-6)
     assert before <= results[0].time_s <= time.perf_counter()
     assert isinstance(engine, LearningEngine)
+
+
+def test_a_stop_that_is_asked_for_where_averaging_restarts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Within `run`, after its last look at requests before the restart."""
+    advance = RoundRun.advance
+    with engine_of(FLOAT32, cpu_devices(1), 2, DROPS) as engine:
+
+        def advance_and_ask(self: RoundRun) -> None:
+            advance(self)
+            if self.finished_at is not None:
+                engine.request_stop()
+
+        monkeypatch.setattr(RoundRun, "advance", advance_and_ask)
+        assert engine.run(Prepared(FLOAT32.batch, 2).open, 0, 12) == 7  # after round 6
+        monkeypatch.undo()
+        assert engine.run(Prepared(FLOAT32.batch, 2).open, 7, 12) == 12

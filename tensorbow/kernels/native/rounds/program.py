@@ -77,7 +77,8 @@ class NativeRounds(RoundProgram):
 
     def reset(self) -> None:
         """See RoundProgram.reset."""
-        for word in (SharedWord.ARRIVED, SharedWord.STOPPED, SharedWord.BAD):
+        words = SharedWord.ARRIVED, SharedWord.STOPPED, SharedWord.BAD, SharedWord.NOT_FINITE
+        for word in words:
             self._shared[word] = 0
         self._arrivals = 0
         self._launches.clear()
