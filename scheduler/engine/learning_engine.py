@@ -256,9 +256,8 @@ class LearningEngine:
                 "resize: this engine was given its all-reduce, which is connected for good; leave it out"
             )
         self._require_rate(schedule)
-        self._require_values()
-        self.learners.prepare()
         round = self.round if round is None else round
+        self._make_ready(round)
         options = self.options if ssgd_from is None else replace(self.options, ssgd_from=ssgd_from)
         jumped, old = self._restarts_before(round), self.learners
         change = Resizing(old, replicas_per_device, options, round)
