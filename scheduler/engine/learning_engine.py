@@ -475,8 +475,10 @@ class LearningEngine:
     def _restart(self, round: int) -> None:
         self.learners.prepare()
         if self.learners.averages:
+            self._drained = False
             self.learners.tasks.restart(round - 1)
             raise_if_any(self.learners.drain())
+            self._drained = True
 
     def restart_if_due(self, round: int) -> None:
         """Restarts averaging before a round where the schedule says so; for a stepper that is settled."""
