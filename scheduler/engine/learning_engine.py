@@ -256,9 +256,8 @@ class LearningEngine:
                 "resize: this engine was given its all-reduce, which is connected for good; leave it out"
             )
         self._require_rate(schedule)
-        self._require_values()
-        self.learners.prepare()
         round = self.round if round is None else round
+        self._make_ready(round)
         options = self.options if ssgd_from is None else replace(self.options, ssgd_from=ssgd_from)
         jumped, old = self._restarts_before(round), self.learners
         change = Resizing(old, replicas_per_device, options, round)
@@ -476,8 +475,10 @@ class LearningEngine:
     def _restart(self, round: int) -> None:
         self.learners.prepare()
         if self.learners.averages:
+            self._drained = False
             self.learners.tasks.restart(round - 1)
             raise_if_any(self.learners.drain())
+            self._drained = True
 
     def restart_if_due(self, round: int) -> None:
         """Restarts averaging before a round where the schedule says so; for a stepper that is settled."""

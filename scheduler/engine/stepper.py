@@ -47,6 +47,7 @@ class Stepper:
         `LearningEngine.run`: the replicas are then as their last finished task left them, and the next
         `step` does the round again.
         """
+        self._require_open()
         count = self.engine.learners.count
         if len(inputs) != count:
             raise InvalidArgumentError(
@@ -116,11 +117,13 @@ class Stepper:
             self._end()
             self.engine.learners.run_here(False)
 
-    def _begun(self) -> EngineRun:
+    def _require_open(self) -> None:
         if self._closed:
             raise FailedPreconditionError("step: the stepper is closed; make a new one")
         if self._lost:
             raise forked("replicas")
+
+    def _begun(self) -> EngineRun:
         if self._run is None:
             run = self.engine.begin(self.round, sys.maxsize, self._results.append)
             self._run = run

@@ -233,6 +233,14 @@ def test_new_replicas_take_over_the_count():
         assert [engine.learners.values.replica_values(i)["Momentum/iterations"] for i in range(2)] == [4, 4]
 
 
+def test_a_counted_schedule_before_the_first_run_lets_replicas_be_added():
+    program = program_of(momentum(SCHEDULES["piecewise"]()))
+    with tb.LearningEngine(program, 4, replicas_per_device=2) as engine:
+        engine.initialize()
+        engine.resize(3)
+        assert engine.run(Batches(3).open, 0, 6) == 6
+
+
 def test_clearing_slots_leaves_the_count_alone():
     program = program_of(momentum(SCHEDULES["piecewise"]()))
     options = tb.Synchronisation("sma", clear_velocity=True)

@@ -142,6 +142,15 @@ def test_a_closed_stepper_says_so():
             stepper.step(batches(model, 0, 1))
 
 
+def test_a_stepper_of_a_closed_engine_says_so():
+    model = well()
+    with engine_of(model, cpu_devices(1), 2) as engine:
+        stepper = Stepper(engine)
+        stepper.close()
+    with pytest.raises(FailedPreconditionError, match="stepper is closed"):
+        stepper.step(batches(model, 0, 2))
+
+
 def test_two_programs_over_the_same_replicas():
     graph = tb.Graph()
     with graph.as_default():
