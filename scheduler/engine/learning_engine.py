@@ -340,11 +340,12 @@ class LearningEngine:
         on_results: OnResults | None,
     ) -> int:
         """Trains rounds; the round before which it ended."""
-        run = self.begin(start, stop, on_results)
-        if self._stopping:
-            run.inbox.put(None)
+        run = self.new_run(start, stop, on_results)
         source: BatchSource | None = None
         try:
+            self.begin(run)
+            if self._stopping:
+                run.inbox.put(None)
             run.advance()
             if run.finished_at is None:
                 source = open_source(start, stop, run.inbox.put, run.inbox.put)
@@ -362,17 +363,17 @@ class LearningEngine:
 
     # The pieces of a run, for `run` and for `Stepper`
 
-    def begin(self, start: int, stop: int, on_results: OnResults | None) -> EngineRun:
-        """Starts rounds `start` to `stop` - 1; nothing is launched yet. `end` must follow.
+    def begin(self, run: EngineRun) -> None:
+        """Begins a run; nothing is launched yet. `end` must follow, also where this was interrupted.
 
         Raises FailedPreconditionError while another is going on, or for variables without a value.
         """
         with self._idle("run"):
-            self._make_ready(start)
-            self._run = self._new_run(start, stop, on_results)
-            return self._run
+            self._make_ready(run.start)
+            self._run = run
 
-    def _new_run(self, start: int, stop: int, on_results: OnResults | None) -> EngineRun:
+    def new_run(self, start: int, stop: int, on_results: OnResults | None) -> EngineRun:
+        """A run of rounds `start` to `stop` - 1, for `begin`."""
         given = self.learners, self.outcomes, start, stop, self.launch_ahead, on_results
         if self.options.first_come:
             return TaskRun(*given, partial(_restarts_before, weakref.ref(self)))
@@ -428,8 +429,13 @@ class LearningEngine:
                 )
 
     def end(self, run: EngineRun) -> None:
-        """Waits until nothing is in flight and lets the engine go; a stream's error is kept in `run`."""
+        """Waits until nothing is in flight and lets the engine go; a stream's error is kept in `run`.
+
+        Nothing happens for a run that has not begun.
+        """
         with self._changing:
+            if self._run is not run:
+                return
             self._run, self._drained = None, False
             run.keep(self.learners.drain())
             self._drained = True

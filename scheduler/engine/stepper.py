@@ -125,8 +125,13 @@ class Stepper:
 
     def _begun(self) -> EngineRun:
         if self._run is None:
-            run = self.engine.begin(self.round, sys.maxsize, self._results.append)
-            self._run = run
+            run = self._run = self.engine.new_run(self.round, sys.maxsize, self._results.append)
+            try:
+                self.engine.begin(run)
+            except BaseException:  # also an interrupt, which may come when it has begun
+                self._run = None
+                self.engine.end(run)
+                raise
         elif self._run.settled:
             self.engine.go_on(self._run, self.round)
         return self._run

@@ -69,6 +69,7 @@ WITHOUT_ROW = frozenset(
         "TrainingConfig.from_dict",
         "TrainingConfig.synchronisation_for",
         "LearningEngine.begin",
+        "LearningEngine.new_run",
         "LearningEngine.is_restart_due",
         "LearningEngine.restart_if_due",
         "LearningEngine.end",

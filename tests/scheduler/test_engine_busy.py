@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
@@ -113,3 +114,23 @@ def test_a_run_that_begins_meanwhile_waits_for_the_values(monkeypatch: pytest.Mo
         running.join(PATIENCE_S)
         initializing.join(PATIENCE_S)
         assert len(begun) == 2
+
+
+@pytest.mark.parametrize("stepwise", [False, True])
+def test_an_interrupt_as_a_run_begins_leaves_the_engine_free(
+    stepwise: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = logistic()
+    with engine_of(model, cpu_devices(1), 2) as engine:
+        begin = engine.begin
+
+        def interrupted(run: Any) -> None:
+            begin(run)
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(engine, "begin", interrupted)
+        batches = [model.batch(0, i) for i in range(2)]
+        with pytest.raises(KeyboardInterrupt), Stepper(engine) if stepwise else nullcontext() as stepper:
+            stepper.step(batches) if stepper else engine.run(Prepared(model.batch, 2).open, 0, 3)
+        monkeypatch.undo()
+        assert engine.run(Prepared(model.batch, 2).open, 0, 3) == 3
