@@ -93,7 +93,7 @@ class Allocator(ABC):
 
     @property
     def closed(self) -> bool:
-        """Whether `close()` has been called."""
+        """True if `close()` has been called."""
         return self._closed
 
     def allocate(self, nbytes: int, *, owner: str = "", apart: bool = False) -> Allocation | None:
@@ -187,7 +187,7 @@ class Allocator(ABC):
             self._return_to_source(self._regions.clear())
 
     def owns(self, address: int) -> bool:
-        """Whether `address` lies in a region that this allocator holds, in use or free."""
+        """True if `address` lies in a region that this allocator holds, in use or free."""
         with self._guard:
             return self._regions.containing(operator.index(address)) is not None
 

@@ -18,7 +18,7 @@ class Completion(Protocol):
     """An event: a point in a stream's work. One-shot: once done, it stays done."""
 
     def done(self) -> bool:
-        """Whether the stream has passed the point. Must not block: the allocator's lock is held."""
+        """True if the stream has passed the point. Must not block: the allocator's lock is held."""
         ...
 
 

@@ -56,7 +56,7 @@ class OutOfMemory(AllocatorError, MemoryError):  # noqa: N818 - named for what h
 
     @property
     def source_refused(self) -> bool:
-        """Whether the limit would have allowed the request, so that the source was out of memory."""
+        """True if the limit would have allowed the request, so that the source was out of memory."""
         limit = self.statistics.limit_nbytes
         return limit is None or self.statistics.pool_nbytes + self.rounded_nbytes <= limit
 

@@ -246,7 +246,7 @@ class _Search:
 
     @property
     def finished(self) -> bool:
-        """Whether the lower bound is met, or no effort is left."""
+        """True if the lower bound is met, or no effort is left."""
         return self._tried and (self.peak <= self._lower_bound or self._effort <= 0)
 
     def place(self, order: list[_Item]) -> int | None:

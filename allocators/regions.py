@@ -83,7 +83,7 @@ class PoolRegion:
 
     @property
     def wholly_free(self) -> bool:
-        """Whether no chunk is in use or waiting: coalescing has left a single free chunk."""
+        """True if no chunk is in use or waiting: coalescing has left a single free chunk."""
         return self.first.nbytes == self.nbytes and self.first.allocation is None
 
     def chunks(self) -> Iterator[Chunk]:

@@ -1,4 +1,4 @@
-"""What each mechanism of the native backend buys: the time of a round without it over that with all of them.
+"""Gain of each mechanism of the native backend: time of a round without it over time with all of them.
 
     python benchmarks/ablation.py [--only lenet:16 ...] [--seconds 0.25] [--windows 15] [--small]
 
@@ -130,7 +130,7 @@ def measure(case: Case, options: argparse.Namespace) -> dict[str, Any]:
 
 
 def names_of(cases: Sequence[dict[str, Any]]) -> list[str]:
-    """Of the rows, in order: those that some case has, noise first."""
+    """Mechanisms that some case has, in order of the rows, noise first."""
     names = (AGAIN, *MECHANISMS, ONE_THREAD)
     return [name for name in names if any(name in case["ratios"] for case in cases)]
 

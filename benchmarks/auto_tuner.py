@@ -197,7 +197,7 @@ def draw(figure: Figure, cases: list[dict[str, Any]]) -> None:
 
 
 def least_ratio(case: dict[str, Any]) -> float:
-    """What is held against the floor."""
+    """Ratio that is held against the floor."""
     return min(float(case["ratio_to_best"]), float(case["tuned_to_best"]))
 
 

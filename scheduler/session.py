@@ -341,7 +341,7 @@ def _computed(elements: Elements, fed: Collection[Tensor]) -> list[Tensor]:
 
 
 def _leads_with_batch(tensor: Tensor, value: Array) -> bool:
-    """Whether the value is not a scalar and its leading dimension is unknown in the graph."""
+    """True if the value is not a scalar and its leading dimension is unknown in the graph."""
     dims = tensor.spec.shape
     return value.ndim > 0 and (dims is None or dims[0] is None)
 

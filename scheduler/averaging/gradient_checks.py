@@ -52,7 +52,7 @@ def with_checks(executable: Executable, backend: Backend, segments: Iterable[int
 
 
 def _predicated(entry: Group) -> Group:
-    """What an update segment writes waits for the checks, also where there is no loss to guard it."""
+    """Predicates an update's writes on the checks, also without a loss that guards it."""
     return replace(entry, predicated=True) if entry.definition.writes else entry
 
 
@@ -69,7 +69,7 @@ def _gradients(groups: Iterable[Group]) -> Iterator[Ref]:
 
 
 def _rows(gradient: Iterable[Group], update: Iterable[Group]) -> Iterator[Ref]:
-    """What other writes of weights read that the gradient segment has made: rows of sparse gradients."""
+    """Rows of sparse gradients: read by other writes of weights, made by the gradient segment."""
     made = {(ref.region, ref.offset) for entry in gradient for ref in entry.outputs if ref.nbytes}
     for entry in update:
         written = entry.definition.writes

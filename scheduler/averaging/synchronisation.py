@@ -95,25 +95,25 @@ class Synchronisation:
 
     @property
     def first_come(self) -> bool:
-        """Whether a batch goes to the replica that is free first."""
+        """True if a batch goes to the replica that is free first."""
         return self.dispatch == "fcfs"
 
     @property
     def has_velocity(self) -> bool:
-        """Whether z moves with a momentum u, be it 0; it is part of a checkpoint then."""
+        """True if z moves with a momentum u, be it 0; it is part of a checkpoint then."""
         return self.sync == "sma"
 
     @property
     def restarts(self) -> bool:
-        """Whether averaging restarts where the learning rate jumps."""
+        """True if averaging restarts where the learning rate jumps."""
         return self.sync == "sma"
 
     def averages(self, replicas: int) -> bool:
-        """Whether there is anything to average: one replica is plain training, z is w."""
+        """True if there is anything to average: one replica is plain training, z is w."""
         return self.sync in ("sma", "easgd") and replicas > 1
 
     def aggregates(self, replicas: int) -> bool:
-        """Whether some round steps on the mean of gradients."""
+        """True if some round steps on the mean of gradients."""
         return (self.sync == "ssgd" or self.ssgd_from is not None) and replicas > 1
 
     def gang_from(self, replicas: int) -> int | None:

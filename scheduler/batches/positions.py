@@ -91,7 +91,7 @@ class RoundPositions:
         return EpochPlace(place.epoch + 1 + epochs, rounds * replicas)
 
     def begins_epoch(self, round: int) -> bool:
-        """Whether this round is the first of its epoch."""
+        """True if this round is the first of its epoch."""
         return self.place(round).number == 0
 
     def first_round(self, epoch: int) -> int:

@@ -100,7 +100,7 @@ class FirstComeState:
 
     @property
     def ended(self) -> bool:
-        """Whether `Finish` or `GiveUp` was returned."""
+        """True if `Finish` or `GiveUp` was returned."""
         return self._ended
 
     # Events
@@ -179,7 +179,7 @@ class FirstComeState:
         return instructions
 
     def _is_ready(self) -> bool:
-        """Whether there is a next batch and it is filled."""
+        """True if there is a next batch and it is filled."""
         round, place = divmod(self._next, self.replicas)
         task = self._tasks.get((place, round))
         return round < self.stop and task is not None and task.state == READY

@@ -154,7 +154,7 @@ class ReplicaTuner:
 
     @property
     def steady(self) -> bool:
-        """Whether the windows of every count agree so far: spread at most STEADY."""
+        """True if the windows of every count agree so far: spread at most STEADY."""
         return all(measurement.spread <= STEADY for measurement in self.measurements)
 
     @property
@@ -234,7 +234,7 @@ class ReplicaTuner:
         return None
 
     def _rises_after(self, frontier: int) -> bool:
-        """Whether the last counts up to `frontier`, or a greater one, gained more than the threshold."""
+        """True if the last counts up to `frontier`, or a greater one, gained more than the threshold."""
         medians = self._medians
         if frontier <= _LOOK_PAST:
             return True
@@ -247,7 +247,7 @@ class ReplicaTuner:
         return any(medians[count] > best * (1 + self.threshold) for count in beyond)
 
     def _falls_at(self, frontier: int) -> bool:
-        """Whether the last counts up to `frontier` are all clearly slower than one before them."""
+        """True if the last counts up to `frontier` are all clearly slower than one before them."""
         medians = self._medians
         best = max(range(1, frontier + 1), key=medians.__getitem__)
         return frontier - best >= _LOOK_PAST and all(

@@ -13,7 +13,7 @@ from tensorbow.specs import Array
 
 
 def updates_no_weights(engine: LearningEngine, number: int) -> bool:
-    """Whether a program of the engine writes no trainable variable."""
+    """True if a program of the engine writes no trainable variable."""
     written = engine.executable_of(number).writes
     weights = (op.name for op in engine.learners.layout.variables if op.attrs["role"] == "weights")
     return written.isdisjoint(weights)

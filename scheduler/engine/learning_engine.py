@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -125,7 +125,7 @@ class LearningEngine:
 
     @property
     def on_nan(self) -> str:
-        """What is done about a loss or gradient that is not finite: `stop` or `skip`."""
+        """Reaction to a loss or gradient that is not finite: `stop` or `skip`."""
         return self.outcomes.on_nan
 
     @property
@@ -155,7 +155,7 @@ class LearningEngine:
             return number
 
     def executable_of(self, number: int) -> Executable:
-        """What a program has been compiled to, on the first replica's device."""
+        """Compiled form of a program on the first replica's device."""
         return self.learners.replicas[0].executable_of(number)
 
     @checked
@@ -443,7 +443,7 @@ class LearningEngine:
             run.inbox.get()
 
     def _drain(self) -> None:
-        """Where the end of the last run was interrupted its tasks may still be at work."""
+        """Waits for tasks of a run whose end was interrupted."""
         if not self._drained:
             self.learners.drain()
             self._drained = True
@@ -486,15 +486,12 @@ class LearningEngine:
             raise_if_any(self.learners.drain())
             self._drained = True
 
-    def restart_if_due(self, round: int) -> None:
-        """Restarts averaging before a round where the schedule says so; for a stepper that is settled."""
-        with self._idle("restart", or_settled=True):
-            if self._restarts_before(round):
+    def restart_if_due(self, round: int, settle: Callable[[], None]) -> None:
+        """Restarts averaging of a stepper, after `settle()`, if the schedule restarts it before `round`."""
+        if self._restarts_before(round):
+            settle()
+            with self._idle("restart", or_settled=True):
                 self._restart(round)
-
-    def is_restart_due(self, round: int) -> bool:
-        """Whether averaging is to restart before a round."""
-        return self._restarts_before(round)
 
     # What is left of it
 

@@ -20,7 +20,7 @@ HOPELESS = 100  # updates of one replica skipped in a row, after which `skip` st
 
 
 class StepOutcomes:
-    """Of the step that an engine has selected."""
+    """Step scalars and outcomes of the step that an engine has selected."""
 
     def __init__(self, learners: Learners, on_nan: str):
         """on_nan: `stop`, or `skip` the update and go on."""

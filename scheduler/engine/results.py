@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 
 class TaskResult(NamedTuple):
-    """What one finished task reports: the loss (NaN if the step has none), and the metrics.
+    """Report of a finished task: the loss (NaN if the step has none) and the metrics.
 
     Metrics of rank 0 are numbers, others arrays of their own. place: of its batch in the round; with
     `round_robin` the replica's number.
@@ -24,7 +24,7 @@ class TaskResult(NamedTuple):
 
 @dataclass(slots=True)
 class RoundResults:
-    """What the tasks of one launch report, in columns: those of whole rounds, by round and then by place.
+    """Reports of the tasks of a launch in columns: whole rounds, by round and then by place.
 
     Rounds may be many and short, so that an object for each task would cost more than the task. Who wants
     these iterates: that gives a `TaskResult` for each.
@@ -47,6 +47,6 @@ class RoundResults:
 
     @classmethod
     def of_round(cls, tasks: Sequence[TaskResult]) -> RoundResults:
-        """Those of one round, of all its tasks by place."""
+        """Builds the results of one round from its tasks, in order of place."""
         replicas, (round, *_), losses, metrics, times_s, _ = zip(*tasks, strict=True)
         return cls(range(round, round + 1), replicas, losses, tuple(zip(*metrics, strict=True)), times_s)

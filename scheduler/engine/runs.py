@@ -97,7 +97,7 @@ class EngineRun(ABC):
 
     @property
     def is_bad(self) -> bool:
-        """Whether a task whose loss or gradient was not finite ends the run."""
+        """True if a task whose loss or gradient was not finite ends the run."""
         return bool(self._bad)
 
     def numerics_error(self) -> NumericsError:
@@ -343,7 +343,7 @@ class RoundRun(EngineRun):
         return RoundResults(rounds, replicas, losses, columns, tasks.times_s)
 
     def _columns_of(self, replica: int, tasks: LaunchedRounds) -> list[Sequence[Any] | Array]:
-        """What a replica's tasks fetched, as far as they were done."""
+        """Columns fetched by the finished tasks of a replica."""
         done = slice(0 if tasks.failed(replica) else None)
         return [column[done] for column in self._learners.launcher.fetched(replica, tasks)]
 

@@ -67,9 +67,7 @@ class Stepper:
         if run.finished_at is not None or not self._results:
             self._fail(run)
         self.round += 1
-        if self.engine.is_restart_due(self.round):
-            self.settle()
-            self.engine.restart_if_due(self.round)
+        self.engine.restart_if_due(self.round, self.settle)
         return self._results.pop()
 
     def select(self, program: int) -> None:

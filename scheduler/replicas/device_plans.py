@@ -1,4 +1,4 @@
-"""What one device compiles for its replicas, and the memory it takes, before anything is allocated."""
+"""Compiled steps of one device and the memory they need, known before anything is allocated."""
 
 from __future__ import annotations
 

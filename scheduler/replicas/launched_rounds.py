@@ -43,7 +43,7 @@ class LaunchedRounds:
 
     @property
     def error(self) -> BaseException | None:
-        """What went wrong, if anything did: not that which only follows on another replica's error."""
+        """The error that ended the launch, if any; AbortedError only if no replica has another one."""
         if len(self.events) == 1:
             return self.events[0].error
         errors = [error for event in self.events if (error := event.error) is not None]
@@ -58,6 +58,6 @@ class LaunchedRounds:
         return [event.time_s for replicas, event in pairs for _ in replicas]
 
     def failed(self, replica: int) -> bool:
-        """Whether the event of a replica ended with an error."""
+        """True if the event of a replica ended with an error."""
         pairs = zip(self.members, self.events, strict=True)
         return any(event.error is not None for replicas, event in pairs if replica in replicas)

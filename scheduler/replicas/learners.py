@@ -172,16 +172,16 @@ class Learners:
 
     @property
     def launches_rounds(self) -> bool:
-        """Whether rounds are launched as a whole, exchanges included."""
+        """True if rounds are launched as a whole, exchanges included."""
         return self.launcher is not self.tasks
 
     @property
     def exchanges(self) -> bool:
-        """Whether replicas are kept together at all."""
+        """True if replicas are kept together at all."""
         return self.averages or self.aggregates
 
     def restarts_before(self, round: int, jumps: bool) -> bool:
-        """Whether averaging restarts before a round: where the rate `jumps`, and to go over to ssgd."""
+        """True if averaging restarts before a round: where the rate `jumps`, and to go over to ssgd."""
         if not self.averages or (self.gang_from is not None and round > self.gang_from):
             return False
         return (jumps and self.options.restarts) or round == self.gang_from
@@ -251,7 +251,7 @@ class Learners:
         return [plans.with_count(options, replicas) for plans in self._plans]
 
     def held_nbytes(self, device: Device) -> int:
-        """What replicas and z hold of a device's memory, or are guaranteed."""
+        """Bytes of a device's memory that replicas and z hold or are guaranteed."""
         partitions = [owner.group.partition for owner in self._owners() if owner.device is device]
         return sum(max(each.held_nbytes, each.guaranteed_nbytes) for each in partitions)
 

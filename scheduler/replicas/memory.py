@@ -69,13 +69,13 @@ def count_that_fits(
 
 
 def planned_nbytes(blocks: Blocks) -> int:
-    """What a stream group needs for these blocks, each rounded up to the allocator's granule."""
+    """Bytes that a stream group needs for these blocks, each rounded up to the allocator's granule."""
     granules = sum(-(-max(nbytes, 1) // GRANULE_NBYTES) for nbytes in blocks)
     return granules * GRANULE_NBYTES
 
 
 def free_nbytes(device: Device) -> int:
-    """What the device's other partitions leave."""
+    """Bytes that the device's other partitions leave."""
     taken = sum(max(p.held_nbytes, p.guaranteed_nbytes) for p in device.memory.partitions.values())
     return max(0, device.memory.limit_nbytes - taken)
 

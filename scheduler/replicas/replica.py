@@ -200,7 +200,7 @@ class Replica:
         )
 
     def _writer(self, inputs: BatchInputs, state: Mapping[str, Any]) -> Callable[[], None]:
-        """What puts a batch and scalars in place, called on the stream."""
+        """Returns a function for the stream that puts a batch and step scalars in place."""
         binding = self.binding
         if not isinstance(inputs, BatchRecipe):
             feeds = self._feeds(inputs)
@@ -259,7 +259,7 @@ class Replica:
         return [self._feeds(one.arrays() if isinstance(one, BatchRecipe) else one) for one in run]
 
     def targets(self, recipe: BatchRecipe) -> tuple[int, int]:
-        """Where the pictures and labels of a recipe are made. Raises InvalidArgumentError as `launch`."""
+        """Addresses where a recipe's pictures and labels are made. Raises InvalidArgumentError as `launch`."""
         self._feeds(recipe.placeholders())
         images, labels = (self.binding.bases[ref.region] + ref.offset for _, ref in self._now.inputs)
         return images, labels
@@ -281,7 +281,7 @@ class Replica:
         return self.group.compute.submit(work, label=self._now.labels[segment], reads=reads, writes=writes)
 
     def results(self, step: int) -> list[Any]:
-        """What a finished task fetched: numbers, and copies of arrays. The last is its status."""
+        """Values fetched by a finished task: numbers, and copies of arrays. The last is its status."""
         return self.binding.plan.fetch_values(step)
 
     def set_state(self, state: Mapping[str, Any]) -> None:

@@ -153,7 +153,7 @@ def _hand_over_sums(old: Learners, every: Sequence[dict[str, Array]], origins: S
 
 
 def _newcomer(old: Learners, first: dict[str, Array], z: dict[str, Array], equal: bool) -> dict[str, Array]:
-    """What a new replica begins with: z, sums of 0, fresh slots; `equal`: the slots of the first replica."""
+    """Initial values of a new replica: z, sums of 0, fresh slots; `equal`: the slots of the first replica."""
     values: dict[str, Array] = {}
     for name, op in _by_name(old).items():
         if op.attrs["role"] == "slots":

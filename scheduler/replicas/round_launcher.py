@@ -159,7 +159,7 @@ class RoundLauncher:
         return events
 
     def _label(self, replicas: range, rounds: range) -> str:
-        """What a trace calls tasks: it says of which rounds they are."""
+        """Name of tasks in a trace, with their rounds."""
         name = self._labels[replicas.start] if len(replicas) == 1 else "step of all replicas"
         if CURRENT.tracer is None:
             return name
@@ -177,16 +177,16 @@ class RoundLauncher:
 
     @property
     def settled(self) -> bool:
-        """Whether it is known which threads do launches like the last one."""
+        """True if it is known which threads do launches like the last one."""
         return self._choice.settled
 
     @property
     def stopped(self) -> bool:
-        """Whether a launch has ended, or is to end, before its last step: some status may be set."""
+        """True if a launch has ended, or is to end, before its last step: some status may be set."""
         return self._program.stopped
 
     def fetched(self, replica: int, tasks: LaunchedRounds) -> list[Sequence[Any] | Array]:
-        """What a replica's tasks of a launch have fetched, as far as they were done: by fetch and round."""
+        """Values fetched by the finished tasks of a replica in a launch: a column per fetch, by round."""
         if not isinstance(tasks, ProgramRounds):
             raise InternalError(f"launch {tasks.number} is not of this launcher")
         columns = self._program.fetched(replica, tasks.rounds.start, tasks.launch.done(replica))

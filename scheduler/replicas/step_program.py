@@ -55,7 +55,7 @@ Others: TypeAlias = Annotated[tuple[Operation, ...], sequence(_OPERATION, "a tup
 
 @dataclass(frozen=True)
 class StepProgram:
-    """What a replica does with a batch, built once on one device; nothing in it speaks of replicas.
+    """Training step of one replica, built once for one device; it does not mention replicas.
 
     inputs: placeholders, fed in this order with each batch.
     loss: a scalar; checked for NaN before any variable is written. None where the step has not one loss.
@@ -77,7 +77,7 @@ class StepProgram:
 
     @property
     def fetches(self) -> list[Tensor]:
-        """What a task reports: the loss, if there is one, and the metrics."""
+        """Tensors that a task reports: the loss, if any, and the metrics."""
         return [*([] if self.loss is None else [self.loss]), *self.metrics.values()]
 
     def __post_init__(self) -> None:

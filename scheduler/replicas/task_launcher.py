@@ -16,6 +16,7 @@ from scheduler.replicas.launched_rounds import LaunchedRounds
 from scheduler.replicas.replica import Replica
 from tensorbow.data import AllInputs, BatchInputs, BatchRun, RoundInputs
 from tensorbow.devices import Event
+from tensorbow.errors import InternalError
 from tensorbow.specs import Array
 
 
@@ -54,47 +55,38 @@ class TaskLauncher:
         when_ended: Callable[[LaunchedRounds], object],
         when_synchronised: Callable[[Event], object],
     ) -> int:
-        """Enqueues the tasks of all replicas in some rounds, and the synchronisations of these.
+        """Enqueues the tasks of all replicas in a round, and its synchronisation.
 
-        inputs, state: as for RoundLauncher.launch. when_ended: called from any thread, at the end of the
-        tasks. when_synchronised: at the end of each synchronisation, with an event that says how it ended.
-        Gives the number of these.
+        rounds: one. inputs, state: as for RoundLauncher.launch. when_ended: called from any thread, at the
+        end of the tasks. when_synchronised: at the end of the synchronisation, with an event that says how it
+        ended. Returns the number of synchronisations, 0 or 1.
         """
-        count, synchronisations = len(self._replicas), 0
+        (round,), count = rounds, len(self._replicas)
         tasks = LaunchedRounds(number, rounds, [range(index, index + 1) for index in range(count)])
         events: list[Event | None] = []
-        for place, round in enumerate(rounds):
-            now = {key: value[place] if _is_many(value) else value for key, value in state.items()}
-            events = []
-            for index in range(count):
-                batch = inputs.of(index) if isinstance(inputs, RoundInputs) else inputs[index]
-                events.append(
-                    self.launch_task(
-                        index, round, batch[place] if isinstance(batch, BatchRun) else batch, now
-                    )
-                )
-            if self._synchronises(round):
-                moved, updated = self.synchronise(round)
-                events = [*updated] or events
-                synchronisations += 1
-                announce(moved, when_synchronised)
+        for index in range(count):
+            batch = inputs.of(index) if isinstance(inputs, RoundInputs) else inputs[index]
+            if isinstance(batch, BatchRun):
+                raise InternalError(f"round {round}: expected one batch for each replica, got several")
+            events.append(self.launch_task(index, round, batch, state))
+        synchronises = self._is_gang(round) or (self._averages and (round + 1) % self._options.tau == 0)
+        if synchronises:
+            moved, updated = self.synchronise(round)
+            events = [*updated] or events
+            announce(moved, when_synchronised)
         tasks.follow([event for event in events if event is not None], when_ended)
-        return synchronisations
-
-    def _synchronises(self, round: int) -> bool:
-        return self._is_gang(round) or (self._averages and (round + 1) % self._options.tau == 0)
+        return int(synchronises)
 
     def fetched(self, replica: int, tasks: LaunchedRounds) -> list[Sequence[Any] | Array]:
-        """What a replica's tasks of a launch have fetched: for each fetch, one value by round."""
-        results = self._replicas[replica].results
-        return [*zip(*(results(round) for round in tasks.rounds), strict=True)]
+        """Fetched values of a replica's task, each as a column of one round."""
+        return [[value] for value in self._replicas[replica].results(tasks.rounds.start)]
 
     def ended(self, tasks: LaunchedRounds) -> None:
         """Takes note of the end of a launch."""
 
     @property
     def stopped(self) -> bool:
-        """Whether some status may be set."""
+        """True if some status may be set."""
         return True
 
     def reset(self) -> None:
@@ -134,7 +126,7 @@ class TaskLauncher:
         return (round + 1) // self._options.tau
 
     def _is_gang(self, round: int) -> bool:
-        """Whether all replicas step on the mean gradient in this round."""
+        """True if all replicas step on the mean gradient in this round."""
         return self._gang_from is not None and round >= self._gang_from
 
     def synchronise(self, round: int) -> tuple[list[Event], list[Event]]:
@@ -191,11 +183,6 @@ class TaskLauncher:
     def _tasks_of(self, place: int) -> list[Event]:
         pairs = zip(self._places, self._last, strict=True)
         return [event for own, event in pairs if own == place and event is not None]
-
-
-def _is_many(value: Any) -> bool:
-    """Whether a step scalar is one for each round."""
-    return isinstance(value, (list, range))
 
 
 def announce(events: Sequence[Event], call: Callable[[Event], object]) -> None:

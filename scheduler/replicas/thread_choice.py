@@ -24,7 +24,7 @@ AGAIN_S = 30.0  # of launches, after which all is measured anew: the machine may
 
 
 class Threads(Enum):
-    """Who does the steps of all replicas."""
+    """Threads that run the steps of all replicas."""
 
     EACH = "a thread for each replica, or for each core where there are more replicas"
     ONE = "the first replica's thread"
@@ -33,7 +33,7 @@ class Threads(Enum):
 
 @dataclass
 class _Trial:
-    """Of launches of as many rounds: seconds of a launch, by way and window, and what came of it."""
+    """Timing of launches with equal numbers of rounds: seconds per launch by mode and window, and the choice."""
 
     alone: bool
     windows: dict[Threads, list[float]] = field(default_factory=lambda: {way: [] for way in Threads})
@@ -46,7 +46,7 @@ class _Trial:
         return min(windows) if len(windows) >= MEASURED else None
 
     def next_way(self, rounds: int) -> Threads:
-        """What to do, or to try, next."""
+        """The mode of the next launch: chosen, or to be timed."""
         best, least = Threads.EACH, self.seconds(Threads.EACH)
         if least is None:
             far = [s for s in self.windows[Threads.EACH] if s > FAR_TOO_LONG * SHORT * rounds]
@@ -87,7 +87,7 @@ class ThreadChoice:
         self.tries = True  # whether the last launch was to find something out: its end is to be told
 
     def way(self, rounds: int) -> Threads:
-        """Who is to do the next launch, of so many rounds."""
+        """The mode of the next launch of that many rounds."""
         trial = self._trials.get(rounds)
         if trial is None:
             trial = self._trials[rounds] = _Trial(self._alone)
@@ -106,7 +106,7 @@ class ThreadChoice:
 
     @property
     def settled(self) -> bool:
-        """Whether it is known who does launches like the one last asked about."""
+        """True if it is known who does launches like the one last asked about."""
         return self._asked.found is not None
 
     def ended(self, rounds: int, way: Threads, time_s: float) -> None:

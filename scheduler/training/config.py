@@ -280,7 +280,7 @@ class TrainingConfig:
 
     @property
     def tunes(self) -> bool:
-        """Whether the number of replicas is tuned during training."""
+        """True if the number of replicas is tuned during training."""
         return self.replicas_per_device == AUTO
 
     @property

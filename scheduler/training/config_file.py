@@ -165,5 +165,5 @@ def _scalar(event: yaml.ScalarEvent) -> Any:
 
 
 def _is_number(text: str) -> bool:
-    """Whether some YAML reader takes an unquoted string for a number."""
+    """True if some YAML reader takes an unquoted string for a number."""
     return any(pattern.fullmatch(text) for pattern in (_INTEGER, _FLOAT, _RIDDLE))

@@ -91,7 +91,7 @@ class LaunchPace:
         return self._engine.run(self._batches.open, start, stop, on_results)
 
     def _settled(self) -> bool:
-        """Whether steps per launch and threads are chosen."""
+        """True if steps per launch and threads are chosen."""
         return not self._choosing and self._engine.learners.launcher.settled
 
     def _choose(self) -> None:

@@ -17,7 +17,7 @@ LARGEST = 2.0**24  # largest plausible weight: above it, float32 has no fraction
 
 
 def has_exploded(engine: LearningEngine, arrays: Mapping[str, Array]) -> bool:
-    """Whether a weight among the arrays of a checkpoint is not finite, or larger than LARGEST.
+    """True if a weight among the arrays of a checkpoint is not finite, or larger than LARGEST.
 
     The loss does not always show it: a linear model with exploded weights may have loss 0.
     """

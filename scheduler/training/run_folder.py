@@ -227,7 +227,7 @@ class RunFolder:
         self._require_folder()
 
     def _may_succeed_now(self, error: TensorBowError) -> bool:
-        """Whether to retry a write: the disk was full and has room now, or the file was deleted meanwhile."""
+        """True if a write is to be retried: the disk was full and has room now, or the file was deleted meanwhile."""
         if isinstance(error, ResourceExhaustedError) and disk_is_full(error):
             return self._checkpoints is not None and self._checkpoints.make_room(self._round + 1)
         return isinstance(error.__cause__, FileNotFoundError)
@@ -303,7 +303,7 @@ class RunFolder:
         return saved[-1] if saved else None
 
     def holds(self, round: int | None) -> bool:
-        """Whether the folder has the checkpoint of a round."""
+        """True if the folder has the checkpoint of a round."""
         kept = None if self.path is None or round is None else RollingCheckpoints(self.path).path_of(round)
         return kept is not None and kept.exists()
 

@@ -152,12 +152,12 @@ class Tally:
 
 
 def is_sound(loss: float | None, classes: int) -> bool:
-    """Whether a mean loss is at most SOUND times that of a guess; False for NaN and None."""
+    """True if a mean loss is at most SOUND times that of a guess; False for NaN and None."""
     return loss is not None and loss <= SOUND * math.log(max(classes, 2))
 
 
 def _can_be(value: Any, annotation: str) -> bool:
-    """Whether a value from a file is in the range of a field with this annotation."""
+    """True if a value from a file is in the range of a field with this annotation."""
     if type(value) is int:
         return 0 <= value <= MAXIMUM_ROUND
     return type(value) is float and "float" in annotation and 0 <= value < math.inf

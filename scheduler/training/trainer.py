@@ -222,11 +222,11 @@ class Trainer:
         return self._finished() and not self._evaluation_is_due()
 
     def _finished(self) -> bool:
-        """Whether there is nothing left to train."""
+        """True if there is nothing left to train."""
         return nothing_left(self.config, self._tally, self._epoch) is not None
 
     def _complete(self) -> bool:
-        """Whether there is nothing left to train, and the last model is evaluated."""
+        """True if there is nothing left to train, and the last model is evaluated."""
         return self._finished() and self._tally.evaluated_at == self._tally.round
 
     def _evaluation_is_due(self) -> bool:

@@ -92,7 +92,7 @@ def _show_cursor() -> None:
 
 
 def _imports(frame: FrameType | None) -> bool:
-    """Whether the code that a signal interrupted is part of an import."""
+    """True if the code that a signal interrupted is part of an import."""
     while frame is not None and not frame.f_code.co_filename.startswith(_IMPORTING):
         frame = frame.f_back
     return frame is not None

@@ -91,13 +91,13 @@ class SlotRing:
         return len(self._lanes[replica].lent)
 
     def finished(self, replica: int) -> bool:
-        """Whether the replica has been lent its last batch."""
+        """True if the replica has been lent its last batch."""
         lane = self._lanes[replica]
         return lane.next_step == self.steps and not lane.filling and not lane.ready
 
     @property
     def all_claimed(self) -> bool:
-        """Whether all steps of all replicas have been claimed."""
+        """True if all steps of all replicas have been claimed."""
         return all(lane.next_step == self.steps for lane in self._lanes)
 
     def check_invariants(self) -> None:

@@ -69,7 +69,7 @@ class NullPlan(BoundPlan):
         return self._fetched
 
     def accesses(self, segment: int) -> tuple[Sequence[Access], Sequence[Access]]:
-        """What the segment would read and write."""
+        """Memory that the segment would read and write."""
         return self._accesses[segment]
 
     def find_nonfinite(self, segment: int) -> str | None:

@@ -23,7 +23,7 @@ class Backend(ABC):
     keeps_examples = False  # whether batches are made faster of data in the device's memory
 
     def made_with(self, device: Device) -> dict[str, str]:
-        """What the bits of results depend on beside the program: kernels, libraries, processor, by name."""
+        """Names and versions that the bits of results depend on: kernels, libraries, processor."""
         return {"kernels": self.title}
 
     def _kernel(self, node: Node) -> Kernel:
@@ -60,7 +60,7 @@ class Backend(ABC):
         return arrays.blocks
 
     def launches(self, segment: Segment) -> Sequence[PlannedLaunch]:
-        """As `BoundPlan.launches`, before there is a plan."""
+        """Like `BoundPlan.launches`, before a plan is bound."""
         return ()
 
     @abstractmethod

@@ -76,7 +76,7 @@ class Unit:
 
     @property
     def scratch(self) -> tuple[TensorSpec, ...]:
-        """What the kernel wants beside inputs and outputs."""
+        """Scratch that the kernel needs beside inputs and outputs."""
         specs = tuple(v.spec for v in self.inputs), tuple(v.spec for v in self.outputs)
         return self.kernel.scratch_specs(NodeSpec(self.head.attrs, *specs))
 

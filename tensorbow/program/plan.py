@@ -154,10 +154,10 @@ class BoundPlan(ABC):
 
     @abstractmethod
     def accesses(self, segment: int) -> tuple[Sequence[Access], Sequence[Access]]:
-        """What a segment reads and writes, as address ranges, for the race checker."""
+        """Memory that a segment reads and writes, as address ranges, for the race checker."""
 
     def launches(self, segment: int) -> Sequence[PlannedLaunch]:
-        """What a segment's calls are launched as, for `explain`; nothing where each is called by itself."""
+        """Launches of a segment's calls, for `explain`; empty where each is called by itself."""
         return ()
 
     def close(self) -> None:  # noqa: B027 - most plans hold nothing

@@ -61,7 +61,7 @@ class Exchanges:
 
 @dataclass(frozen=True, eq=False)
 class MadeBatches:
-    """What batches are made of, and where: by replica, its device's examples, and the addresses of pictures
+    """Sources and targets of batches: by replica, its device's examples, and the addresses of pictures
     and labels."""
 
     examples: Sequence[KeptExamples]
@@ -130,12 +130,12 @@ class RoundProgram(ABC):
 
     @abstractmethod
     def fetched(self, replica: int, first: int, count: int) -> list[Array]:
-        """What rounds that are done have fetched: by fetch, [rounds, ...]."""
+        """Values fetched by finished rounds: by fetch, [rounds, ...]."""
 
     @property
     @abstractmethod
     def stopped(self) -> bool:
-        """Whether a launch since `reset` has ended, or is to end, before its last round."""
+        """True if a launch since `reset` has ended, or is to end, before its last round."""
 
     @abstractmethod
     def stop(self) -> None:

@@ -255,7 +255,7 @@ def _by_name(var_list: Sequence[Variable] | Mapping[str, Variable] | None) -> di
 
 
 def _is_momentum(variable: Variable) -> bool:
-    """Whether a variable is a slot of a momentum optimiser."""
+    """True if a variable is a slot of a momentum optimiser."""
     slot = variable.op.outputs[0]
     kinds = (ApplyMomentum, SparseApplyMomentum)
     return any(op.definition in kinds and op.inputs[1] is slot for op in variable.graph.consumers(slot))

@@ -70,7 +70,6 @@ WITHOUT_ROW = frozenset(
         "TrainingConfig.synchronisation_for",
         "LearningEngine.begin",
         "LearningEngine.new_run",
-        "LearningEngine.is_restart_due",
         "LearningEngine.restart_if_due",
         "LearningEngine.end",
         "LearningEngine.go_on",

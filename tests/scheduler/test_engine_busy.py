@@ -134,3 +134,22 @@ def test_an_interrupt_as_a_run_begins_leaves_the_engine_free(
             stepper.step(batches) if stepper else engine.run(Prepared(model.batch, 2).open, 0, 3)
         monkeypatch.undo()
         assert engine.run(Prepared(model.batch, 2).open, 0, 3) == 3
+
+
+def test_after_an_interrupt_in_a_restart_the_next_call_waits_for_what_is_in_flight(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model = logistic()
+    with engine_of(model, cpu_devices(1), 2) as engine:
+        engine.run(Prepared(model.batch, 2).open, 0, 2)
+        drain, waited = engine.learners.drain, list[str]()
+
+        def interrupted() -> None:
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(engine.learners, "drain", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            engine.restart(2)
+        monkeypatch.setattr(engine.learners, "drain", lambda: waited.append("for it") or drain())
+        engine.initialize(model.initial)
+        assert waited == ["for it"]

@@ -53,7 +53,7 @@ def _emit(emitter: Emitter, group: Group) -> None:
 def largest_magnitude_is_infinite(
     emitter: Emitter, pointer: ir.Value, dtype: DType, bounds: Bounds
 ) -> ir.Value:
-    """Whether one of the elements from the first bound to before the second is NaN or infinite."""
+    """True if one of the elements from the first bound to before the second is NaN or infinite."""
     b, kind, word = emitter.builder, type_of(dtype), ir.IntType(8 * dtype.size)
     infinity = int(np.asarray(np.inf, dtype.as_numpy_dtype).view(f"u{dtype.size}"))
     lanes = VECTORS * emitter.target.lanes(dtype.size)

@@ -123,7 +123,7 @@ def _driver_of(target: Target, folder: Path | None) -> NativeCode:
 
 
 def _may_be_a_pass(groups: Sequence[Group]) -> bool:
-    """Whether updates with averaging can be a pass of their own, and the other calls come before or after."""
+    """True if updates with averaging can be a pass of their own, and the other calls come before or after."""
     averaged = [group for group in groups if is_averaged(group)]
     if not averaged or not all(map(has_parts, averaged)):
         return False

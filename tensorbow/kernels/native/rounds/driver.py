@@ -165,13 +165,13 @@ class _Rounds:
         self._call(load_word(b, self._shared, SharedWord.GRADIENT), index(GRADIENT))
 
     def _note(self, row: ir.Value, step: ir.Value) -> None:
-        """What the round fetches, and that it is done."""
+        """Copies what the round fetches, and counts it as done."""
         b = self._b
         self._fetch(load_word(b, row, RowWord.RING))
         b.store(b.add(step, index(1)), word_at(b, self._launch, LaunchWord.DONE))
 
     def _is_bad(self) -> ir.Value:
-        """Whether this replica's status is set, and that ends the rounds."""
+        """True if this replica's status is set, and that ends the rounds."""
         b = self._b
         status = b.load(self._status(), typ=INT, align=8)
         stops = load_word(b, self._thread, ThreadWord.STOPS)

@@ -42,11 +42,11 @@ class NativeExamples(KeptExamples):
 
     @property
     def address(self) -> int:
-        """Where the function is."""
+        """Address of the function."""
         return self.code.address(MAKE)
 
     def words(self, batch_size: int, images: int, labels: int) -> ctypes.Array[ctypes.c_int64]:
-        """What the function gets, but for the picks, which come first; see `batches`."""
+        """Arguments of the function without the picks, which come first; see `batches`."""
         words = (ctypes.c_int64 * WORDS)()
         words[IMAGES], words[LABELS], words[COUNT] = images, labels, batch_size
         words[ALL_IMAGES], words[ALL_LABELS] = self._images.ctypes.data, self._labels.ctypes.data

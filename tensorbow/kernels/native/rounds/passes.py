@@ -44,12 +44,12 @@ MU = Ref(Region.STATE, 0, (), float64)  # where z's plan has it
 
 
 def is_averaged(group: Group) -> bool:
-    """Whether a call of a replica leaves corrections for z."""
+    """True if a call of a replica leaves corrections for z."""
     return any(ref.region is Region.CORRECTIONS for ref in group.outputs)
 
 
 def has_parts(group: Group) -> bool:
-    """Whether such a call can be done part by part."""
+    """True if such a call can be done part by part."""
     kernel = group.kernel
     return isinstance(kernel, NativeKernel) and kernel.emit_part is not None and len(group.outputs) == 1
 
@@ -155,7 +155,7 @@ class _Pass(ABC):
 
     @abstractmethod
     def _use(self, central: ir.Value, bounds: Bounds, sums: Mapping[Ref, ir.Value]) -> None:
-        """What a device does with the sum of all."""
+        """Emits what a device does with the sum over all replicas."""
 
     def emit(self, thread: ir.Value) -> None:
         """Emits the loop over this thread's chunks."""

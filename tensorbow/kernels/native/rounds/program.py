@@ -230,7 +230,7 @@ class _NativeLaunch(RoundLaunch):
             self._feed(inputs.feeds)
 
     def _picks_of(self, inputs: LaunchInputs) -> tuple[int, int, int]:
-        """Where the first picks are, and how far to the next round's and replica's; 0 without."""
+        """Address of the first picks, and bytes to the next round's and replica's; 0 without picks."""
         made, picks, first, (last, begin, to_next, to_replica) = *inputs[1:], self._picks
         if made is None or picks is None:
             return 0, 0, 0

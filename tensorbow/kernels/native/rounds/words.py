@@ -1,4 +1,4 @@
-"""What a round program tells its native code, and it the program: arrays of 64-bit words, by number.
+"""Words (64-bit numbers in arrays) through which a round program and its native code communicate.
 
 One array is shared by all replicas, one is of each thread, one of each replica of a launch, and one row of
 each of its rounds, behind it.
@@ -16,7 +16,7 @@ LINE = 8  # words of a cache line: what one thread writes and others wait for ha
 
 
 class SharedWord(IntEnum):
-    """Of all replicas of a round program."""
+    """Words shared by all replicas of a round program."""
 
     COUNT = 0  # replicas
     BASES = 1  # array of each replica's array of base addresses
@@ -40,7 +40,7 @@ class SharedWord(IntEnum):
 
 
 class ExchangeWord(IntEnum):
-    """Of one kind of exchange: functions."""
+    """Words of one kind of exchange: addresses of functions."""
 
     BEFORE = 0  # of base addresses: what a replica does before the pass over all replicas,
     AFTER = 1  # and after it
@@ -49,7 +49,7 @@ class ExchangeWord(IntEnum):
 
 
 class ThreadWord(IntEnum):
-    """Of one call: some rounds of the replicas that one thread does in turn."""
+    """Words of one call: some rounds of the replicas of a thread."""
 
     SHARED = 0
     COUNT = 1  # its replicas
@@ -65,7 +65,7 @@ class ThreadWord(IntEnum):
 
 
 class LaunchWord(IntEnum):
-    """Of some rounds of one replica."""
+    """Words of some rounds of one replica."""
 
     BASES = 0
     ROWS = 1
@@ -79,7 +79,7 @@ class LaunchWord(IntEnum):
 
 
 class RowWord(IntEnum):
-    """Of one round of a replica."""
+    """Words of one round of a replica."""
 
     EXCHANGE = 0  # 0, or the number of the kind of exchange that follows the gradient, counted from 1
     RING = 1  # offset of what it fetches in RING
