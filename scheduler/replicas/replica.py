@@ -259,7 +259,7 @@ class Replica:
         return [self._feeds(one.arrays() if isinstance(one, BatchRecipe) else one) for one in run]
 
     def targets(self, recipe: BatchRecipe) -> tuple[int, int]:
-        """Addresses where a recipe's pictures and labels are made. Raises InvalidArgumentError as `launch`."""
+        """Addresses of a recipe's pictures and labels. Raises InvalidArgumentError as `launch` does."""
         self._feeds(recipe.placeholders())
         images, labels = (self.binding.bases[ref.region] + ref.offset for _, ref in self._now.inputs)
         return images, labels

@@ -33,7 +33,7 @@ class Threads(Enum):
 
 @dataclass
 class _Trial:
-    """Timing of launches with equal numbers of rounds: seconds per launch by mode and window, and the choice."""
+    """Timing of launches with equal numbers of rounds: seconds by mode and window, and the choice."""
 
     alone: bool
     windows: dict[Threads, list[float]] = field(default_factory=lambda: {way: [] for way in Threads})
