@@ -227,7 +227,7 @@ class RunFolder:
         self._require_folder()
 
     def _may_succeed_now(self, error: TensorBowError) -> bool:
-        """True if a write is to be retried: the disk was full and has room now, or the file was deleted meanwhile."""
+        """True if a write is worth a retry: a full disk has room now, or the file was deleted."""
         if isinstance(error, ResourceExhaustedError) and disk_is_full(error):
             return self._checkpoints is not None and self._checkpoints.make_room(self._round + 1)
         return isinstance(error.__cause__, FileNotFoundError)
