@@ -15,7 +15,7 @@ from ours import LEARNING_RATE, MOMENTUM
 
 import tensorbow as tb
 from scheduler import RoundResults
-from scheduler.averaging.sma_segments import SEGMENT_GRADIENT, SEGMENT_UPDATE
+from scheduler.averaging.synchronisers import UPDATE
 from scheduler.training.classifier_step import build_program
 from scheduler.training.tally import Tally
 from tensorbow.data import Dataset
@@ -72,7 +72,7 @@ def _facts(
 ) -> dict[str, Any]:
     """What a learning task launches, and the host's time for it."""
     plan = engine.learners.replicas[0].binding.plan
-    launches = [launch for part in (SEGMENT_GRADIENT, SEGMENT_UPDATE) for launch in plan.launches(part)]
+    launches = [launch for part in plan.executable.variants[UPDATE] for launch in plan.launches(part)]
     rounds = max(3, (12 if settings.emulated else TASKS_TIMED) // engine.learners.count)
     with timed(settings.runtime, "launch_graph") as graphs, timed(engine.learners, "launch") as tasks:
         run_rounds(rounds)

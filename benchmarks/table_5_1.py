@@ -26,7 +26,7 @@ from results_page import Table
 
 import tensorbow as tb
 from scheduler import Synchronisation
-from scheduler.averaging.sma_segments import SEGMENT_GRADIENT, averaging_segment
+from scheduler.averaging.synchronisers import Synchroniser, averaging
 from scheduler.replicas.device_plans import DevicePlans
 from scheduler.replicas.step_program import StepProgram
 from scheduler.training.classifier_step import build_program
@@ -36,7 +36,7 @@ from tensorbow.devices import get_device
 from tensorbow.errors import NotFoundError
 from tensorbow.kernels import backend_for
 from tensorbow.models import MODELS, get_model
-from tensorbow.program import Region
+from tensorbow.program import Region, SegmentKind
 from tensorbow.runtime import Container
 
 if TYPE_CHECKING:
@@ -73,7 +73,8 @@ def described(model: str) -> dict[str, Any]:
         for region in (Region.WEIGHTS, Region.STATISTICS)
     }
     nbytes = sum(ref.nbytes for ref in refs if ref.region in elements)
-    segments = [step.segments[place] for place in (SEGMENT_GRADIENT, averaging_segment(0))]
+    own = [step.segments[place] for place in step.variants[averaging(0)]]
+    segments = [segment for segment in own if segment.kind is SegmentKind.REPLICA]
     launches = [launch for segment in segments for launch in backend_for(device).launches(segment)]
     operations = prune([program.update, *(tensor.op for tensor in program.fetches)], program.inputs)
     parts = {name: step.region_nbytes.get(region, 0) for name, region in PARTS.items()}
@@ -91,7 +92,7 @@ def described(model: str) -> dict[str, Any]:
         "launches": len(launches) or None,
         "replica_nbytes": replica_nbytes,
         "replica_parts_nbytes": {**parts, "input, output, other": replica_nbytes - sum(parts.values())},
-        "central_nbytes": sum(plans.central_blocks(REPLICAS, REPLICAS)),
+        "central_nbytes": sum(plans.central_blocks(REPLICAS)),
         "slab_nbytes": step.peak_nbytes,
         "slab_lower_bound_nbytes": step.lower_bound_nbytes,
         "allocated_nbytes": allocated_nbytes(program, layout, batch_size, data),
@@ -103,7 +104,7 @@ def allocated_nbytes(
 ) -> int:
     """The largest growth of the Python process's memory while a bound step is launched, in bytes."""
     device = get_device("/cpu:0")
-    executable = program.compile(program.specs(batch_size), layout, backend_for(device), 0)
+    executable = program.compile(program.specs(batch_size), layout, backend_for(device), Synchroniser())
     group = device.stream_group(f"{NAME} {batch_size}")
     container = Container(group)
     container.grow(layout.variables)

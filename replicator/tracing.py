@@ -15,10 +15,8 @@ from scheduler import StepProgram
 from tensorbow.compiler.prune import prune
 from tensorbow.errors import FailedPreconditionError, InvalidArgumentError
 from tensorbow.graph import (
-    NOT_DIFFERENTIABLE,
     Graph,
     GraphKeys,
-    KernelCall,
     Operation,
     Tensor,
     convert_to_tensor,
@@ -28,7 +26,7 @@ from tensorbow.nest import leaves_like, map_leaves, named_leaves
 from tensorbow.ops import gather, stack
 from tensorbow.ops.constant import constant
 from tensorbow.ops.control import group, placeholder
-from tensorbow.ops.definition import define_op
+from tensorbow.ops.exchanges import ReplicaId
 from tensorbow.specs import TensorSpec, int32
 
 
@@ -210,21 +208,6 @@ def _warn_of_unused(trace: Trace, step_fn: Callable[..., Any], outputs: list[Ten
 
 
 # Inside a step ------------------------------------------------------------------------------------
-
-
-def _read_replica(call: KernelCall) -> None:
-    call.outputs[0][...] = call.state["replica"]
-
-
-ReplicaId = define_op(
-    "ReplicaId",
-    spec=lambda inputs, attrs: TensorSpec((), int32),
-    gradient=NOT_DIFFERENTIABLE,
-    kernel=_read_replica,
-    state=("replica",),
-    stateful=True,
-    doc="The number of the replica that runs the step, from 0.",
-)
 
 
 def replica_id() -> Tensor:

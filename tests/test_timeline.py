@@ -279,11 +279,13 @@ def test_a_session_and_an_engine_are_traced(tmp_path):
         ("/cpu:1", "replica 2"),
         ("/cpu:0", "z"),
         ("/cpu:1", "z"),
-        ("/cpu:0", "all-reduce"),
+        ("/cpu:0", "exchanges"),
     }
     assert work["/cpu:1", "replica 2"][::2] == ["replica 2 gradient"] * 4
-    assert work["/cpu:0", "all-reduce"] == ["all-reduce"] * 4
-    assert work["/cpu:1", "z"] == ["reduce 0", "move 0"] * 4
+    assert work["/cpu:0", "exchanges"] == ["crossing"] * 4
+    averaging = "update, averaging 0"
+    kinds = ("exchange", "mirrored")
+    assert work["/cpu:1", "z"] == [f"{averaging}: {kind} of /cpu:1" for kind in kinds] * 4
 
 
 @pytest.mark.usefixtures("reference_kernels")  # whose tasks are several launches

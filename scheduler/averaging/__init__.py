@@ -1,4 +1,4 @@
-"""How replicas are kept together: the options of synchronisation, SMA and S-SGD as plan segments, all-reduce.
+"""How replicas are kept together: options, synchronisers (step -> step with exchanges), transports.
 
-Imports nothing of the scheduler.
+Imports nothing of the scheduler but its options.
 """

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from scheduler.averaging.sma_segments import SEGMENT_UPDATE
 from scheduler.engine.learning_engine import LearningEngine
 from scheduler.engine.stepper import Stepper
 from tensorbow.errors import InvalidArgumentError, raise_if_any
@@ -42,8 +41,7 @@ def run_outside_rounds(
     executable = learners.executable
     state: dict[str, Any] = {f"counter:{name}": count for name in executable.counters}
     try:
-        for replica, arrays in zip(learners.replicas, inputs, strict=True):
-            replica.launch(count, arrays, state, SEGMENT_UPDATE, None)
+        learners.tasks.evaluate(count, inputs, state)
     except BaseException:
         learners.drain()
         raise

@@ -15,8 +15,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Annotated, TypeAlias
 
-from scheduler.averaging.all_reduce import AllReduce
 from scheduler.averaging.synchronisation import AsSynchronisation, OnNan, Synchronisation
+from scheduler.averaging.transport import Transport
 from scheduler.batches.sources import BatchSource, DatasetBatches, OpenSource
 from scheduler.engine.outcomes import StepOutcomes
 from scheduler.engine.runs import EngineRun, OnResults, RoundRun, TaskRun
@@ -37,7 +37,7 @@ from tensorbow.specs import Array, TensorSpec
 RESTARTS_SOUGHT = 1 << 16  # rounds ahead: a run may be asked for more than it will ever train
 
 AsSchedule: TypeAlias = Annotated[Schedule, instance(Schedule, expected="a schedule of tb.train")]
-AsAllReduce: TypeAlias = Annotated[AllReduce, instance(AllReduce, expected="an all-reduce")]
+AsTransport: TypeAlias = Annotated[Transport, instance(Transport, expected="a transport of exchanges")]
 Ahead: TypeAlias = Annotated[int, whole(1, 64)]
 Steps: TypeAlias = Annotated[int, whole(1, 4096)]
 _SPEC = instance(TensorSpec, expected="a tb.TensorSpec")
@@ -71,7 +71,7 @@ class LearningEngine:
         launch_ahead: Ahead = 2,
         steps_per_launch: Steps | None = 1,
         on_nan: OnNan = "stop",
-        all_reduce: AsAllReduce | None = None,
+        transport: AsTransport | None = None,
     ):
         """shapes: batch_size of one replica, or the specs of the program's inputs.
 
@@ -101,7 +101,7 @@ class LearningEngine:
         specs = program.specs(shapes) if isinstance(shapes, int) else shapes
         self._steps = [(program, list(specs))]
         self._compiled: Compiled = {}
-        self._own_all_reduce = all_reduce
+        self._own_transport = transport
         self.learners = Learners(
             program,
             specs,
@@ -109,7 +109,7 @@ class LearningEngine:
             replicas_per_device,
             self.options,
             results=(launch_ahead + 1) * self.most_steps_per_launch,
-            all_reduce=all_reduce,
+            transport=transport,
             compiled=self._compiled,
         )
         self.outcomes = StepOutcomes(self.learners, on_nan)
@@ -237,7 +237,7 @@ class LearningEngine:
 
         round: where the last run ended, by default by the count of `run`. schedule, ssgd_from: take the place
         of those before, since they count rounds, of which more replicas make fewer.
-        Raises FailedPreconditionError while a run is going on, before `initialize`, or with an all-reduce of
+        Raises FailedPreconditionError while a run is going on, before `initialize`, or with a transport of
         the caller's; InvalidArgumentError for an alpha that is not stable with so many, or a schedule that
         the step does not follow; ResourceExhaustedError when they do not fit. The engine is then as it was.
         """
@@ -251,9 +251,9 @@ class LearningEngine:
         schedule: Schedule | None,
         ssgd_from: int | None,
     ) -> None:
-        if self._own_all_reduce is not None:
+        if self._own_transport is not None:
             raise FailedPreconditionError(
-                "resize: this engine was given its all-reduce, which is connected for good; leave it out"
+                "resize: this engine was given its transport, which is connected for good; leave it out"
             )
         self._require_rate(schedule)
         round = self.round if round is None else round

@@ -1,131 +1,170 @@
-"""z on one device: its memory, its sync stream, and what is enqueued there."""
+"""z on one device: its memory, its stream, and what the device does once for all of its replicas."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
+from functools import partial
 
-from scheduler.averaging.all_reduce import FlatVector
-from scheduler.averaging.sma_segments import MOVE, REDUCE, RESTART, central_segment
+from scheduler.averaging.synchronisers import central_place
+from scheduler.averaging.transport import Crossing, FlatVector
 from scheduler.replicas.memory import planned_nbytes
-from tensorbow.compiler import Binding, RegionMemory, VariableLayout
+from tensorbow.compiler import AVERAGING_STATE, Binding, RegionMemory, VariableLayout
 from tensorbow.devices import Device, Event
+from tensorbow.errors import InternalError
 from tensorbow.kernels import backend_for
-from tensorbow.program import Executable, Region
+from tensorbow.ops.exchanges import AllGather, AllSum, Broadcast
+from tensorbow.program import Executable, Group, Ref, Region
 from tensorbow.specs import Array
 
-OWNED = (Region.CENTRAL, Region.CORRECTIONS, Region.GRADIENTS, Region.SLOTS, Region.SLAB)
+OF_STEPS = (Region.EXCHANGE, Region.GRADIENTS, Region.RESULTS)  # worthless after a step
 
 
 class CentralModel:
-    """The central average model on one device, with its momentum u and the replicas' corrections.
+    """z on one device with its momentum u, what replicas hand to exchanges, and the results of these.
 
-    All of it lives in a partition of its own and is worked on by one stream, ordered by events.
+    All of it lies in a partition of its own. One stream runs the segments of steps that run once per device.
     """
 
     def __init__(
         self,
         device: Device,
         layout: VariableLayout,
+        number: int,
         executable: Executable,
+        replicas: range,
         slots: int,
-        mu: float,
         name: str,
         priority: int = 0,
     ):
-        """executable: of `central_executable`, for this device's replicas. priority: of its streams.
+        """number, executable: a step of the replicas. replicas: those here. priority: of its streams.
 
         Raises ResourceExhaustedError; nothing stays open then.
         """
-        self.device = device
-        self.layout = layout
-        self.slots = slots
+        self.device, self.layout, self.slots = device, layout, slots
+        self._replicas, self._owner = replicas, f"{name} z"
         self._stride = layout.region_nbytes[Region.WEIGHTS]
-        self._aggregates = bool(executable.region_nbytes.get(Region.GRADIENTS))
-        blocks = [*self.blocks(executable), *backend_for(device).workspaces(device)]
+        blocks = [
+            *self.blocks(executable, layout, slots, len(replicas)),
+            *backend_for(device).workspaces(device),
+        ]
         self.group = device.stream_group(
-            f"{name} z", planned_nbytes=planned_nbytes(blocks), priority=priority
+            self._owner, planned_nbytes=planned_nbytes(blocks), priority=priority
         )
+        self._bound: dict[int, tuple[Executable, Binding]] = {}  # by number of the step
+        self._blocks: dict[Region, list[tuple[int, RegionMemory]]] = {region: [] for region in OF_STEPS}
         try:
-            self._memory = RegionMemory(self.group, f"{name} z")
-            for region in OWNED:
-                nbytes = executable.region_nbytes.get(region, 0)
-                base = self._memory.allocate(region, nbytes)
-                device.clear(base, nbytes)
-            self._binding = Binding(executable, self.group, self._memory.bases, ring=1, owner=f"{name} z")
+            self._memory = RegionMemory(self.group, self._owner)
+            nbytes = self._central_nbytes(layout, slots)
+            device.clear(self._memory.allocate(Region.CENTRAL, nbytes), nbytes)
+            self.add(number, executable)
         except BaseException:
             self.group.close()
             raise
-        self._binding.write({}, {"mu": mu})
+        self.select(number)
 
     @staticmethod
-    def blocks(executable: Executable) -> list[int]:
-        """Sizes of what one allocates, in bytes, in order: for the dry run of `scheduler.replicas.memory`."""
-        owned = [executable.region_nbytes.get(region, 0) for region in OWNED]
-        return [*owned, *Binding.blocks(executable, OWNED, ring=1)]
+    def _central_nbytes(layout: VariableLayout, slots: int) -> int:
+        """Bytes of z in each slot, and of u."""
+        return layout.region_nbytes[Region.WEIGHTS] * (slots + 1) if slots else 0
 
-    @property
-    def executable(self) -> Executable:
-        """Its work."""
-        return self._binding.executable
+    @classmethod
+    def blocks(cls, executable: Executable, layout: VariableLayout, slots: int, replicas: int) -> list[int]:
+        """Sizes of what one allocates, in bytes, in order: for the dry run of `scheduler.replicas.memory`."""
+        work = executable.for_device(0, replicas)
+        owned = [work.region_nbytes.get(region, 0) for region in OF_STEPS]
+        own = Binding.blocks(work, (Region.CENTRAL, *OF_STEPS), ring=1)
+        return [cls._central_nbytes(layout, slots), *owned, *own]
+
+    def add(self, number: int, executable: Executable) -> None:
+        """Binds what a further step runs once per device, for `select`. Raises ResourceExhaustedError."""
+        work = executable.for_device(self._replicas.start, len(self._replicas))
+        bases = self._memory.bases | {
+            region: self._block(region, work.region_nbytes.get(region, 0)) for region in OF_STEPS
+        }
+        binding = Binding(work, self.group, bases, ring=1, owner=self._owner)
+        for _, other in [*self._bound.values()][:1]:
+            scalars = other.scalars
+            binding.write({}, {key: scalars[key] for key in AVERAGING_STATE if key in scalars})
+        self._bound[number] = executable, binding
+
+    def _block(self, region: Region, nbytes: int) -> int:
+        """A block that is large enough: steps do not run at the same time, so they share it."""
+        for size, memory in self._blocks[region]:
+            if size >= nbytes:
+                return memory.bases[region]
+        memory = RegionMemory(self.group, self._owner)
+        address = memory.allocate(region, nbytes)
+        self.device.clear(address, nbytes)
+        self._blocks[region].append((nbytes, memory))
+        return address
+
+    def forget(self, number: int) -> None:
+        """Unbinds the steps from a number on."""
+        for each in [each for each in self._bound if each >= number]:
+            self._bound.pop(each)[1].close()
+
+    def select(self, number: int) -> None:
+        """Makes a bound step the one that is launched, while nothing is in flight; nothing for others."""
+        if number not in self._bound:
+            return
+        self.executable, self._binding = self._bound[number]
+        self._labels = [f"{segment.name} of {self.device.name.short}" for segment in self.executable.segments]
+
+    def set_state(self, state: Mapping[str, float]) -> None:
+        """Sets scalars of all steps; while nothing runs."""
+        for _, binding in self._bound.values():
+            binding.write({}, state)
 
     @property
     def bases(self) -> dict[Region, int]:
         """The base addresses that z's own work is bound to."""
         return self._binding.bases
 
-    def bases_for(self, replica: int) -> dict[Region, int]:
-        """Base addresses that the replica of that number on this device is bound to."""
-        bases = self._memory.bases
-        result = {
-            Region.CENTRAL: bases[Region.CENTRAL],
-            Region.CORRECTIONS: bases[Region.CORRECTIONS] + replica * self.slots * self._stride,
-        }
-        if self._aggregates:
-            result[Region.GRADIENTS] = bases[Region.GRADIENTS] + replica * self._stride
+    def bases_for(self, number: int, replica: int) -> dict[Region, int]:
+        """Base addresses to which a step binds the replica of that number on this device."""
+        executable, binding = self._bound[number]
+        result = {region: binding.bases[region] for region in (Region.CENTRAL, Region.RESULTS)}
+        for region in executable.exchanged:
+            result[region] = binding.bases[region] + replica * executable.region_nbytes[region]
         return result
 
-    def vectors(self) -> list[FlatVector]:
-        """The device's sum of corrections, for the all-reduce."""
-        base = self._memory.bases[Region.SLAB]
+    def crossings(self) -> list[list[tuple[FlatVector, range | None]]]:
+        """By exchange of the selected step, its results, and which of their elements this device has.
+
+        None for a sum over devices, to which each has its part.
+        """
         return [
-            FlatVector(self.device, base + ref.offset, ref.shape[0], ref.dtype)
-            for ref in self.layout.flat(Region.WEIGHTS)
-            if ref.dtype.is_floating
+            [
+                (self._vector(group.outputs[0]), self._own_elements(group))
+                for group in self._binding.executable.segments[number].groups
+            ]
+            for number in self.executable.exchanges
         ]
 
-    def reduce(self, slot: int, finished: Sequence[Event]) -> Event:
-        """Enqueues the sum over this device's replicas, after their tasks."""
-        for event in finished:
+    def _vector(self, ref: Ref) -> FlatVector:
+        address = self.bases[ref.region] + ref.offset
+        return FlatVector(self.device, address, math.prod(ref.shape), ref.dtype)
+
+    def _own_elements(self, group: Group) -> range | None:
+        size = math.prod(group.outputs[0].shape)
+        if group.definition is AllSum:
+            return None
+        if group.definition is AllGather:
+            row = size // group.attrs["replicas"]
+            return range(self._replicas.start * row, self._replicas.stop * row)
+        if group.definition is Broadcast:
+            return range(size if group.attrs["source"] in self._replicas else 0)
+        raise InternalError(f"{group.definition.name} {group.name}: no transport knows how to carry it")
+
+    def launch(self, segment: int, after: Sequence[Event]) -> Event:
+        """Enqueues a segment, after some events."""
+        for event in after:
             self.group.compute.wait(event)
-        return self._enqueue(central_segment(slot, REDUCE))
-
-    def move(self, slot: int, reduced: Event | None) -> Event:
-        """Enqueues the update of z, after the sum over devices if there are several."""
-        if reduced is not None:
-            self.group.compute.wait(reduced)
-        return self._enqueue(central_segment(slot, MOVE))
-
-    def sum_gradients(self, computed: Sequence[Event]) -> Event:
-        """Enqueues the sum of this device's gradients, after they are computed."""
-        for event in computed:
-            self.group.compute.wait(event)
-        return self._enqueue(central_segment(self.slots, 0))
-
-    def mean_gradient(self, reduced: Event | None) -> Event:
-        """Enqueues the division, after the sum over devices if there are several."""
-        if reduced is not None:
-            self.group.compute.wait(reduced)
-        return self._enqueue(central_segment(self.slots, 0) + 1)
-
-    def restart(self, slot: int) -> Event:
-        """Enqueues u = 0, and z in all slots."""
-        return self._enqueue(central_segment(slot, RESTART))
-
-    def _enqueue(self, segment: int) -> Event:
         plan = self._binding.plan
         reads, writes = plan.accesses(segment)
-        label = plan.executable.segments[segment].name
-        self.group.compute.enqueue(lambda: plan.launch(segment), label=label, reads=reads, writes=writes)
+        run = partial(plan.launch, segment)
+        self.group.compute.enqueue(run, label=self._labels[segment], reads=reads, writes=writes)
         return self.group.compute.record()
 
     # Values, while nothing runs -----------------------------------------------------------------
@@ -137,38 +176,54 @@ class CentralModel:
 
     def weights(self, slot: int) -> dict[str, Array]:
         """z by variable name, copied from a slot."""
-        return {name: self._read(name, Region.CENTRAL, slot) for name in self.names}
+        return {name: self._read(name, slot) for name in self.names}
 
     def velocity(self) -> dict[str, Array]:
         """u by variable name, copied."""
-        return {name: self._read(name, Region.SLOTS) for name in self.names}
+        return {name: self._read(name, self.slots) for name in self.names}
 
     def write_weights(self, slot: int, values: Mapping[str, Array]) -> None:
         """Sets variables of z in a slot."""
         for name, value in values.items():
-            self.device.write(self._address(name, Region.CENTRAL, slot), value)
+            self.device.write(self._address(name, slot), value)
 
     def write_velocity(self, values: Mapping[str, Array]) -> None:
         """Sets u of variables."""
-        for name, value in values.items():
-            self.device.write(self._address(name, Region.SLOTS), value)
+        self.write_weights(self.slots, values)
 
     def fill(self, values: Mapping[str, Array]) -> None:
         """Sets z in all slots, and u = 0."""
         for slot in range(self.slots):
             self.write_weights(slot, {name: values[name] for name in self.names})
-        for name in self.names:
-            self.device.clear(self._address(name, Region.SLOTS), self.layout.ref(name).nbytes)
+        for name in self.names if self.slots else ():
+            self.device.clear(self._address(name, self.slots), self.layout.ref(name).nbytes)
 
-    def _address(self, name: str, region: Region, slot: int = 0) -> int:
-        return self._memory.bases[region] + slot * self._stride + self.layout.ref(name).offset
+    def _address(self, name: str, slot: int) -> int:
+        """Where a variable of z lies in a slot; behind the last slot lies u."""
+        place = central_place(self.layout.ref(name), slot * self._stride)
+        return self._memory.bases[place.region] + place.offset
 
-    def _read(self, name: str, region: Region, slot: int = 0) -> Array:
+    def _read(self, name: str, slot: int) -> Array:
         ref = self.layout.ref(name)
-        return self.device.read(self._address(name, region, slot), ref.shape, ref.dtype.as_numpy_dtype)
+        return self.device.read(self._address(name, slot), ref.shape, ref.dtype.as_numpy_dtype)
 
     def close(self) -> None:
         """Closes the stream and gives the memory back."""
         self.group.close()
-        self._binding.close()
+        self.forget(0)
         self._memory.free()
+        for blocks in self._blocks.values():
+            while blocks:
+                blocks.pop()[1].free()
+
+
+def crossings_between(central: Sequence[CentralModel]) -> list[list[Crossing]]:
+    """What crosses between devices, by exchange of the step that they have selected."""
+    result = []
+    for exchange in zip(*(model.crossings() for model in central), strict=True):
+        crossings = []
+        for column in zip(*exchange, strict=True):
+            owned = [elements for _, elements in column if elements is not None]
+            crossings.append(Crossing([vector for vector, _ in column], owned or None))
+        result.append(crossings)
+    return result

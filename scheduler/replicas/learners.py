@@ -5,9 +5,9 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
-from scheduler.averaging.all_reduce import AllReduce, InProcessAllReduce
 from scheduler.averaging.synchronisation import Synchronisation
-from scheduler.replicas.central import CentralModel
+from scheduler.averaging.transport import InProcessTransport, Transport
+from scheduler.replicas.central import CentralModel, crossings_between
 from scheduler.replicas.device_plans import Compiled, DevicePlans
 from scheduler.replicas.replica import DeviceData, Replica
 from scheduler.replicas.replica_counts import replica_counts, require_different
@@ -19,6 +19,7 @@ from tensorbow.compiler import VariableLayout
 from tensorbow.data import Dataset
 from tensorbow.devices import Device, Stream
 from tensorbow.errors import FailedPreconditionError, InvalidArgumentError
+from tensorbow.program import Executable, Region
 from tensorbow.program.examples import KeptExamples
 from tensorbow.specs import TensorSpec
 
@@ -41,7 +42,7 @@ class Learners:
         options: Synchronisation,
         *,
         results: int,
-        all_reduce: AllReduce | None = None,
+        transport: Transport | None = None,
         layout: VariableLayout | None = None,
         compiled: Compiled | None = None,
     ):
@@ -71,13 +72,15 @@ class Learners:
         check_combination(self.layout)
         self.replicas: list[Replica] = []
         self.central: list[CentralModel] = []
-        self._all_reduce = all_reduce
-        self._own_all_reduce = all_reduce is not None  # the caller's, which sums between devices
+        self._transport = transport
+        self._own_transport = transport is not None  # the caller's, which sums between devices
         self._kept: list[KeptExamples] = []  # the data set on the devices that have it
         self._here = False  # whether who launches waits for the tasks
         self._selected = 0  # of the programs
         self._launchers: dict[int, RoundLauncher | TaskLauncher] = {}  # by program
         self._closed = False
+        self._name = f"engine-{next(_numbers)}"
+        self._check_exchanges(program)
         try:
             known: Compiled = {} if compiled is None else compiled
             self._plans = [
@@ -90,41 +93,49 @@ class Learners:
             raise
 
     def _build(self, ring: int) -> None:
-        name = f"engine-{next(_numbers)}"
         for plans, count in zip(self._plans, self.per_device, strict=True):
-            plans.require_room(count, self.count)
-        for place, (device, count) in enumerate(zip(self.devices, self.per_device, strict=True)):
-            executable = self._plans[place].central(count, self.count)
-            if executable is not None:
-                mu, priority = self.options.mu, self.options.priority
-                self.central.append(
-                    CentralModel(device, self.layout, executable, self.slots, mu, name, priority)
-                )
-            for local in range(count):
-                replica = Replica(
-                    len(self.replicas),
-                    device,
-                    self._plans[place].step,
-                    self.layout,
-                    self.central[place].bases_for(local) if self.exchanges else {},
-                    ring=ring,
-                    name=name,
-                )
-                self.replicas.append(replica)
-                replica.set_state({"replica": replica.index})
-                if self.averages:
-                    replica.set_state({"alpha": self.alpha})
-        self.executable = self.replicas[0].executable
-        if len(self.central) > 1:
-            if self._all_reduce is None:
-                self._all_reduce = all_reduce_between(
-                    self.devices, f"{name} all-reduce", self.options.priority
-                )
-            self._all_reduce.connect([model.vectors() for model in self.central])
-        reduce = self._all_reduce if len(self.central) > 1 else None
-        self.tasks = TaskLauncher(self.replicas, self.central, self.options, self.places, reduce)
+            plans.require_room(count)
+        steps = [plans.step for plans in self._plans]
+        self._bind_central(0, steps)
+        for index, place in enumerate(self.places):
+            device, shared = self.devices[place], self._shared(0, index) if steps[0].meets else {}
+            replica = Replica(index, device, steps[place], self.layout, shared, ring=ring, name=self._name)
+            self.replicas.append(replica)
+            replica.set_state({"replica": index, "alpha": self.alpha})
+        self.tasks = TaskLauncher(self.replicas, self.central, self.options, self.places)
         self.launcher: RoundLauncher | TaskLauncher = self.tasks
         self.values = ReplicaValues(self.layout, self.options, self.replicas, self.central)
+        self.select(0)
+
+    def _check_exchanges(self, program: StepProgram) -> None:
+        if self.options.first_come and program.exchanges:
+            raise InvalidArgumentError(
+                "dispatch: expected round_robin for a step with exchanges, in which all replicas meet; "
+                "got 'fcfs'; leave it out"
+            )
+
+    def _bind_central(self, number: int, steps: Sequence[Executable]) -> None:
+        """Has every device do what it does once for its replicas in a step, if there is anything."""
+        if not steps[0].meets:
+            return
+        priority, first = self.options.priority, 0
+        for place, (device, count) in enumerate(zip(self.devices, self.per_device, strict=True)):
+            replicas, first = range(first, first + count), first + count
+            if place < len(self.central):
+                self.central[place].add(number, steps[place])
+                continue
+            model = CentralModel(
+                device, self.layout, number, steps[place], replicas, self.slots, self._name, priority
+            )
+            self.central.append(model)
+            model.set_state({"mu": self.options.mu, "share": 1 / self.count})
+        if self._transport is None and len(self.central) > 1:
+            self._transport = transport_between(self.devices, f"{self._name} exchanges", priority)
+
+    def _shared(self, number: int, index: int) -> dict[Region, int]:
+        """Base addresses of what a replica shares with its device in a step."""
+        place = self.places[index]
+        return self.central[place].bases_for(number, index - self.places.index(place))
 
     def add_program(self, program: StepProgram, shapes: Sequence[TensorSpec]) -> int:
         """Binds a further step to all replicas, while nothing runs; its number for `select`.
@@ -138,15 +149,18 @@ class Learners:
                 f"the replicas have no room for variables made after them: {', '.join(new[:3]) or 'none'}; "
                 "build all steps, optimisers included, before the first one runs"
             )
+        self._check_exchanges(program)
         executables = [plans.compile(program, shapes) for plans in self._plans]
         number, moved = self.replicas[0].steps, False
         try:
-            for replica, place in zip(self.replicas, self.places, strict=True):
-                moved |= replica.add(executables[place])
+            self._bind_central(number, executables)
+            for index, replica in enumerate(self.replicas):
+                shared = self._shared(number, index) if executables[0].meets else {}
+                moved |= replica.add(executables[self.places[index]], shared)
         except BaseException:
             moved = True  # some may have
-            for replica in self.replicas:
-                replica.forget(number)
+            for owner in self._owners():
+                owner.forget(number)
             raise
         finally:
             if moved:  # what launches whole steps knows their addresses
@@ -156,14 +170,20 @@ class Learners:
 
     def select(self, number: int) -> None:
         """Makes all replicas launch one of their steps, while nothing is in flight."""
+        for owner in self._owners():
+            owner.select(number)
         for replica in self.replicas:
-            replica.select(number)
             replica.set_state({"status": 0})
+        whole = self.replicas[0].whole
+        transport = self._transport if len(self.central) > 1 and whole.meets else None
+        if transport is not None:
+            transport.connect(crossings_between(self.central))
+        self.tasks.select(whole, transport)
         self._selected = number
         self.executable = self.replicas[0].executable
         if number not in self._launchers:
             made = None
-            if not self._own_all_reduce:
+            if not self._own_transport:
                 made = round_launcher(self.replicas, self.central, self.options)
             self._launchers[number] = made or self.tasks
         self.launcher = self._launchers[number]
@@ -260,14 +280,14 @@ class Learners:
 
     def _streams(self) -> list[Stream]:
         streams = [owner.group.compute for owner in self._owners()]
-        return [*streams, *(self._all_reduce.streams if self._all_reduce is not None else ())]
+        return [*streams, *(self._transport.streams if self._transport is not None else ())]
 
     def close(self) -> None:
         """Closes all streams and gives all memory back; idempotent."""
         self._closed = True
-        if self._all_reduce is not None:
-            self._all_reduce.close()
-            self._all_reduce = None
+        if self._transport is not None:
+            self._transport.close()
+            self._transport = None
         for owner in self._owners():
             owner.close()
         if self._launchers:
@@ -279,8 +299,8 @@ class Learners:
             self._kept.pop().close()
 
 
-def all_reduce_between(devices: Sequence[Device], name: str, priority: int = 0) -> AllReduce:
-    """The all-reduce for replicas on these devices. priority: of its streams, on GPUs.
+def transport_between(devices: Sequence[Device], name: str, priority: int = 0) -> Transport:
+    """What carries exchanges between replicas on these devices. priority: of its streams, on GPUs.
 
     Raises InvalidArgumentError for devices of several kinds, CudaError when NCCL cannot join the GPUs.
     """
@@ -290,7 +310,7 @@ def all_reduce_between(devices: Sequence[Device], name: str, priority: int = 0) 
             f"devices: expected one kind of device for replicas, got {' and '.join(kinds)}; leave one out"
         )
     if kinds == ["gpu"]:
-        from scheduler.averaging.gpu_all_reduce import GpuAllReduce
+        from scheduler.averaging.gpu_transport import GpuTransport
 
-        return GpuAllReduce(devices, name, priority=priority)
-    return InProcessAllReduce(devices[0], name)
+        return GpuTransport(devices, name, priority=priority)
+    return InProcessTransport(devices[0], name)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from scheduler.averaging.sma_segments import SEGMENT_GRADIENT
 from scheduler.replicas.memory import planned_nbytes
 from tensorbow.array_likes import as_array
-from tensorbow.compiler import Binding, Scratch, VariableLayout
+from tensorbow.compiler import AVERAGING_STATE, GRADIENT, Binding, Scratch, VariableLayout
 from tensorbow.data import BatchInputs, BatchRecipe, BatchRun, Dataset, PinnedArrays
 from tensorbow.devices import Access, Device, Event
 from tensorbow.errors import InvalidArgumentError, TensorBowError
@@ -44,31 +44,33 @@ class Replica:
         ring: int,
         name: str,
     ):
-        """index: among all replicas. ring: results kept, at least as many as tasks are launched ahead.
+        """index: among all replicas. executable: with all segments. shared: base addresses of what the device
+        has for all replicas, and of what this one hands to exchanges. ring: results kept, at least as many as
+        tasks are launched ahead.
 
         Raises ResourceExhaustedError; nothing stays open then.
         """
         self.index = index
         self.device = device
-        self.executable = executable
         self._ring = ring
         self._owner = owner = f"{name} replica {index}"
-        blocks = self.blocks(executable, layout, tuple(shared), ring)
+        blocks = self.blocks(executable, layout, ring)
         blocks += backend_for(device).workspaces(device)
         self.group = device.stream_group(owner, planned_nbytes=planned_nbytes(blocks))
         try:
             self.container = Container(self.group, f"{owner} variables")
             self.container.grow(layout.variables)
-            self._shared = {**self.container.bases, **shared}
-            nbytes = Scratch.nbytes_for(executable, self._shared, ring)
+            nbytes = Scratch.nbytes_for(executable, shared, ring)
             self._scratch = Scratch(self.group, owner, nbytes, apart=False)  # as planned
-            self.binding = self._bind(executable, self._scratch)
+            self.binding = self._bind(executable, shared, self._scratch)
         except BaseException:
             self.group.close()
             raise
         self._data: DeviceData | None = None
         self._bound = [_BoundStep(executable, self.binding, index)]
         self._now = self._bound[0]
+        self.whole = executable
+        self.executable = executable.for_replica
 
     @property
     def steps(self) -> int:
@@ -80,29 +82,30 @@ class Replica:
         while len(self._bound) > number:
             self._bound.pop().binding.close()
 
-    def _bind(self, executable: Executable, scratch: Scratch) -> Binding:
-        return Binding(
-            executable, self.group, self._shared, ring=self._ring, owner=self._owner, scratch=scratch
-        )
+    def _bind(self, executable: Executable, shared: Mapping[Region, int], scratch: Scratch) -> Binding:
+        bases = {**self.container.bases, **shared}
+        own = executable.for_replica
+        return Binding(own, self.group, bases, ring=self._ring, owner=self._owner, scratch=scratch)
 
-    def add(self, executable: Executable) -> bool:
+    def add(self, executable: Executable, shared: Mapping[Region, int]) -> bool:
         """Binds a further step to the same variables, z and stream, for `select`, while nothing is in flight.
 
-        The executable is of the same variable layout. True when the other steps were bound anew, for this one
-        needs more room to work in. Raises ResourceExhaustedError; what is bound stays usable.
+        The executable is of the same variable layout. shared: as for the first. True when the other steps
+        were bound anew, for this one needs more room to work in. Raises ResourceExhaustedError; what is bound
+        stays usable.
         """
-        nbytes = Scratch.nbytes_for(executable, self._shared, self._ring)
+        nbytes = Scratch.nbytes_for(executable, shared, self._ring)
         before = self._scratch
         moves = nbytes > before.nbytes
         scratch = Scratch(self.group, self._owner, nbytes, apart=True) if moves else before
         try:
-            binding = self._bind(executable, scratch)
+            binding = self._bind(executable, shared, scratch)
         except BaseException:
             if moves:
                 scratch.free()
             raise
-        for key in ("replica", "alpha"):
-            if key in executable.state and key in self.binding.scalars:
+        for key in ("replica", *AVERAGING_STATE):
+            if key in self.binding.scalars:
                 binding.write({}, {key: self.binding.scalars[key]})
         if moves:
             self._scratch = scratch
@@ -120,7 +123,8 @@ class Replica:
     def select(self, number: int) -> None:
         """Makes a bound step the one that is launched, while no task is in flight."""
         self._now = self._bound[number]
-        self.executable, self.binding = self._now.executable, self._now.binding
+        self.whole, self.binding = self._now.executable, self._now.binding
+        self.executable = self.whole.for_replica
 
     @property
     def data(self) -> DeviceData | None:
@@ -134,24 +138,21 @@ class Replica:
             bound.make_batch.clear()
 
     @staticmethod
-    def blocks(
-        executable: Executable, layout: VariableLayout, shared: Sequence[Region], ring: int
-    ) -> list[int]:
+    def blocks(executable: Executable, layout: VariableLayout, ring: int) -> list[int]:
         """Sizes of what one allocates, in bytes, in order: for the dry run of `scheduler.replicas.memory`."""
         variables = [layout.region_nbytes[region] for region in VARIABLES]
-        return [*variables, *Binding.blocks(executable, (*VARIABLES, *shared), ring)]
+        return [*variables, *Binding.blocks(executable, (*VARIABLES, *executable.exchanged), ring)]
 
     def launch(
         self,
         round: int,
         inputs: BatchInputs,
         state: Mapping[str, Any],
-        update_segment: int,
-        after: Event | None,
+        segments: Sequence[tuple[int, Event | None]],
         step: int | None = None,
         here: bool = False,
     ) -> Event:
-        """Enqueues one learning task: batch and scalars in, gradient, (z of `after`), update.
+        """Enqueues one learning task: batch and scalars in, then segments, each after an event, if any.
 
         here: whether the calling thread may do it, if nothing is to be done before it.
         step: under which `results` gives what it fetched, by default the round; those of one replica follow
@@ -160,44 +161,42 @@ class Replica:
         it is made on the device, where that keeps the data set. Raises InvalidArgumentError for inputs of
         another number, shape or dtype than the step was compiled for.
         """
-        if here and after is None:
-            write = self._writer(inputs, state)
+        write = self._writer(inputs, state)
+        compute, now = self.group.compute, self._now
+        if here and all(after is None for _, after in segments):
 
             def work() -> None:
                 write()
-                self._run(SEGMENT_GRADIENT, round, step)
-                self._run(update_segment, round, step)
+                for segment, _ in segments:
+                    self._run(segment, round, step)
 
-            done = self.group.compute.run_here(work, label=f"replica {self.index} step")
+            done = compute.run_here(work, label=f"replica {self.index} step")
             if done is not None:
                 return done
-        self._enqueue_gradient(round, inputs, state, step)
-        return self.update(update_segment, round, after, step)
+        for place, (segment, after) in enumerate(segments):
+            if after is not None:
+                compute.wait(after)
+            if place == 0:
+                reads, writes = now.accesses_with_inputs(segment)
+                first = partial(self._begin, write, segment, round, step)
+                compute.enqueue(first, label=now.labels[segment], reads=reads, writes=writes)
+            elif place < len(segments) - 1:
+                run = partial(self._run, segment, round, step)
+                reads, writes = now.accesses[segment]
+                compute.enqueue(run, label=now.labels[segment], reads=reads, writes=writes)
+            else:
+                return self._submit(segment, partial(self._run, segment, round, step))
+        return compute.record()
 
-    def compute(self, round: int, inputs: BatchInputs, state: Mapping[str, Any]) -> Event:
-        """Enqueues the gradient alone; `update` follows when the gradients of all replicas are summed."""
-        self._enqueue_gradient(round, inputs, state)
-        return self.group.compute.record()
-
-    def update(self, segment: int, round: int, after: Event | None, step: int | None = None) -> Event:
-        """Enqueues an update segment, after an event."""
+    def update(self, segment: int, round: int, after: Event | None) -> Event:
+        """Enqueues a segment behind an exchange, after an event."""
         if after is not None:
             self.group.compute.wait(after)
-        return self._submit(segment, lambda: self._run(segment, round, step))
+        return self._submit(segment, partial(self._run, segment, round))
 
-    def _enqueue_gradient(
-        self, round: int, inputs: BatchInputs, state: Mapping[str, Any], step: int | None = None
-    ) -> None:
-        write = self._writer(inputs, state)
-
-        def gradient() -> None:
-            write()
-            self._run(SEGMENT_GRADIENT, round, step)
-
-        reads, writes = self._now.accesses[SEGMENT_GRADIENT]
-        self.group.compute.enqueue(
-            gradient, label=self._now.labels[SEGMENT_GRADIENT], reads=reads, writes=writes
-        )
+    def _begin(self, write: Callable[[], None], segment: int, round: int, step: int | None) -> None:
+        write()
+        self._run(segment, round, step)
 
     def _writer(self, inputs: BatchInputs, state: Mapping[str, Any]) -> Callable[[], None]:
         """Returns a function for the stream that puts a batch and step scalars in place."""
@@ -264,11 +263,6 @@ class Replica:
         images, labels = (self.binding.bases[ref.region] + ref.offset for _, ref in self._now.inputs)
         return images, labels
 
-    def restart(self, segment: int, after: Event) -> Event:
-        """Enqueues w = z, or another segment outside a task."""
-        self.group.compute.wait(after)
-        return self._submit(segment, lambda: self.binding.plan.launch(segment))
-
     def _run(self, segment: int, round: int, step: int | None = None) -> None:
         """Runs a segment of a task; an error says which task it was."""
         try:
@@ -301,7 +295,9 @@ class Replica:
         """Runs the gradient of a batch again, op by op; names the first with a NaN or infinite result."""
         arrays = inputs.arrays() if isinstance(inputs, BatchRecipe) else inputs
         self.binding.write(self._feeds(arrays), state)
-        return self.binding.plan.find_nonfinite(SEGMENT_GRADIENT)
+        segments = enumerate(self.executable.segments)
+        gradient = (number for number, segment in segments if segment.name == GRADIENT)
+        return next(filter(None, map(self.binding.plan.find_nonfinite, gradient)), None)
 
     def close(self) -> None:
         """Closes the stream and gives the memory back."""
@@ -326,10 +322,17 @@ class _BoundStep:
     def _find_accesses(self) -> None:
         plan, bases, executable = self.binding.plan, self.binding.bases, self.executable
         self.accesses = [plan.accesses(segment) for segment in range(len(executable.segments))]
-        reads, writes = self.accesses[SEGMENT_GRADIENT]
         fed_refs = (*executable.inputs.values(), *executable.state.values())
-        fed = [Access(bases[ref.region] + ref.offset, ref.nbytes) for ref in fed_refs if ref.nbytes]
-        self.accesses[SEGMENT_GRADIENT] = reads, [*writes, *fed]
+        self._fed = [Access(bases[ref.region] + ref.offset, ref.nbytes) for ref in fed_refs if ref.nbytes]
+        self._with_inputs: dict[int, tuple[Sequence[Access], Sequence[Access]]] = {}
+
+    def accesses_with_inputs(self, segment: int) -> tuple[Sequence[Access], Sequence[Access]]:
+        """What a task's first segment touches, with inputs and step scalars, which are written before."""
+        found = self._with_inputs.get(segment)
+        if found is None:
+            reads, writes = self.accesses[segment]
+            found = self._with_inputs[segment] = reads, [*writes, *self._fed]
+        return found
 
     def move_to(self, scratch: Scratch) -> None:
         """See Binding.move_to."""

@@ -40,7 +40,7 @@ class Resizing:
         options.alpha_for(count)
         plans = old.plans_for(options, count)
         for here, on_device in zip(plans, self.per_device, strict=True):
-            here.require_room(on_device, count, old.held_nbytes(here.device))
+            here.require_room(on_device, old.held_nbytes(here.device))
         self.origins = origins(old.per_device, self.per_device)
         self.values_before = old.values.state_arrays()
         self.values = _values_after(old, self.origins, options, round)
@@ -97,7 +97,7 @@ def most_that_fit(learners: Learners, options: Synchronisation, most: int) -> tu
     least, name = most, ""
     for plans in learners.plans_for(options, most * len(devices)):
         held = learners.held_nbytes(plans.device)
-        fit = plans.most_that_fit(most, len(devices), held)
+        fit = plans.most_that_fit(most, held)
         if fit < least:
             least, name = fit, f"more do not fit into the memory of {plans.device.name.short}"
     return max(1, least), name
@@ -129,11 +129,11 @@ def _values_after(
                 result[f"central{slot}/{name}"] = z[name]
             if options.has_velocity:
                 result[f"velocity/{name}"] = np.zeros_like(z[name])
-        if old.averages:
+        for model in old.central[:1] if old.averages else ():
             for slot in range(old.slots):
-                for name, value in old.central[0].weights(slot).items():
+                for name, value in model.weights(slot).items():
                     result[f"central{slot}/{name}"] = value
-            velocity = old.central[0].velocity() if options.has_velocity else {}
+            velocity = model.velocity() if options.has_velocity else {}
             for name, value in velocity.items():
                 result[f"velocity/{name}"] = value
     return result

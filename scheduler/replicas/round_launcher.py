@@ -11,8 +11,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from scheduler.averaging.gradient_mean import mean_groups, update_segment
-from scheduler.averaging.sma_segments import averaging_segment
+from scheduler.averaging.round_variants import RoundVariants
 from scheduler.averaging.synchronisation import Synchronisation
 from scheduler.replicas.central import CentralModel
 from scheduler.replicas.launched_rounds import LaunchedRounds
@@ -23,15 +22,12 @@ from tensorbow.devices import Event, usable_cores
 from tensorbow.errors import InternalError, TensorBowError
 from tensorbow.kernels import backend_for
 from tensorbow.program import (
-    Averaging,
-    Exchange,
-    Exchanges,
-    GradientAveraging,
     LaunchInputs,
     MadeBatches,
     Region,
     RoundLaunch,
     RoundProgram,
+    Rounds,
 )
 from tensorbow.program.examples import KeptExamples
 from tensorbow.specs import Array
@@ -65,10 +61,8 @@ class RoundLauncher:
 
     def __init__(self, replicas: Sequence[Replica], program: RoundProgram, options: Synchronisation):
         self._replicas, self._program = replicas, program
-        averages = options.averages(len(replicas))
-        self._tau = options.tau if averages else 0
-        self._slots = options.staleness + 1 if averages else 0
-        self._gang_from = options.gang_from(len(replicas))
+        self._variants = RoundVariants(options, len(replicas))
+        self._numbers = {name: number for number, name in enumerate(self._variants.names)}
         self.runs_here = False  # whether who launches may as well do the work, for it waits anyway
         self._choice = ThreadChoice(alone=len(replicas) == 1)
         self._streams = [replica.group.compute for replica in replicas]
@@ -95,8 +89,8 @@ class RoundLauncher:
         """
         way = self._choice.way(len(rounds))
         threads = usable_cores() if way is Threads.EACH else 1
-        exchanges = [*map(self._exchange_of, rounds)]
-        launch = self._program.launch(rounds.start, exchanges, self._inputs(inputs), state, threads)
+        variants = [self._numbers[self._variants.of(round)] for round in rounds]
+        launch = self._program.launch(rounds.start, variants, self._inputs(inputs), state, threads)
         tasks = ProgramRounds(number, rounds, launch, way)
         try:
             events = self._enqueue(tasks)
@@ -105,15 +99,6 @@ class RoundLauncher:
             raise
         tasks.follow(events, when_ended, self._program.stop)
         return 0
-
-    def _exchange_of(self, round: int) -> int | None:
-        """Which kind of exchange a round has."""
-        if self._gang_from is not None and round >= self._gang_from:
-            return self._slots
-        if not self._tau:
-            return None
-        number, rest = divmod(round + 1, self._tau)
-        return None if rest else (number - 1) % self._slots
 
     def _inputs(self, inputs: AllInputs) -> LaunchInputs:
         if not isinstance(inputs, RoundInputs):
@@ -209,23 +194,15 @@ def round_launcher(
     options: Synchronisation,
 ) -> RoundLauncher | None:
     """The launcher of replicas, which go by device; None where their backend cannot launch whole rounds."""
-    count = len(replicas)
     if options.first_come:
         return None
-    executable, kinds = replicas[0].executable, list[Exchange]()
-    if options.averages(count):
-        slots, stride = options.staleness + 1, executable.region_nbytes[Region.WEIGHTS]
-        for slot in range(slots):
-            previous = ((slot - 1) % slots - slot) * stride
-            kinds.append(Averaging(averaging_segment(slot), previous, bool(options.mu)))
-    if options.aggregates(count):
-        kinds.append(GradientAveraging(update_segment(executable), mean_groups(central[0].executable)))
     names = [str(replica.device.name) for replica in replicas]
-    exchanges = Exchanges(
-        kinds,
+    rounds = Rounds(
+        replicas[0].whole,
+        RoundVariants(options, len(replicas)).names,
         [[model.bases.get(region, 0) for region in Region] for model in central],
         [names.count(name) for name in dict.fromkeys(names)],
     )
     plans = [replica.binding.plan for replica in replicas]
-    program = backend_for(replicas[0].device).round_program(plans, exchanges)
+    program = backend_for(replicas[0].device).round_program(plans, rounds)
     return None if program is None else RoundLauncher(replicas, program, options)

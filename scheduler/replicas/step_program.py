@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Annotated, Any, TypeAlias
 
-from scheduler.averaging.gradient_checks import with_checks
-from scheduler.averaging.gradient_mean import with_gradient_mean
-from scheduler.averaging.sma_segments import SEGMENT_UPDATE, averaging_segment, with_averaging
+from scheduler.averaging.synchronisers import Synchroniser
 from tensorbow.compiler import VariableLayout, compile_step
 from tensorbow.compiler.prune import prune
 from tensorbow.errors import InvalidArgumentError
-from tensorbow.graph import Graph, Operation, Tensor
+from tensorbow.graph import Graph, OpDef, Operation, Tensor
 from tensorbow.kinds import (
     TEXT,
     Kind,
@@ -128,16 +127,12 @@ class StepProgram:
         shapes: Sequence[TensorSpec],
         layout: VariableLayout,
         backend: Backend,
-        averaging_slots: int,
-        clear_velocity: bool = False,
-        aggregates: bool = False,
-        averages_apart: bool = False,
+        synchroniser: Synchroniser,
+        replicas: int = 1,
     ) -> Executable:
-        """Segments `gradient`, `update`, and for averaging one `update` per slot of z and corrections.
+        """The step and its variants, see `scheduler.averaging.synchronisers`.
 
-        averaging_slots: staleness + 1, or 0 without averaging. See `scheduler.averaging.sma_segments`.
-        aggregates: adds an update on the mean gradient. See `scheduler.averaging.gradient_mean`.
-        averages_apart: averaging is a segment of its own, since no task knows whether it is the last before.
+        replicas: their number matters only where it is in the shape of an exchange's result.
         Raises InvalidArgumentError for shapes that do not fit, and for a step that cannot be planned.
         """
         self._check(shapes)
@@ -146,21 +141,20 @@ class StepProgram:
             dict(zip(self.inputs, shapes, strict=True)),
             layout,
             backend,
-            cut_before_update=True,
+            rewriting=lambda step: synchroniser.rewrite(step, layout),
             guard=self.loss,
+            replicas=replicas,
         )
         if self.loss is not None and executable.fetches[0].shape:
             shape = list(executable.fetches[0].shape)
             raise InvalidArgumentError(f"the loss {self.loss.name} must be a scalar, its shape is {shape}")
-        executable = with_averaging(
-            executable, layout, backend, averaging_slots, clear_velocity, averages_apart
-        )
-        if aggregates:
-            executable = with_gradient_mean(executable, layout, backend, averaging_slots)
-        updates = [SEGMENT_UPDATE]
-        if not averages_apart:
-            updates += [averaging_segment(slot) for slot in range(averaging_slots)]
-        return with_checks(executable, backend, updates)
+        return executable
+
+    @cached_property
+    def exchanges(self) -> frozenset[OpDef]:
+        """The exchanges of the step itself, in which replicas meet whatever keeps them together."""
+        wanted = [*(tensor.op for tensor in self.fetches), self.update, *self.others]
+        return frozenset(op.definition for op in prune(wanted, self.inputs) if op.definition.exchange)
 
     def _check(self, shapes: Sequence[TensorSpec]) -> None:
         if len(shapes) != len(self.inputs):

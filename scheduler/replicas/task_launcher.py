@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from scheduler.averaging.all_reduce import AllReduce
-from scheduler.averaging.gradient_mean import clear_segment, update_segment
-from scheduler.averaging.sma_segments import SEGMENT_UPDATE, averaging_segment, restart_segment
+from scheduler.averaging.round_variants import RoundVariants
 from scheduler.averaging.synchronisation import Synchronisation
+from scheduler.averaging.synchronisers import UPDATE
+from scheduler.averaging.transport import Transport
 from scheduler.replicas.central import CentralModel
 from scheduler.replicas.launched_rounds import LaunchedRounds
 from scheduler.replicas.replica import Replica
 from tensorbow.data import AllInputs, BatchInputs, BatchRun, RoundInputs
 from tensorbow.devices import Event
 from tensorbow.errors import InternalError
+from tensorbow.kernels.merging import touch
+from tensorbow.program import Executable, Ref, Region, SegmentKind
 from tensorbow.specs import Array
+
+SHARED = (Region.CENTRAL, Region.RESULTS, Region.EXCHANGE, Region.GRADIENTS)
 
 
 class TaskLauncher:
@@ -32,17 +36,24 @@ class TaskLauncher:
         central: Sequence[CentralModel],
         options: Synchronisation,
         places: Sequence[int],
-        all_reduce: AllReduce | None,
     ):
         """places: by replica, that of its device in `central`."""
-        self._replicas, self._central, self._options = replicas, central, options
-        self._places, self._all_reduce = places, all_reduce
-        count = len(replicas)
-        self._averages, self._gang_from = options.averages(count), options.gang_from(count)
-        self._slots = options.staleness + 1 if self._averages else 0
-        self._z_events: dict[int, list[Event]] = {}  # by averaging number, one per device
-        self._last: list[Event | None] = [None] * count  # the last enqueued task of each replica
+        self._replicas, self._central, self._places = replicas, central, places
+        self._transport: Transport | None = None
+        self._variants, self._first_come = RoundVariants(options, len(replicas)), options.first_come
+        self._segments = _Segments(replicas[0].whole)
+        self._joined: dict[int, tuple[int, list[Event]]] = {}  # by segment, when it last ran on the devices
+        self._order = 0  # of what devices run
+        self._last: list[Event | None] = [None] * len(replicas)  # the last enqueued task of each replica
         self.runs_here = False  # whether who launches may as well do the work, for it waits anyway
+
+    def select(self, executable: Executable, transport: Transport | None) -> None:
+        """Launches another step of the replicas from now on; while nothing is in flight.
+
+        transport: between several devices, connected for that step.
+        """
+        self._segments, self._transport = _Segments(executable), transport
+        self._joined.clear()
 
     # Rounds ---------------------------------------------------------------------------------------
 
@@ -69,7 +80,7 @@ class TaskLauncher:
             if isinstance(batch, BatchRun):
                 raise InternalError(f"round {round}: expected one batch for each replica, got several")
             events.append(self.launch_task(index, round, batch, state))
-        synchronises = self._is_gang(round) or (self._averages and (round + 1) % self._options.tau == 0)
+        synchronises = bool(self._segments.behind[self._variants.of(round)])
         if synchronises:
             moved, updated = self.synchronise(round)
             events = [*updated] or events
@@ -91,7 +102,7 @@ class TaskLauncher:
 
     def reset(self) -> None:
         """Before and after a run, when nothing is in flight."""
-        self._z_events.clear()
+        self._joined.clear()
         self._last = [None] * len(self._replicas)
 
     # One by one -----------------------------------------------------------------------------------
@@ -104,85 +115,115 @@ class TaskLauncher:
         step: under which its results are asked for, by default the round.
         None when the task ends with the round's synchronisation, which gives its event.
         """
-        if self._is_gang(round):
-            self._last[index] = self._replicas[index].compute(round, inputs, state)
-            return None
-        segment, after = SEGMENT_UPDATE, None
-        if self._averages and (round + 1) % self._options.tau == 0 and not self._options.first_come:
-            segment, after = self._averaging_of(index, round)
+        variant, place = self._variants.of(round), self._places[index]
+        work = [(segment, self._event_before(segment, place)) for segment in self._segments.before[variant]]
         here = self.runs_here and len(self._replicas) == 1
-        done = self._replicas[index].launch(round, inputs, state, segment, after, step, here)
+        done = self._replicas[index].launch(round, inputs, state, work, step, here)
         self._last[index] = done
-        return done
+        return None if self._segments.ends_behind[variant] else done
 
-    def _averaging_of(self, index: int, round: int) -> tuple[int, Event | None]:
-        """The segment of a replica's averaging after a round, and when its z is there."""
-        number = self._averagings(round) - 1
-        events = self._z_events.get(number - self._slots)
-        return averaging_segment(number % self._slots), events[self._places[index]] if events else None
-
-    def _averagings(self, round: int) -> int:
-        """Averagings up to and including the one of this round."""
-        return (round + 1) // self._options.tau
-
-    def _is_gang(self, round: int) -> bool:
-        """True if all replicas step on the mean gradient in this round."""
-        return self._gang_from is not None and round >= self._gang_from
+    def evaluate(self, step: int, inputs: Sequence[BatchInputs], state: Mapping[str, Any]) -> None:
+        """Enqueues a step of all replicas without averaging; its results are asked for by its number."""
+        for replica, batch, place in zip(self._replicas, inputs, self._places, strict=True):
+            segments = self._segments.before[UPDATE]
+            work = [(segment, self._event_before(segment, place)) for segment in segments]
+            self._last[replica.index] = replica.launch(step, batch, state, work)
+        self._run(step, self._segments.behind[UPDATE])
 
     def synchronise(self, round: int) -> tuple[list[Event], list[Event]]:
         """Enqueues the synchronisation of a round, all of whose tasks are enqueued.
 
         Gives an event per device, and of a round whose tasks end with it the tasks' events.
         """
-        if self._is_gang(round):
-            return self._step_on_mean(round)
-        return self._average(round), []
-
-    def _step_on_mean(self, round: int) -> tuple[list[Event], list[Event]]:
-        summed = [model.sum_gradients(self._tasks_of(place)) for place, model in enumerate(self._central)]
-        total = self._all_reduce.post(summed) if self._all_reduce is not None else None
-        means = [model.mean_gradient(total) for model in self._central]
-        segment = update_segment(self._replicas[0].executable)
-        done = [
-            replica.update(segment, round, means[self._places[index]])
-            for index, replica in enumerate(self._replicas)
-        ]
-        self._last = [*done]
-        return means, done
-
-    def _average(self, round: int) -> list[Event]:
-        if self._options.first_come:
-            for index, replica in enumerate(self._replicas):
-                segment, after = self._averaging_of(index, round)
-                self._last[index] = replica.update(segment, round, after)
-        number = self._averagings(round) - 1
-        slot = number % self._slots
-        reduced = [model.reduce(slot, self._tasks_of(place)) for place, model in enumerate(self._central)]
-        total = self._all_reduce.post(reduced) if self._all_reduce is not None else None
-        moved = [model.move(slot, total) for model in self._central]
-        self._z_events[number] = moved
-        self._z_events.pop(number - self._slots, None)
-        return moved
+        if self._first_come:
+            moved, _ = self._run(round, self._segments.of(self._variants.averaging_after(round)))
+            return moved, []
+        return self._run(round, self._segments.behind[self._variants.of(round)])
 
     def restart(self, round: int) -> None:
         """Enqueues w_i = z, u = 0 after a round and its averaging; no older z is read afterwards.
 
         Before the first averaging z is what it started from.
         """
-        slot = (self._averagings(round) - 1) % self._slots
-        executable = self._replicas[0].executable
-        cleared = [model.restart(slot) for model in self._central]
-        for index, replica in enumerate(self._replicas):
-            after = cleared[self._places[index]]
-            self._last[index] = replica.restart(restart_segment(slot), after)
-            if round + 1 == self._gang_from:
-                self._last[index] = replica.restart(clear_segment(executable), after)
-        for number in self._z_events:
-            self._z_events[number] = cleared
+        for variant in self._variants.restarts(round):
+            self._run(round, self._segments.of(variant))
+
+    def _run(self, round: int, segments: Sequence[int]) -> tuple[list[Event], list[Event]]:
+        """Enqueues segments of all replicas and devices; the events of the last of each."""
+        joined, updated = list[Event](), list[Event]()
+        for segment in segments:
+            kind = self._segments.kinds[segment]
+            if kind is SegmentKind.REPLICA:
+                updated = [
+                    replica.update(segment, round, self._event_before(segment, place))
+                    for replica, place in zip(self._replicas, self._places, strict=True)
+                ]
+                self._last = [*updated]
+                continue
+            after = [[event] for event in joined] if kind is SegmentKind.MIRRORED else []
+            waits = after or [self._tasks_of(place) for place in range(len(self._central))]
+            pairs = zip(self._central, waits, strict=True)
+            joined = [model.launch(segment, events) for model, events in pairs]
+            if kind is SegmentKind.EXCHANGE and self._transport is not None:
+                crossed = self._transport.post(self._segments.exchanges.index(segment), joined)
+                joined = [crossed] * len(joined)
+            self._order += 1
+            self._joined[segment] = self._order, joined
+        return joined, updated
+
+    def _event_before(self, segment: int, place: int) -> Event | None:
+        """When a replica's segment may begin, as far as it is not for its own stream to say."""
+        ran = [self._joined[other] for other in self._segments.conflicts(segment) if other in self._joined]
+        return max(ran)[1][place] if ran else None
 
     def _tasks_of(self, place: int) -> list[Event]:
         pairs = zip(self._places, self._last, strict=True)
         return [event for own, event in pairs if own == place and event is not None]
+
+
+class _Segments:
+    """The segments of a step by their kinds, and which of them touch the same memory."""
+
+    def __init__(self, executable: Executable):
+        self._executable = executable
+        self.kinds = [segment.kind for segment in executable.segments]
+        self.exchanges = executable.exchanges
+        self._conflicts: dict[int, list[int]] = {}  # by replicas' segment
+        self.before: dict[str, Sequence[int]] = {}  # by variant, what replicas run up to the first exchange,
+        self.behind: dict[str, Sequence[int]] = {}  # and what is run from there on
+        self.ends_behind: dict[str, bool] = {}  # whether replicas run something behind an exchange
+        for name, run in executable.variants.items():
+            own = [self.kinds[segment] is SegmentKind.REPLICA for segment in run]
+            first = own.index(False) if False in own else len(run)
+            self.before[name], self.behind[name] = run[:first], run[first:]
+            self.ends_behind[name] = any(own[first:])
+
+    def of(self, variant: str) -> Sequence[int]:
+        """All of a variant."""
+        return self._executable.variants[variant]
+
+    def conflicts(self, segment: int) -> Sequence[int]:
+        """Segments of devices that write what a replica's segment touches, or read what it writes."""
+        found = self._conflicts.get(segment)
+        if found is None:
+            segments = self._executable.segments
+            reads = {ref for group in segments[segment].groups for ref in group.reads}
+            if segments[segment].fetches:
+                reads.update(self._executable.fetch_sources)
+            writes = {ref for group in segments[segment].groups for ref in group.writes}
+            found = self._conflicts[segment] = []
+            for number, other in enumerate(segments):
+                if other.kind is not SegmentKind.REPLICA:
+                    theirs = {ref for group in other.groups for ref in group.writes}
+                    read = {ref for group in other.groups for ref in group.reads}
+                    if _meet(theirs, reads | writes) or _meet(read, writes):
+                        found.append(number)
+        return found
+
+
+def _meet(first: Iterable[Ref], second: Iterable[Ref]) -> bool:
+    """True if two sets of places share a byte of what a device has for all, or is handed."""
+    return touch(*([ref for ref in refs if ref.region in SHARED] for refs in (first, second)))
 
 
 def announce(events: Sequence[Event], call: Callable[[Event], object]) -> None:

@@ -94,7 +94,8 @@ class ReplicaValues:
                 values[op.name] = self._combined(op.name, op.attrs["combine"])
         if self._averages and (self._gang_from is None or round <= self._gang_from):
             slot = (round // self._options.tau - 1) % self._slots
-            values.update(self._central[0].weights(slot))
+            for model in self._central[:1]:
+                values.update(model.weights(slot))
         return values
 
     def _combined(self, name: str, how: str) -> Array:
@@ -118,11 +119,11 @@ class ReplicaValues:
         for replica in self._replicas:
             for name, value in self.replica_values(replica.index).items():
                 arrays[f"replica{replica.index}/{name}"] = value
-        if self._averages:
+        for model in self._central[:1]:
             for slot in range(self._slots):
-                for name, value in self._central[0].weights(slot).items():
+                for name, value in model.weights(slot).items():
                     arrays[f"central{slot}/{name}"] = value
-            velocity = self._central[0].velocity() if self._options.has_velocity else {}
+            velocity = model.velocity() if self._averages and self._options.has_velocity else {}
             for name, value in velocity.items():
                 arrays[f"velocity/{name}"] = value
         return arrays
@@ -159,7 +160,7 @@ class ReplicaValues:
             for name, ref in refs.items():
                 targets[f"replica{replica.index}/{name}"] = ref, partial(replica.container.write, name)
         if self._averages:
-            for name in self._central[0].names:
+            for name in self._central[0].names if self._central else ():
                 for slot in range(self._slots):
                     targets[f"central{slot}/{name}"] = refs[name], partial(self._write_central, name, slot)
                 if self._options.has_velocity:

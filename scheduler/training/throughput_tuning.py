@@ -155,7 +155,7 @@ class ThroughputTuning:
             most * devices,
             config.results_kept,
         )
-        return plans.most_that_fit(most, devices), name
+        return plans.most_that_fit(most), name
 
     # Measuring ----------------------------------------------------------------------------------
 

@@ -81,9 +81,9 @@ def _compiled(config: TrainingConfig, device: Device, status: Status) -> Plans:
     return Plans(
         replicas,
         plans.step,
-        plans.central(replicas, config.replicas),
+        plans.step.for_device(0, replicas) if plans.step.meets else None,
         planned_nbytes(plans.replica_blocks),
-        planned_nbytes(plans.central_blocks(replicas, config.replicas)),
+        planned_nbytes(plans.central_blocks(replicas)),
     )
 
 

@@ -1,16 +1,16 @@
 """Compiler passes: prune, place, fold, merge, partition, protect, group, plan memory, bind."""
 
 from tensorbow.compiler.bind import Binding, RegionMemory, Scratch
-from tensorbow.compiler.compile import compile_step
-from tensorbow.compiler.group import GRADIENT, STEP, UPDATE
+from tensorbow.compiler.compile import AVERAGING_STATE, compile_step
+from tensorbow.compiler.group import GRADIENT, STEP
 from tensorbow.compiler.multi_device import MultiDeviceExecutable, compile_multi_device
 from tensorbow.compiler.place import DeviceSet, Placer
 from tensorbow.compiler.variable_layout import VariableLayout
 
 __all__ = [
+    "AVERAGING_STATE",
     "GRADIENT",
     "STEP",
-    "UPDATE",
     "Binding",
     "DeviceSet",
     "MultiDeviceExecutable",

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from tensorbow.compiler.fold import fold
 from tensorbow.compiler.group import SegmentDraft, group
+from tensorbow.compiler.join import join_neighbours
 from tensorbow.compiler.merge import merge
 from tensorbow.compiler.plan_memory import MemoryPlan, check_no_overlap, plan_memory
 from tensorbow.compiler.protect import protect
@@ -14,9 +15,12 @@ from tensorbow.compiler.variable_layout import VariableLayout
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import Operation, Tensor, blame
 from tensorbow.program.backend import Backend
-from tensorbow.program.nodes import Program, Unit, storage_of
-from tensorbow.program.plan import Executable, Group, Ref, Region, Segment
-from tensorbow.specs import TensorSpec
+from tensorbow.program.nodes import Program, Rewriting, Unit, storage_of
+from tensorbow.program.plan import Executable, Group, Ref, Region, Segment, SegmentKind
+from tensorbow.specs import DType, TensorSpec, float64, int64
+
+AVERAGING_STATE = ("alpha", "mu", "share")  # scalars that synchronisers set
+FETCHED_NBYTES = 64  # of one fetched scalar
 
 
 def compile_step(
@@ -25,15 +29,17 @@ def compile_step(
     layout: VariableLayout,
     backend: Backend,
     *,
-    cut_before_update: bool = False,
+    rewriting: Rewriting | None = None,
     guard: Tensor | None = None,
+    replicas: int = 1,
 ) -> Executable:
     """Compiles a step for the fed shapes.
 
     fetches: tensors to return, in order, and operations to run without a result.
     feeds: the spec (fully known) of each fed tensor.
-    cut_before_update: make two segments, so that the second can wait for z.
+    rewriting: makes the variants of the step, see `group`; the status is then fetched last.
     guard: a scalar tensor; while it is not finite no variable is written.
+    replicas: how many take part in exchanges, where that is in a shape.
 
     Raises InvalidArgumentError, naming op and user line, for a step that cannot be planned.
     """
@@ -41,7 +47,8 @@ def compile_step(
     wanted = [*tensors, *([guard] if guard is not None else [])]
     targets = [f if isinstance(f, Operation) else f.op for f in (*fetches, *wanted) if f not in feeds]
     needed = prune(targets, feeds)
-    program = fold(needed, feeds, wanted, [f for f in fetches if isinstance(f, Operation)])
+    operations = [f for f in fetches if isinstance(f, Operation)]
+    program = fold(needed, feeds, wanted, operations, replicas=replicas)
     if needed:
         program.notes.insert(
             0, f"pruned: {len(needed)} of the graph's {needed[0].graph.version} ops are needed"
@@ -49,12 +56,19 @@ def compile_step(
     program = protect(drop_unused(merge(drop_unused(program))), backend.kernel_kind)
     program.check_invariants()
     guarded = program.fetches.pop() if guard is not None else None
-    drafts = group(program, backend, cut=cut_before_update, guard=guarded)
-    units = [unit for draft in drafts for unit in draft.units]
-    keys = ["status", "replica", *random_counters(units).values()]
-    plan = plan_memory(program, units, layout, keys)
-    check_no_overlap(units, plan)
-    return assemble(program, drafts, plan, guarded is not None)
+    drafts, variants = group(program, backend, rewriting=rewriting, guard=guarded)
+    state = state_scalars(drafts)
+    if rewriting is not None:
+        state |= dict.fromkeys(AVERAGING_STATE, float64)
+    plan = plan_memory(program, drafts, layout, state)
+    check_no_overlap(drafts, plan)
+    return assemble(program, drafts, plan, variants, fetches_status=rewriting is not None)
+
+
+def state_scalars(drafts: Sequence[SegmentDraft]) -> dict[str, DType]:
+    """The scalars of STATE that every step has, and the counters of random ops."""
+    counters = random_counters([unit for draft in drafts for unit in draft.units]).values()
+    return dict.fromkeys(("status", "replica", *counters), int64)
 
 
 def random_counters(units: Sequence[Unit]) -> dict[str, str]:
@@ -62,8 +76,15 @@ def random_counters(units: Sequence[Unit]) -> dict[str, str]:
     return {n.name: f"counter:{n.name}" for unit in units for n in unit.nodes if n.definition.random}
 
 
-def assemble(program: Program, drafts: Sequence[SegmentDraft], plan: MemoryPlan, guarded: bool) -> Executable:
-    """The executable of a program with planned memory. guarded: writes depend on the status."""
+def assemble(
+    program: Program,
+    drafts: Sequence[SegmentDraft],
+    plan: MemoryPlan,
+    variants: Mapping[str, tuple[int, ...]] | None = None,
+    *,
+    fetches_status: bool = False,
+) -> Executable:
+    """The executable of a program with planned memory. fetches_status: the status is fetched last."""
     units = [unit for draft in drafts for unit in draft.units]
     scalars: dict[str, float] = {}
     reads_first: set[str] = set()
@@ -79,12 +100,13 @@ def assemble(program: Program, drafts: Sequence[SegmentDraft], plan: MemoryPlan,
                     reads_first.update({root.variable.name} - written)
             for index in definition.writes:
                 root = storage_of(node.inputs[index])
-                if root.variable is None:
+                if root.variable is not None:
+                    written.add(root.variable.name)
+                elif not node.apart:
                     raise InvalidArgumentError(
                         f"{node.name} ({definition.name}) writes {root.name}, which is no variable "
                         f"(made at {node.source})"
                     )
-                written.add(root.variable.name)
     for value in program.fetches:
         root = storage_of(value)
         if root.scalar is not None:
@@ -94,18 +116,25 @@ def assemble(program: Program, drafts: Sequence[SegmentDraft], plan: MemoryPlan,
     segments = tuple(
         Segment(
             draft.name,
-            tuple(_group(unit, plan, guarded) for unit in draft.units),
-            fetches=draft is drafts[-1],
+            tuple(join_neighbours([_group(unit, plan, draft.predicated) for unit in draft.units])),
+            draft.fetches,
+            draft.kind,
         )
         for draft in drafts
     )
+    sources, fetches = [plan.places[v] for v in program.fetches], [*plan.fetches]
+    nbytes = dict(plan.region_nbytes)
+    if fetches_status:
+        sources.append(plan.state["status"])
+        fetches.append(Ref(Region.RING, nbytes[Region.RING], (), int64))
+        nbytes[Region.RING] += FETCHED_NBYTES
     return Executable(
         segments=segments,
-        region_nbytes=plan.region_nbytes,
+        region_nbytes=nbytes,
         inputs=plan.inputs,
-        fetch_sources=tuple(plan.places[v] for v in program.fetches),
-        fetches=plan.fetches,
-        ring_nbytes=plan.region_nbytes[Region.RING],
+        fetch_sources=tuple(sources),
+        fetches=tuple(fetches),
+        ring_nbytes=nbytes[Region.RING],
         state=plan.state,
         scalars=scalars,
         counters=tuple(random_counters(units)),
@@ -115,10 +144,18 @@ def assemble(program: Program, drafts: Sequence[SegmentDraft], plan: MemoryPlan,
         peak_nbytes=plan.peak_nbytes,
         lower_bound_nbytes=plan.lower_bound_nbytes,
         notes=(*program.notes, *plan.notes),
+        variants=variants or {},
+        exchanged=frozenset(
+            ref.region
+            for segment in segments
+            if segment.kind is SegmentKind.EXCHANGE
+            for group in segment.groups
+            for ref in group.inputs
+        ),
     )
 
 
-def _group(unit: Unit, plan: MemoryPlan, guarded: bool) -> Group:
+def _group(unit: Unit, plan: MemoryPlan, predicated: bool) -> Group:
     head = unit.head
     definition = head.definition
     inputs = tuple(plan.places[v] for v in unit.inputs)
@@ -133,10 +170,10 @@ def _group(unit: Unit, plan: MemoryPlan, guarded: bool) -> Group:
     state = tuple((key, plan.state[scalar]) for key, scalar in zip(definition.state, scalars, strict=True))
     scratch = plan.scratch[unit]
     written = tuple(inputs[i] for i in definition.writes)
-    status = tuple(ref for key, ref in state if key == "status")
-    predicated = guarded and bool(definition.writes)
+    status = (plan.state["status"],) if definition.sets_status else ()
+    predicated = predicated and bool(definition.writes)
     reads: list[Ref] = [ref for i, ref in enumerate(inputs) if i not in definition.ignores]
-    reads += [ref for key, ref in state if key != "status"]
+    reads += [ref for _, ref in state if ref not in status]
     if predicated:
         reads.append(plan.state["status"])
     return Group(

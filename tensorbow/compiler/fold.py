@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tensorbow.errors import InvalidArgumentError, TensorBowError
-from tensorbow.graph import Kernel, NodeSpec, Operation, Tensor, blame
+from tensorbow.graph import Attrs, Kernel, NodeSpec, Operation, Tensor, blame
 from tensorbow.ops.arrays import Reshape
 from tensorbow.ops.broadcasting import BroadcastTo, SumTo
 from tensorbow.ops.constant import Const
@@ -33,11 +33,13 @@ def fold(
     fetched: Sequence[Tensor],
     targets: Collection[Operation] = (),
     devices: Mapping[Operation, str] | None = None,
+    replicas: int = 1,
 ) -> Program:
     """Turns pruned operations into a program with fully known shapes.
 
     targets: operations that run even if nothing reads their results.
     devices: the device of each operation, for a step over several devices.
+    replicas: how many take part in exchanges.
 
     Raises InvalidArgumentError for a placeholder that is not fed, or a shape that depends on data.
     """
@@ -52,7 +54,7 @@ def fold(
         made = len(nodes)
         if not op.outputs or any(t not in values for t in op.outputs) or _has_effect(op):
             # Otherwise it is fed, and occurs here as a target or a control input.
-            _convert(op, values, nodes, notes, folded)
+            _convert(op, values, nodes, notes, folded, replicas)
         if devices is not None:
             _set_order(op, nodes[made:], ends, devices[op])
     wanted = {op.name for op in targets}.union(c.name for op in ops for c in op.control_inputs)
@@ -91,7 +93,12 @@ class _Folded:
 
 
 def _convert(
-    op: Operation, values: dict[Tensor, Value], nodes: list[Node], notes: list[str], folded: _Folded
+    op: Operation,
+    values: dict[Tensor, Value],
+    nodes: list[Node],
+    notes: list[str],
+    folded: _Folded,
+    replicas: int,
 ) -> None:
     definition = op.definition
     if definition is NoOp:
@@ -112,7 +119,8 @@ def _convert(
         values[op.outputs[0]] = Value(op.outputs[0].name, op.outputs[0].spec, scalar=op)
         return
     inputs = [values[t] for t in op.inputs]
-    specs = _infer(op, inputs)
+    attrs = _attrs_for(op, replicas)
+    specs = _infer(op, attrs, inputs)
     results = _try_fold(op, inputs, specs, folded)
     if results is not None:
         folded.nbytes += sum(result.nbytes for result in results)
@@ -124,7 +132,7 @@ def _convert(
         values.setdefault(op.outputs[0], inputs[0])
         notes.append(f"{op.name}: dropped, its result equals {inputs[0].name}")
         return
-    node = Node(op.name, definition, op.attrs, inputs, op.id, op.source)
+    node = Node(op.name, definition, attrs, inputs, op.id, op.source)
     node.outputs = [
         Value(tensor.name, spec, node, index)
         for index, (tensor, spec) in enumerate(zip(op.outputs, specs, strict=True))
@@ -138,7 +146,19 @@ def _constant(name: str, array: Array) -> Value:
     return Value(name, TensorSpec(array.shape, as_dtype(array.dtype), array), constant=array)
 
 
-def _infer(op: Operation, inputs: Sequence[Value]) -> tuple[TensorSpec, ...]:
+def _attrs_for(op: Operation, replicas: int) -> Attrs:
+    """The attributes of an op in a step of so many replicas."""
+    if not op.definition.exchange:
+        return op.attrs
+    if op.attrs.get("source", 0) >= replicas:
+        raise InvalidArgumentError(
+            f"{op.type} {op.name}: source {op.attrs['source']} is no replica: there are {replicas}, counted "
+            f"from 0 (made at {op.source})"
+        )
+    return {**op.attrs, "replicas": replicas} if "replicas" in op.attrs else op.attrs
+
+
+def _infer(op: Operation, attrs: Attrs, inputs: Sequence[Value]) -> tuple[TensorSpec, ...]:
     for index in op.definition.shape_inputs:
         if inputs[index].constant is None:
             raise InvalidArgumentError(
@@ -146,7 +166,7 @@ def _infer(op: Operation, inputs: Sequence[Value]) -> tuple[TensorSpec, ...]:
                 f"steps need it to be constant once the feeds' shapes are known (made at {op.source})"
             )
     try:
-        specs = op.definition.infer([value.spec for value in inputs], op.attrs)
+        specs = op.definition.infer([value.spec for value in inputs], attrs)
     except TensorBowError as error:
         raise type(error)(blame(op.type, op.name, error, op.source)) from None
     for tensor, spec in zip(op.outputs, specs, strict=True):
@@ -179,7 +199,7 @@ def _try_fold(
     op: Operation, inputs: Sequence[Value], specs: Sequence[TensorSpec], folded: _Folded
 ) -> tuple[Array, ...] | None:
     definition = op.definition
-    if definition.stateful or definition.random or not specs:
+    if definition.stateful or definition.random or definition.exchange or not specs:
         return None
     if all(spec.value is not None for spec in specs):  # the spec rule alone gives the values
         return tuple(spec.value for spec in specs if spec.value is not None)

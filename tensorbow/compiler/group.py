@@ -4,33 +4,95 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby, takewhile
 
+from tensorbow.compiler.cut import Mirrored, SegmentNodes, cut
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.ops.control import CheckFinite
 from tensorbow.program.backend import Backend
-from tensorbow.program.nodes import Node, Program, Unit, Value, record_readers, storage_of
-from tensorbow.program.plan import Region
+from tensorbow.program.nodes import (
+    Node,
+    Program,
+    Rewriting,
+    SplitStep,
+    Unit,
+    Value,
+    record_readers,
+    storage_of,
+)
+from tensorbow.program.plan import Region, SegmentKind
 
-GRADIENT, UPDATE, STEP = "gradient", "update", "step"
+GRADIENT, STEP = "gradient", "step"
 
 
 @dataclass
 class SegmentDraft:
-    """A segment before its memory is planned."""
+    """A segment before its memory is planned. predicated: writes only while the status is not set."""
 
     name: str
     units: list[Unit]
+    kind: SegmentKind = SegmentKind.REPLICA
+    predicated: bool = False
+    fetches: bool = False
 
 
-def group(program: Program, backend: Backend, *, cut: bool, guard: Value | None) -> list[SegmentDraft]:
-    """One segment, or with `cut` two; the second begins at the first write of a weight.
+def group(
+    program: Program, backend: Backend, *, rewriting: Rewriting | None = None, guard: Value | None = None
+) -> tuple[list[SegmentDraft], dict[str, tuple[int, ...]]]:
+    """The segments, and by name of a variant those that it runs: all of them in one, without a rewriting.
 
-    Streams synchronise between the two: the second waits for z. A `guard` (the loss) is checked at the end of
-    the first segment, and variables are written only if it is finite. Writes of other variables (counters)
-    that come before the check move behind it, where no node reads or writes those variables meanwhile.
+    With a rewriting the step is cut before the first write of a weight, for averaging has to wait there, and
+    at exchanges. A `guard` (the loss) is checked at the end of the gradient, and variables are written only
+    if it is finite. Writes of other variables (counters) that come before the check move behind it, where no
+    node reads or writes those variables meanwhile.
 
     Raises InvalidArgumentError for a guard that is computed after a weight is written.
     """
+    step = _split(program, guard)
+    if rewriting is None:
+        nodes = [*step.gradient, *step.update]
+        record_readers(nodes, program.fetches)
+        return [SegmentDraft(STEP, backend.fuse(nodes), predicated=step.guarded, fetches=True)], {STEP: (0,)}
+    variants = rewriting(step)
+    mirrored = Mirrored()
+    whole = [(GRADIENT, step.gradient), *((variant.name, variant.nodes) for variant in variants)]
+    cuts = [(name, cut(nodes, mirrored)) for name, nodes in whole]
+    cuts[0] = GRADIENT, cuts[0][1] or [SegmentNodes(SegmentKind.REPLICA, [])]
+    fetched = {storage_of(value).node for value in program.fetches}
+    for variant, (_, parts) in zip(variants, cuts[1:], strict=True):
+        behind = takewhile(lambda part: part.kind is not SegmentKind.REPLICA, reversed(parts))
+        if not variant.alone and any(not fetched.isdisjoint(part.nodes) for part in behind):
+            parts.append(SegmentNodes(SegmentKind.REPLICA, []))
+    cut_nodes = (node for _, parts in cuts for part in parts for node in part.nodes)
+    record_readers(dict.fromkeys(cut_nodes), program.fetches)
+    drafts: list[SegmentDraft] = []
+    places: list[tuple[int, ...]] = []
+    for name, parts in cuts:
+        first = len(drafts)
+        for part in parts:
+            units = _units(part.nodes, backend)
+            title = name if part.kind is SegmentKind.REPLICA else f"{name}: {part.kind.value}"
+            drafts.append(SegmentDraft(title, units, part.kind))
+        places.append(tuple(range(first, len(drafts))))
+    runs: dict[str, tuple[int, ...]] = {}
+    for variant, own in zip(variants, places[1:], strict=True):
+        runs[variant.name] = own if variant.alone else places[0] + own
+        for place in own:
+            drafts[place].predicated = variant.predicated and drafts[place].kind is SegmentKind.REPLICA
+        if not variant.alone:
+            ends = [p for p in runs[variant.name] if drafts[p].kind is SegmentKind.REPLICA]
+            drafts[ends[-1]].fetches = True
+    return drafts, runs
+
+
+def _units(nodes: Sequence[Node], backend: Backend) -> list[Unit]:
+    """The backend's units of neighbouring nodes; those that are to be apart are not fused with others."""
+    runs = groupby(nodes, key=lambda node: node.apart)
+    return [unit for _, run in runs for unit in backend.fuse([*run])]
+
+
+def _split(program: Program, guard: Value | None) -> SplitStep:
+    """A program's nodes before the first write of a weight, and from it on."""
     nodes = program.nodes
     place = next((i for i, node in enumerate(nodes) if writes_weights(node)), len(nodes))
     if guard is not None and storage_of(guard).node in nodes[place:]:
@@ -48,9 +110,7 @@ def group(program: Program, backend: Backend, *, cut: bool, guard: Value | None)
         put_off = set(late)
         head = [*(node for node in head if node not in put_off), check]
         tail = [*late, *tail]
-    record_readers([*head, *tail], program.fetches)
-    parts = [(GRADIENT, head), (UPDATE, tail)] if cut else [(STEP, [*head, *tail])]
-    return [SegmentDraft(name, backend.fuse(part)) for name, part in parts]
+    return SplitStep(head, tail, guard is not None)
 
 
 def _postponable(nodes: Sequence[Node]) -> list[Node]:

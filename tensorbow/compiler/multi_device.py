@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from tensorbow.compiler.compile import assemble, random_counters
+from tensorbow.compiler.compile import assemble, state_scalars
 from tensorbow.compiler.fold import fold
 from tensorbow.compiler.group import SegmentDraft
 from tensorbow.compiler.merge import merge
@@ -112,11 +112,11 @@ def _compile_part(part: Part, device: Device, layout: VariableLayout) -> Executa
     drafts = [
         SegmentDraft(f"{number}", _fuse(nodes, backend, device)) for number, nodes in enumerate(segments)
     ]
-    units = [unit for draft in drafts for unit in draft.units]
-    keys = ["status", "replica", *random_counters(units).values()]
-    plan = plan_memory(program, units, layout, keys)
-    check_no_overlap(units, plan)
-    return assemble(program, drafts, plan, False)
+    for last in drafts[-1:]:
+        last.fetches = True
+    plan = plan_memory(program, drafts, layout, state_scalars(drafts))
+    check_no_overlap(drafts, plan)
+    return assemble(program, drafts, plan)
 
 
 def _fuse(nodes: Sequence[Node], backend: Backend, device: Device) -> list[Unit]:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from allocators import Lifetime, SlabPlan, plan_slab
+from tensorbow.compiler.group import SegmentDraft
 from tensorbow.compiler.variable_layout import VariableLayout
 from tensorbow.errors import InternalError
 from tensorbow.program.nodes import Program, Unit, Value, storage_of
-from tensorbow.program.plan import Ref, Region
-from tensorbow.specs import DType, int64
+from tensorbow.program.plan import Ref, Region, SegmentKind
+from tensorbow.specs import DType
 
 ALIGNMENT = 256  # bytes, of everything in SLAB; fed, fetched and constant values use 64
 
@@ -42,17 +43,28 @@ class MemoryPlan:
 
 
 def plan_memory(
-    program: Program, units: Sequence[Unit], layout: VariableLayout, state_keys: Sequence[str]
+    program: Program, drafts: Sequence[SegmentDraft], layout: VariableLayout, state: Mapping[str, DType]
 ) -> MemoryPlan:
-    """Assigns regions and offsets.
+    """Assigns regions and offsets. state: the scalars of STATE.
 
     Views share their root's memory. An output reuses an input's memory only where its kernel allows it and
     nothing reads the input later. The gradient of a variable lies at the variable's offset in GRADIENTS.
+    Results of exchanges and mirrored nodes share no memory, as replicas read them at times of their own.
     """
-    storages, notes = _slab_storages(program, units)
+    units = [unit for draft in drafts for unit in draft.units]
+    mirrored = (draft for draft in drafts if draft.kind is not SegmentKind.REPLICA)
+    once = dict.fromkeys(unit for draft in mirrored for unit in draft.units)
+    placed = [v.place for unit in units for v in (*unit.inputs, *unit.outputs) if v.place is not None]
+    ends = {region: _end(region, placed) for region in (Region.CENTRAL, Region.EXCHANGE, Region.RESULTS)}
+    results = _Packer(Region.RESULTS, ALIGNMENT, ends[Region.RESULTS])
+    handed = _Packer(Region.EXCHANGE, ALIGNMENT, ends[Region.EXCHANGE])
+    storages, notes = _slab_storages(program, units, once)
     _place_gradients(units, storages, layout)
-    slab, offsets, scratch = _pack_slab(units, storages)
-    placer = _Placer(program, layout, storages, offsets, state_keys)
+    for unit in units:
+        if unit in once:
+            _place_once(unit, storages, results, handed)
+    slab, offsets, scratch = _pack_slab(units, storages, once, results)
+    placer = _Placer(program, layout, storages, offsets, state)
     for unit in units:
         for value in (*unit.inputs, *unit.outputs):
             placer.place(value)
@@ -67,6 +79,9 @@ def plan_memory(
         Region.RING: ring.nbytes,
         Region.STATE: placer.state.nbytes,
         Region.CONSTANT: placer.constants.nbytes,
+        Region.CENTRAL: ends[Region.CENTRAL],
+        Region.EXCHANGE: handed.nbytes,
+        Region.RESULTS: results.nbytes,
     }
     return MemoryPlan(
         places=placer.places,
@@ -82,13 +97,34 @@ def plan_memory(
     )
 
 
+def _end(region: Region, placed: Sequence[Ref]) -> int:
+    """Where the last of some places in a region ends."""
+    end = max((ref.offset + ref.nbytes for ref in placed if ref.region is region), default=0)
+    return -(-end // ALIGNMENT) * ALIGNMENT
+
+
+def _place_once(unit: Unit, storages: dict[Value, _Storage], results: _Packer, handed: _Packer) -> None:
+    """Places the results of a unit that runs once per device, and what replicas hand to an exchange."""
+    if unit.head.definition.exchange:
+        storage = storages.get(storage_of(unit.inputs[0]))
+        if storage is not None and storage.home is None:
+            spec = storage_of(unit.inputs[0]).spec
+            storage.home = handed.place(spec.extents, spec.dtype)
+    for value in unit.outputs:
+        if value.place is None and storage_of(value) is value:
+            value.place = results.place(value.spec.extents, value.spec.dtype)
+
+
 def _pack_slab(
-    units: Sequence[Unit], storages: dict[Value, _Storage]
+    units: Sequence[Unit], storages: dict[Value, _Storage], once: Collection[Unit], results: _Packer
 ) -> tuple[SlabPlan, dict[_Storage, int], dict[Unit, tuple[Ref, ...]]]:
-    """Packs the slab; returns it with the offset of every storage and the places of scratch."""
+    """Packs the slab; returns it with the offset of every storage and the places of scratch.
+
+    once: units that run once per device, whose scratch lies among the results.
+    """
     slab = list(dict.fromkeys(s for s in storages.values() if s.home is None))
     lifetimes = [Lifetime(s.nbytes, s.first, s.last) for s in slab]
-    scratch_specs = [(unit, place, unit.scratch) for place, unit in enumerate(units)]
+    scratch_specs = [(unit, place, unit.scratch) for place, unit in enumerate(units) if unit not in once]
     for _, place, specs in scratch_specs:
         lifetimes.extend(Lifetime(spec.nbytes, place, place) for spec in specs)
     plan = plan_slab(lifetimes, alignment=ALIGNMENT)
@@ -97,16 +133,23 @@ def _pack_slab(
         unit: tuple(Ref(Region.SLAB, next(rest), spec.extents, spec.dtype) for spec in specs)
         for unit, _, specs in scratch_specs
     }
+    for unit in once:
+        scratch[unit] = tuple(results.place(spec.extents, spec.dtype) for spec in unit.scratch)
     return plan, dict(zip(slab, plan.offsets, strict=False)), scratch
 
 
-def _slab_storages(program: Program, units: Sequence[Unit]) -> tuple[dict[Value, _Storage], list[str]]:
-    """One storage with its lifetime per value that lies in the slab and is no view, and notes."""
+def _slab_storages(
+    program: Program, units: Sequence[Unit], once: Collection[Unit]
+) -> tuple[dict[Value, _Storage], list[str]]:
+    """One storage with its lifetime per value that lies in the slab and is no view, and notes.
+
+    A node in several variants makes the same value in each, which lives from the first to the last use.
+    """
     storages: dict[Value, _Storage] = {}
     for place, unit in enumerate(units):
         for value in unit.outputs:
-            if storage_of(value) is value:
-                storages[value] = _Storage(value.spec.nbytes, place, place)
+            if storage_of(value) is value and value.place is None and unit not in once:
+                storages.setdefault(value, _Storage(value.spec.nbytes, place, place)).last = place
         for value in unit.inputs:
             storage = storages.get(storage_of(value))
             if storage is not None:
@@ -181,10 +224,11 @@ def _place_gradients(units: Sequence[Unit], storages: dict[Value, _Storage], lay
 class _Packer:
     """Places values one behind the other in a region."""
 
-    def __init__(self, region: Region, alignment: int = 64):
+    def __init__(self, region: Region, alignment: int = 64, nbytes: int = 0):
+        """nbytes: of the region, that are taken."""
         self.region = region
         self.alignment = alignment
-        self.nbytes = 0
+        self.nbytes = nbytes
 
     def place(self, shape: tuple[int, ...], dtype: DType) -> Ref:
         """The next place for a tensor of that shape; an empty tensor gets a distinct place too."""
@@ -202,7 +246,7 @@ class _Placer:
         layout: VariableLayout,
         storages: dict[Value, _Storage],
         offsets: dict[_Storage, int],
-        state_keys: Sequence[str],
+        state: Mapping[str, DType],
     ):
         self._layout = layout
         self._storages = storages
@@ -216,7 +260,7 @@ class _Placer:
             for name, value in program.feeds.items()
         }
         self.state = _Packer(Region.STATE, 8)
-        self.state_refs = {key: self.state.place((), int64) for key in state_keys}
+        self.state_refs = {key: self.state.place((), dtype) for key, dtype in state.items()}
 
     def place(self, value: Value) -> None:
         """Records the place of a value and of its storage root."""
@@ -229,6 +273,8 @@ class _Placer:
 
     def _root_place(self, root: Value) -> Ref:
         spec = root.spec
+        if root.place is not None:
+            return root.place
         if root.constant is not None:
             ref = self.constants.place(spec.extents, spec.dtype)
             self.blobs[ref.offset] = root.constant.tobytes()
@@ -253,14 +299,16 @@ def _joined(blobs: dict[int, bytes], nbytes: int) -> bytes:
     return bytes(result)
 
 
-def check_no_overlap(units: Sequence[Unit], plan: MemoryPlan) -> None:
+def check_no_overlap(drafts: Sequence[SegmentDraft], plan: MemoryPlan) -> None:
     """Raises InternalError if a unit writes memory that it also reads and may not alias."""
-    for unit in units:
+    for unit in (unit for draft in drafts for unit in draft.units):
         variables = {plan.places[unit.inputs[index]] for index in unit.head.definition.writes}
         allowed = {*unit.kernel.inplace, *unit.head.definition.alias}
         for o, output in enumerate(unit.outputs):
             for s, source in enumerate(unit.inputs):
                 a, b = plan.places[output], plan.places[source]
+                if output.place is not None:  # by a rewriting, whose ops go element by element
+                    continue
                 if (o, s) in allowed or (unit.kernel.pointwise and a in variables):
                     continue
                 if overlap(a, b):

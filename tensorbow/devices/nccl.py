@@ -1,8 +1,9 @@
-"""NCCL over CuPy: all-reduce between several GPUs of this process."""
+"""NCCL over CuPy: all-reduce and broadcast between several GPUs of this process."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from tensorbow.devices.cuda_runtime import CudaError
@@ -19,25 +20,38 @@ class NcclCommunicators:
         from cupy.cuda import nccl
 
         self._nccl: Any = nccl
-        self._dtypes = {"float32": nccl.NCCL_FLOAT32, "float64": nccl.NCCL_FLOAT64}
+        self._dtypes = {
+            "float32": nccl.NCCL_FLOAT32,
+            "float64": nccl.NCCL_FLOAT64,
+            "int32": nccl.NCCL_INT32,
+            "int64": nccl.NCCL_INT64,
+            "uint8": nccl.NCCL_UINT8,
+        }
         self._communicators: list[Any] = self._checked(nccl.NcclCommunicator.initAll, list(indices))
 
     def all_reduce(self, addresses: Sequence[int], size: int, dtype: str, streams: Sequence[int]) -> None:
         """Enqueues the sum over all GPUs of one vector per GPU, in place, on one stream per GPU."""
         if dtype not in self._dtypes:
             raise InternalError(f"all-reduce: no sum of {dtype}")
+        kind, add = self._dtypes[dtype], self._nccl.NCCL_SUM
+        calls = [partial(c.allReduce, a, a, size, kind, add) for c, a in self._pairs(addresses)]
+        self._together(calls, streams)
+
+    def broadcast(self, addresses: Sequence[int], nbytes: int, root: int, streams: Sequence[int]) -> None:
+        """Enqueues copies of one GPU's bytes, by its place `root`, to all others, on one stream per GPU."""
+        kind = self._dtypes["uint8"]
+        calls = [partial(c.broadcast, a, a, nbytes, kind, root) for c, a in self._pairs(addresses)]
+        self._together(calls, streams)
+
+    def _pairs(self, addresses: Sequence[int]) -> list[tuple[Any, int]]:
+        return [*zip(self._communicators, addresses, strict=True)]
+
+    def _together(self, calls: Sequence[Callable[[int], Any]], streams: Sequence[int]) -> None:
+        """One call for each GPU, with its stream, as a group."""
         self._checked(self._nccl.groupStart)
         try:
-            for communicator, address, stream in zip(self._communicators, addresses, streams, strict=True):
-                self._checked(
-                    communicator.allReduce,
-                    address,
-                    address,
-                    size,
-                    self._dtypes[dtype],
-                    self._nccl.NCCL_SUM,
-                    stream,
-                )
+            for call, stream in zip(calls, streams, strict=True):
+                self._checked(call, stream)
         finally:
             self._checked(self._nccl.groupEnd)
 

@@ -128,6 +128,8 @@ class OpDef:
     writes    inputs (variable references) that the kernel changes.
     ignores   inputs (variable references) that the kernel does not read before it writes them.
     update    (variable input, gradient input): the optimiser's local update of a variable.
+    exchange  replicas meet in it: a kernel gets one input from each replica of its device, and the result is
+              the same for all replicas of all devices.
     """
 
     name: str
@@ -146,6 +148,8 @@ class OpDef:
     stateful: bool = False  # has side effects or an identity: never folded, merged or dropped
     random: bool = False  # draws numbers: gets a STATE counter, never folded or merged
     state: tuple[str, ...] = ()  # STATE scalars the kernel reads
+    sets_status: bool = False  # the kernel may set the status, which is then one of `state`
+    exchange: bool = False
     doc: str = ""
 
     def infer(self, inputs: Sequence[TensorSpec], attrs: Attrs) -> tuple[TensorSpec, ...]:

@@ -121,6 +121,26 @@ class _Bytes:
         return False
 
 
+def cut(group: Group, size: int, first: int, end: int) -> Group:
+    """A call on a part of its flat arrays."""
+
+    def part(ref: Ref) -> Ref:
+        if math.prod(ref.shape) != size:
+            return ref
+        return replace(ref, offset=ref.offset + first * ref.dtype.size, shape=(end - first,))
+
+    def parts(refs: Sequence[Ref]) -> tuple[Ref, ...]:
+        return tuple(map(part, refs))
+
+    return replace(
+        group,
+        inputs=parts(group.inputs),
+        outputs=parts(group.outputs),
+        reads=parts(group.reads),
+        writes=parts(group.writes),
+    )
+
+
 def touch(first: Iterable[Ref], second: Sequence[Ref]) -> bool:
     """True if two sets of arrays share a byte."""
     return any(

@@ -91,6 +91,7 @@ from tensorbow.ops.elementwise import (
     truediv,
     where,
 )
+from tensorbow.ops.exchanges import all_gather, all_sum, broadcast
 from tensorbow.ops.filling import fill, ones, range, rank, zeros
 from tensorbow.ops.importing import import_graph_def
 from tensorbow.ops.indexed_slices import IndexedSlices
@@ -117,7 +118,10 @@ __all__ = [
     "abs",
     "add",
     "add_n",
+    "all_gather",
+    "all_sum",
     "argmax",
+    "broadcast",
     "broadcast_to",
     "cast",
     "ceil",

@@ -1,7 +1,7 @@
-"""Synchronous model averaging on flat vectors (Crossbow, VLDB 2019, section 3).
+"""The arithmetic of synchronous model averaging and of averaged gradients (Crossbow, VLDB 2019, section 3).
 
 A replica's correction is c = alpha * (w - z), taken before its update and subtracted after it; the
-sum of all corrections moves z. The scheduler adds these ops to steps; they are not
+sum of all corrections (`AllSum`) moves z. Synchronisers add these ops to steps; they are not
 for user graphs.
 """
 
@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from tensorbow.errors import InternalError, InvalidArgumentError
+from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import NOT_DIFFERENTIABLE, Attrs, Kernel, KernelCall
 from tensorbow.ops.definition import define_op, require_dtype, require_same_dtype
 from tensorbow.specs import FLOATING, Array, DType, TensorSpec
@@ -23,9 +23,9 @@ def _flat_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
     require_dtype("averaging", inputs[0], FLOATING)
     require_same_dtype("averaging", inputs)
     for other in inputs:
-        if other.dims != inputs[0].dims or other.rank != 1:
+        if other.dims != inputs[0].dims:
             raise InvalidArgumentError(
-                f"averaging: expected flat vectors of one size, got {inputs[0]} and {other}"
+                f"averaging: expected tensors of one shape, got {inputs[0]} and {other}"
             )
     return TensorSpec(inputs[0].shape, inputs[0].dtype)
 
@@ -41,10 +41,10 @@ def _no_dtypes(inputs: Sequence[TensorSpec], attrs: Attrs) -> Sequence[DType]:
 
 
 def _pieces(*arrays: Array) -> list[tuple[Array, ...]]:
-    if any(array.ndim != 1 for array in arrays):
-        raise InternalError("averaging works on flat vectors")
-    size = arrays[0].size
-    return [tuple(a[start : start + CHUNK] for a in arrays) for start in range(0, size, CHUNK)]
+    if not all(array.flags.c_contiguous for array in arrays):
+        return [arrays]
+    flat = [array.reshape(-1) for array in arrays]
+    return [tuple(a[start : start + CHUNK] for a in flat) for start in range(0, flat[0].size, CHUNK)]
 
 
 def _prepare_difference(call: KernelCall) -> Callable[[], None]:
@@ -75,18 +75,6 @@ def _prepare_correct(call: KernelCall) -> Callable[[], None]:
     return step
 
 
-def _prepare_sum(call: KernelCall) -> Callable[[], None]:
-    pieces = _pieces(*call.outputs, *call.inputs)
-
-    def step() -> None:
-        for total, first, *others in pieces:
-            np.copyto(total, first)
-            for other in others:
-                np.add(total, other, out=total)
-
-    return step
-
-
 def _prepare_move(call: KernelCall) -> Callable[[], None]:
     pieces = _pieces(*call.inputs, *call.outputs)
     momentum = call.state["mu"]
@@ -108,9 +96,11 @@ def _clear(call: KernelCall) -> None:
 
 def _prepare_mean(call: KernelCall) -> Callable[[], None]:
     pieces = _pieces(*call.inputs, *call.outputs)
-    factor = call.outputs[0].dtype.type(1.0 / call.attrs["replicas"])
+    share = call.state["share"]
+    factor = np.empty((), call.outputs[0].dtype)
 
     def step() -> None:
+        factor[...] = share
         for total, mean in pieces:
             np.multiply(total, factor, out=mean)
 
@@ -118,7 +108,7 @@ def _prepare_mean(call: KernelCall) -> Callable[[], None]:
 
 
 def _check_gradient(call: KernelCall) -> None:
-    gradient = call.inputs[0]
+    gradient = call.inputs[0].reshape(-1)
     # The sum of squares, BLAS's fastest pass, keeps NaN and infinity. It may also overflow for finite values:
     # then each element is checked.
     if not np.isfinite(np.dot(gradient, gradient)) and not np.isfinite(gradient).all():
@@ -135,9 +125,9 @@ GradientMean = define_op(
     spec=_flat_spec,
     gradient=NOT_DIFFERENTIABLE,
     inputs=("total",),
-    attrs={"replicas": 1},
     kernel=Kernel(prepare=_prepare_mean),
-    doc="The sum of all replicas' gradients divided by their number.",
+    state=("share",),
+    doc="The sum of all replicas' gradients times `share`: 1 / replicas.",
 )
 GradientCheck = define_op(
     "GradientCheck",
@@ -147,6 +137,7 @@ GradientCheck = define_op(
     inputs=("gradient",),
     kernel=Kernel(run=_check_gradient),
     state=("status",),
+    sets_status=True,
     stateful=True,
     doc="Sets the status if an element is NaN or infinite.",
 )
@@ -191,14 +182,6 @@ SmaCorrect = define_op(
     kernel=Kernel(prepare=_prepare_correct),
     writes=(0,),
     doc="w -= c",
-)
-SmaSum = define_op(
-    "SmaSum",
-    spec=_flat_spec,
-    gradient=NOT_DIFFERENTIABLE,
-    inputs=("*corrections",),
-    kernel=Kernel(prepare=_prepare_sum),
-    doc="a = c_0 + c_1 + ..., in the order of the replicas.",
 )
 SmaMove = define_op(
     "SmaMove",

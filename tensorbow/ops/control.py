@@ -28,7 +28,7 @@ from tensorbow.specs import FLOATING, TensorSpec, bool_, float32
 __all__ = ["group", "identity", "no_op", "placeholder", "step_scalar", "stop_gradient"]
 
 STEP_SCALARS = "step_scalars"  # the collection
-RESERVED_KEYS = ("status", "replica", "alpha", "mu")  # of the STATE region; the library sets them
+RESERVED_KEYS = ("status", "replica", "alpha", "mu", "share")  # of the STATE region; the library sets them
 
 
 def _same(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
@@ -97,6 +97,7 @@ CheckFinite = define_op(
     inputs=("input",),
     kernel=Kernel(run=_check_finite, scratch=lambda node: [TensorSpec(node.inputs[0].shape, bool_)]),
     state=("status",),
+    sets_status=True,
     stateful=True,
     doc="Sets the sticky status when a value is NaN or infinite; updates are skipped while it is set.",
 )

@@ -44,6 +44,8 @@ def define_op(
     stateful: Flag = False,
     random: Flag = False,
     state: Texts = (),
+    sets_status: Flag = False,
+    exchange: Flag = False,
     doc: Text = "",
     replace: Flag = False,
 ) -> OpDef:
@@ -82,6 +84,8 @@ def define_op(
         stateful=stateful or bool(writes),
         random=random,
         state=("counter", "replica", *state) if random else tuple(state),
+        sets_status=sets_status,
+        exchange=exchange,
         doc=doc,
     )
     OPS[name] = definition

@@ -12,26 +12,20 @@ from tensorbow.program.plan import (
     Ref,
     Region,
     Segment,
+    SegmentKind,
 )
 from tensorbow.program.rounds import (
-    Averaging,
-    Exchange,
-    Exchanges,
-    GradientAveraging,
     LaunchInputs,
     MadeBatches,
     RoundLaunch,
     RoundProgram,
+    Rounds,
 )
 
 __all__ = [
-    "Averaging",
     "Backend",
     "BoundPlan",
-    "Exchange",
-    "Exchanges",
     "Executable",
-    "GradientAveraging",
     "Group",
     "LaunchInputs",
     "MadeBatches",
@@ -40,5 +34,7 @@ __all__ = [
     "Region",
     "RoundLaunch",
     "RoundProgram",
+    "Rounds",
     "Segment",
+    "SegmentKind",
 ]

@@ -12,7 +12,7 @@ from tensorbow.ops.definition import kernel_for
 from tensorbow.program.examples import ExampleArrays, KeptExamples
 from tensorbow.program.nodes import Node, Unit
 from tensorbow.program.plan import BoundPlan, Executable, PlannedLaunch, Region, Segment
-from tensorbow.program.rounds import Exchanges, RoundProgram
+from tensorbow.program.rounds import RoundProgram, Rounds
 
 
 class Backend(ABC):
@@ -48,10 +48,10 @@ class Backend(ABC):
         """
         return None
 
-    def round_program(self, plans: Sequence[BoundPlan], exchanges: Exchanges) -> RoundProgram | None:
+    def round_program(self, plans: Sequence[BoundPlan], rounds: Rounds) -> RoundProgram | None:
         """Rounds of all replicas of a process as single launches; None where that cannot be.
 
-        plans: by replica, of one executable, a segment for the gradient and one for the update first.
+        plans: by replica, of the replicas' part of the step.
         """
         return None
 

@@ -6,11 +6,13 @@ is what flows: fed, constant, a step scalar, a variable's storage, or an output 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from tensorbow.errors import InternalError
 from tensorbow.graph import Attrs, Kernel, NodeSpec, OpDef, Operation, UserLine
+from tensorbow.program.plan import Ref
 from tensorbow.specs import Array, TensorSpec
 
 
@@ -26,6 +28,7 @@ class Value:
     feed: str | None = None  # name of the fed tensor
     variable: Operation | None = None  # the variable whose storage it is
     scalar: Operation | None = None  # the step scalar it is
+    place: Ref | None = None  # where it lies, if that is not left to the planning of memory
     readers: list[Node] = field(default_factory=list)  # of a storage: see `record_readers`
     is_fetched: bool = False  # a storage that is, itself or through a view
 
@@ -48,6 +51,7 @@ class Node:
     is_target: bool = False  # runs even if nobody reads its results
     device: str = ""  # where it was placed, in full; "" while there is only one device
     after: tuple[Node, ...] = ()  # what a control dependency puts before it; kept for several devices only
+    apart: bool = False  # added by a rewriting, and never fused with other nodes
 
     def __repr__(self) -> str:
         return f"<Node {self.name} {self.definition.name}>"
@@ -79,6 +83,35 @@ class Unit:
         """Scratch that the kernel needs beside inputs and outputs."""
         specs = tuple(v.spec for v in self.inputs), tuple(v.spec for v in self.outputs)
         return self.kernel.scratch_specs(NodeSpec(self.head.attrs, *specs))
+
+
+@dataclass
+class SplitStep:
+    """A step's nodes before they are cut into segments: the gradient, and the update that follows it.
+
+    guarded: the gradient's nodes end with a check of the loss, which sets the status.
+    """
+
+    gradient: list[Node]
+    update: list[Node]
+    guarded: bool
+
+
+@dataclass
+class Variant:
+    """What a round may do instead of others: its nodes, after the gradient's unless `alone`.
+
+    predicated: variables are written only while the status is not set.
+    """
+
+    name: str
+    nodes: list[Node]
+    alone: bool = False
+    predicated: bool = False
+
+
+Rewriting: TypeAlias = "Callable[[SplitStep], Sequence[Variant]]"
+"""Makes the variants of a step, and may add nodes to the end of its gradient."""
 
 
 @dataclass

@@ -9,8 +9,9 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from enum import IntEnum
+from dataclasses import dataclass, field, replace
+from enum import Enum, IntEnum
+from functools import cached_property
 from typing import Any
 
 from tensorbow.devices import Access
@@ -25,13 +26,22 @@ class Region(IntEnum):
     GRADIENTS = 1  # a dense variable's gradient lies at the variable's offset
     SLOTS = 2  # the optimiser's variables, each slot laid out like WEIGHTS
     STATISTICS = 3  # all other variables
-    CENTRAL = 4  # z, laid out like WEIGHTS
-    CORRECTIONS = 5  # what a replica hands to the averaging, laid out like WEIGHTS
+    CENTRAL = 4  # mirrored variables, once per device and equal on all: z and its momentum
+    EXCHANGE = 5  # what a replica hands to exchanges
     SLAB = 6  # intermediate tensors and scratch, packed by lifetime
     INPUT = 7  # what is fed
     STATE = 8  # scalars that change from step to step, and the sticky status
     RING = 9  # what is fetched, at step mod ring size
     CONSTANT = 10  # written once, when bound
+    RESULTS = 11  # results of exchanges, and of ops on them; once per device
+
+
+class SegmentKind(Enum):
+    """Where a segment runs."""
+
+    REPLICA = "replica"  # on each replica's stream
+    EXCHANGE = "exchange"  # on each device: its replicas' values joined, before devices exchange theirs
+    MIRRORED = "mirrored"  # on each device: ops on results of exchanges and mirrored variables
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +91,7 @@ class Segment:
     name: str
     groups: tuple[Group, ...]
     fetches: bool = True  # whether the fetched values go to the RING at its end
+    kind: SegmentKind = SegmentKind.REPLICA
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +108,10 @@ class PlannedLaunch:
 
 @dataclass(frozen=True, eq=False)
 class Executable:
-    """A compiled step for fixed shapes, shared by all replicas, bound before it runs."""
+    """A compiled step for fixed shapes, shared by all replicas, bound before it runs.
+
+    variants: by name, what a round may do instead of others: the segments that run, in order.
+    """
 
     segments: tuple[Segment, ...]
     region_nbytes: Mapping[Region, int]
@@ -114,9 +128,60 @@ class Executable:
     peak_nbytes: int = 0  # of the slab, scratch counted
     lower_bound_nbytes: int = 0
     notes: tuple[str, ...] = field(default=())
-    read_elsewhere: frozenset[Region] = (
-        frozenset()
-    )  # by plans of other streams: what lies there must be whole
+    variants: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    exchanged: frozenset[Region] = frozenset()  # read by exchanges: what lies there must be whole
+
+    @cached_property
+    def exchanges(self) -> tuple[int, ...]:
+        """The segments in which replicas meet."""
+        pairs = enumerate(self.segments)
+        return tuple(number for number, segment in pairs if segment.kind is SegmentKind.EXCHANGE)
+
+    @cached_property
+    def meets(self) -> bool:
+        """True if something runs once per device, for all replicas."""
+        return any(segment.kind is not SegmentKind.REPLICA for segment in self.segments)
+
+    @cached_property
+    def for_replica(self) -> Executable:
+        """The same with nothing in the segments that run once per device."""
+        return self._with_segments(
+            segment if segment.kind is SegmentKind.REPLICA else replace(segment, groups=())
+            for segment in self.segments
+        )
+
+    def for_device(self, first: int, count: int) -> Executable:
+        """The same for a device of replicas `first` to `first + count - 1`, with nothing in their segments.
+
+        Exchanges read what these replicas hand in, which lies [count, bytes] in the region.
+        """
+
+        def here(group: Group) -> Group:
+            if not group.definition.exchange:
+                return group
+            (ref,) = group.inputs
+            stride = self.region_nbytes[ref.region]
+            inputs = tuple(replace(ref, offset=ref.offset + n * stride) for n in range(count))
+            attrs = {**group.attrs, "first": first} if "first" in group.attrs else group.attrs
+            return replace(group, inputs=inputs, reads=inputs, attrs=attrs)
+
+        made = self._with_segments(
+            replace(segment, groups=())
+            if segment.kind is SegmentKind.REPLICA
+            else replace(segment, groups=tuple(map(here, segment.groups)))
+            for segment in self.segments
+        )
+        handed = {region: self.region_nbytes[region] * count for region in self.exchanged}
+        nbytes = {region: self.region_nbytes.get(region, 0) for region in ONCE_PER_DEVICE}
+        return replace(
+            made, region_nbytes=nbytes | handed, ring_nbytes=0, inputs={}, fetches=(), fetch_sources=()
+        )
+
+    def _with_segments(self, segments: Iterable[Segment]) -> Executable:
+        return replace(self, segments=tuple(segments))
+
+
+ONCE_PER_DEVICE = (Region.CENTRAL, Region.RESULTS, Region.STATE, Region.CONSTANT)
 
 
 class BoundPlan(ABC):

@@ -9,52 +9,26 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 from numpy.typing import NDArray
 
 from tensorbow.program.examples import KeptExamples
-from tensorbow.program.plan import Group
+from tensorbow.program.plan import Executable
 from tensorbow.specs import Array
 
 
 @dataclass(frozen=True)
-class Averaging:
-    """An exchange that follows a round: corrections are summed, and move z.
+class Rounds:
+    """What the rounds of a process consist of.
 
-    segment: of a replica's update with averaging. previous: how many bytes from the z that this reads lies
-    the z that is moved (another slot's, with staleness). has_momentum: whether z has one; without, u is not
-    written.
+    step: with all segments. variants: by number, the variant of the step that a round may run. central: by
+    device, the base addresses of what runs once per device, by number of region; empty where replicas never
+    meet. replicas: by device, how many it has; replicas go by device.
     """
 
-    segment: int
-    previous: int
-    has_momentum: bool
-
-
-@dataclass(frozen=True)
-class GradientAveraging:
-    """An exchange within a round: gradients are summed, and every replica steps on their mean.
-
-    segment: of the update on the mean. means: of z's work, the calls that divide the sum by the replicas.
-    """
-
-    segment: int
-    means: tuple[Group, ...]
-
-
-Exchange: TypeAlias = "Averaging | GradientAveraging"
-
-
-@dataclass(frozen=True)
-class Exchanges:
-    """How replicas are kept together.
-
-    kinds: the exchanges that a round may have. central: by device, the base addresses that z's work is bound
-    to, by number of region. replicas: by device, how many it has; replicas go by device.
-    """
-
-    kinds: Sequence[Exchange]
+    step: Executable
+    variants: Sequence[str]
     central: Sequence[Sequence[int]]
     replicas: Sequence[int]
 
@@ -114,12 +88,12 @@ class RoundProgram(ABC):
     def launch(
         self,
         first: int,
-        exchanges: Sequence[int | None],
+        variants: Sequence[int],
         inputs: LaunchInputs,
         state: Mapping[str, Any],
         threads: int,
     ) -> RoundLaunch:
-        """Prepares rounds of all replicas, one for each of `exchanges`: which kind follows, None for none.
+        """Prepares rounds of all replicas, one for each of `variants`, by their numbers.
 
         first: the number of the first round, which chooses the RING slot. state: step scalars, one value or
         one for each round; with a status, which each round then begins with, rounds go on whatever it

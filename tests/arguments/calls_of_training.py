@@ -126,7 +126,7 @@ CALLS: Mapping[str, Call] = {
             "launch_ahead": "object",
             "steps_per_launch": "object or none",
             "on_nan": "choice",
-            "all_reduce": "nothing",
+            "transport": "nothing",
         },
         {"shapes": frozenset({"empty list"}), "devices": frozenset({"empty list"})},
         names=("devices", "shapes", "replicas per device"),

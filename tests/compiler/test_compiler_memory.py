@@ -19,7 +19,7 @@ from tensorbow.kernels import backend_for
 from tensorbow.models import get_model
 from tensorbow.program import Region
 from tensorbow.program.nodes import storage_of
-from tensorbow.specs import TensorSpec
+from tensorbow.specs import TensorSpec, int64
 from tests.program_rig.examples import given_few
 from tests.program_rig.interpreter import programs
 from tests.program_rig.poisoned import PoisonedStep
@@ -36,8 +36,9 @@ def planned(fetches, feeds):
     program = drop_unused(merge(drop_unused(fold(prune(targets, specs), specs, tensors))))
     program = protect(program, "cpu")
     program.check_invariants()
-    (draft,) = group(program, backend_for(get_device("/cpu:0")), cut=False, guard=None)
-    return program, draft.units, plan_memory(program, draft.units, VariableLayout.of_graph(graph), ["status"])
+    drafts, _ = group(program, backend_for(get_device("/cpu:0")))
+    plan = plan_memory(program, drafts, VariableLayout.of_graph(graph), {"status": int64})
+    return program, drafts[0].units, plan
 
 
 def check(program, units, plan):

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 import tensorbow as tb
-from tensorbow.compiler import GRADIENT, UPDATE
+from tensorbow.compiler import GRADIENT
 from tensorbow.compiler.prune import prune
 from tensorbow.errors import InvalidArgumentError, UnimplementedError
-from tests.program_rig.poisoned import PoisonedStep
+from tests.program_rig.poisoned import PoisonedStep, update_only
 
 
 @pytest.fixture(autouse=True)
@@ -109,8 +109,8 @@ def test_one_segment_or_two_cut_before_the_first_weight_is_written():
     update = tb.train.GradientDescentOptimizer(0.1).minimize(loss)
     feeds = {x: np.zeros((2, 3), np.float32)}
     assert [s.name for s in compiled([loss, update, count], feeds).segments] == ["step"]
-    executable = compiled([loss, update, count], feeds, cut_before_update=True, guard=loss)
-    assert [s.name for s in executable.segments] == [GRADIENT, UPDATE]
+    executable = compiled([loss, update, count], feeds, rewriting=update_only, guard=loss)
+    assert [s.name for s in executable.segments] == [GRADIENT, "update"]
     first, second = executable.segments
     assert [g.definition.name for g in second.groups] == ["AssignAdd", "ApplyGradientDescent"]
     assert first.groups[-1].definition.name == "CheckFinite"
@@ -124,7 +124,7 @@ def test_a_guard_that_is_not_finite_keeps_variables_as_they_are():
     loss = tb.reduce_sum(w * x)
     update = tb.train.MomentumOptimizer(0.1, 0.9).minimize(loss)
     feeds = {x: np.array([1.0, np.nan, 2.0], np.float32)}
-    for options in ({"cut_before_update": True}, {}):
+    for options in ({"rewriting": update_only}, {}):
         with PoisonedStep([loss, update], feeds, guard=loss, **options) as step:
             step.container.load({"w": np.ones(3), "w/Momentum": np.zeros(3)})
             step.run()
@@ -147,7 +147,7 @@ def test_writes_before_the_check_are_put_off_unless_somebody_reads_them():
     remembered = last.assign(loss)
     update = tb.train.GradientDescentOptimizer(0.5).minimize(loss)
     feeds = {x: np.array([1.0, np.nan, 2.0], np.float32)}
-    options = {"cut_before_update": True, "guard": loss}
+    options = {"rewriting": update_only, "guard": loss}
     with PoisonedStep([counted, remembered, loss, update, count], feeds, **options) as step:
         names = ("w", "count", "used", "last")
         step.container.load({"w": np.ones(3), "count": 0.0, "used": 0.0, "last": 0.0})
@@ -177,7 +177,7 @@ def test_a_guard_that_comes_too_late():
     with tb.control_dependencies([update]):
         late = tb.reduce_sum(tb.square(w), name="late")
     with pytest.raises(InvalidArgumentError, match=r"late:0 is computed after .* has written a weight"):
-        compiled([late], {}, cut_before_update=True, guard=late)
+        compiled([late], {}, rewriting=update_only, guard=late)
 
 
 def test_step_scalars_and_counters_have_places_in_state():

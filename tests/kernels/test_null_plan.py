@@ -10,6 +10,7 @@ from tensorbow.kernels import backend_for
 from tensorbow.program import Region
 from tensorbow.runtime import Container
 from tensorbow.specs import TensorSpec
+from tests.program_rig.poisoned import update_only
 
 
 @pytest.fixture
@@ -27,7 +28,7 @@ def bound():
             {x: TensorSpec((2, 3), tb.float32)},
             container.layout,
             backend_for(device),
-            cut_before_update=True,
+            rewriting=update_only,
             guard=loss,
         )
         yield Binding(executable, group, container.bases)
@@ -49,7 +50,7 @@ def test_segments_say_what_they_touch(bound):
     reads, writes = bound.plan.accesses(1)
     assert touched(reads, bound, Region.GRADIENTS)
     assert touched(writes, bound, Region.WEIGHTS)
-    assert len(touched(writes, bound, Region.RING)) == 2  # one place in each of two slots
+    assert len(touched(writes, bound, Region.RING)) == 4  # loss and status in each of two slots
     assert not touched([*reads, *writes], bound, Region.CONSTANT)
 
 
@@ -63,7 +64,7 @@ def test_a_guarded_update_reads_the_status_that_the_check_writes(bound):
 def test_nothing_is_computed(bound):
     bound.plan.launch(0)
     bound.plan.launch(1)
-    assert [a.tolist() for a in bound.plan.fetch_arrays(0)] == [0.0]
+    assert [a.tolist() for a in bound.plan.fetch_arrays(0)] == [0.0, 0]
     assert bound.plan.find_nonfinite(0) is None
 
 

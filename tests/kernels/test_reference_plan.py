@@ -13,7 +13,7 @@ from tensorbow.kernels import backend_for, register_backend
 from tensorbow.models import get_model
 from tensorbow.program import Region
 from tensorbow.runtime import Container
-from tests.program_rig.poisoned import PoisonedStep
+from tests.program_rig.poisoned import PoisonedStep, update_only
 
 
 @pytest.fixture(autouse=True)
@@ -38,7 +38,7 @@ def training_step(batch_size):
 def test_a_step_allocates_no_tensor_memory():
     """All that a launch allocates for a moment are NumPy's loop buffers, 8192 elements whatever the size."""
     fetches, feeds = training_step(32)
-    with PoisonedStep(fetches, feeds, cut_before_update=True, guard=fetches[0]) as step:
+    with PoisonedStep(fetches, feeds, rewriting=update_only, guard=fetches[0]) as step:
         plan = step.binding.plan
         step.binding.write({t.name: v for t, v in feeds.items()}, {})
 

@@ -16,11 +16,13 @@ NEVER_EMPTY: dict[str, str] = {
     "Range": "takes scalars",
     "Fill": "takes a shape and a scalar",
     "RandomPermutation": "takes a shape",
+    "ReplicaId": "takes nothing",
 }
 
 # Ops whose outputs and inputs are small whatever they compute.
 NEVER_LARGE: dict[str, str] = {
     "Orthonormal": "LAPACK makes both factors in memory of its own; run once, for initial values",
+    "ReplicaId": "gives a scalar",
 }
 
 # Ops of whose inputs everything is known before they are made.
@@ -28,7 +30,6 @@ _FLAT = "made by the scheduler for flat vectors of known size"
 ALWAYS_STATIC = {
     "SmaDifference": _FLAT,
     "SmaCorrect": _FLAT,
-    "SmaSum": _FLAT,
     "SmaMove": _FLAT,
     "SmaClear": _FLAT,
     "GradientCheck": _FLAT,

@@ -15,7 +15,6 @@ from tensorbow.ops.averaging import (
     SmaCorrect,
     SmaDifference,
     SmaMove,
-    SmaSum,
 )
 from tensorbow.ops.control import CheckFinite, Copy, Identity, StopGradient
 from tensorbow.ops.state import Assign, AssignAdd, AssignSub, ReadVariable
@@ -143,8 +142,7 @@ AVERAGING = [
         written=lambda g: (np.full(3, np.nan),),
         state={"status": 1},
     ),
-    *_flat(GradientMean, 1, lambda a: a / 4, attrs={"replicas": 4}),
-    *_flat(SmaSum, 3, lambda a, b, c: (a + b) + c),
+    *_flat(GradientMean, 1, lambda a: a / 4, state={"share": 0.25}),
     *_flat(
         SmaMove,
         3,

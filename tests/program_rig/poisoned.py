@@ -11,8 +11,15 @@ from tensorbow.compiler import Binding, VariableLayout, compile_step
 from tensorbow.devices import get_device
 from tensorbow.kernels import backend_for
 from tensorbow.program import Executable, Region
+from tensorbow.program.nodes import SplitStep, Variant
 from tensorbow.runtime import Container
 from tensorbow.specs import TensorSpec, as_dtype
+
+
+def update_only(step: SplitStep) -> list[Variant]:
+    """Cuts a step before its update."""
+    return [Variant("update", step.update, predicated=step.guarded)]
+
 
 POISONED = (Region.SLAB, Region.GRADIENTS, Region.RING, Region.INPUT)
 

@@ -255,3 +255,21 @@ def test_neither_replicators_nor_tensorbow_session_own_buffers_or_streams():
         names |= {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
         names |= {a.name for n in ast.walk(tree) if isinstance(n, ast.ImportFrom) for a in n.names}
         assert not names & owners, f"{file.name} uses {sorted(names & owners)}"
+
+
+@pytest.mark.parametrize("sync", ["sma", "ssgd", "none"])
+def test_replicas_exchange_tensors_in_a_step(sync):
+    with tb.MultiGpuReplicator(["/cpu:0", "/cpu:1"], replicas_per_gpu=2, sync=sync) as repl:
+        optimizer = repl.wrap_optimizer(tb.train.GradientDescentOptimizer(0.05))
+
+        def step_fn(x, y):
+            loss, update = network(x, y, optimizer)
+            rows = tb.reduce_max(tb.all_gather(x), 0)
+            return tb.all_sum(x), rows, tb.broadcast(x[0], 3), loss, update
+
+        for round, (total, largest, first, *_) in enumerate(repl.train(step_fn, input_fn, 3)):
+            batches = [rows(replica, round)[0] for replica in range(4)]
+            for replica in range(4):
+                np.testing.assert_allclose(total[replica], sum(batches), rtol=1e-5, atol=1e-5)
+                np.testing.assert_array_equal(largest[replica], np.max(batches, 0))
+                np.testing.assert_array_equal(first[replica], batches[3][0])

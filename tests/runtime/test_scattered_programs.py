@@ -61,8 +61,9 @@ def test_random_programs_compute_the_same_anywhere(cpus, count):
 def test_random_programs_have_no_races_and_keep_what_is_sent(monkeypatch, count):
     plans = []
 
-    def noted(program, units, *rest):
-        plans.append((program, units, plan_memory(program, units, *rest)))
+    def noted(program, drafts, *rest):
+        units = [unit for draft in drafts for unit in draft.units]
+        plans.append((program, units, plan_memory(program, drafts, *rest)))
         return plans[-1][-1]
 
     monkeypatch.setattr(multi_device, "plan_memory", noted)

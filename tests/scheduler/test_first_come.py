@@ -107,14 +107,14 @@ def test_a_replica_that_stands_still_holds_up_nobody_until_the_window_ends() -> 
     devices: list[Device] = [CpuDevice("/cpu:0"), CpuDevice("/cpu:1", delay=stands)]
     done = threading.Semaphore(0)
     with engine_of(model, devices, 1, launch_ahead=1, tau=tau, dispatch="fcfs") as engine:
-        ended = engine.learners.replicas[0].update
+        original = engine.learners.replicas[0].launch
 
-        def update(*arguments: Any) -> Any:
-            event = ended(*arguments)
+        def launch(*arguments: Any) -> Any:
+            event = original(*arguments)
             event.on_done(lambda event: done.release())
             return event
 
-        engine.learners.replicas[0].update = update  # type: ignore[method-assign]
+        engine.learners.replicas[0].launch = launch  # type: ignore[method-assign]
         source = Prepared(model.batch, 2)
         runner = threading.Thread(target=lambda: engine.run(source.open, 0, tau, results.extend))
         runner.start()

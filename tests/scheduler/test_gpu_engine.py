@@ -16,10 +16,11 @@ import pytest
 
 import tensorbow as tb
 from scheduler import TaskResult
-from scheduler.averaging.sma_segments import averaging_segment
+from scheduler.averaging.synchronisers import averaging
 from tensorbow.devices import Device, GpuDevice
 from tensorbow.errors import InvalidArgumentError, NumericsError, ResourceExhaustedError
 from tensorbow.kernels import backend_for
+from tensorbow.program import Region
 from tests.gpu_rig.counted import OpenedGpu
 from tests.gpu_rig.runtimes import emulated_runtime, needs_compiler
 from tests.scheduler_rig.programs import Model, convolutional, logistic, well
@@ -158,15 +159,16 @@ def owned_ranges(engine: tb.LearningEngine) -> list[tuple[int, int, str]]:
     for replica in engine.learners.replicas:
         nbytes = replica.executable.region_nbytes
         for region, base in replica.binding.bases.items():
-            if region.name not in ("CENTRAL", "CORRECTIONS") and nbytes.get(region, 0):
+            if region.name not in ("CENTRAL", "EXCHANGE", "RESULTS") and nbytes.get(region, 0):
                 ranges.append((base, base + nbytes[region], f"replica {replica.index} {region.name}"))
         workspace = backend_for(replica.device).context_of(replica.group).workspace  # type: ignore[attr-defined]
         end = workspace.address + workspace.nbytes
         ranges.append((workspace.address, end, f"replica {replica.index} workspace"))
     for place, central in enumerate(engine.learners.central):
-        for vector in central.vectors():
-            end = vector.address + vector.size * vector.dtype.size
-            ranges.append((vector.address, end, f"z's sums on device {place}"))
+        for region in (Region.CENTRAL, Region.EXCHANGE, Region.RESULTS):
+            base = central.bases[region]
+            end = base + central._binding.executable.region_nbytes[region]
+            ranges.append((base, end, f"{region.name} of device {place}"))
     return ranges
 
 
@@ -213,7 +215,8 @@ def test_a_step_costs_two_graph_launches_and_few_copies(opened: OpenedGpu) -> No
 def test_update_and_correction_are_one_pass(opened: OpenedGpu) -> None:
     model = convolutional(dropout=False)
     with opened() as runtime, engine_of(model, gpu_devices(runtime, 1), 2) as engine:
-        (launch,) = engine.learners.replicas[0].binding.plan.launches(averaging_segment(0))
+        segment = engine.learners.executable.variants[averaging(0)][1]
+        (launch,) = engine.learners.replicas[0].binding.plan.launches(segment)
         check, *updates = launch.groups  # of decayed weights, and of the others
         assert [update.definition.name for update in updates] == ["ApplyMomentum"] * 2
         assert all("the update and w -= c in one pass" in update.note for update in updates)

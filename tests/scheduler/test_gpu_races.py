@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from scheduler.averaging.gpu_all_reduce import GpuAllReduce
+from scheduler.averaging.gpu_transport import GpuTransport
 from scheduler.replicas.central import CentralModel
 from scheduler.replicas.replica import Replica
 from tensorbow.devices import LaunchLog, Race, find_races
@@ -80,10 +80,10 @@ def test_no_races(log: LaunchLog, devices: int, per_device: int, options: dict[s
 @pytest.mark.parametrize(
     ("owner", "method", "words"),
     [
-        (CentralModel, "reduce", ("reduce", "update, averaging")),
-        (CentralModel, "move", ("move", "virtual GPUs")),
-        (GpuAllReduce, "post", ("reduce", "virtual GPUs")),
-        (Replica, "update", ("move", "update, averaging")),
+        (CentralModel, "launch", ("exchange of", "replica")),
+        (CentralModel, "launch", ("mirrored", "virtual GPUs")),
+        (GpuTransport, "post", ("exchange of", "virtual GPUs")),
+        (Replica, "launch", ("mirrored", "replica")),
     ],
 )
 def test_a_missing_wait_is_found(

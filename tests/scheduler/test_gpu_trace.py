@@ -52,8 +52,9 @@ def test_every_unit_of_work_is_a_span_and_no_bit_changes(tmp_path: Path) -> None
     for device, replica in (("/gpu:0", 0), ("/gpu:0", 1), ("/gpu:1", 2)):
         assert work[device, f"replica {replica}", f"replica {replica} gradient"] == ROUNDS
     for device in devices.values():
-        assert work[device, "z", "reduce 0"] == work[device, "z", "move 0"] == ROUNDS
-    assert work["/gpu:0", "all-reduce", "sum between virtual GPUs"] == ROUNDS
+        for kind in ("exchange", "mirrored"):
+            assert work[device, "z", f"update, averaging 0: {kind} of {device}"] == ROUNDS
+    assert work["/gpu:0", "exchanges", "join virtual GPUs"] == ROUNDS
     assert all(e["dur"] >= 0 for e in events if e["ph"] == "X")
     ends: dict[int, float] = {}
     for event in (e for e in events if e["ph"] == "X"):

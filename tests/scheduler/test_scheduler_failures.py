@@ -86,10 +86,10 @@ def test_a_failing_all_reduce(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("scheduler.replicas.learners.round_launcher", lambda *given: None)
     with engine_of(model, cpu_devices(2), 2) as engine:
 
-        def broken() -> None:
+        def broken(exchange: int) -> None:
             raise OSError("the wire is cut")
 
-        monkeypatch.setattr(engine.learners._all_reduce, "_sum", broken)
+        monkeypatch.setattr(engine.learners._transport, "_exchange", broken)
         with pytest.raises(OSError, match="the wire is cut"):
             within(lambda: engine.run(Prepared(model.batch, 4).open, 0, 50))
         monkeypatch.undo()

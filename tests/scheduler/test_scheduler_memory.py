@@ -65,7 +65,7 @@ def test_a_step_allocates_nothing() -> None:
 
 
 @pytest.mark.sampled(2)
-@pytest.mark.parametrize("fails", ["replica", "z", "all-reduce", "connect"])
+@pytest.mark.parametrize("fails", ["replica", "z", "transport", "connect"])
 def test_an_error_while_building_closes_what_was_opened(monkeypatch: pytest.MonkeyPatch, fails: str) -> None:
     opened = cpu_devices(2)
     before = open_threads()
@@ -77,10 +77,10 @@ def test_an_error_while_building_closes_what_was_opened(monkeypatch: pytest.Monk
         monkeypatch.setattr("scheduler.replicas.replica.Container.grow", grow_twice(broken))
     elif fails == "z":
         monkeypatch.setattr("scheduler.replicas.central.Binding.__init__", broken)
-    elif fails == "all-reduce":
-        monkeypatch.setattr(scheduler.replicas.learners, "all_reduce_between", broken)
+    elif fails == "transport":
+        monkeypatch.setattr(scheduler.replicas.learners, "transport_between", broken)
     else:
-        monkeypatch.setattr(CentralModel, "vectors", broken)
+        monkeypatch.setattr(CentralModel, "crossings", broken)
     with pytest.raises(OSError, match="out of luck"):
         build(opened, 2)
     for device in opened:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import tensorbow as tb
-from scheduler.averaging.all_reduce import InProcessAllReduce
+from scheduler.averaging.transport import InProcessTransport
 from scheduler.replicas.central import CentralModel
 from scheduler.replicas.replica import Replica
 from tensorbow.devices import Event, LaunchLog, Stream, find_races
@@ -145,18 +145,18 @@ def without_waits(monkeypatch: pytest.MonkeyPatch, owner: type, method: str) -> 
 @pytest.mark.parametrize(
     ("owner", "method", "pair"),
     [
-        (Replica, "launch", {"move", "update, averaging"}),  # z is read while it moves
-        (CentralModel, "reduce", {"reduce", "update, averaging"}),  # corrections are summed while written
-        (CentralModel, "move", {"move", "all-reduce"}),
-        (InProcessAllReduce, "post", {"reduce", "all-reduce"}),
-        (Replica, "restart", {"restart"}),  # z is copied while it moves
+        (Replica, "launch", {"mirrored", "replica"}),  # z is read while it moves
+        (CentralModel, "launch", {"exchange of", "replica"}),  # corrections are summed while written
+        (CentralModel, "launch", {"mirrored", "crossing"}),
+        (InProcessTransport, "post", {"exchange of", "crossing"}),
+        (Replica, "update", {"restart"}),  # z is copied while it moves
     ],
 )
 def test_a_missing_wait_is_found(
     monkeypatch: pytest.MonkeyPatch, owner: type, method: str, pair: set[str]
 ) -> None:
     without_waits(monkeypatch, owner, method)
-    options = {"dispatch": "fcfs"} if method == "restart" else {"staleness": 1}  # else after a pause
+    options = {"dispatch": "fcfs"} if method == "update" else {"staleness": 1}  # else after a pause
     races = find_races(log_of_a_run(2, 2, **options))
     assert races
     found = [{race.earlier.label, race.later.label} for race in races]
@@ -168,18 +168,18 @@ def test_a_missing_wait_of_averaging_apart_is_found(monkeypatch: pytest.MonkeyPa
     without_waits(monkeypatch, Replica, "update")
     races = find_races(log_of_a_run(2, 2, dispatch="fcfs"))
     found = [{race.earlier.label, race.later.label} for race in races]
-    assert any({"move 0"} < pair and any("averaging 0" in label for label in pair) for pair in found), found
+    moved = "averaging 0: mirrored of"
+    assert any(any(moved in a for a in pair) and any("replica" in a for a in pair) for pair in found), found
 
 
 def test_a_wait_for_the_z_before_last_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     launch = Replica.launch
 
-    def late(
-        self: Replica, round: int, inputs: Any, state: Any, segment: int, after: Event | None, *rest: Any
-    ) -> Event:
+    def late(self: Replica, round: int, inputs: Any, state: Any, segments: Any, *rest: Any) -> Event:
+        *before, (last, after) = segments
         stale = getattr(self, "_stale", None)
         self._stale = after  # type: ignore[attr-defined]
-        return launch(self, round, inputs, state, segment, stale, *rest)
+        return launch(self, round, inputs, state, [*before, (last, stale)], *rest)
 
     monkeypatch.setattr(Replica, "launch", late)
     log = LaunchLog()

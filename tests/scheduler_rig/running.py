@@ -114,9 +114,7 @@ def engine_of(
     Options of `Synchronisation` and of `LearningEngine` alike.
     """
     engine_options = {
-        k: options.pop(k)
-        for k in ("launch_ahead", "on_nan", "all_reduce", "steps_per_launch")
-        if k in options
+        k: options.pop(k) for k in ("launch_ahead", "on_nan", "transport", "steps_per_launch") if k in options
     }
     synchronisation = Synchronisation(**options)
     schedule = schedule or tb.train.Constant(0.1)
@@ -171,12 +169,12 @@ def poison(engine: LearningEngine) -> None:
     for replica in engine.learners.replicas:
         executable = replica.executable
         for region, base in replica.binding.bases.items():
-            if region.name in ("SLAB", "GRADIENTS", "INPUT"):
+            if region.name in ("SLAB", "GRADIENTS", "INPUT") and region not in executable.exchanged:
                 _fill(replica.device, base, executable.region_nbytes.get(region, 0))
     for model in engine.learners.central:
-        for region, base in model._memory.bases.items():
-            if region.name in ("SLAB", "CORRECTIONS"):
-                _fill(model.device, base, model._binding.executable.region_nbytes[region])
+        for region, base in model.bases.items():
+            if region.name in ("RESULTS", "EXCHANGE", "GRADIENTS"):
+                _fill(model.device, base, model._binding.executable.region_nbytes.get(region, 0))
 
 
 def _fill(device: Any, base: int, nbytes: int) -> None:

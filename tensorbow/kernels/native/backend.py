@@ -33,7 +33,7 @@ from tensorbow.kernels.scalars import FusedMap, fuse_maps
 from tensorbow.program.examples import ExampleArrays, KeptExamples
 from tensorbow.program.nodes import Node, Unit
 from tensorbow.program.plan import BoundPlan, Executable, PlannedLaunch, Region, Segment
-from tensorbow.program.rounds import Exchanges, RoundProgram
+from tensorbow.program.rounds import RoundProgram, Rounds
 from tensorbow.specs import TensorSpec
 
 
@@ -128,14 +128,14 @@ class NativeBackend(ReferenceBackend):
         """See Backend.examples_nbytes: none."""
         return ()
 
-    def round_program(self, plans: Sequence[BoundPlan], exchanges: Exchanges) -> RoundProgram | None:
+    def round_program(self, plans: Sequence[BoundPlan], rounds: Rounds) -> RoundProgram | None:
         """See Backend.round_program; needs fully native segments, and exchanges that are passes."""
         native = [plan for plan in plans if isinstance(plan, NativePlan)]
         if len(native) < len(plans) or not self.target.switches.joint_rounds:
             return None
         with self._lock:
-            code = self._codes.find(native[0].segments, exchanges.kinds)
-        return NativeRounds(native, code, exchanges) if code.is_possible else None
+            code = self._codes.find(native[0].segments, rounds)
+        return NativeRounds(native, code, rounds) if code.is_possible else None
 
     def launches(self, segment: Segment) -> Sequence[PlannedLaunch]:
         """Lists runs of calls that are one native function, and calls of reference kernels."""

@@ -108,10 +108,10 @@ def _merged(
     merged = merge_updates(groups) if target.switches.merged_updates else groups
     if target.switches.averaged_updates:
         merged = merge_averaging(merged, kernel_of)
-    return [_native(group, target) for group in merged]
+    return [native_call(group, target) for group in merged]
 
 
-def _native(group: Group, target: Target) -> Group:
+def native_call(group: Group, target: Target) -> Group:
     """A call planned with its reference kernel, with native code instead if there is some."""
     lowering = LOWERINGS.get(group.definition)
     if lowering is None or isinstance(group.kernel, NativeKernel) or group.scratch:

@@ -22,8 +22,8 @@ from tensorbow.ops.averaging import (
     SmaCorrect,
     SmaDifference,
     SmaMove,
-    SmaSum,
 )
+from tensorbow.ops.exchanges import AllSum
 from tensorbow.ops.updates import ApplyGradientDescent, ApplyMomentum
 
 Inputs = Sequence[Scalar]
@@ -118,7 +118,7 @@ def _clear(x: Inputs, attrs: Attrs, state: State) -> Sequence[Scalar]:
 
 
 def _mean(x: Inputs, attrs: Attrs, state: State) -> Sequence[Scalar]:
-    return (x[0] * (1.0 / attrs["replicas"]),)
+    return (x[0] * cast(state["share"], x[0].dtype),)
 
 
 def _spoil(x: Inputs, attrs: Attrs, state: State) -> Sequence[Scalar]:
@@ -139,7 +139,7 @@ UPDATE_RULES: dict[OpDef, _Rule] = {
 AVERAGING_RULES: dict[OpDef, _Rule] = {
     SmaDifference: _difference,
     SmaCorrect: _correct,
-    SmaSum: _sum,
+    AllSum: _sum,
     SmaMove: _move,
     SmaClear: _clear,
     GradientMean: _mean,

@@ -337,7 +337,7 @@ def test_round_code_that_is_kept_is_not_written_anew(tmp_path, compilations, mon
 
     for module, name in (
         (round_code, "driver_module"),
-        (round_code, "averaging_module"),
+        (round_code, "pass_module"),
         (functions, "Functions"),
     ):
         monkeypatch.setattr(module, name, write)

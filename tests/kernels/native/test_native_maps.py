@@ -17,9 +17,10 @@ from tensorbow.kernels.native.codegen.kernel import NativeKernel
 from tensorbow.kernels.native.codegen.lowering import LOWERINGS
 from tensorbow.kernels.scalars import RULES
 from tensorbow.ops import elementwise_table as table
-from tensorbow.ops.averaging import GradientCheck, SmaDifference, SmaMove, SmaSum
+from tensorbow.ops.averaging import GradientCheck, SmaDifference, SmaMove
 from tensorbow.ops.control import CheckFinite, Copy
 from tensorbow.ops.elementwise_table import ELEMENTWISE
+from tensorbow.ops.exchanges import AllSum
 from tensorbow.ops.integer_power import IntegerPow
 from tensorbow.ops.nn import BiasAdd
 from tensorbow.ops.selection import Cast, Select
@@ -237,7 +238,7 @@ def test_native_updates_have_the_reference_bits(size, shift, target):
         state = {"alpha": alpha, "status": status}
         assert_same(Sample(SmaDifference, arrays[:2], None, state=state), target, shift=shift)
     assert_same(Sample(SmaMove, arrays, None, state={"mu": 0.9}), target, shift=shift)
-    assert_same(Sample(SmaSum, arrays, None), target, shift=shift)
+    assert_same(Sample(AllSum, arrays, None), target, shift=shift)
 
 
 @each_target

@@ -15,7 +15,7 @@ from dataclasses import replace
 import numpy as np
 
 from tensorbow.kernels.averaged_updates import KEYS, AveragedUpdate
-from tensorbow.kernels.merging import touch
+from tensorbow.kernels.merging import cut, touch
 from tensorbow.kernels.native.codegen.emitter import Bounds, Emitter
 from tensorbow.kernels.native.codegen.kernel import NativeKernel
 from tensorbow.kernels.native.ops.maps import emit_rule
@@ -44,7 +44,7 @@ def factor_gradients(executable: Executable, averaged: Mapping[Hashable, Average
 
     averaged: expressions of the passes that also average, by the form of their kernels.
     """
-    if Region.GRADIENTS in executable.read_elsewhere:
+    if Region.GRADIENTS in executable.exchanged:
         return executable
     segments = [list(segment.groups) for segment in executable.segments]
     products = [group for groups in segments for group in groups if _is_outer_product(group)]
@@ -180,31 +180,11 @@ def _parts(
     first = (place.offset - whole.offset) // itemsize
     end = first + place.nbytes // itemsize
     if first:
-        yield _cut(group, size, 0, first)
-    middle = _cut(group, size, first, end)
+        yield cut(group, size, 0, first)
+    middle = cut(group, size, first, end)
     yield _on_factors(middle, factors, None if update is None else _computed(middle, averaged))
     if end < size:
-        yield _cut(group, size, end, size)
-
-
-def _cut(group: Group, size: int, first: int, end: int) -> Group:
-    """A call on a part of its flat arrays."""
-
-    def part(ref: Ref) -> Ref:
-        if math.prod(ref.shape) != size:
-            return ref
-        return replace(ref, offset=ref.offset + first * ref.dtype.size, shape=(end - first,))
-
-    def parts(refs: Sequence[Ref]) -> tuple[Ref, ...]:
-        return tuple(map(part, refs))
-
-    return replace(
-        group,
-        inputs=parts(group.inputs),
-        outputs=parts(group.outputs),
-        reads=parts(group.reads),
-        writes=parts(group.writes),
-    )
+        yield cut(group, size, end, size)
 
 
 def _on_factors(group: Group, factors: tuple[Ref, Ref], update: ProductUpdate | None) -> Group:

@@ -3,116 +3,141 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 
-from llvmlite import ir
-
-from tensorbow.kernels.merging import touch
 from tensorbow.kernels.native.codegen.compiler import NativeCode
 from tensorbow.kernels.native.codegen.functions import compile_groups, compile_unless_kept
 from tensorbow.kernels.native.codegen.kernel import NativeKernel
 from tensorbow.kernels.native.codegen.plan_key import plan_key, writers_key
 from tensorbow.kernels.native.codegen.target import Target
-from tensorbow.kernels.native.plan import NativeSegments
-from tensorbow.kernels.native.rounds.driver import (
-    BEFORE,
-    GRADIENT,
-    ROUNDS,
-    UPDATE,
-    add_yield,
-    driver_module,
-    refusing,
-)
-from tensorbow.kernels.native.rounds.passes import PASS, averaging_module, has_parts, is_averaged, mean_module
-from tensorbow.ops.averaging import GradientCheck
-from tensorbow.program.plan import Group
-from tensorbow.program.rounds import Averaging, Exchange, GradientAveraging
+from tensorbow.kernels.native.plan import NativeSegments, native_call
+from tensorbow.kernels.native.rounds.driver import ROUNDS, add_yield, driver_module
+from tensorbow.kernels.native.rounds.exchanges import ExchangePlan, plan_exchange
+from tensorbow.kernels.native.rounds.passes import PASS, pass_module
+from tensorbow.program.plan import Group, SegmentKind
+from tensorbow.program.rounds import Rounds
 
 
-@dataclass
-class ExchangeCode:
-    """One kind of exchange: the addresses of its functions, and the calls of those around the pass."""
+@dataclass(frozen=True)
+class Leg:
+    """What replicas do up to an exchange, or to the end of a round, and that exchange.
 
-    before: int
-    after: int
-    whole: int  # the pass
-    calls: tuple[Sequence[Group], Sequence[Group]]
+    first, end: its functions of base addresses, by their places in `RoundCode.functions`. whole: the address
+    of the pass, or 0. mirrored: the function that each device calls behind it, or -1.
+    """
+
+    first: int
+    end: int
+    whole: int
+    mirrored: int
 
 
 class RoundCode:
-    """The functions of a step's rounds, shared by all bindings of it."""
+    """The functions of a step's rounds, shared by all bindings of it.
 
-    def __init__(self, segments: NativeSegments, exchanges: Sequence[Exchange]):
-        self._segments = segments
-        plain = segments.code()
-        self._alive: list[NativeCode] = [plain]
-        runs = segments.run_of(GRADIENT), segments.run_of(UPDATE)
-        self.is_possible = None not in runs and add_yield()
-        if not self.is_possible:
-            return
-        self.gradient, self.update = (plain.address(str(name)) for name in runs)
-        self.driver = self._add(_driver_of(segments.target, segments.folder)).function(ROUNDS)
-        self.exchanges: list[ExchangeCode] = []
-        for exchange in exchanges:
-            if isinstance(exchange, Averaging):
-                code = self._averaging(exchange)
-            else:
-                code = self._mean(exchange)
-            if code is None:
-                self.is_possible = False
-                return
-            self.exchanges.append(code)
+    functions: addresses. calls: those of each function. legs: of each variant. meetings: how often threads
+    meet in a round of each variant.
+    """
 
-    def calls(self, which: int) -> Sequence[Group]:
-        """The calls of the function that a replica's REFUSED_BY names."""
-        function, kind = refusing(which)
-        if function < BEFORE:
-            return self._segments.executable.segments[function].groups
-        return self.exchanges[kind].calls[function - BEFORE]
+    def __init__(self, segments: NativeSegments, rounds: Rounds):
+        """segments: the replicas' part of the step."""
+        self._segments, self._step = segments, rounds.step
+        self._alive = [segments.code()]
+        self._everything = [group for segment in segments.executable.segments for group in segment.groups]
+        self.functions: list[int] = []
+        self.calls: list[Sequence[Group]] = []
+        self.legs: list[list[Leg]] = []
+        self.is_possible = add_yield()
+        if self.is_possible:
+            self.driver = self._add(_driver_of(segments.target, segments.folder)).function(ROUNDS)
+            for name in rounds.variants:
+                self.legs.append(self._legs_of(rounds.step.variants[name]))
+        self.meetings = [
+            sum((leg.whole != 0) * (2 + (leg.mirrored >= 0)) for leg in legs) for legs in self.legs
+        ]
 
     def _add(self, code: NativeCode) -> NativeCode:
         self._alive.append(code)
         return code
 
-    def _averaging(self, exchange: Averaging) -> ExchangeCode | None:
-        """The updates with averaging as a pass, and what comes before and after; None if they cannot be."""
-        segments, step = self._segments, self._segments.executable
-        groups = step.segments[exchange.segment].groups
-        averaged = [group for group in groups if is_averaged(group)]
-        if not _may_be_a_pass(groups):
-            return None
-        first = groups.index(averaged[0])
-        before = groups[:first]
-        after = [group for group in groups[first:] if not is_averaged(group)]
-        status = step.state["status"]
-        around = self._add(compile_groups([before, after], status, segments.target, segments.folder))
-        how = exchange.has_momentum, exchange.previous
-        make = partial(averaging_module, averaged, status, *how, segments.target)
-        whole = self._pass(f"{how}", averaged, make)
-        return ExchangeCode(around.address("run0"), around.address("run1"), whole, (before, after))
+    def _legs_of(self, run: Sequence[int]) -> list[Leg]:
+        """The legs of a variant's segments; sets `is_possible` to False where there is no native code."""
+        works: list[list[Sequence[Group]]] = [[]]  # of replicas, by leg
+        exchanges: list[tuple[Sequence[Group], Sequence[Group]]] = []
+        for number in run:
+            segment = self._step.segments[number]
+            if segment.kind is SegmentKind.REPLICA:
+                works[-1].append(self._segments.executable.segments[number].groups)
+            elif segment.kind is SegmentKind.EXCHANGE:
+                exchanges.append((segment.groups, ()))
+                works.append([])
+            else:
+                exchanges[-1] = exchanges[-1][0], segment.groups
+        plans: list[ExchangePlan] = []
+        for place, (exchange, mirrored) in enumerate(exchanges):
+            before, following = [*works[place][-1]] if works[place] else [], works[place + 1]
+            plan = plan_exchange(
+                exchange,
+                mirrored,
+                before,
+                [group for groups in following for group in groups],
+                self._everything,
+                self._step.fetch_sources,
+                lambda group: native_call(group, self._segments.target),
+            )
+            plans.append(plan)
+            if len(plan.before) < len(before):
+                works[place][-1:] = [plan.before]
+            if plan.checked:  # each place is checked once
+                following = [[group for group in groups if group not in plan.checked] for groups in following]
+            works[place + 1] = [plan.after, *following]
+        legs = []
+        for place, work in enumerate(works):
+            first = len(self.functions)
+            for calls in work:
+                self._add_function(calls)
+            end, whole, behind = len(self.functions), 0, -1
+            if place < len(plans):
+                whole, behind = self._pass(plans[place]), end if plans[place].rest else -1
+                self._add_function(plans[place].rest)
+            legs.append(Leg(first, end, whole, behind))
+        return legs
 
-    def _mean(self, exchange: GradientAveraging) -> ExchangeCode | None:
-        """The mean of gradients as a pass, which checks it; None if the update on it is not native code."""
+    def _add_function(self, groups: Sequence[Group]) -> None:
+        """Adds the function of some calls, if there are any: that of a whole segment, or a new one."""
+        if not groups:
+            return
+        if not all(isinstance(group.kernel, NativeKernel) for group in groups):
+            self.is_possible = False
+            return
         segments, step = self._segments, self._segments.executable
-        if segments.run_of(exchange.segment) is None:
-            return None
-        status = step.state["status"]
-        after = [
-            group for group in step.segments[exchange.segment].groups if group.definition is not GradientCheck
-        ]
-        around = self._add(compile_groups([[], after], status, segments.target, segments.folder))
-        whole = self._pass(
-            "mean", exchange.means, partial(mean_module, exchange.means, status, segments.target)
-        )
-        return ExchangeCode(around.address("run0"), around.address("run1"), whole, ([], after))
+        for number, segment in enumerate(step.segments):
+            if segment.groups is groups:
+                address = self._alive[0].address(str(segments.run_of(number)))
+                break
+        else:
+            code = compile_groups([groups], step.state["status"], segments.target, segments.folder)
+            address = self._add(code).address("run0")
+        self.functions.append(address)
+        self.calls.append(groups)
 
-    def _pass(self, name: str, groups: Sequence[Group], make: Callable[[], ir.Module]) -> int:
+    def _pass(self, plan: ExchangePlan) -> int:
+        """The address of the pass of an exchange; 0 if some of it has no native code."""
+        if not self.is_possible:
+            return 0
         segments = self._segments
-        key = plan_key([groups], segments.executable.state["status"])
-        key = None if key is None else f"{PASS} {name} {key}"
+        status, reductions = segments.executable.state["status"], plan.reductions
+        groups = [
+            [each.total, *([] if each.made_by is None else [each.made_by]), *each.uses] for each in reductions
+        ]
+        how = [(each.made_by is not None, each.keeps, each.checks) for each in reductions]
+        copies = [(g.definition.name, g.attrs, g.inputs, g.outputs) for g in plan.copies]
+        key = plan_key(groups, status)
+        key = None if key is None else f"{PASS} {how} {copies} {key}"
+        make = partial(pass_module, reductions, plan.copies, status, segments.target)
         return self._add(compile_unless_kept(key, make, segments.target, segments.folder)).address(PASS)
 
 
@@ -122,31 +147,6 @@ def _driver_of(target: Target, folder: Path | None) -> NativeCode:
     return compile_unless_kept(writers_key("driver"), partial(driver_module, target), target, folder)
 
 
-def _may_be_a_pass(groups: Sequence[Group]) -> bool:
-    """True if updates with averaging can be a pass of their own, and the other calls come before or after."""
-    averaged = [group for group in groups if is_averaged(group)]
-    if not averaged or not all(map(has_parts, averaged)):
-        return False
-    first = groups.index(averaged[0])
-    for place, group in enumerate(groups):
-        if not isinstance(group.kernel, NativeKernel):
-            return False
-        if place < first or is_averaged(group):
-            continue
-        for later in groups[place + 1 :]:
-            if is_averaged(later) and (
-                touch(group.writes, (*later.reads, *later.writes)) or touch(group.reads, later.writes)
-            ):
-                return False
-    return True
-
-
-def _key(exchange: Exchange) -> Hashable:
-    if isinstance(exchange, Averaging):
-        return exchange
-    return exchange.segment, *((mean.outputs, mean.attrs["replicas"]) for mean in exchange.means)
-
-
 class RoundCodes:
     """The codes of a backend, by executable and kinds of exchanges; each is compiled once."""
 
@@ -154,10 +154,10 @@ class RoundCodes:
         self._codes: weakref.WeakKeyDictionary[NativeSegments, dict[tuple[Hashable, ...], RoundCode]]
         self._codes = weakref.WeakKeyDictionary()
 
-    def find(self, segments: NativeSegments, exchanges: Sequence[Exchange]) -> RoundCode:
+    def find(self, segments: NativeSegments, rounds: Rounds) -> RoundCode:
         """The code of a step."""
         codes = self._codes.setdefault(segments, {})
-        key = tuple(map(_key, exchanges))
+        key = tuple(rounds.variants)
         if key not in codes:
-            codes[key] = RoundCode(segments, exchanges)
+            codes[key] = RoundCode(segments, rounds)
         return codes[key]

@@ -24,12 +24,13 @@ from tensorbow.kernels.native.rounds.words import (
     DONE,
     REFUSED,
     STOPPED,
-    ExchangeWord,
     LaunchWord,
+    LegWord,
     RowWord,
     SharedWord,
     ThreadWord,
     bytes_on,
+    copy_bytes,
     load_pointer,
     load_word,
     word_at,
@@ -60,15 +61,6 @@ def driver_module(target: Target) -> ir.Module:
     return module
 
 
-# What REFUSED_BY tells: the gradient or update segment, or what comes before or after an exchange.
-GRADIENT, UPDATE, BEFORE, AFTER = range(4)
-
-
-def refusing(number: int) -> tuple[int, int]:
-    """Which function refused, and for BEFORE and AFTER the kind of exchange."""
-    return (number, 0) if number < BEFORE else (BEFORE + number % 2, (number - BEFORE) // 2)
-
-
 class _Rounds:
     """The function in the making, and the replica that it is at."""
 
@@ -91,44 +83,77 @@ class _Rounds:
         self._return_if(self._is_set(SharedWord.STOPPED), STOPPED)
         b.store(load_word(b, self._thread, ThreadWord.ARRIVALS), self._arrivals)
         b.store(ir.Constant(ir.IntType(1), 0), self._ends)
+        legs = load_pointer(b, self._shared, SharedWord.LEGS)
         with self._e.loop(load_word(b, self._thread, ThreadWord.STEPS)) as step:
             first = load_pointer(b, load_pointer(b, self._thread, ThreadWord.LAUNCHES), 0)
-            exchange = load_word(b, self._row(first, step), RowWord.EXCHANGE)
-            exchanges = b.icmp_signed("!=", exchange, index(0))
-            kind = b.sub(exchange, index(1))
-            with self._each_replica():
-                row = self._row(self._launch, step)
-                self._find_gradient(row)
-                with b.if_else(exchanges) as (together, alone):
-                    with together:
-                        self._call(self._function_of(kind, ExchangeWord.BEFORE), self._by(kind, BEFORE))
-                        with self._unlikely(self._is_bad()):
-                            self._set(SharedWord.BAD)
-                    with alone:
-                        self._call(load_word(b, self._shared, SharedWord.UPDATE), index(UPDATE))
-                        self._end_if(self._is_bad())
-                        self._note(row, step)
-            with b.if_then(exchanges):
-                self._exchange(kind)
+            variant = load_word(b, self._row(first, step), RowWord.VARIANT)
+            variants = word_at(
+                b, load_pointer(b, self._shared, SharedWord.VARIANTS), b.mul(variant, index(2))
+            )
+            begin, end = load_word(b, variants, 0), load_word(b, variants, 1)
+            with self._e.loop(end, begin) as leg:
+                words = word_at(b, legs, b.mul(leg, index(LegWord.WORDS)))
+                is_last = b.icmp_signed("==", b.add(leg, index(1)), end)
                 with self._each_replica():
-                    self._share_status()
-                    self._call(self._function_of(kind, ExchangeWord.AFTER), self._by(kind, AFTER))
-                    self._end_if(self._is_bad())
-                    self._note(self._row(self._launch, step), step)
+                    self._run_leg(words, step, b.icmp_signed("==", leg, begin), is_last)
+                with b.if_then(b.not_(is_last)):
+                    self._exchange(words)
             with self._unlikely(b.load(self._ends, typ=ir.IntType(1))):
                 self._set(SharedWord.STOPPED)
                 b.ret(index(DONE))
         b.ret(index(DONE))
         ir.IRBuilder(self._entry).branch(self._start)
 
-    def _exchange(self, kind: ir.Value) -> None:
-        """Between two meetings this thread's part of the pass; and whether some replica's status is set."""
+    def _run_leg(self, leg: ir.Value, step: ir.Value, is_first: ir.Value, is_last: ir.Value) -> None:
+        """What this replica does in a leg."""
+        b = self._b
+        row = self._row(self._launch, step)
+        with b.if_else(is_first) as (begins, goes_on):
+            with begins:
+                self._copy(
+                    bytes_on(b, load_pointer(b, self._bases, Region.STATE), 0),
+                    load_pointer(b, row, RowWord.STATE),
+                    load_word(b, self._shared, SharedWord.STATE_NBYTES),
+                )
+                self._make_batch(row)
+            with goes_on:
+                self._share_status()
+        with self._e.loop(load_word(b, leg, LegWord.END), load_word(b, leg, LegWord.FIRST)) as which:
+            self._call(which, self._bases)
+        with b.if_else(is_last) as (ends, meets):
+            with ends:
+                self._end_if(self._is_bad())
+                self._note(row, step)
+            with meets, self._unlikely(self._is_bad()):
+                self._set(SharedWord.BAD)
+
+    def _exchange(self, leg: ir.Value) -> None:
+        """Between two meetings this thread's part of the pass; and whether some replica's status is set.
+
+        Then what devices do by themselves, shared out among the threads.
+        """
+        b = self._b
         self._wait_for_all()
         self._end_if(self._is_set(SharedWord.BAD))  # set by nobody till the next meeting
-        meeting = self._b.load(self._arrivals, typ=INT)
-        self._b.store(meeting, word_at(self._b, self._thread, ThreadWord.MEETING))
-        self._b.call(_function(self._b, self._function_of(kind, ExchangeWord.PASS)), [self._thread])
+        meeting = b.load(self._arrivals, typ=INT)
+        b.store(meeting, word_at(b, self._thread, ThreadWord.MEETING))
+        b.call(_function(b, load_word(b, leg, LegWord.PASS)), [self._thread])
         self._wait_for_all()
+        mirrored = load_word(b, leg, LegWord.MIRRORED)
+        with b.if_then(b.icmp_signed(">=", mirrored, index(0))):
+            own, threads = (
+                load_word(b, self._thread, word) for word in (ThreadWord.NUMBER, ThreadWord.THREADS)
+            )
+            central = load_pointer(b, self._shared, SharedWord.CENTRAL)
+            self._place = index(0)
+            self._launch = load_pointer(b, load_pointer(b, self._thread, ThreadWord.LAUNCHES), 0)
+            devices = load_word(b, self._shared, SharedWord.DEVICES)
+            with (
+                self._e.loop(devices) as device,
+                b.if_then(b.icmp_signed("==", b.urem(device, threads), own)),
+            ):
+                self._call(mirrored, load_pointer(b, central, device))
+            self._wait_for_all()
 
     @contextmanager
     def _each_replica(self) -> Iterator[None]:
@@ -144,25 +169,6 @@ class _Rounds:
         b = self._b
         row_words = load_word(b, launch, LaunchWord.ROW_WORDS)
         return word_at(b, load_pointer(b, launch, LaunchWord.ROWS), b.mul(step, row_words))
-
-    def _function_of(self, kind: ir.Value, which: ExchangeWord) -> ir.Value:
-        b = self._b
-        place = b.add(b.mul(kind, index(ExchangeWord.WORDS)), index(which))
-        return load_word(b, load_pointer(b, self._shared, SharedWord.EXCHANGES), place)
-
-    def _by(self, kind: ir.Value, which: int) -> ir.Value:
-        return self._b.add(self._b.mul(kind, index(2)), index(which))
-
-    def _find_gradient(self, row: ir.Value) -> None:
-        """Step scalars, batch, gradient."""
-        b = self._b
-        self._copy(
-            bytes_on(b, load_pointer(b, self._bases, Region.STATE), 0),
-            load_pointer(b, row, RowWord.STATE),
-            load_word(b, self._shared, SharedWord.STATE_NBYTES),
-        )
-        self._make_batch(row)
-        self._call(load_word(b, self._shared, SharedWord.GRADIENT), index(GRADIENT))
 
     def _note(self, row: ir.Value, step: ir.Value) -> None:
         """Copies what the round fetches, and counts it as done."""
@@ -221,16 +227,13 @@ class _Rounds:
             self._copy(bytes_on(b, target, load_word(b, entry, 2)), source, load_word(b, entry, 3))
 
     def _copy(self, target: ir.Value, source: ir.Value, nbytes: ir.Value) -> None:
-        bit = ir.IntType(1)
-        kind = ir.FunctionType(ir.VoidType(), [POINTER, POINTER, INT, bit])
-        name = "llvm.memcpy.p0.p0.i64"
-        function = self._module.globals.get(name) or ir.Function(self._module, kind, name)
-        self._b.call(function, [target, source, nbytes, ir.Constant(bit, 0)])
+        copy_bytes(self._b, target, source, nbytes)
 
-    def _call(self, address: ir.Value, which: ir.Value) -> None:
+    def _call(self, which: ir.Value, bases: ir.Value) -> None:
         """A function of base addresses; nobody goes on when one of its calls refuses its input."""
         b, launch = self._b, self._launch
-        refused = b.call(_function(b, address), [self._bases])
+        address = load_word(b, load_pointer(b, self._shared, SharedWord.FUNCTIONS), which)
+        refused = b.call(_function(b, address), [bases])
         with self._unlikely(b.icmp_signed("!=", refused, ACCEPTED)):
             b.store(refused, word_at(b, launch, LaunchWord.REFUSED))
             b.store(which, word_at(b, launch, LaunchWord.REFUSED_BY))

@@ -21,14 +21,13 @@ from tensorbow.kernels.native.rounds.words import (
     LINE,
     REFUSED,
     STOPPED,
-    ExchangeWord,
     LaunchWord,
     RowWord,
     SharedWord,
     ThreadWord,
 )
 from tensorbow.program.plan import Region
-from tensorbow.program.rounds import Exchanges, LaunchInputs, MadeBatches, RoundLaunch, RoundProgram
+from tensorbow.program.rounds import LaunchInputs, MadeBatches, RoundLaunch, RoundProgram, Rounds
 from tensorbow.specs import Array
 
 _STOPPED = int(SharedWord.STOPPED)
@@ -39,22 +38,23 @@ _OF_REPLICA = Struct("=6q")  # of a launch of one round: from DONE on to the PIC
 class NativeRounds(RoundProgram):
     """All replicas' bound steps; a launch is one native call for each thread."""
 
-    def __init__(self, plans: Sequence[NativePlan], code: RoundCode, exchanges: Exchanges):
+    def __init__(self, plans: Sequence[NativePlan], code: RoundCode, rounds: Rounds):
         self._plans, self._code = plans, code
         executable = plans[0].executable
         self._kept: list[Any] = []  # arrays that words point to
         self._shared = shared = _aligned(SharedWord.WORDS)
         shared[SharedWord.COUNT] = len(plans)
         shared[SharedWord.BASES] = self._table([plan.bases_address for plan in plans])
-        shared[SharedWord.DEVICES] = len(exchanges.replicas)
-        shared[SharedWord.CENTRAL] = self._table([self._table(bases) for bases in exchanges.central])
-        shared[SharedWord.FIRST] = self._table([0, *np.cumsum(exchanges.replicas)])
-        shared[SharedWord.GRADIENT], shared[SharedWord.UPDATE] = code.gradient, code.update
-        words = np.zeros((len(code.exchanges), ExchangeWord.WORDS), np.int64)
-        for row, each in zip(words, code.exchanges, strict=True):
-            row[ExchangeWord.BEFORE], row[ExchangeWord.AFTER] = each.before, each.after
-            row[ExchangeWord.PASS] = each.whole
-        shared[SharedWord.EXCHANGES] = self._table(words.ravel())
+        shared[SharedWord.DEVICES] = len(rounds.central)
+        shared[SharedWord.CENTRAL] = self._table([self._table(bases) for bases in rounds.central])
+        shared[SharedWord.FIRST] = self._table([0, *np.cumsum(rounds.replicas)])
+        shared[SharedWord.FUNCTIONS] = self._table(code.functions)
+        ends = np.cumsum([0, *map(len, code.legs)])
+        shared[SharedWord.VARIANTS] = self._table(np.stack([ends[:-1], ends[1:]], 1).ravel())
+        legs = [leg for legs in code.legs for leg in legs]
+        shared[SharedWord.LEGS] = self._table(
+            [number for leg in legs for number in (leg.first, leg.end, leg.whole, leg.mirrored)]
+        )
         shared[SharedWord.INPUTS] = len(executable.inputs)
         shared[SharedWord.INPUT_TABLE] = self._table(
             [number for ref in executable.inputs.values() for number in (ref.offset, ref.nbytes)]
@@ -95,21 +95,20 @@ class NativeRounds(RoundProgram):
     def launch(
         self,
         first: int,
-        exchanges: Sequence[int | None],
+        variants: Sequence[int],
         inputs: LaunchInputs,
         state: Mapping[str, Any],
         threads: int,
     ) -> RoundLaunch:
         """See RoundProgram.launch."""
         threads = min(threads, len(self._plans))
-        key = len(exchanges), threads
+        key = len(variants), threads
         launches = self._launches.get(key)
         if launches is None:
             launches = self._launches[key] = _Launches(self._shared, self._code, self._plans, *key)
         launch = launches.next()
-        kinds = [0 if kind is None else kind + 1 for kind in exchanges]
-        launch.fill(first, kinds, self._arrivals, inputs, state)
-        self._arrivals += 2 * threads * (len(kinds) - kinds.count(0))
+        launch.fill(first, variants, self._arrivals, inputs, state)
+        self._arrivals += threads * sum(map(self._code.meetings.__getitem__, variants))
         return launch
 
     def fetched(self, replica: int, first: int, count: int) -> list[Array]:
@@ -191,7 +190,7 @@ class _NativeLaunch(RoundLaunch):
         self._driver = code.driver
         self._alive: list[Any] = [None, table, shared, states]  # what words point to; first what rows do
         self._written: dict[str, Any] = {}  # of the step scalars: by name what was last written
-        self._filled: tuple[int, Sequence[int]] | None = None  # the first RING slot, and the exchanges
+        self._filled: tuple[int, Sequence[int]] | None = None  # the first RING slot, and the variants
         self._made: MadeBatches | None = None  # how batches are made,
         self._examples: Sequence[Any] = ()  # and the words that say it, by replica
         self._picks: tuple[Any, int, int, int] = None, 0, 0, 0  # the last, where they are, and their strides
@@ -199,7 +198,7 @@ class _NativeLaunch(RoundLaunch):
     def fill(
         self,
         first: int,
-        exchanges: Sequence[int],
+        variants: Sequence[int],
         arrivals: int,
         inputs: LaunchInputs,
         state: Mapping[str, Any],
@@ -214,16 +213,16 @@ class _NativeLaunch(RoundLaunch):
             _OF_THREAD.pack_into(words, 0, arrivals, stops)
         slot = first % self._ring
         begin, to_next, to_replica = self._picks_of(inputs)
-        if len(exchanges) == 1:
+        if len(variants) == 1:
             for words in self._of_replicas:
-                _OF_REPLICA.pack_into(words, 0, 0, 0, 0, exchanges[0], slot * self._ring_nbytes, begin)
+                _OF_REPLICA.pack_into(words, 0, 0, 0, 0, variants[0], slot * self._ring_nbytes, begin)
                 begin += to_replica
         else:
             rows = self._rows
             self._words[:, LaunchWord.DONE] = 0
-            if self._filled != (slot, exchanges):
-                self._filled = slot, exchanges
-                rows[:, :, RowWord.EXCHANGE] = exchanges
+            if self._filled != (slot, variants):
+                self._filled = slot, variants
+                rows[:, :, RowWord.VARIANT] = variants
                 rows[:, :, RowWord.RING] = (slot + self._steps) % self._ring * self._ring_nbytes
             rows[:, :, RowWord.PICKS] = begin + self._steps * to_next + self._replicas * to_replica
         if inputs.made is None:
@@ -275,7 +274,7 @@ class _NativeLaunch(RoundLaunch):
         if code == REFUSED:
             replica = self.at(thread)
             words = self._words[replica]
-            calls = self._code.calls(int(words[LaunchWord.REFUSED_BY]))
+            calls = self._code.calls[int(words[LaunchWord.REFUSED_BY])]
             self._plans[replica].refuse(calls[words[LaunchWord.REFUSED]])
         if code != DONE:
             raise InternalError(f"native code of rounds gave {code}, which it never does")

@@ -23,9 +23,9 @@ class SharedWord(IntEnum):
     DEVICES = 2  # how many
     CENTRAL = 3  # array of each device's array of base addresses, those of z's work
     FIRST = 4  # array of each device's first replica, and the number of all
-    GRADIENT = 5  # functions of base addresses: the gradient segment,
-    UPDATE = 6  # and the update of a round without exchange
-    EXCHANGES = 7  # array of `ExchangeWord`s, one row for each kind of exchange
+    FUNCTIONS = 5  # array of addresses of functions of base addresses
+    VARIANTS = 6  # array of (first leg, end of the legs), one row for each variant of a round
+    LEGS = 7  # array of `LegWord`s, one row for each leg
     INPUTS = 8  # how many
     INPUT_TABLE = 9  # of (offset in INPUT, bytes)
     FETCHES = 10  # how many
@@ -39,13 +39,14 @@ class SharedWord(IntEnum):
     WORDS = 5 * LINE
 
 
-class ExchangeWord(IntEnum):
-    """Words of one kind of exchange: addresses of functions."""
+class LegWord(IntEnum):
+    """Words of one leg: what replicas do up to an exchange, or to the end of the round, and that exchange."""
 
-    BEFORE = 0  # of base addresses: what a replica does before the pass over all replicas,
-    AFTER = 1  # and after it
-    PASS = 2  # of a thread's words: its part of the pass
-    WORDS = 3
+    FIRST = 0  # place in FUNCTIONS of the first one that each replica calls,
+    END = 1  # and the end of these
+    PASS = 2  # function of a thread's words: its part of the exchange, or 0 at the end of the round
+    MIRRORED = 3  # place in FUNCTIONS of what each device does behind it, or -1
+    WORDS = 4
 
 
 class ThreadWord(IntEnum):
@@ -74,14 +75,14 @@ class LaunchWord(IntEnum):
     EXAMPLES = 4  # its words; the first is where the picks are
     DONE = 5  # rounds done, by the code
     REFUSED = 6  # the call that refused its input, by the code,
-    REFUSED_BY = 7  # and where the address of its function is, in words
+    REFUSED_BY = 7  # and the place of its function in FUNCTIONS
     WORDS = 8
 
 
 class RowWord(IntEnum):
     """Words of one round of a replica."""
 
-    EXCHANGE = 0  # 0, or the number of the kind of exchange that follows the gradient, counted from 1
+    VARIANT = 0  # number of the variant that it runs
     RING = 1  # offset of what it fetches in RING
     PICKS = 2  # of its batch, or 0
     STATE = 3  # where the step scalars are that it begins with
@@ -112,3 +113,12 @@ def bytes_on(builder: ir.IRBuilder, pointer: ir.Value, nbytes: int | ir.Value) -
     """The address so many bytes on."""
     place = index(nbytes) if isinstance(nbytes, int) else nbytes
     return builder.gep(pointer, [place], source_etype=ir.IntType(8))
+
+
+def copy_bytes(builder: ir.IRBuilder, target: ir.Value, source: ir.Value, nbytes: ir.Value) -> None:
+    """Copies bytes that do not overlap."""
+    bit, module = ir.IntType(1), builder.module
+    kind = ir.FunctionType(ir.VoidType(), [POINTER, POINTER, INT, bit])
+    name = "llvm.memcpy.p0.p0.i64"
+    function = module.globals.get(name) or ir.Function(module, kind, name)
+    builder.call(function, [target, source, nbytes, ir.Constant(bit, 0)])

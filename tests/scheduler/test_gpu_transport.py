@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from scheduler.averaging.gpu_all_reduce import GpuAllReduce
+from scheduler.averaging.gpu_transport import GpuTransport
 from tensorbow.devices import Device, GpuDevice
 from tests.gpu_rig.emulated_cuda import EmulatedCuda
 from tests.gpu_rig.emulated_memory import host_array
@@ -64,8 +64,8 @@ def test_physical_gpus_are_joined_by_nccl_and_virtual_ones_on_the_device(of_devi
         devices: list[Device] = [
             GpuDevice(f"/gpu:{place}", runtime, limit_nbytes=1 << 27) for place, runtime in enumerate(used)
         ]
-        reducer = GpuAllReduce(devices, "all-reduce", communicators=nccl)  # type: ignore[arg-type]
-        _, left = trained(model, devices, 1, all_reduce=reducer)
+        reducer = GpuTransport(devices, "exchanges", communicators=nccl)  # type: ignore[arg-type]
+        _, left = trained(model, devices, 1, transport=reducer)
     assert nccl.indices == list(dict.fromkeys(of_devices))
     assert nccl.closed
     assert len(nccl.posted) == ROUNDS

@@ -1,0 +1,154 @@
+"""Exchanges between GPUs: on the device between virtual GPUs, by NCCL between physical ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from scheduler.averaging.transport import Crossing, FlatVector, Transport
+from tensorbow.devices import Access, Device, Event, GpuDevice, Stream
+from tensorbow.devices.cuda_runtime import CopyKind, CudaRuntime
+from tensorbow.devices.gpu_stream import GpuStream
+from tensorbow.devices.nccl import NcclCommunicators
+from tensorbow.errors import InternalError
+from tensorbow.kernels.gpu.runtime.sums import Adder
+
+Communicators = Callable[[Sequence[int]], NcclCommunicators]
+
+
+class GpuTransport(Transport):
+    """Between GPU devices: those that share a physical GPU are joined there in the first of them, in their
+    order; NCCL joins the physical GPUs; the others get a copy.
+
+    Everything is enqueued, on one stream for each physical GPU, by the thread that posts.
+    """
+
+    def __init__(
+        self,
+        devices: Sequence[Device],
+        name: str,
+        communicators: Communicators = NcclCommunicators,
+        priority: int = 0,
+    ):
+        """Raises CudaError when NCCL cannot join the GPUs."""
+        self._members: dict[CudaRuntime, list[int]] = {}  # by physical GPU, the places of its devices
+        self._streams: list[GpuStream] = []
+        for place, device in enumerate(devices):
+            if not isinstance(device, GpuDevice):
+                raise InternalError(f"an exchange between GPUs met {device!r}")
+            self._members.setdefault(device.runtime, []).append(place)
+            if len(self._members) > len(self._streams):
+                self._streams.append(device.new_gpu_stream(name, priority))
+        self._nccl: NcclCommunicators | None = None
+        if len(self._members) > 1:
+            self._nccl = communicators([runtime.index for runtime in self._members])
+        self._exchanges: list[_GpuExchange] = []
+
+    def connect(self, exchanges: Sequence[Sequence[Crossing]]) -> None:
+        """See Transport."""
+        self._exchanges = [
+            _GpuExchange(crossings, self._members, self._streams, self._nccl) for crossings in exchanges
+        ]
+
+    def post(self, exchange: int, ready: Sequence[Event]) -> Event:
+        """See Transport."""
+        return self._exchanges[exchange].post(ready)
+
+    @property
+    def streams(self) -> Sequence[Stream]:
+        """One for each physical GPU."""
+        return tuple(self._streams)
+
+    def close(self) -> None:
+        """Closes the streams, then NCCL; idempotent."""
+        for stream in self._streams:
+            stream.close()
+        if self._nccl is not None:
+            self._nccl.close()
+            self._nccl = None
+        self._exchanges = []
+
+
+class _GpuExchange:
+    """What crosses in one exchange."""
+
+    def __init__(
+        self,
+        crossings: Sequence[Crossing],
+        members: dict[CudaRuntime, list[int]],
+        streams: Sequence[GpuStream],
+        nccl: NcclCommunicators | None,
+    ):
+        self._crossings, self._streams, self._nccl = crossings, streams, nccl
+        self._members = [*members.items()]
+        self._leaders = [places[0] for places in members.values()]
+        vectors = [vector for crossing in crossings for vector in crossing.vectors]
+        self._accesses: list[Access] = [vector.access for vector in vectors]
+        self._adders = [Adder(runtime, s.handle) for runtime, s in zip(members, streams, strict=True)]
+        for adder, (leader, *others) in zip(self._adders, members.values(), strict=True):
+            for other in others:
+                for crossing in crossings:
+                    if crossing.owned is None:
+                        total, vector = crossing.vectors[leader], crossing.vectors[other]
+                        adder.prepare(total.address, vector.address, total.size, total.dtype)
+
+    def post(self, ready: Sequence[Event]) -> Event:
+        """See Transport."""
+        accesses = self._accesses
+        for number, stream in enumerate(self._streams):
+            for event in ready:
+                stream.wait(event)
+            join = partial(self._join, number)
+            stream.enqueue(join, label="join virtual GPUs", reads=accesses, writes=accesses)
+        if self._nccl is not None:
+            self._streams[0].enqueue(self._between, label="NCCL", reads=accesses, writes=accesses)
+        for number, stream in enumerate(self._streams):
+            stream.enqueue(partial(self._spread, number), label="copy to virtual GPUs", writes=accesses)
+        first, *others = self._streams
+        for other in others:
+            first.wait(other.record())
+        return first.record()
+
+    def _join(self, number: int) -> None:
+        """Sums into the leader of a physical GPU, and copies there what its other devices own."""
+        self._adders[number].add()
+        leader, *others = self._members[number][1]
+        for crossing in self._crossings:
+            for owner, elements in crossing.parts():
+                if owner in others:
+                    self._copy(number, crossing.vectors[leader], crossing.vectors[owner], elements)
+
+    def _between(self) -> None:
+        """One NCCL call for each sum, or part that a device owns, on all GPUs' streams together."""
+        handles, nccl = [stream.handle for stream in self._streams], self._nccl
+        if nccl is None:
+            raise InternalError("an exchange between physical GPUs without NCCL")
+        for crossing in self._crossings:
+            column = [crossing.vectors[leader] for leader in self._leaders]
+            first = column[0]
+            if crossing.owned is None:
+                addresses = [vector.address for vector in column]
+                nccl.all_reduce(addresses, first.size, first.dtype.name, handles)
+            for owner, elements in crossing.parts():
+                begin, itemsize = elements.start, first.dtype.size
+                addresses = [vector.address + begin * itemsize for vector in column]
+                root = next(n for n, (_, places) in enumerate(self._members) if owner in places)
+                nccl.broadcast(addresses, len(elements) * itemsize, root, handles)
+
+    def _spread(self, number: int) -> None:
+        leader, *others = self._members[number][1]
+        for other in others:
+            for crossing in self._crossings:
+                total = crossing.vectors[leader]
+                self._copy(number, crossing.vectors[other], total, range(total.size))
+
+    def _copy(self, number: int, target: FlatVector, source: FlatVector, elements: range) -> None:
+        """Enqueues a copy of some elements on a physical GPU's stream."""
+        begin, itemsize = elements.start * source.dtype.size, source.dtype.size
+        self._members[number][0].copy(
+            target.address + begin,
+            source.address + begin,
+            len(elements) * itemsize,
+            CopyKind.DEVICE_TO_DEVICE,
+            self._streams[number].handle,
+        )

@@ -1,0 +1,280 @@
+"""Synchronisers: they extend the step of one replica by exchanges and ordinary ops, before it is compiled.
+
+Synchronous model averaging (Crossbow, section 3) and EASGD put c = alpha * (w - z) before the update,
+w -= c after it, and z += all_sum(c) (with the momentum u of z) behind that; z and u are mirrored variables.
+S-SGD has the update read the mean of all replicas' gradients, so that equal weights stay equal, to the bit.
+With `none`, or one replica, a step stays as it is. All check gradients before a variable is written.
+
+z and the corrections have `slots` = staleness + 1 flat copies each. The n-th averaging reads z from
+slot n mod slots (that is z of averaging n - slots), leaves corrections in that slot, and writes the
+new z over it when all its readers are done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from scheduler.averaging.synchronisation import Synchronisation
+from tensorbow.compiler import VariableLayout
+from tensorbow.errors import InvalidArgumentError
+from tensorbow.graph import OpDef
+from tensorbow.ops.averaging import (
+    GradientCheck,
+    GradientMean,
+    GradientSpoil,
+    SmaClear,
+    SmaCorrect,
+    SmaDifference,
+    SmaMove,
+)
+from tensorbow.ops.elementwise_table import Add
+from tensorbow.ops.exchanges import AllSum
+from tensorbow.ops.state import Assign
+from tensorbow.program.nodes import Node, SplitStep, Value, Variant, storage_of
+from tensorbow.program.plan import Ref, Region
+from tensorbow.specs import TensorSpec
+
+UPDATE, ON_MEAN, CLEAR = "update", "update, mean gradient", "clear slots"
+
+
+def averaging(slot: int, apart: bool = False) -> str:
+    """Name of the variant that averages through a slot; apart: without an update."""
+    return f"averaging {slot}" if apart else f"update, averaging {slot}"
+
+
+def restart(slot: int) -> str:
+    """Name of the variant that sets w = z from a slot."""
+    return f"restart {slot}"
+
+
+@dataclass(frozen=True)
+class Synchroniser:
+    """How replicas are kept together, as far as their step depends on it; it does not depend on their number.
+
+    slots: staleness + 1, or 0 without averaging. has_momentum: whether mu is not 0; without, u is not
+    touched. aggregates: whether some round steps on the mean of gradients. apart: averaging is no part of an
+    update, since no task knows whether it is the last before.
+    """
+
+    slots: int = 0
+    has_momentum: bool = False
+    clear_velocity: bool = False
+    aggregates: bool = False
+    apart: bool = False
+
+    @classmethod
+    def of(cls, options: Synchronisation, replicas: int) -> Synchroniser:
+        """For so many replicas, which matters only as far as it is one or more."""
+        averages = options.averages(replicas)
+        return cls(
+            options.staleness + 1 if averages else 0,
+            averages and bool(options.mu),
+            averages and options.clear_velocity,
+            options.aggregates(replicas),
+            averages and options.first_come,
+        )
+
+    def rewrite(self, step: SplitStep, layout: VariableLayout) -> list[Variant]:
+        """The variants of a step.
+
+        Raises InvalidArgumentError for a variable whose gradient is sparse, where gradients are averaged.
+        """
+        return _Rewriting(self, step, layout).variants()
+
+
+class _Rewriting:
+    """A step, and what its variants are made of."""
+
+    def __init__(self, how: Synchroniser, step: SplitStep, layout: VariableLayout):
+        self._how, self._step, self._layout = how, step, layout
+        self._stride = layout.region_nbytes[Region.WEIGHTS]
+        self._flat = [ref for ref in layout.flat(Region.WEIGHTS) if ref.dtype.is_floating]
+        self._early, self._late = set(step.gradient), set(step.update)  # what makes gradients
+
+    def variants(self) -> list[Variant]:
+        """All that a round may do, and what is done between rounds."""
+        how = self._how
+        self._checks, self._update = self._checked_update()
+        variants = [Variant(UPDATE, [*self._checks, *self._update], predicated=True)]
+        for slot in range(how.slots):
+            variants += [self._averaging(slot), Variant(restart(slot), [*self._restart(slot)], alone=True)]
+        if how.aggregates:
+            self._share_status()
+            variants.append(Variant(ON_MEAN, self._update_on_mean(), predicated=True))
+            variants.append(Variant(CLEAR, [*self._clear_slots()], alone=True))
+        return variants
+
+    # Averaging of models --------------------------------------------------------------------------
+
+    def _averaging(self, slot: int) -> Variant:
+        before, after, sums, moves = list[Node](), list[Node](), list[Node](), list[Node]()
+        for ref in self._flat:
+            weights, z = _value("w", ref), self._z(ref, slot)
+            handed = _moved(ref, Region.EXCHANGE, slot * self._stride)
+            note = f"c = alpha * (w - z){', with w from before the update' if not self._how.apart else ''}"
+            difference = _node(SmaDifference, [weights, z], handed, note)
+            correction = difference.outputs[0]
+            before.append(difference)
+            after.append(_node(SmaCorrect, [weights, correction], None, "w -= c"))
+            sums.append(_node(AllSum, [correction], _moved(ref, Region.RESULTS, 0), "in replica order"))
+            total, last = sums[-1].outputs[0], self._z(ref, (slot - 1) % self._how.slots)
+            if self._how.has_momentum:
+                moves.append(_node(SmaMove, [last, total, self._velocity(ref)], z.place, "moves z"))
+            else:
+                moves.append(_node(Add, [last, total], z.place, "moves z; mu is 0"))
+        if self._how.apart:
+            return Variant(averaging(slot, apart=True), [*before, *after, *sums, *moves], alone=True)
+        nodes = [*self._checks, *before, *self._update, *after, *sums, *moves]
+        return Variant(averaging(slot), nodes, predicated=True)
+
+    def _restart(self, slot: int) -> Iterator[Node]:
+        """u = 0, z in all slots, w = z."""
+        for ref in self._flat:
+            yield _node(SmaClear, [self._velocity(ref)], None, "u = 0")
+            for other in range(self._how.slots):
+                if other != slot:
+                    note = "no older z is read after a restart"
+                    yield _assign(self._z(ref, other), self._z(ref, slot), note)
+            yield _assign(_value("w", ref), self._z(ref, slot), "w = z")
+        if self._how.clear_velocity:
+            yield from self._clear_slots()
+
+    def _z(self, ref: Ref, slot: int) -> Value:
+        return _value("z", central_place(ref, slot * self._stride))
+
+    def _velocity(self, ref: Ref) -> Value:
+        return _value("u", central_place(ref, self._how.slots * self._stride))
+
+    def _clear_slots(self) -> Iterator[Node]:
+        """Sets each of the optimiser's floating variables to what it starts from."""
+        for variable in self._layout.variables:
+            ref = self._layout.ref(variable.name)
+            if ref.region is Region.SLOTS and ref.dtype.is_floating:
+                start = variable.attrs["slot_value"]
+                cleared = _node(SmaClear, [_value(variable.name, ref)], None, f"{variable.name} = {start:g}")
+                cleared.attrs = {"value": start}
+                yield cleared
+
+    # Gradients ------------------------------------------------------------------------------------
+
+    def _checked_update(self) -> tuple[list[Node], list[Node]]:
+        """Checks of the gradients, and the update; it has those of gradients that it makes itself."""
+        checks, update = list[Node](), list[Node]()
+        checked = set[Value]()
+        for node in self._step.update:
+            for value in self._gradients(node):
+                root = storage_of(value)
+                if root not in checked:
+                    checked.add(root)
+                    (update if root.node in self._late else checks).append(_check(value))
+            update.append(node)
+        return checks, update
+
+    def _gradients(self, node: Node) -> Iterator[Value]:
+        """Gradients that a node reads to write weights: a dense one, or the rows of a sparse one."""
+        if node.definition.update is not None:
+            values = [node.inputs[node.definition.update[1]]]
+        elif _writes_weights(node):
+            inputs = [v for i, v in enumerate(node.inputs) if i not in node.definition.writes]
+            values = [value for value in inputs if storage_of(value).node in self._early]
+        else:
+            return
+        for value in values:
+            if value.spec.dtype.is_floating and value.spec.size and storage_of(value).constant is None:
+                yield value
+
+    def _update_on_mean(self) -> list[Node]:
+        """The update, reading means of gradients; what it writes waits for their checks."""
+        sums, means, checks, update = list[Node](), list[Node](), list[Node](), list[Node]()
+        mean_of = dict[Value, Value]()
+        homes = set[Ref]()
+        for node in self._step.update:
+            index = None if node.definition.update is None else node.definition.update[1]
+            if index is None and _writes_weights(node):
+                raise InvalidArgumentError(
+                    f"ssgd: {node.definition.name} {node.name} writes a trainable variable without a dense "
+                    "gradient of its own, which cannot be averaged; use sma (or, for rows of a variable, "
+                    f"gather from tb.identity(variable), whose gradient is dense) (made at {node.source})"
+                )
+            for value in self._gradients(node):
+                if value not in mean_of:
+                    home = self._home(node, homes)
+                    total = _node(AllSum, [value], home and _moved(home, Region.RESULTS, 0))
+                    place = home and _moved(home, Region.RESULTS, self._stride)
+                    mean = _node(GradientMean, total.outputs, place, "divided by the replicas")
+                    mean_of[value] = mean.outputs[0]
+                    made = total, mean, _check(mean.outputs[0])
+                    if storage_of(value).node in self._late:
+                        update += made
+                    else:
+                        for nodes, each in zip((sums, means, checks), made, strict=True):
+                            nodes.append(each)
+            if index is None or node.inputs[index] not in mean_of:
+                update.append(node)
+            else:
+                inputs = list(node.inputs)
+                inputs[index] = mean_of[inputs[index]]
+                copy = replace(node, inputs=inputs, outputs=[])
+                copy.outputs = [replace(output, node=copy) for output in node.outputs]  # aliases
+                update.append(copy)
+        return [*sums, *means, *checks, *update]
+
+    def _home(self, node: Node, homes: set[Ref]) -> Ref | None:
+        """The place of the variable that an update writes, unless another one has it."""
+        if node.definition.update is None:
+            return None
+        variable = storage_of(node.inputs[node.definition.update[0]]).variable
+        home = None if variable is None else self._layout.ref(variable.name)
+        if home is None or home.region is not Region.WEIGHTS or home in homes:
+            return None
+        homes.add(home)
+        return home
+
+    def _share_status(self) -> None:
+        """Makes a gradient NaN while the status is set, by the loss: then all replicas have a NaN mean."""
+        gradients = (value for node in self._step.update for value in self._gradients(node))
+        made = [value for value in gradients if storage_of(value).node in self._early]
+        if made:
+            smallest = min(made, key=lambda value: value.spec.size)
+            note = "a status that is set, by the loss, becomes that of all replicas"
+            self._step.gradient.append(_node(GradientSpoil, [smallest], None, note))
+
+
+def central_place(ref: Ref, shift: int) -> Ref:
+    """Where the copy of a place of WEIGHTS lies in CENTRAL that begins `shift` bytes on."""
+    return _moved(ref, Region.CENTRAL, shift)
+
+
+def _moved(ref: Ref, region: Region, shift: int) -> Ref:
+    """The same place in another region, `shift` bytes on."""
+    return replace(ref, region=region, offset=ref.offset + shift)
+
+
+def _value(name: str, place: Ref) -> Value:
+    return Value(name, TensorSpec(place.shape, place.dtype), place=place)
+
+
+def _node(definition: OpDef, inputs: Sequence[Value], place: Ref | None, note: str = "") -> Node:
+    """A node that is added. place: where its result lies, if that is not left to the planning of memory."""
+    attrs = dict(definition.attrs)
+    node = Node(definition.name, definition, attrs, [*inputs], 0, apart=True, note=note)
+    specs = definition.infer([value.spec for value in inputs], attrs)
+    node.outputs = [
+        Value(inputs[0].name, spec, node, number, place=place) for number, spec in enumerate(specs)
+    ]
+    return node
+
+
+def _assign(target: Value, source: Value, note: str) -> Node:
+    return _node(Assign, [target, source], target.place, note)
+
+
+def _check(value: Value) -> Node:
+    return _node(GradientCheck, [value], None, "sets the status when a gradient is not finite")
+
+
+def _writes_weights(node: Node) -> bool:
+    """True if a node writes a trainable variable."""
+    roots = (storage_of(node.inputs[index]).variable for index in node.definition.writes)
+    return any(root is not None and root.attrs["role"] == "weights" for root in roots)

@@ -1,0 +1,136 @@
+"""What crosses between devices in an exchange: one interface, one implementation per transport."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from tensorbow.devices import Access, Device, Event, Stream
+from tensorbow.specs import Array, DType
+
+CHUNK = 1 << 15  # elements
+
+
+@dataclass(frozen=True)
+class FlatVector:
+    """A flat vector on a device that takes part in an exchange."""
+
+    device: Device
+    address: int
+    size: int  # elements
+    dtype: DType
+
+    @property
+    def access(self) -> Access:
+        """Its memory, for the race checker."""
+        return Access(self.address, self.size * self.dtype.size, str(self.device.name))
+
+    def view(self) -> Array:
+        """Its elements."""
+        return self.device.view(self.address, (self.size,), self.dtype.as_numpy_dtype)
+
+
+@dataclass(frozen=True)
+class Crossing:
+    """Vectors of one size, one per device, that become equal.
+
+    To the sum of all, in the order of the devices; with `owned`, each device gives the elements that it owns.
+    """
+
+    vectors: Sequence[FlatVector]
+    owned: Sequence[range] | None = None
+
+    def parts(self) -> Iterator[tuple[int, range]]:
+        """The owner of each part that is not empty, by its place, and the elements."""
+        for place, elements in enumerate(self.owned or ()):
+            if elements:
+                yield place, elements
+
+
+class Transport(ABC):
+    """Carries exchanges between the devices of a process."""
+
+    @abstractmethod
+    def connect(self, exchanges: Sequence[Sequence[Crossing]]) -> None:
+        """Fixes what crosses in each exchange. Called before the first post, and when there are more."""
+
+    @abstractmethod
+    def post(self, exchange: int, ready: Sequence[Event]) -> Event:
+        """Enqueues one exchange, by its number, to start when all `ready` are done.
+
+        Exchanges run in the order of posting. The event is done when every device has the results.
+        """
+
+    @property
+    @abstractmethod
+    def streams(self) -> Sequence[Stream]:
+        """Its streams, for whoever drains them or makes them usable after a failure."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Ends it; what is posted completes first. Idempotent."""
+
+
+class InProcessTransport(Transport):
+    """Between devices whose memory this process can address: one stream does all exchanges, in order."""
+
+    def __init__(self, device: Device, name: str):
+        """`device` lends the stream; the exchanges run on its thread."""
+        self._stream = device.new_stream(name)
+        self._exchanges: list[list[tuple[Crossing, list[Array]]]] = []
+        self._accesses: list[list[Access]] = []
+
+    def connect(self, exchanges: Sequence[Sequence[Crossing]]) -> None:
+        """See Transport."""
+        self._exchanges = [
+            [(crossing, [vector.view() for vector in crossing.vectors]) for crossing in crossings]
+            for crossings in exchanges
+        ]
+        self._accesses = [
+            [vector.access for crossing in crossings for vector in crossing.vectors]
+            for crossings in exchanges
+        ]
+
+    def post(self, exchange: int, ready: Sequence[Event]) -> Event:
+        """See Transport."""
+        for event in ready:
+            self._stream.wait(event)
+        accesses = self._accesses[exchange]
+        self._stream.enqueue(
+            partial(self._exchange, exchange), label="crossing", reads=accesses, writes=accesses
+        )
+        return self._stream.record()
+
+    def _exchange(self, exchange: int) -> None:
+        for crossing, arrays in self._exchanges[exchange]:
+            if crossing.owned is None:
+                _sum_into_all(arrays)
+            for owner, elements in crossing.parts():
+                piece = slice(elements.start, elements.stop)
+                for place, array in enumerate(arrays):
+                    if place != owner:
+                        np.copyto(array[piece], arrays[owner][piece])
+
+    @property
+    def streams(self) -> Sequence[Stream]:
+        """Its one stream."""
+        return (self._stream,)
+
+    def close(self) -> None:
+        """Closes the stream."""
+        self._stream.close()
+        self._exchanges = []
+
+
+def _sum_into_all(vectors: Sequence[Array]) -> None:
+    first, *others = vectors
+    for start in range(0, first.size, CHUNK):
+        piece = slice(start, start + CHUNK)
+        for other in others:
+            np.add(first[piece], other[piece], out=first[piece])
+        for other in others:
+            np.copyto(other[piece], first[piece])

@@ -1,0 +1,142 @@
+"""Cut: the segments of a list of nodes, between which replicas meet in exchanges."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from tensorbow.errors import InvalidArgumentError
+from tensorbow.ops.control import Copy
+from tensorbow.program.nodes import Node, Value, storage_of
+from tensorbow.program.plan import Region, SegmentKind
+
+ORDER = (SegmentKind.REPLICA, SegmentKind.EXCHANGE, SegmentKind.MIRRORED)
+EQUAL_STATE = ("mu", "share")  # step scalars that are equal for all replicas
+STATUS = "status"  # stands among the regions for the sticky status
+KEPT = {Region.WEIGHTS, Region.SLOTS, Region.STATISTICS, Region.CENTRAL}  # regions of variables
+
+
+@dataclass
+class SegmentNodes:
+    """Nodes of one segment."""
+
+    kind: SegmentKind
+    nodes: list[Node]
+
+
+@dataclass
+class Mirrored:
+    """Nodes that run once per device: they read only results of exchanges and mirrored variables."""
+
+    nodes: set[Node] = field(default_factory=set)
+    copies: dict[Node, list[Node]] = field(default_factory=dict)  # by exchange, what replicas hand to it
+
+    def kind_of(self, node: Node) -> SegmentKind:
+        """Where a node runs, whose inputs' nodes have been asked for before.
+
+        Raises InvalidArgumentError for a replica that writes a mirrored variable.
+        """
+        definition = node.definition
+        if definition.exchange:
+            self.nodes.add(node)
+            return SegmentKind.EXCHANGE
+        if definition is Copy:  # each replica's own
+            return SegmentKind.REPLICA
+        roots = [storage_of(value) for value in node.inputs]
+        equal = [self._is_mirrored(root) for root in roots]
+        known = all(each or root.constant is not None for each, root in zip(equal, roots, strict=True))
+        own_state = not set(definition.state) <= set(EQUAL_STATE)
+        alone = definition.random or own_state or (definition.stateful and not definition.writes)
+        writes = [equal[index] for index in definition.writes]
+        if any(equal) and known and not alone and all(writes):
+            self.nodes.add(node)
+            return SegmentKind.MIRRORED
+        if any(writes):
+            raise InvalidArgumentError(
+                f"{node.name} ({definition.name}) writes a mirrored variable, which is equal for all "
+                f"replicas, from what is not (made at {node.source})"
+            )
+        return SegmentKind.REPLICA
+
+    def holds(self, value: Value) -> bool:
+        """True if a value is there once per device."""
+        return self._is_mirrored(storage_of(value))
+
+    def _is_mirrored(self, root: Value) -> bool:
+        if root.place is not None:
+            return root.place.region in (Region.CENTRAL, Region.RESULTS)
+        return root.node in self.nodes
+
+
+def cut(nodes: Sequence[Node], mirrored: Mirrored) -> list[SegmentNodes]:
+    """The parts that run one after the other: replicas, an exchange, mirrored nodes, replicas, and so on.
+
+    A node is in the first part that can have it: behind what it reads, and in the order of the list behind
+    all that touches a region that it writes, or writes one that it touches. So exchanges that are
+    ready together are in one part.
+    """
+    ranks: dict[Node, int] = {}
+    parts: dict[int, list[Node]] = {}
+    read: dict[Region | str, int] = {}  # by region, the last rank that reads or writes it,
+    written: dict[Region | str, int] = {}  # and the last one that writes it
+    for node in _with_copies(nodes, mirrored):
+        kind = ORDER.index(mirrored.kind_of(node))
+        reads, writes = _touched(node)
+        least = max(
+            (
+                *(ranks.get(value.node, 0) for value in node.inputs if value.node is not None),
+                *(written.get(region, 0) for region in reads),
+                *(read.get(region, 0) for region in writes),
+            ),
+            default=0,
+        )
+        rank = ranks[node] = least + (kind - least) % len(ORDER)
+        parts.setdefault(rank, []).append(node)
+        for region in (*reads, *writes):
+            read[region] = max(read.get(region, 0), rank)
+        for region in writes:
+            written[region] = max(written.get(region, 0), rank)
+    return [SegmentNodes(ORDER[rank % len(ORDER)], parts[rank]) for rank in sorted(parts)]
+
+
+def _with_copies(nodes: Sequence[Node], mirrored: Mirrored) -> Iterator[Node]:
+    """The nodes; a copy precedes an exchange of what a replica has no own storage of."""
+    for node in nodes:
+        if node.definition.exchange and node not in mirrored.copies:
+            mirrored.copies[node] = []
+            for index, value in enumerate(node.inputs):
+                root = storage_of(value)
+                handed = root.place is not None and root.place.region in (Region.EXCHANGE, Region.GRADIENTS)
+                made = root.node is not None and root.place is None
+                if not handed and (not made or mirrored.holds(root)):
+                    copy = Node(
+                        f"{node.name}/copy", Copy, {}, [value], node.position, node.source, apart=True
+                    )
+                    copy.outputs = [Value(value.name, value.spec, copy)]
+                    mirrored.copies[node].append(copy)
+                    node.inputs[index] = copy.outputs[0]
+        yield from mirrored.copies.get(node, ())
+        yield node
+
+
+def _touched(node: Node) -> tuple[set[Region | str], set[Region | str]]:
+    """Regions of variables that a node reads, and those that it writes."""
+    definition = node.definition
+    reads, writes = set[Region | str](), set[Region | str]()
+    for index, value in enumerate(node.inputs):
+        root = storage_of(value)
+        if root.variable is not None:
+            region = Region[root.variable.attrs["role"].upper()]
+        elif root.place is not None:
+            region = root.place.region
+        else:
+            continue
+        (writes if index in definition.writes else reads).add(region)
+    writes |= {value.place.region for value in node.outputs if value.place is not None}
+    reads &= KEPT
+    writes &= KEPT
+    if definition.sets_status:
+        writes.add(STATUS)
+    elif STATUS in definition.state or definition.writes:
+        reads.add(STATUS)
+    return reads, writes

@@ -1,0 +1,192 @@
+"""What an exchange becomes in native code: a pass over all replicas, and what is left around it.
+
+Where the calls that make what is summed, and those that use the sum on each device, go element by element,
+they are parts of the pass: an update with averaging, the sum of corrections and the move of z; or the sum and
+mean of gradients with the check of it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field, replace
+
+from tensorbow.kernels.merging import cut, touch
+from tensorbow.kernels.native.codegen.kernel import NativeKernel
+from tensorbow.kernels.native.ops.maps import emit_rule
+from tensorbow.ops.averaging import GradientCheck, GradientMean
+from tensorbow.ops.exchanges import AllSum
+from tensorbow.program.plan import Group, Ref
+
+
+@dataclass(frozen=True)
+class Reduction:
+    """A sum over all replicas, chunk by chunk, with what is done with a chunk before and after it.
+
+    total: the AllSum. made_by: a replica's call that makes what is summed, unless that is in memory. uses:
+    calls of each device. keeps: whether others read the sum. checks: whether a sum that is not finite is told
+    of.
+    """
+
+    total: Group
+    made_by: Group | None
+    uses: tuple[Group, ...]
+    keeps: bool
+    checks: bool
+
+
+@dataclass
+class ExchangePlan:
+    """An exchange as a pass, and what is left.
+
+    before, after: calls of the replica's segment before the exchange that are no parts of the pass.
+    copies: gathers and broadcasts. rest: calls of each device behind the pass. checked: checks in the
+    following segment that are parts of the pass.
+    """
+
+    before: list[Group]
+    after: list[Group] = field(default_factory=list)
+    reductions: list[Reduction] = field(default_factory=list)
+    copies: list[Group] = field(default_factory=list)
+    rest: list[Group] = field(default_factory=list)
+    checked: list[Group] = field(default_factory=list)
+
+
+def plan_exchange(
+    exchange: Sequence[Group],
+    mirrored: Sequence[Group],
+    before: Sequence[Group],
+    following: Sequence[Group],
+    everything: Sequence[Group],
+    fetched: Sequence[Ref],
+    native: Callable[[Group], Group],
+) -> ExchangePlan:
+    """Plans an exchange.
+
+    mirrored: calls of each device behind it. before, following: calls of the replica's segments around it.
+    everything: all calls of replicas. fetched: what is copied at the end. native: gives a call its native
+    code, if there is some.
+    """
+    sums = [_flat(group) for group in exchange if group.definition is AllSum]
+    plan = ExchangePlan([*before], copies=[group for group in exchange if group.definition is not AllSum])
+    uses: list[list[Group]] = [[] for _ in sums]
+    for group in map(native, mirrored):
+        homes = [n for n, total in enumerate(sums) if _uses_chunk(group, total, uses[n])]
+        if len(homes) == 1 and not any(_in_order(other, group) for other in plan.rest):
+            uses[homes[0]].append(_flat(group))
+        else:
+            plan.rest.append(group)
+    made = [_makers(total.inputs[0], before, everything) for total in sums]
+    places = {place for makers in made for place in makers}
+    in_memory = [ref for total, makers in zip(sums, made, strict=True) if not makers for ref in total.inputs]
+    in_memory += [ref for group in plan.copies for ref in group.inputs]
+    first = _needed_before(before, places, in_memory) if places else None
+    if first is None:
+        made = [[] for _ in sums]
+    else:
+        plan.before = [before[place] for place in sorted(first)]
+        plan.after = [g for place, g in enumerate(before) if place not in places and place not in first]
+    readers = [*everything, *plan.rest]
+    for total, chain, makers in zip(sums, uses, made, strict=True):
+        means = [group for group in chain if group.definition is GradientMean]
+        checked = [group for group in following if _is_check_of(group, means)]
+        plan.checked += checked
+        keeps = touch(total.outputs, fetched) or any(touch(total.outputs, g.reads) for g in readers)
+        whole = Reduction(_as_map(total), None, tuple(map(_as_map, chain)), keeps, bool(checked))
+        plan.reductions += [_part(whole, before[place]) for place in makers] or [whole]
+    return plan
+
+
+def _size(ref: Ref) -> int:
+    return math.prod(ref.shape)
+
+
+def _flat(group: Group) -> Group:
+    def flat(refs: Sequence[Ref]) -> tuple[Ref, ...]:
+        return tuple(replace(ref, shape=(_size(ref),)) for ref in refs)
+
+    return replace(group, inputs=flat(group.inputs), outputs=flat(group.outputs))
+
+
+def _as_map(group: Group) -> Group:
+    return replace(group, kernel=NativeKernel(emit=emit_rule, emit_part=emit_rule))
+
+
+def _uses_chunk(group: Group, total: Group, chain: Sequence[Group]) -> bool:
+    """True if a call reads a sum, or what calls make of it, and goes element by element over just that."""
+    refs, kernel = (*group.inputs, *group.outputs), group.kernel
+    sizes = {_size(ref) for ref in refs}
+    is_map = isinstance(kernel, NativeKernel) and kernel.emit is emit_rule  # by itself, not fused with others
+    if not is_map or group.scratch or sizes != {_size(total.outputs[0])}:
+        return False
+    made = [ref for other in (total, *chain) for ref in other.outputs]
+    return touch(group.inputs, made)
+
+
+def _in_order(first: Group, second: Group) -> bool:
+    """True if a call must not come behind another one."""
+    return touch(first.writes, (*second.reads, *second.writes)) or touch(first.reads, second.writes)
+
+
+def _makers(source: Ref, before: Sequence[Group], everything: Sequence[Group]) -> list[int]:
+    """Places of the calls that make all of what is summed, part by part, for nobody else; else none."""
+    makers = [place for place, group in enumerate(before) if touch(group.outputs, (source,))]
+    if not all(_has_parts(before[place]) for place in makers):
+        return []
+    end = source.offset
+    for ref in sorted((before[place].outputs[0] for place in makers), key=lambda ref: ref.offset):
+        if ref.offset != end:
+            return []
+        end += ref.nbytes
+    if end != source.offset + source.nbytes:
+        return []
+    refs = (source,)
+    others = (group for group in everything if not touch(group.outputs, refs))
+    return [] if any(touch(group.reads, refs) for group in others) else makers
+
+
+def _has_parts(group: Group) -> bool:
+    """True if a call can be done part by part."""
+    kernel = group.kernel
+    return isinstance(kernel, NativeKernel) and kernel.emit_part is not None and len(group.outputs) == 1
+
+
+def _needed_before(
+    groups: Sequence[Group], makers: Collection[int], in_memory: Sequence[Ref]
+) -> set[int] | None:
+    """Places of the calls that come before the pass; other calls come behind it.
+
+    makers: places of the calls that are parts of the pass. in_memory: what it reads beside. None if the order
+    does not allow that.
+    """
+    needed = [*in_memory, *(ref for place in makers for ref in groups[place].reads)]
+    first = set[int]()
+    for place in range(len(groups) - 1, -1, -1):
+        group = groups[place]
+        if place not in makers and (place < min(makers) or touch(group.writes, needed)):
+            first.add(place)
+            needed += group.reads
+    for place, group in enumerate(groups):
+        later = range(place + 1, len(groups))
+        passed = [other for other in later if other in first and place not in first]
+        passed += [other for other in later if other in makers and place not in first and place not in makers]
+        if any(_in_order(group, groups[other]) for other in passed):
+            return None
+    return first
+
+
+def _is_check_of(group: Group, means: Sequence[Group]) -> bool:
+    """True if a call checks a mean: it is finite if the sum is."""
+    if group.definition is not GradientCheck:
+        return False
+    places = [(ref.region, ref.offset, ref.nbytes) for mean in means for ref in mean.outputs]
+    ref = group.inputs[0]
+    return (ref.region, ref.offset, ref.nbytes) in places
+
+
+def _part(whole: Reduction, maker: Group) -> Reduction:
+    """The elements of a reduction that a call makes."""
+    (source,), (made,) = whole.total.inputs, maker.outputs
+    size, first = _size(source), (made.offset - source.offset) // source.dtype.size
+    parts = [cut(group, size, first, first + _size(made)) for group in (whole.total, *whole.uses)]
+    return replace(whole, total=parts[0], made_by=maker, uses=tuple(parts[1:]))
