@@ -298,10 +298,11 @@ class LearningEngine:
         on_results is called in this thread, in the order of rounds, when all tasks of a launch's rounds have
         ended. When `run` returns nothing is in flight. It returns early after `request_stop`, with all
         replicas at the same round.
-        Raises NumericsError for a loss that is not finite (unless `on_nan` is `skip`), the error of
-        a failed op, of the batch source or of `on_results`. Replicas may then be some rounds apart, each as
-        whole as its last finished task left it, but for statistics that another's error came behind: go on
-        from a checkpoint.
+        Raises NumericsError for the first loss or gradient that is not finite (unless `on_nan` is `skip`);
+        that replica has written nothing from there on, and all have ended at the same round. Raises the error
+        of a failed op, of the batch source or of `on_results`: after a failed op replicas may be some rounds
+        apart, each as whole as its last finished task left it, but for statistics that another's error came
+        behind; go on from a checkpoint.
         """
         source = getattr(open_source, "__self__", None)
         if isinstance(source, DatasetBatches) and source.replicas != self.learners.count:

@@ -54,7 +54,7 @@ def explain(context: click.Context, /, **_: Any) -> None:
         parts = [
             _summary(config, plans, device),
             f"\na learning task of {config.model}, batch {config.batch_size}",
-            str(Explanation.of_device(plans.step, device)),
+            str(Explanation.of_device(plans.step.for_replica, device)),
         ]
         if plans.central is not None:
             what = f"the synchronisation of {plans.replicas} replicas, on a stream of its own"

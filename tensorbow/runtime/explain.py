@@ -88,6 +88,8 @@ class Explanation:
             lines.append(f"{what} {name}: {ref.dtype.name}{list(ref.shape)} {self._address(ref)}")
         shown: list[tuple[str, Sequence[Group]]] = []
         for number, segment in enumerate(step.segments):
+            if not segment.groups and len(step.segments) > 1:  # it runs elsewhere
+                continue
             launches = self.launches[number] if self.launches else ()
             groups = [group for launch in launches for group in launch.groups] or segment.groups
             sends = sum(group.definition is Send for group in groups)

@@ -52,6 +52,9 @@ def _spec(inputs: Any, attrs: Any) -> Any:
     return tb.TensorSpec([2], tb.float32)
 
 
+FLAGS = ("uniform_dtype", "stateful", "random", "replace", "sets_status", "exchange")
+
+
 def _defined(**arguments: Any) -> None:
     """Defines an op, and forgets it again."""
     before = dict(OPS)
@@ -126,6 +129,9 @@ CALLS: Mapping[str, Call] = {
     **_ops("shape size", lambda: {"input": x23()}, sorts={"out_type": "dtype"}),
     "rank": Call(lambda: {"input": x23()}),
     "reshape": Call(lambda: {"tensor": x23(), "shape": [3, 2]}),
+    "all_gather": Call(lambda: {"value": x23()}),
+    "all_sum": Call(lambda: {"value": x23()}),
+    "broadcast": Call(lambda: {"value": x23()}, sorts={"source": "count"}),
     "broadcast_to": Call(lambda: {"input": vector(), "shape": [3, 2]}),
     "expand_dims": Call(lambda: {"input": x23(), "axis": 0}),
     "squeeze": Call(lambda: {"input": [[1.0]]}, sorts={"axis": "axes or none"}),
@@ -339,7 +345,7 @@ CALLS: Mapping[str, Call] = {
             **dict.fromkeys(("kernel", "unknown_dtypes"), "function or none"),
             **dict.fromkeys(("inputs", "state"), "list of texts"),
             **dict.fromkeys(("shape_inputs", "writes", "ignores", "alias"), "list"),
-            **dict.fromkeys(("uniform_dtype", "stateful", "random", "replace"), "flag"),
+            **dict.fromkeys(FLAGS, "flag"),
             "attrs": "mapping or none",
             "update": "object or none",
             "doc": "text",

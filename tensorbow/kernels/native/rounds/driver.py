@@ -22,6 +22,7 @@ from tensorbow.kernels.native.codegen.emitter import INT, POINTER, Emitter, inde
 from tensorbow.kernels.native.codegen.target import Target
 from tensorbow.kernels.native.rounds.words import (
     DONE,
+    NOT_BEGUN,
     REFUSED,
     STOPPED,
     LaunchWord,
@@ -54,7 +55,7 @@ def add_yield() -> bool:
 
 
 def driver_module(target: Target) -> ir.Module:
-    """The function ROUNDS of `ThreadWord`s; it gives DONE, REFUSED or STOPPED."""
+    """The function ROUNDS of `ThreadWord`s; it gives DONE, REFUSED, STOPPED or NOT_BEGUN."""
     module = ir.Module("rounds")
     module.triple = target.triple
     _Rounds(module, target).write()
@@ -81,6 +82,7 @@ class _Rounds:
         b = self._b
         self._shared = load_pointer(b, self._thread, ThreadWord.SHARED)
         self._return_if(self._is_set(SharedWord.STOPPED), STOPPED)
+        self._begin_launch()
         b.store(load_word(b, self._thread, ThreadWord.ARRIVALS), self._arrivals)
         b.store(ir.Constant(ir.IntType(1), 0), self._ends)
         legs = load_pointer(b, self._shared, SharedWord.LEGS)
@@ -104,33 +106,52 @@ class _Rounds:
         b.ret(index(DONE))
         ir.IRBuilder(self._entry).branch(self._start)
 
+    def _begin_launch(self) -> None:
+        """Takes note of the launch, unless an earlier one is the last: all threads do the same launches."""
+        b = self._b
+        started = word_at(b, self._shared, SharedWord.STARTED)
+        launch = b.shl(load_word(b, self._thread, ThreadWord.LAUNCH), index(1))
+        again, going = (b.append_basic_block(name) for name in ("again", "going"))
+        b.branch(again)
+        b.position_at_end(again)
+        before = b.load_atomic(started, "acquire", 8, typ=INT)
+        is_last = b.icmp_signed("!=", b.and_(before, index(1)), index(0))
+        self._return_if(b.and_(is_last, b.icmp_signed("<", before, launch)), NOT_BEGUN)
+        is_new = b.icmp_signed("<", before, launch)
+        exchanged = b.cmpxchg(started, before, b.select(is_new, launch, before), "acq_rel", "acquire")
+        b.cbranch(b.extract_value(exchanged, 1), going, again)
+        b.position_at_end(going)
+
     def _run_leg(self, leg: ir.Value, step: ir.Value, is_first: ir.Value, is_last: ir.Value) -> None:
         """What this replica does in a leg."""
         b = self._b
         row = self._row(self._launch, step)
         with b.if_else(is_first) as (begins, goes_on):
             with begins:
+                was_bad = self._is_bad()
                 self._copy(
                     bytes_on(b, load_pointer(b, self._bases, Region.STATE), 0),
                     load_pointer(b, row, RowWord.STATE),
                     load_word(b, self._shared, SharedWord.STATE_NBYTES),
                 )
+                with self._unlikely(was_bad):  # it writes nothing any more, while others go on
+                    b.store(index(1), self._status())
                 self._make_batch(row)
             with goes_on:
                 self._share_status()
         with self._e.loop(load_word(b, leg, LegWord.END), load_word(b, leg, LegWord.FIRST)) as which:
             self._call(which, self._bases)
-        with b.if_else(is_last) as (ends, meets):
-            with ends:
-                self._end_if(self._is_bad())
-                self._note(row, step)
-            with meets, self._unlikely(self._is_bad()):
-                self._set(SharedWord.BAD)
+        with b.if_then(is_last):
+            self._note(row, step)
+        with self._unlikely(self._is_bad()):
+            self._set(SharedWord.BAD)
+            self._set(SharedWord.STARTED)
 
     def _exchange(self, leg: ir.Value) -> None:
-        """Between two meetings this thread's part of the pass; and whether some replica's status is set.
+        """Between two meetings this thread's part of the pass, then what devices do by themselves.
 
-        Then what devices do by themselves, shared out among the threads.
+        Where some replica's status is set, all end after this round; in rounds without an exchange the others
+        go on to the end of the launch.
         """
         b = self._b
         self._wait_for_all()

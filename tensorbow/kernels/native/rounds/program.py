@@ -19,6 +19,7 @@ from tensorbow.kernels.native.rounds.examples import NativeExamples
 from tensorbow.kernels.native.rounds.words import (
     DONE,
     LINE,
+    NOT_BEGUN,
     REFUSED,
     STOPPED,
     LaunchWord,
@@ -30,8 +31,8 @@ from tensorbow.program.plan import Region
 from tensorbow.program.rounds import LaunchInputs, MadeBatches, RoundLaunch, RoundProgram, Rounds
 from tensorbow.specs import Array
 
-_STOPPED = int(SharedWord.STOPPED)
-_OF_THREAD = Struct("=2q")  # from ARRIVALS on
+_STOPPED, _STARTED = int(SharedWord.STOPPED), int(SharedWord.STARTED)
+_OF_THREAD = Struct("=3q")  # from ARRIVALS on
 _OF_REPLICA = Struct("=6q")  # of a launch of one round: from DONE on to the PICKS of its row
 
 
@@ -66,7 +67,7 @@ class NativeRounds(RoundProgram):
         )
         shared[SharedWord.STATE_NBYTES] = executable.region_nbytes.get(Region.STATE, 0)
         shared[SharedWord.STATUS] = executable.state["status"].offset
-        self._arrivals = 0  # of threads at meetings, in all launches
+        self._arrivals = self._launched = 0  # threads at meetings, and launches, in all
         self._launches: dict[tuple[int, int], _Launches] = {}  # by number of rounds and threads
 
     def _table(self, numbers: Sequence[int] | NDArray[np.int64]) -> int:
@@ -77,16 +78,14 @@ class NativeRounds(RoundProgram):
 
     def reset(self) -> None:
         """See RoundProgram.reset."""
-        words = SharedWord.ARRIVED, SharedWord.STOPPED, SharedWord.BAD, SharedWord.NOT_FINITE
-        for word in words:
-            self._shared[word] = 0
-        self._arrivals = 0
+        self._shared[SharedWord.ARRIVED :] = 0
+        self._arrivals = self._launched = 0
         self._launches.clear()
 
     @property
     def stopped(self) -> bool:
         """See RoundProgram.stopped."""
-        return bool(self._shared.item(_STOPPED))
+        return bool(self._shared.item(_STOPPED)) or bool(self._shared.item(_STARTED) & 1)
 
     def stop(self) -> None:
         """See RoundProgram.stop."""
@@ -107,7 +106,8 @@ class NativeRounds(RoundProgram):
         if launches is None:
             launches = self._launches[key] = _Launches(self._shared, self._code, self._plans, *key)
         launch = launches.next()
-        launch.fill(first, variants, self._arrivals, inputs, state)
+        self._launched += 1
+        launch.fill(first, variants, self._arrivals, self._launched, inputs, state)
         self._arrivals += threads * sum(map(self._code.meetings.__getitem__, variants))
         return launch
 
@@ -200,6 +200,7 @@ class _NativeLaunch(RoundLaunch):
         first: int,
         variants: Sequence[int],
         arrivals: int,
+        number: int,
         inputs: LaunchInputs,
         state: Mapping[str, Any],
     ) -> None:
@@ -210,7 +211,7 @@ class _NativeLaunch(RoundLaunch):
         self._alive[0] = inputs
         stops = 0 if "status" in state else -1
         for words in self._of_threads:
-            _OF_THREAD.pack_into(words, 0, arrivals, stops)
+            _OF_THREAD.pack_into(words, 0, arrivals, stops, number)
         slot = first % self._ring
         begin, to_next, to_replica = self._picks_of(inputs)
         if len(variants) == 1:
@@ -276,7 +277,7 @@ class _NativeLaunch(RoundLaunch):
             words = self._words[replica]
             calls = self._code.calls[int(words[LaunchWord.REFUSED_BY])]
             self._plans[replica].refuse(calls[words[LaunchWord.REFUSED]])
-        if code != DONE:
+        if code not in (DONE, NOT_BEGUN):
             raise InternalError(f"native code of rounds gave {code}, which it never does")
 
     def at(self, thread: int) -> int:

@@ -34,9 +34,10 @@ class SharedWord(IntEnum):
     STATUS = 13  # its offset in STATE
     ARRIVED = 2 * LINE  # threads that have come to a meeting, all meetings counted
     STOPPED = 3 * LINE  # no replica goes on
-    BAD = 4 * LINE  # a replica's status is set
+    BAD = 4 * LINE  # a replica's status is set, which ends the rounds
     NOT_FINITE = 4 * LINE + 1  # the MEETING of the last mean of gradients that was not finite
-    WORDS = 5 * LINE
+    STARTED = 5 * LINE  # twice the last launch that a thread has begun, and 1 if that is the last of all
+    WORDS = 6 * LINE
 
 
 class LegWord(IntEnum):
@@ -60,9 +61,10 @@ class ThreadWord(IntEnum):
     STEPS = 5
     ARRIVALS = 6  # of threads at meetings before this call
     STOPS = 7  # -1 where a status that is set ends the rounds, or 0
-    AT = 8  # the replica, by its place here, whose call refused its input; by the code
-    MEETING = 9  # arrivals at the meeting before the pass: no other has that number; by the code
-    WORDS = 10
+    LAUNCH = 8  # number of the launch
+    AT = 9  # the replica, by its place here, whose call refused its input; by the code
+    MEETING = 10  # arrivals at the meeting before the pass: no other has that number; by the code
+    WORDS = 11
 
 
 class LaunchWord(IntEnum):
@@ -89,8 +91,9 @@ class RowWord(IntEnum):
     SOURCES = 4  # of its inputs, where there are no picks
 
 
-# What a call returns: all done, or as far as a status that is set lets it; input refused; stopped by others.
-DONE, REFUSED, STOPPED = -1, 0, 1
+# What a call returns: all done, or as far as a status that is set lets it; input refused; stopped by others;
+# not begun, for an earlier launch was the last.
+DONE, REFUSED, STOPPED, NOT_BEGUN = -1, 0, 1, 2
 
 
 def load_word(builder: ir.IRBuilder, words: ir.Value, number: int | ir.Value) -> ir.Value:
