@@ -159,7 +159,9 @@ class OpDef:
                 dtypes = (inputs[0].dtype,)
             return tuple(TensorSpec(None, dtype) for dtype in dtypes)
         results = (result,) if isinstance(result, TensorSpec) else result
-        if not isinstance(results, Sequence) or not all(isinstance(r, TensorSpec) for r in results):
+        if results is result and not (
+            isinstance(results, Sequence) and all(isinstance(r, TensorSpec) for r in results)
+        ):
             raise InvalidArgumentError(
                 f"spec of {self.name} must return a TensorSpec or a sequence of them, "
                 f"got {type(result).__name__} {reprlib.repr(result)}"

@@ -51,7 +51,10 @@ def user_line() -> UserLine:
     while _is_ours(code.co_filename) and frame.f_back is not None:
         frame = frame.f_back
         code = frame.f_code
-    return UserLine(code.co_filename, frame.f_lineno, code.co_name)
+    return _line(code.co_filename, frame.f_lineno, code.co_name)
+
+
+_line = lru_cache(maxsize=1024)(UserLine)  # one object for all ops of a line
 
 
 @lru_cache(maxsize=1024)
