@@ -112,10 +112,10 @@ def build_op(definition: OpDef, values: Sequence[Any], attrs: dict[str, Any], na
 
 def complete_attrs(definition: OpDef, attrs: Mapping[str, Any]) -> dict[str, Any]:
     """The attributes completed by defaults. Raises InvalidArgumentError for unknown or missing ones."""
-    unknown = attrs.keys() - definition.attrs.keys()
-    if unknown:
+    if not attrs.keys() <= definition.attrs.keys():
+        unknown = sorted(attrs.keys() - definition.attrs.keys())
         raise InvalidArgumentError(
-            f"{definition.name}: unknown attribute {', '.join(sorted(unknown))}; "
+            f"{definition.name}: unknown attribute {', '.join(unknown)}; "
             f"known: {', '.join(definition.attrs) or 'none'}"
         )
     complete = {**definition.attrs, **attrs}

@@ -166,7 +166,11 @@ class OpDef:
                 f"spec of {self.name} must return a TensorSpec or a sequence of them, "
                 f"got {type(result).__name__} {reprlib.repr(result)}"
             )
-        return tuple(_without_value(r) if any(r is x for x in inputs) else r for r in results)
+        # A rule may return an input's spec: the value is only the input's.
+        return tuple(
+            TensorSpec(r.shape, r.dtype) if r.value is not None and any(r is x for x in inputs) else r
+            for r in results
+        )
 
     @property
     def is_view(self) -> bool:
@@ -199,11 +203,6 @@ def _check_returned(returned: object, call: KernelCall) -> None:
                 f"its kernel returned {type(result).__name__} {reprlib.repr(result)}; expected None: "
                 "a kernel writes its results, for example by np.copyto(call.outputs[0], ...) or out="
             )
-
-
-def _without_value(spec: TensorSpec) -> TensorSpec:
-    """A spec without its value, for rules that return an input's spec: the value is the input's."""
-    return spec if spec.value is None else TensorSpec(spec.shape, spec.dtype)
 
 
 def gradient_of(op: Operation, gradients: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
