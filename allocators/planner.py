@@ -153,16 +153,17 @@ class _Few:
     """Placed buffers in a list that is searched linearly: fastest for some hundreds."""
 
     def __init__(self) -> None:
-        self._places: list[_Place] = []
+        self._places: list[tuple[_Interval, int, int]] = []  # bytes, first and last step
 
     def add(self, place: _Place) -> None:
         """Add a placed buffer."""
-        insort(self._places, place)
+        begin, end, first, last = place
+        insort(self._places, ((begin, end), first, last))
 
     def live_with(self, item: _Item) -> list[_Interval]:
         """Bytes of the placed buffers that are live with `item`, as sorted intervals."""
         start, stop = item.start, item.stop
-        return [place[:2] for place in self._places if place[2] <= stop and place[3] >= start]
+        return [interval for interval, first, last in self._places if first <= stop and last >= start]
 
     def effort(self, found: list[_Interval]) -> int:
         """Cost of `live_with`, whose result is `found`, in comparisons."""

@@ -86,7 +86,7 @@ class ConstantInitializer(Initializer):
                 f"constant initializer: {values.size} values do not fill the shape {shape}"
             )
         array = filled(shape, values) if values.ndim == 0 else values.reshape(shape)
-        return convert_to_tensor(array.astype(dtype.as_numpy_dtype), dtype)
+        return convert_to_tensor(array.astype(dtype.as_numpy_dtype, copy=False), dtype)
 
 
 class Zeros(ConstantInitializer):

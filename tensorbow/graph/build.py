@@ -82,6 +82,8 @@ def graph_of(values: Sequence[Any]) -> Graph:
 
 def _graph_among(values: Sequence[Any], depth: int = 0) -> Graph | None:
     for value in values:
+        if type(value) is Tensor:  # fast path: called for every op
+            return value.op.graph
         nested = isinstance(value, (list, tuple)) and depth < DEEPEST
         graph = _graph_among(value, depth + 1) if nested else getattr(value, "graph", None)
         if isinstance(graph, Graph):
@@ -110,10 +112,10 @@ def build_op(definition: OpDef, values: Sequence[Any], attrs: dict[str, Any], na
 
 def complete_attrs(definition: OpDef, attrs: Mapping[str, Any]) -> dict[str, Any]:
     """The attributes completed by defaults. Raises InvalidArgumentError for unknown or missing ones."""
-    unknown = set(attrs) - set(definition.attrs)
-    if unknown:
+    if not attrs.keys() <= definition.attrs.keys():
+        unknown = sorted(attrs.keys() - definition.attrs.keys())
         raise InvalidArgumentError(
-            f"{definition.name}: unknown attribute {', '.join(sorted(unknown))}; "
+            f"{definition.name}: unknown attribute {', '.join(unknown)}; "
             f"known: {', '.join(definition.attrs) or 'none'}"
         )
     complete = {**definition.attrs, **attrs}

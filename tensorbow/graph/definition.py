@@ -163,12 +163,18 @@ class OpDef:
                 dtypes = (inputs[0].dtype,)
             return tuple(TensorSpec(None, dtype) for dtype in dtypes)
         results = (result,) if isinstance(result, TensorSpec) else result
-        if not isinstance(results, Sequence) or not all(isinstance(r, TensorSpec) for r in results):
+        if results is result and not (
+            isinstance(results, Sequence) and all(isinstance(r, TensorSpec) for r in results)
+        ):
             raise InvalidArgumentError(
                 f"spec of {self.name} must return a TensorSpec or a sequence of them, "
                 f"got {type(result).__name__} {reprlib.repr(result)}"
             )
-        return tuple(_without_value(r) if any(r is x for x in inputs) else r for r in results)
+        # A rule may return an input's spec: the value is only the input's.
+        return tuple(
+            TensorSpec(r.shape, r.dtype) if r.value is not None and any(r is x for x in inputs) else r
+            for r in results
+        )
 
     @property
     def is_view(self) -> bool:
@@ -201,11 +207,6 @@ def _check_returned(returned: object, call: KernelCall) -> None:
                 f"its kernel returned {type(result).__name__} {reprlib.repr(result)}; expected None: "
                 "a kernel writes its results, for example by np.copyto(call.outputs[0], ...) or out="
             )
-
-
-def _without_value(spec: TensorSpec) -> TensorSpec:
-    """A spec without its value, for rules that return an input's spec: the value is the input's."""
-    return spec if spec.value is None else TensorSpec(spec.shape, spec.dtype)
 
 
 def gradient_of(op: Operation, gradients: Sequence[Tensor | None]) -> Sequence[Tensor | None]:

@@ -48,7 +48,7 @@ class Graph(Scopes):
     def create_op(
         self, definition: OpDef, inputs: Sequence[Tensor], attrs: Attrs, name: str | None = None
     ) -> Operation:
-        """Adds an operation.
+        """Adds an operation, which keeps `attrs`.
 
         Raises InvalidArgumentError if the inputs do not fit its spec, FailedPreconditionError if the graph is
         finalized.
@@ -56,7 +56,7 @@ class Graph(Scopes):
         with self._lock:
             self._check_growable(f"add a {definition.name}")
             for tensor in inputs:
-                if tensor.graph is not self:
+                if tensor.op.graph is not self:
                     raise InvalidArgumentError(
                         f"{definition.name}: input {tensor.name} is from another graph; "
                         "build all of one computation in one graph"
@@ -73,7 +73,7 @@ class Graph(Scopes):
                 full_name,
                 definition,
                 tuple(inputs),
-                dict(attrs),
+                attrs,
                 self._control_inputs(inputs),
                 "",
                 source,

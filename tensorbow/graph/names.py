@@ -36,8 +36,7 @@ class UniqueNames:
 
     def claim(self, name: str) -> str:
         """Reserves and returns a unique form of `name`. Raises InvalidArgumentError."""
-        unique = self.peek(name)
-        self._next_suffix[name.lower()] = self._suffix_after(name, unique)
+        unique, self._next_suffix[name.lower()] = self._unused(name)
         self._next_suffix.setdefault(unique.lower(), 1)
         return unique
 
@@ -47,14 +46,15 @@ class UniqueNames:
 
     def peek(self, name: str) -> str:
         """The name that `claim` would give, without reserving it."""
-        check_op_name(name)
-        suffix = self._next_suffix.get(name.lower())
-        if suffix is None:
-            return name
-        while f"{name}_{suffix}".lower() in self._next_suffix:
-            suffix += 1
-        return f"{name}_{suffix}"
+        return self._unused(name)[0]
 
-    @staticmethod
-    def _suffix_after(name: str, unique: str) -> int:
-        return 1 if unique == name else int(unique[len(name) + 1 :]) + 1
+    def _unused(self, name: str) -> tuple[str, int]:
+        """A unique form of `name`, and the first suffix to try after it."""
+        check_op_name(name)
+        key = name.lower()
+        suffix = self._next_suffix.get(key)
+        if suffix is None:
+            return name, 1
+        while f"{key}_{suffix}" in self._next_suffix:
+            suffix += 1
+        return f"{name}_{suffix}", suffix + 1

@@ -106,6 +106,8 @@ class Scopes(ABC):
         return any(self._controls)
 
     def _control_inputs(self, inputs: Sequence[Tensor]) -> tuple[Operation, ...]:
+        if not self._controls:  # fast path: called for every op
+            return ()
         producers = {t.op for t in inputs}
         wanted = dict.fromkeys(op for scope in self._controls for op in scope)
         return tuple(op for op in wanted if op not in producers)

@@ -47,11 +47,13 @@ class RecordedLine(UserLine):
 def user_line() -> UserLine:
     """The innermost frame outside this library, recognised by file, not by module name."""
     frame = sys._getframe(1)
+    while _is_ours(frame.f_code.co_filename) and (outer := frame.f_back) is not None:
+        frame = outer
     code = frame.f_code
-    while _is_ours(code.co_filename) and frame.f_back is not None:
-        frame = frame.f_back
-        code = frame.f_code
-    return UserLine(code.co_filename, frame.f_lineno, code.co_name)
+    return _line(code.co_filename, frame.f_lineno, code.co_name)
+
+
+_line = lru_cache(maxsize=1024)(UserLine)  # one object for all ops of a line
 
 
 @lru_cache(maxsize=1024)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tensorbow.graph import Tensor, control_dependencies, convert_to_tensor
+from tensorbow.graph import Tensor, control_dependencies
 from tensorbow.kinds import (
     Flag,
     Fraction,
@@ -37,7 +37,6 @@ from tensorbow.ops.sparse_adaptive_updates import (
 )
 from tensorbow.ops.sparse_updates import SparseApplyAdagrad, sum_equal_rows
 from tensorbow.optimizers.optimizer import Optimizer, Rate
-from tensorbow.specs import DType
 from tensorbow.variables import Variable
 
 
@@ -106,7 +105,7 @@ class AdadeltaOptimizer(Optimizer):
             *self._places(variable, "accum", "accum_update"),
             gradient,
             rate,
-            *_scalars(variable.dtype, self.rho, self.epsilon),
+            *self._numbers(variable.dtype, self.rho, self.epsilon),
             weight_decay=self._decay(variable),
         )
 
@@ -117,7 +116,7 @@ class AdadeltaOptimizer(Optimizer):
             rows.values,
             rate,
             rows.indices,
-            *_scalars(variable.dtype, self.rho, self.epsilon),
+            *self._numbers(variable.dtype, self.rho, self.epsilon),
         )
 
 
@@ -162,7 +161,7 @@ class RMSPropOptimizer(Optimizer):
             *self._places(variable, *self._slot_names()),
             gradient,
             rate,
-            *_scalars(variable.dtype, self.decay, self.momentum, self.epsilon),
+            *self._numbers(variable.dtype, self.decay, self.momentum, self.epsilon),
             weight_decay=self._decay(variable),
         )
 
@@ -174,7 +173,7 @@ class RMSPropOptimizer(Optimizer):
             rows.values,
             rate,
             rows.indices,
-            *_scalars(variable.dtype, self.decay, self.momentum, self.epsilon),
+            *self._numbers(variable.dtype, self.decay, self.momentum, self.epsilon),
         )
 
     def _slot_names(self) -> tuple[str, ...]:
@@ -229,14 +228,10 @@ class AdamOptimizer(Optimizer):
             gradient,
             *(power if power.dtype == dtype else cast(power, dtype) for power in powers),
             rate,
-            *_scalars(dtype, self.beta1, self.beta2, self.epsilon),
+            *self._numbers(dtype, self.beta1, self.beta2, self.epsilon),
             weight_decay=self._decay(variable),
         )
 
     def _finish(self, updates: Sequence[Any], variables: Sequence[Variable]) -> list[Any]:
         with control_dependencies(updates):
             return [power.assign(multiply(power.value(), beta)) for power, beta in self._powers(variables)]
-
-
-def _scalars(dtype: DType, *values: float | Tensor) -> list[Tensor]:
-    return [convert_to_tensor(value, dtype) for value in values]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tensorbow.graph import Tensor, convert_to_tensor
+from tensorbow.graph import Tensor
 from tensorbow.kinds import Flag, FractionOrTensor, Name, NonNegative, checked
 from tensorbow.ops.elementwise import multiply
 from tensorbow.ops.indexed_slices import IndexedSlices
@@ -64,13 +64,12 @@ class MomentumOptimizer(Optimizer):
 
     def _apply(self, variable: Variable, gradient: Tensor, rate: Tensor) -> Any:
         velocity = self._slots[(variable, "Momentum")]
-        momentum = convert_to_tensor(self.momentum, variable.dtype)
         return ApplyMomentum(
             variable.op.outputs[0],
             velocity.op.outputs[0],
             gradient,
             rate,
-            momentum,
+            *self._numbers(variable.dtype, self.momentum),
             weight_decay=self._decay(variable),
             use_nesterov=self.use_nesterov,
         )
@@ -83,6 +82,6 @@ class MomentumOptimizer(Optimizer):
             rows.values,
             rate,
             rows.indices,
-            convert_to_tensor(self.momentum, variable.dtype),
+            *self._numbers(variable.dtype, self.momentum),
             use_nesterov=self.use_nesterov,
         )

@@ -113,6 +113,7 @@ class Optimizer(ABC):
         self.name = name or type(self).__name__.removesuffix("Optimizer")
         self._slots: dict[tuple[Variable, str], Variable] = {}
         self._scalars: dict[tuple[Graph, str], Variable] = {}
+        self._constants: dict[tuple[float, DType], Tensor] = {}  # of the current `apply_gradients`
 
     @checked
     def minimize(
@@ -163,6 +164,7 @@ class Optimizer(ABC):
             raise InvalidArgumentError(
                 "apply_gradients: no variable has a gradient; check what compute_gradients gave"
             )
+        self._constants.clear()
         with pairs[0][1].graph.as_default() as graph:
             self._create_slots([v for _, v in pairs])
             scheduled = self._scheduled(graph, global_step)
@@ -204,6 +206,17 @@ class Optimizer(ABC):
         scheduled = ScheduledBy(rate, self._scalars[key] if global_step is None else global_step)
         graph.add_to_collection(GraphKeys.SCHEDULES, scheduled)
         return scheduled
+
+    def _numbers(self, dtype: DType, *values: float | Tensor) -> list[Tensor]:
+        """Hyper-parameters as tensors; updates of one `apply_gradients` share the constants."""
+        tensors = []
+        for value in values:
+            if isinstance(value, (int, float)):
+                if (value, dtype) not in self._constants:
+                    self._constants[value, dtype] = convert_to_tensor(value, dtype)
+                value = self._constants[value, dtype]
+            tensors.append(convert_to_tensor(value, dtype))
+        return tensors
 
     def _update(self, variable: Variable, gradient: Tensor | IndexedSlices, rate: Tensor) -> Any:
         """Update of one variable; a sparse gradient stays sparse unless weight decay changes every row."""

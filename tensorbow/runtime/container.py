@@ -70,7 +70,9 @@ class Container:
         Raises NotFoundError.
         """
         ref = self.layout.ref(name)
-        array = np.broadcast_to(np.asarray(value, ref.dtype.as_numpy_dtype), ref.shape)
+        array = np.asarray(value, ref.dtype.as_numpy_dtype)
+        if array.shape != ref.shape:
+            array = np.broadcast_to(array, ref.shape)
         self._group.device.write(self._memory.bases[ref.region] + ref.offset, array)
 
     def load(self, values: Mapping[str, Any]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tensorbow.graph import Graph
+from tensorbow.ops.constant import Const
 from tensorbow.runtime.session import Session
 from tensorbow.specs import Array
 from tensorbow.variables import global_variables, local_variables, variables_initializer
@@ -11,10 +12,16 @@ from tensorbow.variables import global_variables, local_variables, variables_ini
 def initial_values(graph: Graph) -> dict[str, Array]:
     """The initial values of all variables of a graph, by name; random initialisers draw for the first time.
 
-    The values are read from the initialised variables, since fetching them would compile another step.
+    Constants without a requested device are loaded: the compiled step has only the other initialisers. The
+    values are read from the initialised variables, since fetching them would compile another step.
     """
     with graph.as_default(), Session(graph=graph) as session:
-        variables = [*global_variables(), *local_variables()]
-        session.run(variables_initializer(variables))
-        names = [variable.op.name for variable in variables]
-        return {name: session._device_variables.of(name).read(name) for name in names}
+        variables = {each.op.name: each for each in (*global_variables(), *local_variables())}
+        constants = {
+            name: each.initial_value.op.attrs["value"]
+            for name, each in variables.items()
+            if each.initial_value.op.definition is Const and not each.device
+        }
+        session.load_variables(constants)
+        session.run(variables_initializer([variables[name] for name in variables if name not in constants]))
+        return {name: session._device_variables.of(name).read(name) for name in variables}

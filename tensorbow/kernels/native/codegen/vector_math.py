@@ -2,18 +2,19 @@
 
 exp, expm1, log, log1p, tanh and erf of float32 are polynomials on short intervals, within 2 to 4 units of the
 last place (see the tests); the polynomials interpolate at Chebyshev nodes, which is close to
-optimal, and are computed at import. Other functions and dtypes call the C library, lane by lane.
+optimal, and are computed when first emitted. Other functions and dtypes call the C library, lane by lane.
 A number gives the same bits in a vector and alone. NaN and infinities follow IEEE 754.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from functools import cache
+from typing import TypeAlias
 
 import numpy as np
 from llvmlite import ir
-from numpy.polynomial import Chebyshev, Polynomial
 
 from tensorbow.errors import InternalError
 from tensorbow.kernels.native.codegen.emitter import Emitter, constant, lanes_of
@@ -30,24 +31,26 @@ LOG_2_LOW = LOG_2 - LOG_2_HIGH
 ROOT_BITS = 0x3F3504F3  # of the float32 sqrt(1/2)
 BIAS = 127
 
-Function = Callable[[float], float]
+Interpolation: TypeAlias = "tuple[Callable[[float], float], int, float, float]"
+"""A function, a degree (an odd one has no node at the middle of the interval), and the interval."""
 
 
-def _interpolation(function: Function, degree: int, low: float, high: float) -> tuple[float, ...]:
-    """Coefficients, constant first; an odd degree has no node at the middle of the interval."""
+@cache
+def _coefficients(function: Callable[[float], float], degree: int, low: float, high: float) -> list[float]:
+    """Coefficients of an interpolating polynomial, constant first."""
+    from numpy.polynomial import Chebyshev, Polynomial  # slow to load, and seldom needed
+
     series = Chebyshev.interpolate(np.vectorize(function, otypes=[float]), degree, [low, high])
-    return tuple(float(c) for c in series.convert(kind=Polynomial, domain=[-1, 1], window=[-1, 1]).coef)
+    return [float(c) for c in series.convert(kind=Polynomial, domain=[-1, 1], window=[-1, 1]).coef]
 
 
-_EXPM1 = _interpolation(lambda r: (math.expm1(r) - r) / r**2, 5, -LOG_2 / 2, LOG_2 / 2)
-_LOG1P = _interpolation(
-    lambda f: (math.log1p(f) - f + f * f / 2) / f**3, 9, math.sqrt(0.5) - 1, math.sqrt(2) - 1
-)
-_ERF = _interpolation(lambda s: math.erf(math.sqrt(s)) / math.sqrt(s), 7, 0, 1)  # in the squared argument
-_LOG_ERFC = _interpolation(lambda u: math.log(math.erfc(1 + u)), 9, 0, 3)  # from 1 on
+_EXPM1 = (lambda r: (math.expm1(r) - r) / r**2, 5, -LOG_2 / 2, LOG_2 / 2)
+_LOG1P = (lambda f: (math.log1p(f) - f + f * f / 2) / f**3, 9, math.sqrt(0.5) - 1, math.sqrt(2) - 1)
+_ERF = (lambda s: math.erf(math.sqrt(s)) / math.sqrt(s), 7, 0, 1)  # in the squared argument
+_LOG_ERFC = (lambda u: math.log(math.erfc(1 + u)), 9, 0, 3)  # from 1 on
 _EIGHTH = math.pi / 4  # of a turn; squares below
-_SIN = _interpolation(lambda s: (math.sin(math.sqrt(s)) - math.sqrt(s)) / s**1.5, 3, 0, _EIGHTH**2)
-_COS = _interpolation(lambda s: (math.cos(math.sqrt(s)) - 1 + s / 2) / s**2, 3, 0, _EIGHTH**2)
+_SIN = (lambda s: (math.sin(math.sqrt(s)) - math.sqrt(s)) / s**1.5, 3, 0, _EIGHTH**2)
+_COS = (lambda s: (math.cos(math.sqrt(s)) - 1 + s / 2) / s**2, 3, 0, _EIGHTH**2)
 _QUARTER = (1.5703125, 4.837512969970703e-4, 7.54978995489188e-8)  # of a turn: their sum; few bits in each
 
 
@@ -238,9 +241,10 @@ def _fma(emitter: Emitter, x: ir.Value, y: ir.Value, z: ir.Value) -> ir.Value:
     return emitter.intrinsic("fmuladd", x.type, x, y, z)
 
 
-def _polynomial(emitter: Emitter, coefficients: Sequence[float], x: ir.Value) -> ir.Value:
-    value = constant(x.type, coefficients[-1])
-    for coefficient in reversed(coefficients[:-1]):
+def _polynomial(emitter: Emitter, interpolation: Interpolation, x: ir.Value) -> ir.Value:
+    *lower, highest = _coefficients(*interpolation)
+    value = constant(x.type, highest)
+    for coefficient in reversed(lower):
         value = _fma(emitter, value, x, constant(x.type, coefficient))
     return value
 

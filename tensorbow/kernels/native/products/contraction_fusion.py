@@ -232,5 +232,4 @@ class JoinedCode(Protocol):
 
 def kernel_of(code: JoinedCode, target: Target) -> NativeKernel:
     """The kernel of fused code."""
-    scratch = code.scratch(target)
-    return NativeKernel(emit=code, scratch=lambda _: scratch, form=code.form)
+    return NativeKernel(emit=code, scratch=lambda _: code.scratch(target), form=code.form)

@@ -1,0 +1,36 @@
+"""Initial values of all variables of a graph, without a session of the caller's."""
+
+import numpy as np
+import pytest
+
+import tensorbow as tb
+from tensorbow.errors import InvalidArgumentError
+from tensorbow.runtime import initial_values
+
+
+@pytest.fixture(autouse=True)
+def graph():
+    with tb.Graph().as_default() as graph:
+        yield graph
+
+
+def test_are_what_a_session_initialises(graph):
+    tb.set_random_seed(5)
+    constant = tb.Variable([1.0, 2.0], name="constant")
+    tb.Variable(constant.value() * 3, name="dependent")
+    tb.Variable(tb.random_normal([3, 2]), name="random")
+    tb.Variable(np.arange(4), name="local", collections=[tb.GraphKeys.LOCAL_VARIABLES])
+    found = initial_values(graph)
+    assert [*found] == ["constant", "dependent", "random", "local"]
+    with tb.Session() as session:
+        session.run([tb.global_variables_initializer(), tb.local_variables_initializer()])
+        for name, value in found.items():
+            np.testing.assert_array_equal(value, session.run(f"{name}:0"))
+            value[...] = 0  # owned by the caller
+
+
+def test_a_missing_device_is_named(graph):
+    with tb.device("/gpu:3"):
+        tb.Variable([1.0, 2.0])
+    with pytest.raises(InvalidArgumentError, match="requests device /device:GPU:3, which does not exist"):
+        initial_values(graph)
