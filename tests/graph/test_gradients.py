@@ -1,4 +1,4 @@
-"""What `gradients` builds: paths, stops, weights, higher order."""
+"""Graphs built by `gradients`: paths, stops, weights, higher order."""
 
 import numpy as np
 import pytest

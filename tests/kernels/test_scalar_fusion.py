@@ -123,7 +123,7 @@ def test_random_numbers_stay_alone_and_an_assignment_ends_a_unit(fusing):
 
 
 def test_an_average_that_moves_is_one_kernel(fusing):
-    """As in batch normalization: the variable is read by the unit that writes it."""
+    """In a moving average of batch normalization the unit that writes the variable also reads it."""
     x = tb.placeholder(tb.float32, [4])
     v, other = tb.Variable(X[0], name="v"), tb.Variable(X[1], name="other")
     moved = v.assign_sub((v - x) * 0.25)

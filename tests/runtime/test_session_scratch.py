@@ -1,4 +1,4 @@
-"""All cached steps of a session work in one scratch for each stream group, as large as the largest needs."""
+"""All cached steps of a session share one scratch per stream group, as large as the largest needs."""
 
 from __future__ import annotations
 

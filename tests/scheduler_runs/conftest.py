@@ -1,4 +1,4 @@
-"""Short runs on made-up data."""
+"""Short training runs on made-up data."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def run(options: Callable[..., TrainingConfig]) -> Callable[..., TrainingResult]
 
 @pytest.fixture
 def metrics() -> Callable[[Path], list[dict[str, Any]]]:
-    """The records of a run, without what depends on the clock."""
+    """Metrics of a run, without those that depend on the clock."""
 
     def read(folder: Path) -> list[dict[str, Any]]:
         lines = (folder / "metrics.jsonl").read_text().splitlines()
@@ -61,7 +61,7 @@ def model() -> Callable[[Path], dict[str, Array]]:
 
 @pytest.fixture
 def made_up(monkeypatch: pytest.MonkeyPatch) -> type[MadeUp]:
-    """960 examples: 60 batches of 16. The measurement is made up, all else is real."""
+    """Replaces the tuner's measurements by made-up ones; `synthetic` has 960 examples, 60 batches of 16."""
     data = make_synthetic(train_examples=960, test_examples=60)
     monkeypatch.setitem(registry.DATASETS, "synthetic", lambda data_dir: data)
     monkeypatch.setattr(MadeUp, "seen", [])

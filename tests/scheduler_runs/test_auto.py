@@ -75,7 +75,7 @@ def test_launches_have_as_many_steps_while_it_is_timed_as_afterwards(
 def test_half_of_the_run_is_the_longest_it_looks(
     tmp_path: Path, options: Options, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It then goes back to the best so far; a run that goes on for longer looks on."""
+    """It then returns to the best number so far; a run that is extended resumes tuning."""
     monkeypatch.setattr(MadeUp, "curve", {1: 100.0, 2: 200.0, 3: 90.0})
     config = auto(options, output=tmp_path, epochs=2, steps_per_launch=1)
     result = trained(config)
@@ -154,7 +154,7 @@ def test_no_example_is_lost_or_doubled(
 def test_a_change_may_end_an_epoch(
     tmp_path: Path, options: Options, metrics: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of 60 batches so few are left that they fill no round of twelve."""
+    """The rest of 60 batches does not fill a round of twelve."""
 
     def on_results(tuning: OnlineTuning, results: RoundResults) -> bool:
         if 54 in results.rounds:
@@ -173,7 +173,7 @@ def test_a_change_may_end_an_epoch(
 
 
 def replayed(config: TrainingConfig, changes: list[list[int]], rounds: int) -> dict[str, Any]:
-    """What an engine leaves that is resized by hand, in the rounds that a run has recorded."""
+    """State of an engine that is resized by hand in the rounds that a run has recorded."""
     data, _ = registry.DATASETS["synthetic"](None)
     devices = len(config.devices)
     batches = DatasetBatches(data, config.batch_size, devices, config.seed)

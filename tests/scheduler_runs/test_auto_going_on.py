@@ -123,7 +123,7 @@ def test_without_auto_another_batch_size_is_another_run(tmp_path: Path, options:
 
 
 def gone_on_by_hand(path: Path, config: TrainingConfig, metadata: dict[str, Any]) -> dict[str, Any]:
-    """What an engine leaves that goes on from a checkpoint of another batch size, with these changes."""
+    """State of an engine that continues from a checkpoint of another batch size, with these changes."""
     data, _ = registry.DATASETS["synthetic"](None)
     arrays, before = load_arrays(path)
     begun, counts = before["tuning"]["counts"], metadata["tuning"]["counts"]

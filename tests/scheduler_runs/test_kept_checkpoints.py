@@ -1,4 +1,4 @@
-"""Which checkpoints stay, what the error of a run that diverged says of them, and going on from them."""
+"""Retention of checkpoints, the error of a run that diverged, and resuming from the kept checkpoints."""
 
 from __future__ import annotations
 

@@ -364,7 +364,7 @@ def a_loop(path: Path) -> None:
 
 
 def contents(folder: Path) -> dict[str, object]:
-    """Of each file its bytes, of all else its kind."""
+    """Bytes of each file, kind of everything else."""
     return {
         path.name: path.read_bytes() if path.is_file() else os.lstat(path).st_mode
         for path in folder.iterdir()

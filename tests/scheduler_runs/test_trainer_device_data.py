@@ -1,4 +1,4 @@
-"""Whole runs with data kept on the devices: the same files, also after an interruption; and what is said."""
+"""Whole runs with data kept on the devices: the same files, also after an interruption; and the messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whole runs by first come, first served: data order, interruptions, the auto-tuner, what is said."""
+"""Whole runs by first come, first served: data order, interruptions, the auto-tuner, the messages."""
 
 from __future__ import annotations
 

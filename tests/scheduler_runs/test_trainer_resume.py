@@ -61,7 +61,7 @@ def test_interruptions_change_no_bit(
 def test_momentum_of_an_earlier_version_is_divided_by_the_last_rate(
     tmp_path: Path, options: Options, run: Run, drops: Any
 ) -> None:
-    """It was -learning_rate times the sum of gradients. Powers of two, so that no bit is lost."""
+    """It was -learning_rate times the sum of gradients. Powers of two keep the division exact."""
     common = {"learning_rate": 0.0625, "learning_rate_drops": drops, "epochs": 3}
     run(output=tmp_path / "whole", **common)
     stopped = train_until(options(output=tmp_path / "run", checkpoint_rounds=2, **common), 10)
@@ -73,7 +73,7 @@ def test_momentum_of_an_earlier_version_is_divided_by_the_last_rate(
 
 
 def make_older(checkpoint: Path, rate: float) -> None:
-    """As an earlier version wrote it, with momentum's slots at that rate."""
+    """Rewrites a checkpoint as an earlier version wrote it, with momentum's slots multiplied by that rate."""
     arrays, metadata = load_arrays(checkpoint)
     del metadata["momentum"]
     slots = [name for name in arrays if name.endswith("/Momentum")]

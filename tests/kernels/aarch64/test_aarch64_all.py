@@ -1,4 +1,4 @@
-"""All tests of native code once more, with all their examples, as on an AArch64 machine."""
+"""Runs all tests of native code, with all their examples, as on an AArch64 machine."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Every lowering on NEON: the tests of the native ops around multiples of the vector width, emulated.
+"""Every lowering on NEON: tests of the native ops around multiples of the vector width, emulated.
 
-Few examples of each; all tests of native code, with all their examples, run so in `test_aarch64_all`.
+Few examples of each; `test_aarch64_all` runs all tests of native code with all their examples.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ test_random_numbers = on_this(
 
 
 def _samples():
-    """Of each op that has native code the one of most elements that is not large."""
+    """Largest contract sample of each native op that is not marked large."""
     found = {}
     for sample in all_samples():
         size = sum(np.asarray(array).size for array in sample.inputs)

@@ -1,4 +1,4 @@
-"""What every CUDA runtime promises. Here it is asked of the emulated one, in `tests/gpu` of a real GPU."""
+"""Contract of every CUDA runtime, tested here on the emulated one and in `tests/gpu` on a real GPU."""
 
 from __future__ import annotations
 

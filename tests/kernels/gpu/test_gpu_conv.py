@@ -57,9 +57,9 @@ def three(images, filters, attrs, dtype="float32", depthwise=False):
 
 
 def way(bench: GpuBench, op, inputs, attrs, rtol=1e-5) -> list[str]:
-    """What one step enqueues: library calls by their kind, kernels by their name. Its result is the CPU's.
+    """Work enqueued by one step: library calls by their kind, kernels by name. Asserts the CPU's result.
 
-    The error is held against the result's largest element: sums may cancel.
+    The error is compared with the result's largest element, since sums may cancel.
     """
     (expected,) = evaluate(op, [a.astype(np.float64) if a.dtype.kind == "f" else a for a in inputs], attrs)
     call = BoundGpuCall(bench, op, inputs, attrs)

@@ -31,7 +31,7 @@ def values(*shape: int, dtype: str = "float32", seed: int = 0) -> np.ndarray:
 
 
 def calls_of(bench: GpuBench, op, inputs, attrs=None) -> list[str]:
-    """What one step enqueues; its result is the CPU's."""
+    """Work enqueued by one step; asserts the CPU's result."""
     (expected,) = evaluate(op, inputs, attrs)
     call = BoundGpuCall(bench, op, inputs, attrs)
     call.reset()

@@ -161,7 +161,7 @@ def test_four_at_a_time_only_where_all_addresses_are_aligned(bench, monkeypatch,
 
 
 def test_indices_of_64_bits(bench, monkeypatch):
-    """As for arrays that 31 bits cannot count."""
+    """Indices of arrays with 2^31 elements and more."""
     monkeypatch.setattr(index_types, "LARGE", 8)
     x, y, row = numbered(6, 3, 4), numbered(6, 1, 4), numbered(3, 1)
     np.testing.assert_array_equal(on_gpu(bench, table.Add, x, y).outputs[0], x + y)

@@ -256,7 +256,7 @@ def test_words_are_as_wide_as_all_allow(itemsize, addresses, counts, expected):
 
 @pytest.mark.parametrize("shift", [0, 1, 2, 4])
 def test_arrays_that_begin_anywhere(bench, shift):
-    """In a flat buffer an array begins at any element: its words are no wider than that."""
+    """In a flat buffer an array begins at any element: wider words must not be used."""
     x = numbered(4, 16)
     room = bench.memory(TensorSpec((128,), as_dtype("float32")))
     source = bench.memory(TensorSpec((4, 16), as_dtype("float32")))

@@ -1,4 +1,4 @@
-"""Every GPU kernel gives what the reference kernel gives, on the contract samples and an emulated GPU."""
+"""Every GPU kernel agrees with the reference kernel on the contract samples, on an emulated GPU."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ UNDEFINED_CASTS = ("Cast",)  # NaN as an integer
 
 @pytest.fixture(scope="module", autouse=True)
 def compiled(request):
-    """Where most of this file runs, its kernels are compiled on all cores first."""
+    """Compiles the kernels on all cores first, in the process that runs most of this file."""
     selected = sum(item.module is request.module for item in request.session.items)
     if compiler() is not None and selected > 50:
         compile_ahead(every_source())

@@ -24,7 +24,7 @@ def objects(folder: Path) -> list[Path]:
 
 
 def compiled(runtime: EmulatedCuda, folder: Path | None, *sources: CudaSource) -> int:
-    """How often a new cache had to compile."""
+    """Number of compilations by a new cache."""
     before = runtime.counts["compile"]
     programs = ProgramCache(runtime, folder)
     for source in sources:

@@ -281,7 +281,7 @@ def _one_of_each_op():
 @needs_compiler
 @pytest.mark.parametrize("module", MODULES, ids=lambda module: module.__name__.rpartition(".")[2])
 def test_long_indices_give_the_same_bits(module, monkeypatch):
-    """For arrays of 2^30 elements and more; here small ones are made to take them."""
+    """Arrays of 2^30 elements and more need long indices; here small ones are made to use them."""
     users = {definition for definition in _definitions(module) if definition.name in _one_of_each_op()}
     assert users
     for definition in users:

@@ -129,7 +129,7 @@ def test_results_too_small_are_0_in_a_run_and_in_its_single_calls_but_not_around
 
 
 def test_calls_cost_no_functions():
-    """However many calls share some code: the code, the walk, and two functions for each run."""
+    """Calls that share code add no functions: the module has the code, the walk, and two per run."""
     texts = []
     for count in (1, 50):
         functions = Functions(STATUS, host_target())

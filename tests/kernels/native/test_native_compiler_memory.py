@@ -1,4 +1,4 @@
-"""What a compilation leaves in the process."""
+"""Memory that a compilation keeps in the process."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def compile_one(number: int) -> None:
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc, and calls glibc")
 def test_a_compilation_leaves_next_to_nothing() -> None:
-    """It left some 50 KiB: llvmlite gives passes back to nobody, and its global context keeps what it saw."""
+    """It kept some 50 KiB: llvmlite does not free passes, and its global context keeps everything it saw."""
     for number in range(20):
         compile_one(number)
     before = resident_nbytes()

@@ -34,7 +34,7 @@ counts = st.integers(1, 7)
 
 
 def places(walks, key):
-    """Where each step of nested loops stands, in elements."""
+    """Offset of each step of nested loops, in elements."""
     result = np.zeros(1, np.int64)
     for walk in walks:
         result = (result[:, None] + np.arange(walk.count) * getattr(walk, key)).ravel()

@@ -28,7 +28,7 @@ def test_native_convolution_samples(sample):
 
 
 def check(images, filters, steps, padding, rates, dtype, targets, batch_tolerance=1):
-    """All three passes of one convolution against the reference."""
+    """Compares all three passes of one convolution with the reference."""
     attrs = {"strides": (1, *steps, 1), "padding": padding, "dilations": (1, *rates, 1)}
     place = Windows.of(images, filters, attrs["strides"], padding, attrs["dilations"])
     x, w = normal(*images, dtype=dtype), normal(*filters, dtype=dtype, seed=1)

@@ -67,14 +67,14 @@ def dense(batch, features, units, optimizer="momentum", scale=1.0, dtype=tb.floa
 
 
 def factored(backend):
-    """How many products stay factors in all that a backend has compiled."""
+    """Number of products kept as factors in all plans of a backend."""
     steps = [segments.executable for segments in backend._segments.values()]
     groups = [group for step in steps for segment in step.segments for group in segment.groups]
     return sum(getattr(group.kernel, "form", None) == FACTORS_FORM for group in groups)
 
 
 def trained(model, backend, replicas=1, rounds=4, factors=None, **options):
-    """All state after some rounds. factors: how many products stay such, at least one for True."""
+    """All state after some rounds. factors: asserts that some (True) or no (False) products stay factors."""
     with used(backend), engine_of(model, cpu_devices(1), replicas, **options) as engine:
         engine.run(Prepared(model.batch, replicas).open, 0, rounds)
         if factors is not None:
@@ -193,7 +193,7 @@ def test_a_product_that_is_not_finite_writes_nothing(sync, bad):
 
 
 def test_large_finite_products_are_no_reason_to_stop():
-    """Where the largest factors meet only small ones, every element is looked at, and is finite."""
+    """The largest factors meet only small ones: then every element is checked, and all are finite."""
     model = _steep(3e19, apart=True)
     backend = NativeBackend()
     with used(backend), engine_of(model, cpu_devices(1), 2, sync="none") as engine:

@@ -46,7 +46,7 @@ extents = st.sampled_from([0, 1, 2, 3, 7, 8, 9, 15, 16, 17, 31, 32, 33, 47, 63, 
 
 
 def assert_same(sample, target, **options):
-    """Every result equal bit by bit, but for signs of zero and the functions above."""
+    """Asserts that results are equal bit by bit, except for signs of zero and the functions above."""
     with np.errstate(all="ignore"):
         expected = reference_step(sample)
     actual = native_step(sample, TARGETS[target](), **options)[:-1]

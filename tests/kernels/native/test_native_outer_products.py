@@ -24,7 +24,7 @@ TARGETS = {"host": host_target, "narrow": narrow_target}
 
 
 def packed(arrays, target):
-    """What `emit_factors` makes of two matrices."""
+    """Result of `emit_factors` for two matrices."""
     results = [np.full_like(array, np.nan) for array in arrays]
     every = [*arrays, *results]
     refs = [Ref(Region.SLAB, number, x.shape, as_dtype(x.dtype)) for number, x in enumerate(every)]

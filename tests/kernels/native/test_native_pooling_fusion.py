@@ -21,9 +21,9 @@ from tests.scalar_rig.numpy_backend import used
 
 
 def gradients(backend, images, bias, window, stride, padding, *, dtype=tb.float32, keeps=False):
-    """Of images and bias, by a pass over memory that is full of NaN; and what was joined, in words.
+    """Gradients of images and bias, by a pass over memory filled with NaN; and a text of the fused ops.
 
-    keeps: whether somebody else wants the gradient of the pooled images.
+    keeps: another op also uses the gradient of the pooled images.
     """
     with used(backend), tb.Graph().as_default():
         x, b = tb.placeholder(dtype, images.shape), tb.placeholder(dtype, bias.shape)

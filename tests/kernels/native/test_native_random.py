@@ -47,7 +47,7 @@ def exact(size, seed):
 
 
 def drawn(backend, make, replica=3, step=11):
-    """What one run draws, in memory that was full of NaN; all natively, if the backend is native."""
+    """Numbers of one run, in memory filled with NaN; all drawn natively if the backend is native."""
     with used(backend), tb.Graph().as_default():
         tb.set_random_seed(5)
         with PoisonedStep(make(), {}) as compiled:

@@ -24,7 +24,7 @@ POOLS = {"max": tb.nn.max_pool, "mean": tb.nn.avg_pool}
 def pooled(
     backend, images, filters, *, padding="SAME", stride=1, pool="max", window=(2, 2), more=None, relu=True
 ):
-    """What is pooled, and what `more` says, from memory full of NaN; and what was joined, in words."""
+    """Pooled values and the fetches of `more`, from memory filled with NaN; and a text of the fused ops."""
     ksize = (1, *window, 1)
     with used(backend), tb.Graph().as_default():
         x, w = (tb.placeholder(tb.as_dtype(a.dtype), a.shape) for a in (images, filters))

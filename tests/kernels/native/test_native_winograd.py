@@ -42,7 +42,7 @@ def shape_of(images, filters, padding="SAME", **attrs):
 
 
 def check(images, filters, padding, dtype=np.float32, targets=("host", "narrow"), aligned=True):
-    """All three passes against the reference; the gradients, where they go that way."""
+    """Compares all three passes with the reference; the gradients, where they use Winograd's algorithm."""
     attrs = {**PLAIN, "padding": padding}
     place = Windows.of(images, filters, attrs["strides"], padding)
     x, w = normal(*images, dtype=dtype), normal(*filters, dtype=dtype, seed=1)
@@ -141,7 +141,7 @@ def test_rounding_errors_are_near_those_of_a_sum_in_order(window, most):
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("window", sorted(POINTS))
 def test_what_is_not_finite_does_not_get_lost(window, value):
-    """Every window that has such an element gives a result that is not finite, so that checks find it."""
+    """A window with a non-finite element gives a non-finite result, so that checks detect it."""
     x, w = normal(1, 8, 8, 3), normal(window, window, 3, 7, seed=1)
     attrs = {**PLAIN, "padding": "SAME"}
     ones = np.ones_like(w)
