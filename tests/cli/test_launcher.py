@@ -163,7 +163,7 @@ def test_which_process_is_the_program(arguments: list[str], typed: list[str], ou
 
 
 def test_a_user_s_program_keeps_its_handlers(program: Program, tmp_path: Path) -> None:
-    """Also with a name like ours, and when a thread, where Python handles no signals, starts the command line."""
+    """Also with a name like ours, and when a thread, which handles no signals, starts the command line."""
     (tmp_path / "tensorbow_training.py").write_text(USERS_PROGRAM)
     result = subprocess.run(
         [sys.executable, "tensorbow_training.py"],

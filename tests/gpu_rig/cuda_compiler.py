@@ -160,7 +160,7 @@ class HostKernel:
         arguments: int,
         backwards: bool = False,
     ) -> tuple[str, str] | None:
-        """Runs all blocks on this thread, without the interpreter lock; returns a status and text on failure."""
+        """Runs all blocks on this thread without the interpreter lock; returns an error's status and text."""
         message = ctypes.create_string_buffer(400)
         failed = _support().tb_run(
             *(self._entry, arguments, _GPU(*grid), _GPU(*block), shared_nbytes),
