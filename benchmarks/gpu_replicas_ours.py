@@ -74,7 +74,10 @@ def _facts(
     plan = engine.learners.replicas[0].binding.plan
     launches = [launch for part in (SEGMENT_GRADIENT, SEGMENT_UPDATE) for launch in plan.launches(part)]
     rounds = max(3, (12 if settings.emulated else TASKS_TIMED) // engine.learners.count)
-    with timed(settings.runtime, "launch_graph") as graphs, timed(engine.learners, "launch") as tasks:
+    with (
+        timed(settings.runtime, "launch_graph") as graphs,
+        timed(engine.learners.tasks, "launch_task") as tasks,
+    ):
         run_rounds(rounds)
     return {
         "kernels_per_step": sum(len(launch.groups) for launch in launches),
