@@ -100,7 +100,7 @@ def aligned(nbytes: int) -> np.ndarray:
 
 
 class Timed:
-    """Function of the loops that `write` emits, repeated until a call is long enough to be timed."""
+    """Native function of the code that `write` emits, repeated until a call is long enough to be timed."""
 
     def __init__(
         self,
