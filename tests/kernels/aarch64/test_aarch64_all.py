@@ -12,7 +12,7 @@ from tests.native_rig import aarch64_machine  # noqa: F401 - skips where there i
 
 ROOT = Path(__file__).parents[3]
 FILES = sorted(
-    path.relative_to(ROOT).as_posix() for path in ROOT.glob("tests/kernels/native/test_native_*.py")
+    path.relative_to(ROOT).as_posix() for path in ROOT.glob("tests/kernels/native/**/test_native_*.py")
 )
 
 

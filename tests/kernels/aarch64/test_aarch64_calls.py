@@ -11,9 +11,8 @@ import pytest
 from tests.native_rig.aarch64_machine import neon_target
 
 # After what skips where the emulator is missing.
-from tests.kernels.native import (  # isort: skip
+from tests.kernels.native.ops import (  # isort: skip
     test_native_batch_norm,
-    test_native_contraction,
     test_native_conv,
     test_native_copies,
     test_native_losses,
@@ -23,6 +22,7 @@ from tests.kernels.native import (  # isort: skip
     test_native_random,
     test_native_reductions,
 )
+from tests.kernels.native.products import test_native_contraction  # isort: skip
 from tests.native_rig.native_calls import run_native, run_reference  # isort: skip
 from tests.native_rig.native_steps import native_step, reference_step, taken  # isort: skip
 from tests.ops_contract.collection import all_samples  # isort: skip

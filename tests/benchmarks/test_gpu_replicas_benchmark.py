@@ -13,7 +13,7 @@ import pytest
 
 from tests.gpu_rig.runtimes import needs_compiler, why_no_gpu
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "benchmarks"
 
 

@@ -15,7 +15,7 @@ from tensorbow.devices import Device, GpuDevice
 from tests.gpu_rig.emulated_cuda import EmulatedCuda
 from tests.gpu_rig.emulated_memory import host_array
 from tests.gpu_rig.runtimes import emulated_runtime, needs_compiler
-from tests.scheduler.test_gpu_engine import ROUNDS, trained
+from tests.scheduler.engine.test_gpu_engine import ROUNDS, trained
 from tests.scheduler_rig.programs import convolutional
 from tests.scheduler_rig.running import cpu_devices
 

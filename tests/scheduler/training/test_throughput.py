@@ -33,6 +33,11 @@ KIB = 1024
 QUICK = TuningOptions(max_replicas=2, threshold=0.9, windows=1, window_seconds=0.02)
 
 
+@pytest.fixture
+def small_data() -> None:
+    """Keeps the full data set, whose size the limits depend on."""
+
+
 def config(**options: Any) -> TrainingConfig:
     return TrainingConfig(model="logreg", dataset="synthetic", **options)
 

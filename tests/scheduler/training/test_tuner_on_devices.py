@@ -17,7 +17,7 @@ import scheduler.training.throughput_windows
 from scheduler import RoundResults, TrainingConfig
 from scheduler.training.auto import OnlineTuning
 from scheduler.training.throughput_tuning import TuningOptions
-from tests.scheduler.test_tuner_curves import SHAPES, curve
+from tests.scheduler.decisions.test_tuner_curves import SHAPES, curve
 
 BATCH, LONGEST = 16, 100_000  # rounds, by which it has to have decided
 THRESHOLD = TuningOptions().threshold
