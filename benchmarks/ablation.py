@@ -1,13 +1,14 @@
-"""Gain of each mechanism of the native backend: time of a round without it over time with all of them.
+"""Gain of each mechanism of the native backend: time of a round without it over the time with all.
 
     python benchmarks/ablation.py [--only lenet:16 ...] [--seconds 0.25] [--windows 15] [--small]
 
-The cases of `cpu_floors.py`, replicas averaged every round, one step a launch. Mechanisms are those of
-`Switches`, and the choice of one thread for short rounds; fusions are also left out together, since one may
-stand in for another. All contestants of a case are open together and take turns; a ratio is the median over
-the turns, in brackets that of the fastest windows, which others on the machine disturb least. One contestant
-more, with everything again, shows what of a ratio is noise. A mechanism that does not change a case's plan is
-not measured there. Cases that are not measured keep their earlier figures. Needs llvmlite.
+The cases are those of `cpu_floors.py`, with replicas averaged every round and one step per launch. The
+mechanisms are those of `Switches`, and the choice of one thread for short rounds; the fusions are also left
+out all together, since one may replace another. All contestants of a case are open at once and take turns. A
+ratio is the median over the turns; the ratio in brackets is that of the fastest windows, which other programs
+on the machine disturb least. One more contestant, again with all mechanisms, shows the noise of the ratios. A
+mechanism that does not change a case's plan is not measured for it. Cases left out by `--only` keep their
+earlier figures. Needs llvmlite.
 """
 
 from __future__ import annotations
@@ -55,15 +56,15 @@ NAME = "ablation"
 MECHANISMS = {field.name: replace(ALL, **{field.name: False}) for field in fields(Switches)}
 FUSIONS = ("maps", "epilogues", "batch_norms", "backward", "row_pooling", "pool_gradients")
 MECHANISMS["all fusions"] = replace(ALL, **dict.fromkeys(FUSIONS, False))
-NOT_IN_PLANS = ("read_ahead", "examples", "joint_rounds")  # of which no plan tells
+NOT_IN_PLANS = ("read_ahead", "examples", "joint_rounds")  # not visible in a plan
 EVERYTHING, AGAIN, ONE_THREAD = "everything", "nothing (noise)", "one thread for short rounds"
 WARM_UP_ROUNDS = 4
-WORTH = 1.03  # of a mechanism that stays
+WORTH = 1.03  # least ratio for which a mechanism is kept
 
 
 @contextmanager
 def registered(switches: Switches) -> Iterator[None]:
-    """CPU devices run native code of these mechanisms for a while."""
+    """Registers a native backend with these mechanisms for CPU devices, then the earlier backend again."""
     before = backend_of_kind("cpu")
     register_backend("cpu", NativeBackend(replace(host_target(), switches=switches), cache_folder("native")))
     try:
@@ -73,7 +74,7 @@ def registered(switches: Switches) -> Iterator[None]:
 
 
 def trained(case: Case, options: argparse.Namespace, data: Dataset, switches: Switches) -> Training:
-    """A contestant that has run some rounds: with the first, the engine asks for its backend."""
+    """Contestant after some warm-up rounds: the engine asks for its backend in the first."""
     with registered(switches):
         training = training_window(case.model, case.batch_size, options.replicas, data=data)
         training.run_rounds(WARM_UP_ROUNDS)
@@ -81,7 +82,7 @@ def trained(case: Case, options: argparse.Namespace, data: Dataset, switches: Sw
 
 
 def plan_of(training: Training) -> str | None:
-    """A name for the code of a replica's step."""
+    """Key that names the code of a replica's step."""
     plan = training.engine.learners.replicas[0].binding.plan
     assert isinstance(plan, NativePlan)
     step = plan.segments.executable
@@ -89,7 +90,7 @@ def plan_of(training: Training) -> str | None:
 
 
 def each_its_own(training: Training, seconds: float) -> float:
-    """A window in which no round counts as short enough to be tried on one thread."""
+    """Window without trials of one thread: no round counts as short."""
     usual, thread_choice.SHORT = thread_choice.SHORT, 0.0
     try:
         return training(seconds)
@@ -130,7 +131,7 @@ def measure(case: Case, options: argparse.Namespace) -> dict[str, Any]:
 
 
 def names_of(cases: Sequence[dict[str, Any]]) -> list[str]:
-    """Mechanisms that some case has, in order of the rows, noise first."""
+    """Mechanisms measured in at least one case, in the order of the rows, noise first."""
     names = (AGAIN, *MECHANISMS, ONE_THREAD)
     return [name for name in names if any(name in case["ratios"] for case in cases)]
 
@@ -152,7 +153,7 @@ def table(details: dict[str, Any]) -> Table:
 
 
 def draw(figure: Figure, cases: list[dict[str, Any]]) -> None:
-    """A line for each mechanism, a dot on it for each case."""
+    """Draws a line for each mechanism with a dot for each case."""
     names = names_of(cases)
     figure.set_size_inches(9, 1.8 + 0.3 * len(names))
     axes = figure.subplots()
@@ -180,7 +181,12 @@ def main() -> None:
     made.add_argument("--only", nargs="+", choices=names, metavar="MODEL:BATCH", help=", ".join(names))
     made.add_argument("--seconds", type=positive_float, help="length of a window; default 0.25, small 0.1")
     made.add_argument("--windows", type=positive_int, help="windows of each contestant; default 15, small 2")
-    made.add_argument("--replicas", type=positive_int, default=cores(), help="default: one for each core")
+    made.add_argument(
+        "--replicas",
+        type=positive_int,
+        default=cores(),
+        help="number of replicas; default: one for each core",
+    )
     options = made.parse_args()
     options.only = options.only or (list(SMALL) if options.small else names)
     options.seconds = options.seconds or (0.1 if options.small else 0.25)

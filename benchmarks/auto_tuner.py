@@ -1,12 +1,12 @@
-"""The number of replicas that the auto-tuner finds, against fixed ones (Crossbow, VLDB 2019, section 4).
+"""Throughput with the auto-tuner's number of replicas beside fixed numbers (Crossbow, VLDB 2019, section 4).
 
     python benchmarks/auto_tuner.py [--small] [--windows N] [--output FOLDER]
 
-For each case a training run with `--replicas-per-gpu auto` on one CPU device goes on until it has decided.
-Then, in the same process, that run and runs as `tensorbow train` has them by default, with 1, 2, 3 and 4
-replicas and with every number that the tuner has looked at, train in turn: that is the throughput in steady
-state, at as many steps in a launch as each run finds. Two runs before it decide as well. Every number chosen,
-and the run that has tuned itself, are to be at most 5 % slower than the best fixed number.
+For each case a training run with `--replicas-per-gpu auto` on one CPU device continues until the tuner has
+decided. In the same process that run then takes turns with runs of 1, 2, 3 and 4 replicas and of every other
+number that the tuner measured, with the defaults of `tensorbow train`: this gives the throughput in steady
+state, at as many steps per launch as each run chooses. Two runs before it decide as well. Every number
+chosen, and the tuned run itself, should be at most 5 % slower than the best fixed number.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ COUNTS = (1, 2, 3, 4)
 TUNED = "the run that has tuned itself"
 DECISIONS = 3
 FLOOR = 0.95  # of the best fixed number's throughput
-LONGEST_SECONDS, LONGEST_SMALL = 240.0, 30.0  # of tuning; the choice is then by what is known
+LONGEST_SECONDS, LONGEST_SMALL = 240.0, 30.0  # of tuning; the tuner then chooses from its measurements so far
 MANY_EPOCHS = 100_000
 EXAMPLES, TEST_EXAMPLES = 49_152, 16  # epochs as long as MNIST's, and evaluations that cost nothing
 
 
 class UntilDecided(Gate):
-    """Shows what the tuner of a run says, and holds the run only once it has decided."""
+    """Prints the progress of a run's tuner; holds the run at its windows only after the decision."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -59,7 +59,7 @@ class UntilDecided(Gate):
 
 
 def data_set_of(model: str) -> str:
-    """The name of made-up pictures of a model's shape; registers them."""
+    """Registers a data set of made-up pictures of a model's shape; returns its name."""
     name = f"made-up pictures for {model}"
     if name not in DATASETS:
         height, width, channels = image_shape(model)
@@ -75,7 +75,7 @@ def data_set_of(model: str) -> str:
 
 
 def run_of(model: str, batch_size: int) -> TrainingConfig:
-    """A training run without an end, with all else by default."""
+    """Configuration of a training run without an end, with defaults for all else."""
     return TrainingConfig(
         model=model,
         dataset=data_set_of(model),
@@ -88,8 +88,8 @@ def run_of(model: str, batch_size: int) -> TrainingConfig:
 
 @contextmanager
 def tuned(run: TrainingConfig, longest_seconds: float) -> Iterator[tuple[PausedTraining, dict[str, Any]]]:
-    """A run that has found its number of replicas and goes on with it; the decision, and its evidence."""
-    # Half of a run is the longest that it looks.
+    """Run that continues with the number of replicas it has chosen; the decision with its evidence."""
+    # The tuner takes at most half of a run.
     config = replace(run, replicas_per_device="auto", max_seconds=2 * longest_seconds)
     gate = UntilDecided()
     started = time.perf_counter()
@@ -104,9 +104,9 @@ def tuned(run: TrainingConfig, longest_seconds: float) -> Iterator[tuple[PausedT
 def measured_in_turn(
     run: TrainingConfig, counts: list[int], tuned: PausedTraining, seconds: float, windows: int
 ) -> tuple[list[Row], Row]:
-    """A row for each fixed number of replicas, and that of the tuned run; all of them train in turn.
+    """Row for each fixed number of replicas, and row of the tuned run; all of them train in turn.
 
-    In a row: steps of a launch, images per second.
+    A row has the steps per launch and the images per second.
     """
     with ExitStack() as runs:
         training: dict[int | str, PausedTraining] = {
@@ -127,10 +127,10 @@ def measured_in_turn(
 def judged(
     model: str, batch_size: int, longest_seconds: float, seconds: float, windows: int, decisions: int
 ) -> dict[str, Any]:
-    """A case: the decisions, the tuned run and the fixed numbers in turn, and how they compare.
+    """Result of a case: the decisions, the rates of the tuned run and of the fixed numbers, and their ratios.
 
-    ratio_to_best: of the fixed numbers that were chosen the slowest, to the best; tuned_to_best: of the run
-    that has tuned itself.
+    ratio_to_best: slowest of the chosen fixed numbers over the best fixed number. tuned_to_best: the tuned
+    run over the best fixed number.
     """
     print(f"{TITLES[model]} b={batch_size}, tuning", flush=True)
     run = run_of(model, batch_size)
@@ -182,7 +182,7 @@ def draw(figure: Figure, cases: list[dict[str, Any]]) -> None:
             linestyle="none",
             marker="x",
             color=COLOURS[4],
-            label="what the tuner saw: medians",
+            label="the tuner's measurements: medians",
         )
         best = rates[case["best"]]
         axes.axhline(FLOOR * best, color="#b03030", linestyle="--", linewidth=1, label="5 % under the best")
@@ -197,7 +197,7 @@ def draw(figure: Figure, cases: list[dict[str, Any]]) -> None:
 
 
 def least_ratio(case: dict[str, Any]) -> float:
-    """Ratio that is held against the floor."""
+    """Ratio that is compared with the floor."""
     return min(float(case["ratio_to_best"]), float(case["tuned_to_best"]))
 
 
@@ -218,7 +218,7 @@ def table(details: dict[str, Any]) -> Table:
 
 def main() -> None:
     made = parser(__doc__, NAME)
-    made.add_argument("--windows", type=positive_int, help="of each fixed number; default 9, small 3")
+    made.add_argument("--windows", type=positive_int, help="windows of each fixed number; default 9, small 3")
     options = made.parse_args()
     seconds = 0.2 if options.small else 2.0
     windows = options.windows or (3 if options.small else 9)

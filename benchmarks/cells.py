@@ -1,7 +1,7 @@
-"""Results of single runs, one for each setting and seed, kept in an experiment's JSON file as they come.
+"""Results of single runs, one for each setting and seed, written to an experiment's JSON file after each run.
 
-An experiment that is interrupted goes on where it was: what its file holds is not measured again, unless
-`--fresh` says so, or the file is of another goal, or of another machine or other versions where time counts.
+An interrupted experiment resumes: results that its file holds are not measured again. The file is ignored
+with `--fresh`, if it has another goal, or, for timed experiments, another machine or other versions.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ Cell = dict[str, Any]
 
 
 class Cells:
-    """The runs of an experiment. A cell is what a run gave, with its `setting` and `seed`."""
+    """Runs of an experiment. A cell is the result of one run, with its `setting` and `seed`."""
 
     def __init__(self, options: argparse.Namespace, goal: dict[str, Any], timed: bool = True):
-        """goal: what the runs have in common, as JSON can hold it. timed: whether the machine matters.
+        """goal: settings that all runs share, as JSON values. timed: results depend on the machine.
 
-        Reads what is there.
+        Reads the earlier results.
         """
         self._path = harness.output_path(options, f"{options.experiment}.json")
         self._goal, self._timed = goal, timed
@@ -33,22 +33,22 @@ class Cells:
         self.all: list[Cell] = self._found.get("details", {}).get("cells", [])
 
     def _kept(self) -> dict[str, Any]:
-        """What the file holds, if it is of use."""
+        """Content of the results file; empty if it is missing, damaged or not comparable."""
         try:
             found = json.loads(self._path.read_text())
         except FileNotFoundError:
             return {}
         except ValueError:
-            print(f"{self._path} is damaged: all is measured again")
+            print(f"{self._path} is damaged: measuring everything again")
             return {}
         elsewhere = self._timed and any(found.get(k) != self._described[k] for k in ("machine", "versions"))
         if elsewhere or found.get("details", {}).get("goal") != self._goal:
-            print(f"{self._path} is of another machine, versions or goal: all is measured again")
+            print(f"{self._path} is of another machine, versions or goal: measuring everything again")
             return {}
         return dict(found)
 
     def get(self, setting: dict[str, Any], seed: int, measure: Callable[[], Cell]) -> Cell:
-        """The cell of a setting and seed: what was kept, or else what `measure` gives, which is kept then."""
+        """Cell of a setting and seed: the stored one, or else the result of `measure`, then stored."""
         for cell in self.all:
             if cell["setting"] == setting and cell["seed"] == seed:
                 return cell
@@ -62,7 +62,7 @@ class Cells:
         return cell
 
     def of(self, setting: dict[str, Any]) -> list[Cell]:
-        """All there are of a setting."""
+        """Cells of a setting."""
         return [cell for cell in self.all if cell["setting"] == setting]
 
     def result(self) -> dict[str, Any]:

@@ -1,13 +1,13 @@
-"""How long a model takes from the ready process to its first step: cold, and with its code on disk.
+"""Time from a ready process to the end of a model's first step, with an empty and with a filled code cache.
 
     python benchmarks/compile_time.py [--small] [--output FOLDER]
 
-Every measurement is a process of its own that has a cache folder of its own: the first process finds it
-empty and compiles, the second finds the first one's object code. Both build the graph, compile (which here
-is all of: planning, native code, memory, streams and threads of two replicas and z), draw the initial values
-and train one round. Imports, llvmlite's with them, and the made-up data come before; Python's bytecode is
-there, as it is after an installation. The limits are those of the project: 3 s cold, 0.2 s from the cache;
-held against them are both graph, compile and bind, and all until the end of the first round.
+Every measurement has its own processes and its own cache folder: the first process finds the folder empty and
+compiles, the second loads the first one's object code. Both build the graph, compile (here: planning, native
+code, memory, streams and threads of two replicas and z), draw the initial values and train one round. Imports
+(llvmlite's included) and making the data come before the measurement; Python's bytecode is cached, as after
+an installation. The project's limits are 3 s without and 0.2 s with cached code, for graph, compilation and
+binding, and for everything until the end of the first round.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ REPLICAS = 2
 def once(model: str, batch_size: int) -> dict[str, float]:
     """Seconds of each phase in this process, which must not have compiled anything yet.
 
-    processor_s: of all threads, which a busy machine does not lengthen.
+    processor_s: processor time of all threads, which does not grow on a busy machine.
     """
     started = time.perf_counter()
     from ours import LEARNING_RATE, MOMENTUM, made_up_data
@@ -81,7 +81,7 @@ def once(model: str, batch_size: int) -> dict[str, float]:
 
 
 def in_fresh_process(model: str, batch_size: int, cache: Path, bytecode: Path) -> dict[str, float]:
-    """`once` in a new process with this cache of object code. Raises CalledProcessError if it fails."""
+    """Runs `once` in a new process with this cache of object code. Raises CalledProcessError if it fails."""
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     environment |= {"TENSORBOW_CACHE": str(cache), "PYTHONPYCACHEPREFIX": str(bytecode)}
     command = [sys.executable, str(Path(__file__).resolve()), "--once", f"{model}:{batch_size}"]
@@ -91,7 +91,7 @@ def in_fresh_process(model: str, batch_size: int, cache: Path, bytecode: Path) -
 
 
 def measure(cases: Sequence[tuple[str, int]], repeats: int, folder: Path) -> list[dict[str, Any]]:
-    """A row per model and state of the cache: medians of seconds by phase, and every total."""
+    """Row for each model and state of the cache: median seconds of each phase, and all totals."""
     bytecode = folder / "bytecode"
     taken: dict[tuple[str, int, str], list[dict[str, float]]] = {}
     in_fresh_process("logreg", 1, folder / "first", bytecode)  # leaves the bytecode behind

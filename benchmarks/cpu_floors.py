@@ -1,16 +1,16 @@
-"""Training rates on this machine's cores beside PyTorch and JAX, in one run, against the project's floors.
+"""Training rates on this machine's cores beside PyTorch and JAX, in one run, with the project's floors.
 
     python benchmarks/cpu_floors.py [--only lenet:16 ...] [--seconds 2] [--windows 7] [--replicas N]
 
-Everybody trains: forward, softmax cross-entropy, backward, momentum SGD; batch norms by the batch, moving
-statistics kept; batches gathered from memory at every step. TensorBow runs one replica a core through its
-scheduler, makes float32 batches of uint8 pictures and fetches the loss of every step; the peers' pictures are
-float32 already, and their losses stay where they are. The floors hold for two cores.
+All contestants train: forward, softmax cross-entropy, backward, momentum SGD; batch norms use the batch's
+statistics and update the moving ones; every step gathers its batch from memory. TensorBow runs one replica
+per core through its scheduler, converts uint8 pictures to float32 batches and fetches the loss of every step;
+the peers' pictures are float32 already, and their losses are not fetched. The floors hold for two cores.
 
-A peer takes the cores as one process with all of them or as one pinned process each, with rates summed;
-PyTorch eager, channels-last and compiled, with the quicker of its two quick SGDs; JAX jitted with donated
-buffers, for logistic regression also with 64 steps in a call (lax.scan). A row of 64 steps a call is held
-against all of the peers' settings, every other row against those of one step a call. Windows of all
+A peer uses the cores as one process with all of them or as one pinned process for each, with rates summed;
+PyTorch eager, channels-last and compiled, with the faster of its two fast SGDs; JAX jitted with donated
+buffers, for logistic regression also with 64 steps per call (lax.scan). A row of 64 steps per call is
+compared with all settings of the peers, every other row with those of one step per call. All windows
 alternate; figures are medians.
 """
 
@@ -51,9 +51,9 @@ LAUNCHED = f", {SCANNED_STEPS} steps a call"
 
 @dataclass(frozen=True)
 class Target:
-    """How many times the best peer `ours` is to be. floor: what must be reached, else a stretch.
+    """Intended ratio of `ours` to the best peer. floor: the ratio is required, else it is a stretch goal.
 
-    times: None where `ours` is shown beside the others, and nothing was set for it.
+    times: None where `ours` is shown without a target.
     """
 
     ours: str
@@ -63,7 +63,7 @@ class Target:
 
 @dataclass(frozen=True)
 class Case:
-    """batch_size: of one replica."""
+    """Model and batch size with its targets. batch_size: per replica."""
 
     model: str
     batch_size: int
@@ -71,12 +71,12 @@ class Case:
 
     @property
     def launched(self) -> bool:
-        """Whether many steps a call are measured too."""
+        """True if launches of many steps are measured too."""
         return any(target.ours.endswith(LAUNCHED) for target in self.targets)
 
     @property
     def name(self) -> str:
-        """As `--only` has it."""
+        """Name of the case for `--only`."""
         return f"{self.model}:{self.batch_size}"
 
 
@@ -87,7 +87,7 @@ def _usual(model: str, batch_size: int, floor: float, stretch: float) -> Case:
 
 
 def _short(model: str, batch_size: int, floor: float, stretch: float) -> Case:
-    """Steps so short that what a launch costs shows."""
+    """Case whose steps are so short that the cost of a launch shows."""
     usual = _usual(model, batch_size, floor, stretch).targets
     launched = (Target(f"{target.ours}{LAUNCHED}", None, False) for target in usual)
     return Case(model, batch_size, (*usual, *launched))
@@ -117,8 +117,8 @@ SMALL = ("lenet:16", "logreg:16")
 def contestants_of(
     case: Case, options: argparse.Namespace
 ) -> Iterator[tuple[dict[str, Window], dict[str, PeerProcesses], dict[str, str]]]:
-    """All windows by name, the peers among them, and why others are not there."""
-    from ours import made_up_data, training_window  # here, so that the peers' processes load nothing of it
+    """All windows by name, the peers that started, and the reasons why others did not."""
+    from ours import made_up_data, training_window  # here: the peers' processes must not load it
 
     windows: dict[str, Window] = {}
     peers: dict[str, PeerProcesses] = {}
@@ -152,7 +152,7 @@ def contestants_of(
 
 
 def measure(case: Case, options: argparse.Namespace) -> dict[str, Any]:
-    """A row of the result."""
+    """Measures a case; returns its row of the result."""
     with contestants_of(case, options) as (windows, peers, missing):
         measured = interleave(windows, options.seconds, options.windows)
     return {
@@ -167,7 +167,7 @@ def measure(case: Case, options: argparse.Namespace) -> dict[str, Any]:
 
 
 def judged(target: Target, measured: dict[str, Measured], settings: list[PeerSetting]) -> dict[str, Any]:
-    """The ratio to the best peer, None where one side is not there, and whether it is reached."""
+    """Ratio to the best peer (None where either side is missing), and whether it reaches the target."""
     many = target.ours.endswith(LAUNCHED)
     against = [setting.name for setting in settings if many or setting.steps_per_call == 1]
     best = max(against, key=lambda name: measured[name].median, default=None)
@@ -182,7 +182,7 @@ def judged(target: Target, measured: dict[str, Measured], settings: list[PeerSet
 
 
 def table(details: dict[str, Any]) -> Table:
-    """A line for each target."""
+    """Table with a line for each target."""
     rows: list[list[Any]] = []
     for row in details["rows"]:
         rates = {name: rate["median"] for name, rate in row["images_per_second"].items()}
@@ -201,7 +201,7 @@ def table(details: dict[str, Any]) -> Table:
 
 
 def other_runs(rows: list[dict[str, Any]]) -> list[str]:
-    """The remark on cases that an earlier or later run has measured."""
+    """Remark on cases that were measured in other runs."""
     others = [case_of(row) for row in rows if row["command"] != rows[0]["command"]]
     return [f"Measured in other runs than the first case: {', '.join(others)}."] if others else []
 
@@ -211,7 +211,7 @@ COLOURS = {"TensorBow": "C0", "PyTorch": "C1", "JAX": "C2"}
 
 
 def draw(figure: Figure, rows: list[dict[str, Any]]) -> None:
-    """A panel for each case, a bar for each contestant, the fastest above."""
+    """Draws a panel for each case, with a bar for each contestant, the fastest at the top."""
     columns = min(3, len(rows))
     lines = -(-len(rows) // columns)
     figure.set_size_inches(6 * columns, 1.0 + 3.2 * lines)
@@ -227,7 +227,7 @@ def draw(figure: Figure, rows: list[dict[str, Any]]) -> None:
 
 
 def draw_case(panel: Axes, row: dict[str, Any]) -> None:
-    """The bars of one case."""
+    """Draws the bars of one case."""
     rates = sorted(row["images_per_second"].items(), key=lambda item: item[1]["median"])
     names = [name for name, _ in rates]
     medians = [rate["median"] for _, rate in rates]
@@ -265,7 +265,7 @@ def main() -> int:
 
 
 def with_earlier(rows: list[dict[str, Any]], result: Path) -> list[dict[str, Any]]:
-    """The rows, in the order of CASES, and of cases left out those that an earlier run has left."""
+    """These rows and an earlier run's rows of the cases left out here, in the order of CASES."""
     known = json.loads(result.read_text())["details"]["rows"] if result.exists() else []
     by_case = {(row["model"], row["batch_size"]): row for row in [*known, *rows]}
     names = [case.name for case in CASES]
@@ -273,13 +273,18 @@ def with_earlier(rows: list[dict[str, Any]], result: Path) -> list[dict[str, Any
 
 
 def parse() -> argparse.Namespace:
-    """The options, with defaults by size."""
+    """Parses the options; defaults depend on `--small`."""
     made = parser(__doc__, NAME)
     names = [case.name for case in CASES]
     made.add_argument("--only", nargs="+", choices=names, metavar="MODEL:BATCH", help=", ".join(names))
     made.add_argument("--seconds", type=positive_float, help="length of a window; default 2, small 0.4")
     made.add_argument("--windows", type=positive_int, help="windows of each contestant; default 7, small 2")
-    made.add_argument("--replicas", type=positive_int, default=cores(), help="default: one for each core")
+    made.add_argument(
+        "--replicas",
+        type=positive_int,
+        default=cores(),
+        help="number of replicas; default: one for each core",
+    )
     options = made.parse_args()
     options.only = options.only or (list(SMALL) if options.small else names)
     options.seconds = options.seconds or (0.4 if options.small else 2.0)

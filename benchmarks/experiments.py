@@ -1,4 +1,4 @@
-"""The experiments: one table, for `run_all.py`, which runs them, and `results_page.py`, which shows them."""
+"""Table of the experiments that `run_all.py` runs and `results_page.py` shows."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ def case_of(row: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True)
 class Experiment:
-    """A script that takes `--small` and `--output` and writes `<name>.json` and `<name>.png`.
+    """Script that takes `--small` and `--output` and writes `<name>.json` and `<name>.png`.
 
-    shows: a heading. measures: a sentence, what and how. paper: where the experiment comes from, and its
-    figure there; empty where it is this project's own. concludes: what the paper says, where that is known.
-    data: whether it takes `--data`, a folder with MNIST. alone: not part of `run_all.py`.
+    shows: heading. measures: sentence on the measured quantities and the method. paper: paper and figure that
+    the experiment reproduces; empty for the project's own. concludes: the paper's conclusion, where known.
+    data: takes `--data`, a folder with MNIST. alone: not run by `run_all.py`.
     """
 
     name: str
@@ -38,7 +38,7 @@ class Experiment:
 
     @property
     def script(self) -> Path:
-        """Its file."""
+        """Path of the script."""
         return FOLDER / f"{self.name}.py"
 
 
@@ -46,43 +46,43 @@ EXPERIMENTS = (
     Experiment(
         "cpu_floors",
         "Training rates beside PyTorch and JAX",
-        "images per second of training on all cores, two replicas, beside the best of the settings of "
+        "images per second of training on all cores, two replicas, beside the best setting of "
         "PyTorch and JAX, all settings of a case in one run and in turn. A floor is a ratio to be reached, a "
-        "stretch one that is hoped for.",
+        "stretch is a more ambitious one.",
     ),
     Experiment(
         "ablation",
-        "What each mechanism of the native backend buys",
+        "Gain of each mechanism of the native backend",
         "time of a round without a mechanism over the time with all of them, two replicas averaged every "
-        "round, one step a launch, all in turn in one run; 1.00 is nothing bought, below 1 is a loss.",
+        "round, one step per launch, all in turn in one run; 1.00 means no gain, below 1 a loss.",
     ),
     Experiment(
         "round_profile",
-        "Where the time of a round goes",
-        "microseconds of a round of two replicas, and the shares of both cores' time in it: native steps (as "
-        "one thread takes them alone), batches and calls, averaging (what streams take more with it), the "
-        "scheduler's thread, and the rest, cores that wait or are not used. K: steps a launch.",
+        "Time of a round by its parts",
+        "microseconds of a round of two replicas, and the parts of both cores' time: native steps (timed in "
+        "one thread alone), batches and calls, averaging (the streams' additional time with it), the "
+        "scheduler's thread, and the rest, waiting or unused cores. K: steps per launch.",
     ),
     Experiment(
         "table_5_1",
         "Size, ops and memory of the models",
-        "parameters, operations and planned memory of each model's compiled training step, as the plan says.",
+        "parameters, operations and planned memory of each model's compiled training step, from its plan.",
         f"{THESIS}, table 5.1",
-        "LeNet 4.24 MB and ResNet-32 1.79 MB (of 2^20 bytes, as the digits tell), logistic regression "
+        "LeNet 4.24 MB and ResNet-32 1.79 MB (apparently of 2^20 bytes), logistic regression "
         "0.0314 MB (of 10^6)",
     ),
     Experiment(
         "fig_4_2",
         "Best fit with coalescing against one driver call per tensor",
-        "time of a training step's allocations by either allocator, replayed from a real trace at simulated "
-        "costs of a driver call, and how many times as long the step takes by driver calls.",
+        "time of a training step's allocations with each allocator, replayed from a real trace at simulated "
+        "costs of a driver call, and the ratio of the step times, driver calls over best fit.",
         f"{THESIS}, figure 4.2",
         "best fit with coalescing is 4 times as fast",
     ),
     Experiment(
         "learning_rates",
         "The learning rate of every setting",
-        "mean epochs of LeNet to 99 % on MNIST at the rates of one grid, climbed by one rule for both sides, "
+        "mean epochs of LeNet to 99 % on MNIST at rates of one grid, searched by one rule for both sides, "
         "on seeds that the other experiments do not use.",
         data=True,
     ),
@@ -119,14 +119,14 @@ EXPERIMENTS = (
     ),
     Experiment(
         "fig_5_11_and_5_12",
-        "What synchronisation costs",
+        "Cost of synchronisation",
         "time of a round of two replicas beyond that of independent ones, all methods in turn.",
         f"{THESIS}, figures 5.11 and 5.12",
     ),
     Experiment(
         "fig_5_13",
         "Throughput over virtual devices",
-        "images per second of as many averaged replicas on 1, 2 and 4 virtual CPU devices, in turn.",
+        "images per second of equally many averaged replicas on 1, 2 and 4 virtual CPU devices, in turn.",
         f"{THESIS}, figure 5.13",
     ),
     Experiment(
@@ -149,31 +149,31 @@ EXPERIMENTS = (
     ),
     Experiment(
         "auto_tuner",
-        "The number of replicas that the auto-tuner finds",
-        "images per second with fixed numbers of replicas and of the run that has tuned itself, in turn, "
-        "after the tuner has decided; the last ratios are to the best fixed number.",
+        "The auto-tuner's number of replicas",
+        "images per second with fixed numbers of replicas and of the tuned run, in turn, "
+        "after the tuner's decision; the last ratios are relative to the best fixed number.",
         f"{CROSSBOW}, section 4",
         "replicas are added to a GPU as long as throughput grows, and so their number is tuned to the "
         "greatest throughput (abstract and public description)",
     ),
     Experiment(
         "null_steps",
-        "What a step costs that computes nothing",
-        "time of a session's call that does nothing or fetches scalars, and processor time of the scheduler "
+        "Overhead of steps that compute nothing",
+        "time of a session call that computes nothing or fetches scalars, and the scheduler's processor time "
         "per learning task on null devices.",
         "TensorFlow (OSDI 2016), section 6.2",
-        "steps that compute nothing show what it costs to coordinate workers; that grows with their number",
+        "steps that compute nothing show the cost of coordinating workers, which grows with their number",
     ),
     Experiment(
         "replicator_overhead",
-        "What a Replicator costs beside the plain session",
-        "time of LeNet's step (b=16, one replica) through each way, in turn, as medians of the ratio to the "
-        "plain session's in the same turn.",
+        "Overhead of a Replicator over the plain session",
+        "time of LeNet's step (b=16, one replica) by each kind of call, in turn, and median ratio to the "
+        "plain session in the same turn.",
     ),
     Experiment(
         "compile_time",
-        "From the ready process to the first step",
-        "seconds by phase in a fresh process, with an empty cache of object code and with a filled one.",
+        "Time to the first step",
+        "seconds by phase in a fresh process after its imports, with an empty and with a filled code cache.",
     ),
     Experiment(
         "resnet_against_torch",

@@ -2,17 +2,17 @@
 
     python benchmarks/fig_4_2.py [--small] [--output FOLDER]
 
-The trace is that of real training steps of LeNet and ResNet-32: every tensor that an op of the compiled,
-unfused step gives is allocated before the op and freed after its last use, except where the op works in the
-memory of an input. Every eighth step has a smaller batch, as the last one of an epoch. (A planned step of the
-product makes none of these calls, since it works in one slab: this is what op by op execution would make.)
+The trace is that of real training steps of LeNet and ResNet-32: every output tensor of an op of the compiled,
+unfused step is allocated before the op and freed after its last use, except where the op works in place.
+Every eighth step has a smaller batch, like the last one of an epoch. (A planned step of the product makes
+none of these calls, since it works in one slab: the trace is that of op-by-op execution.)
 
-Without a GPU the driver is simulated: it hands out addresses and counts its calls, each of which is said to
-take 10 microseconds to 1 millisecond. A cudaFree waits until the device has nothing left to do, so nothing
-overlaps, and a step takes: computing + bookkeeping of the allocator, both measured here, + calls x cost. For
-computing stands the native step of one replica on this CPU; the quicker the device, the larger the factor.
+Without a GPU the driver is simulated: it hands out addresses and counts its calls, each of which is assumed
+to take 10 microseconds to 1 millisecond. A cudaFree waits until the device is idle, so nothing overlaps, and
+a step takes compute time + bookkeeping of the allocator (both measured here) + calls x cost. The compute time
+is that of the native step of one replica on this CPU; the faster the device, the larger the factor.
 
-Where there is a GPU, the same traces run on it as well, with cudaMalloc and cudaFree and with best fit.
+With a GPU, the same traces also run on it, with cudaMalloc and cudaFree and with best fit.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 NAME = "fig_4_2"
-CASES = (("lenet", 16, 5), ("resnet32", 4, 3))  # model, batch size, that of every eighth step
+CASES = (("lenet", 16, 5), ("resnet32", 4, 3))  # model, batch size, batch size of every eighth step
 PERIOD = 8  # steps
 DRIVER_US = (10, 20, 50, 100, 200, 500, 1000)  # per call
 IN_THE_THESIS = 4.0
@@ -53,7 +53,7 @@ ON_GPU = {"best fit": "bfc", "driver calls": "cuda_malloc"}
 
 @dataclass(frozen=True)
 class Event:
-    """A tensor is allocated, or freed where nbytes is None."""
+    """Allocation of a tensor, or its release where nbytes is None."""
 
     tensor: int
     nbytes: int | None
@@ -72,9 +72,9 @@ def trace_of(model: str, batch_size: int) -> Trace:
 
 
 def events_of(step: Executable) -> Trace:
-    """See `trace_of`. A tensor is known by its place between the op that gives it and its last use."""
+    """See `trace_of`. A tensor is identified by its buffer from the op that writes it to its last use."""
     groups = [group for segment in step.segments for group in segment.groups]
-    at: dict[tuple[Region, int], int] = {}  # the tensor that lies at a place now
+    at: dict[tuple[Region, int], int] = {}  # the tensor that is stored at an address now
     nbytes: list[int] = []
     first: list[int] = []
     last: list[int] = []
@@ -86,7 +86,7 @@ def events_of(step: Executable) -> Trace:
         used = {at[key(ref)] for ref in group.inputs if key(ref) in at}
         for ref in group.outputs:
             if ref.region not in TENSORS or not ref.nbytes or at.get(key(ref)) in used:
-                continue  # a variable, nothing, or in the memory of an input
+                continue  # a variable, an empty tensor, or one in the memory of an input
             at[key(ref)] = len(nbytes)
             nbytes.append(ref.nbytes)
             first.append(place)
@@ -104,7 +104,7 @@ def events_of(step: Executable) -> Trace:
 
 
 def follow(allocator: Allocator, trace: Trace, on_event: Callable[[], None] | None = None) -> None:
-    """Does what a trace says; on_event is called after each event."""
+    """Replays a trace; on_event is called after each event."""
     held: dict[int, Allocation | None] = {}
     for event in trace:
         if event.nbytes is None:
@@ -116,12 +116,12 @@ def follow(allocator: Allocator, trace: Trace, on_event: Callable[[], None] | No
 
 
 def steps_of(full: Trace, smaller: Trace) -> list[Trace]:
-    """A period: one step of it with the smaller batch."""
+    """Traces of the steps of one period, of which the last has the smaller batch."""
     return [full] * (PERIOD - 1) + [smaller]
 
 
 class Contestant:
-    """An allocator over a simulated driver, on steps of a trace; a `Window` of steps per second."""
+    """Allocator over a simulated driver that replays steps of a trace; a `Window` of steps per second."""
 
     def __init__(self, kind: type[Allocator], steps: Sequence[Trace]):
         self.source = VirtualSource()
@@ -143,7 +143,7 @@ class Contestant:
         self.periods += periods
 
     def facts(self) -> dict[str, Any]:
-        """Driver calls of a step once warm, what the pool has come to, and how scattered it gets."""
+        """Driver calls per step after warm-up, size of the pool, and its fragmentation."""
         figures = self.allocator.statistics()
         calls_per_step = (self._calls() - self.first_calls) / (self.periods * len(self._steps))
         seen: list[float] = []
@@ -160,7 +160,7 @@ class Contestant:
 def simulated(
     model: str, batch_size: int, steps: Sequence[Trace], seconds: float, windows: int
 ) -> dict[str, Any]:
-    """What was measured of both allocators on a model's steps, and what follows for each driver cost."""
+    """Measurements of both allocators on a model's steps, and the step time at each driver cost."""
     contestants = {name: Contestant(kind, steps) for name, kind in ALLOCATORS.items()}
     with training_window(model, batch_size, 1, sync="none") as training:
         parties: dict[str, Window] = {name: one.window for name, one in contestants.items()}
@@ -199,7 +199,7 @@ def simulated(
 def on_gpu(
     runtime: CudaRuntime, model: str, steps: Sequence[Trace], seconds: float, windows: int
 ) -> dict[str, Any]:
-    """Microseconds per step of memory alone on a real GPU that has nothing else to do, by allocator."""
+    """Microseconds per step spent on memory alone on a real, otherwise idle GPU, by allocator."""
     spent: dict[str, float] = {}
     for name, allocator in ON_GPU.items():
         with GpuDevice("/gpu:0", runtime, allocator=allocator) as device:

@@ -2,10 +2,10 @@
 
     python benchmarks/fig_5_10.py [--small] [--output FOLDER]
 
-One replica alone, and two that are averaged every round, with batches of 1 to 128 examples each. What a
-small batch leaves of the machine is what more replicas can use. Beside them, in turn with both, PyTorch and
-JAX at some of the batch sizes, each with the setting that was its best in `cpu_floors.py` for the model and
-the nearest batch size it has there, as this folder's results say, or else in a short search here.
+One replica alone, and two averaged every round, with batches of 1 to 128 examples each: more replicas can use
+the part of the machine that a small batch leaves idle. PyTorch and JAX take turns with both at some of the
+batch sizes. Each uses its best setting in this folder's results of `cpu_floors.py` for the model and the
+nearest batch size, or else the best of a short search.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def series_of(row: Row) -> str:
 def best_by_floors(
     result: dict[str, Any] | None, model: str, batch_size: int, settings: list[PeerSetting]
 ) -> PeerSetting | None:
-    """The best of these for a model by `cpu_floors.py`, at the nearest batch size; None where unknown."""
+    """Setting that is best for a model in `cpu_floors.py`, at the nearest batch size; None where unknown."""
     rows = [row for row in (result or {}).get("rows", []) if row["model"] == model]
     if not rows:
         return None
@@ -55,7 +55,7 @@ def best_by_floors(
 def best_by_search(
     model: str, batch_size: int, settings: list[PeerSetting], examples: tuple[Any, Any]
 ) -> PeerSetting:
-    """The best of these by some short windows. Raises PeerError when none starts."""
+    """Setting that is best in some short windows. Raises PeerError when none starts."""
     with ExitStack() as opened:
         started: dict[PeerSetting, PeerProcesses] = {}
         for setting in settings:
@@ -74,7 +74,7 @@ def best_by_search(
 def start_peers(
     model: str, batch_size: int, result: dict[str, Any] | None, opened: ExitStack
 ) -> dict[str, PeerProcesses]:
-    """By library, in processes of its own, the best setting of it; without those that do not start."""
+    """Processes of each library's best setting, by library; libraries that do not start are left out."""
     from ours import made_up_data
 
     peers: dict[str, PeerProcesses] = {}
@@ -95,7 +95,7 @@ def start_peers(
 
 
 def measure_size(model: str, batch_size: int, peers: bool, windows: tuple[float, int]) -> list[Row]:
-    """Rows of a model and batch size: ours, and with `peers` theirs. windows: seconds, and how many."""
+    """Rows of a model and batch size: ours, and with `peers` theirs. windows: seconds and count."""
     from sweep import Setting, measure
 
     floors = RESULTS / "cpu_floors.json"

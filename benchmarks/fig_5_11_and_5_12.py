@@ -1,4 +1,4 @@
-"""What keeping replicas together costs (TensorBow thesis, figures 5.11 and 5.12).
+"""Cost of synchronising replicas (TensorBow thesis, figures 5.11 and 5.12).
 
     python benchmarks/fig_5_11_and_5_12.py [--small] [--output FOLDER]
 
@@ -25,7 +25,7 @@ METHODS = (("none", 1), ("sma", 8), ("sma", 4), ("sma", 2), ("sma", 1), ("ssgd",
 
 
 def with_shares(panel: list[Row]) -> list[Row]:
-    """The rows of one case, each with what it takes beyond independent replicas, and that as a share."""
+    """Rows of one case, each with its time beyond independent replicas and the share of that in the round."""
     free = next(row["ms_per_round"] for row in panel if row["sync"] == "none")
     for row in panel:
         cost = row["ms_per_round"] - free
@@ -35,7 +35,7 @@ def with_shares(panel: list[Row]) -> list[Row]:
 
 
 def share_of(row: Row) -> str:
-    """Of a round; where noise hides the cost, that it does."""
+    """Share of synchronisation in a round as text; `in noise` where noise hides the cost."""
     return f"{row['synchronisation_share']:.0%}" if row["synchronisation_share"] > 0.005 else "in noise"
 
 

@@ -1,10 +1,10 @@
-"""Throughput over several devices (TensorBow thesis, figure 5.13), here virtual ones.
+"""Throughput over several virtual devices (TensorBow thesis, figure 5.13).
 
     python benchmarks/fig_5_13.py [--small] [--output FOLDER]
 
-The same replicas, averaged every round, on 1, 2 and 4 virtual CPU devices: between devices z moves by an
-all-reduce. All of them share the cores of one machine, so that this shows what more devices cost, not what
-they bring. The thesis has it for real GPUs, where every device brings its own hardware.
+The same replicas, averaged every round, on 1, 2 and 4 virtual CPU devices; an all-reduce between the devices
+updates z. All of them share the cores of one machine, so this shows the cost of more devices, not their gain.
+The thesis uses real GPUs, where every device adds hardware.
 """
 
 from __future__ import annotations

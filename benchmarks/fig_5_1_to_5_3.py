@@ -2,10 +2,10 @@
 
     python benchmarks/fig_5_1_to_5_3.py --data FOLDER [--small] [--target 0.99] [--fresh]
 
-Figures 5.1 to 5.3 of TensorBow (Budea, 2019) ask what a large batch costs: it trains more examples a second,
-but needs more epochs. One replica is plain momentum SGD (0.9), without augmentation, at the learning rate
-that `learning_rates.py` has chosen for the batch size. Runs that do not get there within `--epochs` (4) count
-as not reached. Evaluated every eighth of an epoch.
+Figures 5.1 to 5.3 of TensorBow (Budea, 2019) show the cost of large batches: more examples per second, but
+more epochs. One replica is plain momentum SGD (0.9), without augmentation, at the learning rate that
+`learning_rates.py` has chosen for the batch size. Runs that miss the target within `--epochs` (4) count as
+not reached. Accuracy is evaluated every eighth of an epoch.
 """
 
 from __future__ import annotations

@@ -3,17 +3,17 @@
     python benchmarks/fig_5_4_and_5_5.py --data FOLDER [--small] [--seeds 5] [--fresh]
 
 Figures 5.4 and 5.5 of TensorBow (Budea, 2019). Both sides have the same model, initial values, data order and
-update (momentum 0.9, constant rate, no augmentation), the same number of examples between two
-evaluations (an eighth of an epoch), and rates chosen from one grid by one rule (`learning_rates.py`).
-PyTorch and JAX train one model with all cores, at several batch sizes; for each their quickest way (PyTorch
-eager, channels-last, compiled, fused or foreach SGD; JAX one step a call or a few) is chosen first by
-measuring. The seeds of a setting alternate with those of all others. Runs that do not get there within
-`--epochs` (4) count as not reached. A peer's setting whose median after two seeds is more than twice that of
-the best peer's is not trained with further seeds; the result says which (`dropped`).
+update (momentum 0.9, constant rate, no augmentation), the same number of examples between two evaluations (an
+eighth of an epoch), and learning rates chosen from one grid by one rule (`learning_rates.py`). PyTorch and
+JAX train one model with all cores, at several batch sizes; their fastest setting for each (PyTorch eager,
+channels-last, compiled, fused or foreach SGD; JAX with one or a few steps per call) is measured first. The
+seeds of a setting alternate with those of all others. Runs that miss the target within `--epochs` (4) count
+as not reached. A peer's setting whose median after two seeds is more than twice that of the best peer's gets
+no more seeds; the result lists these (`dropped`).
 
-`PyTorch, no waiting` is a bound, not a run: the epochs PyTorch needs at a batch size, at the rate of as many
-processes as cores, each with its share of the batch and a model of its own. Data-parallel training, which
-exchanges gradients in every step, can't be faster than that. The same for JAX.
+`PyTorch, no waiting` is a bound, not a run: the epochs that PyTorch needs at a batch size, at the summed rate
+of one process per core, each training its own model on its share of the batch. Data-parallel training, which
+exchanges gradients in every step, cannot be faster. The same for JAX.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ NAME = "fig_5_4_and_5_5"
 REPLICAS, BATCH_SIZES = (1, 2, 3, 4), (4, 16)
 PEER_BATCH_SIZES = {"PyTorch": (16, 32, 64, 128, 256), "JAX": (32, 64, 128)}
 SMALL_PEER_BATCH_SIZES = {"PyTorch": (16,), "JAX": (16,)}
-TRIAL_SEEDS, SLOW = 2, 2.0  # after so many seeds, so many times the best peer's time ends a peer's setting
+TRIAL_SEEDS, SLOW = 2, 2.0  # drops a peer's setting so many times slower than the best after so many seeds
 FLOOR = 1.5  # times the best peer
 COLOURS = {"TensorBow": "C0", "PyTorch": "C1", "JAX": "C2"}
 Row = dict[str, Any]
 Choices = dict[tuple[str, int], dict[str, Any]]
-"""By side and batch size: what `tuned` found for a peer."""
+"""Result of `tuned` for each side and batch size."""
 
 
 def settings_to_run(small: bool) -> list[RunSetting]:
-    """Ours, then those of the peers that are installed."""
+    """Our settings, then those of the peers that are installed."""
     replicas, sizes = ((1, 4), (16,)) if small else (REPLICAS, BATCH_SIZES)
     settings = [RunSetting(size, chosen_rate(count, size), count) for size in sizes for count in replicas]
     for side, peer_sizes in (SMALL_PEER_BATCH_SIZES if small else PEER_BATCH_SIZES).items():
@@ -61,7 +61,7 @@ def settings_to_run(small: bool) -> list[RunSetting]:
 
 
 def label(setting: RunSetting) -> str:
-    """For tables and pictures."""
+    """Label of a setting in tables and pictures."""
     if setting.side in LIBRARIES:
         return f"{setting.side} b={setting.batch_size}"
     return f"{setting.replicas} x b={setting.batch_size}"
@@ -77,7 +77,7 @@ def run(setting: RunSetting, goal: Goal, seed: int, choices: Choices) -> Cell:
 def choices_of(
     settings: list[RunSetting], goal: Goal, cells: Cells, small: bool
 ) -> tuple[list[RunSetting], Choices]:
-    """What `tuned` found for each of the peers' settings; and all settings but those that do not start."""
+    """All settings that start, and the result of `tuned` for each of the peers' settings."""
     trial = (0.3, 2, EAGER) if small else (1.0, 5, VARIANTS)
     choices: Choices = {}
     kept = []
@@ -99,7 +99,7 @@ def choices_of(
 
 
 def slow_ones(settings: list[RunSetting], cells: Cells) -> list[RunSetting]:
-    """The peers' settings whose median, of the first seeds, is more than `SLOW` times the best of them."""
+    """Peers' settings whose median over the first seeds is more than `SLOW` times that of the best peer."""
     medians = {
         setting: summary([c for c in cells.of(described(setting)) if c["seed"] < TRIAL_SEEDS])[
             "seconds"
@@ -112,7 +112,7 @@ def slow_ones(settings: list[RunSetting], cells: Cells) -> list[RunSetting]:
 
 
 def train(settings: list[RunSetting], goal: Goal, cells: Cells, seeds: int, choices: Choices) -> list[str]:
-    """Runs them all, seed by seed; the labels of those that were dropped after `TRIAL_SEEDS` seeds."""
+    """Runs all settings, seed by seed; returns the labels of those dropped after `TRIAL_SEEDS` seeds."""
     dropped: list[RunSetting] = []
     for seed in range(seeds):
         if seed == TRIAL_SEEDS:
@@ -129,7 +129,7 @@ def train(settings: list[RunSetting], goal: Goal, cells: Cells, seeds: int, choi
 
 
 def rows_of(cells: Cells, settings: list[RunSetting], choices: Choices, examples: int) -> list[Row]:
-    """For each setting, and each bound, seconds, epochs and examples per second."""
+    """Rows of seconds, epochs and examples per second, one for each setting and each bound."""
     rows: list[Row] = []
     for setting in settings:
         runs = cells.of(described(setting))
@@ -149,19 +149,19 @@ def rows_of(cells: Cells, settings: list[RunSetting], choices: Choices, examples
 
 
 def times_as_fast(rows: list[Row], sides: Collection[str]) -> float | None:
-    """As the best of these sides is our best, by medians; None where one of them never got there."""
+    """Best median time of these sides over our best; None where either never reached the target."""
     ours = min((row["seconds"].median for row in rows if row["side"] == "TensorBow"), default=math.inf)
     theirs = min((row["seconds"].median for row in rows if row["side"] in sides), default=math.inf)
     return round(theirs / ours, 3) if math.isfinite(ours) and math.isfinite(theirs) else None
 
 
 def times_the_best_peer(row: Row, rows: list[Row]) -> float | None:
-    """How many times as fast one of ours is, by medians, as the best peer; None where one never got there."""
+    """Best peer's median time over that of one of our rows; None where either never reached the target."""
     return times_as_fast([row, *(other for other in rows if other["side"] in LIBRARIES)], LIBRARIES)
 
 
 def draw(figure: Figure, rows: list[Row], cells: Cells, goal: Goal) -> None:
-    """A bar at the median and a dot for each seed, in seconds and in epochs."""
+    """Draws a bar at the median and a dot for each seed, in seconds and in epochs."""
     figure.set_size_inches(10, 8)
     runs = [row for row in rows if row["side"] != "bound"]
     upper, lower = figure.subplots(2, 1)

@@ -4,8 +4,8 @@
 
 LeNet and ResNet-32 with small batches on one device with 1, 2, 3 and 4 replicas, averaged every round and
 independent; then the same over two virtual CPU devices (figure 5.9). A replica is one thread, and a virtual
-device is nothing but a name for some of the threads: with as many replicas as there are cores, throughput
-has to stop growing. On a GPU, for which the thesis has these figures, it stops where the device is full.
+device is only a name for some of the threads, so throughput stops growing when there are as many replicas as
+cores. On a GPU, as in the thesis, it stops growing when the device is full.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def series_of(row: Row) -> str:
 
 
 def with_one_replica_in_both(panel: list[Row]) -> list[Row]:
-    """One replica alone is the first point of both lines: there is nothing to average."""
+    """Adds the row of one replica, where there is nothing to average, as the first point of both lines."""
     alone = [row for row in panel if row["replicas"] * row["devices"] == 1]
     return [*panel[: len(alone)], *({**row, "sync": "none"} for row in alone), *panel[len(alone) :]]
 

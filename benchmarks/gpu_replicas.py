@@ -1,19 +1,20 @@
-"""Images per second of replicas on one GPU, beside PyTorch and JAX, and what a step and a launch cost.
+"""Images per second of replicas on one GPU, beside PyTorch and JAX, and the cost of a step and of a launch.
 
     python benchmarks/gpu_replicas.py [--case lenet:16] [--counts 1,2,4,8,16] [--compute fp32|tf32|bf16]
         [--seconds 1] [--windows 5] [--small] [--output FOLDER]
-    python benchmarks/gpu_replicas.py --emulated   # without a GPU: that it works; its figures mean nothing
+    python benchmarks/gpu_replicas.py --emulated   # dry run without a GPU; its figures mean nothing
 
-All train: batches gathered on the GPU from pictures kept there, forward, softmax cross-entropy, backward,
-momentum SGD, in the same precision. Contestants of a case are open together and their windows alternate, so
-that a slow spell hits all of them; the first windows of each are thrown away, and tables show medians.
+All contestants train in the same precision: batches gathered on the GPU from pictures kept there, forward,
+softmax cross-entropy, backward, momentum SGD. The contestants of a case are open at once and their windows
+alternate, so that a slow spell of the machine affects all of them; the first windows of each are discarded,
+and tables show medians.
 
     TensorBow   R replicas of batch size b, not averaged (`none`) and averaged every round (`sma`)
     PyTorch     one model: eager, and its whole step as a CUDA graph; R models by torch.func.vmap, as a graph
     JAX         one model under jit; R models by vmap under jit
 
-PyTorch and JAX take part where they are installed. A contestant that does not fit into the memory is left
-out, and the result says so.
+PyTorch and JAX take part where they are installed. A contestant that does not fit into memory is left out,
+and the result says so.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ WARM_WINDOWS, WARM_SECONDS = 2, 0.5
 
 
 def contest(case: Case, settings: Settings) -> tuple[list[Contestant], list[str]]:
-    """Everybody who takes part in a case, and why others do not."""
+    """Contestants of a case, and the reasons why others are absent."""
     contestants: list[Contestant] = []
     absent: list[str] = []
     for make in (torch_contestants, jax_contestants, our_contestants):
@@ -57,7 +58,7 @@ def reason(error: Exception) -> str:
 def measure(
     contestants: Sequence[Contestant], settings: Settings, absent: list[str]
 ) -> list[dict[str, object]]:
-    """A row for each: its rate in every window, and the median."""
+    """Row for each contestant: its rate in every window, and the median."""
     running: list[Contestant] = []
     for contestant in contestants:
         try:
@@ -114,12 +115,12 @@ def one_case(text: str) -> Case:
 
 def arguments() -> argparse.Namespace:
     made = parser(__doc__, NAME)
-    made.add_argument("--case", type=one_case, action="append", help="MODEL:BATCH_SIZE; all by default")
-    made.add_argument("--counts", type=numbers, help="replicas, as 1,2,4")
+    made.add_argument("--case", type=one_case, action="append", help="MODEL:BATCH_SIZE; default: all cases")
+    made.add_argument("--counts", type=numbers, help="numbers of replicas, such as 1,2,4")
     made.add_argument("--compute", choices=("fp32", "tf32", "bf16"), default="fp32")
     made.add_argument("--seconds", type=positive_float, help="length of a window; default 1, small 0.1")
     made.add_argument("--windows", type=positive_int, help="windows of each contestant; default 5, small 2")
-    made.add_argument("--emulated", action="store_true", help="a dry run without a GPU; writes no file")
+    made.add_argument("--emulated", action="store_true", help="dry run without a GPU; writes no file")
     options = made.parse_args()
     options.counts = options.counts or list(SMALL_COUNTS if options.small else COUNTS)
     options.seconds = options.seconds or (0.1 if options.small else 1.0)
@@ -149,7 +150,7 @@ def main() -> None:
     if options.emulated:
         print_table(found.columns, found.as_text())
         print(*found.remarks, sep="\n")
-        print("emulated: these figures say nothing about a GPU, and no file was written")
+        print("emulated GPU: these figures mean nothing for a real one, and no file was written")
         return
     del options.case  # the details have them
     save(options, NAME, details, found, lambda figure: draw(figure, details))

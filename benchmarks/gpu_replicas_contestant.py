@@ -1,4 +1,4 @@
-"""What is measured by `gpu_replicas.py`: the cases, and what all contestants have in common."""
+"""Cases of `gpu_replicas.py`, and the interface of its contestants."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tensorbow.devices.cuda_runtime import CudaRuntime
 
 @dataclass(frozen=True)
 class Case:
-    """batch_size: of one replica."""
+    """Model and batch size. batch_size: per replica."""
 
     model: str
     batch_size: int
@@ -37,7 +37,7 @@ CASES = (
 
 @dataclass(frozen=True)
 class Settings:
-    """seconds: of a window; windows: of each contestant. emulated: peers run on the CPU."""
+    """Settings of a run. seconds: per window; windows: per contestant. emulated: peers run on the CPU."""
 
     runtime: CudaRuntime
     counts: list[int]
@@ -49,7 +49,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class Contestant:
-    """window: trains for about so many seconds and gives images per second. facts: what else is measured."""
+    """window: trains for about so many seconds, returns images per second. facts: further measurements."""
 
     name: str
     replicas: int
@@ -62,7 +62,7 @@ Opening = Iterator[tuple[str, Callable[[], Contestant]]]  # of contestants by na
 
 
 def emulated_gpu() -> CudaRuntime:
-    """The GPU of the tests, on the host."""
+    """Registers the tests' GPU, which is emulated on the host."""
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
     from tests.gpu_rig.emulated_cuda import EmulatedCuda
 

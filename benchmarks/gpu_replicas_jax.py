@@ -17,7 +17,7 @@ Weights = dict[str, Any]
 
 
 def jax_contestants(case: Case, settings: Settings) -> Opening:
-    """Nobody where JAX is not installed, or has no GPU."""
+    """JAX's contestants; none where JAX is not installed or has no GPU."""
     if find_spec("jax") is None:
         return
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # the others need memory too

@@ -26,7 +26,7 @@ TASKS_TIMED = 400
 
 
 def our_contestants(case: Case, settings: Settings) -> Opening:
-    """Every number of replicas, each with and without synchronisation."""
+    """TensorBow's contestants: every number of replicas, each with and without synchronisation."""
     data = case.data()
     for replicas in settings.counts:
         for sync in ("none", "sma") if replicas > 1 else ("none",):
@@ -50,7 +50,7 @@ def _ours(case: Case, settings: Settings, data: Dataset, replicas: int, sync: st
         device.close(drain=False)
         raise
 
-    tally = Tally()  # as a training run keeps it
+    tally = Tally()  # as in a training run
 
     def count(results: RoundResults) -> None:
         tally.add(results.losses, results.metrics[0], case.batch_size)
@@ -70,11 +70,14 @@ def _ours(case: Case, settings: Settings, data: Dataset, replicas: int, sync: st
 def _facts(
     engine: tb.LearningEngine, settings: Settings, run_rounds: Callable[[int], None]
 ) -> dict[str, Any]:
-    """What a learning task launches, and the host's time for it."""
+    """Launches of a learning task, and the host's time for them."""
     plan = engine.learners.replicas[0].binding.plan
     launches = [launch for part in plan.executable.variants[UPDATE] for launch in plan.launches(part)]
     rounds = max(3, (12 if settings.emulated else TASKS_TIMED) // engine.learners.count)
-    with timed(settings.runtime, "launch_graph") as graphs, timed(engine.learners, "launch") as tasks:
+    with (
+        timed(settings.runtime, "launch_graph") as graphs,
+        timed(engine.learners.tasks, "launch_task") as tasks,
+    ):
         run_rounds(rounds)
     return {
         "kernels_per_step": sum(len(launch.groups) for launch in launches),
@@ -87,7 +90,7 @@ def _facts(
 
 @contextmanager
 def timed(owner: Any, method: str) -> Iterator[list[float]]:
-    """Microseconds of the calling thread for every call of a method, while the context lasts."""
+    """Records the microseconds of the calling thread in every call of a method while the context lasts."""
     durations: list[float] = []
     call = getattr(owner, method)
 
@@ -102,4 +105,4 @@ def timed(owner: Any, method: str) -> Iterator[list[float]]:
     try:
         yield durations
     finally:
-        delattr(owner, method)  # the method of the class shows again
+        delattr(owner, method)  # uncovers the method of the class

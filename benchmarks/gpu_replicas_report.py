@@ -1,4 +1,4 @@
-"""What `gpu_replicas.py` shows: table, remarks, picture."""
+"""Report of `gpu_replicas.py`: table, remarks, picture."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ SYNC_GOAL, LAUNCH_GOAL_US = 0.10, 10.0
 PACKAGES = ("cupy-cuda12x", "cupy-cuda13x", "jaxlib", "nvidia-cudnn-cu12", "nvidia-cudnn-cu13")
 PACKAGES += ("nvidia-cublas-cu12", "nvidia-cublas")
 
-ONE_MODEL = {"PyTorch eager": "gray", "PyTorch graph": "black", "JAX jit": "tan"}  # a line across
+ONE_MODEL = {"PyTorch eager": "gray", "PyTorch graph": "black", "JAX jit": "tan"}  # drawn as horizontal lines
 
 Row = dict[str, Any]
 
 
 def described(settings: Settings) -> dict[str, Any]:
-    """What it runs on and with."""
+    """GPU, driver and libraries of a run."""
     properties = settings.runtime.properties
     major, minor = divmod(properties.architecture, 10)
     packages = [f"{name} {version}" for name in PACKAGES if (version := _version(name))]
@@ -61,7 +61,7 @@ def _driver() -> str:
 
 
 def summary(case: Case, rows: list[Row]) -> dict[str, Any]:
-    """Our best count beside the best peer, the cost of synchronisation at each count, and of a launch."""
+    """Our best count beside the best peer, and the cost of synchronisation and of a launch at each count."""
     ours = {sync: _by_count(rows, f"TensorBow {sync}") for sync in ("none", "sma")}
     peers = [row for row in rows if not row["name"].startswith("TensorBow")]
     averaged = {**{1: ours["none"][1]}, **ours["sma"]} if 1 in ours["none"] else ours["sma"]
@@ -94,7 +94,7 @@ def _by_count(rows: list[Row], name: str) -> dict[int, float]:
 
 
 def table(details: dict[str, Any]) -> Table:
-    """A row for each contestant of a case; what was found, by case, in the remarks."""
+    """Table with a row for each contestant of a case, and the findings of each case as remarks."""
     rows: list[list[Any]] = []
     remarks = [f"{key}: {value}." for key, value in details["gpu"].items()]
     for case in details["cases"]:
@@ -106,7 +106,7 @@ def table(details: dict[str, Any]) -> Table:
 
 
 def findings(case: dict[str, Any]) -> list[str]:
-    """What a case shows beside its rates."""
+    """Remarks on a case, from its summary."""
     found, lines = case["summary"], []
     ours = next((row for row in case["rows"] if "kernels_per_step" in row), None)
     if ours is not None:
@@ -130,7 +130,7 @@ def findings(case: dict[str, Any]) -> list[str]:
 
 
 def draw(figure: Figure, details: dict[str, Any]) -> None:
-    """Images per second over replicas, a panel for each case."""
+    """Draws images per second over replicas, with a panel for each case."""
     results = details["cases"]
     columns = min(3, len(results))
     rows = -(-len(results) // columns)

@@ -1,6 +1,6 @@
 """PyTorch for `gpu_replicas.py`: one model eager or as a CUDA graph, many by torch.func.vmap.
 
-As fast as PyTorch makes it: channels-last pictures and filters, cuDNN's own choice of algorithms, the fused
+The fastest settings of PyTorch: channels-last pictures and filters, cuDNN's benchmarked algorithms, the fused
 optimiser, whole steps in CUDA graphs. In vmap batch norms use the batch's statistics and keep no moving ones.
 """
 
@@ -20,7 +20,7 @@ WARM_STEPS = 3  # before a capture
 
 
 def torch_contestants(case: Case, settings: Settings) -> Opening:
-    """Nobody where PyTorch is not installed, or was built without CUDA."""
+    """PyTorch's contestants; none where it is not installed, or was built without CUDA."""
     if find_spec("torch") is None:
         return
     import torch
@@ -38,7 +38,7 @@ def torch_contestants(case: Case, settings: Settings) -> Opening:
 
 
 def _prepared(case: Case, settings: Settings) -> tuple[Any, Any, Any]:
-    """PyTorch, and pictures and labels on the device."""
+    """Imports and configures PyTorch; returns it with pictures and labels on the device."""
     import torch
 
     torch.backends.cudnn.benchmark = True
@@ -52,7 +52,7 @@ def _prepared(case: Case, settings: Settings) -> tuple[Any, Any, Any]:
 
 
 def channels_last(images: Any) -> Any:
-    """[..., channels, height, width], of memory in which the channels lie together."""
+    """View [..., channels, height, width] of memory in which the channels are contiguous."""
     return images.movedim(-1, -3)
 
 
@@ -107,7 +107,7 @@ def _many(case: Case, settings: Settings, replicas: int) -> Contestant:
 
 
 def _captured(torch: Any, step: Callable[[], None]) -> Callable[[], None]:
-    """The step as a CUDA graph, after some on a stream of its own."""
+    """Captures the step as a CUDA graph, after warm-up steps on a separate stream."""
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):

@@ -1,7 +1,7 @@
-"""What the experiments of this folder share: options, the machine, windows in turn, results and pictures.
+"""Shared parts of the experiments: options, the machine, alternating windows, results and pictures.
 
 Scripts run from the root of the repository as `python benchmarks/<name>.py [--small] [--output FOLDER]` and
-leave `<name>.json` and `<name>.png` behind.
+write `<name>.json` and `<name>.png`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ THREAD_VARIABLES = (
     "XLA_FLAGS",
     "TENSORBOW_CPU",
 )
-LEARNING_RATE, MOMENTUM = 0.001, 0.9  # of everybody, where only rates are measured
+LEARNING_RATE, MOMENTUM = 0.001, 0.9  # of all contestants, where only rates are measured
 LEAST_STEPS = 4  # of a window
 DOTS_PER_INCH = 120
 
@@ -44,14 +44,16 @@ Window = Callable[[float], float]
 
 
 def parser(doc: str | None, name: str) -> argparse.ArgumentParser:
-    """The options that every experiment has, `--small` and `--output`; `name` is that of its files.
+    """Argument parser with the options of every experiment, `--small` and `--output`; `name`: of its files.
 
-    What is parsed has `experiment`, that name, for `settings_of` and messages.
+    The parsed options have `experiment`, that name, for `settings_of` and messages.
     """
     made = argparse.ArgumentParser(
         prog=f"benchmarks/{name}.py", description=doc, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    made.add_argument("--small", action="store_true", help="fewer points and shorter windows, the same code")
+    made.add_argument(
+        "--small", action="store_true", help="quick run: fewer points and shorter windows, the same code"
+    )
     made.add_argument(
         "--output",
         type=Path,
@@ -62,7 +64,7 @@ def parser(doc: str | None, name: str) -> argparse.ArgumentParser:
 
 
 def positive_int(text: str) -> int:
-    """For `type=` of an option. Raises ArgumentTypeError."""
+    """Parses a positive int, as the `type=` of an option. Raises ArgumentTypeError."""
     number = int(text) if text.isdecimal() else 0
     if number < 1:
         raise argparse.ArgumentTypeError(f"expected a whole number of at least 1, got {text!r}")
@@ -70,7 +72,7 @@ def positive_int(text: str) -> int:
 
 
 def positive_float(text: str) -> float:
-    """For `type=` of an option. Raises ArgumentTypeError."""
+    """Parses a positive float, as the `type=` of an option. Raises ArgumentTypeError."""
     try:
         number = float(text)
     except ValueError:
@@ -81,14 +83,14 @@ def positive_float(text: str) -> float:
 
 
 def output_path(options: argparse.Namespace, file_name: str) -> Path:
-    """Where a file of results lies; makes its folder."""
+    """Path of a results file; makes its folder."""
     folder: Path = options.output or (RESULTS / "small" if options.small else RESULTS)
     folder.mkdir(parents=True, exist_ok=True)
     return folder / file_name
 
 
 def machine() -> dict[str, Any]:
-    """The machine, for a result."""
+    """Description of the machine, for a result."""
     return {
         "processor": _processor(),
         "cores": cores(),
@@ -98,20 +100,20 @@ def machine() -> dict[str, Any]:
 
 
 def versions() -> dict[str, str | None]:
-    """Python, packages (None where one is not installed) and the backend of CPU devices, for a result."""
+    """Versions of Python and packages (None if not installed), and the backend of CPU devices."""
     packages = {name: _version(name) for name in PACKAGES}
     return {"Python": platform.python_version(), **packages, "CPU backend": _cpu_backend()}
 
 
 def cores() -> int:
-    """How many this process may run on."""
+    """Number of cores that this process may run on."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def _processor() -> str:
-    """The processor's own name, and its vector instructions where the system tells."""
+    """Name of the processor, and its vector instructions where the system reports them."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
@@ -141,30 +143,30 @@ def _cpu_backend() -> str:
 
 @dataclass(frozen=True)
 class Measured:
-    """The windows of one contestant, in units per second."""
+    """Rates of one contestant's windows, in units per second."""
 
     samples: list[float]
 
     @property
     def median(self) -> float:
-        """Of the windows."""
+        """Median of the windows."""
         return statistics.median(self.samples)
 
     @property
     def spread(self) -> float:
-        """From the slowest to the fastest window, as a share of the median."""
+        """Difference between the fastest and the slowest window, as a share of the median."""
         return (max(self.samples) - min(self.samples)) / self.median
 
     def as_json(self) -> dict[str, Any]:
-        """For a result."""
+        """Windows, median and spread as JSON values."""
         samples = [float(f"{sample:.5g}") for sample in self.samples]
         return {"median": float(f"{self.median:.5g}"), "spread": round(self.spread, 3), "samples": samples}
 
 
 def interleave(contestants: Mapping[Name, Window], seconds: float, windows: int) -> dict[Name, Measured]:
-    """Lets contestants run in turn, after a window of warm-up each: slow spells of the machine hit them all.
+    """Runs the contestants' windows in turn, after a warm-up window of each: slow spells affect them all.
 
-    Every turn begins with the next of them, so that none always follows the same other one.
+    Every turn begins with the next contestant, so that none always follows the same other one.
     """
     names = list(contestants)
     for window in contestants.values():
@@ -178,9 +180,10 @@ def interleave(contestants: Mapping[Name, Window], seconds: float, windows: int)
 
 
 def paced(run_steps: Callable[[int], object], units: int, per_second: float = 20.0) -> Window:
-    """A window of as many steps as its time allows by the rate of the one before.
+    """Window of as many steps as fit into its time at the rate of the window before.
 
-    run_steps(n) makes n steps and waits for them; units: of one step. per_second: steps, as a first guess.
+    run_steps(n) makes n steps and waits for them; units: per step. per_second: first guess of the steps per
+    second.
     """
 
     def window(seconds: float) -> float:
@@ -196,14 +199,14 @@ def paced(run_steps: Callable[[int], object], units: int, per_second: float = 20
 
 
 def described(options: argparse.Namespace, name: str) -> dict[str, Any]:
-    """What a result begins with: its name, the date, the machine, versions and the command."""
+    """Head of a result: its name, the date, the machine, versions and the command."""
     today = datetime.now(timezone.utc).date().isoformat()
     where = {"machine": machine(), "versions": versions()}
     return {"name": name, "date": today, **where, "command": command_line(options)}
 
 
 def in_turn(windows: int, seconds: float) -> str:
-    """The remark of an experiment by `interleave`."""
+    """Remark on the windows of an experiment that uses `interleave`."""
     return f"Medians of {windows} windows of {seconds:g} s in turn."
 
 
@@ -214,10 +217,10 @@ def save(
     table: Table,
     draw: Callable[[Figure], None],
 ) -> None:
-    """Prints the table; writes `<name>.json`, as `results_page.py` says, and, by `draw`, `<name>.png`.
+    """Prints the table; writes `<name>.json`, in the form that `results_page.py` describes, and `<name>.png`.
 
-    draw: fills an empty figure, whose layout is constrained. Without matplotlib there is no picture, and a
-    line says so.
+    draw: fills an empty figure with constrained layout. Without matplotlib no picture is written, and a
+    message says so.
     """
     print_table(table.columns, table.as_text())
     print(*table.remarks, sep="\n")
@@ -242,7 +245,7 @@ def save(
 
 
 def command_line(options: argparse.Namespace) -> str:
-    """What was called, with `DATA` and `OUTPUT` for folders, which belong to this machine."""
+    """Command of this process, with `DATA` and `OUTPUT` for folders, which are particular to this machine."""
     words = [_without_folders(word, options) for word in sys.argv[1:]]
     return shlex.join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *words])
 
@@ -255,13 +258,13 @@ def _without_folders(word: str, options: argparse.Namespace) -> str:
 
 
 def settings_of(options: argparse.Namespace) -> dict[str, Any]:
-    """The options as JSON can hold them, without where results go; folders as in `command_line`."""
+    """Options as JSON values, without the output folder; other folders as in `command_line`."""
     kept = {name: value for name, value in vars(options).items() if name not in ("output", "experiment")}
     return {name: name.upper() if isinstance(value, Path) else value for name, value in kept.items()}
 
 
 def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Columns as wide as their longest cell; those of figures, and `-` for none, to the right."""
+    """Prints aligned columns; those of figures, with `-` for None, are right-aligned."""
     widths = [max(len(row[column]) for row in (header, *rows)) for column in range(len(header))]
     right = [all(row[column][:1] in "-0123456789" for row in rows) for column in range(len(header))]
     for row in (header, *rows):

@@ -1,18 +1,18 @@
-"""Chooses the learning rate of every setting of the experiments on accuracy, all from one grid, by one rule.
+"""Chooses the learning rate of every setting of the experiments by accuracy, from one grid and by one rule.
 
     python benchmarks/learning_rates.py [--data FOLDER] [--small] [--only 4x16,1x64] [--seeds 2] [--fresh]
 
-The grid is 0.00125 * 2^n, n = 0..6. The rule, for each number of replicas and batch size: train with the
-rate of the grid next to a first guess and with its neighbours, over seeds that the experiments do not use;
-go to the best as long as it is not in the middle. Best is the least mean of the epochs to the target
-accuracy, a run that does not get there counting as the most epochs; of equal ones that with the best accuracy
-on the way, then the smaller.
+The grid is 0.00125 * 2^n, n = 0..6. The rule, for each number of replicas and batch size: train with the rate
+of the grid nearest to a first guess and with its two neighbours, over seeds that the experiments do not use;
+while the best rate is at the edge of those tried, try the next one. The best rate has the least mean of
+epochs to the target accuracy, where a run that misses the target counts as the most epochs; ties go to the
+higher best accuracy, then to the smaller rate.
 
 One replica is plain momentum SGD. PyTorch and JAX do the same steps from the same initial values and
-batches, so their rates for a batch size are those found here for one replica. (The order of float32 sums
-differs, which a network in training magnifies: in single seeds the three need different epochs, at the same
-rate.) The experiments read the choice from this script's file of results; for a setting that it has not, they
-take that of the nearest batch size and say so (`chosen_rate`).
+batches, so their rate for a batch size is the one found here for one replica. (The order of float32 sums
+differs, and training magnifies the difference: single seeds of the three need different numbers of epochs at
+the same rate.) The experiments read the choices from this script's results file; for a missing setting they
+take the rate of the nearest batch size and say so (`chosen_rate`).
 """
 
 from __future__ import annotations
@@ -55,11 +55,11 @@ GUESSES = {  # (replicas, batch_size): where the search begins; in the order of 
 
 
 Score = tuple[float, float]
-"""Of a rate, the less the better: mean epochs to the target, and minus the best accuracy."""
+"""Score of a rate, lower is better: mean epochs to the target, and minus the best accuracy."""
 
 
 def climb(guess: float, score: Callable[[float], Score]) -> float:
-    """The rate of the grid that the rule above ends at."""
+    """Rate of the grid at which the rule above ends."""
     at = min(range(len(GRID)), key=lambda n: abs(math.log(GRID[n] / guess)))
     scores: dict[int, Score] = {}
     while True:
@@ -74,7 +74,7 @@ def climb(guess: float, score: Callable[[float], Score]) -> float:
 
 
 def rows_of_file(path: Path) -> list[dict[str, Any]]:
-    """The choices in a file of results; none where there is no such file."""
+    """Choices in a results file; none if the file does not exist."""
     try:
         rows: list[dict[str, Any]] = json.loads(path.read_text())["details"].get("chosen", [])
     except FileNotFoundError:
@@ -83,10 +83,10 @@ def rows_of_file(path: Path) -> list[dict[str, Any]]:
 
 
 def chosen_rate(replicas: int, batch_size: int) -> float:
-    """The learning rate chosen for a setting, as the repository's results have it.
+    """Learning rate chosen for a setting in the repository's results.
 
-    Where they do not have it: that of the batch size nearest by ratio, for as many replicas, of two equally
-    near that of the smaller; and a line that says so. Without any, the first guess.
+    For a missing setting: the rate of the nearest batch size by ratio with the same number of replicas (of
+    two equally near the smaller), or else the first guess; a printed line says so.
     """
     rows = rows_of_file(harness.RESULTS / f"{NAME}.json")
     known = {row["batch_size"]: float(row["learning_rate"]) for row in rows if row["replicas"] == replicas}
@@ -103,14 +103,14 @@ def chosen_rate(replicas: int, batch_size: int) -> float:
 
 
 def epochs_of(course: dict[str, Any]) -> dict[str, Any]:
-    """What counts here of a course of training, by epochs alone: [epochs, test accuracy] of its checks."""
+    """Part of a course of training that counts here: [epochs, test accuracy] of its checks, without times."""
     at = CHECK.index("epochs"), CHECK.index("test_accuracy")
     kept = {key: course[key] for key in ("epochs_to_target", "best_accuracy")}
     return {**kept, "accuracies": [[check[n] for n in at] for check in course["checks"]]}
 
 
 def trained(cells: Cells, goal: Goal, setting: RunSetting, seeds: int) -> Score:
-    """The score of a setting over its seeds."""
+    """Score of a setting over its seeds."""
     runs = []
     for seed in range(FIRST_SEED, FIRST_SEED + seeds):
         measure = partial(lambda seed: epochs_of(course(Replicas(setting, goal, seed), goal)), seed)
@@ -123,7 +123,7 @@ def trained(cells: Cells, goal: Goal, setting: RunSetting, seeds: int) -> Score:
 
 
 def search(goal: Goal, cells: Cells, seeds: int, settings: list[tuple[int, int]]) -> list[dict[str, Any]]:
-    """The rate chosen for each (replicas, batch_size), with the score of every rate tried."""
+    """Rate chosen for each (replicas, batch_size), with the score of every rate tried."""
     rows = []
     for replicas, batch_size in settings:
         setting = RunSetting(batch_size, 0.0, replicas)
@@ -143,7 +143,7 @@ def search(goal: Goal, cells: Cells, seeds: int, settings: list[tuple[int, int]]
 
 
 def draw(figure: Figure, rows: list[dict[str, Any]], goal: Goal) -> None:
-    """Mean epochs to the target against the learning rate, a curve for each setting."""
+    """Draws mean epochs to the target against the learning rate, a curve for each setting."""
     axes = figure.subplots()
     colours = {size: f"C{n}" for n, size in enumerate(sorted({row["batch_size"] for row in rows}))}
     styles = {1: "-", 2: "--", 3: "-.", 4: ":"}
@@ -167,7 +167,7 @@ def draw(figure: Figure, rows: list[dict[str, Any]], goal: Goal) -> None:
 
 
 def settings_named(names: str) -> list[tuple[int, int]]:
-    """Replicas and batch sizes of the table, by names as 4x16,1x64."""
+    """Parses names such as 4x16,1x64 to replicas and batch sizes of the table."""
     known = {f"{replicas}x{batch_size}": (replicas, batch_size) for replicas, batch_size in GUESSES}
     unknown = [name for name in names.split(",") if name not in known]
     if unknown:

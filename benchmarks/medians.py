@@ -13,41 +13,41 @@ from results_page import shown
 
 @dataclass(frozen=True)
 class MedianRange:
-    """Of the runs of a setting: median, least and greatest; infinite where the target was not reached."""
+    """Median, least and greatest value of a setting's runs; infinite where the target was not reached."""
 
     median: float
     least: float
     greatest: float
 
     def as_json(self) -> dict[str, float | None]:
-        """With None for what is infinite."""
+        """JSON values, with None for infinite ones."""
         return {name: value if math.isfinite(value) else None for name, value in asdict(self).items()}
 
 
 def median_range(values: Sequence[float | None]) -> MedianRange:
-    """None is a run that did not reach the target."""
+    """Median and range of values; None stands for a run that did not reach the target."""
     known = [math.inf if value is None else value for value in values]
     return MedianRange(statistics.median(known), min(known), max(known))
 
 
 def ranged(figures: Mapping[str, float | None]) -> str:
-    """Median and range of a result, for a table."""
+    """Text of a median and range, for a table."""
     return f"{shown(figures['median'])} ({shown(figures['least'])} to {shown(figures['greatest'])})"
 
 
 def seeds_of(details: Mapping[str, Any]) -> str:
-    """The remark on how many runs a figure is the median of."""
+    """Remark on the number of seeds of the medians."""
     count = len({cell["seed"] for cell in details["cells"]})
     return "One seed." if count == 1 else f"Medians and ranges of {count} seeds; `-`: not reached."
 
 
 def over(seeds: int) -> str:
-    """What a picture shows of so many runs of a setting."""
+    """Text of the statistic that a picture shows of so many seeds."""
     return "one seed" if seeds == 1 else f"median and range of {seeds} seeds"
 
 
 def summary(cells: Sequence[Mapping[str, Any]]) -> dict[str, MedianRange]:
-    """Of the runs of one setting: `seconds` and `epochs` to the target, `rate` in examples per second."""
+    """Medians of a setting's runs: `seconds` and `epochs` to the target, `rate` in examples per second."""
     return {
         "seconds": median_range([cell["seconds_to_target"] for cell in cells]),
         "epochs": median_range([cell["epochs_to_target"] for cell in cells]),

@@ -1,4 +1,4 @@
-"""The models in JAX, layer for layer those of `tensorbow.models`."""
+"""The models of `tensorbow.models` in JAX, with the same layers."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ Weights = dict[str, Any]
 
 
 class Network:
-    """Makes weights by the names under which it is asked for them; then computes with given ones.
+    """Creates weights by name on first use, or computes with given ones.
 
-    statistics: of the batch that went through last, by batch norm: mean and variance [channels].
+    statistics: mean and variance [channels] of the last batch, by batch norm.
     """
 
     def __init__(self, weights: Weights, rng: np.random.Generator | None = None):
-        """rng: what weights are drawn from where they are made."""
+        """rng: generator of new weights."""
         self.weights, self._rng = weights, rng
         self.statistics: dict[str, tuple[Any, Any]] = {}
 
     def logits(self, model: str, x: Any) -> Any:
-        """[batch, 10] from images [batch, height, width, channels]: `logreg`, `lenet` or `resnet<6n+2>`."""
+        """Logits [batch, 10] of images [batch, height, width, channels]. model: as in `tensorbow.models`."""
         if model == "logreg":
             return self._dense("fc", x.reshape(x.shape[0], -1), CLASSES)
         return self._lenet(x) if model == "lenet" else self._resnet(model, x)
@@ -73,7 +73,7 @@ class Network:
 
 
 def initial_weights(model: str, images: Any) -> Weights:
-    """Float32 arrays by name, for images of this shape: He normal, biases 0, gammas 1."""
+    """Initial float32 weights by name, for images of this shape: He normal, biases 0, gammas 1."""
     weights: Weights = {}
     first = Network(weights, np.random.default_rng(1))
     jax.eval_shape(lambda x: first.logits(model, x), images)

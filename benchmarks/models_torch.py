@@ -1,4 +1,4 @@
-"""The models in PyTorch, layer for layer those of `tensorbow.models`; stride 2 pads both sides alike here.
+"""The models of `tensorbow.models` in PyTorch, with the same layers; stride 2 pads both sides alike here.
 
 That costs the same; `resnet_against_torch.py`, which compares values, pads as TensorBow does.
 """
@@ -13,7 +13,7 @@ CLASSES = 10
 
 
 def torch_network(model: str) -> nn.Module:
-    """`logreg`, `lenet`, `resnet<6n+2>`: logits [batch, 10] from images [batch, channels, height, width]."""
+    """`logreg`, `lenet` or `resnet<6n+2>`: logits [batch, 10] of images [batch, channels, height, width]."""
     if model == "logreg":
         return nn.Sequential(nn.Flatten(), nn.Linear(784, CLASSES))
     if model == "lenet":

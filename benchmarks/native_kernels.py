@@ -1,10 +1,10 @@
-"""How near the native contractions come to the peak of a core: every product and convolution of two networks.
+"""Speed of the native contractions as a share of a core's peak, for two networks' products and convolutions.
 
     python benchmarks/native_kernels.py [--json FILE] [--only TEXT] [--rounds N]
 
-The peak is a loop of independent multiply-adds in registers, run in turn with each kernel, so that both see
-the same clock and neighbours; a figure is the median over the rounds of the ratio of the two rates. Needs
-llvmlite.
+The peak is that of a loop of independent multiply-adds in registers, run in turn with each kernel, so that
+both see the same clock and the same load of the machine; a figure is the median over the rounds of the ratio
+of the two rates. Needs llvmlite.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ WORK = 2e7  # floating-point operations of a timed run, at least
 
 @dataclass(frozen=True)
 class Case:
-    """One op, and how many multiply-adds its definition takes."""
+    """Op, and the number of multiply-adds by its definition."""
 
     name: str
     op: OpDef
@@ -53,7 +53,7 @@ class Case:
 def convolutions(
     name: str, batch: int, extent: int, depth: tuple[int, int], window: int, padding: str, stride: int = 1
 ) -> Iterator[Case]:
-    """The three passes of a convolution of square images."""
+    """Cases of the three passes of a convolution of square images."""
     attrs = {"strides": (1, stride, stride, 1), "padding": padding, "dilations": (1, 1, 1, 1)}
     images, filters = (batch, extent, extent, depth[0]), (window, window, *depth)
     count = Windows.of(images, filters, attrs["strides"], padding).rows.count
@@ -67,7 +67,7 @@ def convolutions(
 
 
 def products(name: str, batch: int, inner: int, columns: int) -> Iterator[Case]:
-    """The three products of a dense layer."""
+    """Cases of the three products of a dense layer."""
     x, w, y = (TensorSpec(s, float32) for s in ((batch, inner), (inner, columns), (batch, columns)))
     work = batch * inner * columns
     for what, pair, turned in (
@@ -100,7 +100,7 @@ def aligned(nbytes: int) -> np.ndarray:
 
 
 class Timed:
-    """A function of the places of what `write` emits, repeated so often that a call is long enough."""
+    """Native function of the code that `write` emits, repeated until a call is long enough to be timed."""
 
     def __init__(
         self,
@@ -137,7 +137,7 @@ class Timed:
 
 
 def peak(target: Target) -> Timed:
-    """Multiply-adds in registers, `CHAINS` sums at a time."""
+    """Loop of multiply-adds in registers with `CHAINS` independent sums."""
     lanes = target.lanes(4)
     kind = ir.VectorType(ir.FloatType(), lanes)
     ref = Ref(Region.SLAB, 0, (lanes,), float32)
@@ -168,7 +168,7 @@ def peak(target: Target) -> Timed:
 
 
 def timed(case: Case, target: Target) -> Timed:
-    """A case on random numbers."""
+    """Timed call of a case on random numbers."""
     lowering = LOWERINGS[case.op]
     outputs = case.op.infer(case.inputs, case.attrs)
     scratch = lowering.scratch(NodeSpec(case.attrs, case.inputs, outputs), target)
@@ -208,8 +208,8 @@ def measure(case: Case, target: Target, best: Timed, rounds: int) -> dict[str, f
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--json", type=Path, help="where to write the figures")
-    parser.add_argument("--only", default="", help="cases whose names have this in them")
+    parser.add_argument("--json", type=Path, help="file for the figures")
+    parser.add_argument("--only", default="", help="run the cases whose names contain this text")
     parser.add_argument("--rounds", type=int, default=41, help="runs of each case")
     options = parser.parse_args()
     target = host_target()

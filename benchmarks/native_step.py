@@ -1,12 +1,12 @@
-"""Where the time of a native training step goes: every call of a real plan, by itself, in the step's order.
+"""Time of each native call of a training step: the calls of a real plan, timed in the step's order.
 
     python benchmarks/native_step.py [--model resnet32] [--batch-size 32] [--rounds 30] [--json FILE] [--all]
         [--fastest] [--folder FOLDER]
 
-A call is timed in its place, so that it finds in the caches what the calls before it left there. The peak is
-the loop of `native_kernels.py`, run in turn with the steps. Contractions are given in GFLOP/s of what their
-definition takes and as a part of the peak, the others in GB/s of what they read and write. Calls of one op
-and one shape are one row. Needs llvmlite.
+A call is timed within the step, so that the caches hold what the calls before it left there. The peak is the
+loop of `native_kernels.py`, run in turn with the steps. Contractions are shown in GFLOP/s by their definition
+and as a share of the peak, other calls in GB/s read and written. Calls of the same op and shapes share a row.
+Needs llvmlite.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ PICTURES = {"resnet": (32, 32, 3), "lenet": (28, 28, 1), "logreg": (28, 28, 1)}
 
 
 class RecordingBackend(NativeBackend):
-    """Remembers its plans."""
+    """Native backend that keeps its plans."""
 
     def __init__(self, folder: Path | None):
         super().__init__(folder=folder)
@@ -65,7 +65,7 @@ class RecordingBackend(NativeBackend):
 
 @dataclass
 class TimedCalls:
-    """Calls of one kind: the durations of each, in seconds, round by round."""
+    """Calls of one kind: the duration of each in seconds, round by round."""
 
     name: str
     operations: float  # floating-point, of a contraction
@@ -75,7 +75,7 @@ class TimedCalls:
 
 
 def multiply_adds(group: Group) -> int:
-    """Of a contraction, by its definition; 0 for anything else, and for what adds taps only."""
+    """Multiply-adds of a contraction by its definition; 0 for other calls, and those that only add taps."""
     inputs, output = group.inputs, group.outputs[0]
     if contracts(group, Conv2DBackpropFilter) and contracts(group, Conv2DBackpropInput):
         return 2 * math.prod(inputs[0].shape[:-1]) * math.prod(output.shape)  # of the flow, of the filter
@@ -92,17 +92,17 @@ def multiply_adds(group: Group) -> int:
 
 
 def contracts(group: Group, op: OpDef) -> bool:
-    """Whether a call is a contraction of this kind, itself or fused with others."""
+    """True if a call is a contraction of this kind, by itself or fused with others."""
     return group.definition is op or op.name in fused(group)
 
 
 def fused(group: Group) -> list[str]:
-    """The names of the ops that a call does beside its own."""
+    """Names of the ops fused into a call."""
     return [part.split()[0] for part in group.note.partition("fused with ")[2].split(", ") if part]
 
 
 def title(group: Group) -> str:
-    """Op, what is fused with it, shapes."""
+    """Title of a call: op, fused ops, shapes."""
     ops = "+".join(SHORT.get(name, name) for name in [*fused(group), group.definition.name])
     shapes = [ref.shape for ref in (*group.inputs, *group.outputs) if ref.shape]
     largest = sorted(shapes, key=math.prod, reverse=True)[:2]
@@ -110,13 +110,13 @@ def title(group: Group) -> str:
 
 
 def touched(group: Group) -> int:
-    """Bytes of the operands."""
+    """Bytes of a call's operands."""
     refs: set[Ref] = {*group.inputs, *group.outputs}
     return sum(ref.nbytes for ref in refs)
 
 
 def plan_of_step(model: str, batch_size: int, folder: Path | None) -> tuple[tb.Session, NativePlan]:
-    """The step of a session that trains, run some times."""
+    """Plan of a session's training step, after some runs."""
     backend = RecordingBackend(folder)
     register_backend("cpu", backend)
     shape = next(shape for name, shape in PICTURES.items() if model.startswith(name))
@@ -139,7 +139,7 @@ def plan_of_step(model: str, batch_size: int, folder: Path | None) -> tuple[tb.S
 def measure(
     plan: NativePlan, best: Timed, rounds: int, typical: Callable[[list[float]], float]
 ) -> tuple[list[TimedCalls], float, float]:
-    """The rows, the peak in operations per second, and the duration of a whole step in seconds."""
+    """Rows, peak in operations per second, and duration of a whole step in seconds."""
     rows: dict[str, TimedCalls] = {}
     calls = []
     for number, segment in enumerate(plan.executable.segments):
@@ -168,13 +168,13 @@ def measure(
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--model", default="resnet32", help="a model's name")
+    parser.add_argument("--model", default="resnet32", help="name of the model")
     parser.add_argument("--batch-size", type=int, default=32)
-    parser.add_argument("--rounds", type=int, default=30, help="steps")
-    parser.add_argument("--folder", type=Path, help="for compiled code; by default it is compiled anew")
-    parser.add_argument("--fastest", action="store_true", help="minima, not medians: the machine is busy")
-    parser.add_argument("--json", type=Path, help="where to write the figures")
-    parser.add_argument("--all", action="store_true", help="rows of less than 1 %% of the step, too")
+    parser.add_argument("--rounds", type=int, default=30, help="number of steps")
+    parser.add_argument("--folder", type=Path, help="cache folder of compiled code; default: compile anew")
+    parser.add_argument("--fastest", action="store_true", help="show minima, not medians: for a busy machine")
+    parser.add_argument("--json", type=Path, help="file for the figures")
+    parser.add_argument("--all", action="store_true", help="also show rows of less than 1 %% of the step")
     options = parser.parse_args()
     session, plan = plan_of_step(options.model, options.batch_size, options.folder)
     with session:

@@ -1,24 +1,23 @@
-"""What a step costs that computes nothing: sessions, and the scheduler (TensorFlow, OSDI 2016, section 6.2).
+"""Overhead of sessions and scheduler in steps that compute nothing (TensorFlow, OSDI 2016, section 6.2).
 
     python benchmarks/null_steps.py [--small] [--output FOLDER]
 
-Sessions: `session.run` of an operation that does nothing, and of 1 to 100 scalar variables, on a CPU device;
-from call to result. Steps this short run in the calling thread, in the stream's order, which saves the way to
-the stream's thread and back. `make_callable` saves looking names up.
+Sessions: `session.run` of an operation that does nothing, and of 1 to 100 scalar variables, on a CPU device,
+from call to result. Steps this short run in the calling thread, in the stream's order, without a switch to
+the stream's thread. `make_callable` avoids the look-up of names.
 
-The scheduler: the whole engine on null devices, which take every launch, record and wait and compute
-nothing, so that the host's share is left: inbox, enqueueing, events, results, and adding up
-their losses as a training run does. All of it runs in one thread, whose processor time is counted, per
-learning task (what a round's synchronisation task costs is shared among its learning tasks), and per task of
-any kind. The yardstick, in turn with it, is a bare stream that is given the same two launches and one event.
-The limit is 20 microseconds per task; it is held against the figure per learning task, which is the greater
-one. By a profile of every case, in a run of its own, the cost is shared out among the parts of the scheduler:
-shares alone, since a profiler makes small functions longer than they are.
+The scheduler: the whole engine on null devices, which record launches and waits and compute nothing, so that
+only the host's work remains: inbox, enqueueing, events, results, and adding up the losses as in a training
+run. All of it runs in one thread, whose processor time is counted per learning task (a round's
+synchronisation task is shared among its learning tasks) and per task of any kind. A bare stream with the same
+two launches and one event, in turn with it, is the yardstick. The limit is 20 microseconds per task, compared
+with the figure per learning task, the greater one. A profile of every case, from a separate run, gives the
+shares of the scheduler's parts: shares only, since a profiler slows small functions down.
 
-Rounds launched as a whole, 64 in a launch: the same engine on a null device whose backend has round programs.
-What is left is the loop of launches and the results, per round and replica; the limit is 3 microseconds.
+Rounds launched as a whole, 64 per launch: the same engine on a null device whose backend has round programs.
+The loop of launches and the results remain, per round and replica; the limit is 3 microseconds.
 
-The paper's null steps fetch from parameter servers over a network, which there is not here.
+The paper's null steps fetch from parameter servers over a network, which this project does not have.
 """
 
 from __future__ import annotations
@@ -58,7 +57,7 @@ REPLICAS = (1, 2, 4, 8, 16)
 SYNCS = ("sma", "ssgd", "none")
 LIMIT_US = 20.0  # per learning task
 ROUNDS, LIMIT_OF_ROUNDS_US = 64, 3.0  # of a launch; per round and replica
-BATCH, FEATURES, UNITS = 16, 8, 4  # of the step whose kernels are never run
+BATCH, FEATURES, UNITS = 16, 8, 4  # of the step, whose kernels never run
 PROFILES, PROFILED_ROUNDS = 7, 200
 PARTS = {  # of the scheduler, by files and folders
     "runs and results": ("scheduler/engine/", "scheduler/training/tally.py"),
@@ -69,7 +68,7 @@ REST = "elsewhere"
 
 
 class InstantBatches:
-    """A source whose batches are all there at once."""
+    """Source whose batches are always ready."""
 
     def __init__(self, arrays: tuple[Any, ...], replicas: int) -> None:
         self.arrays, self.replicas = arrays, replicas
@@ -88,7 +87,7 @@ class InstantBatches:
 
 
 class InstantLaunches:
-    """A source of launches of `ROUNDS` rounds, three of which are there at once."""
+    """Source of launches of `ROUNDS` rounds, three of which are ready at once."""
 
     def __init__(self, arrays: tuple[Any, ...], replicas: int) -> None:
         self.inputs = [BatchRun([arrays] * ROUNDS)] * replicas
@@ -110,7 +109,7 @@ class InstantLaunches:
 
 
 def session_windows(counts: tuple[int, ...]) -> dict[tuple[str, int], Window]:
-    """Steps per second, by way of calling and number of fetches; 0 fetches an operation that does nothing."""
+    """Steps per second, by kind of call and number of fetches; 0 fetches an operation that does nothing."""
     with tb.Graph().as_default():
         nothing = tb.group()
         scalars = [tb.Variable(np.float32(index), name=f"scalar{index}") for index in range(max(counts))]
@@ -134,7 +133,7 @@ def _times(call: Callable[..., object], *arguments: object) -> Callable[[int], N
 
 
 def whole_rounds(replicas: int) -> Window:
-    """Rounds and replicas per second, where launches are of `ROUNDS` rounds of all replicas."""
+    """Rounds times replicas per second, with launches of `ROUNDS` rounds of all replicas."""
     register_backend("null", NullBackend(launches_rounds=True))
     run_rounds, _ = engine_rounds(1, replicas, "sma", ROUNDS)
     register_backend("null", NullBackend())
@@ -144,7 +143,7 @@ def whole_rounds(replicas: int) -> Window:
 def engine_rounds(
     devices: int, per_device: int, sync: str, steps: int = 1
 ) -> tuple[Callable[[int], None], int]:
-    """What runs so many rounds, and how many learning tasks a round has. steps: rounds of a launch."""
+    """Function that runs so many rounds, and learning tasks per round. steps: rounds per launch."""
     with tb.Graph().as_default():
         images = tb.placeholder(tb.float32, [BATCH, FEATURES], name="images")
         weights = tb.Variable(np.zeros((FEATURES, UNITS), np.float32), name="weights")
@@ -177,7 +176,7 @@ def engine_rounds(
 
 
 def shares_of_parts(run_rounds: Callable[[int], None]) -> dict[str, float]:
-    """Of the time of rounds, by part of the scheduler: medians of profiles, built-ins with their callers."""
+    """Shares of the scheduler's parts in the time of rounds, built-ins with callers: medians of profiles."""
     profiles = [_shares_of_profile(run_rounds) for _ in range(PROFILES)]
     return {part: round(statistics.median(one[part] for one in profiles), 3) for part in (*PARTS, REST)}
 
@@ -196,7 +195,7 @@ def _shares_of_profile(run_rounds: Callable[[int], None]) -> dict[str, float]:
 
 
 def part_of(path: str) -> str:
-    """The part that a file of the project is in."""
+    """Part of the scheduler that a file of the project belongs to."""
     found = [part for part, files in PARTS.items() if any(f"/{file}" in path for file in files)]
     return found[0] if found else REST
 
@@ -217,7 +216,7 @@ def bare_window() -> Window:
 
 
 def on_the_processor(run_steps: Callable[[int], None], units: int) -> Window:
-    """A window like `harness.paced`, in units per second of this thread's processor time."""
+    """Window like `harness.paced`, in units per second of this thread's processor time."""
     per_second = 1000.0 / units
 
     def window(seconds: float) -> float:
@@ -233,13 +232,13 @@ def on_the_processor(run_steps: Callable[[int], None], units: int) -> Window:
 
 
 def microseconds(rates: Measured) -> dict[str, Any]:
-    """Per step, of rates per second: median and all windows."""
+    """Microseconds per step of rates per second: median and all windows."""
     samples = [round(1e6 / rate, 3) for rate in rates.samples]
     return {"us": round(1e6 / rates.median, 3), "samples_us": samples}
 
 
 def tasks_per_learning_task(devices: int, per_device: int, sync: str) -> float:
-    """Of all kinds: a round of averaging or of mean gradients has one synchronisation task on each device."""
+    """Tasks of any kind per learning task: a round with synchronisation has one more task on each device."""
     replicas = devices * per_device
     return 1.0 if sync == "none" or replicas == 1 else (replicas + devices) / replicas
 

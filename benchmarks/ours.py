@@ -1,4 +1,4 @@
-"""TensorBow's side of the experiments: replicas of a model, trained through the product's own scheduler."""
+"""TensorBow's side of the experiments: replicas of a model, trained by the product's scheduler."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ EXAMPLES, CLASSES = 4096, 10
 
 
 def image_shape(model: str) -> tuple[int, int, int]:
-    """Height, width and channels of the pictures a model is measured on: MNIST's, for ResNets CIFAR's."""
+    """Height, width and channels of a model's pictures: MNIST's, for ResNets CIFAR's."""
     return (32, 32, 3) if model.startswith("resnet") else (28, 28, 1)
 
 
 def made_up_data(model: str) -> Dataset:
-    """Pictures uint8 [4096, height, width, channels] of a model's shape; what they show costs nothing."""
+    """Random uint8 pictures [4096, height, width, channels] of a model's shape."""
     height, width, channels = image_shape(model)
     train, _ = make_synthetic(EXAMPLES, 16, height=height, width=width, channels=channels, classes=CLASSES)
     return train
 
 
 class Training:
-    """An engine and its batches: a `Window`, which trains for so many seconds and gives images per second.
+    """Engine and its batches: a `Window` that trains for so many seconds and returns images per second.
 
     engine: the `LearningEngine`, with initial values. run_rounds(n): trains n further rounds.
     """
@@ -43,14 +43,14 @@ class Training:
         return self._window(seconds)
 
     def run_rounds(self, rounds: int) -> None:
-        """One step of every replica and one synchronisation, so many times."""
+        """Runs so many rounds: one step of every replica and one synchronisation each."""
         self.engine.run(self.batches.open, self.engine.round, self.engine.round + rounds, self._count)
 
     def _count(self, results: RoundResults) -> None:
         self.tally.add(results.losses, results.metrics[0], self._batch_size)
 
     def close(self) -> None:
-        """Ends the engine's threads and gives its memory back."""
+        """Ends the engine's threads and releases its memory."""
         self.engine.close()
 
     def __enter__(self) -> Training:
@@ -76,8 +76,8 @@ def training_window(
 ) -> Training:
     """Replicas of a model, ready to train.
 
-    replicas: on each device. data: by default made up, of the model's shape. depth: batches held ready for
-    each replica, or runs of as many as `steps_per_launch`. synchronisation: further arguments of
+    replicas: on each device. data: by default made up, of the model's shape. depth: batches (or launches of
+    `steps_per_launch` batches) prepared ahead for each replica. synchronisation: further arguments of
     `tb.Synchronisation`; engine_options: of `tb.LearningEngine`.
     """
     data = made_up_data(model) if data is None else data

@@ -1,4 +1,4 @@
-"""Training runs that stand still between their windows, so that several can be timed in turn."""
+"""Training runs that pause between their windows, so that several can be timed in turn."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PATIENCE_S = 300.0
 
 
 class Gate(TrainingProgress):
-    """Lets the rounds of a run through during windows, and holds them in between."""
+    """Lets the rounds of a run pass during windows, and blocks them between windows."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -27,7 +27,7 @@ class Gate(TrainingProgress):
         self._held = self._closed = False
 
     def rounds(self, finished: int) -> None:
-        """Rounds have ended, in the thread of the run."""
+        """Called in the run's thread when rounds have ended."""
         now = time.perf_counter()
         with self._changed:
             if (
@@ -48,7 +48,7 @@ class Gate(TrainingProgress):
                 self._changed.wait()
 
     def await_hold(self, seconds: float) -> None:
-        """Returns once the run is held. Raises what it has raised, TimeoutError after so many seconds."""
+        """Waits until the run is paused. Raises the run's error, or TimeoutError after so many seconds."""
         with self._changed:
             self._changed.wait_for(lambda: self._held or self._closed, seconds)
             if self.failure_of_run is not None:
@@ -57,7 +57,7 @@ class Gate(TrainingProgress):
                 raise TimeoutError(f"a run was to be held within {seconds:g} s: it is over, or it hangs")
 
     def window(self, seconds: float) -> float:
-        """Rounds per second of a window of about so many seconds. Raises what the run has raised."""
+        """Rounds per second of a window of about so many seconds. Raises the run's error."""
         with self._changed:
             self._rate, self._from, self._opened_s, self._seconds = None, None, time.perf_counter(), seconds
             self._changed.notify_all()
@@ -69,16 +69,16 @@ class Gate(TrainingProgress):
             return self._rate
 
     def close(self, failure: BaseException | None = None) -> None:
-        """Holds nothing any more."""
+        """Opens the gate for good."""
         with self._changed:
             self.failure_of_run, self._closed = failure, True
             self._changed.notify_all()
 
 
 class PausedTraining:
-    """A run as `tensorbow train` has it, on a thread of its own: a `Window`. Use it with `with`.
+    """Run of `tensorbow train` on a thread of its own: a `Window`. Use it as a context manager.
 
-    trainer: of the run; to be looked at while the run stands still.
+    trainer: the run's trainer; read it only while the run is paused.
     """
 
     def __init__(self, config: TrainingConfig, gate: Gate | None = None):
@@ -104,7 +104,7 @@ class PausedTraining:
 
     @property
     def steps_per_launch(self) -> int:
-        """As many as the run has found."""
+        """Steps per launch that the run has chosen."""
         return self.trainer.engine.steps_per_launch
 
     def __enter__(self) -> PausedTraining:

@@ -1,10 +1,10 @@
-"""The peers' settings, each in processes of its own that wait at a pipe between two windows.
+"""Settings of the peers, each in processes of its own that wait at a pipe between two windows.
 
-A setting is a library, a way to use it, and how it takes the cores: one process with all of them, or one
-pinned process with one thread for each, which is the best that two models side by side get. Rates of
-processes are summed over the same window. Processes of a library do not share the threads, the memory
-allocator or the interpreter lock of anything else that is measured. They load nothing of TensorBow, provided
-that the script which starts them imports it inside functions only: a new process imports that script.
+A setting is a library, a variant of its use, and a division of the cores: one process with all of them, or
+one pinned process with one thread for each, which bounds the rate of two models trained side by side. Rates
+of processes are summed over the same window. A peer's processes share no threads, memory allocator or
+interpreter lock with other contestants. They load nothing of TensorBow, provided that the script which starts
+them imports it inside functions only: a new process imports that script.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ UNROLLED_STEPS = 4  # of a model with convolutions, where they are tried
 
 @dataclass(frozen=True)
 class PeerSetting:
-    """variant: of PyTorch as `torch_trainer` knows it; of JAX `jit`. threads: of each process."""
+    """variant: PyTorch's as in `torch_trainer`; JAX's `jit`. threads: of each process."""
 
     library: str
     variant: str
@@ -38,7 +38,7 @@ class PeerSetting:
 
     @property
     def name(self) -> str:
-        """For tables."""
+        """Name of the setting in tables."""
         library = {"torch": "PyTorch", "jax": "JAX"}[self.library]
         call = f", {self.steps_per_call} steps a call" if self.steps_per_call > 1 else ""
         cores = (
@@ -50,10 +50,10 @@ class PeerSetting:
 
 
 def peer_settings(model: str, cores: int, scanned: bool) -> list[PeerSetting]:
-    """All that are tried for a model on so many cores; of libraries that are not installed, none.
+    """Settings tried for a model on so many cores; none of libraries that are not installed.
 
-    scanned: whether many steps a call are tried too; of JAX for models without convolutions only, which
-    XLA runs several times slower within a loop on a CPU.
+    scanned: also try many steps per call; with JAX only for models without convolutions, which XLA runs
+    several times slower within a loop on a CPU.
     """
     spread = [(1, cores), (cores, 1)] if cores > 1 else [(1, 1)]
     settings = []
@@ -70,14 +70,14 @@ def peer_settings(model: str, cores: int, scanned: bool) -> list[PeerSetting]:
 
 
 class PeerError(RuntimeError):
-    """A peer did not start, or failed in a window: what it said."""
+    """A peer did not start, or failed in a window; has the peer's message."""
 
 
 class PeerProcesses:
-    """The processes of one setting; called with seconds they train together and give images per second.
+    """Processes of one setting; a call with seconds trains in all of them and returns images per second.
 
-    chosen: what the first of them has chosen by measuring, for the result.
-    Raises PeerError when they do not come up, or when one fails.
+    chosen: the first process's choice by measurement, for the result.
+    Raises PeerError when they do not start, or when one fails.
     """
 
     def __init__(self, setting: PeerSetting, model: str, batch_size: int, examples: tuple[Any, Any]):
@@ -132,7 +132,7 @@ class PeerProcesses:
 
 
 def _cores(processes: int) -> list[int | None]:
-    """The core that each process is pinned to; None where it has all, or where the system does not pin."""
+    """Core that each process is pinned to; None where it uses all, or where the system cannot pin."""
     if processes == 1 or not hasattr(os, "sched_getaffinity"):
         return [None] * processes
     allowed = sorted(os.sched_getaffinity(0))
@@ -147,7 +147,7 @@ def _serve(
     examples: tuple[Any, Any],
     core: int | None,
 ) -> None:
-    """The life of a process: make the trainer, say what was chosen, then a window for each message."""
+    """Main function of a process: makes the trainer, reports its choice, runs a window for each message."""
     try:
         if core is not None:
             os.sched_setaffinity(0, {core})
@@ -177,10 +177,10 @@ def _trainer(
 
 
 def timed(run: Callable[[int], float], batch_size: int) -> Callable[[float], float]:
-    """A window that ends by the clock, so that those of several processes are the same.
+    """Window that ends at a given time, so that the windows of several processes coincide.
 
-    run(n) makes n steps and returns the last loss. Raises FloatingPointError when that is not finite: such
-    a rate would be of nothing.
+    run(n) makes n steps and returns the last loss. Raises FloatingPointError when that is not finite, since
+    the rate would mean nothing.
     """
     at_once = 1
 

@@ -1,4 +1,4 @@
-"""JAX as a peer on the CPU: a step under jit with donated buffers; in a process of its own (see `peers`)."""
+"""JAX as a peer on the CPU: a jitted step with donated buffers, in a process of its own (see `peers`)."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ State = tuple[Any, ...]  # weights, velocity, moving statistics, position in the
 def jax_trainer(
     model: str, batch_size: int, steps_per_call: int, examples: tuple[Any, Any]
 ) -> tuple[Callable[[int], float], dict[str, Any]]:
-    """A function that trains so many steps, up to whole calls, and returns the last loss; and the setting.
+    """Function that trains so many steps, up to whole calls, and returns the last loss; and the setting.
 
-    steps_per_call: how many steps `lax.scan` makes in a call, for models with convolutions unrolled
-    (see `peer_settings`); 1 for none. Batches are gathered inside.
-    examples: images float32 [examples, height, width, channels], labels int64 [examples].
+    steps_per_call: steps of one call by `lax.scan`, unrolled for models with convolutions (see
+    `peer_settings`); 1 for no scan. Batches are gathered inside. examples: images float32 [examples, height,
+    width, channels], labels int64 [examples].
     """
     pictures, answers = examples
     images, labels = jax.device_put(pictures), jax.device_put(answers.astype(np.int32))

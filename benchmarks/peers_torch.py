@@ -18,11 +18,11 @@ TRIAL_SECONDS, TRIALS = 0.15, 3  # of each optimiser, in turn
 def torch_trainer(
     model: str, variant: str, batch_size: int, threads: int, examples: tuple[Any, Any]
 ) -> tuple[Callable[[int], float], dict[str, Any]]:
-    """A function that trains so many steps and returns the last loss, and what was chosen.
+    """Function that trains so many steps and returns the last loss; and the chosen SGD.
 
     variant: `eager`, `channels-last`, `compile` or `compile, channels-last`. examples: images float32
-    [examples, height, width, channels], labels int64 [examples]. Of PyTorch's two quick implementations of
-    SGD the one that is faster here is taken.
+    [examples, height, width, channels], labels int64 [examples]. Uses the faster of PyTorch's two fast
+    implementations of SGD.
     """
     torch.set_num_threads(threads)
     torch.set_flush_denormal(True)
@@ -80,7 +80,7 @@ class _Trainer:
         return float(loss.detach())
 
     def _batch(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """The next examples of the epoch's order, gathered."""
+        """Next examples of the epoch's order, gathered."""
         if self._position + self._batch_size > len(self._order):
             self._order, self._position = torch.randperm(len(self._order)), 0
         chosen = self._order[self._position : self._position + self._batch_size]

@@ -1,12 +1,12 @@
-"""What a step costs through a Replicator or a TensorBowSession, against the plain session, in one run.
+"""Cost of a step through a Replicator or a TensorBowSession, compared with the plain session in one run.
 
     python benchmarks/replicator_overhead.py [--small] [--output FOLDER]
 
-One replica trains LeNet on made-up pictures, in turns: windows of so many steps by `session.run` of the plain
-session, of a NonReplicator's result, and of a TensorBowSession of one replica. Given are medians over windows
-of the time per step, and the median over windows of each pair's ratio, so that a drift of the machine goes
-out. A second table holds a `Stepper` against `LearningEngine.run` on the null device, which computes nothing.
-With `TENSORBOW_CPU=reference` it measures NumPy kernels.
+One replica trains LeNet on made-up pictures, in turn: windows of so many steps by `session.run` of the plain
+session, of a NonReplicator's result, and of a TensorBowSession with one replica. The results are medians over
+windows of the time per step, and the median over windows of each pair's ratio, which cancels a drift of the
+machine. A second table compares a `Stepper` with `LearningEngine.run` on the null device, which computes
+nothing. With `TENSORBOW_CPU=reference` it measures NumPy kernels.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def timed(step: Callable[[], Any], steps: int) -> float:
 
 
 class Instant:
-    """A source whose batches are all there at once."""
+    """Source whose batches are always ready."""
 
     def __init__(self, inputs: list[tuple[Any, ...]]) -> None:
         self.inputs = inputs
@@ -125,7 +125,7 @@ def stepper_overhead(replicas: int, rounds: int, windows: int) -> dict[str, floa
 
 
 def measured(steps: int, windows: int) -> list[dict[str, Any]]:
-    """A row for each way: ms per step, and times the plain session's in the same turn."""
+    """Row for each kind of call: ms per step, and the ratio to the plain session in the same turn."""
     with ExitStack() as stack:
         ways = {
             PLAIN: plain(stack, tb.Session, BATCH),

@@ -1,15 +1,15 @@
-"""ResNet-32 on CIFAR-10: the loss curve of averaged replicas beside PyTorch's, with the same settings.
+"""Loss curve of averaged replicas of ResNet-32 on CIFAR-10 beside PyTorch's, with the same settings.
 
     python benchmarks/resnet_against_torch.py --data DIR [--rounds 500] [--output FOLDER] [--curves FILE]
     python benchmarks/resnet_against_torch.py --from-curves FILE [--output FOLDER]
 
 PyTorch trains the same model from the same initial values on the same batches (order, crops and mirrored
-pictures), with synchronous model averaging written out here in a few lines. The two differ in the order of
-their float32 sums, and a network in training magnifies that until the curves have nothing in common but
-their course. So the yardstick is PyTorch against itself: three more runs, each from initial values moved by
-one part in a million. The curves, smoothed over 50 rounds, lie within noise when ours is no further from
-the mean of PyTorch's four than the furthest of them is from the mean of the other three, at the worst round
-and on average. What the first rounds must do is agree: there the figures are compared one by one.
+pictures), with a few lines of synchronous model averaging written here. The two differ in the order of their
+float32 sums, and training magnifies this difference until only the trend of the curves agrees. Therefore
+PyTorch is also compared with itself: three more runs, each from initial values changed by one part in a
+million. The curves, smoothed over 50 rounds, agree within noise when ours is no further from the mean of
+PyTorch's four than the furthest of these is from the mean of the other three, at the worst round and on
+average. The first rounds must agree: their losses are compared one by one.
 
 Needs torch; matplotlib for the picture.
 """
@@ -39,12 +39,12 @@ if TYPE_CHECKING:
 
 NAME = "resnet_against_torch"
 WINDOW = 50  # rounds that a curve is smoothed over
-RUNS, MOVED = 4, 1e-6  # of PyTorch, and how far the start of all but the first is moved, relatively
+RUNS, MOVED = 4, 1e-6  # of PyTorch, and the relative change of the initial values of all but the first
 MOMENTUM, BATCH_NORM_EPSILON = 0.9, 1e-5
 
 
 def ours(data: Dataset, options: argparse.Namespace) -> tuple[Any, dict[str, Any], float]:
-    """Losses [rounds, replicas], the initial values by name, and seconds."""
+    """Losses [rounds, replicas] of TensorBow, the initial values by name, and seconds."""
     model = get_model(options.model)
     rate = model.default_learning_rate(options.replicas)
     graph = tb.Graph()
@@ -69,7 +69,7 @@ def ours(data: Dataset, options: argparse.Namespace) -> tuple[Any, dict[str, Any
 
 
 class TorchReplica:
-    """The same network on tensors by the names of our variables."""
+    """The same network in PyTorch, with tensors by the names of our variables."""
 
     def __init__(self, initial: dict[str, Any], model: str):
         self.blocks = get_model(model).blocks  # type: ignore[attr-defined]
@@ -129,7 +129,7 @@ class TorchReplica:
 def theirs(
     data: Dataset, initial: dict[str, Any], options: argparse.Namespace, run: int
 ) -> tuple[Any, float]:
-    """Losses [rounds, replicas] of PyTorch, and seconds; every `run` but the first starts moved a little."""
+    """Losses [rounds, replicas] of PyTorch, and seconds; runs after the first start from perturbed values."""
     model = get_model(options.model)
     rate, decay = model.default_learning_rate(options.replicas), model.defaults.weight_decay
     random, moved = np.random.default_rng(run), MOVED if run else 0.0
@@ -168,7 +168,7 @@ def average(
 
 
 def smoothed(losses: Any) -> Any:
-    """The mean over replicas, and over WINDOW rounds."""
+    """Moving average over WINDOW rounds of the mean over replicas."""
     curve = losses.mean(1)
     width = min(WINDOW, len(curve))
     return np.convolve(curve, np.full(width, 1 / width), mode="valid")
@@ -230,14 +230,16 @@ def table(details: dict[str, Any]) -> Table:
 
 def main() -> None:
     made = parser(__doc__, NAME)
-    made.add_argument("--data", type=Path, help="folder of CIFAR-10; default: environment TENSORBOW_DATA")
+    made.add_argument(
+        "--data", type=Path, help="folder of CIFAR-10; default: environment variable TENSORBOW_DATA"
+    )
     made.add_argument("--model", default="resnet32")
-    made.add_argument("--rounds", type=positive_int, help="default 500, small 20")
+    made.add_argument("--rounds", type=positive_int, help="rounds to train; default 500, small 20")
     made.add_argument("--replicas", type=positive_int, default=2)
     made.add_argument("--batch-size", type=positive_int, default=32)
     made.add_argument("--seed", type=int, default=0)
-    made.add_argument("--curves", type=Path, help="NumPy file of all losses, to draw from later")
-    made.add_argument("--from-curves", type=Path, help="such a file, in place of any training")
+    made.add_argument("--curves", type=Path, help="NumPy file to write all losses to, for --from-curves")
+    made.add_argument("--from-curves", type=Path, help="read the losses from this file instead of training")
     options = made.parse_args()
     options.rounds = options.rounds or (20 if options.small else 500)
     seconds: dict[str, float] = {}

@@ -2,9 +2,9 @@
 
     python benchmarks/results_page.py [--check]
 
-A result has `name`, `date`, `machine`, `versions`, `command`, the table that is shown (`columns`, `rows`,
-`remarks`), and `details`: windows, courses of training and whatever else its script keeps, which are not
-shown. `--check` writes nothing and exits with 1 where the page would change.
+A result has `name`, `date`, `machine`, `versions`, `command`, the displayed table (`columns`, `rows`,
+`remarks`), and `details`, which are not displayed: windows, courses of training and other data of its script.
+`--check` writes nothing and exits with 1 if the page would change.
 """
 
 from __future__ import annotations
@@ -20,32 +20,32 @@ from typing import Any
 from experiments import EXPERIMENTS, FOLDER, Experiment
 
 RESULTS, PAGE = FOLDER / "results", FOLDER / "RESULTS.md"
-MISSED = "missed"  # a cell: a target that was not reached
+MISSED = "missed"  # text of a cell whose target was not reached
 HEAD = """# Results
 
 Written by `python benchmarks/results_page.py` from the files in [results/](results), which also hold every
-window and course of training; not to be edited. [README.md](README.md) says how to run the experiments, and
-what they can't show. The figures of this machine are no measure of those of a paper's GPUs; shapes and
-ratios are."""
+window and course of training; do not edit it. [README.md](README.md) says how to run the experiments, and
+what they cannot show. Absolute figures of this machine are not comparable with those of a paper's GPUs;
+ratios and shapes of curves are."""
 
 Cell = str | int | float | None
 
 
 @dataclass(frozen=True)
 class Table:
-    """What a result shows. A cell is text, a number, or None where there is no figure."""
+    """Displayed table of a result. A cell is text, a number, or None where there is no figure."""
 
     columns: Sequence[str]
     rows: Sequence[Sequence[Cell]]
     remarks: Sequence[str] = ()
 
     def as_text(self) -> list[list[str]]:
-        """The rows as they are printed."""
+        """Rows as they are printed."""
         return [[shown(cell) for cell in row] for row in self.rows]
 
 
 def shown(cell: Cell) -> str:
-    """Text of a cell: numbers with three digits, or all that stand before the point; `-` for None."""
+    """Text of a cell: numbers with three digits, or all digits before the point; `-` for None."""
     if cell is None or isinstance(cell, str):
         return cell or "-"
     if isinstance(cell, int):
@@ -54,7 +54,7 @@ def shown(cell: Cell) -> str:
 
 
 def as_json(result: Any, depth: int = 3) -> str:
-    """JSON with a line for each member down to a depth: each row of a table, and each of the details'."""
+    """JSON with a line for each member to a certain depth: each row of a table and of the details."""
     if depth == 0 or not isinstance(result, dict | list | tuple) or not result:
         return json.dumps(result)
     if isinstance(result, dict):
@@ -67,7 +67,7 @@ def as_json(result: Any, depth: int = 3) -> str:
 
 
 def load(experiment: Experiment, results: Path) -> dict[str, Any] | None:
-    """The result of an experiment, None where it has not run. Raises SystemExit."""
+    """Result of an experiment, None if it has not run. Raises SystemExit."""
     path = results / f"{experiment.name}.json"
     if not path.exists():
         return None
@@ -82,7 +82,7 @@ def load(experiment: Experiment, results: Path) -> dict[str, Any] | None:
 
 
 def page(results: Path = RESULTS) -> str:
-    """The text of the page. Raises SystemExit for a result that cannot be read."""
+    """Text of the page. Raises SystemExit for a result that cannot be read."""
     parts = [HEAD]
     for experiment in EXPERIMENTS:
         parts += section(experiment, load(experiment, results), (results / f"{experiment.name}.png").exists())
@@ -90,7 +90,7 @@ def page(results: Path = RESULTS) -> str:
 
 
 def section(experiment: Experiment, result: dict[str, Any] | None, picture: bool) -> list[str]:
-    """Heading, what is measured, what the paper concludes, the table, remarks, and how it was run."""
+    """Section of a result: heading, method, the paper's conclusion, table, remarks, and provenance."""
     link = f" [Picture](results/{experiment.name}.png)." if picture else ""
     origin = f" From {experiment.paper}." if experiment.paper else ""
     made = [f"## {experiment.shows}", f"`{experiment.name}.py`: {experiment.measures}{origin}{link}"]
@@ -108,7 +108,7 @@ def section(experiment: Experiment, result: dict[str, Any] | None, picture: bool
 
 
 def provenance(result: dict[str, Any]) -> str:
-    """Command, date, machine and versions, in a line."""
+    """Command, date, machine and versions, in one line."""
     machine = result["machine"]
     cores = f"{machine['cores']} cores of {machine['processor']}, " if "cores" in machine else ""
     versions = [f"{name} {version}" for name, version in result["versions"].items() if version]

@@ -1,22 +1,22 @@
-"""Where a round's time goes: native steps, averaging, the scheduler in Python, and cores that wait.
+"""Time of a round by its parts: native steps, averaging, the scheduler in Python, and waiting cores.
 
     python benchmarks/round_profile.py [--small] [--output FOLDER]
 
-Two replicas on a CPU device, a thread each, one step a call (K=1) and 64, for the shortest steps. Three
-things are measured in turn. The native calls of one replica's step, over and over in one thread, without
-scheduler, batches or averaging. The same replicas through the product's scheduler, independent (`none`).
-And averaged every round (`sma`). Of the latter two: wall time of a round, and from Linux's
+Two replicas on a CPU device, a thread each, with one step per call (K=1) and 64, for the shortest steps.
+Three things are measured in turn: the native calls of one replica's step, repeated in one thread, without
+scheduler, batches or averaging; the replicas in the product's scheduler, independent (`none`); and the same
+averaged every round (`sma`). The latter two give the wall time of a round, and from Linux's
 `/proc/self/task/*/schedstat` the processor time of every thread and how long it was ready but had no core.
 
-The cores' time, cores times wall time, is then shared out without a rest:
-  native steps      what the steps of the round take alone in one thread
-  batches, calls,   further processor time of the streams' threads without averaging: batches, calls,
-  neighbour         hand-over in Python, and what a step loses to a neighbour that uses the same memory
-  averaging         the streams' processor time with averaging less that without
-  scheduler         processor time of the thread that drives the engine: the scheduler, in Python (less
-                    the native steps, where it makes the shortest itself)
-  cores waiting     the rest: hand-over between threads, waiting for the other replica (and whatever
-                    else runs on the machine, which is why it must be quiet)
+The cores' time, cores times wall time, is the sum of these parts:
+  native steps      time of the round's steps when run alone in one thread
+  batches, calls,   other processor time of the streams' threads without averaging: batches, calls,
+  neighbour         hand-over in Python, and slower steps while a neighbour uses the same memory
+  averaging         the streams' processor time with averaging minus that without
+  scheduler         processor time of the thread that drives the engine: the scheduler, in Python (minus
+                    the native steps, where it runs the shortest itself)
+  cores waiting     the rest: hand-over between threads, waiting for the other replica, and any other
+                    program on the machine, which must therefore be quiet
 """
 
 from __future__ import annotations
@@ -46,18 +46,18 @@ PARTS = {  # of a round
     "scheduler_us": "scheduler",
     "waiting_us": "cores waiting or unused",
 }
-FEW = 0.05  # of a round: with less on the other threads, one thread does the steps of all replicas
+FEW = 0.05  # share of a round: with less time on the other threads, one thread runs the steps of all replicas
 CASES = (("logreg", 16), ("lenet", 4), ("lenet", 16), ("lenet", 32))
 STEPS_PER_LAUNCH = (1, 64)
 SYNCS = ("none", "sma")
 STEPS_BETWEEN_LOOKS = 8  # at the clock, of native steps
 COLOURS = ("#1f5fa8", "#7fb2e5", "#d9a62b", "#d9622b", "#d0d0d0")
 Threads = dict[str, tuple[int, int]]
-"""By thread: nanoseconds on a core, and ready without one, since it began."""
+"""Nanoseconds on a core, and ready without one, since each thread began; by thread."""
 
 
 def threads_of_process() -> Threads:
-    """Of this process's Python threads. Raises SystemExit where the system does not tell."""
+    """Times of this process's Python threads. Raises SystemExit where the system does not report them."""
     found: Threads = {}
     for thread in threading.enumerate():
         try:
@@ -75,7 +75,7 @@ def threads_of_process() -> Threads:
 
 
 def profiled(training: Training, seconds: float) -> dict[str, Any]:
-    """A window: microseconds of a round, and by thread what of them it had a core, and waited for one."""
+    """Window: microseconds per round, and each thread's time on a core and ready without one."""
     before, first, started = threads_of_process(), training.engine.round, time.perf_counter()
     training(seconds)
     elapsed, rounds = time.perf_counter() - started, training.engine.round - first
@@ -98,12 +98,12 @@ def profiled(training: Training, seconds: float) -> dict[str, Any]:
 
 
 def _short(name: str) -> str:
-    """Of `tensorbow /cpu:0 engine-3 replica 1` what tells the stream."""
+    """Name of the stream within a thread's name `tensorbow /cpu:0 engine-3 replica 1`."""
     return name.partition(" engine-")[2].partition(" ")[2] or name
 
 
 def native_calls(model: str, batch_size: int, opened: ExitStack) -> Callable[[float], float] | None:
-    """A window of a step's native calls: microseconds a step of this thread's processor time.
+    """Window of a step's native calls: microseconds per step of this thread's processor time.
 
     None where code is not native.
     """
@@ -139,7 +139,7 @@ def native_calls(model: str, batch_size: int, opened: ExitStack) -> Callable[[fl
 
 
 def medians(windows: list[dict[str, Any]]) -> dict[str, Any]:
-    """Figure by figure; of what is by thread, thread by thread."""
+    """Median of each figure; figures by thread are treated thread by thread."""
     return {
         key: medians([window[key] for window in windows])
         if isinstance(windows[0][key], dict)
@@ -149,12 +149,12 @@ def medians(windows: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def shares(row: dict[str, Any], native_us: float | None, independent: dict[str, Any]) -> dict[str, float]:
-    """The parts of a round, in microseconds of cores; together they are cores times `round_us`.
+    """Parts of a round, in core-microseconds; they sum to cores times `round_us`.
 
-    native_us: of a replica's step alone; None leaves native steps in the other parts. In a launch of many,
-    steps may take less than one by one: then all the processor time of a round without averaging is theirs.
-    independent: the figures of the same without averaging. Steps that the streams' time does not hold were
-    made in the thread that drives the engine, as the shortest may be; averaging there counts as scheduler.
+    native_us: time of one replica's step alone; None leaves native steps in the other parts. In a launch of
+    many, steps may be faster than alone: they are then given all processor time of a round without averaging.
+    independent: figures of the same case without averaging. Native steps that exceed the streams' time ran in
+    the thread that drives the engine, as the shortest steps may; averaging there counts as scheduler.
     """
     streams, driver = row["streams_us"], row["driver_us"]
     most = independent["streams_us"] + independent["driver_us"]
@@ -173,7 +173,7 @@ def shares(row: dict[str, Any], native_us: float | None, independent: dict[str, 
 
 
 def measure(model: str, batch_size: int, seconds: float, windows: int) -> list[dict[str, Any]]:
-    """A row for each number of steps a call, independent and averaged; all of a case in turn."""
+    """Row for each number of steps per call, independent and averaged, all measured in turn."""
     with ExitStack() as opened:
         alone = native_calls(model, batch_size, opened)
         trainings = {
@@ -210,12 +210,12 @@ def measure(model: str, batch_size: int, seconds: float, windows: int) -> list[d
 
 
 def named(row: dict[str, Any]) -> str:
-    """Of a bar."""
+    """Label of a row."""
     return f"{case_of(row)}, {row['sync']}, K={row['steps_per_launch']}"
 
 
 def draw(figure: Figure, rows: list[dict[str, Any]]) -> None:
-    """A bar for each row, its parts as shares of the cores' time of a round."""
+    """Draws a bar for each row, with its parts as shares of the cores' time of a round."""
     figure.set_size_inches(10, 1.6 + 0.36 * len(rows))
     axes = figure.subplots()
     names = [named(row) for row in rows]
@@ -238,7 +238,7 @@ def draw(figure: Figure, rows: list[dict[str, Any]]) -> None:
 
 
 def by_one_thread(row: dict[str, Any]) -> bool:
-    """Whether one thread does the steps of all replicas: the driver's, or that of one stream."""
+    """True if one thread runs the steps of all replicas: the driver, or the thread of one stream."""
     busy = sorted([row["driver_us"], *row["by_stream_us"].values()])
     others = sum(busy[:-1]) - (row["driver_us"] if busy[-1] != row["driver_us"] else 0.0)
     return bool(others < FEW * row["round_us"])

@@ -1,12 +1,12 @@
-"""Runs the experiments one after another, each in a process of its own, and sums up how that went.
+"""Runs the experiments one after another, each in a process of its own, and summarises their outcomes.
 
     python benchmarks/run_all.py --small              # all of them with fewer points: under 10 minutes
     python benchmarks/run_all.py --data FOLDER        # in full; FOLDER has MNIST's IDX files
     python benchmarks/run_all.py --only tau fig_4_2
     python benchmarks/run_all.py --list
 
-An experiment that fails does not keep the others from running. At the end stands what failed, in
-`summary.json` too, and the exit status is 1. `results_page.py` then writes the page of results.
+A failing experiment does not stop the others. The failures are listed at the end and in `summary.json`, and
+the exit status is then 1. `results_page.py` writes the page of results afterwards.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SMALL_LIMIT, FULL_LIMIT = 300.0, 7200.0  # seconds
 
 
 def run(experiment: Experiment, options: argparse.Namespace) -> dict[str, Any]:
-    """Runs one; its name, exit status (None: it ran past the limit) and seconds."""
+    """Runs one experiment; its name, exit status (None: it exceeded the limit) and seconds."""
     command = [sys.executable, str(experiment.script)]
     command += ["--small"] if options.small else []
     command += ["--output", str(options.output)] if options.output else []
@@ -43,7 +43,7 @@ def run(experiment: Experiment, options: argparse.Namespace) -> dict[str, Any]:
     try:
         status = subprocess.run(command, env=environment, timeout=options.limit).returncode
     except subprocess.TimeoutExpired:
-        print(f"{experiment.name}: stopped after {options.limit:g} s; --limit gives it more", flush=True)
+        print(f"{experiment.name}: stopped after {options.limit:g} s; --limit sets another limit", flush=True)
     return {
         "experiment": experiment.name,
         "status": status,
@@ -52,14 +52,14 @@ def run(experiment: Experiment, options: argparse.Namespace) -> dict[str, Any]:
 
 
 def outcome(row: dict[str, Any]) -> str:
-    """Of a run, in words."""
+    """Outcome of a run, in words."""
     if row["status"] is None:
         return "ran past the limit"
     return "done" if row["status"] == 0 else f"failed with status {row['status']}"
 
 
 def run_all(chosen: Sequence[Experiment], options: argparse.Namespace) -> int:
-    """The exit status: 0 when every one of them succeeded."""
+    """Runs the experiments; returns the exit status, 0 when all of them succeeded."""
     rows = [run(experiment, options) for experiment in chosen]
     print()
     print_table(
@@ -80,15 +80,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     made = parser(__doc__, "run_all")
     experiments = [experiment for experiment in EXPERIMENTS if not experiment.alone]
     names = [experiment.name for experiment in experiments]
-    made.add_argument("--only", nargs="+", choices=names, metavar="NAME", help="these, see --list")
-    made.add_argument("--list", action="store_true", help="say what there is, and run nothing")
+    made.add_argument("--only", nargs="+", choices=names, metavar="NAME", help="run only these experiments")
+    made.add_argument("--list", action="store_true", help="list the experiments and run nothing")
     made.add_argument(
-        "--data", type=Path, help="folder of MNIST's IDX files, for those that train to an accuracy"
+        "--data", type=Path, help="folder of MNIST's IDX files, for experiments that train to an accuracy"
     )
     made.add_argument(
         "--limit",
         type=positive_float,
-        help=f"seconds for an experiment; default {FULL_LIMIT:g}, small {SMALL_LIMIT:g}",
+        help=f"most seconds per experiment; default {FULL_LIMIT:g}, small {SMALL_LIMIT:g}",
     )
     options = made.parse_args(arguments)
     if options.data is not None and not options.data.is_dir():

@@ -1,4 +1,4 @@
-"""Settings trained to a goal, seed by seed, so that those of one seed run close together."""
+"""Settings trained to a goal, seed by seed, so that runs of the same seed are close together in time."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from time_to_accuracy import Goal, Replicas, RunSetting, course, described
 def over_seeds(
     cells: Cells, goal: Goal, settings: Sequence[RunSetting], seeds: int, name: Callable[[RunSetting], str]
 ) -> list[dict[str, Any]]:
-    """A row for each setting, with its medians and ranges; runs that `cells` has are not repeated.
+    """Row for each setting, with its medians and ranges; runs stored in `cells` are not repeated.
 
-    name: of a setting, for the lines that tell how far it is.
+    name: names a setting in progress messages.
     """
     for seed in range(seeds):
         for setting in settings:

@@ -26,7 +26,7 @@ VIRTUAL = "Virtual CPU devices are threads of the same cores: more of them bring
 
 @dataclass(frozen=True)
 class Setting:
-    """What is trained. replicas: on each device. devices: how many virtual CPU devices."""
+    """Training setting. replicas: on each device. devices: number of virtual CPU devices."""
 
     model: str
     batch_size: int
@@ -37,14 +37,14 @@ class Setting:
 
     @property
     def method(self) -> str:
-        """How the replicas are kept together, in words; one replica alone is not."""
+        """Name of the synchronisation method; `one replica` for a replica alone."""
         if self.replicas * self.devices == 1:
             return "one replica"
         return f"{self.sync}, tau {self.tau}" if self.sync == "sma" else self.sync
 
     @property
     def label(self) -> str:
-        """All of it, in words."""
+        """Text of the whole setting."""
         where = "" if self.devices == 1 else f" on each of {self.devices} virtual devices"
         return f"{TITLES[self.model]} b={self.batch_size}, {self.replicas} replicas{where}, {self.method}"
 
@@ -52,10 +52,10 @@ class Setting:
 def measure(
     settings: Iterable[Setting], seconds: float, windows: int, others: Mapping[str, Window] | None = None
 ) -> list[Row]:
-    """A row per setting: its fields, images per second (median, spread, all windows), ms per round.
+    """Row for each setting: its fields, images per second (median, spread, all windows), ms per round.
 
-    others: peers, by name, of which a row has `method`, the name, and images per second only. All of them run
-    in turn, so that they can be compared with each other.
+    others: peers by name, whose rows have only `method`, the name, and images per second. All settings and
+    peers run in turn, so that they can be compared with each other.
     """
     others = others or {}
     with ExitStack() as engines:
@@ -101,9 +101,9 @@ def draw_lines(
     series: Callable[[Row], str],
     value: Callable[[Row, float], float] = lambda row, rate: rate,
 ) -> None:
-    """A line per series of rows over their field `x`: medians, and from the lowest to the highest window.
+    """Draws a line for each series of rows over their field `x`: medians, and the range of the windows.
 
-    value: what is drawn, of a row and one of its rates in images per second.
+    value: drawn value of a row and one of its rates in images per second.
     """
     for name, colour in zip(dict.fromkeys(map(series, rows)), COLOURS, strict=False):
         line = [row for row in rows if series(row) == name]
@@ -119,7 +119,7 @@ def draw_lines(
 
 
 def finish_axes(axes: Axes, title: str, x: str, y: str, ticks: Sequence[int] | None = None) -> None:
-    """Title, the axes' names with units, ticks, grid, thousands with commas; linear values start at 0."""
+    """Sets title, axis names with units, ticks, grid, and commas for thousands; linear values start at 0."""
     from matplotlib.ticker import LogLocator, NullFormatter
 
     axes.set_title(title, fontsize=10)
@@ -140,7 +140,7 @@ def finish_axes(axes: Axes, title: str, x: str, y: str, ticks: Sequence[int] | N
 
 
 def finish_figure(figure: Figure, title: str, width: float, height: float) -> None:
-    """Size in inches, wide enough for the title, and one legend below for the lines of all axes."""
+    """Sets the size in inches, wide enough for the title, and one legend below for the lines of all axes."""
     figure.set_size_inches(max(width, 0.085 * len(title)), height)
     figure.suptitle(title, fontsize=11)
     shown: dict[str, Any] = {}
@@ -167,7 +167,7 @@ def save_panels(
     table: Callable[[dict[str, Any]], Table],
     draw: Callable[[Figure], None],
 ) -> None:
-    """Writes the result of an experiment of several panels. windows: their seconds, and how many."""
+    """Writes the result of an experiment with several panels. windows: their seconds and count."""
     rows = [row for panel in panels for row in panel]
     details = {"seconds_per_window": windows[0], "windows": windows[1], "rows": rows}
     save(options, name, details, table(details), draw)

@@ -1,13 +1,13 @@
-"""Loss and accuracy against epochs and time: SMA, EASGD, synchronous SGD, and replicas on their own.
+"""Loss and accuracy against epochs and time: SMA, EASGD, synchronous SGD, and independent replicas.
 
     python benchmarks/synchronisers.py --data FOLDER [--small] [--seeds 3] [--epochs 4] [--fresh]
 
 LeNet on MNIST, four replicas of b=16, momentum 0.9, no augmentation, as in Crossbow's comparison of SMA with
-S-SGD and EASGD (VLDB 2019, section 5.5). SMA: tau 1, mu 0, alpha 1 / 4. EASGD: tau 1, moving rate as by
-default. Learning rates are all from the grid (`learning_rates.py`): SMA and EASGD at that chosen for four
-averaged replicas of b=16, S-SGD, whose step is one on 64 examples, at that for one replica of b=64, and
-replicas on their own at that for one of b=16. What is evaluated is the central model; of replicas on their
-own the mean of their figures counts. All train to the end, and are evaluated every eighth of an epoch.
+S-SGD and EASGD (VLDB 2019, section 5.5). SMA: tau 1, mu 0, alpha 1 / 4. EASGD: tau 1, default moving rate.
+All learning rates come from the grid (`learning_rates.py`): for SMA and EASGD the rate of four averaged
+replicas of b=16, for S-SGD, whose step uses 64 examples, that of one replica of b=64, and for independent
+replicas that of one replica of b=16. The central model is evaluated; for independent replicas the mean of
+their figures counts. All train to the end, and are evaluated every eighth of an epoch.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ AXES = (("epochs", "epochs"), ("seconds", "training time [s]"))
 
 
 def settings_to_run() -> list[RunSetting]:
-    """One for each synchroniser, with its learning rate."""
+    """One setting for each synchroniser, with its learning rate."""
     averaged = chosen_rate(REPLICAS, BATCH_SIZE)
     rates = {
         "sma": averaged,
@@ -52,20 +52,20 @@ def run(setting: RunSetting, goal: Goal, seed: int) -> Cell:
 
 
 def column(cells: list[Cell], name: str) -> list[list[float]]:
-    """A figure of the checks: for each check, of all seeds."""
+    """Values of one figure: for each check, those of all seeds."""
     at = CHECK.index(name)
     return [[check[at] for check in checks] for checks in zip(*(c["checks"] for c in cells), strict=True)]
 
 
 def reached(cells: list[Cell], accuracy: float, figure: str) -> MedianRange:
-    """Where the test accuracy was reached first: the epochs or seconds."""
+    """Epochs or seconds at which the test accuracy was first reached."""
     at, by = CHECK.index(figure), CHECK.index("test_accuracy")
     firsts = [[check[at] for check in cell["checks"] if check[by] >= accuracy] for cell in cells]
     return median_range([first[0] if first else None for first in firsts])
 
 
 def draw(figure: Figure, runs: dict[str, list[Cell]], goal: Goal, target: float) -> None:
-    """The median over the seeds, with the range as a band."""
+    """Draws the median over the seeds, with the range as a band."""
     figure.set_size_inches(10, 9)
     grid = figure.subplots(len(FIGURES), len(AXES), sharey="row", sharex="col")
     for row, (key, name) in zip(grid, FIGURES, strict=True):

@@ -1,12 +1,12 @@
-"""The models and what a replica of them takes (TensorBow thesis, table 5.1).
+"""Models, and the size and memory of one replica of each (TensorBow thesis, table 5.1).
 
     python benchmarks/table_5_1.py [--small] [--data-dir DIR] [--output FOLDER]
 
 For every model of the library, from its compiled training step: parameters, size of the model (weights and
-moving averages), operations of the step as the graph has them, kernel calls after fusion and what they are
-launched as, memory of a replica, and how the plan of its intermediate tensors compares with the lower bound,
-the largest sum of live bytes. `allocated` is the largest growth that tracemalloc sees in 20 launches of a
-bound step once it is warm: what NumPy and Python allocate; a tensor-sized figure there would be a fault.
+moving averages), operations of the step's graph, kernel calls after fusion and the launches that make them,
+memory of a replica, and the planned memory of its intermediate tensors against the lower bound, the largest
+sum of live bytes. `allocated` is the largest growth that tracemalloc sees in 20 launches of a bound step
+after warm-up, memory of NumPy and Python; a tensor-sized value there would be a bug.
 
 MNIST and CIFAR-10 are counted where their files are in `--data-dir` or TENSORBOW_DATA. The thesis gives LeNet
 and ResNet-32 in units of 2^20 bytes, logistic regression in units of 10^6; both are shown.
@@ -46,7 +46,7 @@ NAME = "table_5_1"
 IN_THE_THESIS = {"lenet": 4.24, "resnet32": 1.79, "logreg": 0.0314}  # MB
 SMALL = ("logreg", "lenet", "resnet8", "resnet32")
 WARM_LAUNCHES, COUNTED_LAUNCHES = 3, 20
-REPLICAS, RESULTS = 2, 3  # on the device; kept of each replica, with two tasks launched ahead
+REPLICAS, RESULTS = 2, 3  # on the device; memory of each replica, with two tasks launched ahead
 PARTS = {  # of a replica's memory, by region
     "weights": Region.WEIGHTS,
     "gradients": Region.GRADIENTS,
@@ -57,7 +57,7 @@ PARTS = {  # of a replica's memory, by region
 
 
 def described(model: str) -> dict[str, Any]:
-    """What the compiled step of a model, at its default batch size, says of itself."""
+    """Properties of a model's compiled step at its default batch size."""
     data, network = made_up_data(model), get_model(model)
     batch_size = network.defaults.batch_size
     with tb.Graph().as_default():
@@ -102,7 +102,7 @@ def described(model: str) -> dict[str, Any]:
 def allocated_nbytes(
     program: StepProgram, layout: VariableLayout, batch_size: int, data: tb.data.Dataset
 ) -> int:
-    """The largest growth of the Python process's memory while a bound step is launched, in bytes."""
+    """Largest growth of the Python process's memory while a bound step is launched, in bytes."""
     device = get_device("/cpu:0")
     executable = program.compile(program.specs(batch_size), layout, backend_for(device), Synchroniser())
     group = device.stream_group(f"{NAME} {batch_size}")
@@ -132,7 +132,7 @@ def allocated_nbytes(
 
 
 def counted_examples(model: str, data_dir: str | None) -> dict[str, Any]:
-    """The data set of a model's experiments, and its examples where its files are there."""
+    """Data set of a model's experiments, and its numbers of examples where its files are present."""
     name = "cifar10" if image_shape(model)[0] == 32 else "mnist"
     try:
         splits = tb.data.load(name, data_dir)
@@ -208,13 +208,13 @@ def table(details: dict[str, Any]) -> Table:
 
 def main() -> None:
     arguments = parser(__doc__, NAME)
-    arguments.add_argument("--data-dir", help="where the files of MNIST and CIFAR-10 lie")
+    arguments.add_argument("--data-dir", help="folder of the files of MNIST and CIFAR-10")
     options = arguments.parse_args()
     rows = []
     for model in SMALL if options.small else MODELS:
         rows.append({**described(model), **counted_examples(model, options.data_dir)})
         print(f"{model}: compiled", flush=True)
-    del options.data_dir  # a place of this machine, of no interest in a result
+    del options.data_dir  # a path on this machine
     details = {"rows": rows}
     save(options, NAME, details, table(details), lambda figure: draw(figure, rows))
 

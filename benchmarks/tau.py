@@ -2,10 +2,10 @@
 
     python benchmarks/tau.py --data FOLDER [--small] [--seeds 3] [--fresh]
 
-Crossbow (VLDB 2019) averages in every round, tau = 1; with larger tau replicas drift further apart, and the
-passes over their weights cost less. Batches of 16, the learning rate chosen for tau = 1 from the grid
-(`learning_rates.py`) for all, momentum 0.9, mu 0, alpha 1 / 4, no augmentation. Runs that do not get to the
-target within `--epochs` (4) count as not reached. Evaluated every eighth of an epoch.
+Crossbow (VLDB 2019) averages in every round, tau = 1; with larger tau replicas diverge further, and averaging
+reads and writes their weights less often. Batches of 16, momentum 0.9, mu 0, alpha 1 / 4, no augmentation,
+and for all tau the learning rate that `learning_rates.py` chose for tau = 1. Runs that miss the target within
+`--epochs` (4) count as not reached. Accuracy is evaluated every eighth of an epoch.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ PANELS = (("epochs", "epochs"), ("rate", "examples per second"), ("seconds", "tr
 
 
 def draw(figure: Figure, rows: list[dict[str, Any]], goal: Goal, seeds: int) -> None:
-    """Bars at the median against tau, with the range over the seeds."""
+    """Draws bars at the median against tau, with the range over the seeds."""
     figure.set_size_inches(10, 3.8)
     ticks = range(len(rows))
     for axes, (key, unit) in zip(figure.subplots(1, len(PANELS)), PANELS, strict=True):

@@ -1,9 +1,9 @@
 """Courses of training: test accuracy against epochs and training time, until a target is reached.
 
-What trains is a `Learner`: TensorBow's replicas (below) or a peer. All of them start a seed from the same
-initial values, take the batches of the same shuffled epochs in the same order (`BatchOrder`), without
-augmentation, and are stopped at the same numbers of examples to be looked at. The same `Evaluator` judges
-them all. Time is that of training: neither that of evaluation nor of setting up, which is told apart.
+A `Learner` trains: TensorBow's replicas (below) or a peer. For each seed all learners start from the same
+initial values and take the same shuffled batches in the same order (`BatchOrder`), without augmentation. They
+are evaluated at the same numbers of examples by the same `Evaluator`. Only training is timed; evaluation is
+not, and setting up is reported separately.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ CHECK = ("epochs", "seconds", "training_loss", "test_loss", "test_accuracy")
 
 @dataclass(frozen=True)
 class RunSetting:
-    """What trains. `batch_size` is per replica, or of a peer's step."""
+    """Setting of a learner. `batch_size` is per replica, or of a peer's step."""
 
     batch_size: int
     learning_rate: float
@@ -50,7 +50,7 @@ class RunSetting:
 
 @dataclass(frozen=True)
 class Goal:
-    """What is to be learnt, and for how long: to `target` (None: to the end), for `epochs` at most.
+    """Data set, target accuracy and length of a training: to `target` (None: the end), at most `epochs`.
 
     checks: evaluations per epoch, at equal numbers of examples.
     """
@@ -62,11 +62,11 @@ class Goal:
     checks: int
 
     def to_the_end(self) -> Goal:
-        """The same without a target."""
+        """The same goal without a target."""
         return replace(self, target=None)
 
     def facts(self) -> dict[str, Any]:
-        """What tells one goal from another, for a result."""
+        """Values that identify the goal in a result."""
         return {
             "model": MODEL,
             "dataset": self.train.name.partition("/")[0],
@@ -81,16 +81,20 @@ class Goal:
 
 
 def add_goal_options(parser: argparse.ArgumentParser) -> None:
-    """What `goal_of` and `Cells` read."""
-    parser.add_argument("--data", type=Path, help="folder of MNIST's files; default: scikit-learn's digits")
+    """Adds the options that `goal_of` and `Cells` read."""
     parser.add_argument(
-        "--target", type=_fraction, help="accuracy on the test split; default: 0.99, digits 0.97"
+        "--data", type=Path, help="folder of MNIST's IDX files; default: train on scikit-learn's digits"
     )
     parser.add_argument(
-        "--epochs", type=harness.positive_float, help="most epochs of a run that does not get there"
+        "--target", type=_fraction, help="target accuracy on the test split; default: 0.99, digits 0.97"
+    )
+    parser.add_argument(
+        "--epochs", type=harness.positive_float, help="epochs after which a run ends without the target"
     )
     parser.add_argument("--seeds", type=harness.positive_int, help="runs of each setting")
-    parser.add_argument("--fresh", action="store_true", help="measure all again, keep no results of before")
+    parser.add_argument(
+        "--fresh", action="store_true", help="discard earlier results and measure everything again"
+    )
 
 
 def _fraction(text: str) -> float:
@@ -100,7 +104,7 @@ def _fraction(text: str) -> float:
 
 
 def goal_of(options: argparse.Namespace, epochs: float = 4) -> Goal:
-    """The goal of a command line; epochs: of MNIST at most, where the command line does not say."""
+    """Goal of a command line. epochs: default for MNIST of the most epochs."""
     checks = 8
     if options.data is None:  # 1437 pictures: an epoch is little work
         target, epochs, checks, name = 0.97, 6 * epochs, 1, "digits"
@@ -120,26 +124,29 @@ def goal_of(options: argparse.Namespace, epochs: float = 4) -> Goal:
 
 
 class Learner(Protocol):
-    """A model in training."""
+    """Interface of a model in training."""
 
     setup_seconds: float
 
     def train_until(self, epochs: float) -> tuple[float, float]:
-        """Trains until so many epochs of the whole run are done; returns those really done, whole rounds or
-        steps, and the mean loss of the batches since the last call."""
+        """Trains until so many epochs of the whole run are done.
+
+        Returns the epochs actually done (whole rounds or steps), and the mean loss of the batches since the
+        last call.
+        """
         ...
 
     def models(self) -> Sequence[Mapping[str, Array]]:
-        """The values of what it has learnt, by our names; one model, or several that are independent."""
+        """Trained values by our names: one model, or several independent ones."""
         ...
 
     def close(self) -> None:
-        """Ends it."""
+        """Ends the learner."""
         ...
 
 
 def seeded_program(data: Dataset, learning_rate: float, seed: int) -> StepProgram:
-    """The training step in a graph of its own; its initial values are those of every learner of that seed."""
+    """Training step in a graph of its own; all learners of the seed start from its initial values."""
     graph = tb.Graph()
     with graph.as_default():
         tb.set_random_seed(seed)
@@ -147,7 +154,7 @@ def seeded_program(data: Dataset, learning_rate: float, seed: int) -> StepProgra
 
 
 class Replicas:
-    """TensorBow: replicas on one CPU device, a thread for each, trained by the product's scheduler."""
+    """TensorBow: replicas on one CPU device, a thread each, trained by the product's scheduler."""
 
     def __init__(self, setting: RunSetting, goal: Goal, seed: int):
         started = time.perf_counter()
@@ -180,10 +187,10 @@ class Replicas:
 
 
 def course(learner: Learner, goal: Goal) -> dict[str, Any]:
-    """Trains a learner to the target or the end; closes it. Its checks, and where the target was reached.
+    """Trains a learner to the target or the end, and closes it; its checks, and where it reached the target.
 
-    Each check is what `CHECK` says; the training loss is the mean since the check before.
-    Of several independent models the mean counts.
+    A check has the columns of `CHECK`; its training loss is the mean since the check before. For several
+    independent models the mean counts.
     """
     judge = Evaluator(get_model(MODEL), goal.test, get_device("/cpu:0"), threads=harness.cores())
     checks: list[list[float]] = []
@@ -216,5 +223,5 @@ def course(learner: Learner, goal: Goal) -> dict[str, Any]:
 
 
 def described(setting: RunSetting) -> dict[str, Any]:
-    """A setting for a result."""
+    """Setting as JSON values, for a result."""
     return asdict(setting)

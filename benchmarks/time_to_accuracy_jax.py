@@ -1,7 +1,7 @@
 """JAX as a learner of `time_to_accuracy`: the same LeNet, initial values, batches and update.
 
-A step under jit with donated buffers, gathering inside; in a process of its own that has all cores (see
-`time_to_accuracy_peers`). Weights have our layout, so that they pass unchanged.
+A jitted step with donated buffers that gathers its batch, in a process of its own that has all cores (see
+`time_to_accuracy_peers`). Weights have our layout, so they are passed unchanged.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ State = tuple[Any, Any, Any, Any]  # weights, velocity, number of the next batch
 
 class JaxLearner:
     def __init__(self, setting: RunSetting, goal: Goal, seed: int, choice: Mapping[str, Any]):
-        """choice: `steps_per_call` of it, which are unrolled: within a loop convolutions are slow."""
+        """choice: has `steps_per_call`, the number of unrolled steps: within a loop convolutions are slow."""
         self._setting, self._at_once = setting, int(choice["steps_per_call"])
         self._order = BatchOrder(len(goal.train), setting.batch_size, seed)
         pictures, answers = goal.train.batch()
@@ -46,7 +46,7 @@ class JaxLearner:
         self._start()
 
     def _start(self) -> None:
-        """From the initial values, with no velocity."""
+        """Sets the initial values, and velocities to zero."""
         weights = {theirs: jnp.array(self._values[ours]) for theirs, ours in NAMES.items()}
         velocity = jax.tree.map(jnp.zeros_like, weights)
         self._state: State = weights, velocity, jnp.zeros((), jnp.int32), jnp.zeros(())
@@ -54,7 +54,7 @@ class JaxLearner:
         self._permuted = self._permutation(0)
 
     def _permutation(self, epoch: int) -> Any:
-        """The examples of an epoch's batches, [batches, batch_size]."""
+        """Examples of an epoch's batches, [batches, batch_size]."""
         numbers = range(self._order.batches_per_epoch)
         batches = np.stack([self._order.indices(epoch, number) for number in numbers])
         return jax.device_put(batches.astype(np.int32))
@@ -74,7 +74,7 @@ class JaxLearner:
         return weights, velocity, (number + 1) % len(order), total + found
 
     def _run(self, steps: int) -> None:
-        """One call of so many steps, which do not go beyond the epoch."""
+        """Runs so many steps, all within the epoch, in one call."""
         self._state = self._calls[steps](self._state, self._permuted, *self._data)
         self._steps += steps
 
@@ -94,7 +94,7 @@ class JaxLearner:
         return stop / whole, loss
 
     def model(self) -> dict[str, Array]:
-        """Its values by our variables' names."""
+        """Values by our variables' names."""
         return {NAMES[name]: np.array(value) for name, value in self._state[0].items()}
 
 

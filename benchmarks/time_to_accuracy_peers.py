@@ -1,7 +1,7 @@
 """The peers as learners of `time_to_accuracy`: each in a process of its own that has all cores.
 
-Their tuned settings are chosen by measuring, for each batch size. PyTorch: eager, channels-last, compiled,
-and both; fused or foreach SGD. JAX: one step a call, or a few that are unrolled.
+Their settings are tuned by measuring, for each batch size. PyTorch: eager, channels-last, compiled, and both;
+fused or foreach SGD. JAX: one step per call, or a few unrolled ones.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from tensorbow.data import Dataset
 from tensorbow.specs import Array
 
 LIBRARIES = {"PyTorch": "torch", "JAX": "jax"}
-"""By side: what is imported."""
+"""Imported package of each side."""
 EAGER = ("eager", "channels-last", "jit")
 VARIANTS = (*EAGER, "compile", "compile, channels-last")
 TRAIN_SECONDS = 3600.0  # longest time between two checks
-EXAMPLES = 4096  # that their ways are measured on
+EXAMPLES = 4096  # for measuring the settings
 
 
 def ways(side: str, variants: Collection[str]) -> list[PeerSetting]:
-    """The settings of a side that are tried: with all cores in a process, and a process for each core."""
+    """Settings of a peer to be tried: one process with all cores, and one process for each core."""
     library = LIBRARIES[side]
     usual = [
         setting
@@ -53,10 +53,10 @@ def ways(side: str, variants: Collection[str]) -> list[PeerSetting]:
 def tuned(
     side: str, data: Dataset, batch_size: int, seconds: float, windows: int, variants: Collection[str]
 ) -> dict[str, Any]:
-    """Examples per second of a side's settings for a batch size, and the best of those with one process.
+    """Examples per second of a peer's settings at a batch size, and the best setting of one process.
 
-    Beside it `apart`: the best of as many processes as cores, each with its share of the batch. They train
-    models of their own and never wait for each other: no data-parallel training on that batch is faster.
+    `apart`: best summed rate of one process per core, each with its share of the batch. These train separate
+    models and never wait for each other, so no data-parallel training on that batch is faster.
     """
     examples = data.batch(np.arange(min(EXAMPLES, len(data))))
     contestants: dict[str, PeerProcesses] = {}
@@ -91,10 +91,10 @@ def tuned(
 
 
 class PeerLearner:
-    """A `Learner` whose work is done by a `TorchLearner` or a `JaxLearner` in a process of its own."""
+    """`Learner` that delegates to a `TorchLearner` or a `JaxLearner` in a process of its own."""
 
     def __init__(self, setting: RunSetting, goal: Goal, seed: int, choice: Mapping[str, Any]):
-        """choice: as `tuned` gives it. Raises PeerError when the process does not come up."""
+        """choice: from `tuned`. Raises PeerError when the process does not start."""
         started, self._side = time.perf_counter(), setting.side
         context = multiprocessing.get_context("spawn")
         self._pipe, theirs = context.Pipe()
@@ -136,7 +136,7 @@ class PeerLearner:
 
 
 def _serve(pipe: Connection) -> None:
-    """The life of the process: first what to learn, then epochs to train until, or None for the model."""
+    """Main function: receives the setting, then epochs to train until, or None to send the model."""
     try:
         setting, goal, seed, choice = pipe.recv()
         os.environ["OMP_NUM_THREADS"] = str(choice["threads"])  # read when the library is loaded
@@ -153,7 +153,7 @@ def _serve(pipe: Connection) -> None:
 
 
 def _learner(setting: RunSetting, goal: Goal, seed: int, choice: Mapping[str, Any]) -> Any:
-    """What trains in this process; loads the library."""
+    """Learner of this process; imports its library."""
     if LIBRARIES[setting.side] == "torch":
         from time_to_accuracy_torch import TorchLearner
 

@@ -1,6 +1,6 @@
 """PyTorch as a learner of `time_to_accuracy`: the same LeNet, initial values, batches and update.
 
-In a process of its own that has all cores (see `time_to_accuracy_peers`, which chooses its settings too).
+It runs in a process of its own that has all cores (see `time_to_accuracy_peers`, which also tunes it).
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class TorchLearner:
         self._start(seeded_program(goal.train, setting.learning_rate, seed).initial_values())
 
     def _start(self, values: Mapping[str, Array]) -> None:
-        """From these values, by our variables' names; with no velocity."""
+        """Sets these values, by our variables' names, and velocities to zero."""
         import torch
 
         with torch.no_grad():
@@ -89,7 +89,7 @@ class TorchLearner:
         return stop / whole, float(torch.stack(losses).mean())
 
     def model(self) -> dict[str, Array]:
-        """Its values by our variables' names, in our layout."""
+        """Values by our variables' names, in our layout."""
         return {
             _our_name(name): _from_torch(_our_name(name), weight.detach().numpy())
             for name, weight in self._network.named_parameters()
@@ -102,7 +102,10 @@ def _our_name(name: str) -> str:
 
 
 def _to_torch(name: str, values: Mapping[str, Array]) -> Array:
-    """Ours are HWIO and [inputs, outputs], with pictures flattened as height, width, channels."""
+    """Converts to PyTorch's layout.
+
+    Ours is HWIO and [inputs, outputs], with pictures flattened as height, width, channels.
+    """
     value = values[name]
     if value.ndim == 4:
         return np.transpose(value, (3, 2, 0, 1))
@@ -114,7 +117,7 @@ def _to_torch(name: str, values: Mapping[str, Array]) -> Array:
 
 
 def _from_torch(name: str, value: Array) -> Array:
-    """The way back of `_to_torch`, as an array of its own."""
+    """Inverse of `_to_torch`, as a new array."""
     if value.ndim == 4:
         value = value.transpose(2, 3, 1, 0)
     elif name == "fc1/weights":

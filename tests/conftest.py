@@ -1,4 +1,4 @@
-"""What holds for every test: it closes the streams it opened."""
+"""Configuration of all tests: every test closes the streams that it opened."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ settings.load_profile("no clock")
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Of a test marked `sampled(n)`, n cases belong to the default suite, all others to the slow one.
+    """Keeps n cases of a test marked `sampled(n)` in the default suite and marks all others slow.
 
-    Which ones depends on nothing but their names, and looks random, so that all parameters occur.
+    The choice depends on the cases' names alone and is pseudo-random, so that all parameters occur.
     """
     cases: dict[str, list[pytest.Item]] = {}
     for item in items:
@@ -37,14 +37,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Garbage is looked for among what tests make, not among the many thousands of tests themselves."""
+    """Excludes the many thousands of collected tests from garbage collection."""
     gc.collect()
     gc.freeze()
 
 
 @pytest.fixture
 def reference_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
-    """CPU devices run one reference kernel per op, whatever is installed: for tests of that very shape."""
+    """Runs CPU devices with one reference kernel per op, whatever is installed, for tests of such plans."""
     monkeypatch.setitem(backends._backends, "cpu", ReferenceBackend())
 
 
@@ -62,7 +62,7 @@ def every_stream_is_closed() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def modules_are_compiled_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """In one run of the tests, whose processes share the code: much of the time of tests is LLVM's."""
+    """Shares object code among the processes of a test run, which saves much of the tests' time."""
     if find_spec("llvmlite") is None:
         yield
         return

@@ -13,7 +13,7 @@ from tensorbow.errors import InvalidArgumentError
 
 
 class ByArray:
-    """As PyTorch's, JAX's and pandas': it can be iterated over and has a length, too."""
+    """Array like PyTorch's, JAX's and pandas': iterable and with a length."""
 
     def __init__(self, values: Any):
         self.values = values
@@ -47,7 +47,7 @@ class ByDlpack:
 
 
 class Elsewhere:
-    """On a GPU, as CuPy's: it says itself what to do."""
+    """Array on a GPU like CuPy's, which refuses the conversion with advice."""
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
         raise TypeError("Implicit conversion to a NumPy array is not allowed.\nPlease use `.get()`.")

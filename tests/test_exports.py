@@ -1,4 +1,4 @@
-"""What is public is what is re-exported: `__all__` agrees with it; importing the library stays light."""
+"""Public names are the re-exported ones, equal to `__all__`; importing the library stays light."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ ROOT = Path(tensorbow.__file__).resolve().parent.parent
 
 
 def public_packages() -> list[str]:
-    """All packages whose names users import, and the facades that are modules.
+    """Packages whose names users import, and the facades that are modules.
 
-    The scheduler's rooms are not among them: `scheduler` exports what is public of theirs.
+    Without the scheduler's rooms: `scheduler` exports their public names.
     """
     names = ["tensorbow", "tensorbow.nn", "tensorbow.profiler", "tensorbow.train"]
     for package in (allocators, replicator, scheduler, tensorbow):
@@ -41,7 +41,7 @@ def is_private_or_module(module: ModuleType, name: str) -> bool:
 
 
 def from_here(module: ModuleType, name: str) -> bool:
-    """Whether a name of a package is one of this project's: typing's and NumPy's names are not."""
+    """True for a name defined by this project; typing's and NumPy's names are not."""
     value = getattr(module, name)
     home = getattr(value, "__module__", None)
     return isinstance(home, str) and home.partition(".")[0] in (

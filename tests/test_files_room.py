@@ -54,7 +54,7 @@ OTHERS = {
 
 
 def called(source: str) -> Iterator[str]:
-    """What a source calls, or passes on, of the functions and methods above."""
+    """Calls in a source, and functions it passes on, of the functions and methods above."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Attribute):
             if node.attr in METHODS:

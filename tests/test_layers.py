@@ -245,7 +245,7 @@ def test_the_launcher_imports_next_to_nothing():
 
 
 def test_nothing_is_imported_by_its_name_in_a_string():
-    """What `ast` does not see."""
+    """`ast` does not show imports by name."""
     found = {
         module
         for module, path in modules().items()

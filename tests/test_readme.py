@@ -71,7 +71,7 @@ def test_programs(number, tmp_path):
 
 @needs_compiler
 def test_gpu_programs_on_an_emulated_gpu(tmp_path):
-    """With fewer steps: an emulated one takes seconds for each."""
+    """With fewer steps, since an emulated GPU takes seconds for each."""
     (block,) = kinds("python", "gpu")
     assert "steps=10" in block["code"]
     started = "from tests.gpu_rig.runtimes import show_emulated_gpu\nshow_emulated_gpu()\n"

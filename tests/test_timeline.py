@@ -38,7 +38,7 @@ def events(path: Path, kind: str) -> list[dict[str, Any]]:
 
 
 def rows(path: Path) -> dict[tuple[int, int], tuple[str, str]]:
-    """By process and thread: the names of device and stream."""
+    """Names of device and stream, by process and thread."""
     named = events(path, "M")
     devices = {event["pid"]: event["args"]["name"] for event in named if event["name"] == "process_name"}
     threads = [event for event in named if event["name"] == "thread_name"]

@@ -1,4 +1,4 @@
-"""How replicas are kept together: the options of synchronisation and their bounds (Crossbow, section 3)."""
+"""Options of the synchronisation of replicas, and their bounds (Crossbow, section 3)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DISPATCHES = ("round_robin", "fcfs")
 ON_NAN = ("stop", "skip")
 
 EASGD_BETA = 0.9
-"""beta = alpha * replicas of `easgd`, by default: that of its paper's experiments (2015, section 5)."""
+"""Default of beta = alpha * replicas for `easgd`, from its paper's experiments (2015, section 5)."""
 
 
 @listed
@@ -25,54 +25,58 @@ class Synchronisation:
     """Options of the averaging.
 
     `easgd` (elastic averaging SGD: Zhang, Choromanska, LeCun 2015, section 3) is SMA without momentum of z,
-    and without restarts where the learning rate jumps: every tau rounds
+    and without restarts at jumps of the learning rate: every tau rounds
     w_i <- w_i - learning_rate * g_i - alpha (w_i - z) and z <- z + alpha * sum of (w_i - z), with w_i from
     before the step on the right; the step may be any optimiser's.
 
-    With `fcfs` a round is still as many batches as there are replicas, but a fast replica takes more of them
-    and a slow one fewer, or none. A replica is free while fewer than `launch_ahead` of its tasks are on its
-    stream; of several that are free the one with the fewest takes the batch, of equals the one that has
-    waited longest. With averaging, tau rounds are a window of replicas * tau tasks; when the last of them is
-    taken, every replica is averaged behind its own last one, by its weights of then: w_i <- w_i - c_i and
-    z <- z + sum of c_i, with c_i = alpha (w_i - z) and w_i from after its last step of the window. Tasks of
-    the next window follow at once. With `none` there is no window. Random ops draw by batch, not by replica,
-    so that a batch has the same draws whoever takes it. Timing decides who does: two runs do not give the
-    same bits, and what decides who takes what is not kept. `ssgd` cannot be had with it.
+    With `fcfs` a round has as many batches as there are replicas, but a fast replica takes more of them and a
+    slow one fewer, or none. A replica is free while fewer than `launch_ahead` of its tasks are on its stream;
+    the free replica with the fewest tasks takes the next batch, among equals the one that has waited longest.
+    With averaging, tau rounds are a window of replicas * tau tasks. After the last task of a window is
+    assigned, each replica is averaged after its own last task: w_i <- w_i - c_i and z <- z + sum of c_i, with
+    c_i = alpha (w_i - z) and w_i from after the replica's last step of the window. Tasks of the next window
+    follow at once. With `none` there are no windows. Random ops draw by batch, so that the draws do not
+    depend on the replica. Not reproducible: the assignment depends on timing and is not saved. `ssgd` does
+    not support `fcfs`.
     """
 
     sync: str = option(
         "sma",
-        "How replicas are kept together: model averaging, synchronous SGD, elastic averaging SGD, or not at "
-        "all.",
+        "Synchronisation of the replicas: synchronous model averaging (sma), synchronous SGD (ssgd), elastic "
+        "averaging SGD (easgd), or none.",
         choices=SYNCS,
     )
-    tau: int = option(1, "Rounds between two averagings.", whole(1))
+    tau: int = option(1, "Number of rounds from one averaging to the next.", whole(1))
     alpha: float | None = option(
         None,
-        "Pull of the central model on a replica.",
+        "Fraction of a replica's difference from the central model that each averaging removes.",
         POSITIVE,
         shown="1 / replicas, with easgd 0.9 / replicas, less with staleness",
     )
     mu: float = option(0.0, "Momentum of the central model; easgd has none.", MOMENTUM)
-    staleness: int = option(0, "Averagings that the central model may lag.", whole(0, 64))
-    clear_velocity: bool = option(False, "When averaging restarts, the optimisers' momentum does too.", FLAG)
+    staleness: int = option(
+        0, "Number of averagings by which the central model that replicas read is delayed.", whole(0, 64)
+    )
+    clear_velocity: bool = option(
+        False, "Also set the optimisers' momentum to zero when averaging restarts.", FLAG
+    )
     ssgd_from: int | None = option(
         None,
-        "Round from which sma gives way to ssgd; replicas then start from z, slots at zero.",
+        "First round of ssgd after sma; replicas then start from z with optimiser slots at zero.",
         Kind("a round of at least 1", whole(1).read),
         shown="never",
     )
     priority: int = option(
         -1,  # everybody waits for z
-        "Priority of z's streams, on devices that have priorities: a lower number goes first, 0 is that of "
-        "the replicas. CUDA has -5 to 0, and takes the nearest.",
+        "Priority of the streams of z, on devices with priorities: lower numbers run first, replicas have 0. "
+        "CUDA supports -5 to 0, and uses the nearest.",
         whole(high=0),
     )
     dispatch: str = option(
         "round_robin",
-        "Which replica takes a batch: each its own of every round, or (fcfs: first come, first served) the "
-        "one that is free first, so that fast ones take more. Timing decides then, so that two runs do not "
-        "give the same bits.",
+        "Assignment of batches: one to each replica per round (round_robin), or each to the replica that is "
+        "free first, so that fast replicas take more (fcfs: first come, first served). fcfs is not "
+        "reproducible: the assignment depends on timing.",
         choices=DISPATCHES,
     )
 

@@ -65,14 +65,14 @@ class TrainingConfig:
     number of replicas on one CPU device with native code, and 1 elsewhere. A resumed run may change
     `dispatch`, which `Synchronisation` describes. `compute` None keeps the devices' setting, see
     `tb.configure_gpus`. `data_on_device` "auto" takes at most half of the memory that the replicas leave free
-    on GPUs, and none on CPU devices with native code; "always" includes other CPU devices. It does not change
-    results.
+    on GPUs, and none on CPU devices with native code; "always" also applies to other CPU devices. It does not
+    change results.
     """
 
     model: str = option("lenet", "Model to train.", TEXT, fixed=True)
     dataset: str = option(
         None,
-        "Data set. digits comes with scikit-learn, no download.",
+        "Data set. digits comes with scikit-learn and needs no download.",
         choices=DATASETS,
         of_model=True,
         fixed=True,
@@ -81,7 +81,7 @@ class TrainingConfig:
         None,
         "Folder of the data set's files.",
         TEXT,
-        shown="environment TENSORBOW_DATA",
+        shown="environment variable TENSORBOW_DATA",
         metavar="DIR",
         ignored=lambda run: (
             f"the data set {run.dataset} needs no files" if run.dataset in WITHOUT_FILES else ""
@@ -89,30 +89,29 @@ class TrainingConfig:
     )
     batch_size: int = option(
         None,
-        "Examples per replica and step. With --replicas-per-gpu auto a resumed run may change it, which "
-        "starts a new tuning.",
+        "Examples per replica and step. A resumed run may change it only with --replicas-per-gpu auto; this "
+        "restarts the tuning.",
         whole(1, (1 << 31) - 1),  # extents of shapes are below 2**31
         of_model=True,
         fixed=True,
     )
     replicas_per_device: int | tuple[int, ...] | Literal["auto"] = option(
         DEFAULT_REPLICAS,
-        "Replicas on each device. One number for all devices, or one for each, as 3,1; or auto: begin with "
-        "one, measure while training, and add and remove replicas until the fastest number is known. Not "
-        "reproducible: the number depends on timing.",
+        "Replicas on each device. One number for all devices, or one for each, such as 3,1; or auto: begin "
+        "with one, measure while training, and add and remove replicas until the fastest number is known. "
+        "auto is not reproducible: the number depends on timing.",
         REPLICAS,
         metavar="N[,N...]|auto",
         alias="replicas_per_gpu",
         fixed=True,
     )
     devices: tuple[str, ...] = option(
-        ("cpu:0",), "Devices, separated by commas, as cpu:0,cpu:1.", DEVICES, fixed=True
+        ("cpu:0",), "Devices, separated by commas, such as cpu:0,cpu:1.", DEVICES, fixed=True
     )
     sync: str = same_option(
         Synchronisation,
         "sync",
-        "With none the models of all replicas are saved, those after the first as "
-        "model-replicaN.safetensors.",
+        "With none, all replicas' models are saved, those after the first as model-replicaN.safetensors.",
         fixed=True,
     )
     tau: int = same_option(Synchronisation, "tau", fixed=True, ignored=_unaveraged)
@@ -122,7 +121,7 @@ class TrainingConfig:
     dispatch: str = same_option(Synchronisation, "dispatch", ignored=_alone)
     ssgd_epoch: int | None = option(
         None,
-        "Epoch after which --sync ssgd replaces sma.",
+        "Switch from --sync sma to ssgd after this epoch.",
         EPOCHS,
         shown="never",
         fixed=True,
@@ -140,24 +139,28 @@ class TrainingConfig:
     )
     learning_rate_drops: tuple[tuple[int, float], ...] = option(
         None,
-        "EPOCH:FACTOR,...: after that epoch the rate is FACTOR times the first; averaging restarts.",
+        "Pairs EPOCH:FACTOR, separated by commas: after EPOCH the rate is FACTOR times the initial one, and "
+        "averaging restarts.",
         DROPS,
         of_model=True,
         ignored=_after_the_end,
     )
     weight_decay: float = option(
-        None, "Added to gradients, times the weights (not biases).", NOT_NEGATIVE, of_model=True
+        None,
+        "Coefficient of L2 weight decay (on weights, not biases and batch norms).",
+        NOT_NEGATIVE,
+        of_model=True,
     )
     decay_all: bool = option(
         False,
-        "Weight decay for biases too.",
+        "Apply weight decay to biases and batch norms too.",
         FLAG,
         ignored=lambda run: "" if run.weight_decay else "the weight decay is 0",
     )
     epochs: int = option(None, "Passes over the training data.", EPOCHS, of_model=True)
     max_seconds: float | None = option(
         None,
-        "Stop after so many seconds of training; evaluations and checkpoints do not count.",
+        "Stop after this many seconds of training, without evaluations and checkpoints.",
         POSITIVE,
         shown="no limit",
     )
@@ -170,15 +173,15 @@ class TrainingConfig:
     seed: int = option(
         0, "Seed of initial weights, data order and random ops.", whole(0, (1 << 64) - 1), fixed=True
     )
-    launch_ahead: int = option(2, "Tasks enqueued on a stream before the first has ended.", whole(1, 64))
+    launch_ahead: int = option(2, "Number of unfinished tasks enqueued on a stream at a time.", whole(1, 64))
     steps_per_launch: int | None = option(
         None,
-        "Rounds in one launch, on CPU devices with native code; the bits stay the same.",
+        "Rounds per launch, on CPU devices with native code; does not change results.",
         whole(1, 4096),
         shown="as many as take 20 ms, 64 at most",
     )
     on_nan: str = option(
-        "stop", "When a loss or gradient is not finite: stop, or skip the update.", choices=ON_NAN
+        "stop", "Reaction to a loss or gradient that is not finite: stop, or skip the update.", choices=ON_NAN
     )
     compute: str | None = option(
         None,
@@ -193,14 +196,14 @@ class TrainingConfig:
     )
     data_on_device: str = option(
         "auto",
-        "Whether the devices keep the data set and make the batches; auto: on GPUs with enough free memory.",
+        "Keep the data set on the devices and make the batches there; auto: on GPUs with enough free memory.",
         choices=ON_DEVICE,
     )
     output: str | None = option(
         None,
         "Folder for configuration, metrics, checkpoints and the final model.",
         PATH,
-        shown="runs/MODEL-DATASET, with a number if it exists",
+        shown="runs/MODEL-DATASET, with a number appended if it exists",
         metavar="DIR",
         of_one_run=True,
     )
@@ -214,20 +217,20 @@ class TrainingConfig:
         of_one_run=True,
     )
     checkpoint_rounds: int | None = option(
-        None, "Also write a checkpoint every so many rounds.", whole(1, 1 << 40), shown="each epoch only"
+        None, "Also write a checkpoint every N rounds.", whole(1, 1 << 40), shown="after each epoch only"
     )
     keep_checkpoints: int = option(
         2,
-        "Number of newest checkpoints to keep. The best one (by test accuracy) and the last sound one (after "
-        "which losses were finite, on average at most twice the loss of a guess) are kept in addition. "
-        "Each holds every replica and z (27 MB with two replicas of LeNet).",
+        "Number of newest checkpoints to keep. The best one (by test accuracy) and the last one before any "
+        "divergence (losses after it were finite, and on average at most twice the loss of random guessing) "
+        "are kept in addition. Each holds every replica and z (27 MB with two replicas of LeNet).",
         whole(1, 1 << 40),
     )
     trace: str | None = option(
         None,
         "Write a timeline of all streams as a Chrome trace, for https://ui.perfetto.dev; FILE.gz is "
-        "compressed. On CPU devices with native code a span is a launch: several rounds of one or more "
-        "replicas, with their averaging; --steps-per-launch 1 makes it one round.",
+        "compressed. On CPU devices with native code a span is a launch of several rounds of one or more "
+        "replicas, with their averaging; with --steps-per-launch 1 it is one round.",
         PATH,
         shown="none",
         metavar="FILE",
@@ -235,7 +238,7 @@ class TrainingConfig:
     )
     trace_rounds: tuple[int, int] | None = option(
         None,
-        "Trace rounds A to B - 1, counted from 0.",
+        "Trace only rounds A to B - 1, counted from 0.",
         TRACED_ROUNDS,
         shown="the run's first 100",
         metavar="A:B",

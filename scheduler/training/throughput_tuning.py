@@ -36,24 +36,26 @@ class TuningOptions:
     """Options of the auto-tuner. Raises InvalidArgumentError for values out of range."""
 
     max_replicas: int = option(
-        16, "Most replicas to try per device; memory and data may allow fewer.", whole(1, MOST_REPLICAS)
+        16,
+        "Largest number of replicas per device to try; memory and data may allow fewer.",
+        whole(1, MOST_REPLICAS),
     )
     threshold: float = option(
         THRESHOLD,
-        "Least gain in images/s that justifies more replicas, a fraction.",
+        "Smallest gain in images/s, as a fraction, that justifies more replicas.",
         Kind("a fraction in (0, 1), as 0.05", number(0, 1, above=True, below=True).read),
     )
     windows: int = option(
         3,
-        "Windows timed for each count, of which the median is used; up to 36 times as many where counts are "
-        "too close together.",
+        "Number of timed windows for each count, of which the median is used; up to 36 times as many where "
+        "counts are too close together.",
         whole(1, 1_000_000),
     )
     window_seconds: float = option(
-        0.3, "Least length of a window, and of the warm-up before the first.", POSITIVE
+        0.3, "Shortest length in seconds of a window, and of the warm-up before the first.", POSITIVE
     )
     max_seconds: float | None = option(
-        None, "Decide after so many seconds, from the windows so far.", POSITIVE, shown="no limit"
+        None, "Decide after this many seconds, from the windows so far.", POSITIVE, shown="no limit"
     )
 
     def __post_init__(self) -> None:

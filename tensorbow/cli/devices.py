@@ -14,9 +14,11 @@ from tensorbow.kernels.backends import backend_of_kind
 
 
 @click.command()
-@click.option("--json", "as_json", is_flag=True, show_default="off", help="Print one JSON array, no table.")
+@click.option(
+    "--json", "as_json", is_flag=True, show_default="off", help="Print a JSON array instead of a table."
+)
 def devices(as_json: bool) -> None:
-    """List the devices of this machine, and say what is missing for GPUs."""
+    """List the devices of this machine, and the reason if no GPU is usable."""
     by = backend_of_kind("cpu").title
     rows = [
         row | {"description": f"{row['description']}; {by}"} if row["kind"] == "cpu" else row

@@ -42,11 +42,11 @@ class Plans:
     TrainingConfig,
     *("dataset", "batch_size", "replicas_per_device", "devices", "sync", "tau", "dispatch", "staleness"),
     dataset="Only the size of its pictures is used; its files are not read.",
-    devices="The plan of the first is shown.",
+    devices="Shows the plan of the first.",
 )
 @click.pass_context
 def explain(context: click.Context, /, **_: Any) -> None:
-    """Show what a training step of MODEL is compiled to: memory, segments, order, addresses, reasons."""
+    """Show the compiled training step of MODEL: memory, segments, order, addresses, reasons."""
     config = checked(given_options(context))
     device = get_device(config.devices[0])
     with Console(stderr=True).status(f"building the graph of {config.model}") as status:
@@ -59,7 +59,7 @@ def explain(context: click.Context, /, **_: Any) -> None:
         if plans.central is not None:
             what = f"the synchronisation of {plans.replicas} replicas, on a stream of its own"
             parts += [
-                f"\n{what}{', after which devices are summed' if len(config.devices) > 1 else ''}",
+                f"\n{what}{', followed by a sum over the devices' if len(config.devices) > 1 else ''}",
                 str(Explanation.of_device(plans.central, device)),
             ]
     click.echo("\n".join(parts))

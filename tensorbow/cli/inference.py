@@ -26,7 +26,11 @@ def _device(context: click.Context, option: click.Parameter, name: str) -> str:
 
 
 device_option = click.option(
-    "--device", default="cpu:0", show_default=True, callback=_device, help="Where to compute, as gpu:0."
+    "--device",
+    default="cpu:0",
+    show_default=True,
+    callback=_device,
+    help="Device that computes, such as gpu:0.",
 )
 
 MODEL_HELP = "MODEL: the folder of a run, its model.safetensors, or a folder that export wrote."
@@ -41,10 +45,14 @@ MODEL_HELP = "MODEL: the folder of a run, its model.safetensors, or a folder tha
     type=PathOption(path_type=Path),
     metavar="FILE.npy",
     show_default="none",
-    help="Also write the probabilities, float32 [examples, classes]; the folder must exist.",
+    help="Also write the probabilities, float32 [examples, classes]; the file's folder must exist.",
 )
 @click.option(
-    "--json", "as_json", is_flag=True, show_default="off", help="Print one JSON object a line, no columns."
+    "--json",
+    "as_json",
+    is_flag=True,
+    show_default="off",
+    help="Print a JSON object per line instead of columns.",
 )
 @device_option
 def predict(
@@ -87,7 +95,9 @@ def predict(
     show_default=True,
     help="Split of the data set.",
 )
-@click.option("--json", "as_json", is_flag=True, show_default="off", help="Print one JSON object on a line.")
+@click.option(
+    "--json", "as_json", is_flag=True, show_default="off", help="Print the result as one line of JSON."
+)
 @device_option
 def evaluate(
     model: Path, dataset: str | None, data_dir: str | None, split: str, as_json: bool, device: str

@@ -37,19 +37,23 @@ FIXED = ", ".join(name.replace("_", " ") for name, option in OF_RUN.items() if o
     type=PathOption(path_type=Path),
     metavar="FILE",
     show_default="none",
-    help="YAML file of options, as a run saves it; the command line wins. Its model is used without MODEL; "
-    "its output, resume and trace are ignored.",
+    help="YAML file of options, such as a run's config.yaml; options on the command line override it. Its "
+    "model is used if MODEL is not given; its output, resume and trace are ignored.",
 )
 @click.option(
-    "--json", "as_json", is_flag=True, show_default="off", help="End with one JSON object on a line."
+    "--json",
+    "as_json",
+    is_flag=True,
+    show_default="off",
+    help="Print the result as one line of JSON at the end.",
 )
 @click.pass_context
 def train(context: click.Context, /, config: Path | None, as_json: bool, **_: Any) -> int:
-    """Train a model on several averaged replicas.
+    """Train a model with several replicas that are averaged.
 
-    The output folder gets config.yaml, metrics.jsonl, rolling checkpoints and model.safetensors.
-    Ctrl-C ends the run within a step, with a checkpoint and the current model; --resume auto resumes from
-    the checkpoint, with the options that the run was started with and those given now.
+    Writes config.yaml, metrics.jsonl, rolling checkpoints and model.safetensors to the output folder. Ctrl-C
+    ends the run within a step and saves a checkpoint and the current model; --resume auto continues from the
+    checkpoint, with the options of the original run and those given now.
     """
     said = given_options(context)
     resolved = resolve_options(said, config)

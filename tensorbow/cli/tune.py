@@ -48,7 +48,7 @@ _NAMES = re.compile(rf"\b({'|'.join(name for name in OF_TUNING if '_' in name)})
     type=PathOption(path_type=Path),
     metavar="FILE",
     show_default="none",
-    help="YAML file of options, as a run saves it; the command line wins.",
+    help="YAML file of options, such as a run's config.yaml; options on the command line override it.",
 )
 @add_options(TuningOptions)
 @click.option(
@@ -56,22 +56,26 @@ _NAMES = re.compile(rf"\b({'|'.join(name for name in OF_TUNING if '_' in name)})
     type=PathOption(path_type=Path),
     metavar="FILE",
     show_default="none",
-    help="Draw images/s by replicas: .png, .svg or .pdf; needs tensorbow[plot].",
+    help="Draw images/s over the number of replicas to a .png, .svg or .pdf file; needs tensorbow[plot].",
 )
 @click.option(
-    "--json", "as_json", is_flag=True, show_default="off", help="End with one JSON object on a line."
+    "--json",
+    "as_json",
+    is_flag=True,
+    show_default="off",
+    help="Print the result as one line of JSON at the end.",
 )
 @click.pass_context
 def tune(
     context: click.Context, /, config_file: Path | None, picture: Path | None, as_json: bool, **_: Any
 ) -> int:
-    """Measure images/s of MODEL with 1, 2, 3, ... replicas per device, and choose how many to train.
+    """Measure images/s of MODEL with 1, 2, 3, ... replicas per device, and recommend a number.
 
-    It chooses the smallest count whose throughput is within the threshold of the greatest, with as many
-    steps per launch as in training. The spread of a count is the difference between its fastest and slowest
-    window, as a fraction of the median: some percent on an idle machine. Each count takes about two seconds,
-    and longer if its windows differ. Nothing is saved. Ctrl-C ends it within a launch and shows the results
-    so far.
+    It chooses the smallest count whose throughput is within the threshold of the greatest, measured with the
+    steps per launch of a training run. The spread of a count is the difference between its fastest and
+    slowest window as a fraction of the median: a few percent on an idle machine. Each count takes about two
+    seconds, or longer if its windows differ. No model is saved. Ctrl-C stops within a launch and shows the
+    results so far.
     """
     said = given_options(context, OF_RUN.keys() - OF_TUNING.keys())
     config = checked(said, config_file)

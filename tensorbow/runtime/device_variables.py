@@ -95,15 +95,14 @@ class DeviceVariables:
 
     def require_initialized(self, names: Iterable[str]) -> None:
         """Raises FailedPreconditionError if any of these variables has no value yet."""
-        known = set().union(*(container.initialized for container in self._containers.values()))
-        missing = set(names) - known
+        missing = [n for n in set(names) - self._home.initialized if n not in self.of(n).initialized]
         if missing:
             self._home.require_initialized(missing)
 
     def mark_initialized(self, names: Iterable[str]) -> None:
         """Marks these variables as having a value."""
-        for container, members in self._split(names).items():
-            container.initialized.update(members)
+        for name in names:
+            self.of(name).initialized.add(name)
 
     def close(self) -> None:
         """Frees all memory; idempotent."""

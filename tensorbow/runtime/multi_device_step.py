@@ -7,11 +7,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from tensorbow.compiler import Binding, MultiDeviceExecutable, Scratch
+from tensorbow.compiler import Binding, MultiDeviceExecutable
 from tensorbow.compiler.partition import Send
 from tensorbow.devices import Access, Event, StreamGroup
 from tensorbow.errors import FailedPreconditionError, raise_if_any
-from tensorbow.program import Ref, Region
+from tensorbow.program import Ref
+from tensorbow.runtime.explain import Explanation, MultiDeviceExplanation
 from tensorbow.specs import Array
 
 MAIL = "mail"  # pseudo device name of the host memory through which values are sent
@@ -31,48 +32,22 @@ class _BoundStage:
     first_of: Binding | None  # for the first stage of a part: the binding whose feeds it writes
 
 
-class MultiDeviceBinding:
-    """A bound step over several devices, with the memory it owns. Only one run at a time uses it.
+class MultiDeviceStep:
+    """A bound step over several devices. Only one run at a time uses it.
 
     Stages are enqueued on their devices' streams and ordered by events; no host thread waits in between.
     """
 
-    def __init__(
-        self,
-        executable: MultiDeviceExecutable,
-        groups: Mapping[str, StreamGroup],
-        bases: Callable[[str], Mapping[Region, int] | None],
-        owner: str,
-        scratches: Mapping[str, Scratch],
-    ):
-        """groups: a stream group per part, by device. bases: addresses of a device's variables, if any.
-        scratches: a block for each part's working regions, large enough, owned by the caller.
-
-        Raises ResourceExhaustedError; nothing stays allocated then.
-        """
+    def __init__(self, executable: MultiDeviceExecutable, parts: Mapping[str, Binding], label: str):
+        """parts: by device, closed with the step. label: of the launches, with the stage's number behind."""
         self.executable = executable
-        self.groups = tuple(groups[name] for name in executable.parts)
-        self.parts: dict[str, Binding] = {}
+        self.parts = parts
+        self.groups = tuple(part.group for part in parts.values())
         self._mail: dict[tuple[str, str], Array] = {}  # host arrays by receiver and input
-        try:
-            for name, part in executable.parts.items():
-                self.parts[name] = Binding(
-                    part,
-                    groups[name],
-                    bases(name) or {},
-                    ring=1,
-                    owner=f"{owner} {name}",
-                    scratch=scratches[name],
-                )
-        except BaseException:
-            self.close()
-            raise
         seen: set[str] = set()
-        self._stages: list[_BoundStage] = []
-        for number in range(len(executable.stages)):
-            self._stages.append(self._bind(number, seen, owner))
+        self._stages = [self._bind(number, seen, label) for number in range(len(executable.stages))]
 
-    def _bind(self, number: int, seen: set[str], owner: str) -> _BoundStage:
+    def _bind(self, number: int, seen: set[str], label: str) -> _BoundStage:
         stage = self.executable.stages[number]
         binding = self.parts[stage.device]
         executable, plan, segment = binding.executable, binding.plan, stage.segment
@@ -106,9 +81,15 @@ class MultiDeviceBinding:
 
         first = None if stage.device in seen else binding
         seen.add(stage.device)
-        label = f"{owner} stage {number}"
         return _BoundStage(
-            binding.group, work, label, reads, writes, stage.waits, stage.signals, first_of=first
+            binding.group,
+            work,
+            f"{label} stage {number}",
+            reads,
+            writes,
+            stage.waits,
+            stage.signals,
+            first_of=first,
         )
 
     def run(self, inputs: Mapping[str, Array], state: Mapping[str, Any]) -> list[Any]:
@@ -136,6 +117,11 @@ class MultiDeviceBinding:
             stream.enqueue(work, label=stage.label, reads=stage.reads, writes=stage.writes)
             if stage.signals:
                 events[number] = stream.record()
+
+    def explain(self) -> MultiDeviceExplanation:
+        """Explanation with addresses."""
+        parts = {name: Explanation.of_binding(part) for name, part in self.parts.items()}
+        return MultiDeviceExplanation(self.executable, parts)
 
     def close(self) -> None:
         """Frees the memory; idempotent."""

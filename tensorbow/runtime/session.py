@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from typing import Any, TypeAlias, TypeVar
 
-from tensorbow.compiler import Binding, DeviceSet, MultiDeviceExecutable
+from tensorbow.compiler import DeviceSet
 from tensorbow.devices import AsDevice, AsDevices, opened
 from tensorbow.errors import FailedPreconditionError, InvalidArgumentError, ResourceExhaustedError
 from tensorbow.graph import AsGraph, Operation, Tensor, default_session, get_default_graph
@@ -20,18 +20,15 @@ from tensorbow.runtime.container import Container
 from tensorbow.runtime.device_variables import DeviceVariables
 from tensorbow.runtime.explain import Explanation, MultiDeviceExplanation, unbound
 from tensorbow.runtime.fetches_and_feeds import Arguments
-from tensorbow.runtime.multi_device_step import MultiDeviceBinding
 from tensorbow.runtime.named_containers import SharedVariables, reset_containers
 from tensorbow.runtime.session_targets import require_options_of, session_class
 from tensorbow.runtime.shared_lock import SharedLock
-from tensorbow.runtime.single_device_step import run_step
-from tensorbow.runtime.step_cache import Run, Step, StepCache
+from tensorbow.runtime.step_cache import BoundStep, Run, Step, StepCache
 from tensorbow.specs import Array, TensorSpec
 
 CACHED_STEPS = 64  # compiled steps kept; the least recently used one is dropped first
 Extents: TypeAlias = "tuple[int, ...]"
 Result = TypeVar("Result")
-Bound = TypeVar("Bound", Binding, MultiDeviceBinding)
 _numbers = itertools.count()
 
 
@@ -134,59 +131,40 @@ class Session:
         elements = [self._arguments.fetched(leaf, "explain") for leaf in flatten(fetches)]
         shapes = {} if feed_dict is None else self._arguments.shapes(feed_dict)
 
-        def explained(binding: Binding) -> Explanation | MultiDeviceExplanation:
-            return Explanation.of_binding(binding)
-
-        def explained_multi_device(binding: MultiDeviceBinding) -> Explanation | MultiDeviceExplanation:
-            parts = {name: Explanation.of_binding(part) for name, part in binding.parts.items()}
-            return MultiDeviceExplanation(binding.executable, parts)
+        def explained(bound: BoundStep) -> Explanation | MultiDeviceExplanation:
+            return bound.explain()
 
         try:
-            return self._with_step(elements, shapes, explained, explained_multi_device, runs=False)
+            return self._with_step(elements, shapes, explained, runs=False)
         except ResourceExhaustedError as error:
             if self._graph_version != self.graph.version:  # the variables do not fit: no plan without them
                 raise
             return unbound(self._step(elements, shapes).executable, self.device, f"not bound: {error}")
 
     def _execute(self, elements: Sequence[Tensor | Operation], feeds: Mapping[Tensor, Array]) -> list[Any]:
-        def launched(binding: Binding) -> list[Any]:
-            executable = binding.executable
-            self.container.require_initialized(executable.reads_first)
+        def launched(bound: BoundStep) -> list[Any]:
+            executable = bound.executable
+            if executable.reads_first:
+                self._device_variables.require_initialized(executable.reads_first)
             inputs = {tensor.name: value for tensor, value in feeds.items()}
             state = self._draw(executable.counters) if executable.counters else {}
-            arrays = run_step(binding, inputs, state, self._name)
-            self.container.initialized.update(executable.writes)
-            return arrays
-
-        def launched_multi_device(binding: MultiDeviceBinding) -> list[Any]:
-            executable = binding.executable
-            inputs = {tensor.name: value for tensor, value in feeds.items()}
-            self._device_variables.require_initialized(executable.reads_first)
-            arrays = binding.run(inputs, self._draw(executable.counters))
-            self._device_variables.mark_initialized(executable.writes)
+            arrays = bound.run(inputs, state)
+            if executable.writes:
+                self._device_variables.mark_initialized(executable.writes)
             return arrays
 
         shapes = {tensor: value.shape for tensor, value in feeds.items()}
-        results = iter(self._with_step(elements, shapes, launched, launched_multi_device))
+        results = iter(self._with_step(elements, shapes, launched))
         return [next(results) if isinstance(e, Tensor) else None for e in elements]
-
-    def _with_shared(self, use: Callable[[Bound], Result], binding: Bound) -> Result:
-        """Runs `use` with current values of shared variables; publishes the written ones afterwards."""
-        with self._shared.held(binding.executable.reads_first, binding.executable.writes):
-            return use(binding)
 
     def _with_step(
         self,
         elements: Sequence[Tensor | Operation],
         shapes: Mapping[Tensor, Extents],
-        use: Callable[[Binding], Result],
-        use_multi_device: Callable[[MultiDeviceBinding], Result],
+        use: Callable[[BoundStep], Result],
         runs: bool = True,
     ) -> Result:
-        """Calls `use` with a binding of the compiled step, reserved for this caller meanwhile.
-
-        For a step over several devices it calls `use_multi_device` instead.
-        """
+        """Calls `use` with the bound step, reserved for this caller meanwhile."""
         run = Run()
         try:
             try:
@@ -199,15 +177,11 @@ class Session:
                     if step.layout_version == self._layout_version:
                         break
                     self._variables.release(run)  # another thread has allocated new variables meanwhile
-                if type(step.executable) is MultiDeviceExecutable:
-                    over_devices = self._cache.take_multi_device(step, self._device_variables.bases, run)
-                    return (
-                        self._with_shared(use_multi_device, over_devices)
-                        if shares
-                        else use_multi_device(over_devices)
-                    )
-                binding = self._cache.take(step, self.container.bases, run)
-                return self._with_shared(use, binding) if shares else use(binding)
+                bound = self._cache.take(step, self._device_variables.bases, run)
+                if not shares:
+                    return use(bound)
+                with self._shared.held(step.executable.reads_first, step.executable.writes):
+                    return use(bound)
             finally:
                 self._end(run)
         except BaseException:

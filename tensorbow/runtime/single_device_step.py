@@ -1,4 +1,4 @@
-"""Run of a step on one device: on its stream's thread, or directly in the calling thread."""
+"""Bound steps on one device: they run on the stream's thread, or directly in the calling thread."""
 
 from __future__ import annotations
 
@@ -10,51 +10,69 @@ from typing import Any
 from tensorbow.compiler import Binding
 from tensorbow.devices import Stream
 from tensorbow.errors import FailedPreconditionError, raise_if_any
+from tensorbow.runtime.explain import Explanation
 from tensorbow.specs import Array
 
 LONGEST_HERE_S = 2e-3  # longest step in the caller's thread; for longer ones a thread switch costs little
 
 
-def run_step(
-    binding: Binding, inputs: Mapping[str, Array], state: Mapping[str, Any], label: str
-) -> list[Any]:
-    """Runs a step, waits for its end, and returns copies of the fetched values.
+class SingleDeviceStep:
+    """A bound step on one device. Only one run at a time uses it."""
 
-    A step runs in the calling thread if its last run was short, its stream is idle, its device computes on
-    the host, and a Python interrupt cannot leave its writes half done (it only reads, or is one native call).
-    Any other step runs on the stream's thread; an interrupt is then raised once the step has ended.
+    def __init__(self, binding: Binding, label: str):
+        """binding: closed with the step. label: of the launches."""
+        self.binding = binding
+        self.executable = binding.executable
+        self.groups = (binding.group,)
+        self._label = label
 
-    Raises the error of the op that failed; stream and binding stay usable.
-    """
-    plan, stream = binding.plan, binding.group.compute
-    segments = range(len(binding.executable.segments))
+    def run(self, inputs: Mapping[str, Array], state: Mapping[str, Any]) -> list[Any]:
+        """Runs the step, waits for its end, and returns copies of the fetched values.
 
-    def work() -> None:
-        binding.write(inputs, state)
-        for segment in segments:
-            plan.launch(segment)
+        It runs in the calling thread if its last run was short, its stream is idle, its device computes on
+        the host, and a Python interrupt cannot leave its writes half done (it only reads, or is one native
+        call). Otherwise it runs on the stream's thread; an interrupt is then raised once the step has ended.
 
-    here = binding.waits or (binding.duration_s < LONGEST_HERE_S and binding.is_whole)
-    started_s = perf_counter()
-    try:
-        done = stream.run_here(work, label=label) if here else None
-        if done is None:
-            touched = [plan.accesses(segment) for segment in segments]
-            stream.enqueue(
-                work,
-                label=label,
-                reads=[access for reads, _ in touched for access in reads],
-                writes=[access for _, writes in touched for access in writes],
-            )
-            stream.synchronize()
-        else:
-            raise_if_any(done.error)
-    except BaseException:  # or an interrupted wait: the step may still use its memory
-        done = None  # see raise_if_any
-        _settle(stream)
-        raise
-    binding.duration_s = perf_counter() - started_s
-    return [view.copy() if view.shape else view[()] for view in plan.fetch_arrays(0)]
+        Raises the error of the op that failed; stream and step stay usable.
+        """
+        binding, label = self.binding, self._label
+        plan, stream = binding.plan, binding.group.compute
+        segments = range(len(self.executable.segments))
+
+        def work() -> None:
+            binding.write(inputs, state)
+            for segment in segments:
+                plan.launch(segment)
+
+        here = binding.waits or (binding.duration_s < LONGEST_HERE_S and binding.is_whole)
+        started_s = perf_counter()
+        try:
+            done = stream.run_here(work, label=label) if here else None
+            if done is None:
+                touched = [plan.accesses(segment) for segment in segments]
+                stream.enqueue(
+                    work,
+                    label=label,
+                    reads=[access for reads, _ in touched for access in reads],
+                    writes=[access for _, writes in touched for access in writes],
+                )
+                stream.synchronize()
+            else:
+                raise_if_any(done.error)
+        except BaseException:  # or an interrupted wait: the step may still use its memory
+            done = None  # see raise_if_any
+            _settle(stream)
+            raise
+        binding.duration_s = perf_counter() - started_s
+        return [view.copy() if view.shape else view[()] for view in plan.fetch_arrays(0)]
+
+    def explain(self) -> Explanation:
+        """Explanation with addresses."""
+        return Explanation.of_binding(self.binding)
+
+    def close(self) -> None:
+        """Frees the memory; idempotent."""
+        self.binding.close()
 
 
 def _settle(stream: Stream) -> None:

@@ -1,4 +1,4 @@
-"""Cache of a session's compiled steps, their bindings and stream groups."""
+"""Cache of a session's compiled steps, bound steps and stream groups."""
 
 from __future__ import annotations
 
@@ -7,29 +7,30 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from tensorbow.compiler import Binding, MultiDeviceExecutable, Scratch
 from tensorbow.devices import Device, StreamGroup
-from tensorbow.errors import InternalError, TensorBowError
+from tensorbow.errors import TensorBowError
 from tensorbow.program import Executable, Region
-from tensorbow.runtime.multi_device_step import MultiDeviceBinding
+from tensorbow.runtime.multi_device_step import MultiDeviceStep
+from tensorbow.runtime.single_device_step import SingleDeviceStep
+
+BoundStep: TypeAlias = SingleDeviceStep | MultiDeviceStep
 
 
 @dataclass(eq=False)
 class Step:
-    """A compiled step and its idle bindings.
+    """A compiled step and its idle bound steps.
 
     layout_version: the session's when the step was compiled; in another version its addresses are wrong.
-    A retired step is out of the cache: bindings given back to it are closed.
+    A retired step is out of the cache: bound steps given back to it are closed.
     """
 
     executable: Executable | MultiDeviceExecutable
     layout_version: int
-    idle: list[Binding] = field(default_factory=list)
+    idle: list[BoundStep] = field(default_factory=list)
     retired: bool = False
-    idle_multi_device: list[MultiDeviceBinding] = field(
-        default_factory=list
-    )  # of a step over several devices
 
 
 class Run:
@@ -39,18 +40,17 @@ class Run:
     the same moment.
     """
 
-    __slots__ = ("binding", "over_devices", "step")
+    __slots__ = ("bound", "step")
 
     def __init__(self) -> None:
         self.step: Step | None = None
-        self.binding: Binding | None = None
-        self.over_devices: MultiDeviceBinding | None = None
+        self.bound: BoundStep | None = None
 
 
 class StepCache:
     """Compiled steps by key, least recently used dropped first, and a pool of stream groups.
 
-    A binding belongs to a stream group; only one thread at a time runs on a group, so a failing step
+    A bound step belongs to stream groups; only one thread at a time runs on a group, so a failing step
     affects no other. All methods are thread-safe.
     """
 
@@ -85,30 +85,51 @@ class StepCache:
                 self._retire(self._steps.popitem(last=False)[1])
             return step
 
-    def take(self, step: Step, shared: Mapping[Region, int], run: Run) -> Binding:
-        """A binding of a step on one device, the run's until `give`. shared: the variables' bases."""
-        if isinstance(step.executable, MultiDeviceExecutable):
-            raise InternalError("a step over several devices is taken by take_multi_device")
+    def take(self, step: Step, bases: Callable[[str], Mapping[Region, int] | None], run: Run) -> BoundStep:
+        """A bound step, the run's until `give`. bases: gives the addresses of a device's variables, if any.
+
+        Raises ResourceExhaustedError.
+        """
         with self._lock:
             run.step = step
-            for binding in step.idle:
-                if binding.group not in self._busy:
-                    run.binding = binding
-                    self._busy.add(binding.group)
-                    step.idle.remove(binding)
-                    return binding
-            group = self._free_group(self._device)
-            scratch = self._scratch_for(step.executable, group, shared)
-            run.binding = Binding(
-                step.executable, group, shared, ring=1, owner=f"{self._name} step", scratch=scratch
-            )
-            self._busy.add(group)
-            return run.binding
+            for bound in step.idle:
+                if self._busy.isdisjoint(bound.groups):
+                    run.bound = bound
+                    self._busy.update(bound.groups)
+                    step.idle.remove(bound)
+                    return bound
+            run.bound = self._bind(step.executable, bases)
+            self._busy.update(run.bound.groups)
+            return run.bound
+
+    def _bind(
+        self,
+        executable: Executable | MultiDeviceExecutable,
+        bases: Callable[[str], Mapping[Region, int] | None],
+    ) -> BoundStep:
+        parts: dict[str, Binding] = {}
+
+        def bind(part: Executable, device: Device, owner: str) -> Binding:
+            group, shared = self._free_group(device), bases(str(device.name)) or {}
+            scratch = self._scratch_for(part, group, shared)
+            return Binding(part, group, shared, ring=1, owner=owner, scratch=scratch)
+
+        owner = f"{self._name} step"
+        if isinstance(executable, Executable):
+            return SingleDeviceStep(bind(executable, self._device, owner), self._name)
+        try:
+            for name, part in executable.parts.items():
+                parts[name] = bind(part, executable.devices[name], f"{owner} {name}")
+            return MultiDeviceStep(executable, parts, owner)
+        except BaseException:
+            for binding in parts.values():
+                binding.close()
+            raise
 
     def _scratch_for(
         self, executable: Executable, group: StreamGroup, shared: Mapping[Region, int]
     ) -> Scratch:
-        """The scratch block of an idle group; replaces one that is too small and closes its bindings."""
+        """The scratch block of an idle group; replaces one that is too small, and closes the steps in it."""
         nbytes = Scratch.nbytes_for(executable, shared, ring=1)
         scratch = self._scratches.get(group)
         if scratch is None or scratch.nbytes < nbytes:
@@ -123,7 +144,7 @@ class StepCache:
                 self._drop_scratch(group)
 
     def _drop_scratch(self, group: StreamGroup) -> None:
-        """Frees the scratch block of an idle group and closes the group's bindings."""
+        """Frees the scratch block of an idle group and closes the group's bound steps."""
         for step in self._steps.values():
             _close_idle(step, group)
         scratch = self._scratches.pop(group, None)
@@ -143,54 +164,21 @@ class StepCache:
         with self._lock:
             return next((g for g in self.groups if g.device is device), None) or self._free_group(device)
 
-    def take_multi_device(
-        self, step: Step, bases: Callable[[str], Mapping[Region, int] | None], run: Run
-    ) -> MultiDeviceBinding:
-        """A binding of a step over several devices. bases: gives the addresses of a device's variables."""
-        if isinstance(step.executable, Executable):
-            raise InternalError("a step on one device is taken by take")
-        with self._lock:
-            run.step = step
-            for binding in step.idle_multi_device:
-                if self._busy.isdisjoint(binding.groups):
-                    run.over_devices = binding
-                    self._busy.update(binding.groups)
-                    step.idle_multi_device.remove(binding)
-                    return binding
-            groups = {name: self._free_group(d) for name, d in step.executable.devices.items()}
-            scratches = {
-                name: self._scratch_for(part, groups[name], bases(name) or {})
-                for name, part in step.executable.parts.items()
-            }
-            run.over_devices = MultiDeviceBinding(
-                step.executable, groups, bases, f"{self._name} step", scratches
-            )
-            self._busy.update(run.over_devices.groups)
-            return run.over_devices
-
     def give(self, run: Run) -> None:
         """Puts back everything a run has taken; idempotent."""
         with self._lock:
-            step, binding, over_devices = run.step, run.binding, run.over_devices
-            if step is None:
+            step, bound = run.step, run.bound
+            if step is None or bound is None:
                 return
-            if binding is not None:
-                if step.retired:
-                    binding.close()
-                elif binding not in step.idle:
-                    step.idle.append(binding)
-                run.binding = None  # together with the next call, which lets others use it
-                self._busy.discard(binding.group)
-            if over_devices is not None:
-                if step.retired:
-                    over_devices.close()
-                elif over_devices not in step.idle_multi_device:
-                    step.idle_multi_device.append(over_devices)
-                run.over_devices = None
-                self._busy.difference_update(over_devices.groups)
+            if step.retired:
+                bound.close()
+            elif bound not in step.idle:
+                step.idle.append(bound)
+            run.bound = None  # together with the next call, which lets others use it
+            self._busy.difference_update(bound.groups)
 
     def trim(self) -> int:
-        """Frees the memory of idle bindings and returns its bytes; compiled steps stay."""
+        """Frees the memory of idle bound steps and returns its bytes; compiled steps stay."""
         with self._lock:
             for step in self._steps.values():
                 _close_idle(step)
@@ -222,10 +210,7 @@ class StepCache:
 
 
 def _close_idle(step: Step, group: StreamGroup | None = None) -> None:
-    """Frees the idle bindings of a step, on one group or all. The caller holds the cache's lock."""
-    for binding in [b for b in step.idle if group in (None, b.group)]:
-        step.idle.remove(binding)
-        binding.close()
-    for over_devices in [s for s in step.idle_multi_device if group is None or group in s.groups]:
-        step.idle_multi_device.remove(over_devices)
-        over_devices.close()
+    """Frees the idle bound steps of a step, on one group or all. The caller holds the cache's lock."""
+    for bound in [b for b in step.idle if group is None or group in b.groups]:
+        step.idle.remove(bound)
+        bound.close()

@@ -7,7 +7,7 @@ from allocators import Allocator, BestFitAllocator, VirtualSource
 
 
 class ManualEvent:
-    """An event that is done when the test says so."""
+    """Event that is done when the test says so."""
 
     def __init__(self, passed: bool = False) -> None:
         self.passed = passed
@@ -25,7 +25,7 @@ def make_event() -> Callable[..., ManualEvent]:
 
 @pytest.fixture
 def make() -> Iterator[Callable[..., Any]]:
-    """Make allocators; when the test ends their invariants hold and all their memory comes back."""
+    """Makes allocators; checks their invariants and that they return all memory when the test ends."""
     made: list[tuple[Allocator, Any]] = []
 
     def factory(source: Any = None, kind: type[Allocator] = BestFitAllocator, **options: Any) -> Allocator:

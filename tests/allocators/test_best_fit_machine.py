@@ -105,7 +105,7 @@ class BestFitAgainstIntervals(RuleBasedStateMachine):
         return sum(nbytes for nbytes, address in self.gaps() if (nbytes, address) in whole)
 
     def room(self) -> int:
-        """What could still be had of the source: within both limits, and what the rival leaves."""
+        """Bytes that the source can still give: within both limits, and not taken by the rival."""
         held = sum(nbytes for _, nbytes in self.regions())
         limit = (
             self.partition.limit_nbytes

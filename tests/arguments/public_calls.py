@@ -1,4 +1,4 @@
-"""Every public callable of the library, and how a row of the tables says what its arguments are."""
+"""Every public callable of the library, and the notation of its arguments in the tables of calls."""
 
 from __future__ import annotations
 
@@ -60,10 +60,10 @@ class Call:
 
 
 def public_callables() -> dict[str, Any]:
-    """By name: functions as `nn.conv2d`, constructors as `Session`, methods as `Session.run`.
+    """Public callables by name: functions (`nn.conv2d`), constructors (`Session`), methods (`Session.run`).
 
-    An object with several names is there once, under the first. Left out are exceptions, methods without
-    parameters, and what NumPy, Python or a dataclass made.
+    An object with several names is listed once, under the first. Exceptions, methods without parameters, and
+    callables made by NumPy, Python or a dataclass are left out.
     """
     found: dict[str, Any] = {}
     seen: set[int] = set()
@@ -102,7 +102,7 @@ def parameters(target: Any) -> list[str]:
 
 
 def names_of(name: str, call: Call, target: Any) -> tuple[str, ...]:
-    """What an error may call a callable; of several names of one object, any."""
+    """Names that an error may use for a callable; of several names of one object, any."""
     own = (getattr(target, "__name__", name), name.rpartition(".")[2])
     return (*own, *name.split(".")[:-1][-1:], *call.names)
 

@@ -86,7 +86,7 @@ def _check(name: str, cases: list[tuple[str, str]]) -> None:
 
 
 def _fault(name: str, parameter: str, odd: str) -> str:
-    """What is wrong with the outcome of a call with one odd argument; "" where nothing is."""
+    """Fault in the outcome of a call with one odd argument; "" for none."""
     call, case = CALLS[name], f"{name}({parameter}=<{odd}>)"
     try:
         with tb.Graph().as_default(), warnings.catch_warnings():
@@ -117,7 +117,7 @@ def _run(name: str, call: Call, odd: Mapping[str, object]) -> None:
 
 @contextlib.contextmanager
 def _entered(result: object) -> Iterator[None]:
-    """What a call gives, entered and left: a scope checks its argument there, a session is closed."""
+    """Result of a call, entered and left: a scope checks its argument on entry, a session is closed."""
     if hasattr(result, "__enter__") and hasattr(result, "__exit__"):
         with result:
             yield

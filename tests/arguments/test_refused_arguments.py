@@ -147,7 +147,7 @@ def test_numbers_of_other_libraries_mean_the_same() -> None:
 
 
 def test_tensorflows_order_of_arguments() -> None:
-    """What TensorFlow 1 has between its arguments and ours can be given by position, or not at all."""
+    """Positional arguments have TensorFlow 1's order; those after a difference are keyword-only."""
     positional = {
         tb.train.GradientDescentOptimizer: ["learning_rate", "use_locking", "name"],
         tb.train.MomentumOptimizer: ["learning_rate", "momentum", "use_locking", "name", "use_nesterov"],

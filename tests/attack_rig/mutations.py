@@ -1,4 +1,4 @@
-"""Files as attackers change them: bytes flipped, cut, repeated, and numbers put where sizes stand."""
+"""Files changed as by an attacker: bytes flipped, cut and repeated, and numbers written over sizes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _NUMBERS = [0, 1, 0x7F, 0xFF, 0x7FFF, 0xFFFF, 0x7FFFFFFF, 0xFFFFFFFF, (1 << 63) 
 
 
 def mutated(blob: bytes, rng: random.Random) -> bytes:
-    """A blob with one to four changes; never longer than twice itself and a few bytes."""
+    """Blob with one to four changes; at most a few bytes longer than twice the original."""
     changed = bytearray(blob)
     for _ in range(rng.randint(1, 4)):
         place = rng.randrange(len(changed) + 1)

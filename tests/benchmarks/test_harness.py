@@ -1,4 +1,4 @@
-"""What the experiments share: windows in turn, results on disk, tables, options."""
+"""Shared parts of the experiments: alternating windows, results on disk, tables, options."""
 
 from __future__ import annotations
 

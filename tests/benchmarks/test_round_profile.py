@@ -1,4 +1,4 @@
-"""Where a round's time goes: how it is shared out, and that a real profile of threads adds up."""
+"""Parts of a round's time, and the sum of a real profile of threads."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def siblings(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def figures(round_us: float, streams_us: float, driver_us: float) -> dict[str, Any]:
-    """Of a round of two replicas on two cores."""
+    """Figures of a round of two replicas on two cores."""
     spent = {"streams_us": streams_us, "driver_us": driver_us}
     return {"round_us": round_us, "cores": 2, "replicas": 2, **spent}
 

@@ -1,4 +1,4 @@
-"""Ways to call the program: in this process, and as a process of its own."""
+"""Calls of the program: in this process, and as a process of its own."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TIMEOUT_S = 120
 
 @dataclass(frozen=True)
 class Ended:
-    """What a call of the program came to."""
+    """Outcome of a call of the program."""
 
     status: int
     out: str
@@ -30,7 +30,7 @@ class Ended:
 
     @property
     def line(self) -> str:
-        """The one line on standard error that an error ends with."""
+        """Last line on standard error, the message of an error."""
         assert "Traceback" not in self.err, self.err
         assert self.err.count("\n") == 1, self.err
         assert self.err.startswith("tensorbow: ")
@@ -43,7 +43,7 @@ Call = Callable[..., Ended]
 
 @pytest.fixture(autouse=True, scope="session")
 def programs_can_be_interrupted() -> None:
-    """Processes of tests heed Ctrl-C even where the tests themselves are a script's background job."""
+    """Restores Ctrl-C in the tests' processes, also where the tests run as a script's background job."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 

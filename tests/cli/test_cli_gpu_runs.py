@@ -1,4 +1,4 @@
-"""Whole runs on GPU devices, from the command line: emulated ones, found as if they were there."""
+"""Whole runs on GPU devices from the command line, with emulated GPUs that the program discovers."""
 
 from __future__ import annotations
 

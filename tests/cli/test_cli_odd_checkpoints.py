@@ -57,7 +57,7 @@ def checkpoint(call: Call) -> Path:
 
 
 def resumed(call: Call, path: Path, change: Change, output: str) -> Any:
-    """What going on from the changed checkpoint comes to; the file is as it was afterwards."""
+    """Outcome of resuming from the changed checkpoint; the file is restored afterwards."""
     whole = path.read_bytes()
     arrays, metadata = load_arrays(path)
     arrays, metadata = dict(arrays), json.loads(json.dumps(metadata))
@@ -90,7 +90,7 @@ def test_a_target_that_was_reached_though_there_is_none(call: Call, tmp_path: Pa
 def test_momentum_of_an_earlier_version_that_cannot_be_divided(
     call: Call, tmp_path: Path, options: dict[str, Any], dtype: Any, said: str
 ) -> None:
-    """It holds the rate: zeros by a rate that is 0 in their dtype were a warning, and NaN."""
+    """Such momentum includes the rate: dividing zeros by a rate that rounds to 0 gave a warning, and NaN."""
 
     def change(arrays: dict[str, Any], metadata: dict[str, Any]) -> None:
         del metadata["momentum"]

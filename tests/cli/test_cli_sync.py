@@ -62,7 +62,7 @@ def test_what_does_not_go_together(call: Call, words: tuple[str, ...], message: 
 def test_the_help_says_what_fcfs_gives_up(call: Call) -> None:
     said = " ".join(call("train", "--help").out.split())
     assert "first come, first served" in said
-    assert "two runs do not give the same bits" in said.partition("--dispatch")[2]
+    assert "fcfs is not reproducible" in said.partition("--dispatch")[2]
     assert "[sma|ssgd|easgd|none]" in said
 
 

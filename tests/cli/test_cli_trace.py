@@ -22,7 +22,7 @@ def work(path: Path) -> list[str]:
 
 
 def count(names: list[str], *tasks: str) -> int:
-    """How many spans are of these tasks; joint ones say their rounds behind that."""
+    """Number of spans of these tasks; the names of joint spans end with their rounds."""
     return sum(name.partition(",")[0] in tasks for name in names)
 
 

@@ -1,4 +1,4 @@
-"""Every option and argument of every command, with values that none can have: one line, and no work."""
+"""Every option and argument of every command, with invalid values: one line of error, and no work."""
 
 from __future__ import annotations
 

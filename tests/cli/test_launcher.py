@@ -124,7 +124,7 @@ def test_a_terminal_gets_its_cursor_back_when_an_import_is_interrupted(
 
 
 def test_what_the_parent_ignores_stays_ignored(program: Program, tmp_path: Path) -> None:
-    """As in a script's background job."""
+    """A script's background job starts with ignored signals."""
     (tmp_path / "first").mkdir()
     (tmp_path / "first" / "sitecustomize.py").write_text(AT_IMPORT)
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -163,7 +163,7 @@ def test_which_process_is_the_program(arguments: list[str], typed: list[str], ou
 
 
 def test_a_user_s_program_keeps_its_handlers(program: Program, tmp_path: Path) -> None:
-    """Whatever its name; and a thread of it, in which Python handles no signals, may begin the program."""
+    """Also with a name like ours, and when a thread, which handles no signals, starts the command line."""
     (tmp_path / "tensorbow_training.py").write_text(USERS_PROGRAM)
     result = subprocess.run(
         [sys.executable, "tensorbow_training.py"],
@@ -177,7 +177,7 @@ def test_a_user_s_program_keeps_its_handlers(program: Program, tmp_path: Path) -
 
 @pytest.mark.slow
 def test_signals_at_any_time(program: Program, tmp_path: Path) -> None:
-    """From the first line of this project's on: before that, Python itself answers."""
+    """Signals arrive from the first line of this project's code on; before that, Python handles them."""
     (tmp_path / "first").mkdir()
     ready = "import os, sys\nos.write(1, b'.') if 'tensorbow' in str(sys.orig_argv) else None\n"
     (tmp_path / "first" / "sitecustomize.py").write_text(ready)

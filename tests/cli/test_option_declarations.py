@@ -1,4 +1,4 @@
-"""What the field of an option says is all that checks, files, the command line and its help know of it."""
+"""Checks, files, the command line and its help all follow from the field that declares an option."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_an_option_that_two_classes_have_is_declared_by_one() -> None:
 
 @pytest.mark.parametrize("name", OPTIONS)
 def test_every_option_of_a_run(call: Call, tmp_path: Path, name: str) -> None:
-    """In help and docstring; taken and refused alike in a program, a file and on the command line."""
+    """Every option is in help and docstring; programs, files and the command line accept and refuse alike."""
     declared = OPTIONS[name]
     if name != "model":  # an argument
         entry = "".join(call("train", "--help").out.partition(f"\n  {declared.flag}")[2].split())

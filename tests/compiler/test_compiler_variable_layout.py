@@ -1,4 +1,4 @@
-"""Where variables live: flat vectors, decayed weights first, slots as mirrors."""
+"""Layout of variables: flat vectors, decayed weights first, slots in the same order as their variables."""
 
 import itertools
 

@@ -213,7 +213,7 @@ def test_what_follows_a_send_is_not_waited_for(session):
 
 
 def require_order(step):
-    """Every receive comes after its send, by the order of stages on a device and by waits."""
+    """Asserts that every receive comes after its send, by the order of stages on a device and by waits."""
     before = []
     last = {}
     for number, stage in enumerate(step.stages):

@@ -1,4 +1,4 @@
-"""Where operations go: scopes, variables, colocation, soft placement."""
+"""Placement of operations: scopes, variables, colocation, soft placement."""
 
 import numpy as np
 import pytest

@@ -27,7 +27,7 @@ def recipe(data, number, epoch=0):
 
 
 def made(arrays, picks):
-    """What a device is to make: pixel by pixel, as the picks say."""
+    """Expected output of a device, pixel by pixel from the picks."""
     _, height, width, _ = arrays.images.shape
     images = np.full((len(picks), *arrays.images.shape[1:]), np.float32(0) * arrays.scale - arrays.shift)
     for pick, image in zip(picks, images, strict=True):

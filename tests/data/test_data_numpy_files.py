@@ -115,7 +115,7 @@ def pattern(said: str) -> str:
 
 @pytest.mark.parametrize("blob", LIES, ids=[repr(blob[6:70]) for blob in LIES])
 def test_headers_that_lie(blob: bytes, tmp_path: Path) -> None:
-    """As a file, and as a member of one, which is not believed either."""
+    """A wrong header is refused in a file by itself and in a member of an archive."""
     for name, content in (("x.npy", blob), ("x.npz", npz({"images.npy": blob}))):
         with (
             growing_by_less_than(64 * MB),
@@ -159,7 +159,7 @@ def test_a_bomb_is_not_unpacked(tmp_path: Path) -> None:
 
 
 def test_a_size_that_the_member_does_not_have(tmp_path: Path) -> None:
-    """All sizes of the archive lie alike; only what is unpacked does not."""
+    """All sizes in the archive agree on a wrong value; only the unpacked data differs."""
     blob = npz({"images.npy": header("(70000000,)") + bytes(1000)}, zipfile.ZIP_STORED)
     size = len(header("(70000000,)")) + 1000
     lie = (size - 1000 + 70_000_000).to_bytes(4, "little")

@@ -53,7 +53,7 @@ def read(path: Path, blob: bytes, resize: bool = False) -> np.ndarray[Any, Any]:
 
 @pytest.mark.parametrize("kind", [*LOSSLESS, "JPEG"])
 def test_every_format_that_is_meant(kind: str, tmp_path: Path) -> None:
-    """Those of several pictures are read as their first one."""
+    """Files of several pictures are read as their first one."""
     path = tmp_path / f"x{SUFFIX.get(kind, '.' + kind.lower())}"
     assert read(path, encoded(kind)).shape == (1, *MODEL)
     if kind in LOSSLESS:

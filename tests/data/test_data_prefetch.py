@@ -63,7 +63,7 @@ def expected_batch(epoch, number):
 
 
 def assert_is_batch(batch, replica, replicas, step, start=(0, 0)):
-    """Whether `batch` is what replica `replica` has to get as its batch number `step`."""
+    """Asserts that `batch` is batch number `step` of replica `replica`."""
     rounds = 15 // replicas
     epoch, round_ = divmod(start[0] * rounds + start[1] + step, rounds)
     number = round_ * replicas + replica

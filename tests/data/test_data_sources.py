@@ -23,7 +23,7 @@ def checksum(*datasets):
 
 
 def ridge_accuracy(train, test):
-    """How well a linear classifier, fitted in closed form, tells the test split."""
+    """Test accuracy of a linear classifier, fitted in closed form."""
     inputs = train.images.reshape(len(train), -1) / 255
     weights = np.linalg.solve(
         inputs.T @ inputs + np.eye(inputs.shape[1]), inputs.T @ np.eye(train.classes)[train.labels]
@@ -37,7 +37,7 @@ needs_digits = pytest.mark.skipif(find_spec("sklearn") is None, reason="digits c
 
 @needs_digits
 def test_digits_are_the_same_bytes_in_the_same_split_everywhere(monkeypatch):
-    """Without an import of scikit-learn, which takes seconds."""
+    """Read without importing scikit-learn, which takes seconds."""
     monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
     train, test = load("digits")
     assert train.images.shape == (1437, 28, 28, 1)

@@ -204,7 +204,7 @@ def test_a_trace_shows_it_on_the_stream(stream: CpuStream) -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_many_threads_take_turns(stream: CpuStream, seed: int) -> None:
-    """Every unit of work is alone, those of one thread are in order, and an event is done after its work."""
+    """Units of work never overlap, those of one thread run in order, and an event is done after its work."""
     threads, rounds = 5, 400
     order: list[tuple[int, int]] = []
     done: set[tuple[int, int]] = set()

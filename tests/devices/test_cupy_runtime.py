@@ -36,7 +36,7 @@ def cuda():
 
 
 class FakeError(RuntimeError):
-    """As CuPy's: the number, and a text that begins with the name."""
+    """Error with the attributes of CuPy's: the number, and a text that begins with the name."""
 
     def __init__(self, status, text):
         super().__init__(text)

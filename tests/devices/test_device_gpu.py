@@ -67,7 +67,7 @@ def test_memory_is_copied_both_ways_and_never_viewed(device: GpuDevice) -> None:
 
 
 def test_pinned_arrays_go_back_after_their_last_view(device: GpuDevice, runtime: Any) -> None:
-    """With the next allocation: not where the garbage collector finds them, which may be in a capture."""
+    """The next allocation returns them, not the garbage collector, which may run during a capture."""
     before = runtime.counts["free_pinned"]
     array = device.host_array((3, 5), np.int64)
     view = array[1:]

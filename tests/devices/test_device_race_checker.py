@@ -197,7 +197,7 @@ def replay(program: Sequence[tuple]) -> list[LaunchRecord]:  # type: ignore[type
 
 
 def naive_races(records: list[LaunchRecord]) -> dict[tuple[str, str], set[tuple[str, int]]]:
-    """By labels of (earlier, later): the conflicting (device, byte)s, for each pair that no path joins."""
+    """Conflicting (device, byte)s of each unordered pair, by labels of (earlier, later)."""
 
     def touched(record: LaunchRecord, accesses: Sequence[Access]) -> set[tuple[str, int]]:
         own = str(record.stream.device.name)

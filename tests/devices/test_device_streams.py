@@ -1,4 +1,4 @@
-"""What streams, events and groups of every kind keep; runs on each kind."""
+"""Guarantees of streams, events and groups, tested on each kind of device."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was made before `os.fork()` says so in the child, and what is made in the child works."""
+"""Objects made before `os.fork()` refuse work in the child, and objects made in the child work."""
 
 from __future__ import annotations
 

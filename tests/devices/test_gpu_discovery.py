@@ -1,4 +1,4 @@
-"""What is said where GPUs, drivers or packages are missing or do not go together, and virtual GPUs."""
+"""Messages about missing or mismatched GPUs, drivers and packages; and virtual GPUs."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def problem(monkeypatch: pytest.MonkeyPatch, nvml: FakeNvml | None, packages: set[str]) -> str:
-    """What is said on a machine with this NVML and these packages."""
+    """Message on a machine with this NVML and these packages."""
     monkeypatch.setitem(sys.modules, "pynvml", nvml)
     monkeypatch.setattr(discovery, "_is_installed", lambda name: name in packages)
     found = {"pynvml": nvml is not None, "cupy": any(name.startswith("cupy") for name in packages)}

@@ -136,7 +136,7 @@ def test_the_environment_chooses_the_allocator(found: EmulatedCuda, monkeypatch:
 
 @needs_compiler
 def test_a_device_computes_as_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What reaches cuBLAS: its number of a compute type, by the option."""
+    """The option decides the compute type that cuBLAS receives."""
     seen: dict[str, int] = {}
     for compute in ("fp32", "tf32", "bf16"):
         with emulated_runtime() as runtime:

@@ -1,4 +1,4 @@
-"""Without a GPU this folder is one skipped file that says why; see `real_runtime` for the switch."""
+"""Skips this folder as one file, with the reason, on a machine without a GPU; see `real_runtime`."""
 
 from __future__ import annotations
 

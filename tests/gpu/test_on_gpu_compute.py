@@ -45,7 +45,7 @@ def test_is_within_the_bound_of_its_rounding(sample, compute):
 
 
 def test_tf32_and_bf16_read_fewer_bits():
-    """Where the hardware has them; printed, for the mantissas that it really reads."""
+    """Prints the bits of mantissa that the hardware reads, on GPUs with these types."""
     sample = next(s for s in SAMPLES if s.op.name == "MatMul" and min(a.size for a in s.inputs) > 8)
     (exact,) = on_cpu(sample.op, in_double(sample.inputs), sample.complete_attrs).outputs
     (absolute,) = on_cpu(sample.op, in_double(sample.inputs, np.abs), sample.complete_attrs).outputs

@@ -7,7 +7,7 @@ import pytest
 from tests.gpu_rig.counted import OpenedGpu, of_any_gpu, opened_on
 from tests.gpu_rig.gpu_models import classifier
 from tests.gpu_rig.runtimes import is_emulated, real_runtime
-from tests.scheduler import test_gpu_engine as shared
+from tests.scheduler.engine import test_gpu_engine as shared
 
 RUNTIME = real_runtime()
 REPLICAS, TIMES = (3, 2) if is_emulated(RUNTIME) else (8, 50)

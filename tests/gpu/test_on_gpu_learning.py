@@ -27,7 +27,7 @@ FOUND = 9  # the memory checker's exit code when it has found something
 
 
 def accuracies(model: Model, replicas: int, rounds: int, rate: float) -> np.ndarray:
-    """Of each round's batches, while training; what cannot be captured is an error."""
+    """Accuracy of each round's batches during training; a step that cannot be captured is an error."""
     images = model.shapes[0].extents[0]
     correct = np.zeros((rounds, replicas))
     with opened_on(RUNTIME)() as runtime:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.gpu_rig.runtimes import real_runtime
-from tests.kernels.gpu import test_gpu_op_kernels as shared
+from tests.kernels.gpu.ops import test_gpu_op_kernels as shared
 
 RUNTIME = real_runtime()
 

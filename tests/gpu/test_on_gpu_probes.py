@@ -1,6 +1,6 @@
-"""What had to be taken on trust without a GPU: each asked of the GPU of this machine, some only measured.
+"""Checks on this machine's GPU of assumptions made without one; some are only measured.
 
-Figures are printed (`pytest -s`), not asserted: they depend on the GPU and on what else it does.
+Figures are printed (`pytest -s`), not asserted: they depend on the GPU and on its other load.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def test_nccl_of_one_rank_keeps_the_vector() -> None:
 
 
 def rounds_per_second(replicas: int, connections: int) -> float:
-    """Of replicas of LeNet side by side, in a process with so many hardware queues."""
+    """Rounds per second of replicas of LeNet side by side, in a process with so many hardware queues."""
     command = [sys.executable, "-m", "tests.gpu_rig.rounds_per_second", str(replicas)]
     environment = {**os.environ, "CUDA_DEVICE_MAX_CONNECTIONS": str(connections)}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.gpu_rig.runtimes import real_runtime
-from tests.kernels.gpu import test_cuda_runtime as shared
+from tests.kernels.gpu.runtime import test_cuda_runtime as shared
 
 RUNTIME = real_runtime()
 

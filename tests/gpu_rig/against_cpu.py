@@ -1,4 +1,4 @@
-"""One call of an op on an emulated GPU, held against the reference kernel."""
+"""One call of an op on an emulated GPU, compared with the reference kernel."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.ops_contract.harness import Call
 
 
 def on_cpu(op: OpDef, inputs: Sequence[Any], attrs: Mapping[str, Any] | None = None) -> GpuResult:
-    """What the reference kernel gives, for the same arguments as `on_gpu`."""
+    """Result of the reference kernel for the arguments of `on_gpu`."""
     arrays = [np.array(a) if i in op.writes else np.asarray(a) for i, a in enumerate(inputs)]
     call = Call(op, arrays, {**op.attrs, **(attrs or {})}, {})
     call.run()
@@ -32,7 +32,7 @@ def on_gpu(
     shared: Mapping[int, int] | None = None,
     runtime: EmulatedCuda | None = None,
 ) -> GpuResult:
-    """What the GPU kernel gives; shared: outputs that lie in an input's memory."""
+    """Result of the GPU kernel; shared: outputs that lie in an input's memory."""
     if runtime is None:
         with emulated_runtime() as fresh:
             return on_gpu(op, inputs, attrs, status=status, shared=shared, runtime=fresh)
@@ -55,7 +55,7 @@ def assert_as_on_cpu(
     atol: float = 0.0,
     **more: Any,
 ) -> GpuResult:
-    """Integers and bools exactly, floats by the tolerances, NaN alike. Gives the GPU's result."""
+    """Compares integers and bools exactly, floats by tolerance, NaN as equal. Returns the GPU's result."""
     expected, actual = on_cpu(op, inputs, attrs), on_gpu(op, inputs, attrs, **more)
     wanted = (*expected.outputs, *expected.written)
     for place, (got, want) in enumerate(zip((*actual.outputs, *actual.written), wanted, strict=False)):
@@ -69,7 +69,7 @@ def assert_as_on_cpu(
 
 
 def same_everywhere(op: OpDef, inputs: Sequence[Array], attrs: Mapping[str, Any] | None = None) -> bool:
-    """Whether GPUs of other sizes, whose blocks and threads run in another order, give the same bits."""
+    """True if GPUs of other sizes, whose blocks and threads run in another order, give the same bits."""
     results = []
     for multiprocessors, backwards in ((4, False), (4, True), (1, False), (132, True)):
         with emulated_runtime(multiprocessors=multiprocessors, backwards=backwards) as runtime:

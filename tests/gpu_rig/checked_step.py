@@ -1,8 +1,8 @@
-"""What a memory checker watches, in a process of its own: one step of LeNet, or a kernel that is wrong.
+"""Process to run under a memory checker: one step of LeNet, or a kernel with an overrun.
 
     python -m tests.gpu_rig.checked_step step|overrun
 
-The emulated GPU checks itself: exit code 9 where something was written around the memory that it gave out.
+The emulated GPU checks itself: exit code 9 if something was written outside the memory that it allocated.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ OVERRUN = CudaSource.of("overrun", 'extern "C" __global__ void overrun(float* y,
 
 
 def main(what: str) -> int:
-    """The exit code."""
+    """Returns the exit code."""
     runtime = real_runtime()
     found = 0
     if what == "step":

@@ -1,4 +1,4 @@
-"""A real GPU for the tests of the emulated one: its calls are counted, and what is left open is found."""
+"""Real GPU for the tests of the emulated one: counts its calls and finds resources that were not released."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _counted(name: str) -> Callable[..., Any]:
 
 
 class CountedCuda(CudaRuntime):
-    """The calls of a runtime, counted by name as EmulatedCuda counts them when they have gone well."""
+    """Counts a runtime's successful calls by name, as EmulatedCuda does."""
 
     vars().update({name: _counted(name) for name in METHODS})
 
@@ -60,7 +60,7 @@ class CountedCuda(CudaRuntime):
 
 
 def of_any_gpu(module: ModuleType) -> dict[str, Callable[..., None]]:
-    """The tests of a module that take a GPU, by name, without those that ask for an `EmulatedCuda`."""
+    """Tests of a module that use a GPU, by name, without those that ask for an `EmulatedCuda`."""
     tests = {name: test for name, test in vars(module).items() if name.startswith("test_")}
     chosen = {}
     for name, test in tests.items():
@@ -72,7 +72,7 @@ def of_any_gpu(module: ModuleType) -> dict[str, Callable[..., None]]:
 
 
 def opened_on(runtime: CudaRuntime) -> OpenedGpu:
-    """The same GPU for every test, whatever the options; afterwards nothing may be left open on it."""
+    """Opens the same GPU for every test, whatever the options; afterwards nothing may be left open on it."""
 
     @contextmanager
     def opened(**_: object) -> Iterator[CountedCuda]:

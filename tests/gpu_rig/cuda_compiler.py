@@ -1,9 +1,9 @@
 """CUDA C++ for the host: kernels compiled by g++ against `cuda_shim.h`, loaded, and run thread by thread.
 
-What agrees with NVRTC: the language (C++17), the built-in names, the rules of barriers and shuffles (waiting
-in vain is an error), shared memory that holds garbage at first. What differs: products and sums are not
+Same as NVRTC: the language (C++17), the built-in names, the rules of barriers and shuffles (a thread that
+waits in vain is an error), shared memory that holds garbage at first. Different: products and sums are not
 contracted to fused ones (`-ffp-contract=off`; NVRTC contracts by default), mathematical functions are the C
-library's, an integer division by zero is an error, a cast does not clamp a float to an integer's range.
+library's, an integer division by zero is an error, a cast of a float does not clamp to the integer's range.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ _GPU = ctypes.c_uint * 3
 
 
 def compiler() -> str | None:
-    """The C++ compiler, if there is one and libraries are ELF files."""
+    """Path of the C++ compiler; None without one, or where libraries are not ELF files."""
     return shutil.which("g++") if sys.platform == "linux" else None
 
 
 @cache
 def compiler_identity() -> str:
-    """What decides the result beside the source."""
+    """Identity of compiler and shim; binaries in the cache depend on it."""
     shim = b"".join((_HERE / name).read_bytes() for name in ("cuda_shim.h", "cuda_shim_math.h"))
     version = subprocess.run([_gxx(), "--version"], capture_output=True, text=True, check=True).stdout
     digest = hashlib.sha256(shim + Path(__file__).read_bytes()).hexdigest()
@@ -63,7 +63,7 @@ def _gxx() -> str:
 
 
 def cache_folder() -> Path:
-    """Where binaries are kept between runs of the tests; made anew when somebody has deleted it."""
+    """Folder of binaries kept between test runs; created again if it was deleted."""
     given = os.environ.get("TENSORBOW_TEST_CACHE")
     users = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
     base = Path(given) if given else Path(users) / "tensorbow" / "emulated-cuda"
@@ -76,14 +76,14 @@ def cache_folder() -> Path:
 
 @cache
 def _process_folder() -> Path:
-    """Where the user's cache folder cannot be written: for this process only."""
+    """Folder of this process only, for a user whose cache folder is not writable."""
     folder = tempfile.TemporaryDirectory(prefix="tensorbow-emulated-cuda-")
     atexit.register(folder.cleanup)
     return Path(folder.name)
 
 
 def _built(text: str, name: str, flags: Sequence[str], keep: bool = True) -> bytes:
-    """A shared library of a C++ text."""
+    """Bytes of the shared library compiled from a C++ text. keep: read and write the cache."""
     key = hashlib.sha256("\0".join((compiler_identity(), *flags, text)).encode()).hexdigest()
     path = cache_folder() / f"{key}.so"
     with suppress(OSError):
@@ -111,7 +111,7 @@ def _opened(binary: bytes, mode: int) -> ctypes.CDLL:
 
 
 def compile_cuda(source: str, name: str) -> bytes:
-    """A shared library of a CUDA source, followed by what must be known of it."""
+    """Shared library of a CUDA source, followed by its kernels' names and their way of running threads."""
     text = _DYNAMIC.sub(r"\1\2* \3 = (\2*)tb_emulated_place.shared;", source)
     kernels = _KERNEL.findall(source)
     if not kernels:
@@ -142,7 +142,7 @@ def _support() -> ctypes.CDLL:
 
 @dataclass(frozen=True)
 class HostKernel:
-    """A loaded kernel. sizes: bytes of each parameter; pointers: whether it is one."""
+    """Loaded kernel. sizes: bytes of each parameter; pointers: True for each parameter that is a pointer."""
 
     name: str
     sizes: tuple[int, ...]
@@ -160,7 +160,7 @@ class HostKernel:
         arguments: int,
         backwards: bool = False,
     ) -> tuple[str, str] | None:
-        """Runs all blocks on this thread, without the interpreter lock; a status and why, if it fails."""
+        """Runs all blocks on this thread without the interpreter lock; returns an error's status and text."""
         message = ctypes.create_string_buffer(400)
         failed = _support().tb_run(
             *(self._entry, arguments, _GPU(*grid), _GPU(*block), shared_nbytes),
@@ -177,7 +177,7 @@ _LOADING = threading.Lock()
 
 
 def load_kernels(binary: bytes) -> dict[str, HostKernel]:
-    """The kernels of what `compile_cuda` gave; a library is loaded once in a process and stays."""
+    """Kernels of a result of `compile_cuda`; a process loads each library once and keeps it."""
     image, _, description = binary.rpartition(_MARK)
     if not image:
         raise InvalidArgumentError("load_module: expected what compile gave")

@@ -1,4 +1,4 @@
-"""What every call of the emulated runtime goes through: errors that stay, injected faults, the log."""
+"""Common part of all calls of the emulated runtime: sticky errors, injected faults, the log."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class _Fault:
 
 
 class EmulatedCalls(CudaRuntime):
-    """The state of an emulated GPU, and what its calls have in common."""
+    """State of an emulated GPU, and the parts that its calls share."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class EmulatedCalls(CudaRuntime):
         after: int = 0,
         asynchronous: bool | None = None,
     ) -> None:
-        """Makes a coming call fail. kind: the method's name; after: calls that go well before.
+        """Makes a coming call fail. kind: the method's name; after: number of calls that succeed before.
 
         asynchronous: the call returns and its work fails on the stream (the default for sticky errors).
         """
@@ -105,7 +105,7 @@ class EmulatedCalls(CudaRuntime):
         assert not any(left.values()), f"left open: {left}"
 
     def damaged(self) -> list[Block]:
-        """Live blocks around which something was written."""
+        """Live blocks whose guards were overwritten."""
         return MEMORY.damaged(self)
 
     def close(self) -> None:
@@ -122,7 +122,7 @@ class EmulatedCalls(CudaRuntime):
         MEMORY.release(self)
 
     def enqueue(self, stream: int, kind: str, name: str, run: Callable[[], None]) -> None:
-        """Puts work on a stream, or into its capture: also for the emulated libraries."""
+        """Puts work on a stream, or into its capture; the emulated libraries use it too."""
         self._enter(kind, logged=False)
         with self._lock:
             worker = self._stream(stream, kind)
@@ -149,13 +149,13 @@ class EmulatedCalls(CudaRuntime):
             worker.put(Work(kind, name, self._guarded(run)))
 
     def is_capturing(self, stream: int) -> bool:
-        """Whether what is enqueued on the stream is recorded."""
+        """True if work enqueued on the stream is recorded."""
         return self._stream(stream, "is_capturing").capture is not None
 
     def _enter(
         self, call: str, stream: int = 0, name: str = "", unsafe: bool = False, logged: bool = True
     ) -> None:
-        """At the start of every call: sticky errors, injected ones, and what no capturing thread may do."""
+        """Starts a call: raises sticky and injected errors, refuses calls forbidden during a capture."""
         with self._lock:
             if self._failure is not None and self._failure.sticky:
                 raise CudaError(f"{call}: after {self._failure}", self._failure.status, sticky=True)
@@ -174,7 +174,7 @@ class EmulatedCalls(CudaRuntime):
                         raise refused(call, UNSUPPORTED, "this thread captures a stream")
 
     def _fault(self, kind: str) -> _Fault | None:
-        """The injected fault whose turn it is."""
+        """Injected fault that is due."""
         for fault in self._faults.get(kind, []):
             if fault.after == 0:
                 self._faults[kind].remove(fault)

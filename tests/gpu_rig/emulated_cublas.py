@@ -1,7 +1,7 @@
 """The emulated cuBLAS: products in NumPy, column-major, with the checks of the real one.
 
-Stricter: a product in a capture must have a workspace that was set after the stream, for the library would
-have to allocate one.
+Stricter in one respect: a product in a capture must have a workspace set after the stream, since the real
+library would have to allocate one.
 """
 
 # ruff: noqa: N802  # methods are named after the C functions

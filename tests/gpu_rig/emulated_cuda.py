@@ -1,9 +1,9 @@
-"""A CUDA runtime without a GPU: what a device, its plans and its kernels need, in host memory and threads.
+"""A CUDA runtime without a GPU: the calls that devices, plans and kernels need, in host memory and threads.
 
-It is stricter than CUDA where CUDA forgives or does something else than was meant: copies ask for pinned
-memory and stay within one block, kernels' pointer arguments must lie in live memory (found when the kernel
-runs, as on a GPU), nobody else's work goes into a capture, what was freed holds NaN. It forgives nothing that
-CUDA refuses, as far as this project calls it. Streams run concurrently; `delay` makes their timing random.
+It is stricter than CUDA where CUDA tolerates a mistake: copies need pinned memory and must stay within one
+block, kernels' pointer arguments must lie in live memory (checked when the kernel runs, as on a GPU), no
+other thread's work may enter a capture, freed memory holds NaN. It refuses everything that CUDA refuses, as
+far as this project calls it. Streams run concurrently; `delay` makes their timing random.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ from tests.gpu_rig.emulated_streams import refused
 
 
 class EmulatedCuda(EmulatedEvents):
-    """One emulated GPU. `close` it, or let `check_clean` say what was left open."""
+    """One emulated GPU. `close` it, or call `check_clean`, which reports resources left open."""
 
     index = 0
 
     # Memory -------------------------------------------------------------------------------------------------
 
     def memory_info(self) -> tuple[int, int]:
-        """Free bytes, and all."""
+        """Free and total bytes."""
         self._enter("memory_info")
         used = sum(block.nbytes for block in MEMORY.live(self, False))
         return self.properties.memory_nbytes - used, self.properties.memory_nbytes
 
     def allocate(self, nbytes: int) -> int:
-        """NaN between guards."""
+        """Allocates memory filled with NaN, between guards."""
         self._enter("allocate", unsafe=True)
         return MEMORY.allocate(nbytes, self, pinned=False, limit=self.properties.memory_nbytes)
 
     def free(self, address: int) -> None:
-        """Waits for all streams first, as CUDA does; `waits_for_free` counts when that took time."""
+        """Waits for all streams first, as CUDA does; `waits_for_free` counts the calls that had to wait."""
         self._enter("free", unsafe=True)
         with self._lock:
             self.waits_for_free += self._pending > 0
@@ -49,12 +49,12 @@ class EmulatedCuda(EmulatedEvents):
         MEMORY.free(address, self, pinned=False)
 
     def allocate_pinned(self, nbytes: int) -> int:
-        """Host memory that copies take."""
+        """Allocates host memory that copies accept."""
         self._enter("allocate_pinned", unsafe=True)
         return MEMORY.allocate(nbytes, self, pinned=True)
 
     def free_pinned(self, address: int) -> None:
-        """As `free`."""
+        """Frees pinned memory; see `free`."""
         self._enter("free_pinned", unsafe=True)
         for stream in list(self._streams.values()):
             stream.drain()
@@ -63,7 +63,7 @@ class EmulatedCuda(EmulatedEvents):
     # Copies and kernels ---------------------------------------------------------------------------------
 
     def copy(self, target: int, source: int, nbytes: int, kind: CopyKind, stream: int) -> None:
-        """Refuses what does not lie in one block of the right kind."""
+        """Copies; refuses ranges that do not lie in one block of the right kind."""
         to_pinned, from_pinned = kind == CopyKind.DEVICE_TO_HOST, kind == CopyKind.HOST_TO_DEVICE
 
         def check() -> None:
@@ -78,7 +78,7 @@ class EmulatedCuda(EmulatedEvents):
         self.enqueue(stream, "copy", f"{kind.name} {nbytes}", run)
 
     def fill(self, address: int, byte: int, nbytes: int, stream: int) -> None:
-        """Refuses what is not in one block of device memory."""
+        """Fills; refuses a range that does not lie in one block of device memory."""
         MEMORY.check(address, nbytes, "fill", pinned=False)
 
         def run() -> None:
@@ -89,16 +89,16 @@ class EmulatedCuda(EmulatedEvents):
 
     @property
     def compiler(self) -> str:
-        """g++ and the shim."""
+        """Identity of g++ and the shim."""
         return compiler_identity()
 
     def compile(self, source: str, name: str) -> bytes:
-        """A shared library."""
+        """Compiles a source to a shared library."""
         self._enter("compile", name=name)
         return compile_cuda(source, name)
 
     def load_module(self, binary: bytes) -> int:
-        """Not while this thread captures."""
+        """Loads a module; refused while this thread captures."""
         self._enter("load_module", unsafe=True)
         kernels = load_kernels(binary)
         with self._lock:
@@ -107,7 +107,7 @@ class EmulatedCuda(EmulatedEvents):
         return handle
 
     def unload_module(self, module: int) -> None:
-        """Its functions cannot be launched any more."""
+        """Unloads a module; its functions can no longer be launched."""
         self._enter("unload_module", unsafe=True)
         with self._lock:
             if self._modules.pop(module, None) is None:
@@ -115,7 +115,7 @@ class EmulatedCuda(EmulatedEvents):
             self._functions = {f: (m, k) for f, (m, k) in self._functions.items() if m != module}
 
     def function(self, module: int, name: str) -> int:
-        """A handle of a kernel."""
+        """Handle of a kernel."""
         self._enter("function", name=name)
         kernels = self._modules.get(module)
         if kernels is None:

@@ -1,7 +1,7 @@
 """The emulated cuDNN: convolutions in NumPy over tensors of any strides, with the checks of the real one.
 
-Sums are taken in float64 and rounded once. Tensors of another math type than FMA are rounded to TF32 first,
-as tensor cores do. The workspace that is asked for is overwritten.
+Sums are taken in float64 and rounded once. With a math type other than FMA tensors are rounded to TF32 first,
+as tensor cores do. The requested workspace is overwritten.
 """
 
 # ruff: noqa: N802  # methods are named after the C functions
@@ -273,7 +273,7 @@ class EmulatedCudnn(EmulatedLibrary):
     def _fitting(
         self, kind: str, xd: int, wd: int, c: int, yd: int, algorithm: int
     ) -> tuple[ConvolutionDescriptor, TensorDescriptor, FilterDescriptor, TensorDescriptor, int]:
-        """The descriptors, which fit each other, and the bytes of workspace they need."""
+        """Descriptors, checked against each other, and the bytes of workspace they need."""
         conv = self._known(c, ConvolutionDescriptor)
         x, y = self._known(xd, TensorDescriptor), self._known(yd, TensorDescriptor)
         w = self._known(wd, FilterDescriptor)

@@ -13,7 +13,7 @@ class EmulatedEvents(EmulatedCalls):
     """The part of the runtime that orders work."""
 
     def make_stream(self, priority: int = 0) -> int:
-        """A thread with a queue; the priority is logged and has no effect."""
+        """Starts a thread with a queue; the priority is logged and has no effect."""
         self._enter("make_stream", name=str(priority))
         handle = next(HANDLES)
         worker = WorkerStream(f"emulated stream {handle:#x}", self._before_work, self._work_failed)
@@ -22,7 +22,7 @@ class EmulatedEvents(EmulatedCalls):
         return handle
 
     def destroy_stream(self, stream: int) -> None:
-        """Its thread ends after what is enqueued."""
+        """Ends the stream's thread after the enqueued work."""
         self._enter("destroy_stream", stream)
         with self._lock:
             worker = self._stream(stream, "destroy_stream")
@@ -32,14 +32,14 @@ class EmulatedEvents(EmulatedCalls):
         worker.end()
 
     def synchronize_stream(self, stream: int) -> None:
-        """Waits; gives the errors of what was enqueued."""
+        """Waits for the enqueued work; raises its errors."""
         self._enter("synchronize_stream", stream)
         worker = self._not_capturing(stream, "synchronize_stream")
         worker.drain()
         self._raise_failure("synchronize_stream")
 
     def make_event(self, *, timing: bool = False) -> int:
-        """An event that was not recorded yet counts as done."""
+        """Creates an event; before its first recording it counts as done."""
         self._enter("make_event")
         handle = next(HANDLES)
         with self._lock:
@@ -48,7 +48,7 @@ class EmulatedEvents(EmulatedCalls):
         return handle
 
     def destroy_event(self, event: int) -> None:
-        """Those who wait for it go on waiting."""
+        """Destroys an event; streams that wait for it still wait for its recording."""
         self._enter("destroy_event")
         with self._lock:
             self._event(event, "destroy_event")
@@ -56,7 +56,7 @@ class EmulatedEvents(EmulatedCalls):
             self._events.discard(event)
 
     def record(self, event: int, stream: int) -> None:
-        """A token in the stream's queue; in a capture one that nobody outside may ask for."""
+        """Puts a token into the stream's queue; in a capture one that must not be queried from outside."""
         self._enter("record", stream, str(event))
         with self._lock:
             worker, known = self._stream(stream, "record"), self._event(event, "record")
@@ -70,7 +70,7 @@ class EmulatedEvents(EmulatedCalls):
             worker.put(Work("record", "", token.finish))
 
     def is_done(self, event: int) -> bool:
-        """Whether the last recording is done."""
+        """True if the last recording is done."""
         self._enter("is_done")
         token = self._uncaptured(event, "is_done")
         self._raise_failure("is_done")
@@ -85,7 +85,7 @@ class EmulatedEvents(EmulatedCalls):
         self._raise_failure("synchronize_event")
 
     def elapsed_ms(self, start: int, end: int) -> float:
-        """By the host's clock, taken when the streams came to the events."""
+        """Milliseconds by the host's clock between the times at which the streams reached the events."""
         self._enter("elapsed_ms")
         tokens = [self._uncaptured(event, "elapsed_ms") for event in (start, end)]
         if not all(self._event(e, "elapsed_ms").timing for e in (start, end)) or None in tokens:
@@ -98,7 +98,7 @@ class EmulatedEvents(EmulatedCalls):
         return (last.at_s - first.at_s) * 1e3
 
     def wait(self, stream: int, event: int) -> None:
-        """The stream's thread waits for the recording that is the last one now."""
+        """Makes the stream's thread wait for the event's last recording at the time of the call."""
         self._enter("wait", stream, str(event))
         with self._lock:
             worker, token = self._stream(stream, "wait"), self._event(event, "wait").token
@@ -116,7 +116,7 @@ class EmulatedEvents(EmulatedCalls):
     # Captures and graphs --------------------------------------------------------------------------------
 
     def begin_capture(self, stream: int) -> None:
-        """The calling thread's."""
+        """Begins a capture of the calling thread."""
         self._enter("begin_capture", stream)
         with self._lock:
             worker = self._stream(stream, "begin_capture")
@@ -126,7 +126,7 @@ class EmulatedEvents(EmulatedCalls):
             worker.capture = Capture(threading.get_ident())
 
     def end_capture(self, stream: int) -> int:
-        """By the thread that began; one that fails has ended all the same."""
+        """Ends a capture, in the thread that began it; a capture that fails has ended all the same."""
         try:
             self._enter("end_capture", stream)
         except TensorBowError:
@@ -147,7 +147,7 @@ class EmulatedEvents(EmulatedCalls):
             return handle
 
     def launch_graph(self, graph: int, stream: int) -> None:
-        """The recorded work, in order."""
+        """Enqueues the recorded work, in order."""
         self._enter("launch_graph", logged=False)
         with self._lock:
             known = self._graphs.get(graph)
@@ -174,7 +174,7 @@ class EmulatedEvents(EmulatedCalls):
             raise
 
     def destroy_graph(self, graph: int) -> None:
-        """Not one that is running."""
+        """Destroys a graph; refused while it runs."""
         self._enter("destroy_graph")
         with self._lock:
             known = self._graphs.get(graph)
@@ -185,9 +185,9 @@ class EmulatedEvents(EmulatedCalls):
             del self._graphs[graph]
 
     def graph_works(self, graph: int) -> list[str]:
-        """What was recorded: kinds and names."""
+        """Recorded works: kinds and names."""
         return [f"{work.kind} {work.name}".strip() for work in self._graphs[graph].works]
 
 
 def _nothing() -> None:
-    """What a recorded event does when its graph runs."""
+    """Work of a recorded event in a graph: none."""

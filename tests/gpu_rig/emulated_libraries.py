@@ -30,7 +30,7 @@ C_TYPES = {
 
 
 def emulated_library(name: str, runtime: EmulatedCuda) -> EmulatedLibrary:
-    """`cublas` or `cudnn`."""
+    """Emulated library named `cublas` or `cudnn`."""
     from tests.gpu_rig.emulated_cublas import EmulatedCublas
     from tests.gpu_rig.emulated_cudnn import EmulatedCudnn
 
@@ -41,7 +41,7 @@ def emulated_library(name: str, runtime: EmulatedCuda) -> EmulatedLibrary:
 
 
 class RefusedError(Exception):  # never leaves the library: the status does
-    """A library call that ends with a status other than success."""
+    """A library call ended with a status other than success."""
 
     def __init__(self, status: int):
         super().__init__(status)
@@ -49,7 +49,7 @@ class RefusedError(Exception):  # never leaves the library: the status does
 
 
 class EmulatedLibrary:
-    """signatures: function -> types of its arguments; the method `do_<function>` does it."""
+    """signatures: function -> types of its arguments; the method `do_<function>` implements it."""
 
     signatures: ClassVar[dict[str, str]] = {}
     results: ClassVar[dict[str, str]] = {}  # of functions that do not return a status
@@ -110,7 +110,7 @@ class EmulatedLibrary:
 
 
 def scalar(pointer: int, dtype: np.dtype[Any]) -> float:
-    """alpha or beta: in host memory, read when the function is called."""
+    """Value of alpha or beta, read from host memory during the call."""
     kind = ctypes.c_double if dtype == np.float64 else ctypes.c_float
     return float(kind.from_address(pointer).value)
 
@@ -118,7 +118,7 @@ def scalar(pointer: int, dtype: np.dtype[Any]) -> float:
 def strided(
     address: int, shape: Sequence[int], strides: Sequence[int], dtype: np.dtype[Any], what: str
 ) -> np.ndarray:
-    """A view of device memory; strides in elements. Raises CudaError where that leaves allocated memory."""
+    """View of device memory; strides in elements. Raises CudaError where it leaves allocated memory."""
     if 0 in shape:
         return np.empty(tuple(shape), dtype)
     count = 1 + sum((n - 1) * s for n, s in zip(shape, strides, strict=True))
@@ -132,7 +132,7 @@ def strided(
 
 
 def rounded(array: np.ndarray, mantissa_bits: int) -> np.ndarray:
-    """float32 to nearest with fewer bits, as tensor cores read it: 10 bits for TF32, 7 for bfloat16."""
+    """float32 rounded to nearest with fewer bits, as by tensor cores: 10 bits for TF32, 7 for bfloat16."""
     drop = 23 - mantissa_bits
     bits = np.ascontiguousarray(array, np.float32).view(np.uint32)
     even = (bits >> np.uint32(drop)) & np.uint32(1)

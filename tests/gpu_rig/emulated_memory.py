@@ -33,7 +33,7 @@ class Block:
         return self.address + self.nbytes
 
     def damaged(self) -> bool:
-        """Whether somebody wrote before or behind it."""
+        """True if memory before or after the block was overwritten."""
         start = self.address - self.whole.ctypes.data
         before, behind = self.whole[:start], self.whole[start + self.nbytes :]
         return bool((before != POISON).any() or (behind != POISON).any())
@@ -42,7 +42,8 @@ class Block:
 class Memory:
     """All blocks of one process: addresses are unique among the runtimes, as with unified addressing.
 
-    What was freed is kept for a while, poisoned, so that a late reader finds NaN and no address is reused.
+    Freed blocks are kept for a while and filled with NaN, so that a late read finds NaN and no address is
+    reused.
     """
 
     def __init__(self) -> None:
@@ -53,7 +54,7 @@ class Memory:
         self._freed_nbytes = 0
 
     def allocate(self, nbytes: int, owner: object, pinned: bool, limit: int | None = None) -> int:
-        """Memory aligned to 256 bytes. limit: bytes of the owner's blocks of this kind, in all."""
+        """Allocates memory aligned to 256 bytes. limit: of all bytes of the owner's blocks of this kind."""
         if nbytes <= 0:
             raise CudaError(f"allocate: {nbytes} bytes", "cudaErrorInvalidValue")
         with self._lock:
@@ -70,7 +71,7 @@ class Memory:
             return address
 
     def free(self, address: int, owner: object, pinned: bool) -> None:
-        """Raises CudaError for what is not allocated, or was written out of its bounds."""
+        """Frees a block. Raises CudaError if it is not allocated, or was written outside its bounds."""
         with self._lock:
             block = self._blocks.get(address)
             if block is None or block.pinned != pinned or block.owner is not owner:
@@ -94,7 +95,7 @@ class Memory:
             )
 
     def block_of(self, address: int) -> Block | None:
-        """The block an address is in; the address behind the last byte counts, for arrays of no elements."""
+        """Block of an address; the address after the last byte counts, for arrays without elements."""
         with self._lock:
             at = bisect.bisect_right(self._starts, address) - 1
             if at < 0:
@@ -103,7 +104,7 @@ class Memory:
             return block if address <= block.end else None
 
     def check(self, address: int, nbytes: int, what: str, pinned: bool | None) -> None:
-        """Raises CudaError unless the range lies in one block, device or pinned as said (None: either)."""
+        """Raises CudaError unless the range lies in one block; device: kind of memory (None: either)."""
         block = self.block_of(address)
         kind = {True: "pinned host memory", False: "device memory", None: "memory"}[pinned]
         if block is None or (pinned is not None and block.pinned != pinned):
@@ -116,13 +117,13 @@ class Memory:
             )
 
     def damaged(self, owner: object) -> list[Block]:
-        """Blocks of an owner around which something was written."""
+        """Blocks of an owner whose guards were overwritten."""
         with self._lock:
             mine = [b for b in self._blocks.values() if b.owner is owner]
         return [b for b in mine if b.damaged()]
 
     def live(self, owner: object, pinned: bool) -> list[Block]:
-        """What an owner has not freed."""
+        """Blocks that an owner has not freed."""
         with self._lock:
             return [b for b in self._blocks.values() if b.owner is owner and b.pinned == pinned]
 
@@ -137,7 +138,7 @@ MEMORY = Memory()
 
 
 def host_array(address: int, nbytes: int) -> np.ndarray:
-    """Bytes at an address."""
+    """View of the bytes at an address."""
     if nbytes == 0:
         return np.empty(0, np.uint8)
     return np.frombuffer((ctypes.c_ubyte * nbytes).from_address(address), np.uint8)

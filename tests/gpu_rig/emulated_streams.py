@@ -13,7 +13,7 @@ from tensorbow.devices.cuda_runtime import CudaError
 
 @dataclass(frozen=True)
 class Work:
-    """What a stream does next. `run` raises CudaError when it goes wrong."""
+    """Unit of work of a stream. `run` raises CudaError on failure."""
 
     kind: str
     name: str
@@ -21,7 +21,7 @@ class Work:
 
 
 class Token:
-    """One recording of an event: done when the stream has come to it."""
+    """Recording of an event: done when the stream has reached it."""
 
     def __init__(self, captured: bool = False) -> None:
         self.captured = captured
@@ -49,7 +49,7 @@ class Event:
 
 @dataclass
 class Capture:
-    """A recording under way."""
+    """Recording in progress."""
 
     thread: int
     works: list[Work] = field(default_factory=list)
@@ -57,7 +57,7 @@ class Capture:
 
 
 class Graph:
-    """Recorded work that can be launched. Launches of one graph go one after the other."""
+    """Recorded work that can be launched. Launches of one graph run one after the other."""
 
     def __init__(self, works: list[Work]) -> None:
         self.works = tuple(works)
@@ -66,12 +66,12 @@ class Graph:
 
 
 class WorkerStream:
-    """A thread that does work in the order it came in, at its own pace."""
+    """Thread that does work in first-in, first-out order, at its own pace."""
 
     def __init__(
         self, name: str, before: Callable[[], None], failed: Callable[[BaseException], None]
     ) -> None:
-        """before: called ahead of each piece of work; failed: told of what it raised."""
+        """before: called before each piece of work; failed: receives the error of failed work."""
         self.capture: Capture | None = None
         self._before, self._failed = before, failed
         self._queue: SimpleQueue[Work | None] = SimpleQueue()
@@ -86,7 +86,7 @@ class WorkerStream:
             self._queue.put(work)
 
     def drain(self) -> None:
-        """Returns when all that was put has been done."""
+        """Returns when all work put so far is done."""
         if self._done == self._put:
             return
         token = Token()
@@ -94,7 +94,7 @@ class WorkerStream:
         token.wait()
 
     def end(self) -> None:
-        """Lets the thread end after what was put."""
+        """Ends the thread after the work put so far."""
         self._queue.put(None)
 
     def join(self) -> None:
@@ -112,5 +112,5 @@ class WorkerStream:
 
 
 def refused(call: str, status: str, reason: str) -> CudaError:
-    """The error of a call that CUDA would refuse."""
+    """Error of a call that CUDA would refuse."""
     return CudaError(f"{call}: {reason} ({status})", status)

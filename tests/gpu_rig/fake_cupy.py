@@ -1,7 +1,7 @@
-"""As much of CuPy as a kernel of a user's op needs, over the emulated runtime.
+"""The part of CuPy that a kernel of a user's op needs, over the emulated runtime.
 
-Arrays lie in emulated device memory, arithmetic is work on the current stream, and what has no memory of its
-own takes it from the current allocator: as CuPy does it, of which no more is promised here.
+Arrays lie in emulated device memory, arithmetic is work on the current stream, and new arrays take memory
+from the current allocator, as in CuPy. Nothing else of CuPy is emulated.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from tests.gpu_rig.emulated_memory import host_array
 
 
 class UnownedMemory:
-    """Memory of somebody else; `owner` is kept while it is."""
+    """Memory owned by another object; `owner` is kept alive with it."""
 
     def __init__(self, ptr: int, size: int, owner: object, device_id: int = -1) -> None:
         self.ptr, self.size, self.owner, self.device_id = ptr, size, owner, device_id
 
 
 class MemoryPointer:
-    """A place in a memory."""
+    """Address within a memory."""
 
     def __init__(self, mem: UnownedMemory, offset: int) -> None:
         self.mem, self.ptr = mem, mem.ptr + offset
@@ -89,11 +89,11 @@ class FakeCupy(ModuleType):
         return FakeArray(self, shape, dtype, memptr)
 
     def multiply(self, a: Any, b: Any, out: FakeArray | None = None) -> FakeArray:
-        """Element by element, with broadcasting of scalars."""
+        """Elementwise product; scalars are broadcast."""
         return self._apply(np.multiply, a, b, out)
 
     def add(self, a: Any, b: Any, out: FakeArray | None = None) -> FakeArray:
-        """Element by element, with broadcasting of scalars."""
+        """Elementwise sum; scalars are broadcast."""
         return self._apply(np.add, a, b, out)
 
     def _apply(self, function: Any, a: Any, b: Any, out: FakeArray | None) -> FakeArray:
@@ -122,6 +122,6 @@ class FakeArray:
         return {"data": (self.data.ptr, False), "shape": self.shape, "typestr": self.dtype.str, "version": 3}
 
     def view(self) -> Any:
-        """The memory as the host sees it: for work on a stream."""
+        """View of the memory on the host, for work on a stream."""
         nbytes = math.prod(self.shape) * self.dtype.itemsize
         return host_array(self.data.ptr, nbytes).view(self.dtype).reshape(self.shape)

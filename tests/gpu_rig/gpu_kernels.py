@@ -27,7 +27,7 @@ WORKSPACE_NBYTES = 2 << 20
 
 @cache
 def every_gpu_kernel() -> dict[str, OpDef]:
-    """The ops that have a GPU kernel, by name, once every module of the GPU backend is loaded."""
+    """Ops with a GPU kernel, by name, after loading every module of the GPU backend."""
     product_ops()
     for module in pkgutil.walk_packages(tensorbow.kernels.gpu.__path__, "tensorbow.kernels.gpu."):
         importlib.import_module(module.name)
@@ -35,7 +35,7 @@ def every_gpu_kernel() -> dict[str, OpDef]:
 
 
 class GpuBench:
-    """A stream, a context and pinned memory of a runtime; arrays go to the GPU and back. Close it."""
+    """Stream, context and pinned memory of a runtime; copies arrays to the GPU and back. Close it."""
 
     def __init__(self, runtime: CudaRuntime, compute: str = "fp32"):
         self.runtime = runtime
@@ -48,7 +48,7 @@ class GpuBench:
         self.context = GpuContext(runtime, self.stream, self.programs, workspace, GpuOptions(compute))
 
     def memory(self, spec: TensorSpec) -> DeviceArray:
-        """Memory of its own for an array: NaN, or all bits set, as far as the runtime says."""
+        """New memory for an array, filled with NaN or set bits where the runtime supports it."""
         nbytes = int(np.prod(spec.extents)) * spec.dtype.size
         address = self.runtime.allocate(max(nbytes, 1))
         self._addresses.append(address)
@@ -60,7 +60,7 @@ class GpuBench:
         self._through_pinned(target, np.ascontiguousarray(array))
 
     def download(self, source: DeviceArray) -> Array:
-        """Copies an array from the GPU, when the stream has come to it."""
+        """Copies an array from the GPU after the stream's work."""
         return self._through_pinned(source, None)
 
     def poison(self, array: DeviceArray) -> None:
@@ -84,7 +84,7 @@ class GpuBench:
         return result
 
     def _pinned_memory(self, nbytes: int) -> int:
-        """At least so much, until the next call."""
+        """Pinned memory of at least so many bytes, valid until the next call."""
         if nbytes > self._pinned_nbytes:
             self._free_pinned()
             self._pinned, self._pinned_nbytes = self.runtime.allocate_pinned(2 * nbytes), 2 * nbytes
@@ -96,13 +96,13 @@ class GpuBench:
         self._pinned = self._pinned_nbytes = 0
 
     def free_arrays(self) -> None:
-        """Frees what `memory` gave, which finds what was written out of bounds."""
+        """Frees the arrays of `memory`, which finds writes outside their bounds."""
         self.runtime.synchronize_stream(self.stream)
         while self._addresses:
             self.runtime.free(self._addresses.pop())
 
     def close(self) -> None:
-        """Gives everything back. Nothing may be running."""
+        """Releases everything. Nothing may be running."""
         self.free_arrays()
         self._free_pinned()
         self.context.close()
@@ -120,7 +120,7 @@ class GpuBench:
 
 @dataclass(frozen=True)
 class GpuResult:
-    """written: what the inputs in `definition.writes` hold afterwards, in order; state: STATE scalars."""
+    """written: values of the inputs in `definition.writes` after the run, in order; state: STATE scalars."""
 
     outputs: tuple[Array, ...]
     written: tuple[Array, ...]
@@ -128,7 +128,7 @@ class GpuResult:
 
 
 class BoundGpuCall:
-    """An op's GPU kernel bound to memory of its own on a bench: `run` may be called many times."""
+    """An op's GPU kernel bound to memory of its own on a bench; `run` may be called repeatedly."""
 
     def __init__(
         self,
@@ -141,7 +141,7 @@ class BoundGpuCall:
         status: int | None = None,
         shared: Mapping[int, int] | None = None,
     ):
-        """status: what the predicate holds, for ops that write; shared: outputs in an input's memory."""
+        """status: value of the predicate, for ops that write; shared: outputs in an input's memory."""
         self.bench, self.definition = bench, definition
         complete = {**definition.attrs, **(attrs or {})}
         self.arrays = tuple(np.asarray(a) for a in inputs)
@@ -172,7 +172,7 @@ class BoundGpuCall:
         return memory
 
     def reset(self) -> None:
-        """The inputs as they were given, garbage in everything else."""
+        """Restores the inputs, and fills everything else with garbage."""
         for i, output in enumerate(self.outputs):
             if i not in self._shared:
                 self.bench.poison(output)
@@ -184,7 +184,7 @@ class BoundGpuCall:
             self.bench.upload(value, self.state[key])
 
     def run(self, captured: bool = False) -> GpuResult:
-        """One step from fresh inputs. captured: through a graph that has run once before."""
+        """Runs one step from fresh inputs. captured: by a graph that has run once before."""
         runtime, stream = self.bench.runtime, self.bench.stream
         self.reset()
         if not captured:
@@ -206,7 +206,7 @@ class BoundGpuCall:
             runtime.destroy_graph(graph)
 
     def result(self) -> GpuResult:
-        """What is in memory. Raises AssertionError when an input was changed that must not be."""
+        """Result in memory. Raises AssertionError when a read-only input was changed."""
         shared = {id(self.outputs[i]) for i in self._shared}
         after = [self.bench.download(memory) for memory in self.inputs]
         for i, (memory, array) in enumerate(zip(self.inputs, self.arrays, strict=True)):

@@ -16,9 +16,9 @@ SHAPES = {"lenet": (28, 28, 1), "logreg": (28, 28, 1)}  # of pictures; CIFAR-10'
 
 
 def classifier(name: str, batch_size: int, *, classes: int = 10) -> Model:
-    """A model of `tensorbow.models` in training, with momentum and weight decay; batches are learnable.
+    """Model of `tensorbow.models` in training, with momentum and weight decay; its batches can be learned.
 
-    The learning rate is the engine's schedule's.
+    The engine's schedule sets the learning rate.
     """
     height, width, channels = SHAPES.get(name, (32, 32, 3))
     data, _ = make_synthetic(512, 16, height=height, width=width, channels=channels, classes=classes)

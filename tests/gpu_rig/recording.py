@@ -1,4 +1,4 @@
-"""All CUDA source that the op kernels prepare for the contract samples: collected, not compiled."""
+"""CUDA sources that the op kernels prepare for the contract samples: collected, not compiled."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.ops_contract.sample import Sample
 
 
 class RecordingCuda(EmulatedCuda):
-    """Keeps the sources that it is asked to compile; what it gives back cannot be launched."""
+    """Runtime that keeps the sources it is asked to compile; its results cannot be launched."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -38,18 +38,18 @@ class RecordingCuda(EmulatedCuda):
 
 @cache
 def gpu_samples() -> tuple[Sample, ...]:
-    """The contract samples of all ops that have a GPU kernel."""
+    """Contract samples of all ops with a GPU kernel."""
     ops = every_gpu_kernel()
     return tuple(sample for sample in all_samples() if sample.op.name in ops)
 
 
 def in_float64(sample: Sample) -> tuple[np.ndarray, ...]:
-    """The inputs, with float64 in place of float32."""
+    """Inputs with float64 in place of float32."""
     return tuple(a.astype(np.float64) if a.dtype == np.float32 else a for a in sample.inputs)
 
 
 def sources_of(samples: Sequence[Sample], float64: bool) -> dict[str, str]:
-    """What preparing the samples compiles, or the same in float64: text -> name."""
+    """Sources compiled to prepare the samples, or the same in float64: text -> name."""
     runtime = RecordingCuda()
     try:
         bench = GpuBench(runtime)
@@ -64,13 +64,13 @@ def sources_of(samples: Sequence[Sample], float64: bool) -> dict[str, str]:
 
 @cache
 def every_source(float64: bool = False) -> dict[str, str]:
-    """What all contract samples compile, or all of floats in float64: text -> name."""
+    """Sources of all contract samples, or of all samples with floats in float64: text -> name."""
     floating = [s for s in gpu_samples() if any(a.dtype == np.float32 for a in s.inputs)]
     return sources_of(floating if float64 else gpu_samples(), float64)
 
 
 def compile_ahead(sources: dict[str, str]) -> None:
-    """Compiles for the host on all cores; the cache keeps it."""
+    """Compiles for the host on all cores, into the cache."""
     with ThreadPoolExecutor() as pool:
         for _ in pool.map(compile_cuda, sources.keys(), sources.values()):
             pass

@@ -1,4 +1,4 @@
-"""Prints how many rounds per second replicas of LeNet make side by side, batches of 4, not averaged.
+"""Prints the rounds per second of several replicas of LeNet side by side, batches of 4, not averaged.
 
 python -m tests.gpu_rig.rounds_per_second REPLICAS
 """
@@ -17,7 +17,7 @@ WARM_ROUNDS = 3
 
 
 def main(replicas: int) -> None:
-    """The last word printed is the figure."""
+    """Prints the figure as the last word."""
     runtime = real_runtime()
     rounds = 3 if is_emulated(runtime) else 500
     model = classifier("lenet", batch_size=4)

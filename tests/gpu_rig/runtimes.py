@@ -1,4 +1,4 @@
-"""The runtimes that tests run on: the emulated one, and the real one where there is a GPU."""
+"""Runtimes for tests: the emulated one, and the real one on a machine with a GPU."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ needs_compiler = pytest.mark.skipif(compiler() is None, reason=NO_COMPILER)
 
 @contextmanager
 def emulated_runtime(**options: object) -> Iterator[EmulatedCuda]:
-    """An emulated GPU. Afterwards nothing may be left open on it, unless the test failed or broke it."""
+    """Emulated GPU. Nothing may be left open on it afterwards, unless the test failed or broke it."""
     runtime = EmulatedCuda(**options)  # type: ignore[arg-type]
     try:
         yield runtime
@@ -32,9 +32,9 @@ def emulated_runtime(**options: object) -> Iterator[EmulatedCuda]:
 
 
 def real_runtime() -> CudaRuntime:
-    """The first GPU of this machine; skips the module, with the reason in one line, where there is none.
+    """First GPU of this machine; without one skips the module, with the reason in one line.
 
-    With TENSORBOW_TEST_GPU=emulated an emulated one, which shows that the tests for a GPU work.
+    TENSORBOW_TEST_GPU=emulated gives an emulated GPU instead, which checks the tests for a GPU themselves.
     """
     reason = why_no_gpu()
     if reason:
@@ -48,7 +48,7 @@ def real_runtime() -> CudaRuntime:
 
 @cache
 def why_no_gpu() -> str:
-    """Why there is no GPU to test, in one line; empty where there is one."""
+    """Reason why there is no GPU to test, in one line; empty if there is one."""
     if os.environ.get(SWITCH) == "emulated":
         return "" if compiler() is not None else NO_COMPILER
     try:
@@ -61,10 +61,10 @@ def why_no_gpu() -> str:
 
 
 def is_emulated(runtime: CudaRuntime) -> bool:
-    """Whether a runtime computes on the host, where what is to be trained had better be small."""
+    """True if a runtime computes on the host, where tests should train small models."""
     return isinstance(runtime, EmulatedCuda)
 
 
 def show_emulated_gpu() -> None:
-    """Has this process find an emulated GPU, as a program finds a real one."""
+    """Makes this process discover an emulated GPU, as a program discovers a real one."""
     gpu_discovery._status = gpu_discovery.GpuStatus((EmulatedCuda(),))

@@ -18,7 +18,7 @@ def convolve(
     groups: int,
     mode: int,
 ) -> None:
-    """Adds to the one of x, w and y that is the result, tap by tap; all float64, NCHW and KCRS."""
+    """Adds the products of each tap to the result, which is one of x, w and y; all float64, NCHW and KCRS."""
     (pad_h, pad_w), (_, channels, height, width) = padding, x.shape
     padded = np.pad(x, ((0, 0), (0, 0), (pad_h, pad_h), (pad_w, pad_w)))
     per, out = channels // groups, w.shape[0] // groups

@@ -60,7 +60,7 @@ def changed_at(sample: Sample, place: int, array: Array) -> tuple[Array, ...]:
 
 
 def is_huge(sample: Sample, inputs: tuple[Array, ...]) -> bool:
-    """Whether a result is too large to be computed in a test."""
+    """True if a result is too large to be computed in a test."""
     attrs: Any = sample.complete_attrs
     try:
         results = sample.op.infer(specs_of(inputs), attrs)

@@ -1,4 +1,4 @@
-"""Every op of the library, written to JSON and read again: the same text, the same bits."""
+"""Every op of the library, written to JSON and read back: the same text, the same bits."""
 
 import numpy as np
 import pytest

@@ -73,7 +73,7 @@ def graph_def(sample, inputs, known):
 
 
 def results(sample, inputs, known):
-    """What a session gives, and the variables after it; None where the program is refused."""
+    """Fetched values of a session, and the variables after it; None where the program is refused."""
     program, feeds = graph_def(sample, inputs, known)
     written = sample.op.writes
     message = ""

@@ -40,7 +40,7 @@ def anew(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """With a sound object of `plan` and one of `other`."""
+    """Folder with valid objects of `plan` and `other`."""
     folder = tmp_path / "cache" / "native"
     keep_binary(folder, "plan", ".o", b"sound" * 9)
     keep_binary(folder, "other", ".o", b"foreign" * 9)
@@ -309,7 +309,7 @@ def signed_by_another(path: Path) -> None:
 
 
 def moved_behind_a_link(folder: Path) -> None:
-    """To a folder where all is in order, but for the link."""
+    """Moves the folder behind a link; all else is in order."""
     elsewhere = folder.with_name("elsewhere")
     folder.rename(elsewhere)
     folder.symlink_to(elsewhere)
@@ -376,7 +376,7 @@ def cases(*tables: dict[str, Any], root: dict[str, Any] | None = None) -> list[A
 
 
 def snapshot(folder: Path) -> dict[str, Any]:
-    """Everything in a folder, links not followed."""
+    """Content of a folder; links are not followed."""
     found: dict[str, Any] = {}
     for path in sorted(folder.rglob("*")):
         status = path.lstat()
@@ -515,7 +515,7 @@ def test_a_way_that_leads_nowhere(tmp_path: Path, name: str) -> None:
 def test_a_folder_that_is_exchanged_meanwhile_is_not_looked_at(
     at: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What was opened and checked is read, whatever has its path by then."""
+    """The folder that was opened and checked is read, whatever has its path afterwards."""
     trap = tmp_path / "trap"
     keep_binary(trap, "plan", ".o", b"foreign")
     check, opened = os.stat, os.open

@@ -1,4 +1,4 @@
-"""What backends say that the bits of their results depend on."""
+"""Backends' descriptions of everything that the bits of their results depend on."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ def training_step(batch_size):
 
 
 def test_a_step_allocates_no_tensor_memory():
-    """All that a launch allocates for a moment are NumPy's loop buffers, 8192 elements whatever the size."""
+    """A launch allocates only NumPy's loop buffers, 8192 elements whatever the size."""
     fetches, feeds = training_step(32)
     with PoisonedStep(fetches, feeds, rewriting=update_only, guard=fetches[0]) as step:
         plan = step.binding.plan

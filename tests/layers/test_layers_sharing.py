@@ -41,7 +41,7 @@ def generator(noise):
     ],
 )
 def test_both_applications_of_a_discriminator_share_its_variables(reuses):
-    """Of a GAN: the gradient reaches them from real and from made images, and is the sum of both."""
+    """In a GAN the gradient is the sum of those from real and from generated images."""
     tb.set_random_seed(3)
     real = tb.constant(RANDOM.normal(size=(5, 6, 6, 1)))
     made = generator(tb.constant(RANDOM.normal(size=(4, 2))))

@@ -1,4 +1,4 @@
-"""What host memory is mapped, and the threads of streams, while Python's cyclic collector is off."""
+"""Count of mapped host memory and of streams' threads while Python's cyclic collector is off."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PATIENCE_S = 20.0
 
 
 class Mapped:
-    """The regions mapped since it was made, by anybody, for as long as a view of them is left."""
+    """Memory regions mapped since this object was made, by any code, while a view of them exists."""
 
     def __init__(self) -> None:
         self._regions: list[tuple[weakref.ref[mmap.mmap], int]] = []
@@ -32,7 +32,7 @@ class Mapped:
         return {thread.name for thread in threading.enumerate() if thread.name.startswith("tensorbow")}
 
     def assert_goes_back(self) -> None:
-        """All of it is gone, or goes as soon as the threads that nobody holds any more have ended."""
+        """Asserts that all of it is unmapped, at the latest when threads without references have ended."""
         deadline = time.monotonic() + PATIENCE_S
         while (self.nbytes or self.threads() - self._threads) and time.monotonic() < deadline:
             time.sleep(0.001)

@@ -1,4 +1,4 @@
-"""The most memory that a block of code has in use."""
+"""Peak memory use of a block of code."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _STATUS, _PEAK = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 @contextmanager
 def growing_by_less_than(nbytes: int) -> Iterator[None]:
-    """Fails where the block, at its peak, takes that much more than the process has now; on Linux only."""
+    """Fails if the process grows by so many bytes or more within the block, at its peak; on Linux only."""
     if not _PEAK.exists():
         yield
         return

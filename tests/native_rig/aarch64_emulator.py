@@ -1,9 +1,9 @@
-"""AArch64 code called in this process: an emulated processor that sees the process's memory where it is.
+"""AArch64 code called in this process: an emulated processor that shares the process's memory.
 
-An address is the same inside and outside, so arrays need no copies. Memory is shown to the code when it first
-touches it; what is not there raises WildAccessError.
-Several threads may be in emulated code; only one of them goes on at a time, till it ends or calls
-`sched_yield`, so that atomic operations are such.
+Addresses are the same inside and outside, so arrays need no copies. Memory is mapped into the emulator when
+the code first touches it; an access to unmapped memory raises WildAccessError. Several threads may be in
+emulated code; only one of them runs at a time, until it ends or calls `sched_yield`, so that atomic
+operations are atomic.
 """
 
 from __future__ import annotations
@@ -43,18 +43,18 @@ TURN = threading.Lock()  # owned by the thread whose processor runs
 
 
 class WildAccessError(Exception):
-    """The code reads, writes or jumps to an address without memory."""
+    """The code reads, writes or jumps to an unmapped address."""
 
 
 class CallingConventionError(Exception):
-    """The code changed what it has to keep."""
+    """The code changed a register that it must preserve."""
 
 
 class Processor:
-    """One emulated processor, with a stack. For one thread at a time."""
+    """Emulated processor with a stack, used by one thread at a time."""
 
     def __init__(self, code: CodeMemory, provided: Provided):
-        """provided: what stubs call, by name; it reads arguments from registers, and writes the result."""
+        """provided: functions behind the stubs, by name; they read and write the processor's registers."""
         self._provided, self._stubs = provided, code.stubs
         self._uc = uc = Uc(unicorn.UC_ARCH_ARM64, unicorn.UC_MODE_ARM)
         uc.ctl_set_cpu_model(registers.UC_CPU_ARM64_MAX)
@@ -70,9 +70,9 @@ class Processor:
         self._wild = ""  # what the call wanted that there is not
 
     def call(self, function: int, argument: int) -> int:
-        """What a function of one word gives, as a signed number.
+        """Calls a function; returns its one word as a signed number.
 
-        Raises WildAccessError, CallingConventionError, and what a provided function raises.
+        Raises WildAccessError, CallingConventionError, and the errors of provided functions.
         """
         self._wild = ""
         uc, end = self._uc, self._top - 16  # nothing is run there: the emulator stops before
@@ -96,7 +96,7 @@ class Processor:
         return ctypes.c_int64(uc.reg_read(registers.UC_ARM64_REG_X0)).value
 
     def _show(self, uc: Uc, access: int, address: int, size: int, value: int, data: Any) -> bool:
-        """Maps what this process has around an address; False where there is nothing."""
+        """Maps this process's memory around an address; False if there is none."""
         found = None if access == unicorn.UC_MEM_FETCH_UNMAPPED else _mapping_at(address)
         if found is None:
             self._wild = f"{size} bytes at {address:#x}, where there is no memory"
@@ -117,7 +117,7 @@ class Processor:
 
 
 def is_memory(start: int, nbytes: int) -> bool:
-    """Whether this process has all of these bytes."""
+    """True if all of these bytes are mapped in this process."""
     end = start + nbytes
     while start < end:
         found = _mapping_at(start)
@@ -128,7 +128,7 @@ def is_memory(start: int, nbytes: int) -> bool:
 
 
 def _mapping_at(address: int) -> tuple[int, int, int] | None:
-    """Begin, end and rights of this process's memory around an address."""
+    """Begin, end and access rights of this process's mapping around an address."""
     with open("/proc/self/maps") as lines:
         for line in lines:
             bounds, flags, *_ = line.split()

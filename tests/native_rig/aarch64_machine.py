@@ -1,4 +1,4 @@
-"""The native backend as on an AArch64 machine: its target, and its code in emulated processors."""
+"""The native backend for an AArch64 machine: its target, and its code in emulated processors."""
 
 from __future__ import annotations
 
@@ -30,22 +30,22 @@ TWO_NUMBERS = ("pow", "fmod")  # what of the C library's functions takes two
 
 
 def neon_target() -> Target:
-    """A server's processor of the kind."""
+    """Target of an AArch64 server processor."""
     return target_of(FEATURES, TRIPLE, PROCESSOR)
 
 
 class EmulatedCode:
-    """In the place of `compiler.NativeCode`."""
+    """Replacement of `compiler.NativeCode` that runs emulated."""
 
     def __init__(self, code: bytes):
         self._functions = LoadedObject(code, _MEMORY, _PROVIDED).functions
 
     def address(self, name: str) -> int:
-        """Where a function is."""
+        """Address of a function."""
         return self._functions[name]
 
     def function(self, name: str) -> Callable[[int], int]:
-        """A function by name, to be called by any thread."""
+        """Function by name, callable from any thread."""
         address = self.address(name)
 
         def call(argument: int) -> int:
@@ -63,7 +63,7 @@ class EmulatedCode:
 
 @contextmanager
 def aarch64_machine() -> Iterator[None]:
-    """All that is compiled in it for this machine is compiled for `neon_target`, and emulated."""
+    """Compiles for `neon_target` instead of this machine, and emulates the code, while the context lasts."""
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
     link = compiler._linked
@@ -87,7 +87,7 @@ def aarch64_machine() -> Iterator[None]:
 
 
 def _numbers(name: str, letter: str, kind: type) -> Callable[[Uc], None]:
-    """A function of the C library, of numbers in the first registers S or D."""
+    """Function of the C library on numbers in the first S or D registers."""
     function = getattr(ctypes.CDLL(None), name)
     count = 2 if name.removesuffix("f") in TWO_NUMBERS or name in TWO_NUMBERS else 1
     places = [getattr(registers, f"UC_ARM64_REG_{letter}{number}") for number in range(count)]
@@ -102,7 +102,7 @@ def _numbers(name: str, letter: str, kind: type) -> Callable[[Uc], None]:
 
 
 def _bytes(name: str) -> Callable[[Uc], None]:
-    """A function of two words and a number of bytes, which gives the first word."""
+    """Function of two words and a byte count that returns the first word."""
     function = getattr(ctypes.CDLL(None), name)
     function.argtypes = [
         ctypes.c_void_p,

@@ -1,7 +1,7 @@
-"""AArch64 object files in memory: sections side by side, relocations done, other code's functions as stubs.
+"""AArch64 object files in memory: sections placed, relocations applied, functions of other code as stubs.
 
 After "ELF for the Arm 64-bit Architecture (AArch64)", section 5.7: S is the address of a symbol, A the
-addend, P the place that is changed.
+addend, P the address that is changed.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ PAGES_REACH = 1 << 32  # the same of the address of a page
 
 
 class LoadError(Exception):
-    """An object file that this loader cannot do."""
+    """This loader does not support the object file."""
 
 
 class CodeMemory:
-    """Where code is loaded, one object after the other, and stays: emulators keep what they translated."""
+    """Memory for code. Objects are never unloaded, since emulators cache translated code."""
 
     def __init__(self, nbytes: int = 256 << 20):
-        """nbytes: a multiple of PAGE; only what is used becomes memory."""
+        """nbytes: a multiple of PAGE; only used pages take memory."""
         self._memory = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         self.bytes = np.frombuffer(self._memory, np.uint8)
         self.start = int(self.bytes.ctypes.data)
@@ -43,7 +43,7 @@ class CodeMemory:
         self._used = 0
 
     def take(self, nbytes: int) -> int:
-        """The offset of so many bytes, which begin a page. Raises LoadError when the memory is used up."""
+        """Reserves so many bytes from a page boundary; returns the offset. Raises LoadError when full."""
         offset = self._used
         self._used += -(-nbytes // PAGE) * PAGE
         if self._used > len(self.bytes):
@@ -51,7 +51,7 @@ class CodeMemory:
         return offset
 
     def read(self, offset: int, nbytes: int) -> int:
-        """A number of so many bytes."""
+        """Reads a number of so many bytes."""
         return int.from_bytes(self._memory[offset : offset + nbytes], "little")
 
     def write(self, offset: int, data: bytes) -> None:
@@ -60,12 +60,12 @@ class CodeMemory:
 
 
 class LoadedObject:
-    """The functions of an object file where they run, and the kinds of relocations that were done."""
+    """Addresses of an object file's functions, and the kinds of relocations applied."""
 
     def __init__(self, code: bytes, memory: CodeMemory, provided: Container[str]):
         """provided: names of functions that the code may call besides its own.
 
-        Raises LoadError for a symbol without a place and for a kind of relocation that is not known.
+        Raises LoadError for an undefined symbol and for an unknown kind of relocation.
         """
         file = ELFFile(io.BytesIO(code))
         if file["e_machine"] != "EM_AARCH64" or file["e_type"] != "ET_REL":
@@ -124,7 +124,7 @@ class LoadedObject:
 
 
 def _placed(file: Any) -> tuple[dict[int, int], int]:
-    """Where each section that is to be loaded begins, by its number, and the end of the last."""
+    """Offset of each loaded section, by its number, and the end of the last."""
     places: dict[int, int] = {}
     end = 0
     for number, section in enumerate(file.iter_sections()):

@@ -1,4 +1,4 @@
-"""For `pytest -p tests.native_rig.aarch64_plugin`: every test runs as on an AArch64 machine, emulated."""
+"""Plugin `pytest -p tests.native_rig.aarch64_plugin`: runs every test as on an AArch64 machine, emulated."""
 
 from __future__ import annotations
 

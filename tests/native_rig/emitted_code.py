@@ -1,4 +1,4 @@
-"""Code written straight with an emitter, called on arrays; and the cache lines that it asks for ahead."""
+"""Code written with an emitter and called on arrays; and a record of the cache lines that it prefetches."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LINE = 64
 def call_emitted(
     write: Callable[[Emitter, Sequence[ir.Value]], None], arrays: Sequence[Array], target: Target
 ) -> None:
-    """Calls what write(emitter, addresses of the arrays) writes."""
+    """Calls the code that write(emitter, addresses of the arrays) emits."""
     module = ir.Module("test")
     module.triple = target.triple
     function = ir.Function(module, ir.FunctionType(INT, [POINTER]), "run")
@@ -37,9 +37,9 @@ def call_emitted(
 
 
 class AskedLines:
-    """Stands in for `prefetch`: counts the times that each line of an array is asked for.
+    """Replacement of `prefetch` that counts the requests for each cache line of an array.
 
-    The array begins at a line, see `at_line`. What lies outside it counts as `below` or `above`.
+    The array begins at a line, see `at_line`. Requests outside it count as `below` or `above`.
     """
 
     def __init__(self, array: Array):
@@ -58,22 +58,22 @@ class AskedLines:
 
     @property
     def below(self) -> int:
-        """Lines asked for before the array."""
+        """Number of requests for lines before the array."""
         return int(self._counts[0])
 
     @property
     def above(self) -> int:
-        """And behind it."""
+        """Number of requests for lines after the array."""
         return int(self._counts[-1])
 
     @property
     def inside(self) -> Array:
-        """How often each line of the array was asked for."""
+        """Number of requests for each line of the array."""
         return self._counts[1:-1]
 
 
 def at_line(array: Array) -> Array:
-    """A copy that begins at a cache line."""
+    """Copy that begins at a cache line."""
     memory = np.empty(array.nbytes + LINE, np.uint8)
     start = -memory.ctypes.data % LINE
     copy = memory[start : start + array.nbytes].view(array.dtype).reshape(array.shape)

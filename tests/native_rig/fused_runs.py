@@ -1,4 +1,4 @@
-"""Runs of a graph on the native backend, with fusing or without."""
+"""Runs of a graph on the native backend, with and without fusion."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ APART = Switches(
 
 
 def unfused(target: Target | None = None) -> NativeBackend:
-    """A backend for which each op is a call of its own."""
+    """Backend in which each op is a call of its own."""
     return NativeBackend(replace(target or host_target(), switches=APART))
 
 
 def values(
     fetches: Any, feeds: Mapping[tb.Tensor, Any], fuses: bool = True, target: Target | None = None
 ) -> tuple[Any, str]:
-    """The fetched values, of variables as they begin, and what `explain` says."""
+    """Fetched values, from the variables' initial values, and the output of `explain`."""
     with native_cpu():
         register_backend("cpu", NativeBackend(target) if fuses else unfused(target))
         with tb.Session() as session:

@@ -1,4 +1,4 @@
-"""One native call on arrays of its own, beside the reference kernel of the same op."""
+"""One native call on arrays of its own, compared with the reference kernel of the same op."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ GAP = 64  # bytes of garbage around every array, which a call must leave as they
 
 
 class RefusedError(Exception):
-    """The call ended on input that the op does not take."""
+    """The call rejected its input."""
 
 
 def is_taken(op: OpDef, inputs: Sequence[Array], attrs: Mapping[str, Any], target: Target) -> bool:
-    """Whether there is native code for these inputs."""
+    """True if there is native code for these inputs."""
     lowering = LOWERINGS.get(op)
     specs = specs_of(inputs)
     return lowering is not None and lowering.takes(NodeSpec(attrs, specs, op.infer(specs, attrs)), target)
@@ -56,12 +56,12 @@ def run_native(
     inplace: Sequence[tuple[int, int]] = (),
     aligned: bool = True,
 ) -> tuple[Array, ...]:
-    """The outputs of an op's native code.
+    """Outputs of an op's native code.
 
-    inplace: pairs (output, input) that share memory. aligned: whether arrays lie at multiples of 64 bytes,
-    as most do, or only at those of their elements, as variables may.
+    inplace: pairs (output, input) that share memory. aligned: arrays begin at multiples of 64 bytes, as most
+    do, or else only at multiples of their element size, as variables may.
 
-    Raises RefusedError, and AssertionError where the call wrote beside its outputs.
+    Raises RefusedError, and AssertionError where the call wrote outside its outputs.
     """
     target = target or host_target()
     lowering = LOWERINGS[op]
@@ -122,7 +122,7 @@ def _call(group: Group, status: Ref, target: Target, memory: Array) -> None:
 def run_reference(
     op: OpDef, inputs: Sequence[Any], attrs: Mapping[str, Any] | None = None
 ) -> tuple[Array, ...]:
-    """The outputs of an op's reference kernel. Raises its errors."""
+    """Outputs of an op's reference kernel. Raises its errors."""
     call = Call(op, [np.asarray(array) for array in inputs], {**op.attrs, **(attrs or {})}, {})
     call.run()
     return call.outputs
@@ -138,7 +138,7 @@ def assert_as_reference(
     targets: Sequence[str] = (),
     **options: Any,
 ) -> None:
-    """Native and reference results agree, on these targets, or on the one that `one_target` chooses."""
+    """Asserts that native and reference results agree on these targets, or on the one from `one_target`."""
     sample = Sample(op, tuple(np.array(array) for array in inputs), None, rtol=rtol, atol=atol)
     expected = run_reference(op, inputs, attrs)
     for name in targets or (one_target(f"{op.name} {[array.shape for array in sample.inputs]} {attrs}"),):
@@ -149,19 +149,19 @@ def assert_as_reference(
 
 
 def one_target(case: str) -> str:
-    """The name of this machine, or of one with narrower vectors: the same one for a case in every run."""
+    """Name of this machine's target or of one with narrower vectors, always the same one for a case."""
     return sorted(TARGETS)[zlib.crc32(case.encode()) % len(TARGETS)]
 
 
 def samples_of(names: Collection[str]) -> list[Sample]:
-    """The contract samples of these ops, but for those that run by the reference kernel."""
+    """Contract samples of these ops, without those that run by the reference kernel."""
     target = TARGETS["host"]()
     samples = (sample for sample in all_samples() if sample.op.name in names)
     return [s for s in samples if is_taken(s.op, s.inputs, s.complete_attrs, target)]
 
 
 def assert_sample(sample: Sample, targets: Sequence[str] = ()) -> None:
-    """A sample of the op contract gives natively what its reference kernel gives, on these targets or one."""
+    """Asserts that a contract sample's native and reference results agree, on these targets or one."""
     attrs = sample.complete_attrs
     for name in targets or (one_target(sample.id),):
         target = TARGETS[name]()
@@ -182,7 +182,7 @@ def assert_sample(sample: Sample, targets: Sequence[str] = ()) -> None:
 
 @contextmanager
 def native_cpu(target: Target | None = None) -> Iterator[NativeBackend]:
-    """Sessions that begin in it run natively on the CPU device; nothing is kept on disk."""
+    """Runs sessions natively on the CPU device while the context lasts; nothing is kept on disk."""
     before, backend = backend_for(get_device("/cpu:0")), NativeBackend(target)
     register_backend("cpu", backend)
     try:

@@ -1,4 +1,4 @@
-"""A native call on a sample of the op contract with its step scalars, and what it leaves in its variables."""
+"""Native call on a contract sample with its step scalars, and the resulting variables."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ALIGNMENT = 64
 
 
 def taken(sample: Sample, target: Target) -> bool:
-    """Whether there is native code for the sample."""
+    """True if there is native code for the sample."""
     lowering = LOWERINGS.get(sample.op)
     specs = specs_of(sample.inputs)
     results = sample.op.infer(specs, sample.complete_attrs)
@@ -33,7 +33,7 @@ def taken(sample: Sample, target: Target) -> bool:
 def native_step(sample: Sample, target: Target, *, predicated: bool = False, shift: int = 0) -> list[Array]:
     """Outputs that are no alias, the inputs that the op writes, then the status, after one native call.
 
-    shift: elements by which arrays are off from multiples of 64 bytes.
+    shift: offset of the arrays from multiples of 64 bytes, in elements.
     """
     op, attrs = sample.op, sample.complete_attrs
     results = op.infer(specs_of(sample.inputs), attrs)
@@ -85,7 +85,7 @@ def native_step(sample: Sample, target: Target, *, predicated: bool = False, shi
 
 
 def reference_step(sample: Sample) -> list[Array]:
-    """The same by the reference kernel, but for the status."""
+    """Results of `native_step` by the reference kernel, without the status."""
     inputs = writable(sample)
     outputs = run_sample(sample, inputs)
     aliased = {output for output, _ in sample.op.alias}

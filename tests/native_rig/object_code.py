@@ -1,4 +1,4 @@
-"""Object code of modules that a run of the tests compiles more than once, in whichever of its processes."""
+"""Cache of object code for modules that a test run compiles more than once, in any of its processes."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ Compile = Callable[[str, Target], bytes]
 
 
 def compiled_once(compile_text: Compile, folder: Path) -> Compile:
-    """A function that gives what `compile_text` gives, from `folder` where it was called for the same before.
+    """Cached form of `compile_text`: reads the result from `folder` where the same text was compiled before.
 
-    LLVM is a function of the two, so no test can see it. What links and calls the code is unchanged.
+    LLVM's output depends on its arguments alone, so no test can tell. Linking and calling the code is
+    unchanged.
     """
     folder.mkdir(exist_ok=True)
 

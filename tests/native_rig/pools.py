@@ -1,4 +1,4 @@
-"""Pools of any windows, around multiples of the vector width."""
+"""Pools of various windows, with sizes around multiples of the vector width."""
 
 from hypothesis import strategies as st
 

@@ -1,4 +1,4 @@
-"""Processors to generate code for: this one, and this one as an older one."""
+"""Targets of generated code: this processor, and an older model of it."""
 
 from __future__ import annotations
 
@@ -10,6 +10,6 @@ WIDE = ("avx512", "avx10", "amx", "evex512")  # begins the names of what `narrow
 
 
 def narrow_target() -> Target:
-    """This machine without 64-byte vectors."""
+    """This machine's target without 64-byte vectors."""
     features = dict(llvm.get_host_cpu_features())
     return target_of({name: on and not name.startswith(WIDE) for name, on in features.items()})

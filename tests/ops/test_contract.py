@@ -295,7 +295,7 @@ def test_gradient_of_the_gradient(sample):
 
 @each([s for s in SMALL if not s.op.writes])
 def test_gradient_fits_the_inputs(sample):
-    """Whatever the dtypes: a gradient has its input's shape and dtype, integers have none."""
+    """A gradient has its input's shape and dtype for all dtypes; integers have none."""
     if sample.op.gradient is NOT_DIFFERENTIABLE:
         return
     constants = _constants(sample)

@@ -1,4 +1,4 @@
-"""What users see of the ops that rearrange, cut, reduce and multiply: shapes, refusals, messages."""
+"""Public behaviour of the ops that rearrange, cut, reduce and multiply: shapes, refusals, messages."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ LARGEST = (1 << 31) - 1
 
 
 def on_image(extent: int, window: int, stride: int) -> list[tuple[int, int]]:
-    """Of each window of SAME padding, the first element on the image and the end."""
+    """First element inside the image and the end, for each window of SAME padding."""
     count = -(-extent // stride)
     before = max(0, (count - 1) * stride + window - extent) // 2
     starts = [place * stride - before for place in range(count)]

@@ -1,4 +1,4 @@
-"""What users see of the element-wise ops: operators, dtypes, refusals, extremes."""
+"""Public behaviour of the element-wise ops: operators, dtypes, refusals, extremes."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ def test_gradients_in_groups(dynamic):
     x, w, dy = inputs
 
     def shape_of(tensor):
-        """With an unknown extent as a tensor."""
+        """Shape as a tensor in place of an unknown extent."""
         return [tb.shape(tensor)[0], *tensor.shape.as_list()[1:]]
 
     result = tb.nn.conv2d(x, w, 2, "SAME")
@@ -116,7 +116,7 @@ def test_gradients_in_groups(dynamic):
 
 
 def test_dilation_with_space_between():
-    """As convolution with zeros between the filter's elements."""
+    """Dilation equals convolution with zeros between the filter's elements."""
     filters = normal(2, 3, 4, 5)
     result = run_graph([tb.nn.conv2d(IMAGES, filters, 1, "SAME", dilations=[3, 2])], {})[0]
     expected = naive_conv2d(IMAGES, dilated(filters, (3, 2)), (1, 1), "SAME")

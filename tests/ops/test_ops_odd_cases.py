@@ -1,4 +1,4 @@
-"""Where formulas have corners: mixed signs, zeros, ties, bounds, overflow. Values and gradients by hand."""
+"""Corner cases of formulas: mixed signs, zeros, ties, bounds, overflow. Values and gradients by hand."""
 
 from __future__ import annotations
 
@@ -178,7 +178,7 @@ def test_the_gradient_of_products_with_a_zero(exclusive, reverse, products, slop
 
 
 def test_the_curvature_of_a_product_with_zeros():
-    """Of x y z the second derivatives are the third factor, at zeros too."""
+    """The second derivatives of x y z are the third factor, at zeros too."""
     x = tb.placeholder(tb.float64, [3])
     (slope,) = tb.gradients(tb.reduce_prod(x), x)
     (curvature,) = tb.gradients(tb.reduce_sum(slope * [1.0, 10.0, 100.0]), x)

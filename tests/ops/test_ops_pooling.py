@@ -36,7 +36,7 @@ def check(x, window, strides, padding):
 
 
 def test_windows_whose_masks_are_few_and_strided():
-    """In place, NumPy 2.4's negative is wrong on arrays of 16-byte strides: the masks must not use it."""
+    """NumPy 2.4's in-place negative is wrong on arrays of 16-byte strides: the masks must not use it."""
     for seed in range(20):
         x = np.random.default_rng(seed).integers(-2, 3, (2, 3, 5, 1)).astype(np.float32)
         check(x, (2, 2), (2, 4), "SAME")

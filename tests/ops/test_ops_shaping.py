@@ -1,4 +1,4 @@
-"""What users see of split, unstack, tile, range, fill, top_k and random_shuffle."""
+"""Public behaviour of split, unstack, tile, range, fill, top_k and random_shuffle."""
 
 from __future__ import annotations
 

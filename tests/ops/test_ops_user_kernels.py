@@ -1,4 +1,4 @@
-"""What a user's op does wrong is said at once, with the op's name and the user's line."""
+"""Errors in a user's op are reported at once, with the op's name and the user's line."""
 
 import re
 

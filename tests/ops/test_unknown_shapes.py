@@ -88,7 +88,7 @@ def test_what_must_be_known_is_said(call):
 @pytest.mark.parametrize("shape", [(3, 2), (6,)])
 @pytest.mark.parametrize("cross_entropy", [ragged_logits, dense_logits])
 def test_labels_that_do_not_fit_are_refused_when_shapes_are_known(cross_entropy, shape):
-    """As many labels as rows of logits, in another order of axes."""
+    """There are as many labels as rows of logits, but with the axes in another order."""
     if cross_entropy is ragged_logits:
         labels = np.zeros(shape, np.int32)
     else:

@@ -1,4 +1,4 @@
-"""All ops of the product, and all samples: what the contract walks."""
+"""All ops of the product and all samples, for the contract tests."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.ops_contract.sample import Sample
 
 @cache
 def product_ops() -> dict[str, OpDef]:
-    """Every op the library defines, by name (tests of user ops define more)."""
+    """Ops of the library by name, without those defined by tests."""
     for module in pkgutil.walk_packages(tensorbow.ops.__path__, "tensorbow.ops."):
         importlib.import_module(module.name)
     return {name: op for name, op in OPS.items() if op.spec.__module__.startswith("tensorbow.")}
@@ -29,7 +29,7 @@ def product_ops() -> dict[str, OpDef]:
 
 @cache
 def all_samples() -> tuple[Sample, ...]:
-    """The samples of every `tests/ops_contract/samples_*.py`."""
+    """Samples of every `tests/ops_contract/samples_*.py`."""
     names = [m.name for m in pkgutil.iter_modules(tests.ops_contract.__path__)]
     found: list[Sample] = []
     for name in sorted(n for n in names if n.startswith("samples_")):
@@ -40,9 +40,9 @@ def all_samples() -> tuple[Sample, ...]:
 def each(
     samples: Iterable[Sample], few: int | None = None
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """A test of every sample, op by op: there are thousands, and most take less than a test by itself.
+    """Parametrises a test by op; it runs all samples of the op, since there are thousands of short ones.
 
-    few: samples of each op in the default suite, where they take long; all others are the slow one's.
+    few: samples of each op in the default suite, for slow tests; all others run with `-m slow`.
     """
     of_ops: dict[str, list[Sample]] = {}
     for sample in samples:

@@ -1,4 +1,4 @@
-"""What the op contract lets pass, each with its reason. Short tables: an op belongs in samples first."""
+"""Exceptions from the op contract, each with its reason. Keep them short: an op belongs in samples first."""
 
 from __future__ import annotations
 

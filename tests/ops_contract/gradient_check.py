@@ -1,7 +1,7 @@
 """Gradients against central differences, by random projection.
 
 A function f of arrays is projected to a number L = sum(p * f(x)); along a random direction d the
-derivative is (L(x + h d) - L(x - h d)) / 2h, which must equal sum(gradient of L * d). Everything in
+derivative is (L(x + h d) - L(x - h d)) / 2h, which must equal sum(gradient of L * d). All arithmetic is in
 float64, so that a correct gradient agrees to about nine digits.
 """
 
@@ -37,8 +37,8 @@ def check_gradients(
 ) -> None:
     """Raises AssertionError when a gradient of `function` at `arrays` is wrong.
 
-    wrt: positions of the arrays to differentiate by (all floating ones). `constants`: positions
-    given as constants, not as placeholders. `known`: what the graph knows of the others when it is built,
+    wrt: positions of the arrays to differentiate by (default: all floating ones). `constants`: positions of
+    arrays given as constants, not as placeholders. `known`: static shape information of the placeholders,
     "shapes", "ranks" or "nothing".
     """
     values = [a.astype(np.float64) if a.dtype.kind == "f" else a for a in arrays]
@@ -84,7 +84,7 @@ def _gradients(
     rng: np.random.Generator,
     state: dict[str, float] | None,
 ) -> tuple[list[Tensor | None], list[Array]]:
-    """The gradients of the weighted sum of `ys`, and the random weights."""
+    """Gradients of the weighted sum of `ys`, and the random weights."""
     weights = [np.asarray(rng.standard_normal(y.shape)) for y in run_graph(ys, feeds, state)]
     return gradients(list(ys), list(xs), [constant(w) for w in weights]), weights
 

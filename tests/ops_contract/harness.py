@@ -1,4 +1,4 @@
-"""Running reference kernels of samples under the conditions the contract speaks of."""
+"""Runs reference kernels of samples under the conditions of the op contract."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ def specs_of(arrays: Sequence[Array], with_values: bool = True) -> tuple[TensorS
 
 
 def filled(spec: TensorSpec, byte: int) -> Array:
-    """An array of a spec that holds garbage."""
+    """Array of a spec, filled with garbage."""
     array = np.empty(spec.extents, spec.dtype.as_numpy_dtype)
     array.reshape(-1).view(np.uint8)[:] = byte if array.dtype.kind != "b" else byte & 1
     return array
 
 
 class Call:
-    """One bound call of the reference kernel of an op; `run` may be called many times."""
+    """Bound call of an op's reference kernel; `run` may be called repeatedly."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class Call:
         self._step = kernel.bind(call)
 
     def run(self) -> None:
-        """One step; as in a session, NumPy does not warn of the NaN and infinities that pass through."""
+        """Runs one step; as in a session, NumPy does not warn of NaN and infinities."""
         with np.errstate(all="ignore"):
             self._step()
 
@@ -64,7 +64,7 @@ class Call:
 def run_sample(
     sample: Sample, inputs: Sequence[Array] | None = None, garbage: int = GARBAGE[0]
 ) -> tuple[Array, ...]:
-    """The outputs of the kernel (or of the view) for the sample's inputs, or the same in other arrays."""
+    """Outputs of the kernel (or of the view) for the sample's inputs, or for other arrays."""
     arrays = sample.inputs if inputs is None else tuple(inputs)
     if sample.op.is_view:
         ((_, source),) = sample.op.alias
@@ -76,7 +76,7 @@ def run_sample(
 
 
 def writable(sample: Sample) -> tuple[Array, ...]:
-    """The inputs, with copies in place of those the kernel may change."""
+    """Inputs with copies of those that the kernel may change."""
     return tuple(a.copy() if i in sample.op.writes else a for i, a in enumerate(sample.inputs))
 
 
@@ -96,7 +96,7 @@ def _reversed(array: Array) -> Array:
 
 
 def _permuted(array: Array) -> Array:
-    """The first axis innermost, the others in their order: neither row-major nor column-major."""
+    """Layout with the first axis innermost and the others in order: neither row-major nor column-major."""
     return np.moveaxis(np.ascontiguousarray(np.moveaxis(array, 0, -1)), -1, 0)
 
 
@@ -109,18 +109,18 @@ LAYOUTS: dict[str, Callable[[Array], Array]] = {
 
 
 def relaid(sample: Sample, layout: str) -> list[Array]:
-    """The inputs in another layout, but for scalars and those the kernel may have contiguous."""
+    """Inputs in another layout, except scalars and inputs that the kernel may require to be contiguous."""
     kept = {*sample.op.writes, *sample.contiguous}
     return [a.copy() if i in kept or a.ndim == 0 else LAYOUTS[layout](a) for i, a in enumerate(sample.inputs)]
 
 
 def same_bits(a: Array, b: Array) -> bool:
-    """Whether shape, dtype and every bit agree, NaN and signs of zero included."""
+    """True if shape, dtype and every bit agree, NaN and signs of zero included."""
     return a.shape == b.shape and a.dtype == b.dtype and a.tobytes() == b.tobytes()
 
 
 def assert_close(actual: Array, expected: Any, sample: Sample, what: str) -> None:
-    """Agreement of a result with its reference, by the tolerance of the sample or of the dtype."""
+    """Asserts that a result agrees with its reference, by the tolerance of the sample or of the dtype."""
     reference = np.asarray(expected)
     rtol, atol = {"float32": (2e-5, 1e-6), "float64": (1e-11, 1e-12)}.get(actual.dtype.name, (0, 0))
     np.testing.assert_allclose(

@@ -1,4 +1,4 @@
-"""A tiny graph interpreter: every op by its reference kernel, in the order of the program."""
+"""Graph interpreter: runs every op by its reference kernel, in program order."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tensorbow.specs import Array
 def run_graph(
     fetches: Sequence[Tensor], feeds: Mapping[Tensor, Array], state: Mapping[str, float] | None = None
 ) -> list[Array]:
-    """The values of `fetches`, given those of placeholders (or of any tensors cut off there)."""
+    """Values of `fetches`, given values of placeholders or of any other tensors."""
     values: dict[Tensor, Array] = dict(feeds)
     for op in _needed([t for t in fetches if t not in values], values):
         if op.type == "Const":

@@ -1,4 +1,4 @@
-"""Convolution and pooling one window at a time: what the kernels are held against."""
+"""Convolution and pooling one window at a time, as the reference of the kernels."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tensorbow.specs import Array
 
 
 def naive_axis(extent: int, window: int, stride: int, padding: str) -> tuple[int, int, int]:
-    """Windows, padding before and after, from TensorFlow's documentation."""
+    """Number of windows, padding before and after, from TensorFlow's documentation."""
     if padding == "VALID":
         return -(-(extent - window + 1) // stride), 0, 0
     count = -(-extent // stride)
@@ -20,7 +20,7 @@ def naive_axis(extent: int, window: int, stride: int, padding: str) -> tuple[int
 
 
 def dilated(filters: Array, dilations: tuple[int, int]) -> Array:
-    """The filter with zeros between its elements: its convolution is the dilated one."""
+    """Filter with zeros between its elements: its convolution is the dilated one."""
     (height, width, *rest), (down, across) = filters.shape, dilations
     result = np.zeros(((height - 1) * down + 1, (width - 1) * across + 1, *rest), filters.dtype)
     result[::down, ::across] = filters
@@ -44,7 +44,7 @@ def naive_conv2d(images: Array, filters: Array, strides: tuple[int, int], paddin
 def naive_gradients(
     images: Array, filters: Array, output: Array, strides: tuple[int, int], padding: str
 ) -> tuple[Array, Array]:
-    """Of sum(conv2d * output), one window at a time."""
+    """Gradients of sum(conv2d * output), one window at a time."""
     (rows, top, bottom), (columns, left, right) = (
         naive_axis(images.shape[axis + 1], filters.shape[axis], strides[axis], padding) for axis in (0, 1)
     )
@@ -61,7 +61,7 @@ def naive_gradients(
 
 
 def naive_max_pool(images: Array, window: tuple[int, int], strides: tuple[int, int], padding: str) -> Array:
-    """The maxima."""
+    """Maximum of each window."""
     result = np.zeros(_pooled_shape(images, window, strides, padding), images.dtype)
     for place, batch_row_column_channel in _maxima(images, window, strides, padding):
         result[place] = images[batch_row_column_channel]
@@ -71,7 +71,7 @@ def naive_max_pool(images: Array, window: tuple[int, int], strides: tuple[int, i
 def naive_max_pool_gradient(
     images: Array, gradient: Array, window: tuple[int, int], strides: tuple[int, int], padding: str
 ) -> Array:
-    """The gradient of each window goes to its first maximum."""
+    """Gradient by images: that of each window goes to its first maximum."""
     result = np.zeros_like(images)
     for place, source in _maxima(images, window, strides, padding):
         result[source] += gradient[place]
@@ -81,7 +81,7 @@ def naive_max_pool_gradient(
 def naive_max_pool_gradient_gradient(
     images: Array, gradient: Array, window: tuple[int, int], strides: tuple[int, int], padding: str
 ) -> Array:
-    """What arrives at each window's first maximum."""
+    """Values at each window's first maximum."""
     result = np.zeros(_pooled_shape(images, window, strides, padding), images.dtype)
     for place, source in _maxima(images, window, strides, padding):
         result[place] = gradient[source]

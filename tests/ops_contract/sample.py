@@ -69,18 +69,18 @@ class Sample:
 
     @property
     def id(self) -> str:
-        """The name of the test case."""
+        """Name of the test case."""
         shapes = "x".join("(" + ",".join(map(str, a.shape)) + ")" for a in self.inputs)
         return f"{self.op.name}-{self.label or shapes}"
 
     @property
     def complete_attrs(self) -> dict[str, Any]:
-        """The attributes, completed with the op's defaults."""
+        """Attributes, completed with the op's defaults."""
         return {**self.op.attrs, **self.attrs}
 
     @cached_property
     def expected_outputs(self) -> tuple[Array | None, ...] | None:
-        """What `expected` gives, as a tuple."""
+        """Result of `expected`, as a tuple."""
         if self.expected is None:
             return None
         with np.errstate(all="ignore"):
@@ -89,14 +89,14 @@ class Sample:
 
     @cached_property
     def large(self) -> bool:
-        """Whether it is one of the samples that measure allocation: from the spec, which is asked at once."""
+        """True for a sample that measures allocation; computed from the specs alone."""
         inputs = tuple(TensorSpec(a.shape, as_dtype(a.dtype), a) for a in self.inputs)
         specs = (*inputs, *self.op.infer(inputs, self.complete_attrs))
         return max((spec.nbytes for spec in specs), default=0) >= LARGE_NBYTES
 
     @property
     def empty(self) -> bool:
-        """Whether an input has no elements."""
+        """True if an input has no elements."""
         return any(a.size == 0 for a in self.inputs)
 
 
@@ -125,7 +125,7 @@ def apart(*shape: int, step: float = 0.125, dtype: Any = np.float32, seed: int =
 
 
 def vector(*values: int) -> Array:
-    """An int32 vector: a shape, paddings' row, a permutation."""
+    """int32 vector: a shape, a row of paddings, a permutation."""
     return np.array(values, np.int32)
 
 

@@ -1,4 +1,4 @@
-"""Samples of LeakyRelu and its gradient (the other activations stand in the element-wise table)."""
+"""Samples of LeakyRelu and its gradient (the other activations are in the element-wise table)."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ def _adam(w: Array, m: Array, v: Array, g: Array, *scalars: Array) -> tuple[Arra
 
 
 def _sample(op: OpDef, formula: Formula, slots: int, scalars: tuple[float, ...], **more: Any) -> list[Sample]:
-    """Slots of squares come last but for velocities: all are positive here."""
+    """Sample whose slots of squares are positive; these follow the other slots, except for velocities."""
 
     def after(*inputs: Array, decay: float) -> tuple[Array, ...]:
         wide = [array.astype(np.float64) for array in inputs]
@@ -106,7 +106,7 @@ def _rows(
     indices: Array,
     label: str = "",
 ) -> Sample:
-    """The formula row by row, where there is an index; the first scalar is the rate."""
+    """Applies the formula to each indexed row; the first scalar is the learning rate."""
 
     def after(*inputs: Array) -> tuple[Array, ...]:
         tables = [array.astype(np.float64) for array in inputs[: slots + 1]]

@@ -20,7 +20,7 @@ Pair = tuple[int, int]
 
 
 def _mixed(filters: Array) -> Array:
-    """The filter of the full convolution that a depthwise one is: zero between different channels."""
+    """Filter of the full convolution equal to a depthwise one: zero between different channels."""
     height, width, channels, multiplier = filters.shape
     full = np.zeros((height, width, channels, channels, multiplier), filters.dtype)
     full[:, :, np.arange(channels), np.arange(channels)] = filters
@@ -28,7 +28,7 @@ def _mixed(filters: Array) -> Array:
 
 
 def _counts(shape: tuple[int, ...], window: Pair, strides: Pair, padding: str) -> Array:
-    """How many elements of the image each window has, by convolution of ones."""
+    """Number of image elements in each window, by convolution of ones."""
     ones = np.ones((1, *shape[1:3], 1))
     return naive_conv2d(ones, np.ones((*window, 1, 1)), strides, padding)
 

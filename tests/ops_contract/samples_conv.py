@@ -22,7 +22,7 @@ def three(
     dilations: tuple[int, int] = (1, 1),
     **options: Any,
 ) -> list[Sample]:
-    """One sample of each op, for one convolution."""
+    """Sample of each of the three ops, for one convolution."""
     how: tuple[tuple[int, int], str] = (strides, padding)
     reach = dilated(np.zeros(filters), dilations).shape
     rows, columns = (naive_axis(images[i + 1], reach[i], strides[i], padding)[0] for i in (0, 1))

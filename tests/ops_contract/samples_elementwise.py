@@ -63,12 +63,12 @@ def _logical(*shape: int, seed: int = 0) -> Array:
 
 
 def _few(*shape: int, seed: int = 0) -> Array:
-    """Whole numbers, so that many of two arrays are equal."""
+    """Small whole numbers, so that many elements of two arrays are equal."""
     return integers(*shape, low=-1, high=2, seed=seed).astype(np.float32)
 
 
 def _away(*shape: int, dtype: Any = np.float32, seed: int = 0) -> Array:
-    """Both signs, at least 0.3 from zero."""
+    """Numbers of both signs, at least 0.3 from zero."""
     return np.copysign(uniform(*shape, low=0.3, dtype=dtype, seed=seed), normal(*shape, seed=seed)).astype(
         dtype
     )

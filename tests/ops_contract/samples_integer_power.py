@@ -12,7 +12,7 @@ from tests.ops_contract.sample import Sample, integers
 
 
 def _power(x: Array, y: Array) -> Array:
-    """By repeated products, which wrap around."""
+    """Power by repeated products, which wrap around."""
     result = np.ones(np.broadcast_shapes(x.shape, y.shape), x.dtype)
     for step in range(int(y.max(initial=0))):
         result = np.where(step < y, result * x, result)

@@ -69,7 +69,7 @@ SAMPLES += [
 
 
 def _regular(*shape: int) -> Array:
-    """Matrices whose diagonals dominate."""
+    """Diagonally dominant matrices."""
     return np.asarray(normal(*shape) / np.sqrt(shape[-1]) + 3 * np.eye(shape[-1]), np.float32)
 
 
@@ -82,7 +82,7 @@ def _adjoint(x: Array) -> Array:
 
 
 def _determinant(x: Array) -> Array:
-    """By eigenvalues."""
+    """Determinant by eigenvalues."""
     return np.linalg.eigvals(x.astype(np.float64)).prod(axis=-1).real
 
 

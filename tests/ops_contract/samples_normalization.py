@@ -35,7 +35,7 @@ def _applied(x: Array, scale: Array, offset: Array, mean: Array, variance: Array
 
 def _gradient(is_training: bool) -> Any:
     def expected(dy: Array, x: Array, scale: Array, mean: Array, inverse: Array) -> tuple[Array, ...]:
-        """By the matrix of derivatives of the normalised rows, one channel after the other."""
+        """Gradient by the matrix of derivatives of the normalised rows, channel by channel."""
         h = (_rows(x) - mean) * inverse
         n = max(1, len(h))
         back = np.empty_like(h)

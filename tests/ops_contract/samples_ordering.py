@@ -15,7 +15,7 @@ from tests.ops_contract.samples_random import SEEDS, STATE, words_of
 
 def _top(x: Array, k: int, **more: Any) -> Sample:
     def expected(x: Array) -> tuple[Array, Array]:
-        """Row by row, sorted by value and then position."""
+        """Rows sorted by value and then position."""
         rows = [
             sorted(range(x.shape[-1]), key=lambda i, row=row: (-float(row[i]), i))[:k]
             for row in x.reshape(int(np.prod(x.shape[:-1])), x.shape[-1])
@@ -27,7 +27,7 @@ def _top(x: Array, k: int, **more: Any) -> Sample:
 
 
 def _permutation(count: int) -> Array:
-    """Positions sorted by random numbers that end in them."""
+    """Positions sorted by random numbers whose low bits are the position."""
     bits = max(count - 1, 0).bit_length()
     keys = [((int(a) << 32 | int(b)) >> bits << bits) | i for i, (a, b) in enumerate(words_of(count, 2))]
     return np.array([key & (2**bits - 1) for key in sorted(keys)], np.int64)

@@ -20,7 +20,7 @@ from tests.ops_contract.sample import Sample, apart, normal
 def three(
     label: str, x: Array, window: tuple[int, int], strides: tuple[int, int], padding: str, **options: Any
 ) -> list[Sample]:
-    """One sample of each op, for one pooling."""
+    """Sample of each of the three ops, for one pooling."""
     how = window, strides, padding
     y = naive_max_pool(x, *how)
     attrs = {"ksize": (1, *window, 1), "strides": (1, *strides, 1), "padding": padding}

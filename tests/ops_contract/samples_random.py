@@ -1,4 +1,4 @@
-"""Samples of the random ops, against Philox and the definitions of `tensorbow.ops.sampling` written anew."""
+"""Samples of the random ops, against separate implementations of Philox and of `tensorbow.ops.sampling`."""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ FILLS = [
 
 def _running(op: OpDef, x: Array, axis: int, exclusive: bool, reverse: bool, **more: Any) -> Sample:
     def expected(x: Array) -> Array:
-        """Each element by a reduction of its own."""
+        """Running sum in which each element is a reduction of its own."""
         rows = np.moveaxis(x.astype(np.float64), axis, 0)
         reduce = np.sum if op is Cumsum else np.prod
         result = np.empty_like(rows)
@@ -137,7 +137,7 @@ RUNNING = [
 
 
 def _zeros(*places: int) -> Array:
-    """[2, 6], with zeros at some places of each row."""
+    """Array [2, 6] with zeros in each row."""
     x = uniform(2, 6, low=-2)
     x[:, places] = 0
     return x

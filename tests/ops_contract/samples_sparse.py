@@ -1,4 +1,4 @@
-"""Samples of what `IndexedSlices` are applied with."""
+"""Samples of the ops that apply `IndexedSlices`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Samples of the ops that pass values on, write variables, update them, and average replicas."""
+"""Samples of the ops that forward values, write variables, update them, and average replicas."""
 
 from __future__ import annotations
 

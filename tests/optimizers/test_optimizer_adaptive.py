@@ -208,7 +208,7 @@ def row_gradient(table, rows):
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 def test_rows_that_a_sparse_gradient_does_not_name(session, kind):
-    """They and their slots stay as they are; but Adam counts them as zero. Equal rows add up first."""
+    """Their weights and slots do not change, but Adam uses zero gradients for them. Equal rows add up."""
     table = tb.Variable(START, name="table", decayed=False)
     rows = tb.placeholder(tb.int32, [3])
     optimizer = kind().make()

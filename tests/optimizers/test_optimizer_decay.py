@@ -68,7 +68,7 @@ def test_functions_as_tensorflow_has_them(session):
 
 
 def test_decay_steps_that_are_not_whole(session):
-    """As 1000 / batch_size gives them."""
+    """1000 / batch_size may be a fraction."""
     stairs, half = ExponentialDecay(0.5, 2.5, 0.8, staircase=True), CosineDecay(0.5, 7.5)
     for schedule, step, rate in ((stairs, 2, 0.5), (stairs, 3, 0.4), (half, 0, 0.5), (half, 8, 0.0)):
         assert schedule(step) == pytest.approx(rate)

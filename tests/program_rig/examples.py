@@ -1,4 +1,4 @@
-"""Hypothesis tests whose every example takes long: a few examples by default, many with `-m slow`."""
+"""Hypothesis tests with slow examples: a few examples by default, many with `-m slow`."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from hypothesis import HealthCheck, given, settings
 
 
 def given_few(few: int, many: int, *strategies: Any, **named: Any) -> Callable[[Callable[..., None]], Any]:
-    """As `given` with as many examples as `few`, and once more, marked slow, with as many as `many`.
+    """`given` with `few` examples, and the same test again, marked slow, with `many`.
 
-    `test.with_examples(count)` is the same test with so many, for those who run it under other conditions.
+    `test.with_examples(count)` is the same test with so many examples, for runs under other conditions.
     """
 
     def decorate(test: Callable[..., None]) -> Any:

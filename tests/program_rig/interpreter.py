@@ -1,7 +1,7 @@
-"""Random small programs, built as graphs and, beside that, run by a naive interpreter in NumPy.
+"""Random small programs, built as graphs and run by a naive interpreter in NumPy.
 
-The interpreter keeps every value in an array of its own and runs what is needed in the order of the
-program: that is what a session's result must equal, whatever the compiler does. Values are exact.
+The interpreter keeps every value in an array of its own and runs the needed instructions in program order. A
+session's result must equal its result, whatever the compiler does. Values are exact.
 """
 
 from __future__ import annotations
@@ -71,12 +71,12 @@ Split = tb.define_op(
 
 
 class InexactError(Exception):
-    """A value has more digits than its dtype: nobody can say what sums of it must be."""
+    """A value needs more digits than its dtype has, so that sums of it are not well defined."""
 
 
 @dataclass
 class Instruction:
-    """What makes one or two values: `operands` are numbers of values, `after` of instructions."""
+    """Instruction that makes one or two values. `operands`: numbers of values; `after`: of instructions."""
 
     kind: str
     operands: tuple[int, ...] = ()
@@ -88,7 +88,7 @@ class Instruction:
 
 @dataclass
 class RandomProgram:
-    """Instructions, and what is fetched (numbers of values, or variables) and fed."""
+    """Instructions, fetches (numbers of values, or variables) and feeds."""
 
     instructions: list[Instruction] = field(default_factory=list)
     fetches: list[int] = field(default_factory=list)
@@ -97,21 +97,21 @@ class RandomProgram:
 
     @property
     def forms(self) -> list[Form]:
-        """Of every value."""
+        """Shape and dtype of every value."""
         return [form for instruction in self.instructions for form in instruction.forms]
 
     @property
     def owners(self) -> list[int]:
-        """The instruction that makes each value."""
+        """Instruction that makes each value."""
         return [n for n, instruction in enumerate(self.instructions) for _ in instruction.forms]
 
     def feed_values(self, run: int = 0) -> dict[int, np.ndarray]:
-        """What is fed in a run, by the number of the value."""
+        """Values fed in a run, by the number of the value."""
         forms = self.forms
         return {v: count_up(forms[v], 3, 7 * run - v) for v in self.fed}
 
     def needed(self) -> set[int]:
-        """The instructions that the fetches need."""
+        """Instructions that the fetches need."""
         owners, needed = self.owners, set()
         pending = [owners[v] for v in self.fetches if v not in self.fed]
         while pending:
@@ -143,7 +143,7 @@ class RandomProgram:
         return [values[v] for v in self.fetches] + [state[v] for v in self.fetched_variables], state
 
     def is_exact(self, runs: int = 3) -> bool:
-        """Whether no value of so many runs is rounded."""
+        """True if no value of so many runs is rounded."""
         state = initial_values()
         try:
             for run in range(runs):
@@ -153,7 +153,7 @@ class RandomProgram:
         return True
 
     def build(self) -> tuple[list[Any], dict[Any, np.ndarray], list[Any]]:
-        """Fetches, what is fed in the first run, and variables, in the default graph."""
+        """Fetches, feeds of the first run, and variables, in the default graph."""
         variables = [tb.Variable(np.zeros(*form), name=f"v{i}") for i, form in enumerate(VARIABLES)]
         tensors: list[Any] = []
         for instruction in self.instructions:
@@ -165,13 +165,13 @@ class RandomProgram:
 
 
 def count_up(form: Form, step: int, start: int) -> np.ndarray:
-    """An array of equal steps."""
+    """Array of numbers at equal steps."""
     shape, dtype = form
     return (np.arange(np.prod(shape, dtype=int)).reshape(shape) * step + start).astype(dtype)
 
 
 def initial_values() -> list[np.ndarray]:
-    """Of the variables, to begin with."""
+    """Initial values of the variables."""
     return [count_up(form, 1, 10 * number) for number, form in enumerate(VARIABLES)]
 
 
@@ -234,9 +234,9 @@ def _build(instruction: Instruction, inputs: list[Any], variables: list[Any]) ->
 
 
 def random_program(random: Random, most: int = 14) -> RandomProgram:
-    """A program with reads and writes of variables, views, empty values, ops of two outputs, fed edges.
+    """Program with reads and writes of variables, views, empty values, ops of two outputs, and fed edges.
 
-    most: instructions beside the constants and a read of each variable.
+    most: number of instructions besides the constants and a read of each variable.
     """
     program = RandomProgram()
     forms: list[Form] = []

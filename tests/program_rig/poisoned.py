@@ -1,4 +1,4 @@
-"""Steps run straight from compiler and backend, in memory that is full of NaN before every launch."""
+"""Steps run directly by compiler and backend, in memory that is filled with NaN before every launch."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class PoisonedStep:
         self.group.close()
 
     def state(self, key: str) -> Any:
-        """A step scalar as it lies in memory."""
+        """Value of a step scalar in memory."""
         ref = self.executable.state[key]
         address = self.binding.bases[Region.STATE] + ref.offset
         return self.device.read(address, ref.shape, ref.dtype.as_numpy_dtype)[()]

@@ -15,7 +15,7 @@ NAMES = ("", "/cpu:0", "/cpu:1", "/cpu:1", "/cpu:2", "/cpu:2", "/cpu:*")
 
 
 def scattered(random: Random) -> Callable[[Any], str]:
-    """A device function that sends ops anywhere, most of them to where the one before went."""
+    """Device function that places ops randomly, most of them on the device of the op before."""
     last = [""]
 
     def place(op: Any) -> str:
@@ -27,7 +27,7 @@ def scattered(random: Random) -> Callable[[Any], str]:
 
 
 class ScatteredProgram:
-    """A program of that seed, built in the default graph."""
+    """Program of a seed, built in the default graph."""
 
     def __init__(self, seed: int):
         random = Random(seed)
@@ -38,15 +38,15 @@ class ScatteredProgram:
             self.fetches, self._feeds, self.variables = self.program.build()
 
     def load(self, session: tb.Session) -> None:
-        """Gives the variables their values to begin with."""
+        """Loads the variables' initial values."""
         session.load_variables({v.op.name: a for v, a in zip(self.variables, initial_values(), strict=True)})
 
     def feeds(self, run: int) -> dict[Any, np.ndarray]:
-        """What is fed in a run."""
+        """Feeds of a run."""
         return dict(zip(self._feeds, self.program.feed_values(run).values(), strict=True))
 
     def check(self, session: tb.Session, runs: int = 3) -> None:
-        """Runs it with other feeds each time; every value is the interpreter's."""
+        """Runs the program with different feeds; asserts that every value is the interpreter's."""
         self.load(session)
         state = initial_values()
         for run in range(runs):

@@ -1,4 +1,4 @@
-"""What an `input_fn` is told when its parameter is not what it takes it for."""
+"""Errors of an `input_fn` whose parameter is not of the type that it expects."""
 
 from __future__ import annotations
 

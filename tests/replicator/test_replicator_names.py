@@ -1,4 +1,4 @@
-"""The README's table of names: what it calls ours is there, and what it says is missing is."""
+"""README table of names: our names exist, and names listed as not supported do not."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SPAN = re.compile(r"`([^`]+)`")
 
 
 def there(name):
-    """The thing of a dotted name, without the arguments of a call."""
+    """Object with a dotted name, without the arguments of a call."""
     path = name.partition("(")[0].split(".")
     assert path.pop(0) == "tb"
     return functools.reduce(getattr, path, tb)
@@ -47,10 +47,10 @@ def test_methods_of_the_same_name_are_there(row):
 
 
 @pytest.mark.parametrize(
-    "row", [row for row in ROWS if row[1].startswith("not there")], ids=lambda row: row[0][:30]
+    "row", [row for row in ROWS if row[1].startswith("not supported")], ids=lambda row: row[0][:30]
 )
 def test_what_is_said_to_be_missing_is(row):
     for name in SPAN.findall(row[0]):
         word = name.rpartition(".")[2].partition("(")[0]
         for home in (tb, tb.train, tb.MultiGpuReplicator):
-            assert not hasattr(home, word) or name == "tf.data", f"{name} is there by now: correct the table"
+            assert not hasattr(home, word) or name == "tf.data", f"{name} exists now: correct the table"

@@ -207,7 +207,7 @@ def test_values_for_new_variables():
 
 
 def test_two_schedules_over_two_steps():
-    """As of a generator and a discriminator: each optimiser counts the steps that it applies."""
+    """Each of a generator's and a discriminator's optimiser counts the steps that it applies."""
     repl = tb.MultiGpuReplicator(["/cpu:0"], 2, sync="none")
     with repl.context():
         first, second = (tb.Variable([0.0], name=name) for name in ("first", "second"))

@@ -1,4 +1,4 @@
-"""What a replicated step computes: the engine's bits, the plain session's bits, any nest, any input."""
+"""Results of a replicated step: the engine's bits, the plain session's bits, any nest, any input."""
 
 from __future__ import annotations
 
@@ -178,7 +178,7 @@ def test_several_steps_share_the_replicas():
 
 
 def run_once(input_fn, *more, replicas=3):
-    """What `step_fn` is given."""
+    """Arguments that `step_fn` receives in one run, fetched."""
     repl = tb.MultiGpuReplicator(["/cpu:0"], replicas)
     (seen,) = repl.train(lambda *nest: nest, input_fn, 1, *more)
     return seen

@@ -183,7 +183,7 @@ def trained():
 
 
 class StartAt(tb.train.SessionRunHook):
-    """As if a checkpoint was restored."""
+    """Hook that sets the global step, like a restored checkpoint."""
 
     def __init__(self, value):
         self.value = value

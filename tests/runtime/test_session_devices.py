@@ -65,8 +65,8 @@ def test_a_missing_wait_is_found(graph, stage):
         session.load_variables({"v": np.ones(100)})
         session.run(fetches)
         assert find_races(log) == []
-        step = next(s for s in session._cache._steps.values() if s.idle_multi_device)
-        binding = step.idle_multi_device[0]
+        step = next(s for s in session._cache._steps.values() if s.idle)
+        binding = step.idle[0]
         with_waits = [n for n, entry in enumerate(binding._stages) if entry.waits]
         assert with_waits == [1, 2, 3]
         entry = binding._stages[stage]

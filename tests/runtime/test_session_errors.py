@@ -1,4 +1,4 @@
-"""What goes wrong says in one line what was expected, what came, what to do; the session stays usable."""
+"""Errors give in one line expectation, actual value and remedy; the session stays usable."""
 
 import numpy as np
 import pytest

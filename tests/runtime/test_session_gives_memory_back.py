@@ -185,7 +185,7 @@ def test_the_last_reference_may_go_in_work_of_the_sessions_own_stream(
 def test_the_last_reference_may_go_while_its_thread_holds_the_devices_locks(
     devices: list[CpuDevice], mapped: Mapped
 ) -> None:
-    """As when the collector finds it in the middle of a call."""
+    """The garbage collector may find the session in the middle of a call."""
     held = [trained(devices)]
     (device, _), allocator = devices, held[0]._cache.groups[0].allocator
     with device._lock, device.memory._lock, device._source._lock, allocator._guard:

@@ -1,4 +1,4 @@
-"""All memory comes from the device's allocators, and all of it goes back."""
+"""All memory comes from the device's allocators, and all of it is returned."""
 
 import gc
 import weakref

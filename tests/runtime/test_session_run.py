@@ -1,4 +1,4 @@
-"""What a session gives back: nests, names, dtypes, copies, cached steps."""
+"""Results of a session: nests, names, dtypes, copies, cached steps."""
 
 import gc
 from collections import OrderedDict, defaultdict, namedtuple

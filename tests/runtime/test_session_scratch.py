@@ -1,4 +1,4 @@
-"""All cached steps of a session work in one scratch for each stream group, as large as the largest needs."""
+"""All cached steps of a session share one scratch per stream group, as large as the largest needs."""
 
 from __future__ import annotations
 
@@ -185,7 +185,8 @@ def test_regions_of_a_scratch_do_not_overlap(device: CpuDevice) -> None:
         session.run(model.w.initializer)
         model.check(session, 30)
         (step,) = [step for step in session._cache._steps.values() if step.executable.inputs]
-        (binding,) = step.idle
+        (bound,) = step.idle
+        binding = bound.binding
         nbytes = {**step.executable.region_nbytes, "ring": step.executable.ring_nbytes}
         ends = sorted(
             (binding.bases[region], binding.bases[region] + step.executable.region_nbytes.get(region, 0))

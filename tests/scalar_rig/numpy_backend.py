@@ -1,7 +1,6 @@
-"""A CPU backend that runs what is fused, and what writes variables, by the NumPy form of its rule.
+"""CPU backend that runs fused ops and updates of variables by the NumPy form of their rules.
 
-It plans as a GPU's backend does: maps without scratch, fused, neighbouring updates and the averaging around
-them merged.
+It plans like a GPU's backend: maps without scratch, fused; neighbouring updates and their averaging merged.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from tests.scalar_rig.numpy_form import to_numpy
 
 
 def run_fused(fused: FusedMap) -> Callable[[KernelCall], Callable[[], None]]:
-    """What a kernel of a fused unit takes as `prepare=`."""
+    """Kernel of a fused unit, for its `prepare=`."""
 
     def prepare(call: KernelCall) -> Callable[[], None]:
         def step() -> None:
@@ -40,7 +39,7 @@ def run_fused(fused: FusedMap) -> Callable[[KernelCall], Callable[[], None]]:
 
 
 def run_rule(definition: OpDef) -> Callable[[KernelCall], Callable[[], None]]:
-    """The same for an op of the table."""
+    """Kernel of an op of the table."""
 
     def prepare(call: KernelCall) -> Callable[[], None]:
         state = [call.state[key] for key in definition.state]
@@ -60,7 +59,7 @@ def run_rule(definition: OpDef) -> Callable[[KernelCall], Callable[[], None]]:
 
 
 def run_averaged(averaged: AveragedUpdate) -> Callable[[KernelCall], Callable[[], None]]:
-    """The same for an update with the averaging around it."""
+    """Kernel of an update with its averaging, for `prepare=`."""
 
     def prepare(call: KernelCall) -> Callable[[], None]:
         arrays = [*call.inputs, *(call.state[key] for key in KEYS)]
@@ -76,12 +75,12 @@ def run_averaged(averaged: AveragedUpdate) -> Callable[[KernelCall], Callable[[]
 
 
 def averaged_kernel(averaged: AveragedUpdate) -> Kernel:
-    """The kernel of an update and the averaging around it."""
+    """Registered kernel of an update with its averaging."""
     return Kernel(prepare=run_averaged(averaged), pointwise=True)
 
 
 class NumpyRulesBackend(ReferenceBackend):
-    """`fuses` and `merges` switch the two."""
+    """Backend with fusion and merging switched by `fuses` and `merges`."""
 
     def __init__(self, fuses: bool = True, merges: bool = True):
         self.fuses, self.merges = fuses, merges
@@ -111,7 +110,7 @@ class NumpyRulesBackend(ReferenceBackend):
 
 @contextmanager
 def used(backend: NumpyRulesBackend) -> Iterator[NumpyRulesBackend]:
-    """The backend of CPU devices for a while."""
+    """Registers the backend for CPU devices while the context lasts."""
     before = backend_for(get_device("/cpu:0"))
     register_backend("cpu", backend)
     try:

@@ -1,4 +1,4 @@
-"""The NumPy form of scalar expressions: what every other form is held against."""
+"""NumPy form of scalar expressions, the reference of every other form."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _OWN: dict[str, Callable[..., Any]] = {"erf": _erf, SELECT: np.where}
 
 
 def to_numpy(results: Sequence[Scalar], arrays: Sequence[Array]) -> list[Array]:
-    """The values of the expressions for inputs that broadcast; NaN and infinities pass without a warning.
+    """Values of the expressions for inputs that broadcast; NaN and infinities give no warning.
 
     A result has the broadcast shape of the inputs that it depends on.
     """

@@ -1,4 +1,4 @@
-"""Runs that find their number of replicas on a machine whose speed is made up."""
+"""Auto-tuned training runs on a machine with simulated speed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ FLAT = 170.0
 
 
 class MadeUp:
-    """Windows of three rounds, on a machine whose speed is a curve."""
+    """Windows of three rounds, on a machine whose simulated speed is a curve over the number of replicas."""
 
     curve: ClassVar = CURVE
     seen: ClassVar[list[int]] = []
@@ -44,7 +44,7 @@ class MadeUp:
 
 
 class Lines(TrainingProgress):
-    """Keeps the lines that a run says."""
+    """Keeps the messages of a run."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -7,7 +7,7 @@ from tensorbow.training import TrainingProgress
 
 
 class StopsAt(TrainingProgress):
-    """Asks its trainer to stop when a round has ended."""
+    """Asks its trainer to stop at the end of a given round."""
 
     def __init__(self, round: int):
         super().__init__()

@@ -1,4 +1,4 @@
-"""Small models whose gradients are also written by hand in `reference.py`."""
+"""Small models with hand-written gradients in `reference.py`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BATCH, FEATURES, CLASSES = 4, 5, 3
 
 @dataclass
 class Model:
-    """A program, the specs of its inputs, its initial values, and its batches by (round, replica)."""
+    """Program, the specs of its inputs, its initial values, and its batches by (round, replica)."""
 
     program: StepProgram
     shapes: list[tb.TensorSpec]
@@ -122,7 +122,7 @@ Fuse = define_op(
 
 
 def fused() -> Model:
-    """As `well`, with an op on the way that fails on demand."""
+    """`well` with an additional op that fails on demand."""
     model = well()
     initial = model.initial
     graph = tb.Graph()

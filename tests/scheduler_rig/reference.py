@@ -1,4 +1,4 @@
-"""Synchronous model averaging in NumPy, as Crossbow has it (VLDB 2019, section 3), in both forms."""
+"""Synchronous model averaging in NumPy after Crossbow (VLDB 2019, section 3), in both forms."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ Gradient = Callable[[Vector, tuple[Any, ...]], Vector]
 class Sma:
     """k replicas of one flat vector.
 
-    form: `u` (the velocity of z is kept) or `z` (it is taken from the last two z). devices: how many parts
-    the sum of corrections is made of. clear_velocity: restarts set v to 0.
+    form: `u` (the velocity of z is kept) or `z` (it is computed from the last two z). devices: number of
+    parts in the sum of corrections. clear_velocity: restarts set v to 0.
     """
 
     start: Vector
@@ -87,7 +87,7 @@ class Sma:
         self.past = [*self.past[1:], self.z]
 
     def resize(self, origins: Sequence[int | None]) -> None:
-        """Another number of replicas: by replica its number before, or None for one that starts from z."""
+        """Changes the number of replicas. Each replica has its former number, or None if it starts from z."""
         if self.k == 1:
             self.z, self.before, self.u = self.w[0], self.w[0], np.zeros_like(self.start)
             self.past = [self.z] * (self.staleness + 1)
@@ -109,7 +109,7 @@ class Sma:
 
 
 class WindowAveraging:
-    """What `Synchronisation` says of `fcfs`, for tasks of `programs.well` that were taken as they were."""
+    """Averaging of `fcfs` as documented by `Synchronisation`, for given tasks of `programs.well`."""
 
     def __init__(self, start: Any, k: int, options: Synchronisation, devices: int = 1):
         self.k, self.options, self.devices = k, options, devices
@@ -125,7 +125,7 @@ class WindowAveraging:
         start: int,
         restarts_before: Sequence[int] = (),
     ) -> None:
-        """takers: the replica of each batch, in order, from the first of round `start` on."""
+        """takers: replica of each batch, in order, from the first batch of round `start`."""
         for number, replica in enumerate(takers, start * self.k):
             round, place = divmod(number, self.k)
             gradient = well_gradient(self.w[replica], batch(round, place))
@@ -156,7 +156,7 @@ def _in_order(vectors: list[Vector]) -> Vector:
 
 
 def logistic_gradient(features: int, classes: int) -> Gradient:
-    """Of `programs.logistic`, over the flat vector [w, b]."""
+    """Gradient of `programs.logistic`, over the flat vector [w, b]."""
 
     def gradient(flat: Vector, batch: tuple[Any, ...]) -> Vector:
         x, y = batch
@@ -169,5 +169,5 @@ def logistic_gradient(features: int, classes: int) -> Gradient:
 
 
 def well_gradient(flat: Vector, batch: tuple[Any, ...]) -> Vector:
-    """Of `programs.well`."""
+    """Gradient of `programs.well`."""
     return flat - batch[0]

@@ -1,4 +1,4 @@
-"""Engines whose tasks are joint launches, and models that spoil them."""
+"""Engines whose tasks are joint launches, and models that make them fail."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.scheduler_rig.running import Hesitant, cpu_devices, within
 def engine_of(
     model: Model, replicas: int | list[int], steps: int | None = 1, **options: Any
 ) -> LearningEngine:
-    """replicas: of one device, or of each of several."""
+    """Engine of so many replicas on one device, or on each of several."""
     own = {key: options.pop(key) for key in ("launch_ahead", "on_nan", "schedule") if key in options}
     engine = LearningEngine(
         model.program,
@@ -60,7 +60,7 @@ def spoilt(model: Model, *places: tuple[int, int]) -> Callable[[int, int], tuple
 
 
 def labelled() -> Model:
-    """Its loss refuses a label that is no class, as one batch has."""
+    """Model whose loss refuses a label that is out of range; one batch has one."""
     initial = {"w": np.ones((5, 4), np.float32)}
     with tb.Graph().as_default():
         x = tb.placeholder(tb.float32, [2, 5], name="x")

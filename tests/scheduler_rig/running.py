@@ -1,4 +1,4 @@
-"""Engines on devices of their own, sources of batches, and a guard against hanging."""
+"""Engines on devices of their own, sources of batches, and a guard against deadlock."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PATIENCE_S = 30.0
 
 
 class Prepared:
-    """A source that has every batch from the start and hands all out at once."""
+    """Source that has every batch from the start and delivers all of them at once."""
 
     def __init__(self, batch: Callable[[int, int], tuple[Any, ...]], replicas: int) -> None:
         self.batch, self.replicas = batch, replicas
@@ -42,7 +42,7 @@ class Prepared:
 
 
 class Hesitant(Prepared):
-    """A source with a thread: replicas' batches come interleaved at random, with pauses; it may fail."""
+    """Source with a thread: interleaves the replicas' batches at random, with pauses; it may fail."""
 
     def __init__(
         self,
@@ -109,9 +109,9 @@ def null_devices(count: int, log: LaunchLog | None, hold: bool = False) -> list[
 def engine_of(
     model: Model, devices: list[Any], per_device: Any, schedule: Any = None, **options: Any
 ) -> Iterator[LearningEngine]:
-    """An initialised engine on devices that are closed afterwards; then all memory has to be back.
+    """Initialised engine on devices that are closed afterwards; then all memory must be returned.
 
-    Options of `Synchronisation` and of `LearningEngine` alike.
+    Takes options of `Synchronisation` and of `LearningEngine`.
     """
     engine_options = {
         k: options.pop(k) for k in ("launch_ahead", "on_nan", "transport", "steps_per_launch") if k in options
@@ -135,7 +135,7 @@ def engine_of(
 
 
 def within(work: Callable[[], Any], seconds: float = PATIENCE_S) -> Any:
-    """The result or error of `work`, which must not take longer."""
+    """Result or error of `work`; fails if it takes longer than the limit."""
     results: list[Any] = []
     errors: list[BaseException] = []
 
@@ -155,12 +155,12 @@ def within(work: Callable[[], Any], seconds: float = PATIENCE_S) -> Any:
 
 
 def flat(values: dict[str, Any], names: list[str]) -> Any:
-    """Variables one after another, as one vector."""
+    """Variables concatenated to one vector."""
     return np.concatenate([np.ravel(values[name]) for name in names])
 
 
 def same_bits(left: dict[str, Any], right: dict[str, Any]) -> bool:
-    """Whether two checkpoints are equal to the last bit."""
+    """True if two checkpoints are equal to the last bit."""
     return left.keys() == right.keys() and all(left[k].tobytes() == right[k].tobytes() for k in left)
 
 

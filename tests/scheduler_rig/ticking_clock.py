@@ -1,10 +1,10 @@
-"""A clock in place of `time`: what depends on how long something takes is tested without waiting for it."""
+"""Replacement of `time`, for tests of time-dependent code that do not wait."""
 
 from __future__ import annotations
 
 
 class TickingClock:
-    """Every look at it takes `tick_s`; `now_s` may be set."""
+    """Clock that advances by `tick_s` when it is read; `now_s` may be set."""
 
     def __init__(self, tick_s: float) -> None:
         self.now_s = 0.0

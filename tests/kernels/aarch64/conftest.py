@@ -1,4 +1,4 @@
-"""All tests here run as on an AArch64 machine, in an emulator."""
+"""Runs the tests of this folder as on an AArch64 machine, in an emulator."""
 
 from __future__ import annotations
 

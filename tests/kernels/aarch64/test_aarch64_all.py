@@ -1,4 +1,4 @@
-"""All tests of native code once more, with all their examples, as on an AArch64 machine."""
+"""Runs all tests of native code, with all their examples, as on an AArch64 machine."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.native_rig import aarch64_machine  # noqa: F401 - skips where there i
 
 ROOT = Path(__file__).parents[3]
 FILES = sorted(
-    path.relative_to(ROOT).as_posix() for path in ROOT.glob("tests/kernels/native/test_native_*.py")
+    path.relative_to(ROOT).as_posix() for path in ROOT.glob("tests/kernels/native/**/test_native_*.py")
 )
 
 

@@ -1,6 +1,6 @@
-"""Every lowering on NEON: the tests of the native ops around multiples of the vector width, emulated.
+"""Every lowering on NEON: tests of the native ops around multiples of the vector width, emulated.
 
-Few examples of each; all tests of native code, with all their examples, run so in `test_aarch64_all`.
+Few examples of each; `test_aarch64_all` runs all tests of native code with all their examples.
 """
 
 from __future__ import annotations
@@ -11,9 +11,8 @@ import pytest
 from tests.native_rig.aarch64_machine import neon_target
 
 # After what skips where the emulator is missing.
-from tests.kernels.native import (  # isort: skip
+from tests.kernels.native.ops import (  # isort: skip
     test_native_batch_norm,
-    test_native_contraction,
     test_native_conv,
     test_native_copies,
     test_native_losses,
@@ -23,6 +22,7 @@ from tests.kernels.native import (  # isort: skip
     test_native_random,
     test_native_reductions,
 )
+from tests.kernels.native.products import test_native_contraction  # isort: skip
 from tests.native_rig.native_calls import run_native, run_reference  # isort: skip
 from tests.native_rig.native_steps import native_step, reference_step, taken  # isort: skip
 from tests.ops_contract.collection import all_samples  # isort: skip
@@ -55,7 +55,7 @@ test_random_numbers = on_this(
 
 
 def _samples():
-    """Of each op that has native code the one of most elements that is not large."""
+    """Largest contract sample of each native op that is not marked large."""
     found = {}
     for sample in all_samples():
         size = sum(np.asarray(array).size for array in sample.inputs)

@@ -1,4 +1,4 @@
-"""What LLVM makes of tiles for NEON: fused multiply-adds on 128-bit vectors, nothing spilled in the loops."""
+"""LLVM's code of tiles for NEON: fused multiply-adds on 128-bit vectors, no spills in the loops."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_tiles_multiply_and_add_whole_vectors_without_spills(name):
 
 
 def test_tiles_for_more_registers_than_there_are_do_spill():
-    """What the test above looks for is found."""
+    """Checks that the test above detects spills."""
     what = CONTRACTIONS["float32 4x3136x1024"]
     assert any(spills(lines) for lines in kernels(what, replace(NEON, vector_registers=64)))
 
@@ -115,7 +115,7 @@ def test_vectors_of_processors(triple, features, width):
 
 
 def test_a_processor_without_atomic_additions_needs_no_library_for_them():
-    """As those before ARMv8.1: the driver of rounds then loops over exclusive loads and stores."""
+    """Before ARMv8.1 the driver of rounds loops over exclusive loads and stores."""
     old = target_of({"neon": True}, NEON.triple, "cortex-a72")
     code = compiler._compiled(str(driver_module(old)), old)
     loaded = LoadedObject(code, CodeMemory(1 << 20), provided={YIELD, "memcpy"})

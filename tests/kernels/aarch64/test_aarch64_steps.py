@@ -12,14 +12,14 @@ from tests.native_rig.aarch64_machine import neon_target
 from tensorbow.kernels.native.fusion import factored_gradients  # isort: skip
 from tensorbow.kernels.native.backend import NativeBackend  # isort: skip
 from tensorbow.kernels.reference import ReferenceBackend  # isort: skip
-from tests.kernels.native import (  # isort: skip
+from tests.kernels.native import test_native_plan  # isort: skip
+from tests.kernels.native.fusion import (  # isort: skip
     test_native_batch_norm_fusion,
-    test_native_contraction_fusion,
-    test_native_examples,
     test_native_factored_gradients,
-    test_native_plan,
     test_native_pooling_fusion,
 )
+from tests.kernels.native.products import test_native_contraction_fusion  # isort: skip
+from tests.kernels.native.rounds import test_native_examples  # isort: skip
 from tests.scalar_rig.numpy_backend import used  # isort: skip
 from tests.scheduler_rig import round_engines  # isort: skip
 from tests.scheduler_rig.programs import logistic  # isort: skip

@@ -1,4 +1,4 @@
-"""An emulated GPU, and a bench on it, for the tests that make none of their own."""
+"""Fixtures: an emulated GPU, and a bench on it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""All CUDA source of the op kernels compiles to machine code; NVRTC needs neither GPU nor driver."""
+"""Every CUDA source of the op kernels compiles to machine code; NVRTC needs neither GPU nor driver."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def architecture(request):
 
 @pytest.mark.parametrize("float64", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_every_source_compiles(architecture, float64):
-    """What has compiled once, with the same NVRTC, is not compiled again."""
+    """Sources that this NVRTC has compiled before are not compiled again."""
     identity, folder = nvrtc_identity(architecture), cache_folder()
 
     def check(text: str, name: str) -> str:

@@ -105,7 +105,7 @@ def test_the_bits_of_the_host(name: str, batch_size: int, backwards: bool) -> No
 
 @needs_compiler
 def test_batches_enqueued_ahead_do_not_mix() -> None:
-    """Each launch carries its own picks, whatever is enqueued before the GPU comes to it."""
+    """Each launch has its own picks, whatever is enqueued before the GPU reaches it."""
     data = DATASETS["digits"]
     with emulated_runtime() as runtime, GpuDevice("/gpu:0", runtime) as device:
         bench = Bench(device, data, 4)

@@ -232,7 +232,7 @@ def test_a_kernel_is_a_function() -> None:
 
 
 def test_blocks_of_cupy_itself_come_and_go_with_its_arrays() -> None:
-    """With CuPy, on made-up addresses: no GPU is asked for anything."""
+    """Uses CuPy itself, on made-up addresses, without a GPU."""
     cupy = pytest.importorskip("cupy", reason="CuPy is not installed")
     allocator = BestFitAllocator(VirtualSource(), name="replica")
     with cupy.cuda.using_allocator(CupyAllocator(allocator, 0, "a CuPy kernel")):

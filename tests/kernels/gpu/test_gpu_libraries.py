@@ -64,7 +64,7 @@ def real_library(name: str) -> Any:
 
 @cache
 def prototypes(pattern: str) -> dict[str, list[str]]:
-    """Each function of the headers with the types of its parameters."""
+    """Functions of the headers, with the types of their parameters."""
     found = {}
     for path in wheel_files(pattern):
         text = re.sub(r"/\*.*?\*/|//[^\n]*", "", path.read_text(), flags=re.S)

@@ -42,7 +42,7 @@ extern "C" __global__ void cube_gradient(
 
 @pytest.fixture(autouse=True)
 def ops_of_the_test() -> Iterator[None]:
-    """What a test defines is gone after it."""
+    """Removes ops defined by a test."""
     before = dict(OPS)
     yield
     OPS.clear()
@@ -254,7 +254,7 @@ def test_an_op_that_writes_must_look_at_the_status(runtime: EmulatedCuda, source
 
 
 def refused(runtime: Any, source: str, **options: Any) -> str:
-    """What is said of a kernel of `Cube` when a step with it runs."""
+    """Error of a step that runs this kernel of `Cube`."""
     cube, graph = define_cube(gpu=False), tb.Graph()
     with graph.as_default():
         x = tb.placeholder(tb.float32, [2, 3])

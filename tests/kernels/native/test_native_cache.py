@@ -71,7 +71,7 @@ def answer(number, folder, target=None):
 
 @pytest.fixture
 def compilations(monkeypatch):
-    """How often LLVM compiled."""
+    """Number of compilations by LLVM."""
     counts = []
     compiled = compiler._compiled
     monkeypatch.setattr(compiler, "_compiled", lambda *rest: counts.append(1) or compiled(*rest))
@@ -216,7 +216,7 @@ def test_a_plan_that_is_kept_is_not_written_anew(tmp_path, compilations, monkeyp
 
 
 def test_a_plan_does_not_run_another_ones_code_under_its_name(tmp_path, compilations):
-    """Which writes beyond its arrays here: the other plan's have 500 elements more."""
+    """The other plan's arrays have 500 elements more, so its code would write beyond this plan's arrays."""
     small, large = [[call_of(size=20)]], [[call_of(size=520)]]
     compile_groups(small, STATUS, host_target(), tmp_path)
     (path,) = objects(tmp_path)
@@ -287,7 +287,7 @@ def test_the_key_of_a_model_is_the_same_in_every_process(tmp_path):
 
 
 def initial_values_by(backend):
-    """Of a model with weights of every kind: fans of several sizes, zeros, ones and a drawn constant."""
+    """Initial values of a model with all kinds of weights: several fans, zeros, ones, a drawn constant."""
     with used(backend), tb.Graph().as_default():
         tb.set_random_seed(3)
         x, y = tb.placeholder(tb.float32, [None, 28, 28, 1]), tb.placeholder(tb.int64, [None])

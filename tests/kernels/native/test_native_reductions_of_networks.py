@@ -43,7 +43,7 @@ def train(model, target=None):
 
 @pytest.fixture(name="executables")
 def _executables(monkeypatch):
-    """All that are bound natively."""
+    """Executables bound natively."""
     found, bind = [], NativeBackend.bind
 
     def recorded(self, executable, *rest):

@@ -1,4 +1,4 @@
-"""Which backend CPU devices get: `TENSORBOW_CPU`, with llvmlite and without."""
+"""Choice of the backend of CPU devices: `TENSORBOW_CPU`, with and without llvmlite."""
 
 from __future__ import annotations
 
