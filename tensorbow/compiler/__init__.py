@@ -1,4 +1,4 @@
-"""Compiler passes: prune, place, fold, merge, partition, protect, group, plan memory, bind."""
+"""Compiler passes: prune, place, fold, merge, partition, protect, cut, group, plan memory, join, bind."""
 
 from tensorbow.compiler.bind import Binding, RegionMemory, Scratch
 from tensorbow.compiler.compile import AVERAGING_STATE, compile_step

@@ -174,7 +174,14 @@ class Executable:
         handed = {region: self.region_nbytes[region] * count for region in self.exchanged}
         nbytes = {region: self.region_nbytes.get(region, 0) for region in ONCE_PER_DEVICE}
         return replace(
-            made, region_nbytes=nbytes | handed, ring_nbytes=0, inputs={}, fetches=(), fetch_sources=()
+            made,
+            region_nbytes=nbytes | handed,
+            ring_nbytes=0,
+            inputs={},
+            fetches=(),
+            fetch_sources=(),
+            peak_nbytes=0,
+            lower_bound_nbytes=0,
         )
 
     def _with_segments(self, segments: Iterable[Segment]) -> Executable:

@@ -256,3 +256,21 @@ def test_random_changes_against_the_reference(
         engine.run(source.open, round, round + 4)
         reference.run(LOGISTIC.batch, round, round + 4)
         compare(engine, reference, NAMES)
+
+
+@pytest.mark.parametrize("options", [{}, {"sync": "ssgd"}, {"staleness": 1, "mu": 0.5}], ids=str)
+def test_a_resize_compiles_nothing_anew(monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]) -> None:
+    """The number of replicas and alpha are step scalars."""
+    model, compiled = well(), list[int]()
+    original = StepProgram.compile
+
+    def compile(self: StepProgram, *arguments: Any) -> Any:
+        compiled.append(1)
+        return original(self, *arguments)
+
+    monkeypatch.setattr(StepProgram, "compile", compile)
+    with engine_of(model, cpu_devices(2), (2, 1), **options) as engine:
+        engine.run(Prepared(model.batch, 3).open, 0, 2)
+        engine.resize((1, 3))
+        engine.run(Prepared(model.batch, 4).open, 2, 4)
+    assert len(compiled) == 1

@@ -1,4 +1,4 @@
-"""In-place sums of flat vectors on a GPU, outside of plans: the all-reduce between virtual GPUs."""
+"""In-place sums of flat vectors on a GPU, outside of plans: exchanges between virtual GPUs."""
 
 from __future__ import annotations
 
