@@ -44,7 +44,9 @@ class TaskLauncher:
         self._segments = _Segments(replicas[0].whole)
         self._joined: dict[int, tuple[int, list[Event]]] = {}  # by segment, when it last ran on the devices
         self._order = 0  # of what devices run
-        self._last: list[Event | None] = [None] * len(replicas)  # the last enqueued task of each replica
+        self._last: list[Any] = [None] * len(replicas)  # the last event of each replica, or None
+        self._devices = max(places) + 1
+        self._members = [range(index, index + 1) for index in range(len(replicas))]
         self.runs_here = False  # whether who launches may as well do the work, for it waits anyway
 
     def select(self, executable: Executable, transport: Transport | None) -> None:
@@ -72,21 +74,23 @@ class TaskLauncher:
         end of the tasks. when_synchronised: at the end of the synchronisation, with an event that says how it
         ended. Returns the number of synchronisations, 0 or 1.
         """
-        (round,), count = rounds, len(self._replicas)
-        tasks = LaunchedRounds(number, rounds, [range(index, index + 1) for index in range(count)])
-        events: list[Event | None] = []
-        for index in range(count):
+        (round,) = rounds
+        tasks = LaunchedRounds(number, rounds, self._members)
+        variant = self._variants.of(round)
+        work = self._work(variant)
+        for index, place in enumerate(self._places):
             batch = inputs.of(index) if isinstance(inputs, RoundInputs) else inputs[index]
             if isinstance(batch, BatchRun):
                 raise InternalError(f"round {round}: expected one batch for each replica, got several")
-            events.append(self.launch_task(index, round, batch, state))
-        synchronises = bool(self._segments.behind[self._variants.of(round)])
-        if synchronises:
-            moved, updated = self.synchronise(round)
-            events = [*updated] or events
+            self._begin(index, round, batch, state, work[place])
+        events = [*self._last]
+        behind = self._segments.behind[variant]
+        if behind:
+            moved, updated = self._run(round, behind)
+            events = updated or events
             announce(moved, when_synchronised)
-        tasks.follow([event for event in events if event is not None], when_ended)
-        return int(synchronises)
+        tasks.follow(events, when_ended)
+        return int(bool(behind))
 
     def fetched(self, replica: int, tasks: LaunchedRounds) -> list[Sequence[Any] | Array]:
         """Fetched values of a replica's task, each as a column of one round."""
@@ -115,19 +119,33 @@ class TaskLauncher:
         step: under which its results are asked for, by default the round.
         None when the task ends with the round's synchronisation, which gives its event.
         """
-        variant, place = self._variants.of(round), self._places[index]
-        work = [(segment, self._event_before(segment, place)) for segment in self._segments.before[variant]]
-        here = self.runs_here and len(self._replicas) == 1
-        done = self._replicas[index].launch(round, inputs, state, work, step, here)
-        self._last[index] = done
+        variant = self._variants.of(round)
+        done = self._begin(index, round, inputs, state, self._work(variant)[self._places[index]], step)
         return None if self._segments.ends_behind[variant] else done
+
+    def _work(self, variant: str) -> list[list[tuple[int, Event | None]]]:
+        """By device, the segments that a variant's tasks begin with, and what each of them waits for."""
+        segments, places = self._segments.before[variant], range(self._devices)
+        return [[(each, self._event_before(each, place)) for each in segments] for place in places]
+
+    def _begin(
+        self,
+        index: int,
+        round: int,
+        inputs: BatchInputs,
+        state: Mapping[str, Any],
+        work: Sequence[tuple[int, Event | None]],
+        step: int | None = None,
+    ) -> Event:
+        here = self.runs_here and len(self._replicas) == 1
+        done = self._last[index] = self._replicas[index].launch(round, inputs, state, work, step, here)
+        return done
 
     def evaluate(self, step: int, inputs: Sequence[BatchInputs], state: Mapping[str, Any]) -> None:
         """Enqueues a step of all replicas without averaging; its results are asked for by its number."""
-        for replica, batch, place in zip(self._replicas, inputs, self._places, strict=True):
-            segments = self._segments.before[UPDATE]
-            work = [(segment, self._event_before(segment, place)) for segment in segments]
-            self._last[replica.index] = replica.launch(step, batch, state, work)
+        work = self._work(UPDATE)
+        for index, (batch, place) in enumerate(zip(inputs, self._places, strict=True)):
+            self._begin(index, step, batch, state, work[place])
         self._run(step, self._segments.behind[UPDATE])
 
     def synchronise(self, round: int) -> tuple[list[Event], list[Event]]:
