@@ -86,3 +86,60 @@ def test_a_session_after_a_fork(kind: str, what: str, backend: str) -> None:
         assert len(child) == 2
         assert all(line.startswith("child: refused: ") and LOST in line for line in child), child
         assert all("make a new one" in line for line in child)
+
+
+ROUNDS = """
+import os, sys, threading, warnings
+import numpy as np
+import tensorbow as tb
+
+warnings.simplefilter("ignore", DeprecationWarning)  # of Python 3.12, for a fork with threads
+data, _ = tb.data.make_synthetic(64, 8, height=4, width=4)
+with tb.Graph().as_default():
+    images = tb.placeholder(tb.float32, [None, 4, 4, 1])
+    labels = tb.placeholder(tb.int64, [None])
+    logits = tb.layers.dense(tb.layers.flatten(images), 10)
+    loss = tb.reduce_mean(tb.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits))
+    update = tb.train.MomentumOptimizer(0.01, 0.9).minimize(loss)
+    program = tb.StepProgram((images, labels), loss, update)
+
+
+def made():
+    engine = tb.LearningEngine(program, 4, ["/cpu:0", "/cpu:1"], 1, steps_per_launch=8)
+    engine.initialize()
+    return engine, tb.DatasetBatches(data, 4, 2, seed=1, steps_per_launch=8)
+
+
+engine, batches = made()
+engine.run(batches.open, 0, 16)
+trained = threading.Thread(target=engine.run, args=(batches.open, 16, 20_000))
+trained.start()  # rounds are in flight when the process forks
+child = os.fork()
+if child == 0:
+    try:
+        engine.run(batches.open, 16, 32)
+    except tb.errors.FailedPreconditionError as error:
+        print("child: refused", flush=True)
+    own, batches = made()
+    print("child:", own.run(batches.open, 0, 16), flush=True)
+    os._exit(0)
+status = os.waitpid(child, 0)[1]
+engine.request_stop()
+trained.join()
+print("parent:", status, engine.run(batches.open, 20_000, 20_008))
+engine.close()
+"""
+
+
+def test_rounds_in_flight_at_a_fork() -> None:
+    pytest.importorskip("llvmlite")
+    for _ in range(3):
+        done = subprocess.run(
+            [sys.executable, "-c", ROUNDS],
+            env={**os.environ, "PYTHONPATH": str(ROOT), "TENSORBOW_CPU": "native"},
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.splitlines() == ["child: refused", "child: 16", "parent: 0 20008"]
