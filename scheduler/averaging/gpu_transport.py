@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from scheduler.averaging.transport import Crossing, FlatVector, Transport
+from scheduler.averaging.transport import DeviceExchange, FlatVector, Transport
 from tensorbow.devices import Access, Device, Event, GpuDevice, Stream
 from tensorbow.devices.cuda_runtime import CopyKind, CudaRuntime
 from tensorbow.devices.gpu_stream import GpuStream
@@ -44,7 +44,7 @@ class GpuTransport(Transport):
             self._nccl = communicators([runtime.index for runtime in self._members])
         self._exchanges: list[_GpuExchange] = []
 
-    def connect(self, exchanges: Sequence[Sequence[Crossing]]) -> None:
+    def connect(self, exchanges: Sequence[Sequence[DeviceExchange]]) -> None:
         """See Transport."""
         self._exchanges = [
             _GpuExchange(crossings, self._members, self._streams, self._nccl) for crossings in exchanges
@@ -74,7 +74,7 @@ class _GpuExchange:
 
     def __init__(
         self,
-        crossings: Sequence[Crossing],
+        crossings: Sequence[DeviceExchange],
         members: dict[CudaRuntime, list[int]],
         streams: Sequence[GpuStream],
         nccl: NcclCommunicators | None,

@@ -1,5 +1,8 @@
 """Synchronisers: they extend the step of one replica by exchanges and ordinary ops, before it is compiled.
 
+The compiler calls `Synchroniser.rewrite` with a step's nodes, all shapes known, split before the first write
+of a weight; it returns the variants of the step, which the compiler cuts into segments at exchanges.
+
 Synchronous model averaging (Crossbow, section 3) and EASGD put c = alpha * (w - z) before the update,
 w -= c after it, and z += all_sum(c) (with the momentum u of z) behind that; z and u are mirrored variables.
 S-SGD has the update read the mean of all replicas' gradients, so that equal weights stay equal, to the bit.
@@ -52,9 +55,9 @@ def restart(slot: int) -> str:
 class Synchroniser:
     """How replicas are kept together, as far as their step depends on it; it does not depend on their number.
 
-    slots: staleness + 1, or 0 without averaging. has_momentum: whether mu is not 0; without, u is not
-    touched. aggregates: whether some round steps on the mean of gradients. apart: averaging is no part of an
-    update, since no task knows whether it is the last before.
+    slots: copies of z, staleness + 1, or 0 without averaging. has_momentum: whether mu is not 0; without
+    there is no u. aggregates: whether some round steps on the mean of gradients. apart: averaging is a variant
+    of its own, for fcfs, where a task cannot know that it is its replica's last before the averaging.
     """
 
     slots: int = 0

@@ -35,7 +35,7 @@ class FlatVector:
 
 
 @dataclass(frozen=True)
-class Crossing:
+class DeviceExchange:
     """Vectors of one size, one per device, that become equal.
 
     To the sum of all, in the order of the devices; with `owned`, each device gives the elements that it owns.
@@ -55,7 +55,7 @@ class Transport(ABC):
     """Carries exchanges between the devices of a process."""
 
     @abstractmethod
-    def connect(self, exchanges: Sequence[Sequence[Crossing]]) -> None:
+    def connect(self, exchanges: Sequence[Sequence[DeviceExchange]]) -> None:
         """Fixes what crosses in each exchange. Called before the first post, and when there are more."""
 
     @abstractmethod
@@ -81,10 +81,10 @@ class InProcessTransport(Transport):
     def __init__(self, device: Device, name: str):
         """`device` lends the stream; the exchanges run on its thread."""
         self._stream = device.new_stream(name)
-        self._exchanges: list[list[tuple[Crossing, list[Array]]]] = []
+        self._exchanges: list[list[tuple[DeviceExchange, list[Array]]]] = []
         self._accesses: list[list[Access]] = []
 
-    def connect(self, exchanges: Sequence[Sequence[Crossing]]) -> None:
+    def connect(self, exchanges: Sequence[Sequence[DeviceExchange]]) -> None:
         """See Transport."""
         self._exchanges = [
             [(crossing, [vector.view() for vector in crossing.vectors]) for crossing in crossings]

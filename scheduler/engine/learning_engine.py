@@ -101,7 +101,7 @@ class LearningEngine:
         specs = program.specs(shapes) if isinstance(shapes, int) else shapes
         self._steps = [(program, list(specs))]
         self._compiled: Compiled = {}
-        self._own_transport = transport
+        self._given_transport = transport
         self.learners = Learners(
             program,
             specs,
@@ -251,7 +251,7 @@ class LearningEngine:
         schedule: Schedule | None,
         ssgd_from: int | None,
     ) -> None:
-        if self._own_transport is not None:
+        if self._given_transport is not None:
             raise FailedPreconditionError(
                 "resize: this engine was given its transport, which is connected for good; leave it out"
             )

@@ -374,7 +374,7 @@ class TaskRun(EngineRun):
             stop,
             tau=learners.options.tau,
             launch_ahead=launch_ahead,
-            synchronised=learners.exchanges,
+            synchronised=learners.synchronises,
             restarts_before=restarts_before,
         )
         self._events: list[SchedulerEvent] = []  # noted, and not told to the machine

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 from scheduler.averaging.synchronisers import central_place
-from scheduler.averaging.transport import Crossing, FlatVector
+from scheduler.averaging.transport import DeviceExchange, FlatVector
 from scheduler.replicas.memory import planned_nbytes
 from tensorbow.compiler import AVERAGING_STATE, Binding, RegionMemory, VariableLayout
 from tensorbow.devices import Device, Event
@@ -125,7 +125,7 @@ class CentralModel:
         """Base addresses to which a step binds the replica of that number on this device."""
         executable, binding = self._bound[number]
         result = {region: binding.bases[region] for region in (Region.CENTRAL, Region.RESULTS)}
-        for region in executable.exchanged:
+        for region in executable.exchange_inputs:
             result[region] = binding.bases[region] + replica * executable.region_nbytes[region]
         return result
 
@@ -139,7 +139,7 @@ class CentralModel:
                 (self._vector(group.outputs[0]), self._own_elements(group))
                 for group in self._binding.executable.segments[number].groups
             ]
-            for number in self.executable.exchanges
+            for number in self.executable.exchange_segments
         ]
 
     def _vector(self, ref: Ref) -> FlatVector:
@@ -217,13 +217,13 @@ class CentralModel:
                 blocks.pop()[1].free()
 
 
-def crossings_between(central: Sequence[CentralModel]) -> list[list[Crossing]]:
+def device_exchanges(central: Sequence[CentralModel]) -> list[list[DeviceExchange]]:
     """What crosses between devices, by exchange of the step that they have selected."""
     result = []
     for exchange in zip(*(model.crossings() for model in central), strict=True):
         crossings = []
         for column in zip(*exchange, strict=True):
             owned = [elements for _, elements in column if elements is not None]
-            crossings.append(Crossing([vector for vector, _ in column], owned or None))
+            crossings.append(DeviceExchange([vector for vector, _ in column], owned or None))
         result.append(crossings)
     return result

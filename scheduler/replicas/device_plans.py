@@ -71,7 +71,9 @@ class DevicePlans:
 
     def compile(self, program: StepProgram, specs: Sequence[TensorSpec]) -> Executable:
         """A step over these variables, compiled or found among those that are."""
-        replicas = self._replicas if program.exchanges - {AllSum} else 1  # the number is in their attributes
+        replicas = (
+            self._replicas if program.exchange_ops - {AllSum} else 1
+        )  # the number is in their attributes
         key = (id(program), *specs, self.device.kind, self._synchroniser, replicas)
         if key not in self._compiled:
             executable = program.compile(specs, self._layout, self._backend, self._synchroniser, replicas)
@@ -86,7 +88,7 @@ class DevicePlans:
 
     def central_blocks(self, on_device: int) -> Blocks:
         """Bytes of each allocation of z for so many replicas here; none where replicas never meet."""
-        if not self.step.meets:
+        if not self.step.has_device_segments:
             return []
         blocks = CentralModel.blocks(self.step, self._layout, self._synchroniser.slots, on_device)
         return [*blocks, *self._backend.workspaces(self.device)]

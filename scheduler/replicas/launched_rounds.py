@@ -13,8 +13,7 @@ class LaunchedRounds:
     """The tasks of all replicas in some rounds, launched together; they end together."""
 
     def __init__(self, number: int, rounds: range, members: Sequence[range]):
-        """number: what the launch is called by who asked for it. members: by event, the replicas that it is
-        of; all of them, in order."""
+        """number: of the launch. members: for each event the replicas whose tasks it ends, in order."""
         self.number, self.rounds, self.members = number, rounds, members
         self.events: Sequence[Event] = ()
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from scheduler.averaging.synchronisation import Synchronisation
 from scheduler.averaging.transport import InProcessTransport, Transport
-from scheduler.replicas.central import CentralModel, crossings_between
+from scheduler.replicas.central import CentralModel, device_exchanges
 from scheduler.replicas.device_plans import Compiled, DevicePlans
 from scheduler.replicas.replica import DeviceData, Replica
 from scheduler.replicas.replica_counts import replica_counts, require_different
@@ -73,7 +73,7 @@ class Learners:
         self.replicas: list[Replica] = []
         self.central: list[CentralModel] = []
         self._transport = transport
-        self._own_transport = transport is not None  # the caller's, which sums between devices
+        self._given_transport = transport is not None  # the caller's, which sums between devices
         self._kept: list[KeptExamples] = []  # the data set on the devices that have it
         self._here = False  # whether who launches waits for the tasks
         self._selected = 0  # of the programs
@@ -98,7 +98,10 @@ class Learners:
         steps = [plans.step for plans in self._plans]
         self._bind_central(0, steps)
         for index, place in enumerate(self.places):
-            device, shared = self.devices[place], self._shared(0, index) if steps[0].meets else {}
+            device, shared = (
+                self.devices[place],
+                self._shared(0, index) if steps[0].has_device_segments else {},
+            )
             replica = Replica(index, device, steps[place], self.layout, shared, ring=ring, name=self._name)
             self.replicas.append(replica)
             replica.set_state({"replica": index, "alpha": self.alpha})
@@ -108,7 +111,7 @@ class Learners:
         self.select(0)
 
     def _check_exchanges(self, program: StepProgram) -> None:
-        if self.options.first_come and program.exchanges:
+        if self.options.first_come and program.exchange_ops:
             raise InvalidArgumentError(
                 "dispatch: expected round_robin for a step with exchanges, in which all replicas meet; "
                 "got 'fcfs'; leave it out"
@@ -116,7 +119,7 @@ class Learners:
 
     def _bind_central(self, number: int, steps: Sequence[Executable]) -> None:
         """Has every device do what it does once for its replicas in a step, if there is anything."""
-        if not steps[0].meets:
+        if not steps[0].has_device_segments:
             return
         priority, first = self.options.priority, 0
         for place, (device, count) in enumerate(zip(self.devices, self.per_device, strict=True)):
@@ -155,7 +158,7 @@ class Learners:
         try:
             self._bind_central(number, executables)
             for index, replica in enumerate(self.replicas):
-                shared = self._shared(number, index) if executables[0].meets else {}
+                shared = self._shared(number, index) if executables[0].has_device_segments else {}
                 moved |= replica.add(executables[self.places[index]], shared)
         except BaseException:
             moved = True  # some may have
@@ -174,16 +177,16 @@ class Learners:
             owner.select(number)
         for replica in self.replicas:
             replica.set_state({"status": 0})
-        whole = self.replicas[0].whole
-        transport = self._transport if len(self.central) > 1 and whole.meets else None
+        whole = self.replicas[0].step
+        transport = self._transport if len(self.central) > 1 and whole.has_device_segments else None
         if transport is not None:
-            transport.connect(crossings_between(self.central))
+            transport.connect(device_exchanges(self.central))
         self.tasks.select(whole, transport)
         self._selected = number
         self.executable = self.replicas[0].executable
         if number not in self._launchers:
             made = None
-            if not self._own_transport:
+            if not self._given_transport:
                 made = round_launcher(self.replicas, self.central, self.options)
             self._launchers[number] = made or self.tasks
         self.launcher = self._launchers[number]
@@ -196,7 +199,7 @@ class Learners:
         return self.launcher is not self.tasks
 
     @property
-    def exchanges(self) -> bool:
+    def synchronises(self) -> bool:
         """True if replicas are kept together at all."""
         return self.averages or self.aggregates
 

@@ -69,7 +69,7 @@ class Replica:
         self._data: DeviceData | None = None
         self._bound = [_BoundStep(executable, self.binding, index)]
         self._now = self._bound[0]
-        self.whole = executable
+        self.step = executable
         self.executable = executable.for_replica
 
     @property
@@ -123,8 +123,8 @@ class Replica:
     def select(self, number: int) -> None:
         """Makes a bound step the one that is launched, while no task is in flight."""
         self._now = self._bound[number]
-        self.whole, self.binding = self._now.executable, self._now.binding
-        self.executable = self.whole.for_replica
+        self.step, self.binding = self._now.executable, self._now.binding
+        self.executable = self.step.for_replica
 
     @property
     def data(self) -> DeviceData | None:
@@ -141,7 +141,7 @@ class Replica:
     def blocks(executable: Executable, layout: VariableLayout, ring: int) -> list[int]:
         """Sizes of what one allocates, in bytes, in order: for the dry run of `scheduler.replicas.memory`."""
         variables = [layout.region_nbytes[region] for region in VARIABLES]
-        return [*variables, *Binding.blocks(executable, (*VARIABLES, *executable.exchanged), ring)]
+        return [*variables, *Binding.blocks(executable, (*VARIABLES, *executable.exchange_inputs), ring)]
 
     def launch(
         self,

@@ -110,7 +110,7 @@ def _values_after(
     count = len(origins)
     every = [old.values.replica_values(index) for index in range(old.count)]
     z = old.values.central_values(round)
-    if old.exchanges:
+    if old.synchronises:
         _hand_over_sums(old, every, origins)
     steps_on_mean = options.gang_from(count)
     equal = steps_on_mean is not None and round >= steps_on_mean
@@ -118,7 +118,7 @@ def _values_after(
     result: dict[str, Array] = {}
     for index, origin in enumerate(origins):
         values = newcomer if origin is None else every[origin]
-        if count == 1 and old.exchanges:
+        if count == 1 and old.synchronises:
             values = {**values, **z}
         for name, value in values.items():
             result[f"replica{index}/{name}"] = value

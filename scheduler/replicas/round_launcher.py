@@ -27,7 +27,7 @@ from tensorbow.program import (
     Region,
     RoundLaunch,
     RoundProgram,
-    Rounds,
+    RoundProgramSpec,
 )
 from tensorbow.program.examples import KeptExamples
 from tensorbow.specs import Array
@@ -36,7 +36,7 @@ from tensorbow.timeline import CURRENT
 MOST_ROUNDS = 4096  # of a launch
 
 
-class ProgramRounds(LaunchedRounds):
+class ProgramLaunch(LaunchedRounds):
     """Launched by a round program of a backend."""
 
     def __init__(self, number: int, rounds: range, launch: RoundLaunch, way: Threads):
@@ -85,13 +85,13 @@ class RoundLauncher:
 
         inputs: of one round, or runs of batches. state: step scalars, one or one for each round;
         with a status the steps go on whatever it becomes. when_ended: called from any thread.
-        Synchronisations are parts of the tasks: there will be none to tell of, which is returned.
+        Returns 0: synchronisation is part of the tasks, and `when_synchronised` is never called.
         """
         way = self._choice.way(len(rounds))
         threads = usable_cores() if way is Threads.EACH else 1
         variants = [self._numbers[self._variants.of(round)] for round in rounds]
         launch = self._program.launch(rounds.start, variants, self._inputs(inputs), state, threads)
-        tasks = ProgramRounds(number, rounds, launch, way)
+        tasks = ProgramLaunch(number, rounds, launch, way)
         try:
             events = self._enqueue(tasks)
         except BaseException:  # who is enqueued must not wait for who is not
@@ -117,7 +117,7 @@ class RoundLauncher:
             return LaunchInputs((), made, recipes.picks_before(len(recipes)))
         return LaunchInputs((), made, recipes.picks_before(place + 1), place)
 
-    def _enqueue(self, tasks: ProgramRounds) -> list[Event]:
+    def _enqueue(self, tasks: ProgramLaunch) -> list[Event]:
         """The tasks of each thread on the stream of its first replica, behind what lies on others."""
         threads, last, events = tasks.launch.threads, self._last, list[Event]()
         here = tasks.way is Threads.CALLER or (self.runs_here and len(self._streams) == 1)
@@ -154,7 +154,7 @@ class RoundLauncher:
 
     def ended(self, tasks: LaunchedRounds) -> None:
         """Takes note of the end of a launch: for the choice of threads, and its inputs may go."""
-        if not isinstance(tasks, ProgramRounds):
+        if not isinstance(tasks, ProgramLaunch):
             raise InternalError(f"launch {tasks.number} is not of this launcher")
         tasks.launch.let_go()
         if self._choice.tries:
@@ -172,7 +172,7 @@ class RoundLauncher:
 
     def fetched(self, replica: int, tasks: LaunchedRounds) -> list[Sequence[Any] | Array]:
         """Values fetched by the finished tasks of a replica in a launch: a column per fetch, by round."""
-        if not isinstance(tasks, ProgramRounds):
+        if not isinstance(tasks, ProgramLaunch):
             raise InternalError(f"launch {tasks.number} is not of this launcher")
         columns = self._program.fetched(replica, tasks.rounds.start, tasks.launch.done(replica))
         return [column.tolist() if column.ndim == 1 else column for column in columns]
@@ -197,8 +197,8 @@ def round_launcher(
     if options.first_come:
         return None
     names = [str(replica.device.name) for replica in replicas]
-    rounds = Rounds(
-        replicas[0].whole,
+    rounds = RoundProgramSpec(
+        replicas[0].step,
         RoundVariants(options, len(replicas)).names,
         [[model.bases.get(region, 0) for region in Region] for model in central],
         [names.count(name) for name in dict.fromkeys(names)],

@@ -151,7 +151,7 @@ class StepProgram:
         return executable
 
     @cached_property
-    def exchanges(self) -> frozenset[OpDef]:
+    def exchange_ops(self) -> frozenset[OpDef]:
         """The exchanges of the step itself, in which replicas meet whatever keeps them together."""
         wanted = [*(tensor.op for tensor in self.fetches), self.update, *self.others]
         return frozenset(op.definition for op in prune(wanted, self.inputs) if op.definition.exchange)

@@ -41,7 +41,7 @@ class TaskLauncher:
         self._replicas, self._central, self._places = replicas, central, places
         self._transport: Transport | None = None
         self._variants, self._first_come = RoundVariants(options, len(replicas)), options.first_come
-        self._segments = _Segments(replicas[0].whole)
+        self._segments = _Segments(replicas[0].step)
         self._joined: dict[int, tuple[int, list[Event]]] = {}  # by segment, when it last ran on the devices
         self._order = 0  # of what devices run
         self._last: list[Any] = [None] * len(replicas)  # the last event of each replica, or None
@@ -205,7 +205,7 @@ class _Segments:
     def __init__(self, executable: Executable):
         self._executable = executable
         self.kinds = [segment.kind for segment in executable.segments]
-        self.exchanges = executable.exchanges
+        self.exchanges = executable.exchange_segments
         self._conflicts: dict[int, list[int]] = {}  # by replicas' segment
         self.before: dict[str, Sequence[int]] = {}  # by variant, what replicas run up to the first exchange,
         self.behind: dict[str, Sequence[int]] = {}  # and what is run from there on
@@ -234,12 +234,12 @@ class _Segments:
                 if other.kind is not SegmentKind.REPLICA:
                     theirs = {ref for group in other.groups for ref in group.writes}
                     read = {ref for group in other.groups for ref in group.reads}
-                    if _meet(theirs, reads | writes) or _meet(read, writes):
+                    if _overlap(theirs, reads | writes) or _overlap(read, writes):
                         found.append(number)
         return found
 
 
-def _meet(first: Iterable[Ref], second: Iterable[Ref]) -> bool:
+def _overlap(first: Iterable[Ref], second: Iterable[Ref]) -> bool:
     """True if two sets of places share a byte of what a device has for all, or is handed."""
     return touch(*([ref for ref in refs if ref.region in SHARED] for refs in (first, second)))
 

@@ -145,7 +145,7 @@ def assemble(
         lower_bound_nbytes=plan.lower_bound_nbytes,
         notes=(*program.notes, *plan.notes),
         variants=variants or {},
-        exchanged=frozenset(
+        exchange_inputs=frozenset(
             ref.region
             for segment in segments
             if segment.kind is SegmentKind.EXCHANGE

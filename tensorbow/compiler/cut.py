@@ -71,13 +71,13 @@ class Mirrored:
 def cut(nodes: Sequence[Node], mirrored: Mirrored) -> list[SegmentNodes]:
     """The parts that run one after the other: replicas, an exchange, mirrored nodes, replicas, and so on.
 
-    A node is in the first part that can have it: behind what it reads, and in the order of the list behind
-    all that touches a region that it writes, or writes one that it touches. So exchanges that are
-    ready together are in one part.
+    Each node gets the earliest segment after the nodes whose results it reads, the earlier writers of each
+    region of variables that it reads, and the earlier readers and writers of each region that it writes. So
+    exchanges that are ready together are in one segment. A segment of rank r has the kind ORDER[r % 3].
     """
     ranks: dict[Node, int] = {}
     parts: dict[int, list[Node]] = {}
-    read: dict[Region | str, int] = {}  # by region, the last rank that reads or writes it,
+    accessed: dict[Region | str, int] = {}  # by region, the last rank that reads or writes it,
     written: dict[Region | str, int] = {}  # and the last one that writes it
     for node in _with_copies(nodes, mirrored):
         kind = ORDER.index(mirrored.kind_of(node))
@@ -86,14 +86,14 @@ def cut(nodes: Sequence[Node], mirrored: Mirrored) -> list[SegmentNodes]:
             (
                 *(ranks.get(value.node, 0) for value in node.inputs if value.node is not None),
                 *(written.get(region, 0) for region in reads),
-                *(read.get(region, 0) for region in writes),
+                *(accessed.get(region, 0) for region in writes),
             ),
             default=0,
         )
-        rank = ranks[node] = least + (kind - least) % len(ORDER)
+        rank = ranks[node] = least + (kind - least) % len(ORDER)  # the next one of the node's kind
         parts.setdefault(rank, []).append(node)
         for region in (*reads, *writes):
-            read[region] = max(read.get(region, 0), rank)
+            accessed[region] = max(accessed.get(region, 0), rank)
         for region in writes:
             written[region] = max(written.get(region, 0), rank)
     return [SegmentNodes(ORDER[rank % len(ORDER)], parts[rank]) for rank in sorted(parts)]

@@ -10,7 +10,7 @@ import numpy as np
 from tensorbow.devices import Access, StreamGroup
 from tensorbow.kernels.reference import ReferenceBackend
 from tensorbow.program.plan import BoundPlan, Executable, Ref, Region, access_ranges
-from tensorbow.program.rounds import LaunchInputs, RoundLaunch, RoundProgram, Rounds
+from tensorbow.program.rounds import LaunchInputs, RoundLaunch, RoundProgram, RoundProgramSpec
 from tensorbow.specs import Array
 
 
@@ -23,7 +23,7 @@ class NullBackend(ReferenceBackend):
         """launches_rounds: whether all replicas' rounds are one launch, whose accesses nobody records."""
         self._launches_rounds = launches_rounds
 
-    def round_program(self, plans: Sequence[BoundPlan], rounds: Rounds) -> RoundProgram | None:
+    def round_program(self, plans: Sequence[BoundPlan], rounds: RoundProgramSpec) -> RoundProgram | None:
         """See Backend.round_program."""
         return NullRounds(plans) if self._launches_rounds else None
 

@@ -19,7 +19,7 @@ from tensorbow.program.rounds import (
     MadeBatches,
     RoundLaunch,
     RoundProgram,
-    Rounds,
+    RoundProgramSpec,
 )
 
 __all__ = [
@@ -34,7 +34,7 @@ __all__ = [
     "Region",
     "RoundLaunch",
     "RoundProgram",
-    "Rounds",
+    "RoundProgramSpec",
     "Segment",
     "SegmentKind",
 ]

@@ -12,7 +12,7 @@ from tensorbow.ops.definition import kernel_for
 from tensorbow.program.examples import ExampleArrays, KeptExamples
 from tensorbow.program.nodes import Node, Unit
 from tensorbow.program.plan import BoundPlan, Executable, PlannedLaunch, Region, Segment
-from tensorbow.program.rounds import RoundProgram, Rounds
+from tensorbow.program.rounds import RoundProgram, RoundProgramSpec
 
 
 class Backend(ABC):
@@ -20,7 +20,7 @@ class Backend(ABC):
 
     kernel_kind: str  # whose kernels, scratch sizes and in-place rules it uses
     title = ""  # for tables and `explain`
-    keeps_examples = False  # whether batches are made faster of data in the device's memory
+    keeps_examples = False  # whether batches can be made of a data set in the device's memory
 
     def made_with(self, device: Device) -> dict[str, str]:
         """Names and versions that the bits of results depend on: kernels, libraries, processor."""
@@ -48,7 +48,7 @@ class Backend(ABC):
         """
         return None
 
-    def round_program(self, plans: Sequence[BoundPlan], rounds: Rounds) -> RoundProgram | None:
+    def round_program(self, plans: Sequence[BoundPlan], rounds: RoundProgramSpec) -> RoundProgram | None:
         """Rounds of all replicas of a process as single launches; None where that cannot be.
 
         plans: by replica, of the replicas' part of the step.

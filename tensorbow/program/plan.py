@@ -27,13 +27,17 @@ class Region(IntEnum):
     SLOTS = 2  # the optimiser's variables, each slot laid out like WEIGHTS
     STATISTICS = 3  # all other variables
     CENTRAL = 4  # mirrored variables, once per device and equal on all: z and its momentum
-    EXCHANGE = 5  # what a replica hands to exchanges
+    EXCHANGE = 5  # inputs of exchanges; gradients are handed in from GRADIENTS
     SLAB = 6  # intermediate tensors and scratch, packed by lifetime
     INPUT = 7  # what is fed
-    STATE = 8  # scalars that change from step to step, and the sticky status
+    STATE = 8  # scalars that change from step to step, and the status: see below
     RING = 9  # what is fetched, at step mod ring size
     CONSTANT = 10  # written once, when bound
     RESULTS = 11  # results of exchanges, and of ops on them; once per device
+
+
+# The status, an int64 in STATE, is set to 1 where a loss or gradient is not finite; while it is set,
+# predicated groups write nothing. It stays set until the host clears it.
 
 
 class SegmentKind(Enum):
@@ -129,31 +133,31 @@ class Executable:
     lower_bound_nbytes: int = 0
     notes: tuple[str, ...] = field(default=())
     variants: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    exchanged: frozenset[Region] = frozenset()  # read by exchanges: what lies there must be whole
+    exchange_inputs: frozenset[Region] = frozenset()  # read by exchanges: what lies there must be whole
 
     @cached_property
-    def exchanges(self) -> tuple[int, ...]:
+    def exchange_segments(self) -> tuple[int, ...]:
         """The segments in which replicas meet."""
         pairs = enumerate(self.segments)
         return tuple(number for number, segment in pairs if segment.kind is SegmentKind.EXCHANGE)
 
     @cached_property
-    def meets(self) -> bool:
+    def has_device_segments(self) -> bool:
         """True if something runs once per device, for all replicas."""
         return any(segment.kind is not SegmentKind.REPLICA for segment in self.segments)
 
     @cached_property
     def for_replica(self) -> Executable:
-        """The same with nothing in the segments that run once per device."""
+        """A copy for binding a replica: segments that run once per device are empty; numbers stay."""
         return self._with_segments(
             segment if segment.kind is SegmentKind.REPLICA else replace(segment, groups=())
             for segment in self.segments
         )
 
     def for_device(self, first: int, count: int) -> Executable:
-        """The same for a device of replicas `first` to `first + count - 1`, with nothing in their segments.
+        """A copy for binding a device of replicas `first` to `first + count - 1`: their segments are empty.
 
-        Exchanges read what these replicas hand in, which lies [count, bytes] in the region.
+        An exchange has one input from each of these replicas, which lie [count, bytes] in the region.
         """
 
         def here(group: Group) -> Group:
@@ -171,7 +175,7 @@ class Executable:
             else replace(segment, groups=tuple(map(here, segment.groups)))
             for segment in self.segments
         )
-        handed = {region: self.region_nbytes[region] * count for region in self.exchanged}
+        handed = {region: self.region_nbytes[region] * count for region in self.exchange_inputs}
         nbytes = {region: self.region_nbytes.get(region, 0) for region in ONCE_PER_DEVICE}
         return replace(
             made,

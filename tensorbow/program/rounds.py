@@ -19,7 +19,7 @@ from tensorbow.specs import Array
 
 
 @dataclass(frozen=True)
-class Rounds:
+class RoundProgramSpec:
     """What the rounds of a process consist of.
 
     step: with all segments. variants: by number, the variant of the step that a round may run. central: by
@@ -96,10 +96,10 @@ class RoundProgram(ABC):
         """Prepares rounds of all replicas, one for each of `variants`, by their numbers.
 
         first: the number of the first round, which chooses the RING slot. state: step scalars, one value or
-        one for each round; with a status, which each round then begins with, rounds go on whatever it
-        becomes, else they end with one that sets it. threads: at most so many do the work, and all meet at
-        each exchange. A launch and its memory are used again when as many rounds have followed as RING has
-        slots.
+        one for each round; with a status every round begins with it, and none ends the launch; without, the
+        launch ends after the exchange at which some replica's status is set. threads: at most so many do the
+        work, and all meet at each exchange. The returned object is used again when as many rounds have
+        followed as RING has slots.
         """
 
     @abstractmethod
@@ -117,4 +117,4 @@ class RoundProgram(ABC):
 
     @abstractmethod
     def reset(self) -> None:
-        """Takes back `stop`, and takes note of step scalars that were set; while nothing runs."""
+        """Clears `stop`, and reads the step scalars again; while nothing runs."""

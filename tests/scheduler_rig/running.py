@@ -169,7 +169,7 @@ def poison(engine: LearningEngine) -> None:
     for replica in engine.learners.replicas:
         executable = replica.executable
         for region, base in replica.binding.bases.items():
-            if region.name in ("SLAB", "GRADIENTS", "INPUT") and region not in executable.exchanged:
+            if region.name in ("SLAB", "GRADIENTS", "INPUT") and region not in executable.exchange_inputs:
                 _fill(replica.device, base, executable.region_nbytes.get(region, 0))
     for model in engine.learners.central:
         for region, base in model.bases.items():

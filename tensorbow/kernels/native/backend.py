@@ -33,7 +33,7 @@ from tensorbow.kernels.scalars import FusedMap, fuse_maps
 from tensorbow.program.examples import ExampleArrays, KeptExamples
 from tensorbow.program.nodes import Node, Unit
 from tensorbow.program.plan import BoundPlan, Executable, PlannedLaunch, Region, Segment
-from tensorbow.program.rounds import RoundProgram, Rounds
+from tensorbow.program.rounds import RoundProgram, RoundProgramSpec
 from tensorbow.specs import TensorSpec
 
 
@@ -128,7 +128,7 @@ class NativeBackend(ReferenceBackend):
         """See Backend.examples_nbytes: none."""
         return ()
 
-    def round_program(self, plans: Sequence[BoundPlan], rounds: Rounds) -> RoundProgram | None:
+    def round_program(self, plans: Sequence[BoundPlan], rounds: RoundProgramSpec) -> RoundProgram | None:
         """See Backend.round_program; needs fully native segments, and exchanges that are passes."""
         native = [plan for plan in plans if isinstance(plan, NativePlan)]
         if len(native) < len(plans) or not self.target.switches.joint_rounds:

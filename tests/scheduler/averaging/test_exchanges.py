@@ -230,8 +230,8 @@ def test_ops_on_results_run_once_per_device_and_without_races(kernels: str) -> N
     log = LaunchLog()
     with engine_on_null(lambda d: all_sum(d) * 0.25 + 1.0, log, **NONE) as engine:
         engine.run(Prepared(batch, 4).open, 0, ROUNDS)
-        segments = engine.learners.replicas[0].whole.segments
-        assert engine.learners.central[0].executable is engine.learners.replicas[0].whole
+        segments = engine.learners.replicas[0].step.segments
+        assert engine.learners.central[0].executable is engine.learners.replicas[0].step
     once = [group for each in segments if each.kind is SegmentKind.MIRRORED for group in each.groups]
     assert {"Mul", "Add"} <= {group.definition.name for group in once}
     assert find_races(log) == []
@@ -240,7 +240,7 @@ def test_ops_on_results_run_once_per_device_and_without_races(kernels: str) -> N
 def test_several_sums_that_are_ready_together_are_one_exchange() -> None:
     model = model_of(lambda d: all_sum(d) + all_sum(d * 2.0) * all_sum(tb.square(d)))
     with engine_of(model, cpu_devices(1), 2, **NONE) as engine:
-        assert len(engine.learners.replicas[0].whole.exchanges) == 2  # forward, and of the gradients
+        assert len(engine.learners.replicas[0].step.exchange_segments) == 2  # forward, and of the gradients
 
 
 def test_a_failing_replica_holds_up_nobody() -> None:

@@ -15,7 +15,7 @@ import pytest
 import scheduler.replicas.learners
 import tensorbow as tb
 from scheduler import Stepper, gathered
-from scheduler.replicas.round_launcher import ProgramRounds
+from scheduler.replicas.round_launcher import ProgramLaunch
 from scheduler.replicas.thread_choice import BRIEF, MEASURED, WARM_UP, WINDOW, WINDOW_S, ThreadChoice, Threads
 from tensorbow.errors import InvalidArgumentError, NumericsError
 from tensorbow.kernels import backends
@@ -279,34 +279,34 @@ def test_a_stop_comes_after_what_is_launched(launch_ahead: int) -> None:
 
 @pytest.mark.usefixtures("native")
 def test_an_interrupt_while_the_caller_does_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
-    model, run_part = well(), ProgramRounds.run
+    model, run_part = well(), ProgramLaunch.run
     monkeypatch.setattr(ThreadChoice, "way", lambda self, rounds: CALLER)
 
-    def interrupted(tasks: ProgramRounds, thread: int) -> None:
+    def interrupted(tasks: ProgramLaunch, thread: int) -> None:
         run_part(tasks, thread)
         if tasks.number == 7:
             raise KeyboardInterrupt
 
     with engine_of(model, 3) as engine:
-        monkeypatch.setattr(ProgramRounds, "run", interrupted)
+        monkeypatch.setattr(ProgramLaunch, "run", interrupted)
         with pytest.raises(KeyboardInterrupt):
             within(lambda: engine.run(Prepared(model.batch, 3).open, 0, 30))
-        monkeypatch.setattr(ProgramRounds, "run", run_part)
+        monkeypatch.setattr(ProgramLaunch, "run", run_part)
         engine.learners.values.initialize(model.initial)
         assert within(lambda: engine.run(Prepared(model.batch, 3).open, 0, 9)) == 9
 
 
 @pytest.mark.usefixtures("native")
 def test_the_callers_launches_run_in_its_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    model, run_part, threads = well(), ProgramRounds.run, list[int]()
+    model, run_part, threads = well(), ProgramLaunch.run, list[int]()
     ways = cycle([CALLER] * 4 + [ONE] * 2)
     monkeypatch.setattr(ThreadChoice, "way", lambda self, rounds: next(ways))
 
-    def looked_at(tasks: ProgramRounds, thread: int) -> None:
+    def looked_at(tasks: ProgramLaunch, thread: int) -> None:
         threads.append(threading.get_ident())
         run_part(tasks, thread)
 
-    monkeypatch.setattr(ProgramRounds, "run", looked_at)
+    monkeypatch.setattr(ProgramLaunch, "run", looked_at)
     with engine_of(model, 2) as engine:
         caller = within(lambda: engine.run(Prepared(model.batch, 2).open, 0, 12) and threading.get_ident())
     assert [thread == caller for thread in threads] == [True] * 4 + [False] * 2 + [True] * 4 + [False] * 2

@@ -44,7 +44,7 @@ def factor_gradients(executable: Executable, averaged: Mapping[Hashable, Average
 
     averaged: expressions of the passes that also average, by the form of their kernels.
     """
-    if Region.GRADIENTS in executable.exchanged:
+    if Region.GRADIENTS in executable.exchange_inputs:
         return executable
     segments = [list(segment.groups) for segment in executable.segments]
     products = [group for groups in segments for group in groups if _is_outer_product(group)]

@@ -18,21 +18,21 @@ from tensorbow.kernels.native.rounds.driver import ROUNDS, add_yield, driver_mod
 from tensorbow.kernels.native.rounds.exchanges import ExchangePlan, plan_exchange
 from tensorbow.kernels.native.rounds.passes import PASS, pass_module
 from tensorbow.program.plan import Group, SegmentKind
-from tensorbow.program.rounds import Rounds
+from tensorbow.program.rounds import RoundProgramSpec
 
 
 @dataclass(frozen=True)
 class Leg:
     """What replicas do up to an exchange, or to the end of a round, and that exchange.
 
-    first, end: its functions of base addresses, by their places in `RoundCode.functions`. whole: the address
-    of the pass, or 0. mirrored: the function that each device calls behind it, or -1.
+    first, end: its functions of base addresses, by their places in `RoundCode.functions`. pass_address: of
+    the pass, or 0. device_function: the place of the function that each device calls behind it, or -1.
     """
 
     first: int
     end: int
-    whole: int
-    mirrored: int
+    pass_address: int
+    device_function: int
 
 
 class RoundCode:
@@ -42,7 +42,7 @@ class RoundCode:
     meet in a round of each variant.
     """
 
-    def __init__(self, segments: NativeSegments, rounds: Rounds):
+    def __init__(self, segments: NativeSegments, rounds: RoundProgramSpec):
         """segments: the replicas' part of the step."""
         self._segments, self._step = segments, rounds.step
         self._alive = [segments.code()]
@@ -56,7 +56,8 @@ class RoundCode:
             for name in rounds.variants:
                 self.legs.append(self._legs_of(rounds.step.variants[name]))
         self.meetings = [
-            sum((leg.whole != 0) * (2 + (leg.mirrored >= 0)) for leg in legs) for legs in self.legs
+            sum((leg.pass_address != 0) * (2 + (leg.device_function >= 0)) for leg in legs)
+            for legs in self.legs
         ]
 
     def _add(self, code: NativeCode) -> NativeCode:
@@ -89,21 +90,24 @@ class RoundCode:
                 lambda group: native_call(group, self._segments.target),
             )
             plans.append(plan)
-            if len(plan.before) < len(before):
-                works[place][-1:] = [plan.before]
-            if plan.checked:  # each place is checked once
-                following = [[group for group in groups if group not in plan.checked] for groups in following]
-            works[place + 1] = [plan.after, *following]
+            if len(plan.before_pass) < len(before):
+                works[place][-1:] = [plan.before_pass]
+            if plan.checks_in_pass:  # each place is checked once
+                following = [
+                    [group for group in groups if group not in plan.checks_in_pass] for groups in following
+                ]
+            works[place + 1] = [plan.after_pass, *following]
         legs = []
         for place, work in enumerate(works):
             first = len(self.functions)
             for calls in work:
                 self._add_function(calls)
-            end, whole, behind = len(self.functions), 0, -1
+            end, address, function = len(self.functions), 0, -1
             if place < len(plans):
-                whole, behind = self._pass(plans[place]), end if plans[place].rest else -1
-                self._add_function(plans[place].rest)
-            legs.append(Leg(first, end, whole, behind))
+                plan = plans[place]
+                address, function = self._pass(plan), end if plan.device_calls else -1
+                self._add_function(plan.device_calls)
+            legs.append(Leg(first, end, address, function))
         return legs
 
     def _add_function(self, groups: Sequence[Group]) -> None:
@@ -134,10 +138,10 @@ class RoundCode:
             [each.total, *([] if each.made_by is None else [each.made_by]), *each.uses] for each in reductions
         ]
         how = [(each.made_by is not None, each.keeps, each.checks) for each in reductions]
-        copies = [(g.definition.name, g.attrs, g.inputs, g.outputs) for g in plan.copies]
+        copies = [(g.definition.name, g.attrs, g.inputs, g.outputs) for g in plan.gathers_and_broadcasts]
         key = plan_key(groups, status)
         key = None if key is None else f"{PASS} {how} {copies} {key}"
-        make = partial(pass_module, reductions, plan.copies, status, segments.target)
+        make = partial(pass_module, reductions, plan.gathers_and_broadcasts, status, segments.target)
         return self._add(compile_unless_kept(key, make, segments.target, segments.folder)).address(PASS)
 
 
@@ -154,7 +158,7 @@ class RoundCodes:
         self._codes: weakref.WeakKeyDictionary[NativeSegments, dict[tuple[Hashable, ...], RoundCode]]
         self._codes = weakref.WeakKeyDictionary()
 
-    def find(self, segments: NativeSegments, rounds: Rounds) -> RoundCode:
+    def find(self, segments: NativeSegments, rounds: RoundProgramSpec) -> RoundCode:
         """The code of a step."""
         codes = self._codes.setdefault(segments, {})
         key = tuple(rounds.variants)

@@ -25,8 +25,8 @@ from tensorbow.kernels.native.rounds.words import (
     NOT_BEGUN,
     REFUSED,
     STOPPED,
-    LaunchWord,
     LegWord,
+    ReplicaWord,
     RowWord,
     SharedWord,
     ThreadWord,
@@ -58,11 +58,11 @@ def driver_module(target: Target) -> ir.Module:
     """The function ROUNDS of `ThreadWord`s; it gives DONE, REFUSED, STOPPED or NOT_BEGUN."""
     module = ir.Module("rounds")
     module.triple = target.triple
-    _Rounds(module, target).write()
+    _DriverWriter(module, target).write()
     return module
 
 
-class _Rounds:
+class _DriverWriter:
     """The function in the making, and the replica that it is at."""
 
     def __init__(self, module: ir.Module, target: Target):
@@ -75,7 +75,7 @@ class _Rounds:
         entry = ir.IRBuilder(self._entry)
         self._ends = entry.alloca(ir.IntType(1))  # after this round, before all are done
         self._arrivals = entry.alloca(INT)  # of threads at the meetings that this one is through with
-        self._meet = self._write_meet(target)
+        self._barrier = self._write_barrier(target)
 
     def write(self) -> None:
         """The rounds, one after the other."""
@@ -86,8 +86,8 @@ class _Rounds:
         b.store(load_word(b, self._thread, ThreadWord.ARRIVALS), self._arrivals)
         b.store(ir.Constant(ir.IntType(1), 0), self._ends)
         legs = load_pointer(b, self._shared, SharedWord.LEGS)
-        with self._e.loop(load_word(b, self._thread, ThreadWord.STEPS)) as step:
-            first = load_pointer(b, load_pointer(b, self._thread, ThreadWord.LAUNCHES), 0)
+        with self._e.loop(load_word(b, self._thread, ThreadWord.ROUNDS)) as step:
+            first = load_pointer(b, load_pointer(b, self._thread, ThreadWord.REPLICAS), 0)
             variant = load_word(b, self._row(first, step), RowWord.VARIANT)
             variants = word_at(
                 b, load_pointer(b, self._shared, SharedWord.VARIANTS), b.mul(variant, index(2))
@@ -107,10 +107,13 @@ class _Rounds:
         ir.IRBuilder(self._entry).branch(self._start)
 
     def _begin_launch(self) -> None:
-        """Takes note of the launch, unless an earlier one is the last: all threads do the same launches."""
+        """Records in STARTED that the launch begins; returns NOT_BEGUN if an earlier one ended the rounds.
+
+        So all threads do the same launches.
+        """
         b = self._b
         started = word_at(b, self._shared, SharedWord.STARTED)
-        launch = b.shl(load_word(b, self._thread, ThreadWord.LAUNCH), index(1))
+        launch = b.shl(load_word(b, self._thread, ThreadWord.LAUNCH_NUMBER), index(1))
         again, going = (b.append_basic_block(name) for name in ("again", "going"))
         b.branch(again)
         b.position_at_end(again)
@@ -125,7 +128,7 @@ class _Rounds:
     def _run_leg(self, leg: ir.Value, step: ir.Value, is_first: ir.Value, is_last: ir.Value) -> None:
         """What this replica does in a leg."""
         b = self._b
-        row = self._row(self._launch, step)
+        row = self._row(self._replica, step)
         with b.if_else(is_first) as (begins, goes_on):
             with begins:
                 was_bad = self._is_bad()
@@ -138,7 +141,7 @@ class _Rounds:
                     b.store(index(1), self._status())
                 self._make_batch(row)
             with goes_on:
-                self._share_status()
+                self._take_check_of_pass()
         with self._e.loop(load_word(b, leg, LegWord.END), load_word(b, leg, LegWord.FIRST)) as which:
             self._call(which, self._bases)
         with b.if_then(is_last):
@@ -160,42 +163,42 @@ class _Rounds:
         b.store(meeting, word_at(b, self._thread, ThreadWord.MEETING))
         b.call(_function(b, load_word(b, leg, LegWord.PASS)), [self._thread])
         self._wait_for_all()
-        mirrored = load_word(b, leg, LegWord.MIRRORED)
-        with b.if_then(b.icmp_signed(">=", mirrored, index(0))):
+        function = load_word(b, leg, LegWord.DEVICE)
+        with b.if_then(b.icmp_signed(">=", function, index(0))):
             own, threads = (
                 load_word(b, self._thread, word) for word in (ThreadWord.NUMBER, ThreadWord.THREADS)
             )
             central = load_pointer(b, self._shared, SharedWord.CENTRAL)
             self._place = index(0)
-            self._launch = load_pointer(b, load_pointer(b, self._thread, ThreadWord.LAUNCHES), 0)
+            self._replica = load_pointer(b, load_pointer(b, self._thread, ThreadWord.REPLICAS), 0)
             devices = load_word(b, self._shared, SharedWord.DEVICES)
             with (
                 self._e.loop(devices) as device,
                 b.if_then(b.icmp_signed("==", b.urem(device, threads), own)),
             ):
-                self._call(mirrored, load_pointer(b, central, device))
+                self._call(function, load_pointer(b, central, device))
             self._wait_for_all()
 
     @contextmanager
     def _each_replica(self) -> Iterator[None]:
         b = self._b
-        launches = load_pointer(b, self._thread, ThreadWord.LAUNCHES)
+        launches = load_pointer(b, self._thread, ThreadWord.REPLICAS)
         with self._e.loop(load_word(b, self._thread, ThreadWord.COUNT)) as place:
             self._place = place
-            self._launch = load_pointer(b, launches, place)
-            self._bases = load_pointer(b, self._launch, LaunchWord.BASES)
+            self._replica = load_pointer(b, launches, place)
+            self._bases = load_pointer(b, self._replica, ReplicaWord.BASES)
             yield
 
     def _row(self, launch: ir.Value, step: ir.Value) -> ir.Value:
         b = self._b
-        row_words = load_word(b, launch, LaunchWord.ROW_WORDS)
-        return word_at(b, load_pointer(b, launch, LaunchWord.ROWS), b.mul(step, row_words))
+        row_words = load_word(b, launch, ReplicaWord.ROW_WORDS)
+        return word_at(b, load_pointer(b, launch, ReplicaWord.ROWS), b.mul(step, row_words))
 
     def _note(self, row: ir.Value, step: ir.Value) -> None:
         """Copies what the round fetches, and counts it as done."""
         b = self._b
         self._fetch(load_word(b, row, RowWord.RING))
-        b.store(b.add(step, index(1)), word_at(b, self._launch, LaunchWord.DONE))
+        b.store(b.add(step, index(1)), word_at(b, self._replica, ReplicaWord.DONE))
 
     def _is_bad(self) -> ir.Value:
         """True if this replica's status is set, and that ends the rounds."""
@@ -204,8 +207,8 @@ class _Rounds:
         stops = load_word(b, self._thread, ThreadWord.STOPS)
         return b.icmp_signed("!=", b.and_(status, stops), index(0))
 
-    def _share_status(self) -> None:
-        """Sets this replica's status where the mean of this round's gradients is not finite."""
+    def _take_check_of_pass(self) -> None:
+        """Sets this replica's status if the pass has found a sum that is not finite."""
         b = self._b
         last = b.load_atomic(word_at(b, self._shared, SharedWord.NOT_FINITE), "acquire", 8, typ=INT)
         meeting = load_word(b, self._thread, ThreadWord.MEETING)
@@ -223,13 +226,13 @@ class _Rounds:
 
     def _make_batch(self, row: ir.Value) -> None:
         """From picks, where there are some, or copies of what is fed."""
-        b, launch = self._b, self._launch
+        b, launch = self._b, self._replica
         picks = load_word(b, row, RowWord.PICKS)
         with b.if_else(b.icmp_signed("!=", picks, index(0))) as (made, copied):
             with made:
-                examples = load_pointer(b, launch, LaunchWord.EXAMPLES)
+                examples = load_pointer(b, launch, ReplicaWord.EXAMPLES)
                 b.store(picks, examples)
-                b.call(_function(b, load_word(b, launch, LaunchWord.MAKE)), [examples])
+                b.call(_function(b, load_word(b, launch, ReplicaWord.MAKE)), [examples])
             with copied:
                 table = load_pointer(b, self._shared, SharedWord.INPUT_TABLE)
                 inputs = load_pointer(b, self._bases, Region.INPUT)
@@ -252,12 +255,12 @@ class _Rounds:
 
     def _call(self, which: ir.Value, bases: ir.Value) -> None:
         """A function of base addresses; nobody goes on when one of its calls refuses its input."""
-        b, launch = self._b, self._launch
+        b, launch = self._b, self._replica
         address = load_word(b, load_pointer(b, self._shared, SharedWord.FUNCTIONS), which)
         refused = b.call(_function(b, address), [bases])
         with self._unlikely(b.icmp_signed("!=", refused, ACCEPTED)):
-            b.store(refused, word_at(b, launch, LaunchWord.REFUSED))
-            b.store(which, word_at(b, launch, LaunchWord.REFUSED_BY))
+            b.store(refused, word_at(b, launch, ReplicaWord.REFUSED))
+            b.store(which, word_at(b, launch, ReplicaWord.REFUSED_BY))
             b.store(self._place, word_at(b, self._thread, ThreadWord.AT))
             self._set(SharedWord.STOPPED)
             b.ret(index(REFUSED))
@@ -282,12 +285,12 @@ class _Rounds:
         b = self._b
         wanted = b.add(b.load(self._arrivals, typ=INT), load_word(b, self._thread, ThreadWord.THREADS))
         b.store(wanted, self._arrivals)
-        stopped = b.call(self._meet, [self._shared, wanted])
+        stopped = b.call(self._barrier, [self._shared, wanted])
         self._return_if(b.icmp_signed("!=", stopped, index(0)), STOPPED)
 
-    def _write_meet(self, target: Target) -> ir.Function:
+    def _write_barrier(self, target: Target) -> ir.Function:
         """The function (shared words, arrivals to wait for): 0 when all have come, 1 when they never will."""
-        function = ir.Function(self._module, ir.FunctionType(INT, [POINTER, INT]), "meet")
+        function = ir.Function(self._module, ir.FunctionType(INT, [POINTER, INT]), "barrier")
         function.linkage = "internal"
         shared, wanted = function.args
         names = ("entry", "look", "late", "again", "rest", "let", "come", "never")

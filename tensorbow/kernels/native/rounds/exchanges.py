@@ -39,17 +39,17 @@ class Reduction:
 class ExchangePlan:
     """An exchange as a pass, and what is left.
 
-    before, after: calls of the replica's segment before the exchange that are no parts of the pass.
-    copies: gathers and broadcasts. rest: calls of each device behind the pass. checked: checks in the
-    following segment that are parts of the pass.
+    before_pass, after_pass: calls of the replica's segment before the exchange that are no parts of the pass.
+    device_calls: calls of each device behind the pass. checks_in_pass: checks of the segment behind the
+    exchange that are parts of the pass.
     """
 
-    before: list[Group]
-    after: list[Group] = field(default_factory=list)
+    before_pass: list[Group]
+    after_pass: list[Group] = field(default_factory=list)
     reductions: list[Reduction] = field(default_factory=list)
-    copies: list[Group] = field(default_factory=list)
-    rest: list[Group] = field(default_factory=list)
-    checked: list[Group] = field(default_factory=list)
+    gathers_and_broadcasts: list[Group] = field(default_factory=list)
+    device_calls: list[Group] = field(default_factory=list)
+    checks_in_pass: list[Group] = field(default_factory=list)
 
 
 def plan_exchange(
@@ -68,29 +68,30 @@ def plan_exchange(
     code, if there is some.
     """
     sums = [_flat(group) for group in exchange if group.definition is AllSum]
-    plan = ExchangePlan([*before], copies=[group for group in exchange if group.definition is not AllSum])
+    plan = ExchangePlan([*before])
+    plan.gathers_and_broadcasts = [group for group in exchange if group.definition is not AllSum]
     uses: list[list[Group]] = [[] for _ in sums]
     for group in map(native, mirrored):
         homes = [n for n, total in enumerate(sums) if _uses_chunk(group, total, uses[n])]
-        if len(homes) == 1 and not any(_in_order(other, group) for other in plan.rest):
+        if len(homes) == 1 and not any(_in_order(other, group) for other in plan.device_calls):
             uses[homes[0]].append(_flat(group))
         else:
-            plan.rest.append(group)
+            plan.device_calls.append(group)
     made = [_makers(total.inputs[0], before, everything) for total in sums]
     places = {place for makers in made for place in makers}
     in_memory = [ref for total, makers in zip(sums, made, strict=True) if not makers for ref in total.inputs]
-    in_memory += [ref for group in plan.copies for ref in group.inputs]
+    in_memory += [ref for group in plan.gathers_and_broadcasts for ref in group.inputs]
     first = _needed_before(before, places, in_memory) if places else None
     if first is None:
         made = [[] for _ in sums]
     else:
-        plan.before = [before[place] for place in sorted(first)]
-        plan.after = [g for place, g in enumerate(before) if place not in places and place not in first]
-    readers = [*everything, *plan.rest]
+        plan.before_pass = [before[place] for place in sorted(first)]
+        plan.after_pass = [g for place, g in enumerate(before) if place not in places and place not in first]
+    readers = [*everything, *plan.device_calls]
     for total, chain, makers in zip(sums, uses, made, strict=True):
         means = [group for group in chain if group.definition is GradientMean]
         checked = [group for group in following if _is_check_of(group, means)]
-        plan.checked += checked
+        plan.checks_in_pass += checked
         keeps = touch(total.outputs, fetched) or any(touch(total.outputs, g.reads) for g in readers)
         whole = Reduction(_as_map(total), None, tuple(map(_as_map, chain)), keeps, bool(checked))
         plan.reductions += [_part(whole, before[place]) for place in makers] or [whole]

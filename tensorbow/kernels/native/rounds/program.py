@@ -22,13 +22,13 @@ from tensorbow.kernels.native.rounds.words import (
     NOT_BEGUN,
     REFUSED,
     STOPPED,
-    LaunchWord,
+    ReplicaWord,
     RowWord,
     SharedWord,
     ThreadWord,
 )
 from tensorbow.program.plan import Region
-from tensorbow.program.rounds import LaunchInputs, MadeBatches, RoundLaunch, RoundProgram, Rounds
+from tensorbow.program.rounds import LaunchInputs, MadeBatches, RoundLaunch, RoundProgram, RoundProgramSpec
 from tensorbow.specs import Array
 
 _STOPPED, _STARTED = int(SharedWord.STOPPED), int(SharedWord.STARTED)
@@ -39,7 +39,7 @@ _OF_REPLICA = Struct("=6q")  # of a launch of one round: from DONE on to the PIC
 class NativeRounds(RoundProgram):
     """All replicas' bound steps; a launch is one native call for each thread."""
 
-    def __init__(self, plans: Sequence[NativePlan], code: RoundCode, rounds: Rounds):
+    def __init__(self, plans: Sequence[NativePlan], code: RoundCode, rounds: RoundProgramSpec):
         self._plans, self._code = plans, code
         executable = plans[0].executable
         self._kept: list[Any] = []  # arrays that words point to
@@ -54,7 +54,7 @@ class NativeRounds(RoundProgram):
         shared[SharedWord.VARIANTS] = self._table(np.stack([ends[:-1], ends[1:]], 1).ravel())
         legs = [leg for legs in code.legs for leg in legs]
         shared[SharedWord.LEGS] = self._table(
-            [number for leg in legs for number in (leg.first, leg.end, leg.whole, leg.mirrored)]
+            [number for leg in legs for number in (leg.first, leg.end, leg.pass_address, leg.device_function)]
         )
         shared[SharedWord.INPUTS] = len(executable.inputs)
         shared[SharedWord.INPUT_TABLE] = self._table(
@@ -68,7 +68,7 @@ class NativeRounds(RoundProgram):
         shared[SharedWord.STATE_NBYTES] = executable.region_nbytes.get(Region.STATE, 0)
         shared[SharedWord.STATUS] = executable.state["status"].offset
         self._arrivals = self._launched = 0  # threads at meetings, and launches, in all
-        self._launches: dict[tuple[int, int], _Launches] = {}  # by number of rounds and threads
+        self._launches: dict[tuple[int, int], _LaunchPool] = {}  # by number of rounds and threads
 
     def _table(self, numbers: Sequence[int] | NDArray[np.int64]) -> int:
         """The address of an array of numbers that stays."""
@@ -104,7 +104,7 @@ class NativeRounds(RoundProgram):
         key = len(variants), threads
         launches = self._launches.get(key)
         if launches is None:
-            launches = self._launches[key] = _Launches(self._shared, self._code, self._plans, *key)
+            launches = self._launches[key] = _LaunchPool(self._shared, self._code, self._plans, *key)
         launch = launches.next()
         self._launched += 1
         launch.fill(first, variants, self._arrivals, self._launched, inputs, state)
@@ -116,7 +116,7 @@ class NativeRounds(RoundProgram):
         return self._plans[replica].fetch_runs(first, count)
 
 
-class _Launches:
+class _LaunchPool:
     """Launches of so many rounds, as many that none is filled again while it is in flight."""
 
     def __init__(
@@ -164,15 +164,15 @@ class _NativeLaunch(RoundLaunch):
             for key, ref in executable.state.items()
         }
         width = RowWord.SOURCES + len(self._inputs)
-        used = LaunchWord.WORDS + rounds * width
+        used = ReplicaWord.WORDS + rounds * width
         stride = -(-used // LINE) * LINE
         self._words = words = _aligned(count * stride).reshape(count, stride)
-        self._rows = rows = words[:, LaunchWord.WORDS : used].reshape(count, rounds, width)
+        self._rows = rows = words[:, ReplicaWord.WORDS : used].reshape(count, rounds, width)
         self._steps, self._replicas = np.arange(rounds), np.arange(count)[:, None]
         for replica, plan in enumerate(plans):
             row = words[replica]
-            row[LaunchWord.BASES] = plan.bases_address
-            row[LaunchWord.ROWS], row[LaunchWord.ROW_WORDS] = rows[replica].ctypes.data, width
+            row[ReplicaWord.BASES] = plan.bases_address
+            row[ReplicaWord.ROWS], row[ReplicaWord.ROW_WORDS] = rows[replica].ctypes.data, width
             rows[replica, :, RowWord.STATE] = states[replica].ctypes.data + self._steps * states.shape[2]
         self._threads = [
             range(thread * count // threads, (thread + 1) * count // threads) for thread in range(threads)
@@ -181,12 +181,12 @@ class _NativeLaunch(RoundLaunch):
         self._thread_words = own = _aligned(threads * 2 * LINE).reshape(threads, 2 * LINE)
         for thread, replicas in enumerate(self._threads):
             own[thread, ThreadWord.SHARED], own[thread, ThreadWord.COUNT] = shared.ctypes.data, len(replicas)
-            own[thread, ThreadWord.LAUNCHES] = table[replicas.start :].ctypes.data
+            own[thread, ThreadWord.REPLICAS] = table[replicas.start :].ctypes.data
             own[thread, ThreadWord.NUMBER], own[thread, ThreadWord.THREADS] = thread, threads
-            own[thread, ThreadWord.STEPS] = rounds
+            own[thread, ThreadWord.ROUNDS] = rounds
         self._addresses = [row.ctypes.data for row in own]
         self._of_threads = [row[ThreadWord.ARRIVALS :].data for row in own]
-        self._of_replicas = [row[LaunchWord.DONE :].data for row in words]
+        self._of_replicas = [row[ReplicaWord.DONE :].data for row in words]
         self._driver = code.driver
         self._alive: list[Any] = [None, table, shared, states]  # what words point to; first what rows do
         self._written: dict[str, Any] = {}  # of the step scalars: by name what was last written
@@ -220,7 +220,7 @@ class _NativeLaunch(RoundLaunch):
                 begin += to_replica
         else:
             rows = self._rows
-            self._words[:, LaunchWord.DONE] = 0
+            self._words[:, ReplicaWord.DONE] = 0
             if self._filled != (slot, variants):
                 self._filled = slot, variants
                 rows[:, :, RowWord.VARIANT] = variants
@@ -248,8 +248,8 @@ class _NativeLaunch(RoundLaunch):
         pairs = zip(examples, made.targets, strict=True)
         self._examples = [each.words(made.batch_size, *targets) for each, targets in pairs]
         self._made = made
-        self._words[:, LaunchWord.MAKE] = [each.address for each in examples]
-        self._words[:, LaunchWord.EXAMPLES] = [ctypes.addressof(words) for words in self._examples]
+        self._words[:, ReplicaWord.MAKE] = [each.address for each in examples]
+        self._words[:, ReplicaWord.EXAMPLES] = [ctypes.addressof(words) for words in self._examples]
 
     def _feed(self, feeds: Sequence[Sequence[Mapping[str, Array]]]) -> None:
         """Has the rows point to arrays, which lie in one piece."""
@@ -275,8 +275,8 @@ class _NativeLaunch(RoundLaunch):
         if code == REFUSED:
             replica = self.at(thread)
             words = self._words[replica]
-            calls = self._code.calls[int(words[LaunchWord.REFUSED_BY])]
-            self._plans[replica].refuse(calls[words[LaunchWord.REFUSED]])
+            calls = self._code.calls[int(words[ReplicaWord.REFUSED_BY])]
+            self._plans[replica].refuse(calls[words[ReplicaWord.REFUSED]])
         if code not in (DONE, NOT_BEGUN):
             raise InternalError(f"native code of rounds gave {code}, which it never does")
 
@@ -286,7 +286,7 @@ class _NativeLaunch(RoundLaunch):
 
     def done(self, replica: int) -> int:
         """See RoundLaunch.done."""
-        return int(self._words[replica, LaunchWord.DONE])
+        return int(self._words[replica, ReplicaWord.DONE])
 
     def let_go(self) -> None:
         """See RoundLaunch.let_go."""

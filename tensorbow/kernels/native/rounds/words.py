@@ -1,5 +1,7 @@
 """Words (64-bit numbers in arrays) through which a round program and its native code communicate.
 
+A "function of base addresses" is native code whose only argument is the array of the regions' base addresses.
+
 One array is shared by all replicas, one is of each thread, one of each replica of a launch, and one row of
 each of its rounds, behind it.
 """
@@ -46,7 +48,7 @@ class LegWord(IntEnum):
     FIRST = 0  # place in FUNCTIONS of the first one that each replica calls,
     END = 1  # and the end of these
     PASS = 2  # function of a thread's words: its part of the exchange, or 0 at the end of the round
-    MIRRORED = 3  # place in FUNCTIONS of what each device does behind it, or -1
+    DEVICE = 3  # place in FUNCTIONS of what each device does behind the pass, or -1
     WORDS = 4
 
 
@@ -55,19 +57,19 @@ class ThreadWord(IntEnum):
 
     SHARED = 0
     COUNT = 1  # its replicas
-    LAUNCHES = 2  # array of their `LaunchWord`s
+    REPLICAS = 2  # array of their `ReplicaWord`s
     NUMBER = 3  # of the thread
     THREADS = 4  # in all
-    STEPS = 5
+    ROUNDS = 5  # of the launch
     ARRIVALS = 6  # of threads at meetings before this call
     STOPS = 7  # -1 where a status that is set ends the rounds, or 0
-    LAUNCH = 8  # number of the launch
+    LAUNCH_NUMBER = 8
     AT = 9  # the replica, by its place here, whose call refused its input; by the code
     MEETING = 10  # arrivals at the meeting before the pass: no other has that number; by the code
     WORDS = 11
 
 
-class LaunchWord(IntEnum):
+class ReplicaWord(IntEnum):
     """Words of some rounds of one replica."""
 
     BASES = 0
