@@ -282,7 +282,7 @@ def test_a_session_and_an_engine_are_traced(tmp_path):
         ("/cpu:0", "exchanges"),
     }
     assert work["/cpu:1", "replica 2"][::2] == ["replica 2 gradient"] * 4
-    assert work["/cpu:0", "exchanges"] == ["crossing"] * 4
+    assert work["/cpu:0", "exchanges"] == ["exchange between devices"] * 4
     averaging = "update, averaging 0"
     kinds = ("exchange", "mirrored")
     assert work["/cpu:1", "z"] == [f"{averaging}: {kind} of /cpu:1" for kind in kinds] * 4

@@ -6,7 +6,8 @@ of a weight; it returns the variants of the step, which the compiler cuts into s
 Synchronous model averaging (Crossbow, section 3) and EASGD put c = alpha * (w - z) before the update,
 w -= c after it, and z += all_sum(c) (with the momentum u of z) behind that; z and u are mirrored variables.
 S-SGD has the update read the mean of all replicas' gradients, so that equal weights stay equal, to the bit.
-With `none`, or one replica, a step stays as it is. All check gradients before a variable is written.
+With `none`, or one replica, only checks of gradients are added. Gradients that are computed before the first
+write of a weight are checked before it, others before their own update.
 
 z and the corrections have `slots` = staleness + 1 flat copies each. The n-th averaging reads z from
 slot n mod slots (that is z of averaging n - slots), leaves corrections in that slot, and writes the
@@ -56,8 +57,8 @@ class Synchroniser:
     """How replicas are kept together, as far as their step depends on it; it does not depend on their number.
 
     slots: copies of z, staleness + 1, or 0 without averaging. has_momentum: whether mu is not 0; without
-    there is no u. aggregates: whether some round steps on the mean of gradients. apart: averaging is a variant
-    of its own, for fcfs, where a task cannot know that it is its replica's last before the averaging.
+    there is no u. aggregates: whether some round steps on the mean of gradients. apart: averaging is a
+    variant of its own, for fcfs, where a task cannot know that it is its replica's last before the averaging.
     """
 
     slots: int = 0
@@ -134,7 +135,8 @@ class _Rewriting:
     def _restart(self, slot: int) -> Iterator[Node]:
         """u = 0, z in all slots, w = z."""
         for ref in self._flat:
-            yield _node(SmaClear, [self._velocity(ref)], None, "u = 0")
+            if self._how.has_momentum:
+                yield _node(SmaClear, [self._velocity(ref)], None, "u = 0")
             for other in range(self._how.slots):
                 if other != slot:
                     note = "no older z is read after a restart"

@@ -101,7 +101,10 @@ class InProcessTransport(Transport):
             self._stream.wait(event)
         accesses = self._accesses[exchange]
         self._stream.enqueue(
-            partial(self._exchange, exchange), label="crossing", reads=accesses, writes=accesses
+            partial(self._exchange, exchange),
+            label="exchange between devices",
+            reads=accesses,
+            writes=accesses,
         )
         return self._stream.record()
 

@@ -8,11 +8,13 @@ from itertools import repeat
 from typing import Any
 
 from scheduler.averaging.synchronisation import Synchronisation
+from scheduler.averaging.synchronisers import UPDATE
 from scheduler.replicas.learners import Learners
 from scheduler.replicas.step_program import StepProgram
 from tensorbow.data import BatchInputs
 from tensorbow.errors import NumericsError
 from tensorbow.optimizers import Schedule
+from tensorbow.program import Executable
 from tensorbow.specs import Array
 
 NOT_CHECKED = 0.0  # placeholder when the step has no loss: gradients alone are checked
@@ -135,7 +137,18 @@ class StepOutcomes:
         if bad := self._learners.replicas[index].bad_inputs(inputs):
             cause = f"its batch has NaN or infinite values already, in {', '.join(bad)}; {cause}"
             remedy = f"mend the data, {remedy}"
+        written = "no variable was written by that step"
+        if not checks_come_first(self._learners.executable):
+            written = "that step may have written variables that come before the gradient that is bad"
         return NumericsError(
-            f"{what} of replica {index} is not finite at step {round}; {cause}; no variable was written by "
-            f"that step; {remedy}"
+            f"{what} of replica {index} is not finite at step {round}; {cause}; {written}; {remedy}"
         )
+
+
+def checks_come_first(executable: Executable) -> bool:
+    """True if no variable is written before all gradients have been checked."""
+    segments = (executable.segments[number] for number in executable.variants[UPDATE])
+    groups = [group for segment in segments for group in segment.groups]
+    writes = [place for place, group in enumerate(groups) if group.predicated]
+    checks = [place for place, group in enumerate(groups) if group.definition.sets_status]
+    return not writes or not checks or max(checks) < min(writes)

@@ -6,7 +6,9 @@ import math
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-from scheduler.averaging.synchronisers import central_place
+import numpy as np
+
+from scheduler.averaging.synchronisers import Synchroniser, central_place
 from scheduler.averaging.transport import DeviceExchange, FlatVector
 from scheduler.replicas.memory import planned_nbytes
 from tensorbow.compiler import AVERAGING_STATE, Binding, RegionMemory, VariableLayout
@@ -17,7 +19,7 @@ from tensorbow.ops.exchanges import AllGather, AllSum, Broadcast
 from tensorbow.program import Executable, Group, Ref, Region
 from tensorbow.specs import Array
 
-OF_STEPS = (Region.EXCHANGE, Region.GRADIENTS, Region.RESULTS)  # worthless after a step
+OF_STEPS = (Region.EXCHANGE, Region.GRADIENTS, Region.RESULTS)  # not needed after a step
 
 
 class CentralModel:
@@ -33,19 +35,21 @@ class CentralModel:
         number: int,
         executable: Executable,
         replicas: range,
-        slots: int,
+        synchroniser: Synchroniser,
         name: str,
         priority: int = 0,
     ):
-        """number, executable: a step of the replicas. replicas: those here. priority: of its streams.
+        """number, executable: the first step to bind. replicas: the numbers of this device's replicas.
+        priority: of its streams.
 
         Raises ResourceExhaustedError; nothing stays open then.
         """
-        self.device, self.layout, self.slots = device, layout, slots
+        self.device, self.layout, self.slots = device, layout, synchroniser.slots
+        self._has_velocity = synchroniser.has_momentum
         self._replicas, self._owner = replicas, f"{name} z"
         self._stride = layout.region_nbytes[Region.WEIGHTS]
         blocks = [
-            *self.blocks(executable, layout, slots, len(replicas)),
+            *self.blocks(executable, layout, synchroniser, len(replicas)),
             *backend_for(device).workspaces(device),
         ]
         self.group = device.stream_group(
@@ -55,7 +59,7 @@ class CentralModel:
         self._blocks: dict[Region, list[tuple[int, RegionMemory]]] = {region: [] for region in OF_STEPS}
         try:
             self._memory = RegionMemory(self.group, self._owner)
-            nbytes = self._central_nbytes(layout, slots)
+            nbytes = self._central_nbytes(layout, synchroniser)
             device.clear(self._memory.allocate(Region.CENTRAL, nbytes), nbytes)
             self.add(number, executable)
         except BaseException:
@@ -64,17 +68,19 @@ class CentralModel:
         self.select(number)
 
     @staticmethod
-    def _central_nbytes(layout: VariableLayout, slots: int) -> int:
-        """Bytes of z in each slot, and of u."""
-        return layout.region_nbytes[Region.WEIGHTS] * (slots + 1) if slots else 0
+    def _central_nbytes(layout: VariableLayout, synchroniser: Synchroniser) -> int:
+        """Bytes of z in each slot, and of u, if z has momentum."""
+        return layout.region_nbytes[Region.WEIGHTS] * (synchroniser.slots + synchroniser.has_momentum)
 
     @classmethod
-    def blocks(cls, executable: Executable, layout: VariableLayout, slots: int, replicas: int) -> list[int]:
+    def blocks(
+        cls, executable: Executable, layout: VariableLayout, synchroniser: Synchroniser, replicas: int
+    ) -> list[int]:
         """Sizes of what one allocates, in bytes, in order: for the dry run of `scheduler.replicas.memory`."""
         work = executable.for_device(0, replicas)
         owned = [work.region_nbytes.get(region, 0) for region in OF_STEPS]
         own = Binding.blocks(work, (Region.CENTRAL, *OF_STEPS), ring=1)
-        return [cls._central_nbytes(layout, slots), *owned, *own]
+        return [cls._central_nbytes(layout, synchroniser), *owned, *own]
 
     def add(self, number: int, executable: Executable) -> None:
         """Binds what a further step runs once per device, for `select`. Raises ResourceExhaustedError."""
@@ -83,7 +89,8 @@ class CentralModel:
             region: self._block(region, work.region_nbytes.get(region, 0)) for region in OF_STEPS
         }
         binding = Binding(work, self.group, bases, ring=1, owner=self._owner)
-        for _, other in [*self._bound.values()][:1]:
+        if self._bound:
+            _, other = next(iter(self._bound.values()))
             scalars = other.scalars
             binding.write({}, {key: scalars[key] for key in AVERAGING_STATE if key in scalars})
         self._bound[number] = executable, binding
@@ -105,7 +112,7 @@ class CentralModel:
             self._bound.pop(each)[1].close()
 
     def select(self, number: int) -> None:
-        """Makes a bound step the one that is launched, while nothing is in flight; nothing for others."""
+        """Selects a bound step for `launch`, while nothing is in flight. Others have nothing to do here."""
         if number not in self._bound:
             return
         self.executable, self._binding = self._bound[number]
@@ -132,7 +139,7 @@ class CentralModel:
     def crossings(self) -> list[list[tuple[FlatVector, range | None]]]:
         """By exchange of the selected step, its results, and which of their elements this device has.
 
-        None for a sum over devices, to which each has its part.
+        None for AllSum: every device contributes to all elements.
         """
         return [
             [
@@ -179,7 +186,10 @@ class CentralModel:
         return {name: self._read(name, slot) for name in self.names}
 
     def velocity(self) -> dict[str, Array]:
-        """u by variable name, copied."""
+        """u by variable name, copied; zeros where z has no momentum."""
+        if not self._has_velocity:
+            refs = self.layout.refs()
+            return {name: np.zeros(refs[name].shape, refs[name].dtype.as_numpy_dtype) for name in self.names}
         return {name: self._read(name, self.slots) for name in self.names}
 
     def write_weights(self, slot: int, values: Mapping[str, Array]) -> None:
@@ -188,14 +198,15 @@ class CentralModel:
             self.device.write(self._address(name, slot), value)
 
     def write_velocity(self, values: Mapping[str, Array]) -> None:
-        """Sets u of variables."""
-        self.write_weights(self.slots, values)
+        """Sets u of variables; ignored where z has no momentum, for there it is 0."""
+        if self._has_velocity:
+            self.write_weights(self.slots, values)
 
     def fill(self, values: Mapping[str, Array]) -> None:
         """Sets z in all slots, and u = 0."""
         for slot in range(self.slots):
             self.write_weights(slot, {name: values[name] for name in self.names})
-        for name in self.names if self.slots else ():
+        for name in self.names if self._has_velocity else ():
             self.device.clear(self._address(name, self.slots), self.layout.ref(name).nbytes)
 
     def _address(self, name: str, slot: int) -> int:

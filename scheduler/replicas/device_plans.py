@@ -90,7 +90,7 @@ class DevicePlans:
         """Bytes of each allocation of z for so many replicas here; none where replicas never meet."""
         if not self.step.has_device_segments:
             return []
-        blocks = CentralModel.blocks(self.step, self._layout, self._synchroniser.slots, on_device)
+        blocks = CentralModel.blocks(self.step, self._layout, self._synchroniser, on_device)
         return [*blocks, *self._backend.workspaces(self.device)]
 
     def most_that_fit(self, most: int, regained_nbytes: int = 0) -> int:

@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Sequence
 
 from scheduler.averaging.synchronisation import Synchronisation
+from scheduler.averaging.synchronisers import Synchroniser
 from scheduler.averaging.transport import InProcessTransport, Transport
 from scheduler.replicas.central import CentralModel, device_exchanges
 from scheduler.replicas.device_plans import Compiled, DevicePlans
@@ -122,13 +123,14 @@ class Learners:
         if not steps[0].has_device_segments:
             return
         priority, first = self.options.priority, 0
+        synchroniser = Synchroniser.of(self.options, self.count)
         for place, (device, count) in enumerate(zip(self.devices, self.per_device, strict=True)):
             replicas, first = range(first, first + count), first + count
             if place < len(self.central):
                 self.central[place].add(number, steps[place])
                 continue
             model = CentralModel(
-                device, self.layout, number, steps[place], replicas, self.slots, self._name, priority
+                device, self.layout, number, steps[place], replicas, synchroniser, self._name, priority
             )
             self.central.append(model)
             model.set_state({"mu": self.options.mu, "share": 1 / self.count})

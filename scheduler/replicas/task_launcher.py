@@ -42,7 +42,7 @@ class TaskLauncher:
         self._transport: Transport | None = None
         self._variants, self._first_come = RoundVariants(options, len(replicas)), options.first_come
         self._segments = _Segments(replicas[0].step)
-        self._joined: dict[int, tuple[int, list[Event]]] = {}  # by segment, when it last ran on the devices
+        self._last_run: dict[int, tuple[int, list[Event]]] = {}  # by segment, when it last ran on the devices
         self._order = 0  # of what devices run
         self._last: list[Any] = [None] * len(replicas)  # the last event of each replica, or None
         self._devices = max(places) + 1
@@ -55,7 +55,7 @@ class TaskLauncher:
         transport: between several devices, connected for that step.
         """
         self._segments, self._transport = _Segments(executable), transport
-        self._joined.clear()
+        self._last_run.clear()
 
     # Rounds ---------------------------------------------------------------------------------------
 
@@ -106,7 +106,7 @@ class TaskLauncher:
 
     def reset(self) -> None:
         """Before and after a run, when nothing is in flight."""
-        self._joined.clear()
+        self._last_run.clear()
         self._last = [None] * len(self._replicas)
 
     # One by one -----------------------------------------------------------------------------------
@@ -186,12 +186,14 @@ class TaskLauncher:
                 crossed = self._transport.post(self._segments.exchanges.index(segment), joined)
                 joined = [crossed] * len(joined)
             self._order += 1
-            self._joined[segment] = self._order, joined
+            self._last_run[segment] = self._order, joined
         return joined, updated
 
     def _event_before(self, segment: int, place: int) -> Event | None:
         """When a replica's segment may begin, as far as it is not for its own stream to say."""
-        ran = [self._joined[other] for other in self._segments.conflicts(segment) if other in self._joined]
+        ran = [
+            self._last_run[other] for other in self._segments.conflicts(segment) if other in self._last_run
+        ]
         return max(ran)[1][place] if ran else None
 
     def _tasks_of(self, place: int) -> list[Event]:

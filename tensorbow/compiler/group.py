@@ -92,15 +92,20 @@ def _units(nodes: Sequence[Node], backend: Backend) -> list[Unit]:
 
 
 def _split(program: Program, guard: Value | None) -> SplitStep:
-    """A program's nodes before the first write of a weight, and from it on."""
+    """A program's nodes before the first write of a weight, and from it on.
+
+    What is computed later, but depends on nothing that is written, comes before: so the gradients of several
+    losses are checked before any variable is written.
+    """
     nodes = program.nodes
     place = next((i for i, node in enumerate(nodes) if writes_weights(node)), len(nodes))
-    if guard is not None and storage_of(guard).node in nodes[place:]:
+    early, tail = _hoisted(nodes[place:])
+    head = [*nodes[:place], *early]
+    if guard is not None and storage_of(guard).node in tail:
         raise InvalidArgumentError(
             f"{guard.name} is computed after {nodes[place].name} has written a weight, so that it cannot be "
             f"checked before; build the loss before the update (made at {nodes[place].source})"
         )
-    head, tail = nodes[:place], nodes[place:]
     if guard is not None:
         check = Node("check_loss", CheckFinite, {}, [guard], place)
         check.note = f"sets the status when {guard.name} is NaN or infinite"
@@ -111,6 +116,23 @@ def _split(program: Program, guard: Value | None) -> SplitStep:
         head = [*(node for node in head if node not in put_off), check]
         tail = [*late, *tail]
     return SplitStep(head, tail, guard is not None)
+
+
+def _hoisted(nodes: Sequence[Node]) -> tuple[list[Node], list[Node]]:
+    """Nodes without effects that depend on no other node, and the others."""
+    early, late = list[Node](), list[Node]()
+    written = set[Value]()
+    stay = set[Node]()
+    for node in nodes:
+        roots = {storage_of(value) for value in node.inputs}
+        depends = any(value.node in stay for value in (*node.inputs, *roots))
+        if node.definition.stateful or node.definition.writes or depends or roots & written:
+            late.append(node)
+            stay.add(node)
+            written |= {storage_of(node.inputs[index]) for index in node.definition.writes}
+        else:
+            early.append(node)
+    return early, late
 
 
 def _postponable(nodes: Sequence[Node]) -> list[Node]:

@@ -147,8 +147,8 @@ def without_waits(monkeypatch: pytest.MonkeyPatch, owner: type, method: str) -> 
     [
         (Replica, "launch", {"mirrored", "replica"}),  # z is read while it moves
         (CentralModel, "launch", {"exchange of", "replica"}),  # corrections are summed while written
-        (CentralModel, "launch", {"mirrored", "crossing"}),
-        (InProcessTransport, "post", {"exchange of", "crossing"}),
+        (CentralModel, "launch", {"mirrored", "between devices"}),
+        (InProcessTransport, "post", {"exchange of", "between devices"}),
         (Replica, "update", {"restart"}),  # z is copied while it moves
     ],
 )
