@@ -38,7 +38,7 @@ from scheduler import (
     BatchSource,
     LearningEngine,
     ReadyBatch,
-    ReadyRound,
+    ReadyLaunch,
     RoundResults,
     StepProgram,
     Synchronisation,
@@ -98,7 +98,7 @@ class InstantLaunches:
         def following() -> None:
             launch = next(launches, None)
             if launch is not None:
-                on_ready(ReadyRound(launch, self.inputs, following))
+                on_ready(ReadyLaunch(launch, self.inputs, following))
 
         for _ in range(3):
             following()

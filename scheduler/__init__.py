@@ -4,7 +4,7 @@
 """
 
 from scheduler.averaging.synchronisation import SYNCS, Synchronisation
-from scheduler.batches.sources import BatchSource, DatasetBatches, ReadyBatch, ReadyRound, gathered
+from scheduler.batches.sources import BatchSource, DatasetBatches, ReadyBatch, ReadyLaunch, gathered
 from scheduler.decisions.replica_tuner import Decision, Measure, Measurement, ReplicaTuner
 from scheduler.engine.learning_engine import LearningEngine
 from scheduler.engine.results import RoundResults, TaskResult
@@ -32,7 +32,7 @@ __all__ = [
     "Measure",
     "Measurement",
     "ReadyBatch",
-    "ReadyRound",
+    "ReadyLaunch",
     "ReplicaTuner",
     "RoundResults",
     "StepProgram",

@@ -38,21 +38,22 @@ EPOCHS = 2  # epochs whose picks are kept: at the end of an epoch, replicas ask 
 
 
 class ReadyBatch(NamedTuple):
-    """Inputs of one task, or recipes for them. They stay unchanged until `release` is called.
+    """Inputs of a replica's tasks in a launch, or recipes for them; unchanged until `release` is called.
 
-    replica: number of the replica; with `fcfs` the place of the batch in the round.
+    replica: number of the replica; with `fcfs` the place of the batch in the round. launch: the number of the
+    launch, counted on from the first round; with one round a launch it is the round's.
     """
 
     replica: int
-    round: int
+    launch: int
     inputs: BatchInputs | BatchRun
     release: Callable[[], None]
 
 
-class ReadyRound(NamedTuple):
-    """Inputs of all tasks of a launch. They stay unchanged until `release` is called."""
+class ReadyLaunch(NamedTuple):
+    """Inputs of all tasks of a launch, by its number. They stay unchanged until `release` is called."""
 
-    round: int
+    launch: int
     inputs: AllInputs
     release: Callable[[], None]
 
@@ -64,12 +65,12 @@ class BatchSource(Protocol):
         """Stops filling batches; no callback is called afterwards."""
 
 
-OnReady: TypeAlias = Callable[["ReadyBatch | ReadyRound"], None]
+OnReady: TypeAlias = Callable[["ReadyBatch | ReadyLaunch"], None]
 
 OpenSource = Callable[[int, int, OnReady, Callable[[BaseException], None]], BatchSource]
 """(first round, round to stop before, on_ready, on_error) -> BatchSource. Callbacks come from any thread.
 
-The source passes on_ready one ReadyBatch per replica and launch, or one ReadyRound per launch.
+The source passes on_ready one ReadyBatch per replica and launch, or one ReadyLaunch per launch.
 """
 
 
@@ -317,12 +318,12 @@ class _Recipes:
 
 
 class _WholeRounds(_Recipes):
-    """Source of recipes that passes on one ReadyRound per launch, for all replicas."""
+    """Source of recipes that passes on one ReadyLaunch per launch, for all replicas."""
 
     def _begin(self, launch: int) -> None:
         inputs = self._inputs(launch)
         if inputs is not None:
-            self._on_ready(ReadyRound(launch, inputs, partial(self._begin, launch + self._batches.depth)))
+            self._on_ready(ReadyLaunch(launch, inputs, partial(self._begin, launch + self._batches.depth)))
 
 
 def gathered(open_source: OpenSource, steps_per_launch: int) -> OpenSource:
@@ -340,18 +341,18 @@ def gathered(open_source: OpenSource, steps_per_launch: int) -> OpenSource:
         waiting: dict[int, dict[int, ReadyBatch]] = {}  # by replica and round
         lock = threading.Lock()  # owns `waiting`
 
-        def ready(batch: ReadyBatch | ReadyRound) -> None:
-            if isinstance(batch, ReadyRound):
+        def ready(batch: ReadyBatch | ReadyLaunch) -> None:
+            if isinstance(batch, ReadyLaunch):
                 raise InvalidArgumentError(
                     "gathered: expected a source of each replica's batches, got one of whole rounds; make it "
                     "with steps_per_launch, as DatasetBatches(steps_per_launch=...)"
                 )
-            launch = (batch.round - start) // steps_per_launch
+            launch = (batch.launch - start) // steps_per_launch  # it is a round as yet
             first = start + launch * steps_per_launch
             rounds = range(first, min(first + steps_per_launch, stop))
             with lock:
                 found = waiting.setdefault(batch.replica, {})
-                found[batch.round] = batch
+                found[batch.launch] = batch
                 if any(round not in found for round in rounds):
                     return
                 run = [found.pop(round) for round in rounds]

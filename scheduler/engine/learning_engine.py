@@ -275,10 +275,7 @@ class LearningEngine:
             if dataset is not None:
                 self.learners.keep_data(dataset, kept)
             raise
-        skipped = self.outcomes.skipped_in_a_row
-        self.outcomes.skipped_in_a_row = [
-            0 if origin is None else skipped[origin] for origin in change.origins
-        ]
+        self.outcomes.resize(change.origins)
         self.options, self.schedule = options, schedule or self.schedule
         self.select(self.selected)
         self.follow_counts(round)

@@ -13,7 +13,7 @@ from itertools import chain, islice
 from queue import SimpleQueue
 from typing import Any
 
-from scheduler.batches.sources import ReadyBatch, ReadyRound
+from scheduler.batches.sources import ReadyBatch, ReadyLaunch
 from scheduler.decisions.first_come import FirstComeState
 from scheduler.decisions.messages import (
     BatchReady,
@@ -168,7 +168,7 @@ class RoundRun(EngineRun):
         super().__init__(learners, outcomes, start, stop, launch_ahead, on_results)
         self._steps = steps
         self._batches: dict[int, dict[int, ReadyBatch]] = {}  # by launch and replica, till all are there
-        self._ready: dict[int, ReadyRound] = {}  # by launch: not launched, or not finished well
+        self._ready: dict[int, ReadyLaunch] = {}  # by launch: not launched, or not finished well
         self._next = self._oldest = start  # launch: the next one, and the first that has not ended
         self._end = start + -(-(stop - start) // steps)
         self._ended: dict[int, LaunchedRounds] = {}  # by launch, till those before have
@@ -211,7 +211,7 @@ class RoundRun(EngineRun):
             self._ended[message.number] = message
             while (tasks := self._ended.pop(self._oldest, None)) is not None:
                 self._take_ended(tasks)
-        elif isinstance(message, ReadyRound):
+        elif isinstance(message, ReadyLaunch):
             self._take_ready(message)
         elif isinstance(message, ReadyBatch):
             self._gather(message)
@@ -234,25 +234,29 @@ class RoundRun(EngineRun):
     def _gather(self, batch: ReadyBatch) -> None:
         """Takes one replica's batch; the round is ready when all replicas' are there."""
         self._require_place(batch)
-        found = self._batches.setdefault(batch.round, {})
-        if batch.replica in found or batch.round in self._ready or batch.round < self._next:
-            raise InternalError(f"the batch of replica {batch.replica} in round {batch.round} came again")
+        found = self._batches.setdefault(batch.launch, {})
+        if batch.replica in found or batch.launch in self._ready or batch.launch < self._next:
+            raise InternalError(
+                f"the batch of replica {batch.replica} came again, for the launch at round "
+                f"{self._first_round(batch.launch)}"
+            )
         found[batch.replica] = batch
         if len(found) < self._learners.count:
             return
         batches = [found[place] for place in range(self._learners.count)]
-        del self._batches[batch.round]
+        del self._batches[batch.launch]
 
         def release() -> None:
             for each in batches:
                 each.release()
 
-        self._take_ready(ReadyRound(batch.round, [each.inputs for each in batches], release))
+        self._take_ready(ReadyLaunch(batch.launch, [each.inputs for each in batches], release))
 
-    def _take_ready(self, message: ReadyRound) -> None:
-        if message.round < self._next or message.round in self._ready:
-            raise InternalError(f"the batches of round {message.round} came again, or too late")
-        self._ready[message.round] = message
+    def _take_ready(self, message: ReadyLaunch) -> None:
+        if message.launch < self._next or message.launch in self._ready:
+            first = self._first_round(message.launch)
+            raise InternalError(f"the batches of the launch at round {first} came again, or too late")
+        self._ready[message.launch] = message
 
     def _launch(self, launch: int) -> None:
         rounds, inputs = self._rounds(launch), self._ready[launch].inputs
@@ -400,9 +404,9 @@ class TaskRun(EngineRun):
             self._events.append(self._ended(*message))
         elif isinstance(message, ReadyBatch):
             self._require_place(message)
-            self._batches[message.replica, message.round] = message
-            self._events.append(BatchReady(message.replica, message.round))
-        elif isinstance(message, ReadyRound):
+            self._batches[message.replica, message.launch] = message
+            self._events.append(BatchReady(message.replica, message.launch))
+        elif isinstance(message, ReadyLaunch):
             raise InvalidArgumentError(
                 "a source gave a whole round, but with fcfs tasks are launched one by one; call "
                 "keep_on_devices(engine.learners) of the source with this engine's learners"
@@ -451,8 +455,7 @@ class TaskRun(EngineRun):
                 case Launch(place, round):
                     self._launch(place, round)
                 case Synchronise(round):
-                    synchronised, _ = tasks.synchronise(round)
-                    announce(synchronised, partial(_put, self.inbox, None, round))
+                    announce(tasks.synchronise(round), partial(_put, self.inbox, None, round))
                 case Restart(round):
                     tasks.restart(round)
                 case Finish(round):
@@ -468,8 +471,7 @@ class TaskRun(EngineRun):
             raise not_one_batch(replica, round, inputs)
         state = self._outcomes.state_of(round, place)
         done = self._learners.tasks.launch_task(replica, round, inputs, state, step)
-        if done is not None:
-            done.on_done(partial(_put, self.inbox, place, round))
+        done.on_done(partial(_put, self.inbox, place, round))
 
     def _task_of(self, round: int, place: int) -> tuple[int, BatchInputs]:
         inputs = self._batches[place, round].inputs

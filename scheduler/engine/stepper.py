@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from scheduler.averaging.synchronisation import require_round_robin
-from scheduler.batches.sources import ReadyRound
+from scheduler.batches.sources import ReadyLaunch
 from scheduler.engine.learning_engine import LearningEngine
 from scheduler.engine.results import RoundResults
 from scheduler.engine.runs import EngineRun
@@ -58,7 +58,7 @@ class Stepper:
         run = self._begun()
         self._results.clear()
         try:
-            run.take(ReadyRound(self.round, inputs, _nothing))
+            run.take(ReadyLaunch(self.round, inputs, _nothing))
             while not self._results and run.finished_at is None:
                 run.take(run.inbox.get())
         except BaseException:

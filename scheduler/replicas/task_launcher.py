@@ -40,7 +40,7 @@ class TaskLauncher:
         """places: by replica, that of its device in `central`."""
         self._replicas, self._central, self._places = replicas, central, places
         self._transport: Transport | None = None
-        self._variants, self._first_come = RoundVariants(options, len(replicas)), options.first_come
+        self._variants = RoundVariants(options, len(replicas))
         self._segments = _Segments(replicas[0].step)
         self._last_run: dict[int, tuple[int, list[Event]]] = {}  # by segment, when it last ran on the devices
         self._order = 0  # of what devices run
@@ -112,16 +112,14 @@ class TaskLauncher:
     # One by one -----------------------------------------------------------------------------------
 
     def launch_task(
-        self, index: int, round: int, inputs: BatchInputs, state: Mapping[str, Any], step: int | None = None
-    ) -> Event | None:
-        """Enqueues a learning task; the inputs must stay unchanged until the event is done.
+        self, index: int, round: int, inputs: BatchInputs, state: Mapping[str, Any], step: int
+    ) -> Event:
+        """Enqueues a learning task of `fcfs`; the inputs must stay unchanged until the event is done.
 
-        step: under which its results are asked for, by default the round.
-        None when the task ends with the round's synchronisation, which gives its event.
+        step: under which its results are asked for.
         """
-        variant = self._variants.of(round)
-        done = self._begin(index, round, inputs, state, self._work(variant)[self._places[index]], step)
-        return None if self._segments.ends_behind[variant] else done
+        work = self._work(self._variants.of(round))[self._places[index]]
+        return self._begin(index, round, inputs, state, work, step)
 
     def _work(self, variant: str) -> list[list[tuple[int, Event | None]]]:
         """By device, the segments that a variant's tasks begin with, and what each of them waits for."""
@@ -148,15 +146,9 @@ class TaskLauncher:
             self._begin(index, step, batch, state, work[place])
         self._run(step, self._segments.behind[UPDATE])
 
-    def synchronise(self, round: int) -> tuple[list[Event], list[Event]]:
-        """Enqueues the synchronisation of a round, all of whose tasks are enqueued.
-
-        Gives an event per device, and of a round whose tasks end with it the tasks' events.
-        """
-        if self._first_come:
-            moved, _ = self._run(round, self._segments.of(self._variants.averaging_after(round)))
-            return moved, []
-        return self._run(round, self._segments.behind[self._variants.of(round)])
+    def synchronise(self, round: int) -> list[Event]:
+        """Enqueues the averaging of `fcfs` after a round, all of whose tasks are enqueued; its events."""
+        return self._run(round, self._segments.of(self._variants.averaging_after(round)))[0]
 
     def restart(self, round: int) -> None:
         """Enqueues w_i = z, u = 0 after a round and its averaging; no older z is read afterwards.
@@ -211,12 +203,10 @@ class _Segments:
         self._conflicts: dict[int, list[int]] = {}  # by replicas' segment
         self.before: dict[str, Sequence[int]] = {}  # by variant, what replicas run up to the first exchange,
         self.behind: dict[str, Sequence[int]] = {}  # and what is run from there on
-        self.ends_behind: dict[str, bool] = {}  # whether replicas run something behind an exchange
         for name, run in executable.variants.items():
             own = [self.kinds[segment] is SegmentKind.REPLICA for segment in run]
             first = own.index(False) if False in own else len(run)
             self.before[name], self.behind[name] = run[:first], run[first:]
-            self.ends_behind[name] = any(own[first:])
 
     def of(self, variant: str) -> Sequence[int]:
         """All of a variant."""

@@ -14,7 +14,7 @@ from scheduler import (
     DatasetBatches,
     LearningEngine,
     ReadyBatch,
-    ReadyRound,
+    ReadyLaunch,
     Synchronisation,
     build_program,
     gathered,
@@ -91,7 +91,7 @@ def test_the_batches_of_a_source_of_each_replicas(
         for steps in (1, 5):
             *whole, kinds = trained_on(data, replicas, steps, "auto", **options)
             assert whole == expected
-            assert kinds == {ReadyRound}
+            assert kinds == {ReadyLaunch}
 
 
 @pytest.mark.sampled(1)
@@ -103,7 +103,7 @@ def test_by_every_thread(monkeypatch: pytest.MonkeyPatch, ways: list[Threads]) -
     for steps in (1, 4):
         *whole, kinds = trained_on(data, 2, steps, "auto", mu=0.5)
         assert whole == expected
-        assert kinds == {ReadyRound}
+        assert kinds == {ReadyLaunch}
 
 
 def test_a_step_of_which_the_loss_is_not_finite_is_done_again_on_its_batch() -> None:
@@ -160,6 +160,6 @@ def test_a_batch_that_comes_twice() -> None:
 
     with (
         engine_of(model, 2) as engine,
-        pytest.raises(InternalError, match="batch of replica 0 in round 0 came again"),
+        pytest.raises(InternalError, match="batch of replica 0 came again, for the launch at round 0"),
     ):
         within(partial(engine.run, twice, 0, 4))

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import tensorbow.data.registry as registry
-from scheduler import DatasetBatches, ReadyRound, RoundResults, Trainer, TrainingConfig
+from scheduler import DatasetBatches, ReadyLaunch, RoundResults, Trainer, TrainingConfig
 from scheduler.replicas.thread_choice import ThreadChoice
 from scheduler.training.auto import OnlineTuning
 from scheduler.training.classifier_step import build_engine, build_schedule
@@ -107,8 +107,8 @@ class Recording(DatasetBatches):
         steps = self.steps_per_launch
 
         def ready(batch: Any) -> None:
-            first = start + (batch.round - start) * steps
-            if isinstance(batch, ReadyRound):
+            first = start + (batch.launch - start) * steps
+            if isinstance(batch, ReadyLaunch):
                 for replica in range(self.replicas):
                     self.look(first, replica, batch.inputs.of(replica))
             else:
