@@ -116,7 +116,8 @@ def trace_step(step_fn: Callable[..., Any], inputs: ReplicaInputs, trace: Trace)
         if not tensor.spec.is_static:
             raise InvalidArgumentError(
                 f"{name}: its shape is {tensor.shape}, but results of replicas are stacked; "
-                f"its shape must be known (made at {tensor.op.source})"
+                "its shape must be known; reduce what tb.all_gather gives, or reshape it "
+                f"(made at {tensor.op.source})"
             )
     places = iter(range(len(tensors)))
 

@@ -70,7 +70,7 @@ class GpuTransport(Transport):
 
 
 class _GpuExchange:
-    """What crosses in one exchange."""
+    """Prepared work of one exchange segment between GPUs."""
 
     def __init__(
         self,

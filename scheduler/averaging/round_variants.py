@@ -1,4 +1,4 @@
-"""Which variant of its step a round runs."""
+"""Choice of the variant of the step that a round runs."""
 
 from __future__ import annotations
 
@@ -10,15 +10,14 @@ class RoundVariants:
     """The variants of rounds, by the options and the number of replicas."""
 
     def __init__(self, options: Synchronisation, replicas: int):
-        averages = options.averages(replicas)
-        self.slots = options.staleness + 1 if averages else 0
+        self._z_copies = options.z_copies(replicas)
         self.gang_from = options.gang_from(replicas)
         self._tau, self._apart = options.tau, options.first_come
 
     @property
     def names(self) -> list[str]:
         """All variants of rounds."""
-        names = [UPDATE, *map(averaging, range(0 if self._apart else self.slots))]
+        names = [UPDATE, *map(averaging, range(0 if self._apart else self._z_copies))]
         return names if self.gang_from is None else [*names, ON_MEAN]
 
     def of(self, round: int) -> str:
@@ -31,17 +30,17 @@ class RoundVariants:
 
     def averages(self, round: int) -> bool:
         """True if an averaging follows a round, unless it steps on the mean gradient."""
-        return bool(self.slots) and (round + 1) % self._tau == 0
+        return bool(self._z_copies) and (round + 1) % self._tau == 0
 
     def averaging_after(self, round: int) -> str:
         """The variant of the averaging after a round."""
-        return averaging(self.last_slot(round), self._apart)
+        return averaging(self.newest_copy(round), self._apart)
 
     def restarts(self, round: int) -> list[str]:
-        """What is run when averaging restarts after a round and its averaging."""
-        names = [restart(self.last_slot(round))]
+        """Variants that run one after the other when averaging restarts after a round."""
+        names = [restart(self.newest_copy(round))]
         return [*names, CLEAR] if round + 1 == self.gang_from else names
 
-    def last_slot(self, round: int) -> int:
-        """The slot of z after a round and its averaging; before the first averaging all slots are equal."""
-        return ((round + 1) // self._tau - 1) % self.slots
+    def newest_copy(self, round: int) -> int:
+        """Copy of z that is newest after a round and its averaging; at the start all are equal."""
+        return ((round + 1) // self._tau - 1) % self._z_copies

@@ -116,6 +116,10 @@ class Synchronisation:
         """True if there is anything to average: one replica is plain training, z is w."""
         return self.sync in ("sma", "easgd") and replicas > 1
 
+    def z_copies(self, replicas: int) -> int:
+        """Copies of z that averaging needs: staleness + 1, or 0 without averaging."""
+        return self.staleness + 1 if self.averages(replicas) else 0
+
     def aggregates(self, replicas: int) -> bool:
         """True if some round steps on the mean of gradients."""
         return (self.sync == "ssgd" or self.ssgd_from is not None) and replicas > 1

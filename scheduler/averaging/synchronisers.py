@@ -9,9 +9,9 @@ S-SGD has the update read the mean of all replicas' gradients, so that equal wei
 With `none`, or one replica, only checks of gradients are added. Gradients that are computed before the first
 write of a weight are checked before it, others before their own update.
 
-z and the corrections have `slots` = staleness + 1 flat copies each. The n-th averaging reads z from
-slot n mod slots (that is z of averaging n - slots), leaves corrections in that slot, and writes the
-new z over it when all its readers are done.
+z and the corrections have staleness + 1 flat copies each. Averaging n reads copy n mod (staleness + 1) of z,
+which averaging n - 1 - staleness wrote, leaves corrections in the copy of that number, and writes the new z
+over it when all its readers are done.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from scheduler.averaging.synchronisation import Synchronisation
-from tensorbow.compiler import VariableLayout
+from tensorbow.compiler import Mirrored, VariableLayout
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import OpDef
 from tensorbow.ops.averaging import (
@@ -32,6 +32,7 @@ from tensorbow.ops.averaging import (
     SmaDifference,
     SmaMove,
 )
+from tensorbow.ops.control import Copy
 from tensorbow.ops.elementwise_table import Add
 from tensorbow.ops.exchanges import AllSum
 from tensorbow.ops.state import Assign
@@ -42,37 +43,37 @@ from tensorbow.specs import TensorSpec
 UPDATE, ON_MEAN, CLEAR = "update", "update, mean gradient", "clear slots"
 
 
-def averaging(slot: int, apart: bool = False) -> str:
-    """Name of the variant that averages through a slot; apart: without an update."""
-    return f"averaging {slot}" if apart else f"update, averaging {slot}"
+def averaging(copy: int, separate: bool = False) -> str:
+    """Name of the variant that averages through a copy of z; separate: without an update."""
+    return f"averaging {copy}" if separate else f"update, averaging {copy}"
 
 
-def restart(slot: int) -> str:
-    """Name of the variant that sets w = z from a slot."""
-    return f"restart {slot}"
+def restart(copy: int) -> str:
+    """Name of the variant that sets w = z from a copy of z."""
+    return f"restart {copy}"
 
 
 @dataclass(frozen=True)
 class Synchroniser:
-    """How replicas are kept together, as far as their step depends on it; it does not depend on their number.
+    """Rewriting of a step by the options of synchronisation; the number of replicas does not matter to it.
 
-    slots: copies of z, staleness + 1, or 0 without averaging. has_momentum: whether mu is not 0; without
-    there is no u. aggregates: whether some round steps on the mean of gradients. apart: averaging is a
+    z_copies: staleness + 1, or 0 without averaging. has_momentum: whether mu is not 0; without
+    there is no u. aggregates: whether some round steps on the mean of gradients. separate: averaging is a
     variant of its own, for fcfs, where a task cannot know that it is its replica's last before the averaging.
     """
 
-    slots: int = 0
+    z_copies: int = 0
     has_momentum: bool = False
     clear_velocity: bool = False
     aggregates: bool = False
-    apart: bool = False
+    separate: bool = False
 
     @classmethod
     def of(cls, options: Synchronisation, replicas: int) -> Synchroniser:
-        """For so many replicas, which matters only as far as it is one or more."""
+        """Synchroniser for these options; `replicas` decides only whether there is more than one."""
         averages = options.averages(replicas)
         return cls(
-            options.staleness + 1 if averages else 0,
+            options.z_copies(replicas),
             averages and bool(options.mu),
             averages and options.clear_velocity,
             options.aggregates(replicas),
@@ -80,7 +81,7 @@ class Synchroniser:
         )
 
     def rewrite(self, step: SplitStep, layout: VariableLayout) -> list[Variant]:
-        """The variants of a step.
+        """The variants of a step; may add a node to the end of its gradient, so call it once.
 
         Raises InvalidArgumentError for a variable whose gradient is sparse, where gradients are averaged.
         """
@@ -94,64 +95,71 @@ class _Rewriting:
         self._how, self._step, self._layout = how, step, layout
         self._stride = layout.region_nbytes[Region.WEIGHTS]
         self._flat = [ref for ref in layout.flat(Region.WEIGHTS) if ref.dtype.is_floating]
-        self._early, self._late = set(step.gradient), set(step.update)  # what makes gradients
+        self._early, self._late = set(step.gradient), set(step.update)
+        self._spoiled: dict[Value, Value] = {}  # the copy of a gradient that is handed in for it
 
     def variants(self) -> list[Variant]:
         """All that a round may do, and what is done between rounds."""
         how = self._how
         self._checks, self._update = self._checked_update()
         variants = [Variant(UPDATE, [*self._checks, *self._update], predicated=True)]
-        for slot in range(how.slots):
-            variants += [self._averaging(slot), Variant(restart(slot), [*self._restart(slot)], alone=True)]
+        for copy in range(how.z_copies):
+            variants += [
+                self._averaging(copy),
+                Variant(restart(copy), [*self._restart(copy)], without_gradient=True),
+            ]
         if how.aggregates:
             self._share_status()
             variants.append(Variant(ON_MEAN, self._update_on_mean(), predicated=True))
-            variants.append(Variant(CLEAR, [*self._clear_slots()], alone=True))
+            variants.append(Variant(CLEAR, [*self._clear_optimizer_slots()], without_gradient=True))
         return variants
 
     # Averaging of models --------------------------------------------------------------------------
 
-    def _averaging(self, slot: int) -> Variant:
+    def _averaging(self, copy: int) -> Variant:
         before, after, sums, moves = list[Node](), list[Node](), list[Node](), list[Node]()
         for ref in self._flat:
-            weights, z = _value("w", ref), self._z(ref, slot)
-            handed = _moved(ref, Region.EXCHANGE, slot * self._stride)
-            note = f"c = alpha * (w - z){', with w from before the update' if not self._how.apart else ''}"
+            weights, z = _value("w", ref), self._z(ref, copy)
+            handed = _moved(ref, Region.EXCHANGE, copy * self._stride)
+            note = f"c = alpha * (w - z){', with w from before the update' if not self._how.separate else ''}"
             difference = _node(SmaDifference, [weights, z], handed, note)
             correction = difference.outputs[0]
             before.append(difference)
             after.append(_node(SmaCorrect, [weights, correction], None, "w -= c"))
+            after[-1].unconditional = True  # c is 0 if the status was set before; else z gets it
             sums.append(_node(AllSum, [correction], _moved(ref, Region.RESULTS, 0), "in replica order"))
-            total, last = sums[-1].outputs[0], self._z(ref, (slot - 1) % self._how.slots)
+            total, last = sums[-1].outputs[0], self._z(ref, (copy - 1) % self._how.z_copies)
             if self._how.has_momentum:
-                moves.append(_node(SmaMove, [last, total, self._velocity(ref)], z.place, "moves z"))
+                moves.append(_node(SmaMove, [last, total, self._momentum(ref)], z.place, "moves z"))
             else:
                 moves.append(_node(Add, [last, total], z.place, "moves z; mu is 0"))
-        if self._how.apart:
-            return Variant(averaging(slot, apart=True), [*before, *after, *sums, *moves], alone=True)
+        if self._how.separate:
+            return Variant(
+                averaging(copy, separate=True), [*before, *after, *sums, *moves], without_gradient=True
+            )
         nodes = [*self._checks, *before, *self._update, *after, *sums, *moves]
-        return Variant(averaging(slot), nodes, predicated=True)
+        return Variant(averaging(copy), nodes, predicated=True)
 
-    def _restart(self, slot: int) -> Iterator[Node]:
-        """u = 0, z in all slots, w = z."""
+    def _restart(self, copy: int) -> Iterator[Node]:
+        """u = 0, z in all copies, w = z."""
         for ref in self._flat:
             if self._how.has_momentum:
-                yield _node(SmaClear, [self._velocity(ref)], None, "u = 0")
-            for other in range(self._how.slots):
-                if other != slot:
+                yield _node(SmaClear, [self._momentum(ref)], None, "u = 0")
+            for other in range(self._how.z_copies):
+                if other != copy:
                     note = "no older z is read after a restart"
-                    yield _assign(self._z(ref, other), self._z(ref, slot), note)
-            yield _assign(_value("w", ref), self._z(ref, slot), "w = z")
+                    yield _assign(self._z(ref, other), self._z(ref, copy), note)
+            yield _assign(_value("w", ref), self._z(ref, copy), "w = z")
         if self._how.clear_velocity:
-            yield from self._clear_slots()
+            yield from self._clear_optimizer_slots()
 
-    def _z(self, ref: Ref, slot: int) -> Value:
-        return _value("z", central_place(ref, slot * self._stride))
+    def _z(self, ref: Ref, copy: int) -> Value:
+        return _value("z", central_place(ref, copy * self._stride))
 
-    def _velocity(self, ref: Ref) -> Value:
-        return _value("u", central_place(ref, self._how.slots * self._stride))
+    def _momentum(self, ref: Ref) -> Value:
+        return _value("u", central_place(ref, self._how.z_copies * self._stride))
 
-    def _clear_slots(self) -> Iterator[Node]:
+    def _clear_optimizer_slots(self) -> Iterator[Node]:
         """Sets each of the optimiser's floating variables to what it starts from."""
         for variable in self._layout.variables:
             ref = self._layout.ref(variable.name)
@@ -205,7 +213,9 @@ class _Rewriting:
             for value in self._gradients(node):
                 if value not in mean_of:
                     home = self._home(node, homes)
-                    total = _node(AllSum, [value], home and _moved(home, Region.RESULTS, 0))
+                    total = _node(
+                        AllSum, [self._spoiled.get(value, value)], home and _moved(home, Region.RESULTS, 0)
+                    )
                     place = home and _moved(home, Region.RESULTS, self._stride)
                     mean = _node(GradientMean, total.outputs, place, "divided by the replicas")
                     mean_of[value] = mean.outputs[0]
@@ -240,14 +250,24 @@ class _Rewriting:
         """Makes a gradient NaN while the status is set, by the loss: then all replicas have a NaN mean."""
         gradients = (value for node in self._step.update for value in self._gradients(node))
         made = [value for value in gradients if storage_of(value).node in self._early]
-        if made:
-            smallest = min(made, key=lambda value: value.spec.size)
-            note = "a status that is set, by the loss, becomes that of all replicas"
-            self._step.gradient.append(_node(GradientSpoil, [smallest], None, note))
+        if not made:
+            return
+        mirrored = Mirrored()
+        if any(node.definition.exchange for node in self._step.gradient):
+            for node in self._step.gradient:
+                mirrored.classify(node)
+        smallest = min(made, key=lambda value: (mirrored.holds(value), value.spec.size))
+        if mirrored.holds(smallest):  # equal for all replicas, of which one's status may be set
+            copy = _node(Copy, [smallest], None)
+            self._step.gradient.append(copy)
+            self._spoiled[smallest] = copy.outputs[0]
+            smallest = copy.outputs[0]
+        note = "a status that is set, by the loss, becomes that of all replicas"
+        self._step.gradient.append(_node(GradientSpoil, [smallest], None, note))
 
 
 def central_place(ref: Ref, shift: int) -> Ref:
-    """Where the copy of a place of WEIGHTS lies in CENTRAL that begins `shift` bytes on."""
+    """Place in CENTRAL of the same offset, `shift` bytes on."""
     return _moved(ref, Region.CENTRAL, shift)
 
 
@@ -263,7 +283,7 @@ def _value(name: str, place: Ref) -> Value:
 def _node(definition: OpDef, inputs: Sequence[Value], place: Ref | None, note: str = "") -> Node:
     """A node that is added. place: where its result lies, if that is not left to the planning of memory."""
     attrs = dict(definition.attrs)
-    node = Node(definition.name, definition, attrs, [*inputs], 0, apart=True, note=note)
+    node = Node(definition.name, definition, attrs, [*inputs], 0, unfused=True, note=note)
     specs = definition.infer([value.spec for value in inputs], attrs)
     node.outputs = [
         Value(inputs[0].name, spec, node, number, place=place) for number, spec in enumerate(specs)

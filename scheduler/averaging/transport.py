@@ -1,4 +1,4 @@
-"""What crosses between devices in an exchange: one interface, one implementation per transport."""
+"""Transports: how the devices of a process complete an exchange, one implementation per kind of device."""
 
 from __future__ import annotations
 

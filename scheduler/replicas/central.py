@@ -13,10 +13,10 @@ from scheduler.averaging.transport import DeviceExchange, FlatVector
 from scheduler.replicas.memory import planned_nbytes
 from tensorbow.compiler import AVERAGING_STATE, Binding, RegionMemory, VariableLayout
 from tensorbow.devices import Device, Event
-from tensorbow.errors import InternalError
+from tensorbow.errors import InternalError, TensorBowError
 from tensorbow.kernels import backend_for
 from tensorbow.ops.exchanges import AllGather, AllSum, Broadcast
-from tensorbow.program import Executable, Group, Ref, Region
+from tensorbow.program import BoundPlan, Executable, Group, Ref, Region
 from tensorbow.specs import Array
 
 OF_STEPS = (Region.EXCHANGE, Region.GRADIENTS, Region.RESULTS)  # not needed after a step
@@ -44,7 +44,7 @@ class CentralModel:
 
         Raises ResourceExhaustedError; nothing stays open then.
         """
-        self.device, self.layout, self.slots = device, layout, synchroniser.slots
+        self.device, self.layout, self.z_copies = device, layout, synchroniser.z_copies
         self._has_velocity = synchroniser.has_momentum
         self._replicas, self._owner = replicas, f"{name} z"
         self._stride = layout.region_nbytes[Region.WEIGHTS]
@@ -69,8 +69,8 @@ class CentralModel:
 
     @staticmethod
     def _central_nbytes(layout: VariableLayout, synchroniser: Synchroniser) -> int:
-        """Bytes of z in each slot, and of u, if z has momentum."""
-        return layout.region_nbytes[Region.WEIGHTS] * (synchroniser.slots + synchroniser.has_momentum)
+        """Bytes of the copies of z, and of u, if z has momentum."""
+        return layout.region_nbytes[Region.WEIGHTS] * (synchroniser.z_copies + synchroniser.has_momentum)
 
     @classmethod
     def blocks(
@@ -164,15 +164,23 @@ class CentralModel:
             return range(size if group.attrs["source"] in self._replicas else 0)
         raise InternalError(f"{group.definition.name} {group.name}: no transport knows how to carry it")
 
-    def launch(self, segment: int, after: Sequence[Event]) -> Event:
-        """Enqueues a segment, after some events."""
+    def launch(self, segment: int, round: int, after: Sequence[Event]) -> Event:
+        """Enqueues a segment of a round, after some events."""
         for event in after:
             self.group.compute.wait(event)
         plan = self._binding.plan
         reads, writes = plan.accesses(segment)
-        run = partial(plan.launch, segment)
+        run = partial(self._run, plan, segment, round)
         self.group.compute.enqueue(run, label=self._labels[segment], reads=reads, writes=writes)
         return self.group.compute.record()
+
+    def _run(self, plan: BoundPlan, segment: int, round: int) -> None:
+        """Runs a segment; an error says which round it was."""
+        try:
+            plan.launch(segment)
+        except TensorBowError as error:
+            where = f"all replicas of {self.device.name.short}"
+            raise type(error)(f"{where}, step {round}: {error}") from error
 
     # Values, while nothing runs -----------------------------------------------------------------
 
@@ -181,42 +189,42 @@ class CentralModel:
         """The variables that are averaged."""
         return [name for name, ref in self.layout.refs().items() if ref.region is Region.WEIGHTS]
 
-    def weights(self, slot: int) -> dict[str, Array]:
-        """z by variable name, copied from a slot."""
-        return {name: self._read(name, slot) for name in self.names}
+    def weights(self, copy: int) -> dict[str, Array]:
+        """z by variable name, copied from a copy of it."""
+        return {name: self._read(name, copy) for name in self.names}
 
     def velocity(self) -> dict[str, Array]:
         """u by variable name, copied; zeros where z has no momentum."""
         if not self._has_velocity:
             refs = self.layout.refs()
             return {name: np.zeros(refs[name].shape, refs[name].dtype.as_numpy_dtype) for name in self.names}
-        return {name: self._read(name, self.slots) for name in self.names}
+        return {name: self._read(name, self.z_copies) for name in self.names}
 
-    def write_weights(self, slot: int, values: Mapping[str, Array]) -> None:
-        """Sets variables of z in a slot."""
+    def write_weights(self, copy: int, values: Mapping[str, Array]) -> None:
+        """Sets variables of a copy of z."""
         for name, value in values.items():
-            self.device.write(self._address(name, slot), value)
+            self.device.write(self._address(name, copy), value)
 
     def write_velocity(self, values: Mapping[str, Array]) -> None:
         """Sets u of variables; ignored where z has no momentum, for there it is 0."""
         if self._has_velocity:
-            self.write_weights(self.slots, values)
+            self.write_weights(self.z_copies, values)
 
     def fill(self, values: Mapping[str, Array]) -> None:
-        """Sets z in all slots, and u = 0."""
-        for slot in range(self.slots):
-            self.write_weights(slot, {name: values[name] for name in self.names})
+        """Sets all copies of z, and u = 0."""
+        for copy in range(self.z_copies):
+            self.write_weights(copy, {name: values[name] for name in self.names})
         for name in self.names if self._has_velocity else ():
-            self.device.clear(self._address(name, self.slots), self.layout.ref(name).nbytes)
+            self.device.clear(self._address(name, self.z_copies), self.layout.ref(name).nbytes)
 
-    def _address(self, name: str, slot: int) -> int:
-        """Where a variable of z lies in a slot; behind the last slot lies u."""
-        place = central_place(self.layout.ref(name), slot * self._stride)
+    def _address(self, name: str, copy: int) -> int:
+        """Address of a variable in a copy of z; u lies behind the last copy."""
+        place = central_place(self.layout.ref(name), copy * self._stride)
         return self._memory.bases[place.region] + place.offset
 
-    def _read(self, name: str, slot: int) -> Array:
+    def _read(self, name: str, copy: int) -> Array:
         ref = self.layout.ref(name)
-        return self.device.read(self._address(name, slot), ref.shape, ref.dtype.as_numpy_dtype)
+        return self.device.read(self._address(name, copy), ref.shape, ref.dtype.as_numpy_dtype)
 
     def close(self) -> None:
         """Closes the stream and gives the memory back."""
@@ -229,7 +237,7 @@ class CentralModel:
 
 
 def device_exchanges(central: Sequence[CentralModel]) -> list[list[DeviceExchange]]:
-    """What crosses between devices, by exchange of the step that they have selected."""
+    """Exchanges between devices, by exchange segment of the step that they have selected."""
     result = []
     for exchange in zip(*(model.crossings() for model in central), strict=True):
         crossings = []

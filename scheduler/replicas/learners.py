@@ -68,7 +68,7 @@ class Learners:
         self.alpha = options.alpha_for(self.count)
         self.aggregates = options.aggregates(self.count)
         self.gang_from = options.gang_from(self.count)
-        self.slots = options.staleness + 1 if self.averages else 0
+        self.z_copies = options.z_copies(self.count)
         self.layout = layout or VariableLayout.of_graph(program.graph)
         check_combination(self.layout)
         self.replicas: list[Replica] = []

@@ -125,14 +125,14 @@ def _values_after(
     if options.averages(count):
         weights = [name for name, op in _by_name(old).items() if op.attrs["role"] == "weights"]
         for name in weights:
-            for slot in range(options.staleness + 1):
-                result[f"central{slot}/{name}"] = z[name]
+            for copy in range(options.z_copies(count)):
+                result[f"central{copy}/{name}"] = z[name]
             if options.has_velocity:
                 result[f"velocity/{name}"] = np.zeros_like(z[name])
         for model in old.central[:1] if old.averages else ():
-            for slot in range(old.slots):
-                for name, value in model.weights(slot).items():
-                    result[f"central{slot}/{name}"] = value
+            for copy in range(old.z_copies):
+                for name, value in model.weights(copy).items():
+                    result[f"central{copy}/{name}"] = value
             velocity = model.velocity() if options.has_velocity else {}
             for name, value in velocity.items():
                 result[f"velocity/{name}"] = value

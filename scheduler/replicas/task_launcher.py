@@ -173,7 +173,7 @@ class TaskLauncher:
             after = [[event] for event in joined] if kind is SegmentKind.MIRRORED else []
             waits = after or [self._tasks_of(place) for place in range(len(self._central))]
             pairs = zip(self._central, waits, strict=True)
-            joined = [model.launch(segment, events) for model, events in pairs]
+            joined = [model.launch(segment, round, events) for model, events in pairs]
             if kind is SegmentKind.EXCHANGE and self._transport is not None:
                 crossed = self._transport.post(self._segments.exchanges.index(segment), joined)
                 joined = [crossed] * len(joined)

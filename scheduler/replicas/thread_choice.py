@@ -1,9 +1,9 @@
-"""Which threads do the steps of a device's replicas: found by trying.
+"""Choice of the threads that run a launch, by measurement.
 
-Several threads use more cores, but their replicas hand each other weights and z between these cores in
-every round that averages. Where a step takes some microseconds, that is more than it takes, and one thread
-had better do the steps of all. And where a launch takes no longer than handing it to another thread, that one
-had better be the caller's. The bits are the same either way, so that all is tried anew now and then.
+Several threads use more cores, but exchange weights and z between them in every round that averages. For
+steps of a few microseconds one thread that runs all replicas is faster; for launches that take no longer than
+the hand-over to another thread, the caller's thread is. The bits do not depend on it, so that each way is
+measured again from time to time.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ class ReplicaValues:
         self._count = len(replicas)
         self._averages, self._aggregates = options.averages(self._count), options.aggregates(self._count)
         self._gang_from = options.gang_from(self._count)
-        self._slots = options.staleness + 1 if self._averages else 0
+        self._z_copies = options.z_copies(self._count)
 
     def initialize(self, values: Mapping[str, Array]) -> None:
         """Starts from these values of the variables: z_d = z, w_i = z, u = 0.
@@ -78,8 +78,8 @@ class ReplicaValues:
                 if replica.index and combined[name] == "sum":
                     replica.container.write(name, 0)
         for model in self._central:
-            for slot in range(self._slots):
-                model.write_weights(slot, {name: values[name] for name in model.names if name in values})
+            for copy in range(self._z_copies):
+                model.write_weights(copy, {name: values[name] for name in model.names if name in values})
 
     def central_values(self, round: int) -> dict[str, Array]:
         """The central model at the end of round `round` - 1: weights and other variables, copied.
@@ -93,9 +93,9 @@ class ReplicaValues:
             elif (self._averages or self._aggregates) and op.attrs["combine"] in ("mean", "sum"):
                 values[op.name] = self._combined(op.name, op.attrs["combine"])
         if self._averages and (self._gang_from is None or round <= self._gang_from):
-            slot = (round // self._options.tau - 1) % self._slots
+            copy = (round // self._options.tau - 1) % self._z_copies
             for model in self._central[:1]:
-                values.update(model.weights(slot))
+                values.update(model.weights(copy))
         return values
 
     def _combined(self, name: str, how: str) -> Array:
@@ -120,9 +120,9 @@ class ReplicaValues:
             for name, value in self.replica_values(replica.index).items():
                 arrays[f"replica{replica.index}/{name}"] = value
         for model in self._central[:1]:
-            for slot in range(self._slots):
-                for name, value in model.weights(slot).items():
-                    arrays[f"central{slot}/{name}"] = value
+            for copy in range(self._z_copies):
+                for name, value in model.weights(copy).items():
+                    arrays[f"central{copy}/{name}"] = value
             velocity = model.velocity() if self._averages and self._options.has_velocity else {}
             for name, value in velocity.items():
                 arrays[f"velocity/{name}"] = value
@@ -161,15 +161,15 @@ class ReplicaValues:
                 targets[f"replica{replica.index}/{name}"] = ref, partial(replica.container.write, name)
         if self._averages:
             for name in self._central[0].names if self._central else ():
-                for slot in range(self._slots):
-                    targets[f"central{slot}/{name}"] = refs[name], partial(self._write_central, name, slot)
+                for copy in range(self._z_copies):
+                    targets[f"central{copy}/{name}"] = refs[name], partial(self._write_central, name, copy)
                 if self._options.has_velocity:
                     targets[f"velocity/{name}"] = refs[name], partial(self._write_velocity, name)
         return targets
 
-    def _write_central(self, name: str, slot: int, value: Array) -> None:
+    def _write_central(self, name: str, copy: int, value: Array) -> None:
         for model in self._central:
-            model.write_weights(slot, {name: value})
+            model.write_weights(copy, {name: value})
 
     def _write_velocity(self, name: str, value: Array) -> None:
         for model in self._central:

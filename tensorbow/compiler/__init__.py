@@ -2,6 +2,7 @@
 
 from tensorbow.compiler.bind import Binding, RegionMemory, Scratch
 from tensorbow.compiler.compile import AVERAGING_STATE, compile_step
+from tensorbow.compiler.cut import Mirrored
 from tensorbow.compiler.group import GRADIENT, STEP
 from tensorbow.compiler.multi_device import MultiDeviceExecutable, compile_multi_device
 from tensorbow.compiler.place import DeviceSet, Placer
@@ -13,6 +14,7 @@ __all__ = [
     "STEP",
     "Binding",
     "DeviceSet",
+    "Mirrored",
     "MultiDeviceExecutable",
     "Placer",
     "RegionMemory",

@@ -102,7 +102,7 @@ def assemble(
                 root = storage_of(node.inputs[index])
                 if root.variable is not None:
                     written.add(root.variable.name)
-                elif not node.apart:
+                elif not node.unfused:
                     raise InvalidArgumentError(
                         f"{node.name} ({definition.name}) writes {root.name}, which is no variable "
                         f"(made at {node.source})"
@@ -171,7 +171,7 @@ def _group(unit: Unit, plan: MemoryPlan, predicated: bool) -> Group:
     scratch = plan.scratch[unit]
     written = tuple(inputs[i] for i in definition.writes)
     status = (plan.state["status"],) if definition.sets_status else ()
-    predicated = predicated and bool(definition.writes)
+    predicated = predicated and bool(definition.writes) and not head.unconditional
     reads: list[Ref] = [ref for i, ref in enumerate(inputs) if i not in definition.ignores]
     reads += [ref for _, ref in state if ref not in status]
     if predicated:

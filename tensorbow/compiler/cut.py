@@ -31,8 +31,8 @@ class Mirrored:
     nodes: set[Node] = field(default_factory=set)
     copies: dict[Node, list[Node]] = field(default_factory=dict)  # by exchange, what replicas hand to it
 
-    def kind_of(self, node: Node) -> SegmentKind:
-        """Where a node runs, whose inputs' nodes have been asked for before.
+    def classify(self, node: Node) -> SegmentKind:
+        """Kind of segment that a node runs in; records it if mirrored. Call in execution order.
 
         Raises InvalidArgumentError for a replica that writes a mirrored variable.
         """
@@ -46,15 +46,15 @@ class Mirrored:
         equal = [self._is_mirrored(root) for root in roots]
         known = all(each or root.constant is not None for each, root in zip(equal, roots, strict=True))
         own_state = not set(definition.state) <= set(EQUAL_STATE)
-        alone = definition.random or own_state or (definition.stateful and not definition.writes)
+        per_replica = definition.random or own_state or (definition.stateful and not definition.writes)
         writes = [equal[index] for index in definition.writes]
-        if any(equal) and known and not alone and all(writes):
+        if any(equal) and known and not per_replica and all(writes):
             self.nodes.add(node)
             return SegmentKind.MIRRORED
         if any(writes):
             raise InvalidArgumentError(
-                f"{node.name} ({definition.name}) writes a mirrored variable, which is equal for all "
-                f"replicas, from what is not (made at {node.source})"
+                f"{node.name} ({definition.name}) writes a mirrored variable from a value that differs "
+                f"between replicas; combine it first, as by all_sum (made at {node.source})"
             )
         return SegmentKind.REPLICA
 
@@ -80,7 +80,7 @@ def cut(nodes: Sequence[Node], mirrored: Mirrored) -> list[SegmentNodes]:
     accessed: dict[Region | str, int] = {}  # by region, the last rank that reads or writes it,
     written: dict[Region | str, int] = {}  # and the last one that writes it
     for node in _with_copies(nodes, mirrored):
-        kind = ORDER.index(mirrored.kind_of(node))
+        kind = ORDER.index(mirrored.classify(node))
         reads, writes = _touched(node)
         least = max(
             (
@@ -100,7 +100,7 @@ def cut(nodes: Sequence[Node], mirrored: Mirrored) -> list[SegmentNodes]:
 
 
 def _with_copies(nodes: Sequence[Node], mirrored: Mirrored) -> Iterator[Node]:
-    """The nodes; a copy precedes an exchange of what a replica has no own storage of."""
+    """The nodes, with a Copy before an exchange whose input has no storage of its own in the replica."""
     for node in nodes:
         if node.definition.exchange and node not in mirrored.copies:
             mirrored.copies[node] = []
@@ -110,7 +110,7 @@ def _with_copies(nodes: Sequence[Node], mirrored: Mirrored) -> Iterator[Node]:
                 made = root.node is not None and root.place is None
                 if not handed and (not made or mirrored.holds(root)):
                     copy = Node(
-                        f"{node.name}/copy", Copy, {}, [value], node.position, node.source, apart=True
+                        f"{node.name}/copy", Copy, {}, [value], node.position, node.source, unfused=True
                     )
                     copy.outputs = [Value(value.name, value.spec, copy)]
                     mirrored.copies[node].append(copy)

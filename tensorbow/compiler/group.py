@@ -60,8 +60,9 @@ def group(
     cuts[0] = GRADIENT, cuts[0][1] or [SegmentNodes(SegmentKind.REPLICA, [])]
     fetched = {storage_of(value).node for value in program.fetches}
     for variant, (_, parts) in zip(variants, cuts[1:], strict=True):
-        behind = takewhile(lambda part: part.kind is not SegmentKind.REPLICA, reversed(parts))
-        if not variant.alone and any(not fetched.isdisjoint(part.nodes) for part in behind):
+        run = [*cuts[0][1], *parts]
+        behind = takewhile(lambda part: part.kind is not SegmentKind.REPLICA, reversed(run))
+        if not variant.without_gradient and any(not fetched.isdisjoint(part.nodes) for part in behind):
             parts.append(SegmentNodes(SegmentKind.REPLICA, []))
     cut_nodes = (node for _, parts in cuts for part in parts for node in part.nodes)
     record_readers(dict.fromkeys(cut_nodes), program.fetches)
@@ -76,10 +77,10 @@ def group(
         places.append(tuple(range(first, len(drafts))))
     runs: dict[str, tuple[int, ...]] = {}
     for variant, own in zip(variants, places[1:], strict=True):
-        runs[variant.name] = own if variant.alone else places[0] + own
+        runs[variant.name] = own if variant.without_gradient else places[0] + own
         for place in own:
             drafts[place].predicated = variant.predicated and drafts[place].kind is SegmentKind.REPLICA
-        if not variant.alone:
+        if not variant.without_gradient:
             ends = [p for p in runs[variant.name] if drafts[p].kind is SegmentKind.REPLICA]
             drafts[ends[-1]].fetches = True
     return drafts, runs
@@ -87,7 +88,7 @@ def group(
 
 def _units(nodes: Sequence[Node], backend: Backend) -> list[Unit]:
     """The backend's units of neighbouring nodes; those that are to be apart are not fused with others."""
-    runs = groupby(nodes, key=lambda node: node.apart)
+    runs = groupby(nodes, key=lambda node: node.unfused)
     return [unit for _, run in runs for unit in backend.fuse([*run])]
 
 

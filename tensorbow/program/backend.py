@@ -16,7 +16,7 @@ from tensorbow.program.rounds import RoundProgram, RoundProgramSpec
 
 
 class Backend(ABC):
-    """How plans become calls on one kind of device."""
+    """Makes calls of plans, on one kind of device."""
 
     kernel_kind: str  # whose kernels, scratch sizes and in-place rules it uses
     title = ""  # for tables and `explain`
@@ -35,7 +35,7 @@ class Backend(ABC):
 
     @abstractmethod
     def fuse(self, nodes: Sequence[Node]) -> list[Unit]:
-        """Which neighbouring nodes become one group, before memory is planned."""
+        """Fuses neighbouring nodes into units, before memory is planned."""
 
     def workspaces(self, device: Device) -> Sequence[int]:
         """Bytes of each block that a stream group with plans allocates beside the plans' regions."""

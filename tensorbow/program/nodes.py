@@ -51,7 +51,8 @@ class Node:
     is_target: bool = False  # runs even if nobody reads its results
     device: str = ""  # where it was placed, in full; "" while there is only one device
     after: tuple[Node, ...] = ()  # what a control dependency puts before it; kept for several devices only
-    apart: bool = False  # added by a rewriting, and never fused with other nodes
+    unfused: bool = False  # added by a rewriting, and never fused with other nodes
+    unconditional: bool = False  # writes whatever the status, also in a predicated variant
 
     def __repr__(self) -> str:
         return f"<Node {self.name} {self.definition.name}>"
@@ -99,14 +100,16 @@ class SplitStep:
 
 @dataclass
 class Variant:
-    """What a round may do instead of others: its nodes, after the gradient's unless `alone`.
+    """One of the alternative lists of nodes that a round may run, behind the gradient's.
+
+    without_gradient: it is run by itself, between rounds.
 
     predicated: variables are written only while the status is not set.
     """
 
     name: str
     nodes: list[Node]
-    alone: bool = False
+    without_gradient: bool = False
     predicated: bool = False
 
 

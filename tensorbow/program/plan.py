@@ -41,7 +41,7 @@ class Region(IntEnum):
 
 
 class SegmentKind(Enum):
-    """Where a segment runs."""
+    """Streams that a segment runs on."""
 
     REPLICA = "replica"  # on each replica's stream
     EXCHANGE = "exchange"  # on each device: its replicas' values joined, before devices exchange theirs

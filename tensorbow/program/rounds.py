@@ -20,7 +20,7 @@ from tensorbow.specs import Array
 
 @dataclass(frozen=True)
 class RoundProgramSpec:
-    """What the rounds of a process consist of.
+    """Specification of the rounds of a process.
 
     step: with all segments. variants: by number, the variant of the step that a round may run. central: by
     device, the base addresses of what runs once per device, by number of region; empty where replicas never

@@ -298,3 +298,15 @@ def test_an_evaluation_that_fails_says_which_line_and_training_goes_on():
             session.run(look)
         batch[1] = 1
         assert session.run([train, look])[1].shape == (3, 2)
+
+
+@pytest.mark.parametrize("sync", ["sma", "ssgd", "none"])
+def test_an_evaluation_gives_results_of_exchanges(sync):
+    with tb.MultiGpuReplicator(["/cpu:0"], replicas_per_gpu=2, sync=sync) as repl:
+        with repl.context():
+            tb.Variable(np.zeros(1, np.float32), name="w")
+        total, own = repl.run(lambda x: (tb.all_sum(x), x), lambda: np.float32([3.0]))
+        with tb.Session() as session:
+            repl.init(session)
+            for _ in range(2):
+                assert [value.tolist() for value in session.run((total, own))] == [[[6.0]] * 2, [[3.0]] * 2]

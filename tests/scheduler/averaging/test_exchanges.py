@@ -106,7 +106,10 @@ def test_each_replica_gets_what_all_hand_in(devices: int, per_device: int) -> No
 
 @pytest.mark.parametrize(("devices", "per_device"), LAYOUTS)
 def test_gradients_flow_through_exchanges(devices: int, per_device: int) -> None:
-    """d_i is w_i - x_i; each replica's loss is half the squared sum of what the exchange gives it."""
+    """d_i is w_i - x_i; each replica's loss is half the squared sum of what the exchange gives it.
+
+    Under `ssgd` the mean of these gradients, of which some are results of exchanges themselves.
+    """
     count, rate = devices * per_device, np.float32(0.1)
     weights = [model_of(tb.identity).initial["w"]] * count
     cases: dict[str, tuple[Step, Callable[[list[Any]], list[Any]]]] = {
@@ -117,12 +120,14 @@ def test_gradients_flow_through_exchanges(devices: int, per_device: int) -> None
             lambda d: [np.zeros(SIZE)] * (count - 1) + [count * d[-1]],
         ),
     }
-    for name, (step, gradients) in cases.items():
-        _, state = trained(model_of(step), cpu_devices(devices), per_device, **NONE)
+    for sync, (name, (step, gradients)) in itertools.product(("none", "ssgd"), cases.items()):
+        _, state = trained(model_of(step), cpu_devices(devices), per_device, sync=sync)
         expected = [*weights]
         for round in range(ROUNDS):
-            distances = [w - own(round, replica) for replica, w in enumerate(expected)]
-            expected = [w - rate * g for w, g in zip(expected, gradients(distances), strict=True)]
+            own_gradients = gradients([w - own(round, replica) for replica, w in enumerate(expected)])
+            if sync == "ssgd":
+                own_gradients = [np.mean(own_gradients, axis=0)] * count
+            expected = [w - rate * g for w, g in zip(expected, own_gradients, strict=True)]
         for replica, value in enumerate(expected):
             np.testing.assert_allclose(
                 state[f"replica{replica}/w"], value, rtol=2e-4, atol=1e-4, err_msg=name
@@ -132,6 +137,53 @@ def test_gradients_flow_through_exchanges(devices: int, per_device: int) -> None
 def named(model: Model, result: Any) -> dict[str, Any]:
     """A result's metrics by name."""
     return dict(zip(model.program.metrics, result.metrics, strict=True))
+
+
+@pytest.mark.parametrize(("devices", "per_device"), [(1, 2), (2, 2)])
+@pytest.mark.parametrize("options", [NONE, {}, {"sync": "ssgd"}], ids=str)
+def test_ops_that_read_several_results(devices: int, per_device: int, options: dict[str, Any]) -> None:
+    """Sums read beside a gather or a broadcast of the same exchange, and behind a later exchange."""
+    count = devices * per_device
+    model = model_of(
+        tb.identity,
+        beside=lambda x: all_sum(x) + broadcast(x * 3.0, 1) + all_gather(x)[0],
+        later=lambda x: all_sum(x + 1.0) * all_sum(tb.tanh(x * all_sum(x))),
+    )
+    results, _ = trained(model, cpu_devices(devices), per_device, **options)
+    for result in results:
+        each = [own(result.round, replica) for replica in range(count)]
+        total, got = sum(each), named(model, result)
+        np.testing.assert_allclose(got["beside"], total + 3 * each[1] + each[0], rtol=1e-4, atol=1e-5)
+        later = (total + count) * sum(np.tanh(x * total) for x in each)
+        np.testing.assert_allclose(got["later"], later, rtol=1e-3, atol=1e-4)
+
+
+def late_exchange() -> Model:
+    """The gradient of `v` is scaled by an exchange of the updated `w`."""
+    initial = {"w": np.linspace(-1, 1, SIZE).astype(np.float32), "v": np.ones(SIZE, np.float32)}
+    with tb.Graph().as_default():
+        x = tb.placeholder(tb.float32, [SIZE], name="x")
+        w, v = (tb.Variable(value, name=name) for name, value in initial.items())
+        loss = tb.reduce_sum(tb.square(w - x))
+        first = tb.train.GradientDescentOptimizer(0.1).minimize(loss, var_list=[w])
+        with tb.control_dependencies([first]):
+            scale = tb.stop_gradient(tb.tanh(all_sum(tb.identity(w) * x)) * 2.0 + 1.0)
+            second = tb.train.GradientDescentOptimizer(0.1).minimize(tb.reduce_sum(v * scale), var_list=[v])
+    return Model(StepProgram((x,), loss, tb.group(first, second), {}), [x.spec], initial, batch)
+
+
+@pytest.mark.parametrize("options", [{"mu": 0.5}, {"mu": 0.5, "tau": 2}, {"sync": "ssgd"}, NONE], ids=str)
+def test_an_exchange_behind_an_update(
+    options: dict[str, Any], kernels: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if kernels == "reference":
+        pytest.skip("it is what native code is compared with")
+    _, state = trained(late_exchange(), cpu_devices(1), 2, **options)
+    monkeypatch.setitem(backends._backends, "cpu", ReferenceBackend())
+    _, expected = trained(late_exchange(), cpu_devices(1), 2, **options)
+    assert not np.array_equal(state["replica0/v"], np.ones(SIZE))
+    for name, value in expected.items():
+        np.testing.assert_allclose(state[name], value, rtol=1e-4, atol=1e-5, err_msg=name)
 
 
 DATA, _ = make_synthetic(96, 16, height=4, width=5)

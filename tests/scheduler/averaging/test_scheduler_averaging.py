@@ -38,7 +38,7 @@ def compare(engine: LearningEngine, reference: Sma, round: int) -> None:
     z = reference.z if reference.k > 1 else reference.w[0]
     close(flat(learners.values.central_values(round), NAMES), z)
     for model in learners.central:
-        slot = (round // engine.options.tau - 1) % learners.slots
+        slot = (round // engine.options.tau - 1) % learners.z_copies
         close(flat(model.weights(slot), NAMES), z)
         if reference.form == "u":
             u = reference.u if engine.options.mu else np.zeros(reference.u.shape)

@@ -92,7 +92,7 @@ def test_what_stays_and_what_is_new(options: dict[str, Any]) -> None:
         newcomer = names_of(after, "replica2")
         assert same_bits({name: newcomer[name] for name in z}, z)
         assert all(not newcomer[f"{name}/Momentum"].any() for name in NAMES)
-        for owner in ("velocity", *(f"central{slot}" for slot in range(engine.learners.slots))):
+        for owner in ("velocity", *(f"central{slot}" for slot in range(engine.learners.z_copies))):
             assert same_bits(names_of(after, owner), names_of(before, owner))
         assert np.any(before["replica3/w"] != z["w"])
 

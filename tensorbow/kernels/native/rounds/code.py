@@ -6,6 +6,7 @@ import weakref
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
+from itertools import chain
 from pathlib import Path
 
 from tensorbow.kernels.native.codegen.compiler import NativeCode
@@ -23,7 +24,7 @@ from tensorbow.program.rounds import RoundProgramSpec
 
 @dataclass(frozen=True)
 class Leg:
-    """What replicas do up to an exchange, or to the end of a round, and that exchange.
+    """Calls of a replica up to an exchange, or to the end of a round, and that exchange.
 
     first, end: its functions of base addresses, by their places in `RoundCode.functions`. pass_address: of
     the pass, or 0. device_function: the place of the function that each device calls behind it, or -1.
@@ -68,15 +69,18 @@ class RoundCode:
         """The legs of a variant's segments; sets `is_possible` to False where there is no native code."""
         works: list[list[Sequence[Group]]] = [[]]  # of replicas, by leg
         exchanges: list[tuple[Sequence[Group], Sequence[Group]]] = []
+        last = SegmentKind.REPLICA
         for number in run:
             segment = self._step.segments[number]
             if segment.kind is SegmentKind.REPLICA:
                 works[-1].append(self._segments.executable.segments[number].groups)
-            elif segment.kind is SegmentKind.EXCHANGE:
-                exchanges.append((segment.groups, ()))
-                works.append([])
-            else:
+            elif segment.kind is SegmentKind.MIRRORED and last is SegmentKind.EXCHANGE:
                 exchanges[-1] = exchanges[-1][0], segment.groups
+            else:
+                is_exchange = segment.kind is SegmentKind.EXCHANGE
+                exchanges.append((segment.groups, ()) if is_exchange else ((), segment.groups))
+                works.append([])
+            last = segment.kind
         plans: list[ExchangePlan] = []
         for place, (exchange, mirrored) in enumerate(exchanges):
             before, following = [*works[place][-1]] if works[place] else [], works[place + 1]
@@ -85,7 +89,7 @@ class RoundCode:
                 mirrored,
                 before,
                 [group for groups in following for group in groups],
-                self._everything,
+                [*self._everything, *chain.from_iterable(m for _, m in exchanges if m is not mirrored)],
                 self._step.fetch_sources,
                 lambda group: native_call(group, self._segments.target),
             )

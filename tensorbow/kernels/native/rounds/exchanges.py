@@ -1,8 +1,8 @@
-"""What an exchange becomes in native code: a pass over all replicas, and what is left around it.
+"""Plan of the native code of an exchange: one fused pass over all replicas, and the calls that are left.
 
-Where the calls that make what is summed, and those that use the sum on each device, go element by element,
-they are parts of the pass: an update with averaging, the sum of corrections and the move of z; or the sum and
-mean of gradients with the check of it.
+Element-wise calls that make the summed values, and element-wise calls that use the sum on each device, are
+fused into the pass: an update with averaging, the sum of corrections and the move of z; or the sum and mean
+of gradients with the check of it.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ class Reduction:
     """A sum over all replicas, chunk by chunk, with what is done with a chunk before and after it.
 
     total: the AllSum. made_by: a replica's call that makes what is summed, unless that is in memory. uses:
-    calls of each device. keeps: whether others read the sum. checks: whether a sum that is not finite is told
-    of.
+    calls of each device. keeps: stores the sum, for calls outside the pass read it. checks: tells of a sum
+    that is not finite.
     """
 
     total: Group
@@ -64,16 +64,18 @@ def plan_exchange(
     """Plans an exchange.
 
     mirrored: calls of each device behind it. before, following: calls of the replica's segments around it.
-    everything: all calls of replicas. fetched: what is copied at the end. native: gives a call its native
-    code, if there is some.
+    everything: all other calls. fetched: what is copied at the end. native: gives a call its native code, if
+    there is some.
     """
     sums = [_flat(group) for group in exchange if group.definition is AllSum]
     plan = ExchangePlan([*before])
     plan.gathers_and_broadcasts = [group for group in exchange if group.definition is not AllSum]
+    copied = [ref for group in plan.gathers_and_broadcasts for ref in group.outputs]
     uses: list[list[Group]] = [[] for _ in sums]
     for group in map(native, mirrored):
         homes = [n for n, total in enumerate(sums) if _uses_chunk(group, total, uses[n])]
-        if len(homes) == 1 and not any(_in_order(other, group) for other in plan.device_calls):
+        is_late = touch(group.inputs, copied) or any(_conflict(o, group) for o in plan.device_calls)
+        if len(homes) == 1 and not is_late:
             uses[homes[0]].append(_flat(group))
         else:
             plan.device_calls.append(group)
@@ -124,8 +126,8 @@ def _uses_chunk(group: Group, total: Group, chain: Sequence[Group]) -> bool:
     return touch(group.inputs, made)
 
 
-def _in_order(first: Group, second: Group) -> bool:
-    """True if a call must not come behind another one."""
+def _conflict(first: Group, second: Group) -> bool:
+    """True if swapping two calls could change a result."""
     return touch(first.writes, (*second.reads, *second.writes)) or touch(first.reads, second.writes)
 
 
@@ -155,7 +157,7 @@ def _has_parts(group: Group) -> bool:
 def _needed_before(
     groups: Sequence[Group], makers: Collection[int], in_memory: Sequence[Ref]
 ) -> set[int] | None:
-    """Places of the calls that come before the pass; other calls come behind it.
+    """Places of the calls that must run before the pass; all others run behind it.
 
     makers: places of the calls that are parts of the pass. in_memory: what it reads beside. None if the order
     does not allow that.
@@ -171,7 +173,7 @@ def _needed_before(
         later = range(place + 1, len(groups))
         passed = [other for other in later if other in first and place not in first]
         passed += [other for other in later if other in makers and place not in first and place not in makers]
-        if any(_in_order(group, groups[other]) for other in passed):
+        if any(_conflict(group, groups[other]) for other in passed):
             return None
     return first
 
