@@ -55,7 +55,7 @@ NAME = "ablation"
 MECHANISMS = {field.name: replace(ALL, **{field.name: False}) for field in fields(Switches)}
 FUSIONS = ("maps", "epilogues", "batch_norms", "backward", "row_pooling", "pool_gradients")
 MECHANISMS["all fusions"] = replace(ALL, **dict.fromkeys(FUSIONS, False))
-NOT_IN_PLANS = ("read_ahead", "examples", "joint_rounds")  # of which no plan tells
+NOT_IN_PLANS = ("read_ahead", "examples", "whole_rounds")  # of which no plan tells
 EVERYTHING, AGAIN, ONE_THREAD = "everything", "nothing (noise)", "one thread for short rounds"
 WARM_UP_ROUNDS = 4
 WORTH = 1.03  # of a mechanism that stays
@@ -146,7 +146,7 @@ def table(details: dict[str, Any]) -> Table:
         *other_runs(cases),
         "In brackets: the ratio of the fastest windows, which other programs on the machine disturb least.",
         "`-`: the mechanism does not change the case's plan, or its rounds are not short.",
-        "Without averaged updates there are no joint rounds of averaged replicas either.",
+        "Without averaged updates there are no whole rounds of averaged replicas either.",
     ]
     return Table(["without", *map(case_of, cases)], rows, remarks)
 

@@ -131,7 +131,7 @@ class NativeBackend(ReferenceBackend):
     def round_program(self, plans: Sequence[BoundPlan], rounds: Rounds) -> RoundProgram | None:
         """See Backend.round_program; needs fully native segments, and exchanges that are passes."""
         native = [plan for plan in plans if isinstance(plan, NativePlan)]
-        if len(native) < len(plans) or not self.target.switches.joint_rounds:
+        if len(native) < len(plans) or not self.target.switches.whole_rounds:
             return None
         with self._lock:
             code = self._codes.find(native[0].segments, rounds)

@@ -21,7 +21,7 @@ class Switches:
     averaged_updates: bool = True  # an update and the averaging around it as one pass
     factored_gradients: bool = True  # weight gradients of dense layers kept as their factors
     examples: bool = True  # batches made of the data set by native code
-    joint_rounds: bool = True  # rounds of all replicas, averaging included, in one call
+    whole_rounds: bool = True  # rounds of all replicas, averaging included, in one call
 
 
 ALL = Switches()
