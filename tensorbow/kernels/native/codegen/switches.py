@@ -16,7 +16,6 @@ class Switches:
     row_pooling: bool = True  # pooling of rows that a contraction has just made
     pool_gradients: bool = True  # pooling's gradient with that of the ReLU
     winograd: bool = True  # convolutions by minimal filtering
-    read_ahead: bool = True  # the next part of a far matrix fetched during the present one
     merged_updates: bool = True  # updates of neighbouring variables as one pass
     averaged_updates: bool = True  # an update and the averaging around it as one pass
     factored_gradients: bool = True  # weight gradients of dense layers kept as their factors

@@ -18,7 +18,6 @@ from llvmlite import ir
 
 from tensorbow.kernels.native.codegen.emitter import INT, Emitter, index, type_of
 from tensorbow.kernels.native.codegen.epilogue import Broadcast, Epilogue
-from tensorbow.kernels.native.codegen.read_ahead import LINE, ReadAhead
 from tensorbow.kernels.native.codegen.target import Target
 from tensorbow.kernels.native.products.microkernel import (
     Tile,
@@ -28,12 +27,12 @@ from tensorbow.kernels.native.products.microkernel import (
     micro_kernel,
     shared_function,
 )
-from tensorbow.kernels.native.products.tile_costs import Loops, cost_of
+from tensorbow.kernels.native.products.tile_costs import CACHE_LINE, Loops, cost_of
 from tensorbow.specs import DType
 
 NEAR = 24 << 10  # bytes of B per tile: most of a first-level cache of 32 KiB
 FAR = 512 << 10  # bytes that stay in a second-level cache, beside other data
-FEW_ROWS = 64  # rows of A at most that make prefetching of an uncached B worthwhile
+FEW_ROWS = 64  # rows of A at most for which loading an uncached B takes most of the time
 STREAMS = 32  # rows of such a B read side by side: as many streams as processors prefetch
 MORE_STREAMS = 64  # if sums of wide vectors are short compared with the moves of C, and several tiles use B
 
@@ -60,8 +59,7 @@ class Blocking:
 
     rows: the loops over them, at least two. height, width: rows of a tile along the last two; vectors: its
     columns. passes: loops over sums, outside the tiles. columns_outside: the loop over columns is
-    outside that over rows. reads_ahead: a pass prefetches the part of B that the next one uses.
-    limit: most steps of a pass.
+    outside that over rows. limit: most steps of a pass.
     """
 
     rows: tuple[Walk, ...]
@@ -71,7 +69,6 @@ class Blocking:
     width: int
     vectors: int
     columns_outside: bool
-    reads_ahead: bool
     limit: int
 
 
@@ -97,28 +94,12 @@ def blocking_of(what: Contraction, target: Target) -> Blocking:
         ),
         key=lambda found: found[:2],
     )
-    is_short = streams and target.vector_nbytes >= LINE and count > height * width
+    is_short = streams and target.vector_nbytes >= CACHE_LINE and count > height * width
     limit = MORE_STREAMS if is_short else in_pass(vectors)
     passes, sums = cut(loops.sums, limit)
     outside = is_far or count <= steps or what.columns <= vectors * lanes
     passes = (*what.passes, *passes)
-    blocking = Blocking(loops.rows, passes, sums, height, width, vectors, outside, False, limit)
-    reads = streams and target.switches.read_ahead
-    return replace(blocking, reads_ahead=reads and _is_to_read_ahead(what, blocking, vectors * lanes))
-
-
-def _is_to_read_ahead(what: Contraction, blocking: Blocking, columns: int) -> bool:
-    """True if the next pass's B follows this one's, and tiles are few beside the cache lines of its rows.
-
-    columns: of a tile. With longer sums the hardware prefetcher is early enough.
-    """
-    through_b = merged([Walk(loop.count, b=loop.b) for loop in (*blocking.passes, *blocking.sums)])
-    is_dense = len(through_b) == 1 and through_b[0].b == what.columns
-    *outer, high, wide = blocking.rows
-    tiles = -(-what.columns // columns) * math.prod(loop.count for loop in outer)
-    tiles *= -(-high.count // blocking.height) * -(-wide.count // blocking.width)
-    lines = what.columns * what.dtype.size // LINE  # of a row
-    return bool(blocking.passes) and is_dense and lines > 0 and tiles < 2 * lines
+    return Blocking(loops.rows, passes, sums, height, width, vectors, outside, limit)
 
 
 def _orders(what: Contraction) -> list[Loops]:
@@ -232,21 +213,18 @@ class _Nest:
         """Emits the passes. ends: 1 if no pass follows these loops."""
         builder = self.e.builder
         if not loops:
-            ahead = self._ahead(here.b, ends)
-            self._tiles(here, accumulate, builder.and_(finish, ends), ahead)
+            self._tiles(here, accumulate, builder.and_(finish, ends))
             return
         with self.e.loop(loops[0].count) as i:
             is_last = builder.zext(builder.icmp_signed("==", i, index(loops[0].count - 1)), INT)
             there = self._moved(here, i, loops[0])
             self._passes(loops[1:], there, builder.or_(accumulate, i), finish, builder.and_(ends, is_last))
 
-    def _tiles(self, here: _Here, accumulate: ir.Value, finish: ir.Value, ahead: ReadAhead | None) -> None:
+    def _tiles(self, here: _Here, accumulate: ir.Value, finish: ir.Value) -> None:
         def tile(extents: tuple[int, int], row: _Here, columns: int, at: ir.Value) -> None:
             kernel = micro_kernel(self.e, self._tile(extents, columns))
             there = self._at_column(row, at)
             more = [finish, *there.operands] if self.what.epilogue else []
-            if ahead is not None:
-                more.append(ahead.take())
             self.e.builder.call(kernel, [there.a, there.b, there.c, accumulate, *more])
 
         if self.blocking.columns_outside:
@@ -257,15 +235,6 @@ class _Nest:
             for extents, row in self._row_loops(self.rows[:-2], here):
                 for columns, at in self._panels():
                     tile(extents, row, columns, at)
-
-    def _ahead(self, b: ir.Value, ends: ir.Value) -> ReadAhead | None:
-        """Prefetching of the next pass's rows of B; in the last pass, of its own rows, which are near."""
-        if not self.blocking.reads_ahead:
-            return None
-        steps = math.prod(loop.count for loop in self.blocking.sums)
-        builder, size = self.e.builder, steps * self.what.columns
-        following = builder.mul(builder.sub(index(1), ends), index(size))
-        return ReadAhead(self.e, self._on(b, following, 1), size, steps, self.what.dtype)
 
     def _on(self, pointer: ir.Value, position: ir.Value, step: int) -> ir.Value:
         """The pointer `position` * `step` elements further."""
@@ -332,5 +301,4 @@ class _Nest:
             columns,
             self.blocking.sums,
             self.what.epilogue,
-            self.blocking.reads_ahead,
         )

@@ -10,7 +10,6 @@ et al., 2016, for direct convolution.)
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -18,7 +17,6 @@ from llvmlite import ir
 
 from tensorbow.kernels.native.codegen.emitter import INT, POINTER, Emitter, index, type_of
 from tensorbow.kernels.native.codegen.epilogue import Broadcast, Epilogue
-from tensorbow.kernels.native.codegen.read_ahead import LINE, prefetch
 from tensorbow.kernels.native.codegen.target import Target
 from tensorbow.specs import DType
 
@@ -43,8 +41,7 @@ class Tile:
     """A tile that one call of the micro-kernel computes.
 
     a, c: offset of each row in A and in C, in elements. sums: the loops over k, outermost first.
-    epilogue: applied to the result before it is stored. reads_ahead: each step also prefetches a
-    cache line.
+    epilogue: applied to the result before it is stored.
     """
 
     dtype: DType
@@ -53,7 +50,6 @@ class Tile:
     columns: int
     sums: tuple[Walk, ...]
     epilogue: Epilogue | None = None
-    reads_ahead: bool = False
 
 
 def merged(loops: Sequence[Walk]) -> tuple[Walk, ...]:
@@ -135,17 +131,15 @@ def arguments_of(epilogue: Epilogue | None) -> list[ir.Type]:
 
 
 def micro_kernel(e: Emitter, tile: Tile) -> ir.Function:
-    """The function of a tile, see `arguments_of`; with reads_ahead, its last argument is where to prefetch.
+    """The function of a tile, see `arguments_of`.
 
     It adds to C if `accumulate` is not 0, and applies the epilogue if `finish` is not 0.
     """
 
     def write(inner: Emitter, given: Sequence[ir.Value]) -> None:
-        count = len(given) - tile.reads_ahead
-        _TileWriter(inner, tile).write(*given[:count], ahead=given[count:])
+        _TileWriter(inner, tile).write(*given)
 
-    arguments = [*arguments_of(tile.epilogue), *[POINTER] * tile.reads_ahead]
-    return shared_function(e, tile, arguments, write)
+    return shared_function(e, tile, arguments_of(tile.epilogue), write)
 
 
 class _TileWriter:
@@ -160,26 +154,17 @@ class _TileWriter:
             min(self.kind.count, tile.columns - first) for first in range(0, tile.columns, self.kind.count)
         ]
         self.size = len(tile.a) * len(self.lanes)
-        self.line = LINE // tile.dtype.size
         inner = tile.sums[-1] if tile.sums else Walk(1)
         shared = shared_steps(tile.a, inner, len(self.lanes), e.target)
         self.shares = shared > 1
         self.unrolled = _unrolled(inner.count, shared if self.shares else min(UNROLLED // self.size, 16))
         self.copies = min(self.unrolled, -(-LATENCY // self.size))
 
-    def write(
-        self,
-        a: ir.Value,
-        b: ir.Value,
-        c: ir.Value,
-        accumulate: ir.Value,
-        *more: ir.Value,
-        ahead: Sequence[ir.Value],
-    ) -> None:
+    def write(self, a: ir.Value, b: ir.Value, c: ir.Value, accumulate: ir.Value, *more: ir.Value) -> None:
         total = self._started(c, accumulate)
         zero = ir.Constant(self.kind, None)
         total += [zero] * (self.size * (self.copies - 1))
-        total = self._summed(self.tile.sums, (a, b, *ahead), total)
+        total = self._summed(self.tile.sums, (a, b), total)
         for copy in range(1, self.copies):
             for i in range(self.size):
                 total[i] = self.e.builder.fadd(total[i], total[copy * self.size + i])
@@ -252,7 +237,7 @@ class _TileWriter:
     def _summed(
         self, loops: Sequence[Walk], places: Sequence[ir.Value], total: list[ir.Value]
     ) -> list[ir.Value]:
-        """Emits the sums. places: in A, in B, and of the prefetched line."""
+        """Emits the sums. places: in A and in B."""
         if not loops:
             return self._steps(1, Walk(1), places, total)
         loop, inner = loops[0], loops[1:]
@@ -271,10 +256,9 @@ class _TileWriter:
         else:
             after = self._steps(unrolled, loop, here, list(sums))
         next_count = builder.add(count, index(1), flags=["nsw", "nuw"])
-        steps = [loop.a, loop.b, self.line * math.prod(walk.count for walk in inner)][: len(here)]
         there = [
             self.e.offset(place, self.element, unrolled * step)
-            for place, step in zip(here, steps, strict=True)
+            for place, step in zip(here, (loop.a, loop.b), strict=True)
         ]
         for phi, value in zip([count, *here, *sums], [next_count, *there, *after], strict=True):
             phi.add_incoming(value, builder.block)
@@ -287,7 +271,7 @@ class _TileWriter:
         self, count: int, loop: Walk, places: Sequence[ir.Value], total: list[ir.Value]
     ) -> list[ir.Value]:
         """Emits `count` steps of k; an element of A that several of them need is broadcast once."""
-        a, b, *ahead = places
+        a, b = places
         e, size, width = self.e, self.tile.dtype.size, self.kind.count
         total = list(total)
         uses: dict[tuple[int, int], list[tuple[int, int]]] = {}
@@ -306,8 +290,6 @@ class _TileWriter:
                         load_vector(e, e.offset(b, self.element, start), self.kind, size, lanes)
                         for start, lanes in zip(starts, self.lanes, strict=True)
                     ]
-                    for place in ahead:
-                        prefetch(e, e.offset(place, self.element, step * self.line))
                 first = (step % self.copies) * self.size + row * len(self.lanes)
                 for number, vector in enumerate(vectors[step], start=first):
                     total[number] = e.intrinsic("fmuladd", self.kind, factor, vector, total[number])
