@@ -20,7 +20,7 @@ from tensorbow.kernels.native.codegen.lowering import LOWERINGS, Lowering
 from tensorbow.kernels.native.codegen.target import Target, host_target
 from tensorbow.kernels.native.fusion.backward import fuse_gradients
 from tensorbow.kernels.native.fusion.batch_norms import fuse_batch_norms
-from tensorbow.kernels.native.fusion.pooling import fuse_pool_gradients, fuse_pools
+from tensorbow.kernels.native.fusion.pooling import fuse_pool_gradients
 from tensorbow.kernels.native.ops.maps import fused_kernel
 from tensorbow.kernels.native.ops.random import with_seeds
 from tensorbow.kernels.native.plan import NativePlan, NativeSegments, launches_of
@@ -63,7 +63,7 @@ class NativeBackend(ReferenceBackend):
 
     def fuse(self, nodes: Sequence[Node]) -> list[Unit]:
         """Fuses element-wise nodes of one shape into one pass (`scalars.fuse_maps`), or into the contraction
-        or normalisation before them; contractions also compute sums for normalisations, and pool.
+        or normalisation before them; contractions also compute sums for normalisations.
 
         Raises UnimplementedError for an op without any CPU kernel.
         """
@@ -79,8 +79,7 @@ class NativeBackend(ReferenceBackend):
         units = fuse_epilogues(units, maps, target) if switches.epilogues else units
         units = fuse_batch_norms(units, maps, target) if switches.batch_norms else units
         units = fuse_gradients(units, target) if switches.backward else units
-        units = fuse_pool_gradients(units) if switches.pool_gradients else units
-        return fuse_pools(units, target) if switches.row_pooling else units
+        return fuse_pool_gradients(units) if switches.pool_gradients else units
 
     def _joins(self, node: Node) -> bool:
         return self.target.switches.maps and self._lowering(node) is not None

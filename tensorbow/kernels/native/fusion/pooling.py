@@ -1,73 +1,20 @@
-"""Fusion of pooling with the contraction before it, and of its gradient with that of the ReLU.
+"""Fusion of pooling's gradient with that of the ReLU.
 
-A contraction pools rows that it has just computed (`row_pooling`). ReLU's gradient is zero unless the element
-is positive; the gradient of pooling reads that element anyway, so it applies the test at
-once. The bits are those of two passes.
+ReLU's gradient is zero unless the element is positive; the gradient of pooling reads that element anyway, so
+it applies the test at once. The bits are those of two passes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 from tensorbow.kernels.native.codegen.emitter import Emitter
 from tensorbow.kernels.native.codegen.kernel import NativeKernel
-from tensorbow.kernels.native.codegen.target import Target
 from tensorbow.kernels.native.ops.pooling import emit_max_pool_grad
-from tensorbow.kernels.native.products.contraction_fusion import (
-    FinishedContraction,
-    finished_contraction,
-    kernel_of,
-)
-from tensorbow.kernels.native.products.row_pooling import RowPooling
 from tensorbow.ops.elementwise_table import ReluGrad
 from tensorbow.ops.pooling import MaxPoolGrad
 from tensorbow.program.nodes import Node, Unit, Value, storage_of
 from tensorbow.program.plan import Group
-from tensorbow.specs import TensorSpec
-
-
-@dataclass(frozen=True)
-class PooledContraction:
-    """Code of a contraction with epilogue and pooling. Outputs: its result, and the pooled result."""
-
-    contraction: FinishedContraction
-    pool: RowPooling
-
-    def __call__(self, e: Emitter, group: Group) -> None:
-        """Emits the code."""
-        made, pooled = group.outputs
-        self.contraction.write(e, group.inputs, made, group.scratch, pool=self.pool, pooled=[pooled])
-
-    def scratch(self, target: Target) -> list[TensorSpec]:
-        """The contraction's scratch."""
-        return [*self.contraction.scratch(target)]
-
-    @property
-    def form(self) -> Hashable:
-        """A key that is equal for equal code."""
-        return ("pooled contraction", self.contraction.form, self.pool)
-
-
-def fuse_pools(units: Sequence[Unit], target: Target) -> list[Unit]:
-    """Fuses poolings into the contractions whose results they pool."""
-    result: list[Unit | None] = list(units)
-    homes = {node: place for place, unit in enumerate(units) for node in unit.nodes}
-    for place, unit in enumerate(units):
-        pool = RowPooling.of(unit.head) if _is_alone(unit) else None
-        value = unit.inputs[0] if pool is not None else None
-        home = None if value is None or value.node is None else homes.get(value.node)
-        maker = None if home is None else result[home]
-        found = None if maker is None else finished_contraction(maker)
-        if home is None or maker is None or found is None or pool is None or maker.outputs != [value]:
-            continue
-        rows = found.rows_at_once(target)
-        if rows and rows % pool.rows == 0:
-            kernel = kernel_of(PooledContraction(found, pool), target)
-            outputs = [*maker.outputs, *unit.outputs]
-            result[home] = Unit((*maker.nodes, unit.head), kernel, maker.inputs, outputs)
-            result[place] = None
-    return [unit for unit in result if unit is not None]
 
 
 def fuse_pool_gradients(units: Sequence[Unit]) -> list[Unit]:

@@ -55,7 +55,7 @@ def _writer(write: Write, shapes: Callable[[Sequence[Ref], Ref], Shapes]) -> Wri
         count = len(own)
         function = shared_function(
             e,
-            (write.__name__, what, ending.epilogue, ending.sums, ending.pool),
+            (write.__name__, what, ending.epilogue, ending.sums),
             [POINTER] * len(places),
             lambda inner, given: write(inner, what, given[:count], ending.at(given[count:])),
         )

@@ -18,7 +18,6 @@ from tensorbow.kernels.native.codegen.lowering import Lowering, lower
 from tensorbow.kernels.native.codegen.target import Target
 from tensorbow.kernels.native.products.channels import ChannelSums
 from tensorbow.kernels.native.products.ending import Ending
-from tensorbow.kernels.native.products.row_pooling import RowPooling
 from tensorbow.kernels.scalars import FusedMap, Scalar, results_of
 from tensorbow.kernels.scalars.fusion import is_fusable
 from tensorbow.program.nodes import Node, Unit, Value, storage_of
@@ -71,12 +70,10 @@ class FinishedContraction:
         scratch: Sequence[Ref],
         sums: ChannelSums | None = None,
         summed: Sequence[Ref] = (),
-        pool: RowPooling | None = None,
-        pooled: Sequence[Ref] = (),
     ) -> None:
         """Emits the code. inputs: of the contraction and of the epilogue. For the others see `Ending`."""
         count = len(self.node.inputs)
-        ending = Ending(self.epilogue, inputs[count:], sums, summed, pool, pooled)
+        ending = Ending(self.epilogue, inputs[count:], sums, summed)
         self.contractor.write(e, self.node.attrs, inputs[:count], output, scratch, ending)
 
     def scratch(self, target: Target) -> Sequence[TensorSpec]:
