@@ -20,7 +20,6 @@ APART = Switches(
     epilogues=False,
     batch_norms=False,
     backward=False,
-    pool_gradients=False,
     factored_gradients=False,
 )
 

@@ -20,7 +20,6 @@ from tensorbow.kernels.native.codegen.lowering import LOWERINGS, Lowering
 from tensorbow.kernels.native.codegen.target import Target, host_target
 from tensorbow.kernels.native.fusion.backward import fuse_gradients
 from tensorbow.kernels.native.fusion.batch_norms import fuse_batch_norms
-from tensorbow.kernels.native.fusion.pooling import fuse_pool_gradients
 from tensorbow.kernels.native.ops.maps import fused_kernel
 from tensorbow.kernels.native.ops.random import with_seeds
 from tensorbow.kernels.native.plan import NativePlan, NativeSegments, launches_of
@@ -78,8 +77,7 @@ class NativeBackend(ReferenceBackend):
         units = with_seeds(fuse_maps(nodes, self._kernel, kernel_of, self._joins))
         units = fuse_epilogues(units, maps, target) if switches.epilogues else units
         units = fuse_batch_norms(units, maps, target) if switches.batch_norms else units
-        units = fuse_gradients(units, target) if switches.backward else units
-        return fuse_pool_gradients(units) if switches.pool_gradients else units
+        return fuse_gradients(units, target) if switches.backward else units
 
     def _joins(self, node: Node) -> bool:
         return self.target.switches.maps and self._lowering(node) is not None

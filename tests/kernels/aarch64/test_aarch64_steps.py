@@ -18,7 +18,6 @@ from tests.kernels.native import (  # isort: skip
     test_native_examples,
     test_native_factored_gradients,
     test_native_plan,
-    test_native_pooling_fusion,
 )
 from tests.scalar_rig.numpy_backend import used  # isort: skip
 from tests.scheduler_rig import round_engines  # isort: skip
@@ -44,7 +43,6 @@ def small_gradients_count(monkeypatch):
 test_an_epilogue_of_a_convolution = test_native_contraction_fusion.test_sum_with_another_image_and_a_factor
 test_an_epilogue_of_a_product = test_native_contraction_fusion.test_square_of_a_product
 test_normalisations = test_native_batch_norm_fusion.test_any_shape.with_examples(1)
-test_pools_with_activations = test_native_pooling_fusion.test_any_windows.with_examples(1)
 test_factored_gradients = pytest.mark.usefixtures("small_gradients_count")(
     pytest.mark.parametrize("target", ["host"])(
         test_native_factored_gradients.test_updates_equal_the_reference.with_examples(1)

@@ -13,7 +13,6 @@ class Switches:
     epilogues: bool = True  # element-wise ops on a contraction's result while it is in registers
     batch_norms: bool = True  # normalisations summed and ended in the passes of their neighbours
     backward: bool = True  # both gradients of a normalised convolution in one call
-    pool_gradients: bool = True  # pooling's gradient with that of the ReLU
     winograd: bool = True  # convolutions by minimal filtering
     merged_updates: bool = True  # updates of neighbouring variables as one pass
     averaged_updates: bool = True  # an update and the averaging around it as one pass

@@ -75,9 +75,9 @@ def _for_maxima(
     emitter: Emitter,
     window: Window,
     places: Sequence[Places],
-    visit: Callable[[int, ir.Value, ir.Value, ir.Value], None],
+    visit: Callable[[int, ir.Value, ir.Value], None],
 ) -> None:
-    """Emits visit(place, position, value, chosen) per element; chosen: it is its window's first maximum.
+    """Emits visit(place, position, chosen) per element; chosen: it is its window's first maximum.
 
     "Not less than the maximum" instead of "equal to it": a window with NaN has one such element, too.
     """
@@ -88,48 +88,33 @@ def _for_maxima(
 
     def element(position: ir.Value) -> None:
         for place, (at, width) in enumerate(window.vectors(position)):
-            value = images.load(at, width)
-            less = arithmetic.less(value, greatest[place])
+            less = arithmetic.less(images.load(at, width), greatest[place])
             chosen = builder.and_(waiting[place].get(), builder.not_(less))
             waiting[place].set(builder.and_(waiting[place].get(), less))
-            visit(place, at, value, chosen)
+            visit(place, at, chosen)
 
     window.elements(element)
 
 
 def _emit_max_pool_grad(emitter: Emitter, group: Group) -> None:
-    emit_max_pool_grad(emitter, group.attrs, group.inputs, group.outputs[0])
-
-
-def emit_max_pool_grad(
-    emitter: Emitter, attrs: Attrs, inputs: Sequence[Ref], result: Ref, *, rectified: bool = False
-) -> None:
-    """The gradient of the images, from images, maxima and the maxima's gradient.
-
-    rectified: also applies ReLU's gradient; the images are the ReLU's results.
-    """
-    images = inputs[0]
-    builder, arithmetic = emitter.builder, Arithmetic(emitter, images.dtype)
-    source, pooled, flow, target = places_of(emitter, *inputs, result)
-    windows = _windows(images, attrs)
+    images, (result,) = group.inputs[0], group.outputs
+    source, pooled, flow, target = places_of(emitter, *group.inputs, result)
+    windows, arithmetic = _windows(images, group.attrs), Arithmetic(emitter, images.dtype)
     if windows.overlap or not covers(windows):
         _clear(emitter, target, result)
 
     def body(window: Window) -> None:
         flows = [flow.load(at, width) for at, width in window.vectors(window.pooled)]
 
-        def visit(place: int, at: ir.Value, image: ir.Value, chosen: ir.Value) -> None:
-            value, none = flows[place], constant(flows[place].type, 0.0)
-            if rectified:
-                chosen = builder.and_(chosen, arithmetic.less(none, image))
-            value = builder.select(chosen, value, none)
+        def visit(place: int, at: ir.Value, chosen: ir.Value) -> None:
+            value = emitter.builder.select(chosen, flows[place], constant(flows[place].type, 0.0))
             if windows.overlap:
                 value = arithmetic.add(target.load(at, window.widths[place]), value)
             target.store(value, at)
 
         _for_maxima(emitter, window, (source, pooled), visit)
 
-    for_windows(emitter, windows, images.shape[0], images.shape[3], images.dtype, body)
+    _for_windows(emitter, images, group, body)
 
 
 def _emit_max_pool_grad_grad(emitter: Emitter, group: Group) -> None:
@@ -139,7 +124,7 @@ def _emit_max_pool_grad_grad(emitter: Emitter, group: Group) -> None:
     def body(window: Window) -> None:
         found = _new_accumulators(emitter, target, window.widths, 0.0)
 
-        def visit(place: int, at: ir.Value, image: ir.Value, chosen: ir.Value) -> None:
+        def visit(place: int, at: ir.Value, chosen: ir.Value) -> None:
             value = flow.load(at, window.widths[place])
             found[place].set(emitter.builder.select(chosen, value, found[place].get()))
 
