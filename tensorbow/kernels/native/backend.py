@@ -23,7 +23,6 @@ from tensorbow.kernels.native.fusion.batch_norms import fuse_batch_norms
 from tensorbow.kernels.native.ops.maps import fused_kernel
 from tensorbow.kernels.native.ops.random import with_seeds
 from tensorbow.kernels.native.plan import NativePlan, NativeSegments, launches_of
-from tensorbow.kernels.native.products.contraction_fusion import fuse_epilogues
 from tensorbow.kernels.native.rounds.code import RoundCodes
 from tensorbow.kernels.native.rounds.examples import NativeExamples
 from tensorbow.kernels.native.rounds.program import NativeRounds
@@ -61,8 +60,8 @@ class NativeBackend(ReferenceBackend):
         }
 
     def fuse(self, nodes: Sequence[Node]) -> list[Unit]:
-        """Fuses element-wise nodes of one shape into one pass (`scalars.fuse_maps`), or into the contraction
-        or normalisation before them; contractions also compute sums for normalisations.
+        """Fuses element-wise nodes of one shape into one pass (`scalars.fuse_maps`), or into the
+        normalisation before them; contractions also compute sums for normalisations.
 
         Raises UnimplementedError for an op without any CPU kernel.
         """
@@ -75,7 +74,6 @@ class NativeBackend(ReferenceBackend):
 
         target, switches = self.target, self.target.switches
         units = with_seeds(fuse_maps(nodes, self._kernel, kernel_of, self._joins))
-        units = fuse_epilogues(units, maps, target) if switches.epilogues else units
         units = fuse_batch_norms(units, maps, target) if switches.batch_norms else units
         return fuse_gradients(units, target) if switches.backward else units
 

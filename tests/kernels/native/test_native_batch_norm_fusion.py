@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 import numpy as np
 import pytest
 from hypothesis import strategies as st
@@ -97,13 +95,8 @@ def test_blocks_of_a_residual_network(target):
         inner = tb.nn.relu(normalized(tb.nn.conv2d(hidden, first, 1, "SAME"))[0])
         hidden = tb.nn.relu(normalized(tb.nn.conv2d(inner, second, 1, "SAME"))[0] + hidden)
     loss = tb.reduce_sum(tb.square(hidden) * normal(2, 16, 16, 32, seed=3))
-    parts = ["Conv2DBackpropInput", "ReluGrad", "fused with Conv2D", ", Add "]
+    parts = ["fused with Conv2D", ", Add "]
     fetches = [hidden, *tb.gradients(loss, [x, *variables])]
-    text = values(fetches, {x: normal(2, 16, 16, 32)})[1]
-    before = "FusedBatchNormGrad [^,]*, Conv2DBackpropFilter [^,]*, Conv2DBackpropInput "
-    joined = re.findall(rf"FusedBatchNormGrad .*\n.*\n +fused with {before}", text)
-    assert len(joined) == 3  # of 4: the last one's flow comes from the loss
-    assert len(re.findall(f"fused with {before}", text)) == 4
     assert_same_bits(target, fetches, {x: normal(2, 16, 16, 32)}, parts)
 
 

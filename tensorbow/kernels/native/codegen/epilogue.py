@@ -1,4 +1,4 @@
-"""Epilogue: element-wise operations on a contraction's result while it is in registers (bias, activation).
+"""Epilogue: element-wise operations on a normalisation's result while it is in registers (ReLU, a sum).
 
 The expression is that of the element-wise op, or of the fused ops, that read the result.
 """
@@ -26,7 +26,7 @@ class Broadcast(Enum):
 
 @dataclass(frozen=True)
 class Epilogue:
-    """result: the expression. own: numbers of its inputs that are the contraction's result.
+    """result: the expression. own: numbers of its inputs that are the normalisation's result.
 
     operands: numbers of the other inputs, in the order of their places, with their broadcasting.
     """

@@ -10,7 +10,6 @@ class Switches:
     """Which mechanisms native code is made with."""
 
     maps: bool = True  # element-wise ops of one shape as one pass
-    epilogues: bool = True  # element-wise ops on a contraction's result while it is in registers
     batch_norms: bool = True  # normalisations summed and ended in the passes of their neighbours
     backward: bool = True  # both gradients of a normalised convolution in one call
     winograd: bool = True  # convolutions by minimal filtering

@@ -1,7 +1,7 @@
 """Fused backward pass of a convolution and the normalisation after it, image by image.
 
     normalisation's gradient -> the filter's gradient
-                             -> the images' gradient, its epilogue, the sums of the normalisation before
+                             -> the images' gradient, the sums of the normalisation before
 
 The gradient of a normalisation first needs its sums over all images; its result for one image is then
 read only by the two gradients of the convolution. So it is computed for one image at a time, in
@@ -21,13 +21,13 @@ from tensorbow.kernels.native.codegen.target import Target
 from tensorbow.kernels.native.fusion.batch_norms import JoinedBatchNormGradient
 from tensorbow.kernels.native.ops.batch_norm import FlowBack
 from tensorbow.kernels.native.products.contraction_fusion import (
-    FinishedContraction,
-    finished_contraction,
+    NO_SUMS,
+    FusedContraction,
+    contraction_of,
     is_written,
     kernel_of,
 )
 from tensorbow.kernels.native.products.convolution_passes import ConvolutionGradients
-from tensorbow.kernels.native.products.ending import Ending
 from tensorbow.ops.batch_norm import FusedBatchNormGrad
 from tensorbow.ops.conv import Conv2DBackpropFilter, Conv2DBackpropInput
 from tensorbow.program.nodes import Node, Unit, Value, storage_of
@@ -48,7 +48,7 @@ class JoinedGradients:
 
     node: Node  # the normalisation's gradient
     gradients: ConvolutionGradients
-    after: FinishedContraction | JoinedBatchNormGradient
+    after: FusedContraction | JoinedBatchNormGradient
 
     def __call__(self, e: Emitter, group: Group) -> None:
         """Emits the code."""
@@ -58,27 +58,13 @@ class JoinedGradients:
         filters = rest[1]
         to_filter, *outputs = group.outputs
         own = (*rest[:FLOW], norm[0], *rest[FLOW:])  # stands for the flow: only the shapes of others count
-        result = outputs[0]
-        ending: Ending[Ref] = Ending()
-        contraction = self._contraction
+        result, sums = outputs[0], NO_SUMS
         if isinstance(self.after, JoinedBatchNormGradient):
-            ending = self.after.ending(own, running[0])
+            sums = self.after.sums(own, running[0])
             result = outputs[-1] if self.after.stays else outputs[0]
-            own_count = self.after.count
-        else:
-            own_count = len(own)
-        operands = own[len(contraction.node.inputs) : own_count]
-        ending = replace(ending, epilogue=contraction.epilogue, operands=operands)
-        self.gradients.write(e, self._maker(e, norm), (images, filters), (to_filter, result), scratch, ending)
+        self.gradients.write(e, self._maker(e, norm), (images, filters), (to_filter, result), scratch, sums)
         if isinstance(self.after, JoinedBatchNormGradient):
             self.after.finish(e, result, own, outputs, running[0])
-
-    @property
-    def _contraction(self) -> FinishedContraction:
-        after = self.after
-        found = after.contraction if isinstance(after, JoinedBatchNormGradient) else after
-        assert found is not None
-        return found
 
     def _maker(self, e: Emitter, norm: Sequence[Ref]) -> _Maker:
         flow = norm[0]
@@ -159,7 +145,7 @@ def _readers(
 
 def _without_first(unit: Unit, node: Node, target: Target) -> Unit | None:
     """A unit for the gradient of a normalisation that computes its sums only."""
-    code = unit.kernel.emit if isinstance(unit.kernel, NativeKernel) else None
+    code: object = unit.kernel.emit if isinstance(unit.kernel, NativeKernel) else None
     flow = node.inputs[0]
     before = 0
     outer: JoinedGradients | None = None
@@ -168,7 +154,7 @@ def _without_first(unit: Unit, node: Node, target: Target) -> Unit | None:
     if not isinstance(code, JoinedBatchNormGradient):
         if len(unit.nodes) > 1:
             return None
-        code = JoinedBatchNormGradient(node, None, 1, stays=False)
+        code = JoinedBatchNormGradient(node, None, stays=False)
     outputs = [*unit.outputs[:before], *unit.outputs[before + 1 :]]
     if code.contraction is not None and not code.stays:
         outputs.append(flow)
@@ -184,7 +170,7 @@ def _joined(node: Node, to_filter: Unit | None, to_images: Unit | None, target: 
     if len(to_filter.nodes) > 1 or not isinstance(to_filter.kernel, NativeKernel):
         return None
     emit = to_images.kernel.emit
-    after = emit if isinstance(emit, JoinedBatchNormGradient) else finished_contraction(to_images)
+    after = emit if isinstance(emit, JoinedBatchNormGradient) else contraction_of(to_images)
     contraction = after.contraction if isinstance(after, JoinedBatchNormGradient) else after
     if after is None or contraction is None or contraction.node.definition is not Conv2DBackpropInput:
         return None

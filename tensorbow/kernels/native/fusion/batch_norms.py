@@ -1,7 +1,7 @@
 """Fusion of batch normalisation with its neighbours, to walk memory fewer times.
 
     convolution -> normalisation -> element-wise epilogue     (ReLU, the sum with a shortcut)
-    convolution's gradient, with its epilogue -> the normalisation's gradient
+    convolution's gradient -> the normalisation's gradient
 
 A convolution adds the normalisation's sums for each band of its result as soon as that is written.
 Intermediate results are stored only if others read them, as the gradient reads a convolution's result.
@@ -14,20 +14,19 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tensorbow.kernels.native.codegen.emitter import Emitter
-from tensorbow.kernels.native.codegen.epilogue import Epilogue
+from tensorbow.kernels.native.codegen.epilogue import Broadcast, Epilogue
 from tensorbow.kernels.native.codegen.kernel import NativeKernel
 from tensorbow.kernels.native.codegen.target import Target
 from tensorbow.kernels.native.ops.batch_norm import sums_of, write_batch_norm, write_batch_norm_gradient
+from tensorbow.kernels.native.products.channels import BandSums
 from tensorbow.kernels.native.products.contraction_fusion import (
-    FinishedContraction,
-    epilogue_of,
-    expression_of,
-    finished_contraction,
+    FusedContraction,
+    contraction_of,
     is_written,
     kernel_of,
 )
-from tensorbow.kernels.native.products.ending import Ending
-from tensorbow.kernels.scalars import FusedMap
+from tensorbow.kernels.scalars import FusedMap, Scalar, results_of
+from tensorbow.kernels.scalars.fusion import is_fusable
 from tensorbow.ops.batch_norm import FusedBatchNorm, FusedBatchNormGrad
 from tensorbow.program.nodes import Node, Unit, Value, storage_of
 from tensorbow.program.plan import Group, Ref
@@ -52,19 +51,19 @@ class JoinedBatchNorm:
     """
 
     node: Node
-    contraction: FinishedContraction | None
-    count: int  # of the contraction's inputs
+    contraction: FusedContraction | None
     epilogue: Epilogue | None
 
     def __call__(self, e: Emitter, group: Group) -> None:
         """Emits the code."""
         inputs, outputs, (running, *scratch) = group.inputs, group.outputs, group.scratch
-        first, rest = inputs[: self.count], inputs[self.count :]
+        count = _inputs_of(self.contraction)
+        first, rest = inputs[:count], inputs[count:]
         x = first[0]
         if self.contraction is not None:
             x = outputs[-1]
             outputs = outputs[:-1]
-            self.contraction.write(e, first, x, scratch, sums_of(x, of_flow=False), [running])
+            self.contraction.write(e, first, x, scratch, BandSums(sums_of(x, of_flow=False), [running]))
         write_batch_norm(
             e,
             self.node.attrs,
@@ -86,7 +85,7 @@ class JoinedBatchNorm:
         """A key that is equal for equal code."""
         attrs = tuple(sorted((key, repr(value)) for key, value in self.node.attrs.items()))
         made = None if self.contraction is None else self.contraction.form
-        return ("batch norm", attrs, made, self.count, self.epilogue)
+        return ("batch norm", attrs, made, self.epilogue)
 
 
 @dataclass(frozen=True)
@@ -99,8 +98,7 @@ class JoinedBatchNormGradient:
     """
 
     node: Node
-    contraction: FinishedContraction | None
-    count: int  # of the contraction's inputs
+    contraction: FusedContraction | None
     stays: bool
     applies: bool = True
 
@@ -110,20 +108,20 @@ class JoinedBatchNormGradient:
         flow = inputs[0]
         if self.contraction is not None:
             flow = outputs[-1] if self.stays else outputs[0]
-            ending = self.ending(inputs, running)
-            self.contraction.write(e, inputs[: self.count], flow, scratch, ending.sums, ending.summed)
+            sums = self.sums(inputs, running)
+            self.contraction.write(e, inputs[: _inputs_of(self.contraction)], flow, scratch, sums)
         self.finish(e, flow, inputs, outputs, running)
 
-    def ending(self, inputs: Sequence[Ref], running: Ref) -> Ending[Ref]:
-        """The ending by which the contraction adds up the sums."""
-        x, _, mean, _ = inputs[self.count :]
-        return Ending(None, (), sums_of(x, of_flow=True), (running, x, mean))
+    def sums(self, inputs: Sequence[Ref], running: Ref) -> BandSums[Ref]:
+        """The sums that the contraction adds up."""
+        x, _, mean, _ = inputs[_inputs_of(self.contraction) :]
+        return BandSums(sums_of(x, of_flow=True), (running, x, mean))
 
     def finish(
         self, e: Emitter, flow: Ref, inputs: Sequence[Ref], outputs: Sequence[Ref], running: Ref
     ) -> None:
         """Emits what follows the contraction."""
-        operands = flow, *inputs[self.count :]
+        operands = flow, *inputs[_inputs_of(self.contraction) :]
         own = outputs[: 3 if self.applies else 2]
         summed = self.contraction is not None
         write_batch_norm_gradient(e, self.node.attrs, operands, own, running, summed=summed)
@@ -138,7 +136,12 @@ class JoinedBatchNormGradient:
         """A key that is equal for equal code."""
         made = None if self.contraction is None else self.contraction.form
         training = bool(self.node.attrs["is_training"])
-        return ("batch norm gradient", training, made, self.count, self.stays, self.applies)
+        return ("batch norm gradient", training, made, self.stays, self.applies)
+
+
+def _inputs_of(contraction: FusedContraction | None) -> int:
+    """Number of a contraction's inputs; 1, its result, without one."""
+    return 1 if contraction is None else len(contraction.node.inputs)
 
 
 class _Fusion:
@@ -173,7 +176,7 @@ class _Fusion:
             home, maker, contraction = made
             inputs, nodes = maker.inputs, [*maker.nodes, node]
             self._units[home] = None
-        count, operands, epilogue = len(inputs), [], None
+        operands, epilogue = [], None
         if end is not None:
             home, after, epilogue = end
             nodes += after.nodes
@@ -182,7 +185,7 @@ class _Fusion:
             self._units[home] = None
         if contraction is not None:
             outputs = [*outputs, node.inputs[0]]
-        emit = JoinedBatchNorm(node, contraction, count, epilogue)
+        emit = JoinedBatchNorm(node, contraction, epilogue)
         self._put(place, emit, nodes, [*inputs, *unit.inputs[1:], *operands], outputs)
 
     def _join_gradient(self, place: int, unit: Unit) -> None:
@@ -194,7 +197,7 @@ class _Fusion:
         home, maker, contraction = made
         stays = flow.is_fetched or any(reader is not node for reader in flow.readers)
         self._units[home] = None
-        emit = JoinedBatchNormGradient(node, contraction, len(maker.inputs), stays)
+        emit = JoinedBatchNormGradient(node, contraction, stays)
         outputs = [*unit.outputs, *([flow] if stays else [])]
         self._put(place, emit, [*maker.nodes, node], [*maker.inputs, *unit.inputs[1:]], outputs)
 
@@ -212,11 +215,11 @@ class _Fusion:
 
     def _contraction(
         self, value: Value, place: int, others: Sequence[Value]
-    ) -> tuple[int, Unit, FinishedContraction] | None:
+    ) -> tuple[int, Unit, FusedContraction] | None:
         """The contraction that makes a value, if it can move to a place and sum whole chunks."""
         home = None if value.node is None else self._places.get(value.node)
         unit = None if home is None or home > place else self._units[home]
-        found = None if unit is None else finished_contraction(unit)
+        found = None if unit is None else contraction_of(unit)
         if home is None or unit is None or found is None or any(storage_of(v) is value for v in others):
             return None
         chunk = sums_of(value.spec, of_flow=False).rows
@@ -232,10 +235,10 @@ class _Fusion:
         homes = {self._places.get(reader) for reader in value.readers}
         home = homes.pop() if len(homes) == 1 else None
         unit = None if home is None else self._units[home]
-        expression = None if unit is None else expression_of(unit, self._maps)
+        expression = None if unit is None else _expression_of(unit, self._maps)
         if home is None or unit is None or expression is None:
             return None
-        epilogue = epilogue_of(expression, value, unit)
+        epilogue = _epilogue_of(expression, value, unit)
         if epilogue is None or any(self._is_made_later(v, place) for v in unit.inputs if v is not value):
             return None
         between = [other for other in self._units[place + 1 : home] if other is not None]
@@ -244,3 +247,45 @@ class _Fusion:
     def _is_made_later(self, value: Value, place: int) -> bool:
         node = storage_of(value).node
         return node is not None and self._places.get(node, -1) >= place
+
+
+def _expression_of(unit: Unit, maps: Mapping[Hashable, FusedMap]) -> Scalar | None:
+    """Scalar expression of an element-wise unit; None if it has none."""
+    kernel, head = unit.kernel, unit.head
+    if not isinstance(kernel, NativeKernel):
+        return None
+    if len(unit.nodes) == 1 and is_fusable(head):
+        (result,) = results_of(head.definition, head.attrs, [v.spec.dtype for v in unit.inputs], ())
+        return result
+    fused = maps.get(kernel.form)
+    return None if fused is None or fused.assigns else fused.result
+
+
+def _epilogue_of(expression: Scalar, own: Value, unit: Unit) -> Epilogue | None:
+    """The unit as an epilogue of the normalisation that makes `own`, if possible."""
+    result = unit.outputs[0].spec
+    extents, dtype = own.spec.extents, own.spec.dtype
+    stays = own.is_fetched or not all(reader in unit.nodes for reader in own.readers)
+    if stays or not own.readers or (result.extents, result.dtype) != (extents, dtype):
+        return None
+    operands = []
+    for number, value in enumerate(unit.inputs):
+        if value is own:
+            continue
+        broadcast = _broadcast(value.spec, extents)
+        if broadcast is None or value.spec.dtype != dtype or storage_of(value) is own:
+            return None
+        operands.append((number, broadcast))
+    numbers = tuple(number for number, value in enumerate(unit.inputs) if value is own)
+    return Epilogue(expression, numbers, tuple(operands))
+
+
+def _broadcast(spec: TensorSpec, extents: tuple[int, ...]) -> Broadcast | None:
+    own = spec.extents
+    if own == extents:
+        return Broadcast.ELEMENT
+    if all(extent == 1 for extent in own):
+        return Broadcast.SINGLE
+    if own[-1] == extents[-1] and all(extent == 1 for extent in own[:-1]):
+        return Broadcast.COLUMN
+    return None

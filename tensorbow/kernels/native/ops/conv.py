@@ -9,8 +9,9 @@ from llvmlite import ir
 from tensorbow.graph import Attrs, NodeSpec
 from tensorbow.kernels.native.codegen.emitter import POINTER, Emitter
 from tensorbow.kernels.native.codegen.target import Target
+from tensorbow.kernels.native.products.channels import BandSums
 from tensorbow.kernels.native.products.contraction_fusion import (
-    NO_ENDING,
+    NO_SUMS,
     WriteContraction,
     lower_contraction,
 )
@@ -23,7 +24,6 @@ from tensorbow.kernels.native.products.convolution_passes import (
     fast_convolution,
     fast_gradients,
 )
-from tensorbow.kernels.native.products.ending import Ending
 from tensorbow.kernels.native.products.microkernel import shared_function
 from tensorbow.ops.conv import Conv2D, Conv2DBackpropFilter, Conv2DBackpropInput
 from tensorbow.program.plan import Ref
@@ -32,7 +32,7 @@ from tensorbow.specs import FLOATING, TensorSpec
 Shapes = tuple[Sequence[int], Sequence[int]]
 
 
-Write = Callable[[Emitter, ConvolutionShape, Pointers, Ending[ir.Value]], None]
+Write = Callable[[Emitter, ConvolutionShape, Pointers, BandSums[ir.Value]], None]
 
 
 def _writer(write: Write, shapes: Callable[[Sequence[Ref], Ref], Shapes]) -> WriteContraction:
@@ -47,17 +47,17 @@ def _writer(write: Write, shapes: Callable[[Sequence[Ref], Ref], Shapes]) -> Wri
         inputs: Sequence[Ref],
         output: Ref,
         scratch: Sequence[Ref],
-        ending: Ending[Ref] = NO_ENDING,
+        sums: BandSums[Ref] = NO_SUMS,
     ) -> None:
         what = ConvolutionShape.of(*shapes(inputs, output), attrs, output.dtype)
         own = [*(ref for ref in inputs if ref.dtype == output.dtype), output, *scratch]
-        places = [e.address(ref) for ref in (*own, *ending.places)]
+        places = [e.address(ref) for ref in (*own, *sums.places)]
         count = len(own)
         function = shared_function(
             e,
-            (write.__name__, what, ending.epilogue, ending.sums),
+            (write.__name__, what, sums.sums),
             [POINTER] * len(places),
-            lambda inner, given: write(inner, what, given[:count], ending.at(given[count:])),
+            lambda inner, given: write(inner, what, given[:count], sums.at(given[count:])),
         )
         e.builder.call(function, places)
 
@@ -95,19 +95,10 @@ def _backprop_input_scratch(node: NodeSpec, target: Target) -> list[TensorSpec]:
     return [TensorSpec((what.taps, what.outputs, what.channels), what.dtype), others]
 
 
-def _makes_images_at_once(node: NodeSpec) -> bool:
-    """True if each element of the images' gradient is the result of one sum."""
-    return not _images_gradient(node).adds_taps
-
-
-def _images_gradient(node: NodeSpec) -> ConvolutionShape:
-    shapes = node.outputs[0].extents, node.inputs[1].extents
-    return ConvolutionShape.of(*shapes, node.attrs, node.outputs[0].dtype)
-
-
 def _rows_of_images(node: NodeSpec, target: Target) -> int:
     """Rows of the images' gradient, as a matrix, that are computed together."""
-    what = _images_gradient(node)
+    shapes = node.outputs[0].extents, node.inputs[1].extents
+    what = ConvolutionShape.of(*shapes, node.attrs, node.outputs[0].dtype)
     reverse = what.reversed()
     return 0 if what.adds_taps else reverse.band * reverse.columns.count
 
@@ -124,7 +115,6 @@ lower_contraction(
     _writer(convolve, lambda inputs, output: (inputs[0].shape, inputs[1].shape)),
     _takes,
     _conv2d_scratch,
-    lambda node: True,
     _rows_of_result,
 )
 lower_contraction(
@@ -138,6 +128,5 @@ lower_contraction(
     _writer(backprop_input, lambda inputs, output: (output.shape, inputs[1].shape)),
     _takes,
     _backprop_input_scratch,
-    _makes_images_at_once,
     _rows_of_images,
 )

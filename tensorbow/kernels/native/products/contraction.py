@@ -16,13 +16,12 @@ from functools import cache
 
 from llvmlite import ir
 
-from tensorbow.kernels.native.codegen.emitter import INT, Emitter, index, type_of
-from tensorbow.kernels.native.codegen.epilogue import Broadcast, Epilogue
+from tensorbow.kernels.native.codegen.emitter import Emitter, index, type_of
 from tensorbow.kernels.native.codegen.target import Target
 from tensorbow.kernels.native.products.microkernel import (
+    ARGUMENTS,
     Tile,
     Walk,
-    arguments_of,
     merged,
     micro_kernel,
     shared_function,
@@ -42,7 +41,7 @@ class Contraction:
     """Extents and strides of a contraction, in elements.
 
     rows: walks through A and C; sums: through A and B; outermost first. passes: further loops around all,
-    which add up. Columns of B and C are contiguous. epilogue: applied to the result.
+    which add up. Columns of B and C are contiguous.
     """
 
     dtype: DType
@@ -50,7 +49,6 @@ class Contraction:
     columns: int
     sums: tuple[Walk, ...]
     passes: tuple[Walk, ...] = ()
-    epilogue: Epilogue | None = None
 
 
 @dataclass(frozen=True)
@@ -141,25 +139,21 @@ def _padded(rows: Sequence[Walk]) -> tuple[Walk, ...]:
 
 
 def contraction(e: Emitter, what: Contraction) -> ir.Function:
-    """The function of a contraction, see `microkernel.arguments_of`.
-
-    It adds to C if `accumulate` is not 0, and applies the epilogue if `finish` is not 0.
-    """
+    """The function (a, b, c, accumulate) of a contraction; it adds to C if `accumulate` is not 0."""
     blocking = blocking_of(what, e.target)
     split = split_of(what, blocking)
 
     def write(inner: Emitter, arguments: Sequence[ir.Value]) -> None:
-        a, b, c, accumulate, *more = arguments
-        finish, operands = (more[0], more[1:]) if more else (index(1), [])
-        here = _Here(a, b, c, tuple(operands))
+        *places, accumulate = arguments
+        here = _Here(*places)
         if split is None:
-            _Nest(inner, what, blocking).write(here, accumulate, finish)
+            _Nest(inner, what, blocking).write(here, accumulate)
             return
         whole, rest = (_Nest(inner, part, blocking_of(part, inner.target)) for part in split)
-        whole.write(here, accumulate, index(0))
-        rest.write(whole.behind(here), index(1), finish)
+        whole.write(here, accumulate)
+        rest.write(whole.behind(here), index(1))
 
-    return shared_function(e, (what, blocking), arguments_of(what.epilogue), write)
+    return shared_function(e, (what, blocking), ARGUMENTS, write)
 
 
 def split_of(what: Contraction, blocking: Blocking) -> tuple[Contraction, Contraction] | None:
@@ -179,12 +173,11 @@ def split_of(what: Contraction, blocking: Blocking) -> tuple[Contraction, Contra
 
 @dataclass(frozen=True)
 class _Here:
-    """Positions in A, B, C and the epilogue's operands."""
+    """Positions in A, B and C."""
 
     a: ir.Value
     b: ir.Value
     c: ir.Value
-    operands: tuple[ir.Value, ...]
 
 
 class _Nest:
@@ -197,35 +190,28 @@ class _Nest:
         self.element = type_of(what.dtype)
         self.rows = blocking.rows
         self.wide = blocking.vectors * e.target.lanes(what.dtype.size)
-        self.broadcasts = () if what.epilogue is None else what.epilogue.broadcasts
 
-    def write(self, here: _Here, accumulate: ir.Value, finish: ir.Value) -> None:
-        self._passes(self.blocking.passes, here, accumulate, finish, index(1))
+    def write(self, here: _Here, accumulate: ir.Value) -> None:
+        self._passes(self.blocking.passes, here, accumulate)
 
     def behind(self, here: _Here) -> _Here:
         """Position at which the outermost sum continues."""
         first = self.what.sums[0]
         return self._moved(here, index(1), first, first.count)
 
-    def _passes(
-        self, loops: Sequence[Walk], here: _Here, accumulate: ir.Value, finish: ir.Value, ends: ir.Value
-    ) -> None:
-        """Emits the passes. ends: 1 if no pass follows these loops."""
-        builder = self.e.builder
+    def _passes(self, loops: Sequence[Walk], here: _Here, accumulate: ir.Value) -> None:
         if not loops:
-            self._tiles(here, accumulate, builder.and_(finish, ends))
+            self._tiles(here, accumulate)
             return
         with self.e.loop(loops[0].count) as i:
-            is_last = builder.zext(builder.icmp_signed("==", i, index(loops[0].count - 1)), INT)
             there = self._moved(here, i, loops[0])
-            self._passes(loops[1:], there, builder.or_(accumulate, i), finish, builder.and_(ends, is_last))
+            self._passes(loops[1:], there, self.e.builder.or_(accumulate, i))
 
-    def _tiles(self, here: _Here, accumulate: ir.Value, finish: ir.Value) -> None:
+    def _tiles(self, here: _Here, accumulate: ir.Value) -> None:
         def tile(extents: tuple[int, int], row: _Here, columns: int, at: ir.Value) -> None:
             kernel = micro_kernel(self.e, self._tile(extents, columns))
-            there = self._at_column(row, at)
-            more = [finish, *there.operands] if self.what.epilogue else []
-            self.e.builder.call(kernel, [there.a, there.b, there.c, accumulate, *more])
+            b, c = self._on(row.b, at, 1), self._on(row.c, at, 1)
+            self.e.builder.call(kernel, [row.a, b, c, accumulate])
 
         if self.blocking.columns_outside:
             for columns, at in self._panels():
@@ -243,23 +229,9 @@ class _Nest:
         return self.e.offset(pointer, self.element, self.e.builder.mul(position, index(step)))
 
     def _moved(self, here: _Here, position: ir.Value, walk: Walk, times: int = 1) -> _Here:
-        """Positions `position` * `times` steps of a walk further; full operands move with C."""
-        a, b, c = (
-            self._on(pointer, position, times * step)
-            for pointer, step in ((here.a, walk.a), (here.b, walk.b), (here.c, walk.c))
-        )
-        operands = (
-            self._on(pointer, position, times * walk.c) if broadcast is Broadcast.ELEMENT else pointer
-            for pointer, broadcast in zip(here.operands, self.broadcasts, strict=True)
-        )
-        return _Here(a, b, c, tuple(operands))
-
-    def _at_column(self, here: _Here, column: ir.Value) -> _Here:
-        operands = (
-            pointer if broadcast is Broadcast.SINGLE else self._on(pointer, column, 1)
-            for pointer, broadcast in zip(here.operands, self.broadcasts, strict=True)
-        )
-        return _Here(here.a, self._on(here.b, column, 1), self._on(here.c, column, 1), tuple(operands))
+        """Positions `position` * `times` steps of a walk further."""
+        steps = ((here.a, walk.a), (here.b, walk.b), (here.c, walk.c))
+        return _Here(*(self._on(pointer, position, times * step) for pointer, step in steps))
 
     def _panels(self) -> Iterator[tuple[int, ir.Value]]:
         """A loop over the panels of each kind: columns of a panel, and its first."""
@@ -300,5 +272,4 @@ class _Nest:
             tuple(i * high.c + j * wide.c for i, j in places),
             columns,
             self.blocking.sums,
-            self.what.epilogue,
         )

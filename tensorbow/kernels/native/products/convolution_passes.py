@@ -10,17 +10,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TypeAlias
 
 from llvmlite import ir
 
 from tensorbow.kernels.native.codegen.emitter import Emitter, index, type_of
-from tensorbow.kernels.native.codegen.epilogue import Broadcast
 from tensorbow.kernels.native.codegen.target import Target
+from tensorbow.kernels.native.products.channels import BandSums
 from tensorbow.kernels.native.products.contraction import contraction
 from tensorbow.kernels.native.products.convolution import ConvolutionShape
-from tensorbow.kernels.native.products.ending import Ending
 from tensorbow.kernels.native.products.packing import copy_row, copy_rows, fill_zero, transpose
 from tensorbow.kernels.native.products.winograd import WinogradPasses
 from tensorbow.kernels.native.products.winograd_shape import Winograd
@@ -79,51 +78,42 @@ def _copy_band(e: Emitter, what: ConvolutionShape, image: ir.Value, frame: ir.Va
                 fill_zero(e, to, size, what.dtype)
 
 
-def convolve(e: Emitter, what: ConvolutionShape, places: Pointers, ending: Ending[ir.Value]) -> None:
+def convolve(e: Emitter, what: ConvolutionShape, places: Pointers, sums: BandSums[ir.Value]) -> None:
     """Emits the forward pass. places: images, filter, result, and a frame, or scratch of `Winograd`."""
     fast = fast_convolution(what, e.target)
     if fast is None:
-        _correlate(e, what, places, ending)
+        _correlate(e, what, places, sums)
     else:
-        WinogradPasses(e, fast).correlate(places, ending)
+        WinogradPasses(e, fast).correlate(places, sums)
 
 
-def _correlate(e: Emitter, what: ConvolutionShape, places: Pointers, ending: Ending[ir.Value]) -> None:
+def _correlate(e: Emitter, what: ConvolutionShape, places: Pointers, sums: BandSums[ir.Value]) -> None:
     """Emits the forward pass without Winograd. places: images, filter, result, and a frame."""
     images, filters, result, frame = places
-    correlate = _correlation(e, what, ending)
+    correlate = _correlation(e, what, sums)
     for source, i, band in _bands(e, what, images, frame):
         correlate(source, filters, result, i, band)
 
 
 def _correlation(
-    e: Emitter, what: ConvolutionShape, ending: Ending[ir.Value]
+    e: Emitter, what: ConvolutionShape, sums: BandSums[ir.Value]
 ) -> Callable[[ir.Value, ir.Value, ir.Value, ir.Value, ir.Value], None]:
-    """A function that emits one band with its ending: (frame or image, filter, result, two numbers)."""
-    epilogue, builder = ending.epilogue, e.builder
-    product = contraction(e, replace(what.forward(), epilogue=epilogue))
+    """A function that emits one band and its sums: (frame or image, filter, result, two numbers)."""
+    builder, product = e.builder, contraction(e, what.forward())
     windows = what.band * what.columns.count
-    ending.begin(e)
+    sums.begin(e)
 
     def correlate(source: ir.Value, filters: ir.Value, result: ir.Value, i: ir.Value, band: ir.Value) -> None:
         number = builder.mul(index(what.rows.count // what.band), i)
         first = builder.mul(builder.add(number, band), index(windows))
-
-        def there(pointer: ir.Value) -> ir.Value:
-            return _image(e, what, pointer, first, what.outputs)
-
-        more = []
-        if epilogue is not None:
-            broadcasts = zip(ending.operands, epilogue.broadcasts, strict=True)
-            elements = (there(p) if broadcast is Broadcast.ELEMENT else p for p, broadcast in broadcasts)
-            more = [index(1), *elements]
-        builder.call(product, [source, filters, there(result), index(0), *more])
-        ending.absorb(e, there(result), first, windows)
+        made = _image(e, what, result, first, what.outputs)
+        builder.call(product, [source, filters, made, index(0)])
+        sums.absorb(e, made, first, windows)
 
     return correlate
 
 
-def backprop_filter(e: Emitter, what: ConvolutionShape, places: Pointers, ending: Ending[ir.Value]) -> None:
+def backprop_filter(e: Emitter, what: ConvolutionShape, places: Pointers, sums: BandSums[ir.Value]) -> None:
     """Emits the filter's gradient. places: images, flow, the gradient, and a frame or Winograd scratch."""
     fast = fast_gradients(what, e.target)
     if fast is not None:
@@ -140,7 +130,7 @@ def _band_of_result(e: Emitter, what: ConvolutionShape, image: ir.Value, band: i
     return _image(e, what, image, band, what.band * what.columns.count * what.outputs)
 
 
-def backprop_input(e: Emitter, what: ConvolutionShape, places: Pointers, ending: Ending[ir.Value]) -> None:
+def backprop_input(e: Emitter, what: ConvolutionShape, places: Pointers, sums: BandSums[ir.Value]) -> None:
     """Emits the images' gradient. places: filter, flow, gradient of the images, the transposed filter, and a
     frame, or scratch of `Winograd`.
     """
@@ -151,7 +141,7 @@ def backprop_input(e: Emitter, what: ConvolutionShape, places: Pointers, ending:
     filters, gradient, result, turned, frame = places
     _turn(e, what, filters, turned)
     if not what.adds_taps:
-        _correlate(e, what.reversed(), (gradient, turned, result, frame), ending)
+        _correlate(e, what.reversed(), (gradient, turned, result, frame), sums)
         return
     product = contraction(e, what.tap_by_tap())
     with e.loop(what.batch) as i:
@@ -214,10 +204,10 @@ class ConvolutionGradients:
         inputs: Sequence[Ref],
         outputs: Sequence[Ref],
         scratch: Sequence[Ref],
-        ending: Ending[Ref],
+        sums: BandSums[Ref],
     ) -> None:
         """Emits both gradients. make(number, place): emits the flow of an image. inputs: images, filter;
-        outputs: gradients of the filter and of the images, the latter with its ending.
+        outputs: gradients of the filter and of the images. sums: of the latter.
         """
         what = self._what
         back = what.reversed()
@@ -227,7 +217,7 @@ class ConvolutionGradients:
         _clear(e, what, frame)
         _clear(e, back, flow_frame)
         product = contraction(e, what.filter_gradient())
-        correlate = _correlation(e, back, ending.at([e.address(ref) for ref in ending.places]))
+        correlate = _correlation(e, back, sums.at([e.address(ref) for ref in sums.places]))
         with e.loop(what.batch) as i:
             make(i, flow)
             for source, band in _bands_of(e, what, _image(e, what, images, i, what.image_size), frame):

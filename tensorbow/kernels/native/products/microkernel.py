@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from llvmlite import ir
 
 from tensorbow.kernels.native.codegen.emitter import INT, POINTER, Emitter, index, type_of
-from tensorbow.kernels.native.codegen.epilogue import Broadcast, Epilogue
 from tensorbow.kernels.native.codegen.target import Target
 from tensorbow.specs import DType
 
@@ -24,6 +23,7 @@ UNROLLED = 96  # multiply-adds in the body of the innermost loop
 LATENCY = 8  # independent multiply-adds that keep a core busy
 SHARING = 8  # most steps that share elements of A
 LANE = ir.IntType(32)
+ARGUMENTS = (POINTER, POINTER, POINTER, INT)  # of a contraction: a, b, c, accumulate
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,6 @@ class Tile:
     """A tile that one call of the micro-kernel computes.
 
     a, c: offset of each row in A and in C, in elements. sums: the loops over k, outermost first.
-    epilogue: applied to the result before it is stored.
     """
 
     dtype: DType
@@ -49,7 +48,6 @@ class Tile:
     c: tuple[int, ...]
     columns: int
     sums: tuple[Walk, ...]
-    epilogue: Epilogue | None = None
 
 
 def merged(loops: Sequence[Walk]) -> tuple[Walk, ...]:
@@ -124,22 +122,9 @@ def _mask(kind: ir.VectorType, lanes: int) -> ir.Constant:
     return ir.Constant(ir.VectorType(ir.IntType(1), kind.count), [i < lanes for i in range(kind.count)])
 
 
-def arguments_of(epilogue: Epilogue | None) -> list[ir.Type]:
-    """Argument types of a contraction: a, b, c, accumulate; with an epilogue also finish, operands."""
-    operands = [] if epilogue is None else [INT, *[POINTER] * len(epilogue.operands)]
-    return [POINTER, POINTER, POINTER, INT, *operands]
-
-
 def micro_kernel(e: Emitter, tile: Tile) -> ir.Function:
-    """The function of a tile, see `arguments_of`.
-
-    It adds to C if `accumulate` is not 0, and applies the epilogue if `finish` is not 0.
-    """
-
-    def write(inner: Emitter, given: Sequence[ir.Value]) -> None:
-        _TileWriter(inner, tile).write(*given)
-
-    return shared_function(e, tile, arguments_of(tile.epilogue), write)
+    """The function (a, b, c, accumulate) of a tile; it adds to C if `accumulate` is not 0."""
+    return shared_function(e, tile, ARGUMENTS, lambda inner, given: _TileWriter(inner, tile).write(*given))
 
 
 class _TileWriter:
@@ -160,7 +145,7 @@ class _TileWriter:
         self.unrolled = _unrolled(inner.count, shared if self.shares else min(UNROLLED // self.size, 16))
         self.copies = min(self.unrolled, -(-LATENCY // self.size))
 
-    def write(self, a: ir.Value, b: ir.Value, c: ir.Value, accumulate: ir.Value, *more: ir.Value) -> None:
+    def write(self, a: ir.Value, b: ir.Value, c: ir.Value, accumulate: ir.Value) -> None:
         total = self._started(c, accumulate)
         zero = ir.Constant(self.kind, None)
         total += [zero] * (self.size * (self.copies - 1))
@@ -168,45 +153,8 @@ class _TileWriter:
         for copy in range(1, self.copies):
             for i in range(self.size):
                 total[i] = self.e.builder.fadd(total[i], total[copy * self.size + i])
-        total = total[: self.size]
-        if not more:
-            self._store(total, c)
-            return
-        finish, *operands = more
-        with self.e.builder.if_else(self.e.builder.icmp_signed("!=", finish, index(0))) as (last, before):
-            with last:
-                self._store(self._finished(total, operands), c)
-            with before:
-                self._store(total, c)
-
-    def _store(self, total: Sequence[ir.Value], c: ir.Value) -> None:
-        for value, (place, lanes) in zip(total, self._places(c), strict=True):
+        for value, (place, lanes) in zip(total[: self.size], self._places(c), strict=True):
             store_vector(self.e, value, place, self.tile.dtype.size, lanes)
-
-    def _finished(self, total: Sequence[ir.Value], operands: Sequence[ir.Value]) -> list[ir.Value]:
-        """Applies the epilogue to the sums."""
-        e, epilogue, size, width = self.e, self.tile.epilogue, self.tile.dtype.size, self.kind.count
-        assert epilogue is not None
-        common: dict[tuple[int, int], ir.Value] = {}
-        for number, (broadcast, place) in enumerate(zip(epilogue.broadcasts, operands, strict=True)):
-            for column, lanes in enumerate(self.lanes):
-                if broadcast is Broadcast.COLUMN:
-                    there = e.offset(place, self.element, column * width)
-                    common[number, column] = load_vector(e, there, self.kind, size, lanes)
-                elif broadcast is Broadcast.SINGLE:
-                    common[number, column] = e.splat(e.load(place, self.element, size), width)
-        everywhere = [self._places(place) for place in operands]
-        result = []
-        for place, value in enumerate(total):
-            column = place % len(self.lanes)
-            values = [
-                common[number, column]
-                if (number, column) in common
-                else load_vector(e, everywhere[number][place][0], self.kind, size, self.lanes[column])
-                for number in range(len(operands))
-            ]
-            result.append(epilogue.emit(e, value, values, width))
-        return result
 
     def _places(self, c: ir.Value) -> list[tuple[ir.Value, int]]:
         """Position of each accumulator in C, and the number of its valid elements."""
