@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
 NAME = "ablation"
 MECHANISMS = {field.name: replace(ALL, **{field.name: False}) for field in fields(Switches)}
-FUSIONS = ("maps", "batch_norms", "backward")
+FUSIONS = ("maps", "batch_norms")
 MECHANISMS["all fusions"] = replace(ALL, **dict.fromkeys(FUSIONS, False))
 NOT_IN_PLANS = ("examples", "whole_rounds")  # of which no plan tells
 EVERYTHING, AGAIN, ONE_THREAD = "everything", "nothing (noise)", "one thread for short rounds"

@@ -18,7 +18,6 @@ from tensorbow.kernels.native.codegen.target import Target, host_target  # isort
 APART = Switches(
     maps=False,
     batch_norms=False,
-    backward=False,
     factored_gradients=False,
 )
 

@@ -18,7 +18,6 @@ from tensorbow.kernels.native import lowerings  # noqa: F401 - registers the tem
 from tensorbow.kernels.native.codegen.kernel import NativeKernel
 from tensorbow.kernels.native.codegen.lowering import LOWERINGS, Lowering
 from tensorbow.kernels.native.codegen.target import Target, host_target
-from tensorbow.kernels.native.fusion.backward import fuse_gradients
 from tensorbow.kernels.native.fusion.batch_norms import fuse_batch_norms
 from tensorbow.kernels.native.ops.maps import fused_kernel
 from tensorbow.kernels.native.ops.random import with_seeds
@@ -74,8 +73,7 @@ class NativeBackend(ReferenceBackend):
 
         target, switches = self.target, self.target.switches
         units = with_seeds(fuse_maps(nodes, self._kernel, kernel_of, self._joins))
-        units = fuse_batch_norms(units, maps, target) if switches.batch_norms else units
-        return fuse_gradients(units, target) if switches.backward else units
+        return fuse_batch_norms(units, maps, target) if switches.batch_norms else units
 
     def _joins(self, node: Node) -> bool:
         return self.target.switches.maps and self._lowering(node) is not None

@@ -11,7 +11,6 @@ class Switches:
 
     maps: bool = True  # element-wise ops of one shape as one pass
     batch_norms: bool = True  # normalisations summed and ended in the passes of their neighbours
-    backward: bool = True  # both gradients of a normalised convolution in one call
     winograd: bool = True  # convolutions by minimal filtering
     merged_updates: bool = True  # updates of neighbouring variables as one pass
     averaged_updates: bool = True  # an update and the averaging around it as one pass

@@ -1,10 +1,9 @@
 """Fusion of batch normalisation with its neighbours, to walk memory fewer times.
 
     convolution -> normalisation -> element-wise epilogue     (ReLU, the sum with a shortcut)
-    convolution's gradient -> the normalisation's gradient
 
 A convolution adds the normalisation's sums for each band of its result as soon as that is written.
-Intermediate results are stored only if others read them, as the gradient reads a convolution's result.
+The convolution's result is stored, too, as the gradient reads it.
 The sums use the same chunks of rows with and without fusion, and the bits are the same.
 """
 
@@ -13,23 +12,19 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
+from tensorbow.graph import NodeSpec
 from tensorbow.kernels.native.codegen.emitter import Emitter
 from tensorbow.kernels.native.codegen.epilogue import Broadcast, Epilogue
 from tensorbow.kernels.native.codegen.kernel import NativeKernel
 from tensorbow.kernels.native.codegen.target import Target
-from tensorbow.kernels.native.ops.batch_norm import sums_of, write_batch_norm, write_batch_norm_gradient
-from tensorbow.kernels.native.products.channels import BandSums
-from tensorbow.kernels.native.products.contraction_fusion import (
-    FusedContraction,
-    contraction_of,
-    is_written,
-    kernel_of,
-)
+from tensorbow.kernels.native.ops.batch_norm import sums_of, write_batch_norm
+from tensorbow.kernels.native.ops.conv import convolution_scratch, rows_at_once, write_convolution
 from tensorbow.kernels.scalars import FusedMap, Scalar, results_of
 from tensorbow.kernels.scalars.fusion import is_fusable
-from tensorbow.ops.batch_norm import FusedBatchNorm, FusedBatchNormGrad
+from tensorbow.ops.batch_norm import FusedBatchNorm
+from tensorbow.ops.conv import Conv2D
 from tensorbow.program.nodes import Node, Unit, Value, storage_of
-from tensorbow.program.plan import Group, Ref
+from tensorbow.program.plan import Group
 from tensorbow.specs import TensorSpec
 
 
@@ -45,103 +40,55 @@ def fuse_batch_norms(units: Sequence[Unit], maps: Mapping[Hashable, FusedMap], t
 class JoinedBatchNorm:
     """Code of a normalisation fused with what comes before and after it.
 
-    Inputs: those of the contraction, or x; scale, offset, mean, variance; the epilogue's operands. Outputs:
-    the op's, the first through the epilogue; the contraction's result. Scratch: the running sums, then that
-    of the contraction.
+    Inputs: those of the convolution, or x; scale, offset, mean, variance; the epilogue's operands. Outputs:
+    the op's, the first through the epilogue; the convolution's result. Scratch: the running sums, then that
+    of the convolution.
     """
 
     node: Node
-    contraction: FusedContraction | None
+    convolution: Node | None
     epilogue: Epilogue | None
 
     def __call__(self, e: Emitter, group: Group) -> None:
         """Emits the code."""
         inputs, outputs, (running, *scratch) = group.inputs, group.outputs, group.scratch
-        count = _inputs_of(self.contraction)
+        count = 1 if self.convolution is None else len(self.convolution.inputs)
         first, rest = inputs[:count], inputs[count:]
         x = first[0]
-        if self.contraction is not None:
-            x = outputs[-1]
-            outputs = outputs[:-1]
-            self.contraction.write(e, first, x, scratch, BandSums(sums_of(x, of_flow=False), [running]))
+        if self.convolution is not None:
+            outputs, x = outputs[:-1], outputs[-1]
+            sums = sums_of(x, of_flow=False), running
+            write_convolution(e, self.convolution.attrs, first, x, scratch, sums)
         write_batch_norm(
             e,
             self.node.attrs,
             [x, *rest[:4]],
             outputs,
             running,
-            summed=self.contraction is not None,
+            summed=self.convolution is not None,
             epilogue=self.epilogue,
             operands=rest[4:],
         )
 
     def scratch(self, target: Target) -> list[TensorSpec]:
-        """The running sums, and the contraction's scratch."""
+        """The running sums, and the convolution's scratch."""
         sums = sums_of(self.node.inputs[0].spec, of_flow=False)
-        return [sums.spec, *(() if self.contraction is None else self.contraction.scratch(target))]
+        more = () if self.convolution is None else convolution_scratch(_spec(self.convolution), target)
+        return [sums.spec, *more]
 
     @property
     def form(self) -> Hashable:
         """A key that is equal for equal code."""
-        attrs = tuple(sorted((key, repr(value)) for key, value in self.node.attrs.items()))
-        made = None if self.contraction is None else self.contraction.form
-        return ("batch norm", attrs, made, self.epilogue)
+        made = None if self.convolution is None else _attrs(self.convolution)
+        return ("batch norm", _attrs(self.node), made, self.epilogue)
 
 
-@dataclass(frozen=True)
-class JoinedBatchNormGradient:
-    """Code of a normalisation's gradient fused with the contraction that computes its flow.
-
-    Inputs: those of the contraction, or the flow; x, scale, mean, inverse. Outputs: the op's, without the
-    first unless it is to `apply`; the flow if it `stays`, else the flow shares the memory of the first
-    output. Scratch: the running sums, then that of the contraction.
-    """
-
-    node: Node
-    contraction: FusedContraction | None
-    stays: bool
-    applies: bool = True
-
-    def __call__(self, e: Emitter, group: Group) -> None:
-        """Emits the code."""
-        inputs, outputs, (running, *scratch) = group.inputs, group.outputs, group.scratch
-        flow = inputs[0]
-        if self.contraction is not None:
-            flow = outputs[-1] if self.stays else outputs[0]
-            sums = self.sums(inputs, running)
-            self.contraction.write(e, inputs[: _inputs_of(self.contraction)], flow, scratch, sums)
-        self.finish(e, flow, inputs, outputs, running)
-
-    def sums(self, inputs: Sequence[Ref], running: Ref) -> BandSums[Ref]:
-        """The sums that the contraction adds up."""
-        x, _, mean, _ = inputs[_inputs_of(self.contraction) :]
-        return BandSums(sums_of(x, of_flow=True), (running, x, mean))
-
-    def finish(
-        self, e: Emitter, flow: Ref, inputs: Sequence[Ref], outputs: Sequence[Ref], running: Ref
-    ) -> None:
-        """Emits what follows the contraction."""
-        operands = flow, *inputs[_inputs_of(self.contraction) :]
-        own = outputs[: 3 if self.applies else 2]
-        summed = self.contraction is not None
-        write_batch_norm_gradient(e, self.node.attrs, operands, own, running, summed=summed)
-
-    def scratch(self, target: Target) -> list[TensorSpec]:
-        """The running sums, and the contraction's scratch."""
-        sums = sums_of(self.node.inputs[1].spec, of_flow=True)
-        return [sums.spec, *(() if self.contraction is None else self.contraction.scratch(target))]
-
-    @property
-    def form(self) -> Hashable:
-        """A key that is equal for equal code."""
-        made = None if self.contraction is None else self.contraction.form
-        training = bool(self.node.attrs["is_training"])
-        return ("batch norm gradient", training, made, self.stays, self.applies)
+def _spec(node: Node) -> NodeSpec:
+    return NodeSpec(node.attrs, tuple(v.spec for v in node.inputs), tuple(v.spec for v in node.outputs))
 
 
-def _inputs_of(contraction: FusedContraction | None) -> int:
-    """Number of a contraction's inputs; 1, its result, without one."""
-    return 1 if contraction is None else len(contraction.node.inputs)
+def _attrs(node: Node) -> Hashable:
+    return tuple(sorted((key, repr(value)) for key, value in node.attrs.items()))
 
 
 class _Fusion:
@@ -155,12 +102,8 @@ class _Fusion:
 
     def fused(self) -> list[Unit]:
         for place, unit in enumerate(self._units):
-            if unit is None or not isinstance(unit.kernel, NativeKernel):
-                continue
-            if unit.head.definition is FusedBatchNorm:
+            if unit is not None and unit.head.definition is FusedBatchNorm and _is_native(unit):
                 self._join(place, unit)
-            elif unit.head.definition is FusedBatchNormGrad:
-                self._join_gradient(place, unit)
         return [unit for unit in self._units if unit is not None]
 
     def _join(self, place: int, unit: Unit) -> None:
@@ -168,13 +111,13 @@ class _Fusion:
         summed = bool(node.attrs["is_training"])
         end = self._end(place, node.outputs[0])
         others = [*unit.inputs[1:], *(end[1].inputs if end is not None else [])]
-        made = self._contraction(node.inputs[0], place, others) if summed else None
+        made = self._convolution(node.inputs[0], place, others) if summed else None
         if made is None and end is None:
             return
-        inputs, nodes, outputs, contraction = unit.inputs[:1], [node], unit.outputs, None
+        inputs, nodes, outputs, convolution = unit.inputs[:1], [node], unit.outputs, None
         if made is not None:
-            home, maker, contraction = made
-            inputs, nodes = maker.inputs, [*maker.nodes, node]
+            home, convolution = made
+            inputs, nodes = list(convolution.inputs), [convolution, node]
             self._units[home] = None
         operands, epilogue = [], None
         if end is not None:
@@ -183,52 +126,27 @@ class _Fusion:
             outputs = [*after.outputs, *outputs[1:]]
             operands = [after.inputs[number] for number, _ in epilogue.operands]
             self._units[home] = None
-        if contraction is not None:
+        if convolution is not None:
             outputs = [*outputs, node.inputs[0]]
-        emit = JoinedBatchNorm(node, contraction, epilogue)
-        self._put(place, emit, nodes, [*inputs, *unit.inputs[1:], *operands], outputs)
-
-    def _join_gradient(self, place: int, unit: Unit) -> None:
-        node = unit.head
-        flow = node.inputs[0]
-        made = self._contraction(flow, place, unit.inputs[1:])
-        if made is None:
-            return
-        home, maker, contraction = made
-        stays = flow.is_fetched or any(reader is not node for reader in flow.readers)
-        self._units[home] = None
-        emit = JoinedBatchNormGradient(node, contraction, stays)
-        outputs = [*unit.outputs, *([flow] if stays else [])]
-        self._put(place, emit, [*maker.nodes, node], [*maker.inputs, *unit.inputs[1:]], outputs)
-
-    def _put(
-        self,
-        place: int,
-        emit: JoinedBatchNorm | JoinedBatchNormGradient,
-        nodes: Sequence[Node],
-        inputs: list[Value],
-        outputs: list[Value],
-    ) -> None:
-        kernel = kernel_of(emit, self._target)
-        self._units[place] = Unit(tuple(nodes), kernel, inputs, outputs)
+        emit = JoinedBatchNorm(node, convolution, epilogue)
+        scratch = emit.scratch(self._target)
+        kernel = NativeKernel(emit=emit, scratch=lambda _: scratch, form=emit.form)
+        self._units[place] = Unit(tuple(nodes), kernel, [*inputs, *unit.inputs[1:], *operands], outputs)
         self._places.update(dict.fromkeys(nodes, place))
 
-    def _contraction(
-        self, value: Value, place: int, others: Sequence[Value]
-    ) -> tuple[int, Unit, FusedContraction] | None:
-        """The contraction that makes a value, if it can move to a place and sum whole chunks."""
-        home = None if value.node is None else self._places.get(value.node)
+    def _convolution(self, value: Value, place: int, others: Sequence[Value]) -> tuple[int, Node] | None:
+        """The convolution that makes a value, if it can move to a place and sum whole chunks."""
+        node = value.node
+        home = None if node is None else self._places.get(node)
         unit = None if home is None or home > place else self._units[home]
-        found = None if unit is None else contraction_of(unit)
-        if home is None or unit is None or found is None or any(storage_of(v) is value for v in others):
+        if node is None or home is None or unit is None or node.definition is not Conv2D:
+            return None
+        between = [other for other in self._units[home + 1 : place] if other is not None]
+        readers = [*others, *(v for other in between for v in other.inputs)]
+        if not _is_native(unit) or any(storage_of(v) is value for v in readers) or _is_written(unit, between):
             return None
         chunk = sums_of(value.spec, of_flow=False).rows
-        between = [other for other in self._units[home + 1 : place] if other is not None]
-        is_read = any(storage_of(v) is value for other in between for v in other.inputs)
-        rows = found.rows_at_once(self._target)
-        if not rows or rows % chunk or is_read or is_written(unit, between):
-            return None
-        return home, unit, found
+        return (home, node) if rows_at_once(_spec(node), self._target) % chunk == 0 else None
 
     def _end(self, place: int, value: Value) -> tuple[int, Unit, Epilogue] | None:
         """The element-wise unit that is the only reader of a value, if it can move to the value's place."""
@@ -242,11 +160,23 @@ class _Fusion:
         if epilogue is None or any(self._is_made_later(v, place) for v in unit.inputs if v is not value):
             return None
         between = [other for other in self._units[place + 1 : home] if other is not None]
-        return None if is_written(unit, between) else (home, unit, epilogue)
+        return None if _is_written(unit, between) else (home, unit, epilogue)
 
     def _is_made_later(self, value: Value, place: int) -> bool:
         node = storage_of(value).node
         return node is not None and self._places.get(node, -1) >= place
+
+
+def _is_native(unit: Unit) -> bool:
+    """True if a unit is one node with native code."""
+    return isinstance(unit.kernel, NativeKernel) and len(unit.nodes) == 1
+
+
+def _is_written(unit: Unit, between: Sequence[Unit]) -> bool:
+    """True if a variable that the unit reads is written before its new place."""
+    reads = {storage_of(value) for value in unit.inputs}
+    nodes = (node for other in between for node in other.nodes)
+    return any(storage_of(node.inputs[i]) in reads for node in nodes for i in node.definition.writes)
 
 
 def _expression_of(unit: Unit, maps: Mapping[Hashable, FusedMap]) -> Scalar | None:

@@ -8,22 +8,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from llvmlite import ir
 
 from tensorbow.graph import Attrs, NodeSpec
 from tensorbow.kernels.native.codegen.arithmetic import Arithmetic
-from tensorbow.kernels.native.codegen.emitter import POINTER, Emitter, constant, index
+from tensorbow.kernels.native.codegen.emitter import Emitter, constant, index
 from tensorbow.kernels.native.codegen.epilogue import Broadcast, Epilogue
 from tensorbow.kernels.native.codegen.lowering import Lowering, lower
-from tensorbow.kernels.native.codegen.strips import Places, places_of, splat
+from tensorbow.kernels.native.codegen.strips import places_of, splat
 from tensorbow.kernels.native.codegen.target import Target
 from tensorbow.kernels.native.products.channels import Channels, ChannelSums, for_channels
-from tensorbow.kernels.native.products.microkernel import shared_function
 from tensorbow.ops.batch_norm import FusedBatchNorm, FusedBatchNormGrad
 from tensorbow.program.plan import Group, Ref
-from tensorbow.specs import DType, TensorSpec
+from tensorbow.specs import TensorSpec
 
 
 def sums_of(x: Ref | TensorSpec, of_flow: bool) -> ChannelSums:
@@ -105,92 +103,43 @@ def _inverse_root(emitter: Emitter, a: Arithmetic, variance: ir.Value, epsilon: 
     return a.divide(constant(variance.type, 1.0), root)
 
 
-def write_batch_norm_gradient(
-    emitter: Emitter,
-    attrs: Attrs,
-    inputs: Sequence[Ref],
-    outputs: Sequence[Ref],
-    running: Ref,
-    *,
-    summed: bool = False,
-) -> None:
-    """Emits the op's code, which may work in place. running: place of the sums; summed: already computed.
-
-    outputs: if there are two, only those of scale and offset.
-    """
-    source = inputs[1]
-    *to_x, to_scale, to_offset = outputs
-    sums, total = sums_of(source, of_flow=True), emitter.address(running)
-    rows = math.prod(source.shape[:-1])
-    if not summed:
-        sums.clear(emitter, total)
-        others = [emitter.address(ref) for ref in (source, inputs[3])]
-        sums.absorb(emitter, emitter.address(inputs[0]), index(0), rows, total, others)
-    totals, inverse, dscale, doffset = places_of(emitter, running, inputs[4], to_scale, to_offset)
+def _emit_grad(emitter: Emitter, group: Group) -> None:
+    """Emits the gradient's code, which may work in place."""
+    gradient, source, _, mean, _ = group.inputs
+    sums, total = sums_of(source, of_flow=True), emitter.address(group.scratch[0])
+    count = math.prod(source.shape[:-1])
+    sums.clear(emitter, total)
+    others = [emitter.address(ref) for ref in (source, mean)]
+    sums.absorb(emitter, emitter.address(gradient), index(0), count, total, others)
+    flow, x, scales, means, inverses = places_of(emitter, *group.inputs)
+    (totals,), (dx, dscale, doffset) = places_of(emitter, *group.scratch), places_of(emitter, *group.outputs)
     a = Arithmetic(emitter, source.dtype)
 
     def block(channels: Channels) -> None:
-        products = channels.load(totals)
-        if rows:  # without rows, mean and inverse are NaN
-            products = [a.multiply(s, r) for s, r in zip(products, channels.load(inverse), strict=True)]
-        channels.store(products, dscale)
-        channels.store(channels.load(totals, sums.channels), doffset)
+        mean, inverse = channels.load(means), channels.load(inverses)
+        scaled, shifted = channels.load(totals), channels.load(totals, sums.channels)
+        if count:  # without rows, mean and inverse are NaN
+            scaled = [a.multiply(s, r) for s, r in zip(scaled, inverse, strict=True)]
+        channels.store(scaled, dscale)
+        channels.store(shifted, doffset)
+        factors = [a.multiply(s, r) for s, r in zip(channels.load(scales), inverse, strict=True)]
+        products = [a.multiply(s, r) for s, r in zip(scaled, inverse, strict=True)]
+        slopes, shifts = channels.scaled(products, -count), channels.scaled(shifted, count)
 
-    for_channels(emitter, source.dtype, (rows, sums.channels), block)
-    if to_x:
-        pointers = [emitter.address(ref) for ref in (*inputs, to_scale, to_offset, *to_x)]
-        back = FlowBack(sums.channels, source.dtype, rows, rows, attrs["is_training"])
-        emitter.builder.call(back.function(emitter), pointers)
+        def flow_back(at: ir.Value, place: int, width: int) -> None:
+            value = flow.load(at, width)
+            if group.attrs["is_training"]:
+                centred = a.subtract(x.load(at, width), mean[place])
+                value = a.subtract(a.multiply_add(centred, slopes[place], value), shifts[place])
+            dx.store(a.multiply(value, factors[place]), at)
 
+        channels.for_each(flow_back)
 
-@dataclass(frozen=True)
-class FlowBack:
-    """Gradient of a normalisation for some rows of its flow, once the sums over all rows are known.
-
-    rows: their number; count: number of all rows.
-    """
-
-    channels: int
-    dtype: DType
-    rows: int
-    count: int
-    is_training: bool
-
-    def function(self, emitter: Emitter) -> ir.Function:
-        """The function (flow, x, scale, mean, inverse, dscale, doffset, dx); dx may be the flow."""
-        return shared_function(emitter, self, [POINTER] * 8, self._write)
-
-    def _write(self, emitter: Emitter, pointers: Sequence[ir.Value]) -> None:
-        flow, x, scale, mean, inverse, dscale, doffset, dx = (
-            Places(emitter, pointer, self.dtype) for pointer in pointers
-        )
-        a = Arithmetic(emitter, self.dtype)
-
-        def block(channels: Channels) -> None:
-            means, inverses = channels.load(mean), channels.load(inverse)
-            factors = [a.multiply(s, r) for s, r in zip(channels.load(scale), inverses, strict=True)]
-            products = [a.multiply(s, r) for s, r in zip(channels.load(dscale), inverses, strict=True)]
-            slopes = channels.scaled(products, -self.count)
-            shifts = channels.scaled(channels.load(doffset), self.count)
-
-            def flow_back(at: ir.Value, place: int, width: int) -> None:
-                value = flow.load(at, width)
-                if self.is_training:
-                    centred = a.subtract(x.load(at, width), means[place])
-                    value = a.subtract(a.multiply_add(centred, slopes[place], value), shifts[place])
-                dx.store(a.multiply(value, factors[place]), at)
-
-            channels.for_each(flow_back)
-
-        for_channels(emitter, self.dtype, (self.rows, self.channels), block)
+    for_channels(emitter, source.dtype, (count, sums.channels), block)
 
 
 def _emit(emitter: Emitter, group: Group) -> None:
     write_batch_norm(emitter, group.attrs, group.inputs, group.outputs, group.scratch[0])
-
-
-def _emit_grad(emitter: Emitter, group: Group) -> None:
-    write_batch_norm_gradient(emitter, group.attrs, group.inputs, group.outputs, group.scratch[0])
 
 
 def _scratch(node: NodeSpec, target: Target) -> list[TensorSpec]:

@@ -4,17 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from llvmlite import ir
-
 from tensorbow.graph import Attrs, NodeSpec
 from tensorbow.kernels.native.codegen.emitter import POINTER, Emitter
+from tensorbow.kernels.native.codegen.lowering import Lowering, lower
 from tensorbow.kernels.native.codegen.target import Target
-from tensorbow.kernels.native.products.channels import BandSums
-from tensorbow.kernels.native.products.contraction_fusion import (
-    NO_SUMS,
-    WriteContraction,
-    lower_contraction,
-)
+from tensorbow.kernels.native.products.channels import ChannelSums
 from tensorbow.kernels.native.products.convolution import ConvolutionShape
 from tensorbow.kernels.native.products.convolution_passes import (
     Pointers,
@@ -26,42 +20,60 @@ from tensorbow.kernels.native.products.convolution_passes import (
 )
 from tensorbow.kernels.native.products.microkernel import shared_function
 from tensorbow.ops.conv import Conv2D, Conv2DBackpropFilter, Conv2DBackpropInput
-from tensorbow.program.plan import Ref
+from tensorbow.program.plan import Group, Ref
 from tensorbow.specs import FLOATING, TensorSpec
 
 Shapes = tuple[Sequence[int], Sequence[int]]
 
 
-Write = Callable[[Emitter, ConvolutionShape, Pointers, BandSums[ir.Value]], None]
+def write_convolution(
+    e: Emitter,
+    attrs: Attrs,
+    inputs: Sequence[Ref],
+    output: Ref,
+    scratch: Sequence[Ref],
+    sums: tuple[ChannelSums, Ref] | None = None,
+) -> None:
+    """Emits the forward pass. sums: over the result, computed on the way, and their place."""
+    what = ConvolutionShape.of(inputs[0].shape, inputs[1].shape, attrs, output.dtype)
+    own, running = (None, ()) if sums is None else (sums[0], sums[1:])
+    places = [e.address(ref) for ref in (*inputs, output, *scratch, *running)]
+    function = shared_function(
+        e,
+        ("convolve", what, own),
+        [POINTER] * len(places),
+        lambda inner, given: convolve(inner, what, given, own),
+    )
+    e.builder.call(function, places)
 
 
-def _writer(write: Write, shapes: Callable[[Sequence[Ref], Ref], Shapes]) -> WriteContraction:
+def _emit_convolution(e: Emitter, group: Group) -> None:
+    write_convolution(e, group.attrs, group.inputs, group.outputs[0], group.scratch)
+
+
+def _gradient(
+    write: Callable[[Emitter, ConvolutionShape, Pointers], None],
+    shapes: Callable[[Sequence[Ref], Ref], Shapes],
+) -> Callable[[Emitter, Group], None]:
     """A template: `write` gets the places of floating inputs, the output and scratch.
 
     shapes: gives the shapes of images and filters from the inputs and the output.
     """
 
-    def written(
-        e: Emitter,
-        attrs: Attrs,
-        inputs: Sequence[Ref],
-        output: Ref,
-        scratch: Sequence[Ref],
-        sums: BandSums[Ref] = NO_SUMS,
-    ) -> None:
-        what = ConvolutionShape.of(*shapes(inputs, output), attrs, output.dtype)
-        own = [*(ref for ref in inputs if ref.dtype == output.dtype), output, *scratch]
-        places = [e.address(ref) for ref in (*own, *sums.places)]
-        count = len(own)
+    def emit(e: Emitter, group: Group) -> None:
+        inputs, (output,) = group.inputs, group.outputs
+        what = ConvolutionShape.of(*shapes(inputs, output), group.attrs, output.dtype)
+        floating = (ref for ref in inputs if ref.dtype == output.dtype)
+        places = [e.address(ref) for ref in (*floating, output, *group.scratch)]
         function = shared_function(
             e,
-            (write.__name__, what, sums.sums),
+            (write.__name__, what),
             [POINTER] * len(places),
-            lambda inner, given: write(inner, what, given[:count], sums.at(given[count:])),
+            lambda inner, given: write(inner, what, given),
         )
         e.builder.call(function, places)
 
-    return written
+    return emit
 
 
 def _takes(node: NodeSpec, target: Target) -> bool:
@@ -70,7 +82,8 @@ def _takes(node: NodeSpec, target: Target) -> bool:
     )
 
 
-def _conv2d_scratch(node: NodeSpec, target: Target) -> list[TensorSpec]:
+def convolution_scratch(node: NodeSpec, target: Target) -> list[TensorSpec]:
+    """A frame, or scratch of `Winograd`."""
     images, filters = node.inputs
     what = ConvolutionShape.of(images.extents, filters.extents, node.attrs, images.dtype)
     fast = fast_convolution(what, target)
@@ -95,38 +108,28 @@ def _backprop_input_scratch(node: NodeSpec, target: Target) -> list[TensorSpec]:
     return [TensorSpec((what.taps, what.outputs, what.channels), what.dtype), others]
 
 
-def _rows_of_images(node: NodeSpec, target: Target) -> int:
-    """Rows of the images' gradient, as a matrix, that are computed together."""
-    shapes = node.outputs[0].extents, node.inputs[1].extents
-    what = ConvolutionShape.of(*shapes, node.attrs, node.outputs[0].dtype)
-    reverse = what.reversed()
-    return 0 if what.adds_taps else reverse.band * reverse.columns.count
-
-
-def _rows_of_result(node: NodeSpec, target: Target) -> int:
+def rows_at_once(node: NodeSpec, target: Target) -> int:
+    """Rows of a convolution's result, as a matrix, that are computed together."""
     images, filters = node.inputs
     what = ConvolutionShape.of(images.extents, filters.extents, node.attrs, images.dtype)
     fast = fast_convolution(what, target)
     return what.band * what.columns.count if fast is None else fast.rows_at_once
 
 
-lower_contraction(
-    Conv2D,
-    _writer(convolve, lambda inputs, output: (inputs[0].shape, inputs[1].shape)),
-    _takes,
-    _conv2d_scratch,
-    _rows_of_result,
-)
-lower_contraction(
+lower(Conv2D, Lowering(_emit_convolution, _takes, convolution_scratch))
+lower(
     Conv2DBackpropFilter,
-    _writer(backprop_filter, lambda inputs, output: (inputs[0].shape, output.shape)),
-    _takes,
-    _backprop_filter_scratch,
+    Lowering(
+        _gradient(backprop_filter, lambda inputs, output: (inputs[0].shape, output.shape)),
+        _takes,
+        _backprop_filter_scratch,
+    ),
 )
-lower_contraction(
+lower(
     Conv2DBackpropInput,
-    _writer(backprop_input, lambda inputs, output: (output.shape, inputs[1].shape)),
-    _takes,
-    _backprop_input_scratch,
-    _rows_of_images,
+    Lowering(
+        _gradient(backprop_input, lambda inputs, output: (output.shape, inputs[1].shape)),
+        _takes,
+        _backprop_input_scratch,
+    ),
 )

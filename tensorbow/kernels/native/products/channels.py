@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
 
 from llvmlite import ir
 
@@ -223,33 +222,3 @@ class ChannelSums:
                 channels.store(totals, running, first=first)
 
         for_channels(e, self.dtype, (rows, self.channels), block)
-
-
-Place = TypeVar("Place")  # a Ref, or the pointer to it
-Other = TypeVar("Other")
-
-
-@dataclass(frozen=True)
-class BandSums(Generic[Place]):
-    """Sums over a convolution's result, of each band as soon as it is written; by default none.
-
-    places: of the running sums, and of their other operands.
-    """
-
-    sums: ChannelSums | None = None
-    places: Sequence[Place] = ()
-
-    def at(self, places: Sequence[Other]) -> BandSums[Other]:
-        """The same sums with other places."""
-        return BandSums(self.sums, places)
-
-    def begin(self: BandSums[ir.Value], e: Emitter) -> None:
-        """Emits the work before the first rows."""
-        if self.sums is not None:
-            self.sums.clear(e, self.places[0])
-
-    def absorb(self: BandSums[ir.Value], e: Emitter, made: ir.Value, first: ir.Value, rows: int) -> None:
-        """Emits the work after some rows; made: pointer to the first of them; first: its number."""
-        if self.sums is not None:
-            running, *others = self.places
-            self.sums.absorb(e, made, first, rows, running, others)
