@@ -3,11 +3,11 @@
     python benchmarks/ablation.py [--only lenet:16 ...] [--seconds 0.25] [--windows 15] [--small]
 
 The cases of `cpu_floors.py`, replicas averaged every round, one step a launch. Mechanisms are those of
-`Switches`, and the choice of one thread for short rounds; fusions are also left out together, since one may
-stand in for another. All contestants of a case are open together and take turns; a ratio is the median over
-the turns, in brackets that of the fastest windows, which others on the machine disturb least. One contestant
-more, with everything again, shows what of a ratio is noise. A mechanism that does not change a case's plan is
-not measured there. Cases that are not measured keep their earlier figures. Needs llvmlite.
+`Switches`, and the choice of one thread for short rounds. All contestants of a case are open together and
+take turns; a ratio is the median over the turns, in brackets that of the fastest windows, which others on the
+machine disturb least. One contestant more, with everything again, shows what of a ratio is noise. A mechanism
+that does not change a case's plan is not measured there. Cases that are not measured keep their earlier
+figures. Needs llvmlite.
 """
 
 from __future__ import annotations
@@ -53,8 +53,6 @@ if TYPE_CHECKING:
 
 NAME = "ablation"
 MECHANISMS = {field.name: replace(ALL, **{field.name: False}) for field in fields(Switches)}
-FUSIONS = ("maps", "batch_norms")
-MECHANISMS["all fusions"] = replace(ALL, **dict.fromkeys(FUSIONS, False))
 NOT_IN_PLANS = ("examples", "whole_rounds")  # of which no plan tells
 EVERYTHING, AGAIN, ONE_THREAD = "everything", "nothing (noise)", "one thread for short rounds"
 WARM_UP_ROUNDS = 4

@@ -16,7 +16,6 @@ from tensorbow.kernels.native.codegen.switches import Switches  # isort: skip
 from tensorbow.kernels.native.codegen.target import Target, host_target  # isort: skip
 
 APART = Switches(
-    maps=False,
     batch_norms=False,
     factored_gradients=False,
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import weakref
 import zlib
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -19,14 +19,12 @@ from tensorbow.kernels.native.codegen.kernel import NativeKernel
 from tensorbow.kernels.native.codegen.lowering import LOWERINGS, Lowering
 from tensorbow.kernels.native.codegen.target import Target, host_target
 from tensorbow.kernels.native.fusion.batch_norms import fuse_batch_norms
-from tensorbow.kernels.native.ops.maps import fused_kernel
 from tensorbow.kernels.native.ops.random import with_seeds
 from tensorbow.kernels.native.plan import NativePlan, NativeSegments, launches_of
 from tensorbow.kernels.native.rounds.code import RoundCodes
 from tensorbow.kernels.native.rounds.examples import NativeExamples
 from tensorbow.kernels.native.rounds.program import NativeRounds
 from tensorbow.kernels.reference import ReferenceBackend
-from tensorbow.kernels.scalars import FusedMap, fuse_maps
 from tensorbow.program.examples import ExampleArrays, KeptExamples
 from tensorbow.program.nodes import Node, Unit
 from tensorbow.program.plan import BoundPlan, Executable, PlannedLaunch, Region, Segment
@@ -59,24 +57,12 @@ class NativeBackend(ReferenceBackend):
         }
 
     def fuse(self, nodes: Sequence[Node]) -> list[Unit]:
-        """Fuses element-wise nodes of one shape into one pass (`scalars.fuse_maps`), or into the
-        normalisation before them; contractions also compute sums for normalisations.
+        """One unit per node; normalisations are fused with the convolution before them and the op after them.
 
         Raises UnimplementedError for an op without any CPU kernel.
         """
-        maps: dict[Hashable, FusedMap] = {}
-
-        def kernel_of(fused: FusedMap) -> NativeKernel:
-            kernel = fused_kernel(fused)
-            maps[kernel.form] = fused
-            return kernel
-
-        target, switches = self.target, self.target.switches
-        units = with_seeds(fuse_maps(nodes, self._kernel, kernel_of, self._joins))
-        return fuse_batch_norms(units, maps, target) if switches.batch_norms else units
-
-    def _joins(self, node: Node) -> bool:
-        return self.target.switches.maps and self._lowering(node) is not None
+        units = with_seeds(super().fuse(nodes))
+        return fuse_batch_norms(units, self.target) if self.target.switches.batch_norms else units
 
     def _lowering(self, node: Node) -> Lowering | None:
         lowering = LOWERINGS.get(node.definition)

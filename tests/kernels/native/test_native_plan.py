@@ -97,7 +97,6 @@ def test_the_first_native_result_that_is_not_finite_is_named(native):
         step.run()
         found = step.binding.plan.find_nonfinite(0)
         assert found.startswith("Log bad (made at ")
-        assert "fused with Sub" in found
         step.binding.write({x.name: np.array([2.0, 3.0])}, {})
         assert step.binding.plan.find_nonfinite(0) is None
 

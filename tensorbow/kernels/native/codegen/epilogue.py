@@ -1,6 +1,6 @@
 """Epilogue: element-wise operations on a normalisation's result while it is in registers (ReLU, a sum).
 
-The expression is that of the element-wise op, or of the fused ops, that read the result.
+The expression is that of the element-wise op that reads the result.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ The sums use the same chunks of rows with and without fusion, and the bits are t
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 from tensorbow.graph import NodeSpec
@@ -19,7 +19,7 @@ from tensorbow.kernels.native.codegen.kernel import NativeKernel
 from tensorbow.kernels.native.codegen.target import Target
 from tensorbow.kernels.native.ops.batch_norm import sums_of, write_batch_norm
 from tensorbow.kernels.native.ops.conv import convolution_scratch, rows_at_once, write_convolution
-from tensorbow.kernels.scalars import FusedMap, Scalar, results_of
+from tensorbow.kernels.scalars import results_of
 from tensorbow.kernels.scalars.fusion import is_fusable
 from tensorbow.ops.batch_norm import FusedBatchNorm
 from tensorbow.ops.conv import Conv2D
@@ -28,12 +28,9 @@ from tensorbow.program.plan import Group
 from tensorbow.specs import TensorSpec
 
 
-def fuse_batch_norms(units: Sequence[Unit], maps: Mapping[Hashable, FusedMap], target: Target) -> list[Unit]:
-    """Fuses normalisations with the units before and after them, where possible.
-
-    maps: expressions of the element-wise units, by the form of their kernels.
-    """
-    return _Fusion(units, maps, target).fused()
+def fuse_batch_norms(units: Sequence[Unit], target: Target) -> list[Unit]:
+    """Fuses normalisations with the units before and after them, where possible."""
+    return _Fusion(units, target).fused()
 
 
 @dataclass(frozen=True)
@@ -94,9 +91,8 @@ def _attrs(node: Node) -> Hashable:
 class _Fusion:
     """Units by index; those fused into a later one are None."""
 
-    def __init__(self, units: Sequence[Unit], maps: Mapping[Hashable, FusedMap], target: Target):
+    def __init__(self, units: Sequence[Unit], target: Target):
         self._units: list[Unit | None] = list(units)
-        self._maps = maps
         self._target = target
         self._places = {node: place for place, unit in enumerate(units) for node in unit.nodes}
 
@@ -153,10 +149,9 @@ class _Fusion:
         homes = {self._places.get(reader) for reader in value.readers}
         home = homes.pop() if len(homes) == 1 else None
         unit = None if home is None else self._units[home]
-        expression = None if unit is None else _expression_of(unit, self._maps)
-        if home is None or unit is None or expression is None:
+        epilogue = None if unit is None else _epilogue_of(value, unit)
+        if home is None or unit is None:
             return None
-        epilogue = _epilogue_of(expression, value, unit)
         if epilogue is None or any(self._is_made_later(v, place) for v in unit.inputs if v is not value):
             return None
         between = [other for other in self._units[place + 1 : home] if other is not None]
@@ -179,24 +174,13 @@ def _is_written(unit: Unit, between: Sequence[Unit]) -> bool:
     return any(storage_of(node.inputs[i]) in reads for node in nodes for i in node.definition.writes)
 
 
-def _expression_of(unit: Unit, maps: Mapping[Hashable, FusedMap]) -> Scalar | None:
-    """Scalar expression of an element-wise unit; None if it has none."""
-    kernel, head = unit.kernel, unit.head
-    if not isinstance(kernel, NativeKernel):
+def _epilogue_of(own: Value, unit: Unit) -> Epilogue | None:
+    """The unit, which alone reads `own`, as an epilogue of the normalisation that makes it, if possible."""
+    if own.is_fetched or not (_is_native(unit) and is_fusable(unit.head)):
         return None
-    if len(unit.nodes) == 1 and is_fusable(head):
-        (result,) = results_of(head.definition, head.attrs, [v.spec.dtype for v in unit.inputs], ())
-        return result
-    fused = maps.get(kernel.form)
-    return None if fused is None or fused.assigns else fused.result
-
-
-def _epilogue_of(expression: Scalar, own: Value, unit: Unit) -> Epilogue | None:
-    """The unit as an epilogue of the normalisation that makes `own`, if possible."""
     result = unit.outputs[0].spec
     extents, dtype = own.spec.extents, own.spec.dtype
-    stays = own.is_fetched or not all(reader in unit.nodes for reader in own.readers)
-    if stays or not own.readers or (result.extents, result.dtype) != (extents, dtype):
+    if (result.extents, result.dtype) != (extents, dtype):
         return None
     operands = []
     for number, value in enumerate(unit.inputs):
@@ -207,6 +191,8 @@ def _epilogue_of(expression: Scalar, own: Value, unit: Unit) -> Epilogue | None:
             return None
         operands.append((number, broadcast))
     numbers = tuple(number for number, value in enumerate(unit.inputs) if value is own)
+    head = unit.head
+    (expression,) = results_of(head.definition, head.attrs, [v.spec.dtype for v in unit.inputs], ())
     return Epilogue(expression, numbers, tuple(operands))
 
 
