@@ -20,6 +20,7 @@ from tensorbow.kernels.native.codegen.target import Target
 from tensorbow.specs import DType
 
 UNROLLED = 96  # multiply-adds in the body of the innermost loop
+LOADED = 36  # vectors of B in the body for a large tile: LLVM loads early, and more might spill
 LATENCY = 8  # independent multiply-adds that keep a core busy
 SHARING = 8  # most steps that share elements of A
 LANE = ir.IntType(32)
@@ -142,7 +143,10 @@ class _TileWriter:
         inner = tile.sums[-1] if tile.sums else Walk(1)
         shared = shared_steps(tile.a, inner, len(self.lanes), e.target)
         self.shares = shared > 1
-        self.unrolled = _unrolled(inner.count, shared if self.shares else min(UNROLLED // self.size, 16))
+        most = min(UNROLLED // self.size, 16)
+        if self.size >= LATENCY:
+            most = min(most, LOADED // len(self.lanes))
+        self.unrolled = _unrolled(inner.count, shared if self.shares else most)
         self.copies = min(self.unrolled, -(-LATENCY // self.size))
 
     def write(self, a: ir.Value, b: ir.Value, c: ir.Value, accumulate: ir.Value) -> None:
