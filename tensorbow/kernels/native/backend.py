@@ -18,7 +18,6 @@ from tensorbow.kernels.native import lowerings  # noqa: F401 - registers the tem
 from tensorbow.kernels.native.codegen.kernel import NativeKernel
 from tensorbow.kernels.native.codegen.lowering import LOWERINGS, Lowering
 from tensorbow.kernels.native.codegen.target import Target, host_target
-from tensorbow.kernels.native.fusion.batch_norms import fuse_batch_norms
 from tensorbow.kernels.native.ops.random import with_seeds
 from tensorbow.kernels.native.plan import NativePlan, NativeSegments, launches_of
 from tensorbow.kernels.native.rounds.code import RoundCodes
@@ -57,12 +56,8 @@ class NativeBackend(ReferenceBackend):
         }
 
     def fuse(self, nodes: Sequence[Node]) -> list[Unit]:
-        """One unit per node; normalisations are fused with the convolution before them and the op after them.
-
-        Raises UnimplementedError for an op without any CPU kernel.
-        """
-        units = with_seeds(super().fuse(nodes))
-        return fuse_batch_norms(units, self.target) if self.target.switches.batch_norms else units
+        """One unit per node; random ops also read their seeds."""
+        return with_seeds(super().fuse(nodes))
 
     def _lowering(self, node: Node) -> Lowering | None:
         lowering = LOWERINGS.get(node.definition)

@@ -13,7 +13,6 @@ from tensorbow.kernels.native.fusion import factored_gradients  # isort: skip
 from tensorbow.kernels.native.backend import NativeBackend  # isort: skip
 from tensorbow.kernels.reference import ReferenceBackend  # isort: skip
 from tests.kernels.native import (  # isort: skip
-    test_native_batch_norm_fusion,
     test_native_examples,
     test_native_factored_gradients,
     test_native_plan,
@@ -39,7 +38,6 @@ def small_gradients_count(monkeypatch):
     monkeypatch.setattr(factored_gradients, "FAR", 0)
 
 
-test_normalisations = test_native_batch_norm_fusion.test_any_shape.with_examples(1)
 test_factored_gradients = pytest.mark.usefixtures("small_gradients_count")(
     pytest.mark.parametrize("target", ["host"])(
         test_native_factored_gradients.test_updates_equal_the_reference.with_examples(1)

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 class Switches:
     """Which mechanisms native code is made with."""
 
-    batch_norms: bool = True  # normalisations summed and ended in the passes of their neighbours
     winograd: bool = True  # convolutions by minimal filtering
     merged_updates: bool = True  # updates of neighbouring variables as one pass
     averaged_updates: bool = True  # an update and the averaging around it as one pass

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from tensorbow.graph import Attrs, NodeSpec
+from tensorbow.graph import NodeSpec
 from tensorbow.kernels.native.codegen.emitter import POINTER, Emitter
 from tensorbow.kernels.native.codegen.lowering import Lowering, lower
 from tensorbow.kernels.native.codegen.target import Target
-from tensorbow.kernels.native.products.channels import ChannelSums
 from tensorbow.kernels.native.products.convolution import ConvolutionShape
 from tensorbow.kernels.native.products.convolution_passes import (
     Pointers,
@@ -26,32 +25,7 @@ from tensorbow.specs import FLOATING, TensorSpec
 Shapes = tuple[Sequence[int], Sequence[int]]
 
 
-def write_convolution(
-    e: Emitter,
-    attrs: Attrs,
-    inputs: Sequence[Ref],
-    output: Ref,
-    scratch: Sequence[Ref],
-    sums: tuple[ChannelSums, Ref] | None = None,
-) -> None:
-    """Emits the forward pass. sums: over the result, computed on the way, and their place."""
-    what = ConvolutionShape.of(inputs[0].shape, inputs[1].shape, attrs, output.dtype)
-    own, running = (None, ()) if sums is None else (sums[0], sums[1:])
-    places = [e.address(ref) for ref in (*inputs, output, *scratch, *running)]
-    function = shared_function(
-        e,
-        ("convolve", what, own),
-        [POINTER] * len(places),
-        lambda inner, given: convolve(inner, what, given, own),
-    )
-    e.builder.call(function, places)
-
-
-def _emit_convolution(e: Emitter, group: Group) -> None:
-    write_convolution(e, group.attrs, group.inputs, group.outputs[0], group.scratch)
-
-
-def _gradient(
+def _template(
     write: Callable[[Emitter, ConvolutionShape, Pointers], None],
     shapes: Callable[[Sequence[Ref], Ref], Shapes],
 ) -> Callable[[Emitter, Group], None]:
@@ -82,8 +56,7 @@ def _takes(node: NodeSpec, target: Target) -> bool:
     )
 
 
-def convolution_scratch(node: NodeSpec, target: Target) -> list[TensorSpec]:
-    """A frame, or scratch of `Winograd`."""
+def _conv2d_scratch(node: NodeSpec, target: Target) -> list[TensorSpec]:
     images, filters = node.inputs
     what = ConvolutionShape.of(images.extents, filters.extents, node.attrs, images.dtype)
     fast = fast_convolution(what, target)
@@ -108,19 +81,18 @@ def _backprop_input_scratch(node: NodeSpec, target: Target) -> list[TensorSpec]:
     return [TensorSpec((what.taps, what.outputs, what.channels), what.dtype), others]
 
 
-def rows_at_once(node: NodeSpec, target: Target) -> int:
-    """Rows of a convolution's result, as a matrix, that are computed together."""
-    images, filters = node.inputs
-    what = ConvolutionShape.of(images.extents, filters.extents, node.attrs, images.dtype)
-    fast = fast_convolution(what, target)
-    return what.band * what.columns.count if fast is None else fast.rows_at_once
-
-
-lower(Conv2D, Lowering(_emit_convolution, _takes, convolution_scratch))
+lower(
+    Conv2D,
+    Lowering(
+        _template(convolve, lambda inputs, output: (inputs[0].shape, inputs[1].shape)),
+        _takes,
+        _conv2d_scratch,
+    ),
+)
 lower(
     Conv2DBackpropFilter,
     Lowering(
-        _gradient(backprop_filter, lambda inputs, output: (inputs[0].shape, output.shape)),
+        _template(backprop_filter, lambda inputs, output: (inputs[0].shape, output.shape)),
         _takes,
         _backprop_filter_scratch,
     ),
@@ -128,7 +100,7 @@ lower(
 lower(
     Conv2DBackpropInput,
     Lowering(
-        _gradient(backprop_input, lambda inputs, output: (output.shape, inputs[1].shape)),
+        _template(backprop_input, lambda inputs, output: (output.shape, inputs[1].shape)),
         _takes,
         _backprop_input_scratch,
     ),

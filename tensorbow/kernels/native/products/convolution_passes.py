@@ -16,7 +16,6 @@ from llvmlite import ir
 
 from tensorbow.kernels.native.codegen.emitter import Emitter, index, type_of
 from tensorbow.kernels.native.codegen.target import Target
-from tensorbow.kernels.native.products.channels import ChannelSums
 from tensorbow.kernels.native.products.contraction import contraction
 from tensorbow.kernels.native.products.convolution import ConvolutionShape
 from tensorbow.kernels.native.products.packing import copy_row, copy_rows, fill_zero, transpose
@@ -63,31 +62,26 @@ def _copy_band(e: Emitter, what: ConvolutionShape, image: ir.Value, frame: ir.Va
                 fill_zero(e, to, size, what.dtype)
 
 
-def convolve(e: Emitter, what: ConvolutionShape, places: Pointers, sums: ChannelSums | None = None) -> None:
-    """Emits the forward pass. places: images, filter, result, and a frame, or scratch of `Winograd`; for
-    sums, which take in each band as soon as it is written, also that of the running sums.
-    """
+def convolve(e: Emitter, what: ConvolutionShape, places: Pointers) -> None:
+    """Emits the forward pass. places: images, filter, result, and a frame, or scratch of `Winograd`."""
     fast = fast_convolution(what, e.target)
     if fast is None:
-        _correlate(e, what, places, sums)
+        _correlate(e, what, places)
     else:
-        WinogradPasses(e, fast).correlate(places, sums)
+        WinogradPasses(e, fast).correlate(places)
 
 
-def _correlate(e: Emitter, what: ConvolutionShape, places: Pointers, sums: ChannelSums | None = None) -> None:
-    """Emits the forward pass without Winograd. places: images, filter, result, a frame, the running sums."""
-    images, filters, result, frame, *running = places
-    builder, product = e.builder, contraction(e, what.forward())
-    windows = what.band * what.columns.count
-    if sums is not None:
-        sums.clear(e, *running)
+def _correlate(e: Emitter, what: ConvolutionShape, places: Pointers) -> None:
+    """Emits the forward pass without Winograd. places: images, filter, result, and a frame."""
+    images, filters, result, frame = places
+    product = contraction(e, what.forward())
     for source, i, band in _bands(e, what, images, frame):
-        number = builder.mul(index(what.rows.count // what.band), i)
-        first = builder.mul(builder.add(number, band), index(windows))
-        made = _image(e, what, result, first, what.outputs)
-        builder.call(product, [source, filters, made, index(0)])
-        if sums is not None:
-            sums.absorb(e, made, first, windows, *running)
+        made = _band_of_result(e, what, _image(e, what, result, i, what.result_size), band)
+        e.builder.call(product, [source, filters, made, index(0)])
+
+
+def _band_of_result(e: Emitter, what: ConvolutionShape, image: ir.Value, band: ir.Value) -> ir.Value:
+    return _image(e, what, image, band, what.band * what.columns.count * what.outputs)
 
 
 def backprop_filter(e: Emitter, what: ConvolutionShape, places: Pointers) -> None:
@@ -99,8 +93,7 @@ def backprop_filter(e: Emitter, what: ConvolutionShape, places: Pointers) -> Non
     images, gradient, result, frame = places
     product = contraction(e, what.filter_gradient())
     for source, i, band in _bands(e, what, images, frame):
-        image = _image(e, what, gradient, i, what.result_size)
-        flow = _image(e, what, image, band, what.band * what.columns.count * what.outputs)
+        flow = _band_of_result(e, what, _image(e, what, gradient, i, what.result_size), band)
         e.builder.call(product, [source, flow, result, e.builder.or_(i, band)])
 
 

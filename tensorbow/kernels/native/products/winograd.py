@@ -20,7 +20,6 @@ from itertools import accumulate
 from llvmlite import ir
 
 from tensorbow.kernels.native.codegen.emitter import Emitter, index, type_of
-from tensorbow.kernels.native.products.channels import ChannelSums
 from tensorbow.kernels.native.products.contraction import contraction
 from tensorbow.kernels.native.products.packing import copy_rows, fill_zero, transpose
 from tensorbow.kernels.native.products.winograd_matrices import OUT
@@ -55,14 +54,12 @@ class WinogradPasses:
         self.shape = shape
         self.what = shape.what
 
-    def correlate(self, places: Sequence[ir.Value], sums: ChannelSums | None) -> None:
-        """Emits the forward pass. places: images, filter, result, scratch; of sums the running ones."""
+    def correlate(self, places: Sequence[ir.Value]) -> None:
+        """Emits the forward pass. places: images, filter, result, scratch."""
         e = self.e
         what, b = self.what, e.builder
-        images, filters, result, scratch, *running = places
+        images, filters, result, scratch = places
         work = self._work(scratch)
-        if sums is not None:
-            sums.clear(e, *running)
         self._clear_frame(work)
         b.call(self.shape.filters(what.channels, what.outputs).function(e), [filters, work.filters.pointer])
         product = contraction(e, self.shape.product(what.channels, what.outputs))
@@ -74,8 +71,6 @@ class WinogradPasses:
                 row = self._row(b.add(first, i), strip)
                 made = self._on(result, row, what.outputs)
                 b.call(finish, [self._of_image(work.results, i, what.outputs), made])
-                if sums is not None:
-                    sums.absorb(e, made, row, self.shape.rows_at_once, *running)
 
     def backprop_filter(self, places: Sequence[ir.Value]) -> None:
         """Emits the filter's gradient. places: images, flow, gradient of the filter, scratch."""
