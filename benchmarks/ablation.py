@@ -3,12 +3,11 @@
     python benchmarks/ablation.py [--only lenet:16 ...] [--seconds 0.25] [--windows 15] [--small]
 
 The cases are those of `cpu_floors.py`, with replicas averaged every round and one step per launch. The
-mechanisms are those of `Switches`, and the choice of one thread for short rounds; the fusions are also left
-out all together, since one may replace another. All contestants of a case are open at once and take turns. A
-ratio is the median over the turns; the ratio in brackets is that of the fastest windows, which other programs
-on the machine disturb least. One more contestant, again with all mechanisms, shows the noise of the ratios. A
-mechanism that does not change a case's plan is not measured for it. Cases left out by `--only` keep their
-earlier figures. Needs llvmlite.
+mechanisms are those of `Switches`, and the choice of one thread for short rounds. All contestants of a case
+are open at once and take turns. A ratio is the median over the turns; the ratio in brackets is that of the
+fastest windows, which other programs on the machine disturb least. One more contestant, again with all
+mechanisms, shows the noise of the ratios. A mechanism that does not change a case's plan is not measured for
+it. Cases left out by `--only` keep their earlier figures. Needs llvmlite.
 """
 
 from __future__ import annotations
@@ -54,9 +53,7 @@ if TYPE_CHECKING:
 
 NAME = "ablation"
 MECHANISMS = {field.name: replace(ALL, **{field.name: False}) for field in fields(Switches)}
-FUSIONS = ("maps", "epilogues", "batch_norms", "backward", "row_pooling", "pool_gradients")
-MECHANISMS["all fusions"] = replace(ALL, **dict.fromkeys(FUSIONS, False))
-NOT_IN_PLANS = ("read_ahead", "examples", "joint_rounds")  # not visible in a plan
+NOT_IN_PLANS = ("examples", "whole_rounds")  # not visible in a plan
 EVERYTHING, AGAIN, ONE_THREAD = "everything", "nothing (noise)", "one thread for short rounds"
 WARM_UP_ROUNDS = 4
 WORTH = 1.03  # least ratio for which a mechanism is kept
@@ -147,7 +144,7 @@ def table(details: dict[str, Any]) -> Table:
         *other_runs(cases),
         "In brackets: the ratio of the fastest windows, which other programs on the machine disturb least.",
         "`-`: the mechanism does not change the case's plan, or its rounds are not short.",
-        "Without averaged updates there are no joint rounds of averaged replicas either.",
+        "Without averaged updates there are no whole rounds of averaged replicas either.",
     ]
     return Table(["without", *map(case_of, cases)], rows, remarks)
 

@@ -99,9 +99,9 @@ def test_an_ablation_leaves_the_choice_of_threads_as_it_was_and_shows_what_it_ha
     assert each_its_own(training, 0.5) == 0.5
     assert usual == thread_choice.SHORT
     rows = [{"model": "lenet", "batch_size": 4, "command": "", "ratios": {AGAIN: [1.0, 0.98]}}]
-    rows.append({**rows[0], "ratios": {"row_pooling": [1.1, 1.2]}})
+    rows.append({**rows[0], "ratios": {"factored_gradients": [1.1, 1.2]}})
     shown = table({"windows": 1, "seconds_per_window": 1.0, "rows": rows})
-    assert shown.rows == [[AGAIN, "1.00 (0.98)", None], ["row pooling", None, "1.10 (1.20)"]]
+    assert shown.rows == [[AGAIN, "1.00 (0.98)", None], ["factored gradients", None, "1.10 (1.20)"]]
 
 
 def test_one_thread_for_all_replicas_is_told_by_its_time() -> None:

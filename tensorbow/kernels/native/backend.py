@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import weakref
 import zlib
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -18,18 +18,12 @@ from tensorbow.kernels.native import lowerings  # noqa: F401 - registers the tem
 from tensorbow.kernels.native.codegen.kernel import NativeKernel
 from tensorbow.kernels.native.codegen.lowering import LOWERINGS, Lowering
 from tensorbow.kernels.native.codegen.target import Target, host_target
-from tensorbow.kernels.native.fusion.backward import fuse_gradients
-from tensorbow.kernels.native.fusion.batch_norms import fuse_batch_norms
-from tensorbow.kernels.native.fusion.pooling import fuse_pool_gradients, fuse_pools
-from tensorbow.kernels.native.ops.maps import fused_kernel
 from tensorbow.kernels.native.ops.random import with_seeds
 from tensorbow.kernels.native.plan import NativePlan, NativeSegments, launches_of
-from tensorbow.kernels.native.products.contraction_fusion import fuse_epilogues
 from tensorbow.kernels.native.rounds.code import RoundCodes
 from tensorbow.kernels.native.rounds.examples import NativeExamples
 from tensorbow.kernels.native.rounds.program import NativeRounds
 from tensorbow.kernels.reference import ReferenceBackend
-from tensorbow.kernels.scalars import FusedMap, fuse_maps
 from tensorbow.program.examples import ExampleArrays, KeptExamples
 from tensorbow.program.nodes import Node, Unit
 from tensorbow.program.plan import BoundPlan, Executable, PlannedLaunch, Region, Segment
@@ -62,28 +56,8 @@ class NativeBackend(ReferenceBackend):
         }
 
     def fuse(self, nodes: Sequence[Node]) -> list[Unit]:
-        """Fuses element-wise nodes of one shape into one pass (`scalars.fuse_maps`), or into the contraction
-        or normalisation before them; contractions also compute sums for normalisations, and pool.
-
-        Raises UnimplementedError for an op without any CPU kernel.
-        """
-        maps: dict[Hashable, FusedMap] = {}
-
-        def kernel_of(fused: FusedMap) -> NativeKernel:
-            kernel = fused_kernel(fused)
-            maps[kernel.form] = fused
-            return kernel
-
-        target, switches = self.target, self.target.switches
-        units = with_seeds(fuse_maps(nodes, self._kernel, kernel_of, self._joins))
-        units = fuse_epilogues(units, maps, target) if switches.epilogues else units
-        units = fuse_batch_norms(units, maps, target) if switches.batch_norms else units
-        units = fuse_gradients(units, target) if switches.backward else units
-        units = fuse_pool_gradients(units) if switches.pool_gradients else units
-        return fuse_pools(units, target) if switches.row_pooling else units
-
-    def _joins(self, node: Node) -> bool:
-        return self.target.switches.maps and self._lowering(node) is not None
+        """One unit per node; random ops also read their seeds."""
+        return with_seeds(super().fuse(nodes))
 
     def _lowering(self, node: Node) -> Lowering | None:
         lowering = LOWERINGS.get(node.definition)
@@ -131,7 +105,7 @@ class NativeBackend(ReferenceBackend):
     def round_program(self, plans: Sequence[BoundPlan], rounds: RoundProgramSpec) -> RoundProgram | None:
         """See Backend.round_program; needs fully native segments, and exchanges that are passes."""
         native = [plan for plan in plans if isinstance(plan, NativePlan)]
-        if len(native) < len(plans) or not self.target.switches.joint_rounds:
+        if len(native) < len(plans) or not self.target.switches.whole_rounds:
             return None
         with self._lock:
             code = self._codes.find(native[0].segments, rounds)

@@ -13,12 +13,7 @@ from tensorbow.kernels.native.fusion import factored_gradients  # isort: skip
 from tensorbow.kernels.native.backend import NativeBackend  # isort: skip
 from tensorbow.kernels.reference import ReferenceBackend  # isort: skip
 from tests.kernels.native import test_native_plan  # isort: skip
-from tests.kernels.native.fusion import (  # isort: skip
-    test_native_batch_norm_fusion,
-    test_native_factored_gradients,
-    test_native_pooling_fusion,
-)
-from tests.kernels.native.products import test_native_contraction_fusion  # isort: skip
+from tests.kernels.native.fusion import test_native_factored_gradients  # isort: skip
 from tests.kernels.native.rounds import test_native_examples  # isort: skip
 from tests.scalar_rig.numpy_backend import used  # isort: skip
 from tests.scheduler_rig import round_engines  # isort: skip
@@ -41,19 +36,11 @@ def small_gradients_count(monkeypatch):
     monkeypatch.setattr(factored_gradients, "FAR", 0)
 
 
-test_an_epilogue_of_a_convolution = test_native_contraction_fusion.test_sum_with_another_image_and_a_factor
-test_an_epilogue_of_a_product = test_native_contraction_fusion.test_square_of_a_product
-test_normalisations = test_native_batch_norm_fusion.test_any_shape.with_examples(1)
-test_pools_with_activations = test_native_pooling_fusion.test_any_windows.with_examples(1)
 test_factored_gradients = pytest.mark.usefixtures("small_gradients_count")(
     pytest.mark.parametrize("target", ["host"])(
         test_native_factored_gradients.test_updates_equal_the_reference.with_examples(1)
     )
 )
-
-
-def test_an_epilogue_after_several_passes():
-    test_native_contraction_fusion.test_end_of_a_product_whose_sum_takes_several_passes(3, "host")
 
 
 @pytest.mark.parametrize("augmented", [False, True])

@@ -20,10 +20,8 @@ from tensorbow.kernels.native.codegen import functions
 from tensorbow.kernels.native.codegen.kernel import NativeKernel
 from tensorbow.kernels.native.codegen.switches import ALL, Switches
 from tensorbow.kernels.native.codegen.target import host_target
-from tensorbow.kernels.native.fusion import factored_gradients
 from tensorbow.kernels.reference import ReferenceBackend
 from tensorbow.models import LeNet, LogisticRegression, ResNet
-from tests.native_rig.fused_runs import unfused
 from tests.native_rig.native_calls import native_cpu
 from tests.native_rig.targets import narrow_target
 from tests.program_rig.interpreter import initial_values, programs
@@ -97,7 +95,6 @@ def test_the_first_native_result_that_is_not_finite_is_named(native):
         step.run()
         found = step.binding.plan.find_nonfinite(0)
         assert found.startswith("Log bad (made at ")
-        assert "fused with Sub" in found
         step.binding.write({x.name: np.array([2.0, 3.0])}, {})
         assert step.binding.plan.find_nonfinite(0) is None
 
@@ -201,18 +198,6 @@ def test_without_one_mechanism_training_is_alike(mechanism, with_all_mechanisms)
     for model, expected in with_all_mechanisms.items():
         losses, _ = trained(model, NativeBackend(target), 3, replicas=2)
         np.testing.assert_allclose(losses, expected, rtol=1e-5)
-
-
-@pytest.mark.parametrize(
-    "model", ["logreg", *(pytest.param(model, marks=pytest.mark.slow) for model in ("lenet", "resnet8"))]
-)
-def test_without_fusion_the_bits_are_the_same(model, monkeypatch):
-    monkeypatch.setattr(factored_gradients, "FAR", 1 << 40)  # updates that multiply add in another order
-    losses, values = trained(model, NativeBackend(), 3)
-    plain, alone = trained(model, unfused(), 3)
-    assert losses.tobytes() == plain.tobytes()
-    for ours, theirs in zip(values, alone, strict=True):
-        assert ours.tobytes() == theirs.tobytes()
 
 
 @pytest.mark.parametrize(

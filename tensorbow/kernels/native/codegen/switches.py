@@ -9,19 +9,12 @@ from dataclasses import dataclass
 class Switches:
     """Which mechanisms native code is made with."""
 
-    maps: bool = True  # element-wise ops of one shape as one pass
-    epilogues: bool = True  # element-wise ops on a contraction's result while it is in registers
-    batch_norms: bool = True  # normalisations summed and ended in the passes of their neighbours
-    backward: bool = True  # both gradients of a normalised convolution in one call
-    row_pooling: bool = True  # pooling of rows that a contraction has just made
-    pool_gradients: bool = True  # pooling's gradient with that of the ReLU
     winograd: bool = True  # convolutions by minimal filtering
-    read_ahead: bool = True  # the next part of a far matrix fetched during the present one
     merged_updates: bool = True  # updates of neighbouring variables as one pass
     averaged_updates: bool = True  # an update and the averaging around it as one pass
     factored_gradients: bool = True  # weight gradients of dense layers kept as their factors
     examples: bool = True  # batches made of the data set by native code
-    joint_rounds: bool = True  # rounds of all replicas, averaging included, in one call
+    whole_rounds: bool = True  # rounds of all replicas, averaging included, in one call
 
 
 ALL = Switches()

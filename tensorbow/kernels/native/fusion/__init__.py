@@ -1,4 +1,4 @@
-"""Passes that fuse neighbouring nodes into one native call.
+"""Passes over planned calls that have them share work.
 
 Imports `codegen`, `products` and `ops`.
 """

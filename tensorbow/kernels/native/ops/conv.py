@@ -4,16 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from llvmlite import ir
-
-from tensorbow.graph import Attrs, NodeSpec
+from tensorbow.graph import NodeSpec
 from tensorbow.kernels.native.codegen.emitter import POINTER, Emitter
+from tensorbow.kernels.native.codegen.lowering import Lowering, lower
 from tensorbow.kernels.native.codegen.target import Target
-from tensorbow.kernels.native.products.contraction_fusion import (
-    NO_ENDING,
-    WriteContraction,
-    lower_contraction,
-)
 from tensorbow.kernels.native.products.convolution import ConvolutionShape
 from tensorbow.kernels.native.products.convolution_passes import (
     Pointers,
@@ -23,45 +17,37 @@ from tensorbow.kernels.native.products.convolution_passes import (
     fast_convolution,
     fast_gradients,
 )
-from tensorbow.kernels.native.products.ending import Ending
 from tensorbow.kernels.native.products.microkernel import shared_function
 from tensorbow.ops.conv import Conv2D, Conv2DBackpropFilter, Conv2DBackpropInput
-from tensorbow.program.plan import Ref
+from tensorbow.program.plan import Group, Ref
 from tensorbow.specs import FLOATING, TensorSpec
 
 Shapes = tuple[Sequence[int], Sequence[int]]
 
 
-Write = Callable[[Emitter, ConvolutionShape, Pointers, Ending[ir.Value]], None]
-
-
-def _writer(write: Write, shapes: Callable[[Sequence[Ref], Ref], Shapes]) -> WriteContraction:
+def _template(
+    write: Callable[[Emitter, ConvolutionShape, Pointers], None],
+    shapes: Callable[[Sequence[Ref], Ref], Shapes],
+) -> Callable[[Emitter, Group], None]:
     """A template: `write` gets the places of floating inputs, the output and scratch.
 
     shapes: gives the shapes of images and filters from the inputs and the output.
     """
 
-    def written(
-        e: Emitter,
-        attrs: Attrs,
-        inputs: Sequence[Ref],
-        output: Ref,
-        scratch: Sequence[Ref],
-        ending: Ending[Ref] = NO_ENDING,
-    ) -> None:
-        what = ConvolutionShape.of(*shapes(inputs, output), attrs, output.dtype)
-        own = [*(ref for ref in inputs if ref.dtype == output.dtype), output, *scratch]
-        places = [e.address(ref) for ref in (*own, *ending.places)]
-        count = len(own)
+    def emit(e: Emitter, group: Group) -> None:
+        inputs, (output,) = group.inputs, group.outputs
+        what = ConvolutionShape.of(*shapes(inputs, output), group.attrs, output.dtype)
+        floating = (ref for ref in inputs if ref.dtype == output.dtype)
+        places = [e.address(ref) for ref in (*floating, output, *group.scratch)]
         function = shared_function(
             e,
-            (write.__name__, what, ending.epilogue, ending.sums, ending.pool),
+            (write.__name__, what),
             [POINTER] * len(places),
-            lambda inner, given: write(inner, what, given[:count], ending.at(given[count:])),
+            lambda inner, given: write(inner, what, given),
         )
         e.builder.call(function, places)
 
-    return written
+    return emit
 
 
 def _takes(node: NodeSpec, target: Target) -> bool:
@@ -95,49 +81,27 @@ def _backprop_input_scratch(node: NodeSpec, target: Target) -> list[TensorSpec]:
     return [TensorSpec((what.taps, what.outputs, what.channels), what.dtype), others]
 
 
-def _makes_images_at_once(node: NodeSpec) -> bool:
-    """True if each element of the images' gradient is the result of one sum."""
-    return not _images_gradient(node).adds_taps
-
-
-def _images_gradient(node: NodeSpec) -> ConvolutionShape:
-    shapes = node.outputs[0].extents, node.inputs[1].extents
-    return ConvolutionShape.of(*shapes, node.attrs, node.outputs[0].dtype)
-
-
-def _rows_of_images(node: NodeSpec, target: Target) -> int:
-    """Rows of the images' gradient, as a matrix, that are computed together."""
-    what = _images_gradient(node)
-    reverse = what.reversed()
-    return 0 if what.adds_taps else reverse.band * reverse.columns.count
-
-
-def _rows_of_result(node: NodeSpec, target: Target) -> int:
-    images, filters = node.inputs
-    what = ConvolutionShape.of(images.extents, filters.extents, node.attrs, images.dtype)
-    fast = fast_convolution(what, target)
-    return what.band * what.columns.count if fast is None else fast.rows_at_once
-
-
-lower_contraction(
+lower(
     Conv2D,
-    _writer(convolve, lambda inputs, output: (inputs[0].shape, inputs[1].shape)),
-    _takes,
-    _conv2d_scratch,
-    lambda node: True,
-    _rows_of_result,
+    Lowering(
+        _template(convolve, lambda inputs, output: (inputs[0].shape, inputs[1].shape)),
+        _takes,
+        _conv2d_scratch,
+    ),
 )
-lower_contraction(
+lower(
     Conv2DBackpropFilter,
-    _writer(backprop_filter, lambda inputs, output: (inputs[0].shape, output.shape)),
-    _takes,
-    _backprop_filter_scratch,
+    Lowering(
+        _template(backprop_filter, lambda inputs, output: (inputs[0].shape, output.shape)),
+        _takes,
+        _backprop_filter_scratch,
+    ),
 )
-lower_contraction(
+lower(
     Conv2DBackpropInput,
-    _writer(backprop_input, lambda inputs, output: (output.shape, inputs[1].shape)),
-    _takes,
-    _backprop_input_scratch,
-    _makes_images_at_once,
-    _rows_of_images,
+    Lowering(
+        _template(backprop_input, lambda inputs, output: (output.shape, inputs[1].shape)),
+        _takes,
+        _backprop_input_scratch,
+    ),
 )

@@ -14,17 +14,14 @@ from llvmlite import ir
 
 from tensorbow.graph import Attrs, NodeSpec
 from tensorbow.kernels.native.codegen.emitter import POINTER, Emitter, index, type_of
-from tensorbow.kernels.native.codegen.epilogue import Epilogue
 from tensorbow.kernels.native.codegen.lowering import Lowering, lower
 from tensorbow.kernels.native.codegen.target import Target
 from tensorbow.kernels.native.products.contraction import Contraction, contraction
-from tensorbow.kernels.native.products.contraction_fusion import NO_ENDING, lower_contraction
 from tensorbow.kernels.native.products.dot_products import DotProducts, dot_products
-from tensorbow.kernels.native.products.ending import Ending
 from tensorbow.kernels.native.products.microkernel import Walk, shared_function
 from tensorbow.kernels.native.products.packing import transpose
 from tensorbow.ops.matmul import BatchMatMulV2, MatMul
-from tensorbow.program.plan import Group, Ref
+from tensorbow.program.plan import Group
 from tensorbow.specs import FLOATING, DType, TensorSpec
 
 FEW_ROWS = 48  # rows of the left matrix below which transposing the right one does not pay
@@ -58,9 +55,9 @@ class Product:
         turns = self.turned_b and not self.by_dots
         return [TensorSpec((self.inner, self.columns) if turns else (0,), self.dtype)]
 
-    def write(self, e: Emitter, places: Sequence[ir.Value], epilogue: Epilogue | None) -> None:
-        """Emits one product. places: a, b, result, scratch, and the epilogue's operands."""
-        a, b, result, turned, *operands = places
+    def write(self, e: Emitter, places: Sequence[ir.Value]) -> None:
+        """Emits one product. places: a, b, result, scratch."""
+        a, b, result, turned = places
         if self.by_dots:
             function = dot_products(e, DotProducts(self.dtype, self.rows, self.columns, self.inner))
             e.builder.call(function, [a, b, result])
@@ -74,19 +71,12 @@ class Product:
             (Walk(self.rows, row, c=self.columns),),
             self.columns,
             (Walk(self.inner, step, self.columns),),
-            epilogue=epilogue,
         )
-        more = [] if epilogue is None else [index(1), *operands]
-        e.builder.call(contraction(e, what), [a, b, result, index(0), *more])
+        e.builder.call(contraction(e, what), [a, b, result, index(0)])
 
 
-def _call(e: Emitter, product: Product, places: Sequence[ir.Value], epilogue: Epilogue | None = None) -> None:
-    function = shared_function(
-        e,
-        (product, epilogue),
-        [POINTER] * len(places),
-        lambda inner, given: product.write(inner, given, epilogue),
-    )
+def _call(e: Emitter, product: Product, places: Sequence[ir.Value]) -> None:
+    function = shared_function(e, product, [POINTER] * len(places), product.write)
     e.builder.call(function, places)
 
 
@@ -110,17 +100,11 @@ def _product(
     return Product.of(a, b, turned_a, turned_b, dtype)
 
 
-def _write_matmul(
-    e: Emitter,
-    attrs: Attrs,
-    inputs: Sequence[Ref],
-    output: Ref,
-    scratch: Sequence[Ref],
-    ending: Ending[Ref] = NO_ENDING,
-) -> None:
-    product = _product(attrs, MATMUL_KEYS, inputs[0].shape, inputs[1].shape, output.dtype)
-    places = [e.address(ref) for ref in (*inputs, output, *scratch, *ending.operands)]
-    _call(e, product, places, ending.epilogue)
+def _emit_matmul(e: Emitter, group: Group) -> None:
+    (out,) = group.outputs
+    x, y = group.inputs
+    product = _product(group.attrs, MATMUL_KEYS, x.shape, y.shape, out.dtype)
+    _call(e, product, [e.address(ref) for ref in (x, y, out, *group.scratch)])
 
 
 def _product_of(node: NodeSpec, keys: tuple[str, str]) -> Product:
@@ -128,12 +112,9 @@ def _product_of(node: NodeSpec, keys: tuple[str, str]) -> Product:
     return _product(node.attrs, keys, a.extents, b.extents, a.dtype)
 
 
-lower_contraction(
+lower(
     MatMul,
-    _write_matmul,
-    _takes,
-    lambda node, target: _product_of(node, MATMUL_KEYS).scratch(),
-    lambda node: not _product_of(node, MATMUL_KEYS).by_dots,
+    Lowering(_emit_matmul, _takes, lambda node, target: _product_of(node, MATMUL_KEYS).scratch()),
 )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import TypeAlias
 
 from llvmlite import ir
 
@@ -12,22 +11,12 @@ from tensorbow.graph import Attrs
 from tensorbow.kernels.native.codegen.arithmetic import Arithmetic
 from tensorbow.kernels.native.codegen.emitter import Emitter, constant
 from tensorbow.kernels.native.codegen.lowering import Lowering, lower
-from tensorbow.kernels.native.codegen.strips import Accumulator, Places, places_of, strips, vector_of
+from tensorbow.kernels.native.codegen.strips import Accumulator, Places, places_of, splat, strips, vector_of
 from tensorbow.kernels.native.codegen.window_loops import Window, covers, for_windows
-from tensorbow.kernels.native.codegen.window_pooling import (
-    new_accumulators,
-    store_results,
-    weight_of,
-    weighted,
-    write_average_pool,
-    write_max_pool,
-)
 from tensorbow.ops.average_pooling import AvgPool, AvgPoolGrad
 from tensorbow.ops.pooling import MaxPool, MaxPoolGrad, MaxPoolGradGrad
 from tensorbow.ops.sliding_windows import Windows
 from tensorbow.program.plan import Group, Ref
-
-WritePool: TypeAlias = Callable[[Emitter, Windows, "tuple[int, int]", Places, Places], None]
 
 
 def _windows(images: Ref, attrs: Attrs) -> Windows:
@@ -48,25 +37,47 @@ def _clear(emitter: Emitter, target: Places, ref: Ref) -> None:
     strips(emitter, math.prod(ref.shape), emitter.target.lanes(ref.dtype.size), clear)
 
 
+def _new_accumulators(
+    emitter: Emitter, target: Places, widths: Sequence[int], value: float
+) -> list[Accumulator]:
+    """An accumulator with that initial value for each of a window's vectors."""
+    return [Accumulator(emitter, constant(vector_of(target.kind, width), value)) for width in widths]
+
+
+def _store_results(results: Sequence[Accumulator], target: Places, window: Window) -> None:
+    """Writes a window's results into the pooled images."""
+    for result, (at, _) in zip(results, window.vectors(window.pooled), strict=True):
+        target.store(result.get(), at)
+
+
 # Maximum ------------------------------------------------------------------------------------------
 
 
-def _emit_pool(write: WritePool) -> Callable[[Emitter, Group], None]:
-    def emit(emitter: Emitter, group: Group) -> None:
-        (images,), (pooled,) = group.inputs, group.outputs
-        source, target = places_of(emitter, images, pooled)
-        write(emitter, _windows(images, group.attrs), (images.shape[0], images.shape[3]), source, target)
+def _emit_max_pool(emitter: Emitter, group: Group) -> None:
+    (images,), (pooled,) = group.inputs, group.outputs
+    source, target = places_of(emitter, images, pooled)
+    arithmetic = Arithmetic(emitter, source.dtype)
 
-    return emit
+    def body(window: Window) -> None:
+        best = _new_accumulators(emitter, source, window.widths, -math.inf)
+
+        def element(position: ir.Value) -> None:
+            for greatest, (at, width) in zip(best, window.vectors(position), strict=True):
+                greatest.set(arithmetic.maximum(greatest.get(), source.load(at, width)))
+
+        window.elements(element)
+        _store_results(best, target, window)
+
+    _for_windows(emitter, images, group, body)
 
 
 def _for_maxima(
     emitter: Emitter,
     window: Window,
     places: Sequence[Places],
-    visit: Callable[[int, ir.Value, ir.Value, ir.Value], None],
+    visit: Callable[[int, ir.Value, ir.Value], None],
 ) -> None:
-    """Emits visit(place, position, value, chosen) per element; chosen: it is its window's first maximum.
+    """Emits visit(place, position, chosen) per element; chosen: it is its window's first maximum.
 
     "Not less than the maximum" instead of "equal to it": a window with NaN has one such element, too.
     """
@@ -77,48 +88,33 @@ def _for_maxima(
 
     def element(position: ir.Value) -> None:
         for place, (at, width) in enumerate(window.vectors(position)):
-            value = images.load(at, width)
-            less = arithmetic.less(value, greatest[place])
+            less = arithmetic.less(images.load(at, width), greatest[place])
             chosen = builder.and_(waiting[place].get(), builder.not_(less))
             waiting[place].set(builder.and_(waiting[place].get(), less))
-            visit(place, at, value, chosen)
+            visit(place, at, chosen)
 
     window.elements(element)
 
 
 def _emit_max_pool_grad(emitter: Emitter, group: Group) -> None:
-    emit_max_pool_grad(emitter, group.attrs, group.inputs, group.outputs[0])
-
-
-def emit_max_pool_grad(
-    emitter: Emitter, attrs: Attrs, inputs: Sequence[Ref], result: Ref, *, rectified: bool = False
-) -> None:
-    """The gradient of the images, from images, maxima and the maxima's gradient.
-
-    rectified: also applies ReLU's gradient; the images are the ReLU's results.
-    """
-    images = inputs[0]
-    builder, arithmetic = emitter.builder, Arithmetic(emitter, images.dtype)
-    source, pooled, flow, target = places_of(emitter, *inputs, result)
-    windows = _windows(images, attrs)
+    images, (result,) = group.inputs[0], group.outputs
+    source, pooled, flow, target = places_of(emitter, *group.inputs, result)
+    windows, arithmetic = _windows(images, group.attrs), Arithmetic(emitter, images.dtype)
     if windows.overlap or not covers(windows):
         _clear(emitter, target, result)
 
     def body(window: Window) -> None:
         flows = [flow.load(at, width) for at, width in window.vectors(window.pooled)]
 
-        def visit(place: int, at: ir.Value, image: ir.Value, chosen: ir.Value) -> None:
-            value, none = flows[place], constant(flows[place].type, 0.0)
-            if rectified:
-                chosen = builder.and_(chosen, arithmetic.less(none, image))
-            value = builder.select(chosen, value, none)
+        def visit(place: int, at: ir.Value, chosen: ir.Value) -> None:
+            value = emitter.builder.select(chosen, flows[place], constant(flows[place].type, 0.0))
             if windows.overlap:
                 value = arithmetic.add(target.load(at, window.widths[place]), value)
             target.store(value, at)
 
         _for_maxima(emitter, window, (source, pooled), visit)
 
-    for_windows(emitter, windows, images.shape[0], images.shape[3], images.dtype, body)
+    _for_windows(emitter, images, group, body)
 
 
 def _emit_max_pool_grad_grad(emitter: Emitter, group: Group) -> None:
@@ -126,19 +122,53 @@ def _emit_max_pool_grad_grad(emitter: Emitter, group: Group) -> None:
     source, pooled, flow, target = places_of(emitter, *group.inputs, result)
 
     def body(window: Window) -> None:
-        found = new_accumulators(emitter, target, window.widths, 0.0)
+        found = _new_accumulators(emitter, target, window.widths, 0.0)
 
-        def visit(place: int, at: ir.Value, image: ir.Value, chosen: ir.Value) -> None:
+        def visit(place: int, at: ir.Value, chosen: ir.Value) -> None:
             value = flow.load(at, window.widths[place])
             found[place].set(emitter.builder.select(chosen, value, found[place].get()))
 
         _for_maxima(emitter, window, (source, pooled), visit)
-        store_results(found, target, window)
+        _store_results(found, target, window)
 
     _for_windows(emitter, images, group, body)
 
 
 # Average ------------------------------------------------------------------------------------------
+
+
+def _weight_of(emitter: Emitter, window: Window, like: Places) -> ir.Value:
+    """One over the window's number of elements on the image, rounded from float64 as the reference is."""
+    count, double, builder = window.count(), ir.DoubleType(), emitter.builder
+    if isinstance(count, int):
+        return constant(like.kind, float(like.dtype.as_numpy_dtype.type(1 / count)))
+    weight = builder.fdiv(constant(double, 1.0), builder.sitofp(count, double))
+    return weight if like.kind == double else builder.fptrunc(weight, like.kind)
+
+
+def _weighted(emitter: Emitter, value: ir.Value, weight: ir.Value, width: int) -> ir.Value:
+    """A vector of `width` elements times the weight."""
+    return emitter.builder.fmul(value, splat(emitter, weight, width))
+
+
+def _emit_average_pool(emitter: Emitter, group: Group) -> None:
+    (images,), (pooled,) = group.inputs, group.outputs
+    source, target = places_of(emitter, images, pooled)
+
+    def body(window: Window) -> None:
+        totals = _new_accumulators(emitter, source, window.widths, 0.0)
+
+        def element(position: ir.Value) -> None:
+            for total, (at, width) in zip(totals, window.vectors(position), strict=True):
+                total.set(emitter.builder.fadd(total.get(), source.load(at, width)))
+
+        window.elements(element)
+        weight = _weight_of(emitter, window, source)
+        for total, width in zip(totals, window.widths, strict=True):
+            total.set(_weighted(emitter, total.get(), weight, width))
+        _store_results(totals, target, window)
+
+    _for_windows(emitter, images, group, body)
 
 
 def _emit_average_pool_grad(emitter: Emitter, group: Group) -> None:
@@ -149,9 +179,9 @@ def _emit_average_pool_grad(emitter: Emitter, group: Group) -> None:
         _clear(emitter, target, result)
 
     def body(window: Window) -> None:
-        weight = weight_of(emitter, window, flow)
+        weight = _weight_of(emitter, window, flow)
         shares = [
-            weighted(emitter, flow.load(at, width), weight, width)
+            _weighted(emitter, flow.load(at, width), weight, width)
             for at, width in window.vectors(window.pooled)
         ]
 
@@ -165,8 +195,8 @@ def _emit_average_pool_grad(emitter: Emitter, group: Group) -> None:
     _for_windows(emitter, result, group, body)
 
 
-lower(MaxPool, Lowering(_emit_pool(write_max_pool)))
+lower(MaxPool, Lowering(_emit_max_pool))
 lower(MaxPoolGrad, Lowering(_emit_max_pool_grad))
 lower(MaxPoolGradGrad, Lowering(_emit_max_pool_grad_grad))
-lower(AvgPool, Lowering(_emit_pool(write_average_pool)))
+lower(AvgPool, Lowering(_emit_average_pool))
 lower(AvgPoolGrad, Lowering(_emit_average_pool_grad))

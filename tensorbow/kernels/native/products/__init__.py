@@ -1,4 +1,4 @@
-"""Matrix products and convolutions: micro-kernel, tiling, packing, Winograd, epilogues.
+"""Matrix products and convolutions: micro-kernel, tiling, packing, Winograd.
 
 Imports `codegen`.
 """

@@ -1,8 +1,7 @@
 """Rows of channels, and sums over them by chunks, for batch normalisation and its gradient.
 
 A chunk is as many rows as stay in the first-level cache. One function adds the sums over one chunk to running
-sums in memory: a normalisation calls it for all its rows, a convolution for the rows it
-has just written, and the sums are the same to the bit.
+sums in memory.
 """
 
 from __future__ import annotations
@@ -132,40 +131,30 @@ class ChannelSums:
         fitting = CHUNK_NBYTES // (max(1, self.channels) * self.dtype.size)
         return 1 << max(0, fitting.bit_length() - 1)
 
-    def clear(self, emitter: Emitter, running: ir.Value) -> None:
-        """Sets the sums to those of no rows."""
-        fill_zero(emitter, running, 2 * self.channels, self.dtype)
-
-    def absorb(
-        self,
-        emitter: Emitter,
-        x: ir.Value,
-        first: ir.Value,
-        rows: int,
-        running: ir.Value,
-        others: Sequence[ir.Value] = (),
+    def add(
+        self, emitter: Emitter, x: ir.Value, rows: int, sums: ir.Value, others: Sequence[ir.Value] = ()
     ) -> None:
-        """Adds rows to the running sums.
+        """Adds up all rows, into memory.
 
-        x: pointer to the first row. first: its number, a multiple of a chunk's rows. others: for a flow,
-        pointers to the other matrix, from its beginning, and to the means.
+        x: pointer to the first row. others: for a flow, pointers to the other matrix and to the means.
         """
         whole, rest = divmod(rows, self.rows)
         builder, element = emitter.builder, type_of(self.dtype)
+        fill_zero(emitter, sums, 2 * self.channels, self.dtype)
 
-        def chunk(after: ir.Value, count: int) -> None:
-            number = builder.add(first, after)
-            start = emitter.offset(x, element, builder.mul(after, index(self.channels)))
-            given = list(others)
-            if given:
-                given[0] = emitter.offset(given[0], element, builder.mul(number, index(self.channels)))
-            builder.call(self._function(emitter, count), [start, running, number, *given])
+        def chunk(number: ir.Value, count: int) -> None:
+            matrices = (
+                emitter.offset(matrix, element, builder.mul(number, index(self.channels)))
+                for matrix in (x, *others[:1])
+            )
+            first, *other = matrices
+            builder.call(self._function(emitter, count), [first, sums, number, *other, *others[1:]])
 
         if whole == 1:
             chunk(index(0), self.rows)
         elif whole:
-            with emitter.loop(whole * self.rows, step=self.rows) as after:
-                chunk(after, self.rows)
+            with emitter.loop(whole * self.rows, step=self.rows) as number:
+                chunk(number, self.rows)
         if rest:
             chunk(index(whole * self.rows), rest)
 

@@ -16,24 +16,22 @@ from functools import cache
 
 from llvmlite import ir
 
-from tensorbow.kernels.native.codegen.emitter import INT, Emitter, index, type_of
-from tensorbow.kernels.native.codegen.epilogue import Broadcast, Epilogue
-from tensorbow.kernels.native.codegen.read_ahead import LINE, ReadAhead
+from tensorbow.kernels.native.codegen.emitter import Emitter, index, type_of
 from tensorbow.kernels.native.codegen.target import Target
 from tensorbow.kernels.native.products.microkernel import (
+    ARGUMENTS,
     Tile,
     Walk,
-    arguments_of,
     merged,
     micro_kernel,
     shared_function,
 )
-from tensorbow.kernels.native.products.tile_costs import Loops, cost_of
+from tensorbow.kernels.native.products.tile_costs import CACHE_LINE, Loops, cost_of
 from tensorbow.specs import DType
 
 NEAR = 24 << 10  # bytes of B per tile: most of a first-level cache of 32 KiB
 FAR = 512 << 10  # bytes that stay in a second-level cache, beside other data
-FEW_ROWS = 64  # rows of A at most that make prefetching of an uncached B worthwhile
+FEW_ROWS = 64  # rows of A at most for which loading an uncached B takes most of the time
 STREAMS = 32  # rows of such a B read side by side: as many streams as processors prefetch
 MORE_STREAMS = 64  # if sums of wide vectors are short compared with the moves of C, and several tiles use B
 
@@ -43,7 +41,7 @@ class Contraction:
     """Extents and strides of a contraction, in elements.
 
     rows: walks through A and C; sums: through A and B; outermost first. passes: further loops around all,
-    which add up. Columns of B and C are contiguous. epilogue: applied to the result.
+    which add up. Columns of B and C are contiguous.
     """
 
     dtype: DType
@@ -51,7 +49,6 @@ class Contraction:
     columns: int
     sums: tuple[Walk, ...]
     passes: tuple[Walk, ...] = ()
-    epilogue: Epilogue | None = None
 
 
 @dataclass(frozen=True)
@@ -60,8 +57,7 @@ class Blocking:
 
     rows: the loops over them, at least two. height, width: rows of a tile along the last two; vectors: its
     columns. passes: loops over sums, outside the tiles. columns_outside: the loop over columns is
-    outside that over rows. reads_ahead: a pass prefetches the part of B that the next one uses.
-    limit: most steps of a pass.
+    outside that over rows. limit: most steps of a pass.
     """
 
     rows: tuple[Walk, ...]
@@ -71,7 +67,6 @@ class Blocking:
     width: int
     vectors: int
     columns_outside: bool
-    reads_ahead: bool
     limit: int
 
 
@@ -97,28 +92,12 @@ def blocking_of(what: Contraction, target: Target) -> Blocking:
         ),
         key=lambda found: found[:2],
     )
-    is_short = streams and target.vector_nbytes >= LINE and count > height * width
+    is_short = streams and target.vector_nbytes >= CACHE_LINE and count > height * width
     limit = MORE_STREAMS if is_short else in_pass(vectors)
     passes, sums = cut(loops.sums, limit)
     outside = is_far or count <= steps or what.columns <= vectors * lanes
     passes = (*what.passes, *passes)
-    blocking = Blocking(loops.rows, passes, sums, height, width, vectors, outside, False, limit)
-    reads = streams and target.switches.read_ahead
-    return replace(blocking, reads_ahead=reads and _is_to_read_ahead(what, blocking, vectors * lanes))
-
-
-def _is_to_read_ahead(what: Contraction, blocking: Blocking, columns: int) -> bool:
-    """True if the next pass's B follows this one's, and tiles are few beside the cache lines of its rows.
-
-    columns: of a tile. With longer sums the hardware prefetcher is early enough.
-    """
-    through_b = merged([Walk(loop.count, b=loop.b) for loop in (*blocking.passes, *blocking.sums)])
-    is_dense = len(through_b) == 1 and through_b[0].b == what.columns
-    *outer, high, wide = blocking.rows
-    tiles = -(-what.columns // columns) * math.prod(loop.count for loop in outer)
-    tiles *= -(-high.count // blocking.height) * -(-wide.count // blocking.width)
-    lines = what.columns * what.dtype.size // LINE  # of a row
-    return bool(blocking.passes) and is_dense and lines > 0 and tiles < 2 * lines
+    return Blocking(loops.rows, passes, sums, height, width, vectors, outside, limit)
 
 
 def _orders(what: Contraction) -> list[Loops]:
@@ -160,25 +139,21 @@ def _padded(rows: Sequence[Walk]) -> tuple[Walk, ...]:
 
 
 def contraction(e: Emitter, what: Contraction) -> ir.Function:
-    """The function of a contraction, see `microkernel.arguments_of`.
-
-    It adds to C if `accumulate` is not 0, and applies the epilogue if `finish` is not 0.
-    """
+    """The function (a, b, c, accumulate) of a contraction; it adds to C if `accumulate` is not 0."""
     blocking = blocking_of(what, e.target)
     split = split_of(what, blocking)
 
     def write(inner: Emitter, arguments: Sequence[ir.Value]) -> None:
-        a, b, c, accumulate, *more = arguments
-        finish, operands = (more[0], more[1:]) if more else (index(1), [])
-        here = _Here(a, b, c, tuple(operands))
+        *places, accumulate = arguments
+        here = _Here(*places)
         if split is None:
-            _Nest(inner, what, blocking).write(here, accumulate, finish)
+            _Nest(inner, what, blocking).write(here, accumulate)
             return
         whole, rest = (_Nest(inner, part, blocking_of(part, inner.target)) for part in split)
-        whole.write(here, accumulate, index(0))
-        rest.write(whole.behind(here), index(1), finish)
+        whole.write(here, accumulate)
+        rest.write(whole.behind(here), index(1))
 
-    return shared_function(e, (what, blocking), arguments_of(what.epilogue), write)
+    return shared_function(e, (what, blocking), ARGUMENTS, write)
 
 
 def split_of(what: Contraction, blocking: Blocking) -> tuple[Contraction, Contraction] | None:
@@ -198,12 +173,11 @@ def split_of(what: Contraction, blocking: Blocking) -> tuple[Contraction, Contra
 
 @dataclass(frozen=True)
 class _Here:
-    """Positions in A, B, C and the epilogue's operands."""
+    """Positions in A, B and C."""
 
     a: ir.Value
     b: ir.Value
     c: ir.Value
-    operands: tuple[ir.Value, ...]
 
 
 class _Nest:
@@ -216,38 +190,28 @@ class _Nest:
         self.element = type_of(what.dtype)
         self.rows = blocking.rows
         self.wide = blocking.vectors * e.target.lanes(what.dtype.size)
-        self.broadcasts = () if what.epilogue is None else what.epilogue.broadcasts
 
-    def write(self, here: _Here, accumulate: ir.Value, finish: ir.Value) -> None:
-        self._passes(self.blocking.passes, here, accumulate, finish, index(1))
+    def write(self, here: _Here, accumulate: ir.Value) -> None:
+        self._passes(self.blocking.passes, here, accumulate)
 
     def behind(self, here: _Here) -> _Here:
         """Position at which the outermost sum continues."""
         first = self.what.sums[0]
         return self._moved(here, index(1), first, first.count)
 
-    def _passes(
-        self, loops: Sequence[Walk], here: _Here, accumulate: ir.Value, finish: ir.Value, ends: ir.Value
-    ) -> None:
-        """Emits the passes. ends: 1 if no pass follows these loops."""
-        builder = self.e.builder
+    def _passes(self, loops: Sequence[Walk], here: _Here, accumulate: ir.Value) -> None:
         if not loops:
-            ahead = self._ahead(here.b, ends)
-            self._tiles(here, accumulate, builder.and_(finish, ends), ahead)
+            self._tiles(here, accumulate)
             return
         with self.e.loop(loops[0].count) as i:
-            is_last = builder.zext(builder.icmp_signed("==", i, index(loops[0].count - 1)), INT)
             there = self._moved(here, i, loops[0])
-            self._passes(loops[1:], there, builder.or_(accumulate, i), finish, builder.and_(ends, is_last))
+            self._passes(loops[1:], there, self.e.builder.or_(accumulate, i))
 
-    def _tiles(self, here: _Here, accumulate: ir.Value, finish: ir.Value, ahead: ReadAhead | None) -> None:
+    def _tiles(self, here: _Here, accumulate: ir.Value) -> None:
         def tile(extents: tuple[int, int], row: _Here, columns: int, at: ir.Value) -> None:
             kernel = micro_kernel(self.e, self._tile(extents, columns))
-            there = self._at_column(row, at)
-            more = [finish, *there.operands] if self.what.epilogue else []
-            if ahead is not None:
-                more.append(ahead.take())
-            self.e.builder.call(kernel, [there.a, there.b, there.c, accumulate, *more])
+            b, c = self._on(row.b, at, 1), self._on(row.c, at, 1)
+            self.e.builder.call(kernel, [row.a, b, c, accumulate])
 
         if self.blocking.columns_outside:
             for columns, at in self._panels():
@@ -258,15 +222,6 @@ class _Nest:
                 for columns, at in self._panels():
                     tile(extents, row, columns, at)
 
-    def _ahead(self, b: ir.Value, ends: ir.Value) -> ReadAhead | None:
-        """Prefetching of the next pass's rows of B; in the last pass, of its own rows, which are near."""
-        if not self.blocking.reads_ahead:
-            return None
-        steps = math.prod(loop.count for loop in self.blocking.sums)
-        builder, size = self.e.builder, steps * self.what.columns
-        following = builder.mul(builder.sub(index(1), ends), index(size))
-        return ReadAhead(self.e, self._on(b, following, 1), size, steps, self.what.dtype)
-
     def _on(self, pointer: ir.Value, position: ir.Value, step: int) -> ir.Value:
         """The pointer `position` * `step` elements further."""
         if not step:
@@ -274,23 +229,9 @@ class _Nest:
         return self.e.offset(pointer, self.element, self.e.builder.mul(position, index(step)))
 
     def _moved(self, here: _Here, position: ir.Value, walk: Walk, times: int = 1) -> _Here:
-        """Positions `position` * `times` steps of a walk further; full operands move with C."""
-        a, b, c = (
-            self._on(pointer, position, times * step)
-            for pointer, step in ((here.a, walk.a), (here.b, walk.b), (here.c, walk.c))
-        )
-        operands = (
-            self._on(pointer, position, times * walk.c) if broadcast is Broadcast.ELEMENT else pointer
-            for pointer, broadcast in zip(here.operands, self.broadcasts, strict=True)
-        )
-        return _Here(a, b, c, tuple(operands))
-
-    def _at_column(self, here: _Here, column: ir.Value) -> _Here:
-        operands = (
-            pointer if broadcast is Broadcast.SINGLE else self._on(pointer, column, 1)
-            for pointer, broadcast in zip(here.operands, self.broadcasts, strict=True)
-        )
-        return _Here(here.a, self._on(here.b, column, 1), self._on(here.c, column, 1), tuple(operands))
+        """Positions `position` * `times` steps of a walk further."""
+        steps = ((here.a, walk.a), (here.b, walk.b), (here.c, walk.c))
+        return _Here(*(self._on(pointer, position, times * step) for pointer, step in steps))
 
     def _panels(self) -> Iterator[tuple[int, ir.Value]]:
         """A loop over the panels of each kind: columns of a panel, and its first."""
@@ -331,6 +272,4 @@ class _Nest:
             tuple(i * high.c + j * wide.c for i, j in places),
             columns,
             self.blocking.sums,
-            self.what.epilogue,
-            self.blocking.reads_ahead,
         )

@@ -1,4 +1,4 @@
-"""Passes of a convolution: forward, gradient of the filter, gradient of the images, and both at once.
+"""Passes of a convolution: forward, gradient of the filter, gradient of the images.
 
 Padded images are copied, a band of rows at a time, into a frame of zeros. The gradient of the images
 uses the cheaper of two ways, chosen by shape: a convolution of the output's gradient with the rotated filter,
@@ -9,23 +9,18 @@ whose windows exceed the border by far). All passes use `winograd` if that takes
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
 from llvmlite import ir
 
 from tensorbow.kernels.native.codegen.emitter import Emitter, index, type_of
-from tensorbow.kernels.native.codegen.epilogue import Broadcast
 from tensorbow.kernels.native.codegen.target import Target
 from tensorbow.kernels.native.products.contraction import contraction
 from tensorbow.kernels.native.products.convolution import ConvolutionShape
-from tensorbow.kernels.native.products.ending import Ending
 from tensorbow.kernels.native.products.packing import copy_row, copy_rows, fill_zero, transpose
 from tensorbow.kernels.native.products.winograd import WinogradPasses
 from tensorbow.kernels.native.products.winograd_shape import Winograd
-from tensorbow.program.plan import Ref
-from tensorbow.specs import DType, TensorSpec
 
 Pointers: TypeAlias = "Sequence[ir.Value]"
 
@@ -38,26 +33,14 @@ def _bands(
     e: Emitter, what: ConvolutionShape, images: ir.Value, frame: ir.Value
 ) -> Iterator[tuple[ir.Value, ir.Value, ir.Value]]:
     """Loops over images and bands: frame or image under the band, image number, band number."""
-    _clear(e, what, frame)
-    with e.loop(what.batch) as i:
-        for source, band in _bands_of(e, what, _image(e, what, images, i, what.image_size), frame):
-            yield source, i, band
-
-
-def _clear(e: Emitter, what: ConvolutionShape, frame: ir.Value) -> None:
-    """Zeros the border of a frame."""
     if what.is_framed:
         fill_zero(e, frame, math.prod(what.band_spec().extents), what.dtype)
-
-
-def _bands_of(
-    e: Emitter, what: ConvolutionShape, image: ir.Value, frame: ir.Value
-) -> Iterator[tuple[ir.Value, ir.Value]]:
-    """Loop over the bands of an image: the frame or image under the band's windows, number of the band."""
-    with e.loop(what.rows.count // what.band) as band:
-        if what.is_framed:
-            _copy_band(e, what, image, frame, band)
-        yield (frame if what.is_framed else image), band
+    with e.loop(what.batch) as i:
+        image = _image(e, what, images, i, what.image_size)
+        with e.loop(what.rows.count // what.band) as band:
+            if what.is_framed:
+                _copy_band(e, what, image, frame, band)
+            yield (frame if what.is_framed else image), i, band
 
 
 def _copy_band(e: Emitter, what: ConvolutionShape, image: ir.Value, frame: ir.Value, band: ir.Value) -> None:
@@ -79,51 +62,29 @@ def _copy_band(e: Emitter, what: ConvolutionShape, image: ir.Value, frame: ir.Va
                 fill_zero(e, to, size, what.dtype)
 
 
-def convolve(e: Emitter, what: ConvolutionShape, places: Pointers, ending: Ending[ir.Value]) -> None:
+def convolve(e: Emitter, what: ConvolutionShape, places: Pointers) -> None:
     """Emits the forward pass. places: images, filter, result, and a frame, or scratch of `Winograd`."""
     fast = fast_convolution(what, e.target)
     if fast is None:
-        _correlate(e, what, places, ending)
+        _correlate(e, what, places)
     else:
-        WinogradPasses(e, fast).correlate(places, ending)
+        WinogradPasses(e, fast).correlate(places)
 
 
-def _correlate(e: Emitter, what: ConvolutionShape, places: Pointers, ending: Ending[ir.Value]) -> None:
+def _correlate(e: Emitter, what: ConvolutionShape, places: Pointers) -> None:
     """Emits the forward pass without Winograd. places: images, filter, result, and a frame."""
     images, filters, result, frame = places
-    correlate = _correlation(e, what, ending)
+    product = contraction(e, what.forward())
     for source, i, band in _bands(e, what, images, frame):
-        correlate(source, filters, result, i, band)
+        made = _band_of_result(e, what, _image(e, what, result, i, what.result_size), band)
+        e.builder.call(product, [source, filters, made, index(0)])
 
 
-def _correlation(
-    e: Emitter, what: ConvolutionShape, ending: Ending[ir.Value]
-) -> Callable[[ir.Value, ir.Value, ir.Value, ir.Value, ir.Value], None]:
-    """A function that emits one band with its ending: (frame or image, filter, result, two numbers)."""
-    epilogue, builder = ending.epilogue, e.builder
-    product = contraction(e, replace(what.forward(), epilogue=epilogue))
-    windows = what.band * what.columns.count
-    ending.begin(e)
-
-    def correlate(source: ir.Value, filters: ir.Value, result: ir.Value, i: ir.Value, band: ir.Value) -> None:
-        number = builder.mul(index(what.rows.count // what.band), i)
-        first = builder.mul(builder.add(number, band), index(windows))
-
-        def there(pointer: ir.Value) -> ir.Value:
-            return _image(e, what, pointer, first, what.outputs)
-
-        more = []
-        if epilogue is not None:
-            broadcasts = zip(ending.operands, epilogue.broadcasts, strict=True)
-            elements = (there(p) if broadcast is Broadcast.ELEMENT else p for p, broadcast in broadcasts)
-            more = [index(1), *elements]
-        builder.call(product, [source, filters, there(result), index(0), *more])
-        ending.absorb(e, there(result), first, windows)
-
-    return correlate
+def _band_of_result(e: Emitter, what: ConvolutionShape, image: ir.Value, band: ir.Value) -> ir.Value:
+    return _image(e, what, image, band, what.band * what.columns.count * what.outputs)
 
 
-def backprop_filter(e: Emitter, what: ConvolutionShape, places: Pointers, ending: Ending[ir.Value]) -> None:
+def backprop_filter(e: Emitter, what: ConvolutionShape, places: Pointers) -> None:
     """Emits the filter's gradient. places: images, flow, the gradient, and a frame or Winograd scratch."""
     fast = fast_gradients(what, e.target)
     if fast is not None:
@@ -136,11 +97,7 @@ def backprop_filter(e: Emitter, what: ConvolutionShape, places: Pointers, ending
         e.builder.call(product, [source, flow, result, e.builder.or_(i, band)])
 
 
-def _band_of_result(e: Emitter, what: ConvolutionShape, image: ir.Value, band: ir.Value) -> ir.Value:
-    return _image(e, what, image, band, what.band * what.columns.count * what.outputs)
-
-
-def backprop_input(e: Emitter, what: ConvolutionShape, places: Pointers, ending: Ending[ir.Value]) -> None:
+def backprop_input(e: Emitter, what: ConvolutionShape, places: Pointers) -> None:
     """Emits the images' gradient. places: filter, flow, gradient of the images, the transposed filter, and a
     frame, or scratch of `Winograd`.
     """
@@ -151,7 +108,7 @@ def backprop_input(e: Emitter, what: ConvolutionShape, places: Pointers, ending:
     filters, gradient, result, turned, frame = places
     _turn(e, what, filters, turned)
     if not what.adds_taps:
-        _correlate(e, what.reversed(), (gradient, turned, result, frame), ending)
+        _correlate(e, what.reversed(), (gradient, turned, result, frame))
         return
     product = contraction(e, what.tap_by_tap())
     with e.loop(what.batch) as i:
@@ -172,69 +129,6 @@ def _copy_image(e: Emitter, what: ConvolutionShape, image: ir.Value, frame: ir.V
     size = what.columns.extent * what.channels
     middle = e.offset(frame, type_of(what.dtype), first)
     copy_rows(e, image, middle, what.rows.extent, size, (size, down), what.dtype)
-
-
-@dataclass(frozen=True)
-class ConvolutionGradients:
-    """Both gradients of a convolution of stride 1, with the flow computed for one image at a time.
-
-    An image and its flow stay in the second-level cache for both. images, filters: shapes.
-    """
-
-    images: tuple[int, ...]
-    filters: tuple[int, ...]
-    attrs: tuple[tuple[str, object], ...]
-    dtype: DType
-
-    @property
-    def _what(self) -> ConvolutionShape:
-        return ConvolutionShape.of(self.images, self.filters, dict(self.attrs), self.dtype)
-
-    @property
-    def takes(self) -> bool:
-        """True if the images' gradient is computed window by window."""
-        return not self._what.adds_taps
-
-    @property
-    def windows(self) -> int:
-        """Rows of one image's flow."""
-        return self._what.rows.count * self._what.columns.count
-
-    def scratch(self) -> list[TensorSpec]:
-        """One image's flow, the rotated filter, the frames of images and of flows."""
-        what = self._what
-        flow = TensorSpec((self.windows, what.outputs), what.dtype)
-        turned = TensorSpec((what.taps, what.outputs, what.channels), what.dtype)
-        return [flow, turned, what.band_spec(), what.reversed().band_spec()]
-
-    def write(
-        self,
-        e: Emitter,
-        make: Callable[[ir.Value, ir.Value], None],
-        inputs: Sequence[Ref],
-        outputs: Sequence[Ref],
-        scratch: Sequence[Ref],
-        ending: Ending[Ref],
-    ) -> None:
-        """Emits both gradients. make(number, place): emits the flow of an image. inputs: images, filter;
-        outputs: gradients of the filter and of the images, the latter with its ending.
-        """
-        what = self._what
-        back = what.reversed()
-        images, filters, to_filter, to_images = (e.address(ref) for ref in (*inputs, *outputs))
-        flow, turned, frame, flow_frame = (e.address(ref) for ref in scratch)
-        _turn(e, what, filters, turned)
-        _clear(e, what, frame)
-        _clear(e, back, flow_frame)
-        product = contraction(e, what.filter_gradient())
-        correlate = _correlation(e, back, ending.at([e.address(ref) for ref in ending.places]))
-        with e.loop(what.batch) as i:
-            make(i, flow)
-            for source, band in _bands_of(e, what, _image(e, what, images, i, what.image_size), frame):
-                part = _band_of_result(e, what, flow, band)
-                e.builder.call(product, [source, part, to_filter, e.builder.or_(i, band)])
-            for source, band in _bands_of(e, back, flow, flow_frame):
-                correlate(source, turned, to_images, i, band)
 
 
 def _turn(e: Emitter, what: ConvolutionShape, filters: ir.Value, turned: ir.Value) -> None:

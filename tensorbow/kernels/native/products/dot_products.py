@@ -2,8 +2,7 @@
 
     C[i, j] = sum over k of A[i, k] * B[j, k]
 
-Vectors lie along k; lanes are added up at the end, several sums at a time. The next rows of an
-uncached B are prefetched: otherwise the product would alternate between waiting for memory and computing.
+Vectors lie along k; lanes are added up at the end, several sums at a time.
 """
 
 from __future__ import annotations
@@ -14,9 +13,7 @@ from dataclasses import dataclass
 from llvmlite import ir
 
 from tensorbow.kernels.native.codegen.emitter import INT, POINTER, Emitter, index, type_of
-from tensorbow.kernels.native.codegen.read_ahead import LINE, prefetch
 from tensorbow.kernels.native.codegen.target import Target
-from tensorbow.kernels.native.products.contraction import FAR
 from tensorbow.kernels.native.products.microkernel import load_vector, shared_function
 from tensorbow.kernels.native.products.packing import shuffle
 from tensorbow.specs import DType
@@ -53,14 +50,6 @@ def tile_of(target: Target, what: DotProducts) -> tuple[int, int]:
     return high, min((target.vector_registers - 1) // (high + 1), lanes)
 
 
-@dataclass(frozen=True)
-class _Ahead:
-    """`rows` rows of B from a place on, to be prefetched."""
-
-    place: ir.Value
-    rows: int
-
-
 class _Writer:
     def __init__(self, e: Emitter, what: DotProducts):
         self.e = e
@@ -68,8 +57,6 @@ class _Writer:
         self.element = type_of(what.dtype)
         self.kind = e.vector_type(what.dtype)
         self.tile = tile_of(e.target, what)
-        is_far = what.columns * what.inner * what.dtype.size > FAR
-        self.reads_ahead = is_far and e.target.switches.read_ahead
 
     def write(self, a: ir.Value, b: ir.Value, c: ir.Value) -> None:
         """Emits the product. The loop over rows of B is outside: a few of them stay in the first-level cache.
@@ -79,68 +66,21 @@ class _Writer:
         """
         what = self.what
         for columns, j in self._walk_back(what.columns, self.tile[1]):
-            for rows, i, ahead in self._row_groups(self._following(b, j, columns)):
+            for rows, i in self._walk(what.rows, self.tile[0]):
                 self._tile(
                     (rows, columns),
                     self._on(a, i, what.inner),
                     self._on(b, j, what.inner),
                     self.e.offset(self._on(c, i, what.columns), self.element, j),
-                    ahead,
                 )
 
-    def _following(self, b: ir.Value, j: ir.Value, columns: int) -> ir.Value | None:
-        """The rows of B after those of a tile from j on, if they are to be prefetched.
-
-        After the last rows it is these themselves, which are near.
-        """
-        if not self.reads_ahead or self.what.rows <= self.tile[0] or columns < self.tile[1]:
-            return None
-        builder = self.e.builder
-        before = builder.sub(j, index(self.tile[1]), flags=["nsw"])
-        is_last = builder.icmp_signed("<", before, index(0))
-        return self._on(b, builder.select(is_last, j, before), self.what.inner)
-
-    def _row_groups(self, following: ir.Value | None) -> Iterator[tuple[int, ir.Value, _Ahead | None]]:
-        """A loop over the rows of A, per kind of tile: their number, the first, the rows to prefetch.
-
-        While the first tile is multiplied, the present rows of B enter the first-level cache. Later tiles
-        prefetch a part of the following rows each.
-        """
-        size, columns = self.tile
-        many, rest = divmod(self.what.rows, size)
-        if following is None:
-            yield from ((rows, i, None) for rows, i in self._walk(0, self.what.rows))
-            return
-        each = -(-columns // (-(-self.what.rows // size) - 1))  # rows of B per tile
-        parts = -(-columns // each)
-
-        def part(number: ir.Value) -> _Ahead:
-            """A tile's share of the rows, clipped at the last row."""
-            first = self.e.builder.mul(number, index(each), flags=["nsw"])
-            last = index(columns - each)
-            is_inside = self.e.builder.icmp_signed("<", first, last)
-            start = self.e.builder.select(is_inside, first, last)
-            return _Ahead(self._on(following, start, self.what.inner), each)
-
-        yield size, index(0), None
-        whole = min(many - 1, parts)
-        if whole:
-            with self.e.loop(whole) as number:
-                i = self.e.builder.mul(self.e.builder.add(number, index(1)), index(size), flags=["nsw"])
-                yield size, i, part(number)
-        yield from ((rows, i, None) for rows, i in self._walk((1 + whole) * size, many * size))
-        if rest:
-            yield rest, index(many * size), part(index(whole)) if whole < parts else None
-
-    def _walk(self, start: int, stop: int) -> Iterator[tuple[int, ir.Value]]:
-        """A loop from `start` on, which is the begin of a whole tile."""
-        size = self.tile[0]
-        whole = start + (stop - start) // size * size
-        if start < whole:
-            with self.e.loop(whole, start, size) as i:
+    def _walk(self, count: int, size: int) -> Iterator[tuple[int, ir.Value]]:
+        many, rest = divmod(count, size)
+        if many:
+            with self.e.loop(many * size, step=size) as i:
                 yield size, i
-        if whole < stop:
-            yield stop - whole, index(whole)
+        if rest:
+            yield rest, index(many * size)
 
     def _walk_back(self, count: int, size: int) -> Iterator[tuple[int, ir.Value]]:
         many, rest = divmod(count, size)
@@ -153,9 +93,7 @@ class _Writer:
     def _on(self, pointer: ir.Value, position: ir.Value, step: int) -> ir.Value:
         return self.e.offset(pointer, self.element, self.e.builder.mul(position, index(step)))
 
-    def _tile(
-        self, extents: tuple[int, int], a: ir.Value, b: ir.Value, c: ir.Value, ahead: _Ahead | None
-    ) -> None:
+    def _tile(self, extents: tuple[int, int], a: ir.Value, b: ir.Value, c: ir.Value) -> None:
         """Emits the sums of rows x columns pairs."""
         e, builder, lanes = self.e, self.e.builder, self.kind.count
         rows, columns = extents
@@ -168,8 +106,6 @@ class _Writer:
             builder.position_at_end(body)
             k = builder.phi(INT)
             sums = [builder.phi(self.kind) for _ in total]
-            if ahead is not None:
-                self._read_ahead(ahead, k)
             after = self._step(
                 rows, columns, e.offset(a, self.element, k), e.offset(b, self.element, k), lanes, sums
             )
@@ -185,13 +121,6 @@ class _Writer:
             on_a, on_b = (e.offset(place, self.element, whole * lanes) for place in (a, b))
             total = self._step(rows, columns, on_a, on_b, rest, total)
         self._store(rows, columns, total, c)
-
-    def _read_ahead(self, ahead: _Ahead, k: ir.Value) -> None:
-        """Prefetches as much of the rows, in address order, as corresponds to the vector at k of one row."""
-        line, at_once = LINE // self.what.dtype.size, self.kind.count * ahead.rows
-        place = self._on(ahead.place, k, ahead.rows)
-        for position in range(0, at_once, line):
-            prefetch(self.e, self.e.offset(place, self.element, position))
 
     def _step(
         self, rows: int, columns: int, a: ir.Value, b: ir.Value, lanes: int, total: Sequence[ir.Value]

@@ -10,22 +10,21 @@ et al., 2016, for direct convolution.)
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from llvmlite import ir
 
 from tensorbow.kernels.native.codegen.emitter import INT, POINTER, Emitter, index, type_of
-from tensorbow.kernels.native.codegen.epilogue import Broadcast, Epilogue
-from tensorbow.kernels.native.codegen.read_ahead import LINE, prefetch
 from tensorbow.kernels.native.codegen.target import Target
 from tensorbow.specs import DType
 
 UNROLLED = 96  # multiply-adds in the body of the innermost loop
+LOADED = 36  # vectors of B in the body for a large tile: LLVM loads early, and more might spill
 LATENCY = 8  # independent multiply-adds that keep a core busy
 SHARING = 8  # most steps that share elements of A
 LANE = ir.IntType(32)
+ARGUMENTS = (POINTER, POINTER, POINTER, INT)  # of a contraction: a, b, c, accumulate
 
 
 @dataclass(frozen=True)
@@ -43,8 +42,6 @@ class Tile:
     """A tile that one call of the micro-kernel computes.
 
     a, c: offset of each row in A and in C, in elements. sums: the loops over k, outermost first.
-    epilogue: applied to the result before it is stored. reads_ahead: each step also prefetches a
-    cache line.
     """
 
     dtype: DType
@@ -52,8 +49,6 @@ class Tile:
     c: tuple[int, ...]
     columns: int
     sums: tuple[Walk, ...]
-    epilogue: Epilogue | None = None
-    reads_ahead: bool = False
 
 
 def merged(loops: Sequence[Walk]) -> tuple[Walk, ...]:
@@ -128,24 +123,9 @@ def _mask(kind: ir.VectorType, lanes: int) -> ir.Constant:
     return ir.Constant(ir.VectorType(ir.IntType(1), kind.count), [i < lanes for i in range(kind.count)])
 
 
-def arguments_of(epilogue: Epilogue | None) -> list[ir.Type]:
-    """Argument types of a contraction: a, b, c, accumulate; with an epilogue also finish, operands."""
-    operands = [] if epilogue is None else [INT, *[POINTER] * len(epilogue.operands)]
-    return [POINTER, POINTER, POINTER, INT, *operands]
-
-
 def micro_kernel(e: Emitter, tile: Tile) -> ir.Function:
-    """The function of a tile, see `arguments_of`; with reads_ahead, its last argument is where to prefetch.
-
-    It adds to C if `accumulate` is not 0, and applies the epilogue if `finish` is not 0.
-    """
-
-    def write(inner: Emitter, given: Sequence[ir.Value]) -> None:
-        count = len(given) - tile.reads_ahead
-        _TileWriter(inner, tile).write(*given[:count], ahead=given[count:])
-
-    arguments = [*arguments_of(tile.epilogue), *[POINTER] * tile.reads_ahead]
-    return shared_function(e, tile, arguments, write)
+    """The function (a, b, c, accumulate) of a tile; it adds to C if `accumulate` is not 0."""
+    return shared_function(e, tile, ARGUMENTS, lambda inner, given: _TileWriter(inner, tile).write(*given))
 
 
 class _TileWriter:
@@ -160,68 +140,25 @@ class _TileWriter:
             min(self.kind.count, tile.columns - first) for first in range(0, tile.columns, self.kind.count)
         ]
         self.size = len(tile.a) * len(self.lanes)
-        self.line = LINE // tile.dtype.size
         inner = tile.sums[-1] if tile.sums else Walk(1)
         shared = shared_steps(tile.a, inner, len(self.lanes), e.target)
         self.shares = shared > 1
-        self.unrolled = _unrolled(inner.count, shared if self.shares else min(UNROLLED // self.size, 16))
+        most = min(UNROLLED // self.size, 16)
+        if self.size >= LATENCY:
+            most = min(most, LOADED // len(self.lanes))
+        self.unrolled = _unrolled(inner.count, shared if self.shares else most)
         self.copies = min(self.unrolled, -(-LATENCY // self.size))
 
-    def write(
-        self,
-        a: ir.Value,
-        b: ir.Value,
-        c: ir.Value,
-        accumulate: ir.Value,
-        *more: ir.Value,
-        ahead: Sequence[ir.Value],
-    ) -> None:
+    def write(self, a: ir.Value, b: ir.Value, c: ir.Value, accumulate: ir.Value) -> None:
         total = self._started(c, accumulate)
         zero = ir.Constant(self.kind, None)
         total += [zero] * (self.size * (self.copies - 1))
-        total = self._summed(self.tile.sums, (a, b, *ahead), total)
+        total = self._summed(self.tile.sums, (a, b), total)
         for copy in range(1, self.copies):
             for i in range(self.size):
                 total[i] = self.e.builder.fadd(total[i], total[copy * self.size + i])
-        total = total[: self.size]
-        if not more:
-            self._store(total, c)
-            return
-        finish, *operands = more
-        with self.e.builder.if_else(self.e.builder.icmp_signed("!=", finish, index(0))) as (last, before):
-            with last:
-                self._store(self._finished(total, operands), c)
-            with before:
-                self._store(total, c)
-
-    def _store(self, total: Sequence[ir.Value], c: ir.Value) -> None:
-        for value, (place, lanes) in zip(total, self._places(c), strict=True):
+        for value, (place, lanes) in zip(total[: self.size], self._places(c), strict=True):
             store_vector(self.e, value, place, self.tile.dtype.size, lanes)
-
-    def _finished(self, total: Sequence[ir.Value], operands: Sequence[ir.Value]) -> list[ir.Value]:
-        """Applies the epilogue to the sums."""
-        e, epilogue, size, width = self.e, self.tile.epilogue, self.tile.dtype.size, self.kind.count
-        assert epilogue is not None
-        common: dict[tuple[int, int], ir.Value] = {}
-        for number, (broadcast, place) in enumerate(zip(epilogue.broadcasts, operands, strict=True)):
-            for column, lanes in enumerate(self.lanes):
-                if broadcast is Broadcast.COLUMN:
-                    there = e.offset(place, self.element, column * width)
-                    common[number, column] = load_vector(e, there, self.kind, size, lanes)
-                elif broadcast is Broadcast.SINGLE:
-                    common[number, column] = e.splat(e.load(place, self.element, size), width)
-        everywhere = [self._places(place) for place in operands]
-        result = []
-        for place, value in enumerate(total):
-            column = place % len(self.lanes)
-            values = [
-                common[number, column]
-                if (number, column) in common
-                else load_vector(e, everywhere[number][place][0], self.kind, size, self.lanes[column])
-                for number in range(len(operands))
-            ]
-            result.append(epilogue.emit(e, value, values, width))
-        return result
 
     def _places(self, c: ir.Value) -> list[tuple[ir.Value, int]]:
         """Position of each accumulator in C, and the number of its valid elements."""
@@ -252,7 +189,7 @@ class _TileWriter:
     def _summed(
         self, loops: Sequence[Walk], places: Sequence[ir.Value], total: list[ir.Value]
     ) -> list[ir.Value]:
-        """Emits the sums. places: in A, in B, and of the prefetched line."""
+        """Emits the sums. places: in A and in B."""
         if not loops:
             return self._steps(1, Walk(1), places, total)
         loop, inner = loops[0], loops[1:]
@@ -271,10 +208,9 @@ class _TileWriter:
         else:
             after = self._steps(unrolled, loop, here, list(sums))
         next_count = builder.add(count, index(1), flags=["nsw", "nuw"])
-        steps = [loop.a, loop.b, self.line * math.prod(walk.count for walk in inner)][: len(here)]
         there = [
             self.e.offset(place, self.element, unrolled * step)
-            for place, step in zip(here, steps, strict=True)
+            for place, step in zip(here, (loop.a, loop.b), strict=True)
         ]
         for phi, value in zip([count, *here, *sums], [next_count, *there, *after], strict=True):
             phi.add_incoming(value, builder.block)
@@ -287,7 +223,7 @@ class _TileWriter:
         self, count: int, loop: Walk, places: Sequence[ir.Value], total: list[ir.Value]
     ) -> list[ir.Value]:
         """Emits `count` steps of k; an element of A that several of them need is broadcast once."""
-        a, b, *ahead = places
+        a, b = places
         e, size, width = self.e, self.tile.dtype.size, self.kind.count
         total = list(total)
         uses: dict[tuple[int, int], list[tuple[int, int]]] = {}
@@ -306,8 +242,6 @@ class _TileWriter:
                         load_vector(e, e.offset(b, self.element, start), self.kind, size, lanes)
                         for start, lanes in zip(starts, self.lanes, strict=True)
                     ]
-                    for place in ahead:
-                        prefetch(e, e.offset(place, self.element, step * self.line))
                 first = (step % self.copies) * self.size + row * len(self.lanes)
                 for number, vector in enumerate(vectors[step], start=first):
                     total[number] = e.intrinsic("fmuladd", self.kind, factor, vector, total[number])

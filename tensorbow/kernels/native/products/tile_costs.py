@@ -6,12 +6,12 @@ import math
 from dataclasses import dataclass
 from functools import cache
 
-from tensorbow.kernels.native.codegen.read_ahead import LINE
 from tensorbow.kernels.native.codegen.target import Target
 from tensorbow.kernels.native.products.microkernel import Walk, broadcasts, shared_steps
 from tensorbow.specs import DType
 
-LARGE_TILE = 20  # accumulators; more leave no registers for prefetching
+CACHE_LINE = 64  # bytes
+LARGE_TILE = 20  # accumulators; more leave no registers to load into early
 SMALL_TILE = 8  # accumulators; a core has at most so many multiply-adds in flight
 TILE_COST = 12  # cycles of a call of the micro-kernel beside its sum
 STREAM_COST = 50  # same for an uncached B, and C in the second-level cache
@@ -43,7 +43,7 @@ def cost_of(
     high, wide = loops.rows[-2:]
     steps = math.prod(loop.count for loop in loops.sums)
     inner = loops.sums[-1] if loops.sums else Walk(1)
-    call, line = (STREAM_COST, STREAM_LOAD * loops.dtype.size / LINE) if streams else (TILE_COST, 0)
+    call, line = (STREAM_COST, STREAM_LOAD * loops.dtype.size / CACHE_LINE) if streams else (TILE_COST, 0)
     cycles, kinds = 0.0, 0
     for h, times in _parts(high.count, height):
         for w, more in _parts(wide.count, width):

@@ -15,7 +15,6 @@ from typing import TypeAlias
 from llvmlite import ir
 
 from tensorbow.kernels.native.codegen.emitter import POINTER, Emitter, constant, index, type_of
-from tensorbow.kernels.native.codegen.epilogue import Broadcast, Epilogue
 from tensorbow.kernels.native.products.microkernel import load_vector, shared_function, store_vector
 from tensorbow.specs import DType
 
@@ -46,7 +45,7 @@ class TileLayout:
 class TileTransform:
     """down, across: D and S. tiles: their numbers, [rows, columns]. Channels are contiguous.
 
-    adds: adds to the target. epilogue: also applied to the result; its operands have the result's layout.
+    adds: adds to the target.
     """
 
     dtype: DType
@@ -57,7 +56,6 @@ class TileTransform:
     tiles: tuple[int, int]
     channels: int
     adds: bool = False
-    epilogue: Epilogue | None = None
 
     def reversed(self) -> TileTransform:
         """The adjoint, which maps gradients of results to gradients of inputs, if tiles do not overlap."""
@@ -70,10 +68,9 @@ class TileTransform:
         )
 
     def function(self, e: Emitter) -> ir.Function:
-        """The function (source, target, the epilogue's operands)."""
-        count = 2 if self.epilogue is None else 2 + len(self.epilogue.operands)
+        """The function (source, target)."""
         return shared_function(
-            e, self, [POINTER] * count, lambda inner, given: _Writer(inner, self).write(*given)
+            e, self, [POINTER] * 2, lambda inner, given: _Writer(inner, self).write(*given)
         )
 
 
@@ -83,22 +80,13 @@ class _Writer:
         self.what = what
         self.element = type_of(what.dtype)
         self.kind = e.vector_type(what.dtype)
-        self.broadcasts = () if what.epilogue is None else what.epilogue.broadcasts
 
-    def write(self, source: ir.Value, target: ir.Value, *operands: ir.Value) -> None:
+    def write(self, source: ir.Value, target: ir.Value) -> None:
         what, e = self.what, self.e
         with e.loop(what.tiles[0]) as i, e.loop(what.tiles[1]) as j:
             from_, to = (self._first(layout, i, j) for layout in (what.source, what.target))
             for channel, lanes in self._vectors():
-                self._tile(
-                    self._on(source, from_, channel),
-                    self._on(target, to, channel),
-                    [
-                        self._operand(*each, to, channel)
-                        for each in zip(operands, self.broadcasts, strict=True)
-                    ],
-                    lanes,
-                )
+                self._tile(self._on(source, from_, channel), self._on(target, to, channel), lanes)
 
     def _vectors(self) -> Iterator[tuple[ir.Value, int]]:
         """Loop over vectors of channels: first channel and width."""
@@ -119,14 +107,7 @@ class _Writer:
             pointer = self.e.offset(pointer, self.element, position)
         return pointer
 
-    def _operand(
-        self, pointer: ir.Value, broadcast: Broadcast, first: ir.Value, channel: ir.Value
-    ) -> ir.Value:
-        if broadcast is Broadcast.ELEMENT:
-            return self._on(pointer, first, channel)
-        return self._on(pointer, channel) if broadcast is Broadcast.COLUMN else pointer
-
-    def _tile(self, source: ir.Value, target: ir.Value, operands: Sequence[ir.Value], lanes: int) -> None:
+    def _tile(self, source: ir.Value, target: ir.Value, lanes: int) -> None:
         what = self.what
         rows, columns = len(what.down[0]), len(what.across[0])
         halves: list[list[ir.Value]] = [[] for _ in what.down]
@@ -141,7 +122,6 @@ class _Writer:
                 place = row * what.target.row + column * what.target.column
                 if what.adds:
                     value = self.e.builder.fadd(self._load(target, place, lanes), value)
-                value = self._finished(value, operands, place, lanes)
                 store_vector(
                     self.e, value, self.e.offset(target, self.element, place), what.dtype.size, lanes
                 )
@@ -149,19 +129,6 @@ class _Writer:
     def _load(self, pointer: ir.Value, place: int, lanes: int) -> ir.Value:
         there = self.e.offset(pointer, self.element, place)
         return load_vector(self.e, there, self.kind, self.what.dtype.size, lanes)
-
-    def _finished(self, value: ir.Value, operands: Sequence[ir.Value], place: int, lanes: int) -> ir.Value:
-        epilogue, e = self.what.epilogue, self.e
-        if epilogue is None:
-            return value
-        values = []
-        for pointer, broadcast in zip(operands, self.broadcasts, strict=True):
-            if broadcast is Broadcast.SINGLE:
-                single = e.load(pointer, self.element, self.what.dtype.size)
-                values.append(e.splat(single, self.kind.count))
-            else:
-                values.append(self._load(pointer, place if broadcast is Broadcast.ELEMENT else 0, lanes))
-        return epilogue.emit(e, value, values, self.kind.count)
 
     def _times(self, matrix: Matrix, vectors: Sequence[ir.Value]) -> list[ir.Value]:
         """A matrix times a column of vectors."""

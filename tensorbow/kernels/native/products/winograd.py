@@ -20,9 +20,7 @@ from itertools import accumulate
 from llvmlite import ir
 
 from tensorbow.kernels.native.codegen.emitter import Emitter, index, type_of
-from tensorbow.kernels.native.codegen.epilogue import Broadcast
 from tensorbow.kernels.native.products.contraction import contraction
-from tensorbow.kernels.native.products.ending import Ending
 from tensorbow.kernels.native.products.packing import copy_rows, fill_zero, transpose
 from tensorbow.kernels.native.products.winograd_matrices import OUT
 from tensorbow.kernels.native.products.winograd_shape import Winograd
@@ -56,30 +54,23 @@ class WinogradPasses:
         self.shape = shape
         self.what = shape.what
 
-    def correlate(self, places: Sequence[ir.Value], ending: Ending[ir.Value]) -> None:
+    def correlate(self, places: Sequence[ir.Value]) -> None:
         """Emits the forward pass. places: images, filter, result, scratch."""
         e = self.e
-        what, epilogue, b = self.what, ending.epilogue, e.builder
+        what, b = self.what, e.builder
         images, filters, result, scratch = places
         work = self._work(scratch)
-        ending.begin(e)
         self._clear_frame(work)
         b.call(self.shape.filters(what.channels, what.outputs).function(e), [filters, work.filters.pointer])
         product = contraction(e, self.shape.product(what.channels, what.outputs))
-        finish = self.shape.results(epilogue).function(e)
-        broadcasts = () if epilogue is None else epilogue.broadcasts
+        finish = self.shape.results().function(e)
         with self._blocks() as (first, strip):
             self._transform_images(images, work, first, strip)
             self._multiply(product, (work.images, work.filters, work.results), index(0))
             with e.loop(self.shape.group) as i:
                 row = self._row(b.add(first, i), strip)
-                there = [
-                    self._on(place, row, what.outputs) if broadcast is Broadcast.ELEMENT else place
-                    for place, broadcast in zip(ending.operands, broadcasts, strict=True)
-                ]
                 made = self._on(result, row, what.outputs)
-                b.call(finish, [self._of_image(work.results, i, what.outputs), made, *there])
-                ending.absorb(e, made, row, self.shape.rows_at_once)
+                b.call(finish, [self._of_image(work.results, i, what.outputs), made])
 
     def backprop_filter(self, places: Sequence[ir.Value]) -> None:
         """Emits the filter's gradient. places: images, flow, gradient of the filter, scratch."""
@@ -171,7 +162,7 @@ class WinogradPasses:
 
     def _transform_flow(self, gradient: ir.Value, work: _Work, first: ir.Value, strip: ir.Value) -> None:
         e = self.e
-        transform, outputs = self.shape.results(None).reversed().function(e), self.what.outputs
+        transform, outputs = self.shape.results().reversed().function(e), self.what.outputs
         with e.loop(self.shape.group) as i:
             source = self._on(gradient, self._row(e.builder.add(first, i), strip), outputs)
             e.builder.call(transform, [source, self._of_image(work.results, i, outputs)])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from tensorbow.kernels.native.codegen.epilogue import Epilogue
 from tensorbow.kernels.native.products.contraction import Contraction, divisors
 from tensorbow.kernels.native.products.convolution import ConvolutionShape
 from tensorbow.kernels.native.products.microkernel import Walk
@@ -151,12 +150,11 @@ class Winograd:
         """The adjoint of `images`, which adds where tiles overlap."""
         return replace(self.images().reversed(), adds=True)
 
-    def results(self, epilogue: Epilogue | None) -> TileTransform:
+    def results(self) -> TileTransform:
         """Planes to the result of a strip."""
         what, down = self.what, self.what.columns.count * self.what.outputs
         target = TileLayout(down, what.outputs, OUT * down, OUT * what.outputs)
-        made = self._transform("result", self._layout(what.outputs), target, what.outputs)
-        return replace(made, epilogue=epilogue)
+        return self._transform("result", self._layout(what.outputs), target, what.outputs)
 
     def _transform(self, which: str, source: TileLayout, target: TileLayout, width: int) -> TileTransform:
         axes = self.what.rows, self.what.columns

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import strategies as st
@@ -12,10 +14,11 @@ import tensorbow as tb
 from scheduler import StepProgram
 from tensorbow.errors import NumericsError
 from tensorbow.kernels.native.backend import NativeBackend
+from tensorbow.kernels.native.codegen.switches import Switches
+from tensorbow.kernels.native.codegen.target import host_target
 from tensorbow.kernels.native.fusion import factored_gradients
 from tensorbow.kernels.native.fusion.factored_gradients import FACTORS_FORM
 from tensorbow.kernels.reference import ReferenceBackend
-from tests.native_rig.fused_runs import unfused
 from tests.native_rig.native_calls import TARGETS, each_target
 from tests.program_rig.examples import given_few
 from tests.scalar_rig.numpy_backend import used
@@ -127,10 +130,10 @@ def test_updates_of_columns_in_several_panels(features, units, target):
 def test_replicas_are_averaged_as_before(batch, options, dtype):
     """The same bits as with the gradient in memory, alone and with others, run after run."""
     model, _ = dense(batch, 40, 33, dtype=dtype)
-    results = [
-        trained(model, NativeBackend() if fuses else unfused(), 3, factors=fuses, **options)
-        for fuses in (True, True, False)
-    ]
+    results = []
+    for factors in (True, True, False):
+        target = replace(host_target(), switches=Switches(factored_gradients=factors))
+        results.append(trained(model, NativeBackend(target), 3, factors=factors, **options))
     assert same_bits(results[0], results[1])
     assert_close(results[0], results[2], rtol=1e-5)
     assert_close(results[0], trained(model, ReferenceBackend(), 3, **options))

@@ -6,7 +6,11 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
+pytest.importorskip("llvmlite", reason="the native backend needs llvmlite")
+
+from tensorbow.kernels.native.products.channels import ChannelSums
 from tensorbow.ops.batch_norm import FusedBatchNorm, FusedBatchNormGrad
+from tensorbow.specs import float32, float64
 from tests.native_rig.native_calls import (
     assert_as_reference,
     assert_sample,
@@ -83,3 +87,19 @@ def test_native_gradient_through_the_batch_matches_in_float64():
         run_native(FusedBatchNormGrad, flow), run_reference(FusedBatchNormGrad, flow), strict=True
     ):
         np.testing.assert_allclose(ours, theirs, rtol=1e-10, atol=1e-11)
+
+
+@pytest.mark.parametrize("dtype", [float32, float64])
+@pytest.mark.parametrize("channels", [1, 16, 33, 1000, 100_000])
+def test_a_chunk_stays_in_the_first_cache(channels, dtype):
+    rows = ChannelSums(channels, dtype, of_flow=False).rows
+    assert rows & (rows - 1) == 0
+    assert rows == 1 or 8 << 10 < rows * channels * dtype.size <= 16 << 10
+
+
+def test_chunks_whose_means_lie_far_apart():
+    x = normal(2048, 16) + np.repeat(np.array([1000, -1000, 3, 1e4], np.float32), 512)[:, None]
+    inputs = (x, *_inputs((1, 16), np.float32)[1:])
+    _, mean, variance, *_ = run_native(FusedBatchNorm, inputs, {"is_training": True})
+    np.testing.assert_allclose(mean, x.astype(np.float64).mean(0), rtol=1e-5)
+    np.testing.assert_allclose(variance, x.astype(np.float64).var(0, ddof=1), rtol=1e-5)

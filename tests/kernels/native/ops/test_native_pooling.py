@@ -5,17 +5,18 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from hypothesis import assume
+from hypothesis import strategies as st
 
 from tensorbow.ops.average_pooling import AvgPool, AvgPoolGrad
 from tensorbow.ops.pooling import MaxPool, MaxPoolGrad, MaxPoolGradGrad
 from tests.native_rig.native_calls import (
+    TARGETS,
     assert_as_reference,
     assert_sample,
     each_target,
     run_reference,
     samples_of,
 )
-from tests.native_rig.pools import ANY_POOL
 from tests.ops_contract.collection import each
 from tests.ops_contract.sample import integers, normal
 from tests.program_rig.examples import given_few
@@ -86,7 +87,17 @@ def test_native_max_pooling_with_nan_and_infinities(target, padding):
     assert_as_reference(MaxPoolGrad, (images, pooled, flow), attrs, rtol=0, targets=[target])
 
 
-@given_few(5, 25, *ANY_POOL)
+@given_few(
+    5,
+    25,
+    st.tuples(
+        st.integers(1, 2), st.integers(1, 7), st.integers(1, 7), st.sampled_from([1, 8, 9, 15, 16, 33, 70])
+    ),
+    st.tuples(st.integers(1, 4), st.integers(1, 4)),
+    st.tuples(st.integers(1, 3), st.integers(1, 3)),
+    st.sampled_from(["VALID", "SAME"]),
+    st.sampled_from(list(TARGETS)),
+)
 def test_native_pooling_of_any_windows(shape, window, stride, padding, target):
     assume(padding == "SAME" or (window[0] <= shape[1] and window[1] <= shape[2]))
     images = integers(*shape, high=4, dtype=np.float32)

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 pytest.importorskip("llvmlite", reason="the native backend needs llvmlite")
 
-import tensorbow as tb
 from tensorbow.kernels.native.products import winograd_shape
 from tensorbow.kernels.native.products.convolution import ConvolutionShape
 from tensorbow.kernels.native.products.winograd_matrices import OUT, POINTS, matrices_of
@@ -20,8 +19,7 @@ from tensorbow.kernels.native.products.winograd_shape import Winograd
 from tensorbow.ops.conv import Conv2D, Conv2DBackpropFilter, Conv2DBackpropInput
 from tensorbow.ops.sliding_windows import Windows
 from tensorbow.specs import float32
-from tests.native_rig.fused_runs import values
-from tests.native_rig.native_calls import TARGETS, assert_as_reference, each_target, run_native
+from tests.native_rig.native_calls import assert_as_reference, run_native
 from tests.ops_contract.sample import normal, vector
 from tests.program_rig.examples import given_few
 
@@ -154,28 +152,6 @@ def test_what_is_not_finite_does_not_get_lost(window, value):
         with wherever_possible():
             (ours,) = run_native(Conv2D, (bad, w), attrs)
         assert not np.isfinite(ours[reached > 0.5]).any()
-
-
-@each_target
-@pytest.mark.sampled(1)
-@pytest.mark.parametrize("batch_norm", [False, True])
-def test_ends_of_the_convolution_give_the_same_bits(batch_norm, target):
-    """Bias, addition and activation while the result is in registers, and sums for a normalisation."""
-    with tb.Graph().as_default():
-        x, z = (tb.placeholder(tb.float32, [4, 8, 8, n]) for n in (64, 96))
-        y = tb.nn.conv2d(x, normal(3, 3, 64, 96) / 24, 1, "SAME")
-        if batch_norm:
-            y, _, _ = tb.nn.fused_batch_norm(y, np.abs(normal(96)) + np.float32(1), normal(96, seed=3))
-        else:
-            y = tb.nn.bias_add(y, normal(96, seed=3))
-        y = tb.nn.relu(y + z)
-        feeds = {x: normal(4, 8, 8, 64), z: normal(4, 8, 8, 96, seed=2)}
-        width = TARGETS[target]()
-        (fused, text), (alone, _) = (values(y, feeds, fuses, width) for fuses in (True, False))
-        assert "fused with Conv2D" in text
-        np.testing.assert_array_equal(fused, alone)
-        with tb.Session() as session:
-            np.testing.assert_allclose(fused, session.run(y, feeds), rtol=1e-4, atol=1e-4)
 
 
 def test_any_number_of_images_is_grouped_at_once():
