@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
 NAME = "ablation"
 MECHANISMS = {field.name: replace(ALL, **{field.name: False}) for field in fields(Switches)}
-FUSIONS = ("maps", "epilogues", "batch_norms", "backward", "row_pooling", "pool_gradients")
+FUSIONS = [field.name for field in fields(Switches) if "fusion" in field.metadata]
 MECHANISMS["all fusions"] = replace(ALL, **dict.fromkeys(FUSIONS, False))
 NOT_IN_PLANS = ("read_ahead", "examples", "joint_rounds")  # not visible in a plan
 EVERYTHING, AGAIN, ONE_THREAD = "everything", "nothing (noise)", "one thread for short rounds"
