@@ -144,7 +144,6 @@ def table(details: dict[str, Any]) -> Table:
         *other_runs(cases),
         "In brackets: the ratio of the fastest windows, which other programs on the machine disturb least.",
         "`-`: the mechanism does not change the case's plan, or its rounds are not short.",
-        "Without averaged updates there are no whole rounds of averaged replicas either.",
     ]
     return Table(["without", *map(case_of, cases)], rows, remarks)
 

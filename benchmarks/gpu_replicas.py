@@ -13,8 +13,8 @@ and tables show medians.
     PyTorch     one model: eager, and its whole step as a CUDA graph; R models by torch.func.vmap, as a graph
     JAX         one model under jit; R models by vmap under jit
 
-PyTorch and JAX take part where they are installed. A contestant that does not fit into memory is left out,
-and the result says so.
+PyTorch and JAX take part where they are installed. A contestant that fails, such as one that does not
+fit into memory, is left out, and the result says so.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from __future__ import annotations
 import argparse
 import statistics
 import sys
-from collections.abc import Sequence
 
 from gpu_replicas_contestant import CASES, Case, Contestant, Settings, emulated_gpu
 from gpu_replicas_jax import jax_contestants
@@ -55,32 +54,31 @@ def reason(error: Exception) -> str:
     return f"{type(error).__name__}: {str(error).partition(chr(10))[0]:.160}"
 
 
-def measure(
-    contestants: Sequence[Contestant], settings: Settings, absent: list[str]
-) -> list[dict[str, object]]:
-    """Row for each contestant: its rate in every window, and the median."""
-    running: list[Contestant] = []
-    for contestant in contestants:
-        try:
-            for _ in range(WARM_WINDOWS):
-                contestant.window(min(settings.seconds, WARM_SECONDS))
-            running.append(contestant)
-        except Exception as error:
-            what = f"{contestant.name} x {contestant.replicas}"
-            absent.append(f"{what}: {reason(error)}")
-    rates: list[list[float]] = [[] for _ in running]
-    for _ in range(settings.windows):
-        for kept, contestant in zip(rates, running, strict=True):
-            kept.append(contestant.window(settings.seconds))
+def measure(contestants: list[Contestant], settings: Settings, absent: list[str]) -> list[dict[str, object]]:
+    """Row for each contestant: its rate in every window, and the median.
+
+    A contestant that fails is closed at once, removed from `contestants`, and added to `absent`.
+    """
+    rates: dict[Contestant, list[float]] = {contestant: [] for contestant in contestants}
+    warm_up = [min(settings.seconds, WARM_SECONDS)] * WARM_WINDOWS
+    for seconds in [*warm_up, *[settings.seconds] * settings.windows]:
+        for contestant in tuple(contestants):
+            try:
+                rates[contestant].append(contestant.window(seconds))
+            except Exception as error:
+                absent.append(f"{contestant.name} x {contestant.replicas}: {reason(error)}")
+                del rates[contestant]
+                contestants.remove(contestant)
+                contestant.close()
     return [
         {
             "name": contestant.name,
             "replicas": contestant.replicas,
-            "images_per_second": statistics.median(kept),
-            "windows": kept,
+            "images_per_second": statistics.median(rates[contestant][WARM_WINDOWS:]),
+            "windows": rates[contestant][WARM_WINDOWS:],
             **contestant.facts(),
         }
-        for kept, contestant in zip(rates, running, strict=True)
+        for contestant in contestants
     ]
 
 
@@ -97,10 +95,7 @@ def run_case(case: Case, settings: Settings) -> dict[str, object]:
 
 
 def numbers(text: str) -> list[int]:
-    found = [int(part) for part in text.split(",")]
-    if not found or min(found) < 1:
-        raise argparse.ArgumentTypeError("expected counts of at least 1, as 1,2,4")
-    return found
+    return [positive_int(part) for part in text.split(",")]
 
 
 def one_case(text: str) -> Case:
@@ -152,8 +147,7 @@ def main() -> None:
         print(*found.remarks, sep="\n")
         print("emulated GPU: these figures mean nothing for a real one, and no file was written")
         return
-    del options.case  # the details have them
-    save(options, NAME, details, found, lambda figure: draw(figure, details))
+    save(options, NAME, details, found, lambda figure: draw(figure, details), ("case",))
 
 
 if __name__ == "__main__":

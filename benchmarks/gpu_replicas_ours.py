@@ -70,13 +70,14 @@ def _ours(case: Case, settings: Settings, data: Dataset, replicas: int, sync: st
 def _facts(
     engine: tb.LearningEngine, settings: Settings, run_rounds: Callable[[int], None]
 ) -> dict[str, Any]:
-    """Launches of a learning task, and the host's time for them."""
-    plan = engine.learners.replicas[0].binding.plan
+    """Launches of a learning task, and the host's time for them and for a task of the first replica."""
+    replica = engine.learners.replicas[0]
+    plan = replica.binding.plan
     launches = [launch for part in plan.executable.variants[UPDATE] for launch in plan.launches(part)]
     rounds = max(3, (12 if settings.emulated else TASKS_TIMED) // engine.learners.count)
     with (
         timed(settings.runtime, "launch_graph") as graphs,
-        timed(engine.learners.tasks, "launch_task") as tasks,
+        timed(replica, "launch") as tasks,
     ):
         run_rounds(rounds)
     return {

@@ -14,7 +14,7 @@ import shlex
 import statistics
 import sys
 import time
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from importlib.metadata import PackageNotFoundError, version
@@ -216,18 +216,19 @@ def save(
     details: Mapping[str, Any],
     table: Table,
     draw: Callable[[Figure], None],
+    unsaved: Collection[str] = (),
 ) -> None:
     """Prints the table; writes `<name>.json`, in the form that `results_page.py` describes, and `<name>.png`.
 
     draw: fills an empty figure with constrained layout. Without matplotlib no picture is written, and a
-    message says so.
+    message says so. unsaved: options that are not stored, since the details have them.
     """
     print_table(table.columns, table.as_text())
     print(*table.remarks, sep="\n")
     written = output_path(options, f"{name}.json")
     shown = {"columns": table.columns, "rows": table.rows, "remarks": table.remarks}
-    settings = {"settings": settings_of(options)}
-    result = {**described(options, name), **shown, "details": {**settings, **details}}
+    settings = {name: value for name, value in settings_of(options).items() if name not in unsaved}
+    result = {**described(options, name), **shown, "details": {"settings": settings, **details}}
     written.write_text(as_json(result) + "\n")
     print(f"{name}: wrote {written}")
     try:

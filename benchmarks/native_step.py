@@ -22,9 +22,11 @@ from pathlib import Path
 
 import numpy as np
 from native_kernels import Timed, peak
+from ours import image_shape
 
 import tensorbow as tb
 from tensorbow.devices import StreamGroup
+from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import OpDef
 from tensorbow.kernels import register_backend
 from tensorbow.kernels.native.backend import NativeBackend
@@ -41,7 +43,6 @@ SHORT = {
     "Conv2DBackpropFilter": "FilterGrad",
     "Conv2DBackpropInput": "InputGrad",
 }
-PICTURES = {"resnet": (32, 32, 3), "lenet": (28, 28, 1), "logreg": (28, 28, 1)}
 
 
 class RecordingBackend(NativeBackend):
@@ -116,13 +117,13 @@ def touched(group: Group) -> int:
 
 
 def plan_of_step(model: str, batch_size: int, folder: Path | None) -> tuple[tb.Session, NativePlan]:
-    """Plan of a session's training step, after some runs."""
+    """Plan of a session's training step, after some runs. Raises InvalidArgumentError for unknown models."""
+    network, shape = get_model(model), image_shape(model)
     backend = RecordingBackend(folder)
     register_backend("cpu", backend)
-    shape = next(shape for name, shape in PICTURES.items() if model.startswith(name))
     images = tb.placeholder(tb.float32, [batch_size, *shape])
     labels = tb.placeholder(tb.int64, [batch_size])
-    heads = get_model(model).heads(images, labels, 10, True)
+    heads = network.heads(images, labels, 10, True)
     train = tb.train.MomentumOptimizer(0.01, 0.9).minimize(heads.loss)
     session = tb.Session()
     session.run(tb.global_variables_initializer())
@@ -176,7 +177,10 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="file for the figures")
     parser.add_argument("--all", action="store_true", help="also show rows of less than 1 %% of the step")
     options = parser.parse_args()
-    session, plan = plan_of_step(options.model, options.batch_size, options.folder)
+    try:
+        session, plan = plan_of_step(options.model, options.batch_size, options.folder)
+    except InvalidArgumentError as error:
+        parser.error(str(error))
     with session:
         typical = min if options.fastest else statistics.median
         rows, rate, step = measure(plan, peak(host_target()), options.rounds, typical)
@@ -195,9 +199,9 @@ def main() -> None:
     operations = sum(row.operations for row in rows)
     contracting = sum(row.duration_us for row in rows if row.operations)
     print(
-        f"{options.model} b={options.batch_size}: calls {total / 1e3:.2f} ms, step {step * 1e3:.2f} ms, "
+        f"{options.model} b={options.batch_size}: calls {total:.1f} us, step {step * 1e6:.1f} us, "
         f"{options.batch_size / step:.0f} images/s; peak {rate / 1e9:.1f} GFLOP/s, the step's limit "
-        f"{1e3 * operations / rate:.2f} ms; {contracting / total:.1%} of it in calls with contractions"
+        f"{1e6 * operations / rate:.1f} us; {contracting / total:.1%} of the calls' time is in contractions"
     )
     if options.json:
         table = [

@@ -28,7 +28,7 @@ UNROLLED_STEPS = 4  # of a model with convolutions, where they are tried
 
 @dataclass(frozen=True)
 class PeerSetting:
-    """variant: PyTorch's as in `torch_trainer`; JAX's `jit`. threads: of each process."""
+    """variant: a variant of `torch_trainer` for PyTorch; always `jit` for JAX. threads: of each process."""
 
     library: str
     variant: str
@@ -73,62 +73,92 @@ class PeerError(RuntimeError):
     """A peer did not start, or failed in a window; has the peer's message."""
 
 
+class PeerProcess:
+    """Process that answers questions, in their order; after an error it is closed and answers no more."""
+
+    def __init__(self, name: str, make: Callable[..., tuple[Any, Callable[[Any], Any]]], *arguments: Any):
+        """make: called with `arguments` in the process; returns the first answer and the answering function.
+
+        name: for messages. Raises PeerError when the process does not start.
+        """
+        context = multiprocessing.get_context("spawn")
+        self._name = name
+        self._pipe, theirs = context.Pipe()
+        self._process = context.Process(
+            target=_serve, args=(theirs, make, *arguments), name=name, daemon=True
+        )
+        try:
+            self._process.start()
+        except OSError as error:
+            self._pipe.close()
+            raise PeerError(f"{name}: its process did not start: {error}") from None
+        finally:
+            theirs.close()
+
+    def ask(self, question: object) -> None:
+        """Sends a question. Raises PeerError when the process has ended."""
+        try:
+            self._pipe.send(question)
+        except OSError:
+            self.close()
+            raise PeerError(f"{self._name}: its process ended") from None
+
+    def answer(self, seconds: float) -> Any:
+        """Waits for the next answer. Raises PeerError for an error, after so many seconds, or at the end."""
+        kind, content = "error", f"no answer within {seconds:.0f} s"
+        try:
+            if self._pipe.poll(seconds):
+                kind, content = self._pipe.recv()
+        except (EOFError, OSError):
+            content = "its process ended"
+        if kind == "error":
+            self.close()
+            raise PeerError(f"{self._name}: {content}")
+        return content
+
+    def close(self) -> None:
+        """Ends the process."""
+        self._pipe.close()
+        self._process.join(5)
+        if self._process.is_alive():
+            self._process.kill()
+            self._process.join()
+
+
 class PeerProcesses:
     """Processes of one setting; a call with seconds trains in all of them and returns images per second.
 
-    chosen: the first process's choice by measurement, for the result.
-    Raises PeerError when they do not start, or when one fails.
+    chosen: settings that the first process chose by measurement, stored with the result.
+    Raises PeerError when they do not start, or when one fails: then all are closed, and further calls fail.
     """
 
     def __init__(self, setting: PeerSetting, model: str, batch_size: int, examples: tuple[Any, Any]):
         """examples: images float32 [examples, height, width, channels], labels int64 [examples]."""
         self.setting = setting
-        context = multiprocessing.get_context("spawn")
-        self._processes, self._pipes = [], list[Connection]()
-        for number, core in enumerate(_cores(setting.processes)):
-            ours, theirs = context.Pipe()
-            process = context.Process(
-                target=_serve,
-                args=(theirs, setting, model, batch_size, examples, core),
-                name=f"peer {number}",
-                daemon=True,
-            )
-            process.start()
-            theirs.close()
-            self._processes.append(process)
-            self._pipes.append(ours)
+        self._processes: list[PeerProcess] = []
         try:
-            answers = [self._answer(pipe, START_SECONDS) for pipe in self._pipes]
+            for core in _cores(setting.processes):
+                arguments = setting, model, batch_size, examples, core
+                self._processes.append(PeerProcess(setting.name, _pinned_window, *arguments))
+            answers = [process.answer(START_SECONDS) for process in self._processes]
         except BaseException:
             self.close()
             raise
         self.chosen: dict[str, Any] = answers[0]
 
     def __call__(self, seconds: float) -> float:
-        for pipe in self._pipes:
-            pipe.send(seconds)
-        return float(sum(self._answer(pipe, seconds + REPLY_SECONDS) for pipe in self._pipes))
-
-    def _answer(self, pipe: Connection, seconds: float) -> Any:
-        if not pipe.poll(seconds):
-            raise PeerError(f"{self.setting.name}: no answer within {seconds:.0f} s")
         try:
-            kind, content = pipe.recv()
-        except EOFError:
-            raise PeerError(f"{self.setting.name}: its process ended") from None
-        if kind == "error":
-            raise PeerError(f"{self.setting.name}: {content}")
-        return content
+            for process in self._processes:
+                process.ask(seconds)
+            return float(sum(process.answer(seconds + REPLY_SECONDS) for process in self._processes))
+        except BaseException:
+            self.close()
+            raise
 
     def close(self) -> None:
         """Ends the processes."""
-        for pipe in self._pipes:
-            pipe.close()
         for process in self._processes:
-            process.join(5)
-            if process.is_alive():
-                process.kill()
-                process.join()
+            process.close()
 
 
 def _cores(processes: int) -> list[int | None]:
@@ -139,29 +169,30 @@ def _cores(processes: int) -> list[int | None]:
     return [allowed[number % len(allowed)] for number in range(processes)]
 
 
-def _serve(
-    pipe: Connection,
-    setting: PeerSetting,
-    model: str,
-    batch_size: int,
-    examples: tuple[Any, Any],
-    core: int | None,
-) -> None:
-    """Main function of a process: makes the trainer, reports its choice, runs a window for each message."""
+def _serve(pipe: Connection, make: Callable[..., tuple[Any, Callable[[Any], Any]]], *arguments: Any) -> None:
+    """Main function of a process: sends the first answer, then one to each message, or an error."""
     try:
-        if core is not None:
-            os.sched_setaffinity(0, {core})
-        os.environ["OMP_NUM_THREADS"] = str(setting.threads)  # read when the library is loaded
-        run, chosen = _trainer(setting, model, batch_size, examples)
-        window = timed(run, batch_size)
-        window(LOOK_SECONDS)
-        pipe.send(("ready", chosen))
+        first, answer = make(*arguments)
+        pipe.send(("answer", first))
         while True:
-            pipe.send(("rate", window(pipe.recv())))
-    except (EOFError, BrokenPipeError):
+            pipe.send(("answer", answer(pipe.recv())))
+    except (EOFError, ConnectionError):
         return  # the other end has closed
     except Exception as error:
         pipe.send(("error", f"{type(error).__name__}: {str(error).strip()[:500]}"))
+
+
+def _pinned_window(
+    setting: PeerSetting, model: str, batch_size: int, examples: tuple[Any, Any], core: int | None
+) -> tuple[dict[str, Any], Callable[[float], float]]:
+    """Trainer's choice and its window, after a first one, in a process pinned to a core unless None."""
+    if core is not None:
+        os.sched_setaffinity(0, {core})
+    os.environ["OMP_NUM_THREADS"] = str(setting.threads)  # read when the library is loaded
+    run, chosen = _trainer(setting, model, batch_size, examples)
+    window = timed(run, batch_size)
+    window(LOOK_SECONDS)
+    return chosen, window
 
 
 def _trainer(
@@ -177,7 +208,7 @@ def _trainer(
 
 
 def timed(run: Callable[[int], float], batch_size: int) -> Callable[[float], float]:
-    """Window that ends at a given time, so that the windows of several processes coincide.
+    """Window of at least the given duration; windows of several processes overlap up to one call.
 
     run(n) makes n steps and returns the last loss. Raises FloatingPointError when that is not finite, since
     the rate would mean nothing.
@@ -187,12 +218,13 @@ def timed(run: Callable[[int], float], batch_size: int) -> Callable[[float], flo
     def window(seconds: float) -> float:
         nonlocal at_once
         steps, started = 0, time.perf_counter()
-        elapsed = 0.0
-        while elapsed < seconds:
+        while True:
             loss = run(at_once)
             steps += at_once
             elapsed = time.perf_counter() - started
             at_once = max(1, round(steps / elapsed * min(LOOK_SECONDS, seconds)))
+            if elapsed >= seconds:
+                break
         if not math.isfinite(loss):
             raise FloatingPointError(f"the loss is {loss}")
         return steps * batch_size / elapsed

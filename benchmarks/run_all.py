@@ -5,8 +5,8 @@
     python benchmarks/run_all.py --only tau fig_4_2
     python benchmarks/run_all.py --list
 
-A failing experiment does not stop the others. The failures are listed at the end and in `summary.json`, and
-the exit status is then 1. `results_page.py` writes the page of results afterwards.
+A failing experiment does not stop the others. The failures are listed at the end, and the exit status is
+then 1. `summary.json` has the last run of each experiment. `results_page.py` writes the page of results.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def run(experiment: Experiment, options: argparse.Namespace) -> dict[str, Any]:
     paths = [str(FOLDER.parent), os.environ.get("PYTHONPATH", "")]  # the checkout need not be installed
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
     if options.data:
-        environment.setdefault("TENSORBOW_DATA", str(options.data))
+        environment["TENSORBOW_DATA"] = str(options.data)
     print(f"\n== {experiment.name}: {experiment.shows}", flush=True)
     started = time.perf_counter()
     status: int | None = None
@@ -60,20 +60,31 @@ def outcome(row: dict[str, Any]) -> str:
 
 def run_all(chosen: Sequence[Experiment], options: argparse.Namespace) -> int:
     """Runs the experiments; returns the exit status, 0 when all of them succeeded."""
-    rows = [run(experiment, options) for experiment in chosen]
+    path, rows = output_path(options, "summary.json"), []
+    for experiment in chosen:
+        rows.append(run(experiment, options))
+        summarise(rows[-1], options.small, path)
     print()
     print_table(
         ["experiment", "seconds", ""], [[r["experiment"], f"{r['seconds']:.0f}", outcome(r)] for r in rows]
     )
-    summary = {"small": options.small, "runs": rows}
-    path = output_path(options, "summary.json")
-    path.write_text(json.dumps(summary, indent=1) + "\n")
     failed = [row["experiment"] for row in rows if row["status"] != 0]
     total = sum(row["seconds"] for row in rows)
     print(f"{len(rows) - len(failed)} of {len(rows)} experiments done in {total:.0f} s; {path}")
     if failed:
         print(f"failed: {', '.join(failed)}", file=sys.stderr)
     return 1 if failed else 0
+
+
+def summarise(row: dict[str, Any], small: bool, path: Path) -> None:
+    """Adds a run to the summary, which has the last run of each experiment; either all are small or none."""
+    try:
+        summary = json.loads(path.read_text())
+    except (FileNotFoundError, ValueError):  # ValueError: writing was interrupted
+        summary = {}
+    earlier = summary["runs"] if summary.get("small") == small else []
+    runs = [*(run for run in earlier if run["experiment"] != row["experiment"]), row]
+    path.write_text(json.dumps({"small": small, "runs": runs}, indent=1) + "\n")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

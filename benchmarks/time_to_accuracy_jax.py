@@ -29,6 +29,8 @@ State = tuple[Any, Any, Any, Any]  # weights, velocity, number of the next batch
 
 
 class JaxLearner:
+    """Trains LeNet from the seed's initial values on the batches of its `BatchOrder`."""
+
     def __init__(self, setting: RunSetting, goal: Goal, seed: int, choice: Mapping[str, Any]):
         """choice: has `steps_per_call`, the number of unrolled steps: within a loop convolutions are slow."""
         self._setting, self._at_once = setting, int(choice["steps_per_call"])
@@ -39,6 +41,7 @@ class JaxLearner:
             steps: jax.jit(partial(self._call, steps), donate_argnums=0) for steps in (1, self._at_once)
         }
         self._values = seeded_program(goal.train, setting.learning_rate, seed).initial_values()
+        self._permuted: Any = jnp.zeros((self._order.batches_per_epoch, setting.batch_size), jnp.int32)
         self._start()
         for steps in self._calls:  # compiles, allocates
             self._run(steps)
@@ -51,7 +54,6 @@ class JaxLearner:
         velocity = jax.tree.map(jnp.zeros_like, weights)
         self._state: State = weights, velocity, jnp.zeros((), jnp.int32), jnp.zeros(())
         self._steps = 0
-        self._permuted = self._permutation(0)
 
     def _permutation(self, epoch: int) -> Any:
         """Examples of an epoch's batches, [batches, batch_size]."""
@@ -79,6 +81,7 @@ class JaxLearner:
         self._steps += steps
 
     def train_until(self, epochs: float) -> tuple[float, float]:
+        """Trains up to `epochs`; returns the epochs done and the mean loss since the last call."""
         whole = self._order.batches_per_epoch
         stop = max(round(epochs * whole), self._steps + 1)
         first = self._steps

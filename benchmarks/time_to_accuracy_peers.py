@@ -6,11 +6,9 @@ fused or foreach SGD. JAX: one step per call, or a few unrolled ones.
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import time
-from collections.abc import Collection, Mapping, Sequence
-from multiprocessing.connection import Connection
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import harness
@@ -19,6 +17,7 @@ from peers import (
     START_SECONDS,
     UNROLLED_STEPS,
     PeerError,
+    PeerProcess,
     PeerProcesses,
     PeerSetting,
     peer_settings,
@@ -95,69 +94,36 @@ class PeerLearner:
 
     def __init__(self, setting: RunSetting, goal: Goal, seed: int, choice: Mapping[str, Any]):
         """choice: from `tuned`. Raises PeerError when the process does not start."""
-        started, self._side = time.perf_counter(), setting.side
-        context = multiprocessing.get_context("spawn")
-        self._pipe, theirs = context.Pipe()
-        self._process = context.Process(target=_serve, args=(theirs,), name=setting.side, daemon=True)
-        self._process.start()
-        theirs.close()
-        try:
-            self._ask((setting, goal, seed, dict(choice)), START_SECONDS)
-        except BaseException:
-            self.close()
-            raise
+        started = time.perf_counter()
+        self._process = PeerProcess(setting.side, _learner, setting, goal, seed, dict(choice))
+        self._process.answer(START_SECONDS)
         self.setup_seconds = time.perf_counter() - started
 
     def train_until(self, epochs: float) -> tuple[float, float]:
-        done, loss = self._ask(epochs, TRAIN_SECONDS)
+        self._process.ask(epochs)
+        done, loss = self._process.answer(TRAIN_SECONDS)
         return float(done), float(loss)
 
     def models(self) -> Sequence[Mapping[str, Array]]:
-        return [self._ask(None, START_SECONDS)]
-
-    def _ask(self, question: object, seconds: float) -> Any:
-        self._pipe.send(question)
-        if not self._pipe.poll(seconds):
-            raise PeerError(f"{self._side}: no answer within {seconds:.0f} s")
-        try:
-            kind, content = self._pipe.recv()
-        except EOFError:
-            raise PeerError(f"{self._side}: its process ended") from None
-        if kind == "error":
-            raise PeerError(f"{self._side}: {content}")
-        return content
+        self._process.ask(None)
+        return [self._process.answer(START_SECONDS)]
 
     def close(self) -> None:
-        self._pipe.close()
-        self._process.join(5)
-        if self._process.is_alive():
-            self._process.kill()
-            self._process.join()
+        self._process.close()
 
 
-def _serve(pipe: Connection) -> None:
-    """Main function: receives the setting, then epochs to train until, or None to send the model."""
-    try:
-        setting, goal, seed, choice = pipe.recv()
-        os.environ["OMP_NUM_THREADS"] = str(choice["threads"])  # read when the library is loaded
-        learner = _learner(setting, goal, seed, choice)
-        pipe.send(("ready", None))
-        while True:
-            question = pipe.recv()
-            answer = learner.model() if question is None else learner.train_until(question)
-            pipe.send(("done", answer))
-    except (EOFError, BrokenPipeError):
-        return  # the other end has closed
-    except Exception as error:
-        pipe.send(("error", f"{type(error).__name__}: {str(error).strip()[:500]}"))
-
-
-def _learner(setting: RunSetting, goal: Goal, seed: int, choice: Mapping[str, Any]) -> Any:
-    """Learner of this process; imports its library."""
+def _learner(
+    setting: RunSetting, goal: Goal, seed: int, choice: Mapping[str, Any]
+) -> tuple[None, Callable[[float | None], Any]]:
+    """Learner of this process, asked with the epochs to train until, or None for the model."""
+    os.environ["OMP_NUM_THREADS"] = str(choice["threads"])  # read when the library is loaded
+    learner: Any
     if LIBRARIES[setting.side] == "torch":
         from time_to_accuracy_torch import TorchLearner
 
-        return TorchLearner(setting, goal, seed, choice)
-    from time_to_accuracy_jax import JaxLearner
+        learner = TorchLearner(setting, goal, seed, choice)
+    else:
+        from time_to_accuracy_jax import JaxLearner
 
-    return JaxLearner(setting, goal, seed, choice)
+        learner = JaxLearner(setting, goal, seed, choice)
+    return None, lambda epochs: learner.model() if epochs is None else learner.train_until(epochs)

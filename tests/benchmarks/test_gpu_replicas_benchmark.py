@@ -103,3 +103,35 @@ def test_its_summary_holds_the_best_averaged_count_against_the_best_peer(
         from matplotlib.figure import Figure
 
         draw(Figure(), {"gpu": gpu, "cases": [case]})
+
+
+def test_a_contestant_that_fails_is_closed_at_once_and_the_others_go_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.syspath_prepend(str(FOLDER))
+    from gpu_replicas import WARM_WINDOWS, measure
+    from gpu_replicas_contestant import Contestant, Settings
+
+    said: list[str] = []
+
+    def contestant(name: str, lasts: int) -> Contestant:
+        windows = iter(range(lasts))
+
+        def window(seconds: float) -> float:
+            said.append(name)
+            if next(windows, None) is None:
+                raise MemoryError("full\nup")
+            return seconds
+
+        return Contestant(name, 2, window, lambda: said.append(f"{name} closed"))
+
+    contestants = [contestant("warm", 1), contestant("timed", WARM_WINDOWS), contestant("good", 9)]
+    absent: list[str] = []
+    settings = Settings(None, [], "fp32", seconds=0.25, windows=2, emulated=True)  # type: ignore[arg-type]
+    (row,) = measure(contestants, settings, absent)
+    assert (row["name"], row["windows"], row["images_per_second"]) == ("good", [0.25, 0.25], 0.25)
+    assert absent == ["warm x 2: MemoryError: full", "timed x 2: MemoryError: full"]
+    assert [contestant.name for contestant in contestants] == ["good"]
+    for name in ("warm", "timed"):
+        assert said[said.index(f"{name} closed") - 1] == name
+        assert said.count(f"{name} closed") == 1

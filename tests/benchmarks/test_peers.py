@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import json
+import os
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
@@ -46,6 +48,7 @@ def test_a_window_ends_by_the_clock_and_looks_at_it_now_and_then(monkeypatch: py
     assert 100 <= sum(asked) <= 105
     assert asked[0] == 1
     assert set(asked[1:]) == {5}
+    assert window(0.0) == pytest.approx(400.0)
 
 
 def test_a_rate_of_a_loss_that_is_not_finite_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -81,6 +84,62 @@ def test_a_peer_that_does_not_start_says_why() -> None:
     examples = np.zeros((4, 28, 28, 1), np.float32), np.zeros(4, np.int64)
     with pytest.raises(PeerError, match=r"PyTorch eager, 2 processes: ModuleNotFoundError: .*torch"):
         PeerProcesses(PeerSetting("torch", "eager", 2, 1), "lenet", 2, examples)
+
+
+def a_peer(*pair: Any) -> Any:
+    """Process whose first answer and answering function are those of `pair`."""
+    from peers import PeerProcess
+
+    return PeerProcess("peer", copy.copy, pair)
+
+
+def test_a_process_answers_until_an_error_and_no_more() -> None:
+    from peers import PeerError
+
+    peer = a_peer("ready", float)
+    assert peer.answer(60) == "ready"
+    peer.ask("2.5")
+    assert peer.answer(60) == 2.5
+    peer.ask("two")
+    with pytest.raises(PeerError, match=r"^peer: ValueError: could not convert string"):
+        peer.answer(60)
+    with pytest.raises(PeerError, match=r"^peer: its process ended"):
+        peer.ask("2.5")
+
+
+@pytest.mark.parametrize("asked", [False, True], ids=["between windows", "in a window"])
+def test_one_dead_process_ends_all_of_its_setting(asked: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    import peers
+
+    started = [a_peer(None, os._exit if asked else float), a_peer(None, float)]
+    unused = iter(started)
+    monkeypatch.setattr(peers, "PeerProcess", lambda *_: next(unused))
+    both = peers.PeerProcesses(peers.PeerSetting("jax", "jit", 2, 1), "lenet", 2, (None, None))
+    if not asked:
+        started[0]._process.kill()
+        started[0]._process.join()
+    for _ in range(2):
+        with pytest.raises(peers.PeerError, match="its process ended"):
+            both(3)
+    assert not any(process._process.is_alive() for process in started)
+
+
+def test_a_second_process_that_does_not_start_ends_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    import peers
+
+    first = a_peer(None, float)
+
+    outcomes = iter([first])
+
+    def start(*_: Any) -> Any:
+        for process in outcomes:
+            return process
+        raise peers.PeerError("no process")
+
+    monkeypatch.setattr(peers, "PeerProcess", start)
+    with pytest.raises(peers.PeerError, match="no process"):
+        peers.PeerProcesses(peers.PeerSetting("jax", "jit", 2, 1), "lenet", 2, (None, None))
+    assert not first._process.is_alive()
 
 
 def test_a_target_is_held_against_the_best_peer_of_its_kind() -> None:

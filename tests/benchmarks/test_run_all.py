@@ -10,10 +10,13 @@ import pytest
 
 FOLDER = Path(__file__).resolve().parents[2] / "benchmarks"
 GOOD = """
+import os
 import sys
 from pathlib import Path
 folder = Path(sys.argv[sys.argv.index("--output") + 1])
 (folder / "good.json").write_text(" ".join(sys.argv[1:]))
+(folder / "folder").write_text(os.environ["TENSORBOW_DATA"])
+(folder / "summary before").write_text((folder / "summary.json").read_text())
 """
 
 
@@ -43,6 +46,20 @@ def test_list_says_what_there_is_and_runs_nothing(capsys: pytest.CaptureFixture[
     assert len(capsys.readouterr().out.splitlines()) == 2
 
 
+def statuses(summary: Path) -> dict[str, Any]:
+    return {row["experiment"]: row["status"] for row in json.loads(summary.read_text())["runs"]}
+
+
+def test_a_summary_of_other_runs_is_begun_anew(tmp_path: Path) -> None:
+    from run_all import summarise
+
+    path = tmp_path / "summary.json"
+    for text in ('{"small": true, "runs": [{"experiment": "a", "status": 0}]}', "{"):
+        path.write_text(text)
+        summarise({"experiment": "b", "status": 0}, False, path)
+        assert statuses(path) == {"b": 0}
+
+
 def test_a_failure_does_not_keep_others_from_running(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -57,12 +74,14 @@ def test_a_failure_does_not_keep_others_from_running(
     monkeypatch.setattr(run_all, "EXPERIMENTS", chosen)
     out = tmp_path / "out"
     out.mkdir()
+    earlier = {"small": True, "runs": [{"experiment": name, "status": 0} for name in ("slow", "other")]}
+    (out / "summary.json").write_text(json.dumps(earlier))
+    monkeypatch.setenv("TENSORBOW_DATA", "inherited")
     status = run_all.main(["--small", "--output", str(out), "--data", str(tmp_path), "--limit", "2"])
     assert status == 1
-    runs: dict[str, Any] = {
-        row["experiment"]: row for row in json.loads((out / "summary.json").read_text())["runs"]
-    }
-    assert {name: row["status"] for name, row in runs.items()} == {"bad": 3, "slow": None, "good": 0}
+    assert (out / "folder").read_text() == str(tmp_path)
+    assert statuses(out / "summary.json") == {"other": 0, "bad": 3, "slow": None, "good": 0}
+    assert statuses(out / "summary before") == {"other": 0, "bad": 3, "slow": None}
     assert (out / "good.json").read_text() == f"--small --output {out} --data {tmp_path}"
     shown = capfd.readouterr()
     assert "failed: bad, slow" in shown.err

@@ -39,3 +39,12 @@ def test_a_small_run(name: str, tmp_path: Path) -> None:
     assert (tmp_path / f"{name}.png").stat().st_size > 10_000
     assert result["rows"]
     assert all(len(row) == len(result["columns"]) for row in result["rows"])
+
+
+def test_an_unknown_model_is_a_wrong_option() -> None:
+    pytest.importorskip("llvmlite")
+    environment = {**os.environ, "PYTHONPATH": str(FOLDER.parent)}
+    command = [sys.executable, str(FOLDER / "native_step.py"), "--model", "vgg"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 2
+    assert "error: model: expected one of logreg" in done.stderr

@@ -31,7 +31,7 @@ def trained(model: Model, backend: NumpyRulesBackend, **options: Any) -> dict[st
 
 
 def update_calls(backend: NumpyRulesBackend) -> set[tuple[str, ...]]:
-    """Of segments that average: the ops of their calls."""
+    """Ops of the calls of each segment that averages."""
     return {
         tuple(g.definition.name for g in segment.groups)
         for executable in backend.bound

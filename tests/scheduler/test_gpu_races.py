@@ -1,4 +1,4 @@
-"""What the engine enqueues on GPU streams is ordered, by what the bound GPU plans say they touch."""
+"""Calls that the engine enqueues on GPU streams are ordered, by the reads and writes of the bound plans."""
 
 from __future__ import annotations
 

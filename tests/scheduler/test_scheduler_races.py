@@ -1,4 +1,4 @@
-"""What the engine enqueues on null devices is ordered, and the checker sees when a wait is missing."""
+"""Calls that the engine enqueues on null devices are ordered, and the checker finds a missing wait."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ def test_a_missing_wait_is_found(
 
 
 def test_a_missing_wait_of_averaging_apart_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of `fcfs`: z is read while it moves."""
+    """With `fcfs`, z is then read while it moves."""
     without_waits(monkeypatch, Replica, "update")
     races = find_races(log_of_a_run(2, 2, dispatch="fcfs"))
     found = [{race.earlier.label, race.later.label} for race in races]

@@ -209,7 +209,7 @@ def classifier(exchange_gradients: bool, normalise: Callable[[tb.Tensor], tb.Ten
 def learned(
     program: StepProgram, devices: int, per_device: int, batch_size: int, steps: int = 1, **options: Any
 ) -> dict[str, Any]:
-    """What the state is after some rounds, of which several may be one launch."""
+    """State after 8 rounds, of which `steps` are one launch."""
     opened = cpu_devices(devices)
     how = Synchronisation(**options)
     with LearningEngine(program, batch_size, opened, per_device, how, steps_per_launch=steps) as engine:

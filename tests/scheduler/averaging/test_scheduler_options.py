@@ -21,7 +21,7 @@ def bound(k: int, mu: float) -> float:
 
 
 def distance(k: int, mu: float, alpha: float, rounds: int, staleness: int = 0) -> float:
-    """How far the replicas, all moved away alike, are from z after some rounds without gradients."""
+    """Largest distance from z, after rounds without gradients, of replicas that all start at z + 1."""
     sma = Sma(
         np.zeros(3),
         k,

@@ -1,4 +1,4 @@
-"""Where rounds are in the data, over changes of the number of replicas."""
+"""Positions of rounds in the data, over changes of the number of replicas."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ def gpus(runtime: EmulatedCuda, count: int) -> list[Device]:
 
 
 class Training:
-    """What a training gave: losses by round, z, whether the devices made the batches, and what was said."""
+    """Outcome of a training: losses by round, z, whether the devices made the batches, and messages."""
 
     def __init__(
         self,

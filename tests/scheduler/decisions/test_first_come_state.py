@@ -29,7 +29,7 @@ from tensorbow.errors import InternalError, InvalidArgumentError
 
 
 def deliver(state: FirstComeState, *events: Any) -> list[Instruction]:
-    """What the machine says to all of them."""
+    """Instructions of the machine for these events."""
     said: list[Instruction] = []
     for event in events:
         said += state.handle(event)

@@ -53,7 +53,7 @@ def curve(rng: random.Random, shape: str) -> list[float]:
 
 
 def is_right(rng: random.Random, shape: str, noise: float, threshold: float = 0.05) -> tuple[bool, int]:
-    """Whether the tuner's answer is, and how many windows it took."""
+    """True if the tuner chooses the best count or one next to it; and the number of windows it took."""
     true = curve(rng, shape)
     tuner = ReplicaTuner(len(true), threshold)
     while isinstance(step := tuner.next_step(), Measure):

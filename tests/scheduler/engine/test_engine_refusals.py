@@ -1,4 +1,4 @@
-"""What an engine cannot do it refuses, and stays as it was; what has ended it holds no more."""
+"""An engine refuses what it cannot do, and stays as it was; it keeps nothing of runs that have ended."""
 
 from __future__ import annotations
 

@@ -154,7 +154,7 @@ def test_replicas_beside_one_another_have_the_bits_of_replicas_alone(opened: Ope
 
 
 def owned_ranges(engine: tb.LearningEngine) -> list[tuple[int, int, str]]:
-    """What each replica and z have of the GPU's memory, and nobody else may have."""
+    """Address ranges of the GPU's memory, with owners, that belong to one replica or to z alone."""
     ranges: list[tuple[int, int, str]] = []
     for replica in engine.learners.replicas:
         nbytes = replica.executable.region_nbytes

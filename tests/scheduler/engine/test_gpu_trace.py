@@ -20,7 +20,7 @@ ROUNDS = 5
 
 
 def trained(trace: Path | None) -> tuple[dict[str, Any], int]:
-    """What is left after some rounds on two virtual GPUs, and how many events were timed."""
+    """State after ROUNDS rounds on two virtual GPUs, and the number of events that were timed."""
     with emulated_runtime() as runtime:
         devices = [GpuDevice(f"/gpu:{index}", runtime, limit_nbytes=1 << 27) for index in range(2)]
         model = logistic()

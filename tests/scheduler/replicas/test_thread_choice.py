@@ -1,4 +1,4 @@
-"""Which threads do the steps of all replicas: how it is chosen, and that nothing else changes by it."""
+"""Choice of the threads that run the steps of all replicas; results do not depend on it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ EACH, ONE, CALLER = Threads
 
 
 def launches_of(seconds: float) -> int:
-    """How many launches of so many seconds are measured, at most: the last may be behind the window's end."""
+    """Most launches of this duration that are measured: the last may end after the window."""
     return (WARM_UP + MEASURED) * (max(WINDOW, math.ceil(WINDOW_S / seconds)) + 1)
 
 

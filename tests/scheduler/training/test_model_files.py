@@ -37,7 +37,7 @@ def written(folder: Path, about: dict[str, Any], arrays: dict[str, Any] | None =
 
 @pytest.fixture(scope="module", autouse=True)
 def loaded(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """What is loaded once, is, before memory is measured."""
+    """Loads modules and code that are loaded once, before memory is measured."""
     with Classifier(written(tmp_path_factory.mktemp("sound"), ABOUT)) as classifier:
         assert classifier.probabilities(IMAGES).shape == (2, 10)
 

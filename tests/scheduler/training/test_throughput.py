@@ -43,7 +43,7 @@ def config(**options: Any) -> TrainingConfig:
 
 
 def rates(windows: ThroughputWindows, ends: list[tuple[float, ...]]) -> list[float | None]:
-    """What each round tells; ends: by round, when each replica's task ended."""
+    """Throughput reported after each round, if any; ends: by round, the end of each replica's task."""
     return [
         windows.add(RoundResults(range(n, n + 1), range(len(times)), [0.0] * len(times), (), times))
         for n, times in enumerate(ends)

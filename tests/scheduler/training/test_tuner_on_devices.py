@@ -82,7 +82,7 @@ def tuned(seed: str, noise: float, monkeypatch: pytest.MonkeyPatch) -> tuple[int
 
 
 def shares(draws: range, noise: tuple[float, float], monkeypatch: pytest.MonkeyPatch) -> tuple[float, float]:
-    """Of choices within one replica of the best, and of those with nine tenths of the greatest throughput."""
+    """Shares of choices within one replica of the best, and with nine tenths of the greatest throughput."""
     right = fast = 0
     for draw in draws:
         drawn = random.Random(f"noise {draw}").uniform(*noise)
