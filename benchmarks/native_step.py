@@ -27,7 +27,6 @@ from ours import image_shape
 import tensorbow as tb
 from tensorbow.devices import StreamGroup
 from tensorbow.errors import InvalidArgumentError
-from tensorbow.graph import OpDef
 from tensorbow.kernels import register_backend
 from tensorbow.kernels.native.backend import NativeBackend
 from tensorbow.kernels.native.codegen.target import host_target
@@ -78,36 +77,24 @@ class TimedCalls:
 def multiply_adds(group: Group) -> int:
     """Multiply-adds of a contraction by its definition; 0 for other calls, and those that only add taps."""
     inputs, output = group.inputs, group.outputs[0]
-    if contracts(group, Conv2DBackpropFilter) and contracts(group, Conv2DBackpropInput):
-        return 2 * math.prod(inputs[0].shape[:-1]) * math.prod(output.shape)  # of the flow, of the filter
-    if contracts(group, Conv2D):
+    if group.definition is Conv2D:
         return math.prod(output.shape[:-1]) * math.prod(inputs[1].shape)
-    if contracts(group, Conv2DBackpropFilter):
+    if group.definition is Conv2DBackpropFilter:
         return math.prod(inputs[2].shape[:-1]) * math.prod(output.shape)
-    if contracts(group, Conv2DBackpropInput):
+    if group.definition is Conv2DBackpropInput:
         return math.prod(inputs[2].shape[:-1]) * math.prod(inputs[1].shape)
-    if contracts(group, MatMul):
+    if group.definition is MatMul:
         rows = inputs[0].shape[-1 if group.attrs.get("transpose_a") else 0]
         return rows * math.prod(inputs[1].shape)
     return 0
 
 
-def contracts(group: Group, op: OpDef) -> bool:
-    """True if a call is a contraction of this kind, by itself or fused with others."""
-    return group.definition is op or op.name in fused(group)
-
-
-def fused(group: Group) -> list[str]:
-    """Names of the ops fused into a call."""
-    return [part.split()[0] for part in group.note.partition("fused with ")[2].split(", ") if part]
-
-
 def title(group: Group) -> str:
-    """Title of a call: op, fused ops, shapes."""
-    ops = "+".join(SHORT.get(name, name) for name in [*fused(group), group.definition.name])
+    """Op and shapes."""
+    op = SHORT.get(group.definition.name, group.definition.name)
     shapes = [ref.shape for ref in (*group.inputs, *group.outputs) if ref.shape]
     largest = sorted(shapes, key=math.prod, reverse=True)[:2]
-    return f"{ops} {' '.join('x'.join(map(str, shape)) for shape in largest)}"
+    return f"{op} {' '.join('x'.join(map(str, shape)) for shape in largest)}"
 
 
 def touched(group: Group) -> int:

@@ -48,7 +48,7 @@ def group(
 
     Raises InvalidArgumentError for a guard that is computed after a weight is written.
     """
-    step = _split(program, guard)
+    step = _split(program, guard, hoists=rewriting is not None)
     if rewriting is None:
         nodes = [*step.gradient, *step.update]
         record_readers(nodes, program.fetches)
@@ -92,15 +92,15 @@ def _units(nodes: Sequence[Node], backend: Backend) -> list[Unit]:
     return [unit for _, run in runs for unit in backend.fuse([*run])]
 
 
-def _split(program: Program, guard: Value | None) -> SplitStep:
+def _split(program: Program, guard: Value | None, hoists: bool) -> SplitStep:
     """A program's nodes before the first write of a weight, and from it on.
 
-    What is computed later, but depends on nothing that is written, comes before: so the gradients of several
-    losses are checked before any variable is written.
+    hoists: what is computed later, but depends on nothing that is written, comes before, so that the gradients
+    of several losses are checked before any variable is written.
     """
     nodes = program.nodes
     place = next((i for i, node in enumerate(nodes) if writes_weights(node)), len(nodes))
-    early, tail = _hoisted(nodes[place:])
+    early, tail = _hoisted(nodes[place:]) if hoists else ([], nodes[place:])
     head = [*nodes[:place], *early]
     if guard is not None and storage_of(guard).node in tail:
         raise InvalidArgumentError(

@@ -58,6 +58,7 @@ WITHOUT_ROW = frozenset(
         "Synchronisation.aggregates",
         "Synchronisation.averages",
         "Synchronisation.gang_from",
+        "Synchronisation.z_copies",
         "Tensor",
         "Tensor.install_operator",
         "TensorSpec",
