@@ -1,12 +1,16 @@
-"""Rounds that are launched: their events, and what these say at the end."""
+"""Launches of rounds: their interface, their events, and what these say at the end."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from itertools import count
+from typing import Any
 
+from tensorbow.data import AllInputs
 from tensorbow.devices import Event
 from tensorbow.errors import AbortedError
+from tensorbow.specs import Array
 
 
 class LaunchedRounds:
@@ -60,3 +64,50 @@ class LaunchedRounds:
         """True if the event of a replica ended with an error."""
         pairs = zip(self.members, self.events, strict=True)
         return any(event.error is not None for replicas, event in pairs if replica in replicas)
+
+
+class Launcher(ABC):
+    """Enqueues rounds of all replicas, as whole rounds or segment by segment; nothing here waits."""
+
+    most_rounds: int  # of a launch
+    runs_here = False  # whether who launches waits for the tasks, so that it may do the work itself
+
+    @abstractmethod
+    def launch(
+        self,
+        number: int,
+        rounds: range,
+        inputs: AllInputs,
+        state: Mapping[str, Any],
+        when_ended: Callable[[LaunchedRounds], object],
+        when_synchronised: Callable[[Event], object],
+    ) -> int:
+        """Enqueues the tasks of all replicas in some rounds, and their synchronisation.
+
+        inputs: of one round, or runs of batches. state: step scalars, one value or one for each round; with a
+        status, rounds go on whatever it becomes. when_ended: called from any thread, at the end of the tasks.
+        when_synchronised: at the end of each synchronisation that is not part of the tasks, with an event
+        that says how it ended. Returns the number of these.
+        """
+
+    @abstractmethod
+    def ended(self, tasks: LaunchedRounds) -> None:
+        """Takes note of the end of a launch."""
+
+    @abstractmethod
+    def fetched(self, replica: int, tasks: LaunchedRounds) -> list[Sequence[Any] | Array]:
+        """Values fetched by the finished tasks of a replica in a launch: a column per fetch, by round."""
+
+    @property
+    @abstractmethod
+    def settled(self) -> bool:
+        """True if it is known which threads do launches like the last one."""
+
+    @property
+    @abstractmethod
+    def stopped(self) -> bool:
+        """True if some status may be set."""
+
+    @abstractmethod
+    def reset(self) -> None:
+        """Before and after a run, when nothing is in flight."""

@@ -10,9 +10,10 @@ from scheduler.averaging.synchronisers import Synchroniser
 from scheduler.averaging.transport import InProcessTransport, Transport
 from scheduler.replicas.central import CentralModel, device_exchanges
 from scheduler.replicas.device_plans import Compiled, DevicePlans
+from scheduler.replicas.launched_rounds import Launcher
 from scheduler.replicas.replica import DeviceData, Replica
 from scheduler.replicas.replica_counts import replica_counts, require_different
-from scheduler.replicas.round_launcher import RoundLauncher, round_launcher
+from scheduler.replicas.round_launcher import round_launcher
 from scheduler.replicas.step_program import StepProgram
 from scheduler.replicas.task_launcher import TaskLauncher
 from scheduler.replicas.values import ReplicaValues, check_combination
@@ -78,7 +79,7 @@ class Learners:
         self._kept: list[KeptExamples] = []  # the data set on the devices that have it
         self._here = False  # whether who launches waits for the tasks
         self._selected = 0  # of the programs
-        self._launchers: dict[int, RoundLauncher | TaskLauncher] = {}  # by program
+        self._launchers: dict[int, Launcher] = {}  # by program
         self._closed = False
         self._name = f"engine-{next(_numbers)}"
         self._check_exchanges(program)
@@ -107,7 +108,7 @@ class Learners:
             self.replicas.append(replica)
             replica.set_state({"replica": index, "alpha": self.alpha})
         self.tasks = TaskLauncher(self.replicas, self.central, self.options, self.places)
-        self.launcher: RoundLauncher | TaskLauncher = self.tasks
+        self.launcher: Launcher = self.tasks
         self.values = ReplicaValues(self.layout, self.options, self.replicas, self.central)
         self.select(0)
 
@@ -187,7 +188,7 @@ class Learners:
         self._selected = number
         self.executable = self.replicas[0].executable
         if number not in self._launchers:
-            made = None
+            made: Launcher | None = None
             if not self._given_transport:
                 made = round_launcher(self.replicas, self.central, self.options)
             self._launchers[number] = made or self.tasks

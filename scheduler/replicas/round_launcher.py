@@ -14,7 +14,7 @@ from typing import Any
 from scheduler.averaging.round_variants import RoundVariants
 from scheduler.averaging.synchronisation import Synchronisation
 from scheduler.replicas.central import CentralModel
-from scheduler.replicas.launched_rounds import LaunchedRounds
+from scheduler.replicas.launched_rounds import LaunchedRounds, Launcher
 from scheduler.replicas.replica import Replica
 from scheduler.replicas.thread_choice import ThreadChoice, Threads
 from tensorbow.data import AllInputs, BatchRecipe, Dataset, RoundInputs
@@ -54,16 +54,15 @@ class ProgramLaunch(LaunchedRounds):
             raise type(error)(f"replica {replica}, step {step}: {error}") from error
 
 
-class RoundLauncher:
-    """Launches rounds of all replicas."""
+class RoundLauncher(Launcher):
+    """Launches whole rounds of all replicas, exchanges included."""
 
-    most_rounds = MOST_ROUNDS  # of a launch
+    most_rounds = MOST_ROUNDS
 
     def __init__(self, replicas: Sequence[Replica], program: RoundProgram, options: Synchronisation):
         self._replicas, self._program = replicas, program
         self._variants = RoundVariants(options, len(replicas))
         self._numbers = {name: number for number, name in enumerate(self._variants.names)}
-        self.runs_here = False  # whether who launches may as well do the work, for it waits anyway
         self._choice = ThreadChoice(alone=len(replicas) == 1)
         self._streams = [replica.group.compute for replica in replicas]
         self._labels = [f"replica {replica.index} step" for replica in replicas]
@@ -81,12 +80,7 @@ class RoundLauncher:
         when_ended: Callable[[LaunchedRounds], object],
         when_synchronised: Callable[[Event], object],
     ) -> int:
-        """Enqueues the tasks of all replicas in some rounds.
-
-        inputs: of one round, or runs of batches. state: step scalars, one or one for each round;
-        with a status the steps go on whatever it becomes. when_ended: called from any thread.
-        Returns 0: synchronisation is part of the tasks, and `when_synchronised` is never called.
-        """
+        """See Launcher. Returns 0: synchronisation is part of the tasks."""
         way = self._choice.way(len(rounds))
         threads = usable_cores() if way is Threads.EACH else 1
         variants = [self._numbers[self._variants.of(round)] for round in rounds]
@@ -153,7 +147,7 @@ class RoundLauncher:
         return f"{name}, rounds {rounds.start} to {rounds.stop - 1}"
 
     def ended(self, tasks: LaunchedRounds) -> None:
-        """Takes note of the end of a launch: for the choice of threads, and its inputs may go."""
+        """See Launcher: its time is for the choice of threads, and its inputs may go."""
         if not isinstance(tasks, ProgramLaunch):
             raise InternalError(f"launch {tasks.number} is not of this launcher")
         tasks.launch.let_go()
@@ -162,23 +156,23 @@ class RoundLauncher:
 
     @property
     def settled(self) -> bool:
-        """True if it is known which threads do launches like the last one."""
+        """See Launcher."""
         return self._choice.settled
 
     @property
     def stopped(self) -> bool:
-        """True if a launch has ended, or is to end, before its last step: some status may be set."""
+        """See Launcher: a launch has ended, or is to end, before its last round."""
         return self._program.stopped
 
     def fetched(self, replica: int, tasks: LaunchedRounds) -> list[Sequence[Any] | Array]:
-        """Values fetched by the finished tasks of a replica in a launch: a column per fetch, by round."""
+        """See Launcher."""
         if not isinstance(tasks, ProgramLaunch):
             raise InternalError(f"launch {tasks.number} is not of this launcher")
         columns = self._program.fetched(replica, tasks.rounds.start, tasks.launch.done(replica))
         return [column.tolist() if column.ndim == 1 else column for column in columns]
 
     def reset(self) -> None:
-        """Before and after a run, when nothing is in flight."""
+        """See Launcher."""
         self._last = []
         self._choice.pause()
         self._program.reset()

@@ -12,7 +12,7 @@ from scheduler.averaging.synchronisation import Synchronisation
 from scheduler.averaging.synchronisers import UPDATE
 from scheduler.averaging.transport import Transport
 from scheduler.replicas.central import CentralModel
-from scheduler.replicas.launched_rounds import LaunchedRounds
+from scheduler.replicas.launched_rounds import LaunchedRounds, Launcher
 from scheduler.replicas.replica import Replica
 from tensorbow.data import AllInputs, BatchInputs, BatchRun, RoundInputs
 from tensorbow.devices import Event
@@ -24,11 +24,12 @@ from tensorbow.specs import Array
 SHARED = (Region.CENTRAL, Region.RESULTS, Region.EXCHANGE, Region.GRADIENTS)
 
 
-class TaskLauncher:
-    """Enqueues the tasks of replicas, their synchronisation, and restarts; nothing here waits."""
+class TaskLauncher(Launcher):
+    """Enqueues the tasks of replicas, their synchronisation, and restarts, segment by segment."""
 
-    most_rounds = 1  # of a launch: more would be no faster
-    settled = True  # how launches go
+    most_rounds = 1  # more would be no faster
+    settled = True
+    stopped = True
 
     def __init__(
         self,
@@ -47,7 +48,6 @@ class TaskLauncher:
         self._last: list[Any] = [None] * len(replicas)  # the last event of each replica, or None
         self._devices = max(places) + 1
         self._members = [range(index, index + 1) for index in range(len(replicas))]
-        self.runs_here = False  # whether who launches may as well do the work, for it waits anyway
 
     def select(self, executable: Executable, transport: Transport | None) -> None:
         """Launches another step of the replicas from now on; while nothing is in flight.
@@ -68,12 +68,7 @@ class TaskLauncher:
         when_ended: Callable[[LaunchedRounds], object],
         when_synchronised: Callable[[Event], object],
     ) -> int:
-        """Enqueues the tasks of all replicas in a round, and its synchronisation.
-
-        rounds: one. inputs, state: as for RoundLauncher.launch. when_ended: called from any thread, at the
-        end of the tasks. when_synchronised: at the end of the synchronisation, with an event that says how it
-        ended. Returns the number of synchronisations, 0 or 1.
-        """
+        """See Launcher; rounds: one. Returns 0 or 1."""
         (round,) = rounds
         tasks = LaunchedRounds(number, rounds, self._members)
         variant = self._variants.of(round)
@@ -93,19 +88,14 @@ class TaskLauncher:
         return int(bool(behind))
 
     def fetched(self, replica: int, tasks: LaunchedRounds) -> list[Sequence[Any] | Array]:
-        """Fetched values of a replica's task, each as a column of one round."""
+        """See Launcher."""
         return [[value] for value in self._replicas[replica].results(tasks.rounds.start)]
 
     def ended(self, tasks: LaunchedRounds) -> None:
-        """Takes note of the end of a launch."""
-
-    @property
-    def stopped(self) -> bool:
-        """True if some status may be set."""
-        return True
+        """Nothing: all is said by the events."""
 
     def reset(self) -> None:
-        """Before and after a run, when nothing is in flight."""
+        """See Launcher."""
         self._last_run.clear()
         self._last = [None] * len(self._replicas)
 

@@ -95,8 +95,8 @@ def _units(nodes: Sequence[Node], backend: Backend) -> list[Unit]:
 def _split(program: Program, guard: Value | None, hoists: bool) -> SplitStep:
     """A program's nodes before the first write of a weight, and from it on.
 
-    hoists: what is computed later, but depends on nothing that is written, comes before, so that the gradients
-    of several losses are checked before any variable is written.
+    hoists: what is computed later, but depends on nothing that is written, comes before, so that the
+    gradients of several losses are checked before any variable is written.
     """
     nodes = program.nodes
     place = next((i for i, node in enumerate(nodes) if writes_weights(node)), len(nodes))
