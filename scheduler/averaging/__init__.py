@@ -1,4 +1,4 @@
 """How replicas are kept together: options, synchronisers (step -> step with exchanges), transports.
 
-Imports nothing of the scheduler but its options.
+Imports `scheduler.options` and `tensorbow.kernels.gpu.runtime`.
 """
