@@ -286,7 +286,7 @@ def statement(room: str) -> str:
 
 
 def units_named(room: str) -> set[str]:
-    """The units that a room says it imports, if it does not import all; short names are of the same package."""
+    """The units that a room's docstring names; a short name is one of the same package."""
     package = room.rpartition(".")[0]
     names = re.findall(r"`([\w.]+)`", statement(room))
     return {name if name in modules() else f"{package}.{name}" for name in names}
