@@ -7,7 +7,8 @@ only, so that neither the processor nor BLAS changes a bit.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +19,8 @@ from scheduler.batches.sources import gathered
 from tensorbow.kernels import backends
 from tensorbow.kernels.reference import ReferenceBackend
 from tensorbow.optimizers import Optimizer
+from tensorbow.specs import Array
+from tensorbow.training import load_arrays
 from tests.scheduler_rig.programs import Model, well
 from tests.scheduler_rig.round_engines import engine_of
 from tests.scheduler_rig.running import Prepared
@@ -46,7 +49,8 @@ RECORDED: list[tuple[str, dict[str, Any], bool, tuple[int, int]]] = [
     ("momentum", {"staleness": 2, "tau": 2, "mu": 0.4}, False, (0x2376399C, 0xD5FC1C6D)),
     ("momentum", {"alpha": 0.1}, False, (0x2FF4E785, 0xFC79D12E)),
     ("momentum", {"ssgd_from": 5}, False, (0xCC57FF21, 0x0131ACE7)),
-    ("momentum", {"ssgd_from": 5, "staleness": 1, "clear_velocity": True}, True, (0x32D72A47, 0x3F2B7142)),
+    ("momentum", {"ssgd_from": 7, "staleness": 1, "mu": 0.2}, True, (0x7790CE2C, 0xD8079A47)),
+    ("momentum", {"clear_velocity": True, "mu": 0.2}, True, (0x04BA0242, 0xDBB00DC1)),
     ("momentum", {"sync": "ssgd"}, False, (0x4A477642, 0xFDEB955B)),
     ("momentum", {"sync": "ssgd"}, True, (0x8263E260, 0xC68AC79D)),
     ("momentum", {"sync": "easgd"}, True, (0x3F3A8B15, 0x412C19C2)),
@@ -76,37 +80,62 @@ def model_of(optimizer: str) -> Model:
     return Model(StepProgram((x,), loss, update, {}), model.shapes, model.initial, model.batch)
 
 
-def checksum(model: Model, layout: int | list[int], steps: int, restarts: bool, **options: Any) -> int:
-    """CRC32 of names and values of the state, in the order of names."""
+def checksum(
+    layout: int | list[int],
+    steps: int,
+    restarts: bool = False,
+    optimizer: str = "momentum",
+    start: int = 0,
+    state: Mapping[str, Array] | None = None,
+    **options: Any,
+) -> str:
+    """CRC32 of names and values of the state after the last round, in the order of names.
+
+    start: the first round to train, from `state` if given.
+    """
+    model = model_of(optimizer)
     schedule = tb.train.PiecewiseConstant([4], [0.1, 0.05]) if restarts else tb.train.Constant(0.1)
     with engine_of(model, layout, steps, schedule=schedule, **options) as engine:
+        if state is not None:
+            engine.learners.values.load_state_arrays(state)
         source = Prepared(model.batch, engine.learners.count).open
-        engine.run(source if steps == 1 else gathered(source, steps), 0, ROUNDS)
-        state = engine.learners.values.state_arrays()
+        engine.run(source if steps == 1 else gathered(source, steps), start, ROUNDS)
+        left = engine.learners.values.state_arrays()
     crc = 0
-    for name in sorted(state):
-        crc = zlib.crc32(state[name].tobytes(), zlib.crc32(name.encode(), crc))
-    return crc
+    for name in sorted(left):
+        crc = zlib.crc32(left[name].tobytes(), zlib.crc32(name.encode(), crc))
+    return f"{crc:08X}"
 
 
-@pytest.mark.parametrize("kernels", ["native", "reference"])
+@pytest.fixture(params=["native", "reference"])
+def launches(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> tuple[int, ...]:
+    """Rounds of a launch, with either kind of kernels."""
+    if request.param == "reference":
+        monkeypatch.setitem(backends._backends, "cpu", ReferenceBackend())
+        return (1,)
+    pytest.importorskip("llvmlite")
+    from tensorbow.kernels.native.backend import NativeBackend
+
+    monkeypatch.setitem(backends._backends, "cpu", NativeBackend())
+    return (1, 4)
+
+
 @pytest.mark.parametrize(("optimizer", "options", "restarts", "expected"), RECORDED, ids=str)
 def test_the_bits_of_an_earlier_version(
-    monkeypatch: pytest.MonkeyPatch,
-    kernels: str,
+    launches: tuple[int, ...],
     optimizer: str,
     options: dict[str, Any],
     restarts: bool,
     expected: tuple[int, int],
 ) -> None:
-    if kernels == "native":
-        pytest.importorskip("llvmlite")
-        from tensorbow.kernels.native.backend import NativeBackend
+    for steps in launches:
+        found = [checksum(layout, steps, restarts, optimizer, **options) for layout in LAYOUTS]
+        assert found == [f"{crc:08X}" for crc in expected]
 
-        monkeypatch.setitem(backends._backends, "cpu", NativeBackend())
-    else:
-        monkeypatch.setitem(backends._backends, "cpu", ReferenceBackend())
-    model = model_of(optimizer)
-    for steps in (1, 4) if kernels == "native" else (1,):
-        found = tuple(checksum(model, layout, steps, restarts, **options) for layout in LAYOUTS)
-        assert [f"{crc:08x}" for crc in found] == [f"{crc:08x}" for crc in expected]
+
+def test_a_checkpoint_of_an_earlier_version_goes_on_with_its_bits(launches: tuple[int, ...]) -> None:
+    """Commit 99c02b6 saved the file after 5 rounds, and computed the number after all."""
+    state, about = load_arrays(Path(__file__).parent / "checkpoint_99c02b6.safetensors")
+    for steps in launches:
+        found = checksum(3, steps, start=about["round"], state=state, mu=0.5, staleness=1, tau=2)
+        assert found == "707C3F3A"
