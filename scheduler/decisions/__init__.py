@@ -1,4 +1,4 @@
 """Decisions without threads, clocks or arrays: assignment of batches to replicas, number of replicas.
 
-Imports only `tensorbow.errors`, `tensorbow.kinds` and `tensorbow.specs`.
+Imports only `tensorbow.errors`.
 """

@@ -1,4 +1,4 @@
 """The learning engine: runs of rounds over replicas, fed with batches, in order.
 
-Imports all rooms of the scheduler but `training`.
+Imports `scheduler.averaging`, `scheduler.batches`, `scheduler.decisions` and `scheduler.replicas`.
 """

@@ -1,4 +1,4 @@
 """The classifier application: trainer, run folder, auto-tuner, prediction.
 
-Imports all other folders of the scheduler; none of them imports it.
+Imports all other rooms of the scheduler; none of them imports it.
 """

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import groupby
+from itertools import chain, groupby
 from typing import Any
 
+from tensorbow.graph import OpDef
 from tensorbow.ops.averaging import GradientCheck, GradientMean
 from tensorbow.ops.exchanges import AllSum
 from tensorbow.program.plan import Group, Ref
@@ -18,17 +19,21 @@ JOINED = (AllSum, GradientCheck, GradientMean)  # element by element, whatever t
 def join_neighbours(groups: Sequence[Group]) -> list[Group]:
     """The calls of a segment. So all gradients are summed, averaged and checked in one call each."""
     joined: list[Group] = []
-    for key, calls in groupby(groups, _key):
-        run = [*calls]
-        joined += run if key is None else _joined(run)
+    for definition, run in groupby(groups, _joinable):
+        if definition is None:
+            joined += run
+            continue
+        by_form: dict[Any, list[Group]] = {}  # calls of one op in a row do not depend on each other
+        for group in run:
+            dtypes = [ref.dtype for ref in group.inputs]
+            by_form.setdefault((group.state, group.predicated, *dtypes), []).append(group)
+        joined += chain.from_iterable(map(_joined, by_form.values()))
     return joined
 
 
-def _key(group: Group) -> Any:
-    """Equal for calls that may be joined; None for one that may not."""
-    if group.definition not in JOINED or group.scratch:
-        return None
-    return group.definition, group.state, group.predicated, *(ref.dtype for ref in group.inputs)
+def _joinable(group: Group) -> OpDef | None:
+    """The op of a call that may be joined with others."""
+    return group.definition if group.definition in JOINED and not group.scratch else None
 
 
 def _joined(groups: Sequence[Group]) -> Iterator[Group]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -258,19 +259,54 @@ def test_random_changes_against_the_reference(
         compare(engine, reference, NAMES)
 
 
-@pytest.mark.parametrize("options", [{}, {"sync": "ssgd"}, {"staleness": 1, "mu": 0.5}], ids=str)
-def test_a_resize_compiles_nothing_anew(monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]) -> None:
-    """The number of replicas and alpha are step scalars."""
-    model, compiled = well(), list[int]()
-    original = StepProgram.compile
+@pytest.fixture
+def compiled(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Number of replicas that each step is compiled for; 1 if it does not matter."""
+    replicas, original = list[int](), StepProgram.compile
 
     def compile(self: StepProgram, *arguments: Any) -> Any:
-        compiled.append(1)
+        replicas.append(arguments[-1])
         return original(self, *arguments)
 
     monkeypatch.setattr(StepProgram, "compile", compile)
+    return replicas
+
+
+@pytest.mark.parametrize("options", [{}, {"sync": "ssgd"}, {"staleness": 1, "mu": 0.5}], ids=str)
+def test_a_resize_compiles_nothing_anew(compiled: list[int], options: dict[str, Any]) -> None:
+    """The number of replicas and alpha are step scalars."""
+    model = well()
     with engine_of(model, cpu_devices(2), (2, 1), **options) as engine:
         engine.run(Prepared(model.batch, 3).open, 0, 2)
         engine.resize((1, 3))
         engine.run(Prepared(model.batch, 4).open, 2, 4)
-    assert len(compiled) == 1
+    assert compiled == [1]
+
+
+@pytest.mark.parametrize(
+    ("exchange", "expected"), [(tb.all_sum, [1]), (tb.all_gather, [2, 3])], ids=["all_sum", "all_gather"]
+)
+def test_a_resize_compiles_a_step_anew_if_a_shape_has_the_number_of_replicas(
+    compiled: list[int], exchange: Callable[[tb.Tensor], tb.Tensor], expected: list[int]
+) -> None:
+    model = well()
+    with tb.Graph().as_default():
+        x = tb.placeholder(tb.float32, [7], name="x")
+        w = tb.Variable(model.initial["w"], name="w")
+        loss = tb.reduce_sum(tb.square(w - x)) * 0.5
+        update = tb.train.MomentumOptimizer(0.1, 0.9).minimize(loss)
+        program = StepProgram((x,), loss, update, {"exchanged": exchange(x)})
+    model = replace(model, program=program)
+    results: list[Any] = []
+    with engine_of(model, cpu_devices(1), 2) as engine:
+        engine.run(Prepared(model.batch, 2).open, 0, 2, results.extend)
+        engine.resize(3)
+        engine.run(Prepared(model.batch, 3).open, 2, 4, results.extend)
+    assert compiled == expected
+    assert len(results) == 2 * 2 + 2 * 3
+    for result in results:
+        inputs = [model.batch(result.round, replica)[0] for replica in range(2 if result.round < 2 else 3)]
+        rows = np.stack(inputs)
+        value = rows.sum(0) if exchange is tb.all_sum else rows
+        assert result.metrics[0].shape == value.shape
+        np.testing.assert_allclose(result.metrics[0], value, rtol=1e-6, atol=1e-6)

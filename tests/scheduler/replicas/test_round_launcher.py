@@ -50,6 +50,7 @@ WAYS: list[dict[str, Any]] = [
     {"staleness": 2, "tau": 2, "mu": 0.4},
     {"sync": "sma", "ssgd_from": 5, "staleness": 1},
 ]
+DEVICES: list[int | list[int]] = [3, [2, 1]]  # three replicas on one device, or on two
 
 
 @pytest.fixture(autouse=True)
@@ -177,11 +178,15 @@ def test_a_nan_can_be_skipped(apart: Callable[[], None]) -> None:
     assert joint == [run(1)] * 2
 
 
+@pytest.mark.parametrize("replicas", DEVICES)
 @pytest.mark.parametrize("steps", [1, 4])
 @pytest.mark.parametrize("sync", ["sma", "none"])
-def test_input_that_an_op_refuses(steps: int, sync: str) -> None:
+def test_input_that_an_op_refuses(
+    monkeypatch: pytest.MonkeyPatch, replicas: int | list[int], steps: int, sync: str
+) -> None:
     model = labelled()
-    with engine_of(model, 3, steps, sync=sync) as engine:
+    monkeypatch.setattr("scheduler.replicas.round_launcher.usable_cores", lambda: 3)
+    with engine_of(model, replicas, steps, sync=sync) as engine:
         assert engine.learners.launches_rounds
         prepared = Prepared(model.batch, 3).open
         message = r"replica 1, step 6: SparseSoftmax.* 9.*round_engines"
@@ -215,10 +220,13 @@ def test_a_replica_that_does_not_come_lets_the_others_go(monkeypatch: pytest.Mon
             assert within(lambda: engine.run(Prepared(model.batch, 3).open, 0, 6)) == 6
 
 
-def test_an_interrupt_between_two_replicas_leaves_nobody_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("replicas", DEVICES)
+def test_an_interrupt_between_two_replicas_leaves_nobody_waiting(
+    monkeypatch: pytest.MonkeyPatch, replicas: int | list[int]
+) -> None:
     model = well()
     monkeypatch.setattr("scheduler.replicas.round_launcher.usable_cores", lambda: 3)
-    with engine_of(model, 3) as engine:
+    with engine_of(model, replicas) as engine:
         stream = engine.learners.replicas[1].group.compute
         monkeypatch.setattr(stream, "submit", lambda *given, **more: _interrupt())
         with pytest.raises(KeyboardInterrupt):
@@ -262,6 +270,21 @@ def test_a_thread_that_tells_of_its_launch_after_the_next_has_ended(monkeypatch:
         source = Hesitant(model.batch, 2, pause_s=0.01)
         within(lambda: engine.run(source.open, 0, 6, lambda results: told.extend(results.rounds)))
     assert told == [*range(6)]
+
+
+def test_launches_ahead_of_slow_results_overwrite_none() -> None:
+    """The ring of fetched values holds the rounds of all launches that are in flight."""
+    model = well()
+    expected, _ = trained(model, 2, 1, 40, True)
+    results: list[tuple[int, int, float]] = []
+
+    def note(told: RoundResults) -> None:
+        time.sleep(0.01)  # long enough for the launches ahead to end
+        results.extend((r.round, r.replica, r.loss) for r in told)
+
+    with engine_of(model, 2, 4, launch_ahead=3) as engine:
+        within(lambda: engine.run(gathered(Prepared(model.batch, 2).open, 4), 0, 40, note))
+    assert results == expected
 
 
 def test_a_stop_comes_between_launches() -> None:

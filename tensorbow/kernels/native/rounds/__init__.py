@@ -1,4 +1,4 @@
-"""Whole rounds of all replicas as one native call: driver, passes of exchanges, batches made inside it.
+"""Whole rounds of all replicas as one native call per thread: driver, exchange passes, batches made inside.
 
-Imports the other rooms, and `plan`.
+Imports `codegen`, `ops` and `plan`.
 """
