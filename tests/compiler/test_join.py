@@ -95,7 +95,7 @@ def reads_mean(group: Any) -> bool:
         (MATRICES, "first_bias", [15 + 10, 2]),
         (MATRICES, "second_bias", [15 + 10 + 5]),
         ({**MATRICES, "double": (tb.float64, (6,)), "table": (tb.float64, (4, 3))}, None, [32, 18]),
-        ({"double": (tb.float64, (6,)), **MATRICES, "table": (tb.float64, (4, 3))}, None, [32, 18]),
+        ({"double": (tb.float64, (6,)), **MATRICES, "table": (tb.float64, (4, 3))}, None, [18, 32]),
         # Whole alignments: their vectors are neighbours, of two dtypes.
         ({"single": (tb.float32, (8, 8)), "double": (tb.float64, (4, 8))}, None, [64, 32]),
     ],
