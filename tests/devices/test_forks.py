@@ -133,7 +133,7 @@ engine.close()
 
 def test_rounds_in_flight_at_a_fork() -> None:
     pytest.importorskip("llvmlite")
-    for _ in range(3):
+    for _ in range(2):
         done = subprocess.run(
             [sys.executable, "-c", ROUNDS],
             env={**os.environ, "PYTHONPATH": str(ROOT), "TENSORBOW_CPU": "native"},
