@@ -21,6 +21,8 @@ from tensorbow.kernels.merging import touch
 from tensorbow.program import Executable, Ref, Region, SegmentKind
 from tensorbow.specs import Array
 
+NEVER: tuple[int, list[Event]] = 0, []
+NOTHING: list[list[Event]] = [[]]
 SHARED = (Region.CENTRAL, Region.RESULTS, Region.EXCHANGE, Region.GRADIENTS)
 
 
@@ -151,8 +153,10 @@ class TaskLauncher(Launcher):
     def _run(self, round: int, segments: Sequence[int]) -> tuple[list[Event], list[Event]]:
         """Enqueues segments of all replicas and devices; the events of the last of each."""
         joined, updated = list[Event](), list[Event]()
+        last = SegmentKind.REPLICA
         for segment in segments:
-            kind = self._segments.kinds[segment]
+            before, last = last, self._segments.kinds[segment]
+            kind = last
             if kind is SegmentKind.REPLICA:
                 updated = [
                     replica.update(segment, round, self._event_before(segment, place))
@@ -160,8 +164,10 @@ class TaskLauncher(Launcher):
                 ]
                 self._last = [*updated]
                 continue
-            after = [[event] for event in joined] if kind is SegmentKind.MIRRORED else []
-            waits = after or [self._tasks_of(place) for place in range(len(self._central))]
+            if before is not SegmentKind.REPLICA:  # on the same stream, but for a transport
+                waits = [[event] for event in joined] if self._transport is not None else NOTHING
+            else:
+                waits = [self._tasks_of(place) for place in range(len(self._central))]
             pairs = zip(self._central, waits, strict=True)
             joined = [model.launch(segment, round, events) for model, events in pairs]
             if kind is SegmentKind.EXCHANGE and self._transport is not None:
@@ -173,10 +179,12 @@ class TaskLauncher(Launcher):
 
     def _event_before(self, segment: int, place: int) -> Event | None:
         """When a replica's segment may begin, as far as it is not for its own stream to say."""
-        ran = [
-            self._last_run[other] for other in self._segments.conflicts(segment) if other in self._last_run
-        ]
-        return max(ran)[1][place] if ran else None
+        latest, before = 0, None
+        for other in self._segments.conflicts(segment):
+            order, events = self._last_run.get(other, NEVER)
+            if order > latest:
+                latest, before = order, events[place]
+        return before
 
     def _tasks_of(self, place: int) -> list[Event]:
         pairs = zip(self._places, self._last, strict=True)
