@@ -182,14 +182,20 @@ def test_data_and_alpha_set_limits_too() -> None:
 
 
 def test_time_and_stop_end_it_with_what_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("scheduler.training.throughput_tuning.time", TickingClock(0.01))
-    tuning = ThroughputTuning(config(), TuningOptions(window_seconds=0.02, max_seconds=1.0, windows=10_000))
-    result = tuning.run()
+    clock = TickingClock(1e-6)
+    monkeypatch.setattr("scheduler.training.throughput_tuning.time", clock)
+
+    def time_flies(measurement: Measurement) -> None:
+        clock.now_s = 1.0
+
+    options = TuningOptions(window_seconds=0.02, max_seconds=1.0, windows=10_000)
+    result = ThroughputTuning(config(), options, time_flies).run()
     assert not result.decision.complete
     assert result.decision.reason.endswith("max_seconds 1 are over")
     assert not result.interrupted
     with pytest.raises(AbortedError, match="before one window of logreg was measured: max_seconds"):
-        ThroughputTuning(config(), TuningOptions(max_seconds=0.001)).run()
+        clock.now_s = 0.0
+        ThroughputTuning(config(), TuningOptions(max_seconds=1e-6)).run()
 
     def stop(measurement: Measurement) -> None:
         stopped.request_stop()
