@@ -36,7 +36,7 @@ from tensorbow.ops.control import Copy
 from tensorbow.ops.elementwise_table import Add
 from tensorbow.ops.exchanges import AllSum
 from tensorbow.ops.state import Assign
-from tensorbow.program.nodes import Node, SplitStep, Value, Variant, storage_of
+from tensorbow.program.nodes import Node, SplitStep, Value, Variant, storage_of, writes_weights
 from tensorbow.program.plan import Ref, Region
 from tensorbow.specs import TensorSpec
 
@@ -188,7 +188,7 @@ class _Rewriting:
         """Gradients that a node reads to write weights: a dense one, or the rows of a sparse one."""
         if node.definition.update is not None:
             values = [node.inputs[node.definition.update[1]]]
-        elif _writes_weights(node):
+        elif writes_weights(node):
             inputs = [v for i, v in enumerate(node.inputs) if i not in node.definition.writes]
             values = [value for value in inputs if storage_of(value).node in self._early]
         else:
@@ -204,7 +204,7 @@ class _Rewriting:
         homes = set[Ref]()
         for node in self._step.update:
             index = None if node.definition.update is None else node.definition.update[1]
-            if index is None and _writes_weights(node):
+            if index is None and writes_weights(node):
                 raise InvalidArgumentError(
                     f"ssgd: {node.definition.name} {node.name} writes a trainable variable without a dense "
                     "gradient of its own, which cannot be averaged; use sma (or, for rows of a variable, "
@@ -297,9 +297,3 @@ def _assign(target: Value, source: Value, note: str) -> Node:
 
 def _check(value: Value) -> Node:
     return _node(GradientCheck, [value], None, "sets the status when a gradient is not finite")
-
-
-def _writes_weights(node: Node) -> bool:
-    """True if a node writes a trainable variable."""
-    roots = (storage_of(node.inputs[index]).variable for index in node.definition.writes)
-    return any(root is not None and root.attrs["role"] == "weights" for root in roots)

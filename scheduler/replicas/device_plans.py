@@ -94,7 +94,7 @@ class DevicePlans:
         return [*blocks, *self._backend.workspaces(self.device)]
 
     def most_that_fit(self, most: int, regained_nbytes: int = 0) -> int:
-        """How many replicas, up to `most`, fit on this device; 0 if not even one does.
+        """Number of replicas, up to `most`, that fit on this device; 0 if none does.
 
         regained_nbytes: what will be free beside what is free.
         """

@@ -306,7 +306,7 @@ class Learners:
 
 
 def transport_between(devices: Sequence[Device], name: str, priority: int = 0) -> Transport:
-    """What carries exchanges between replicas on these devices. priority: of its streams, on GPUs.
+    """Transport of the exchanges between replicas on these devices. priority: of its streams, on GPUs.
 
     Raises InvalidArgumentError for devices of several kinds, CudaError when NCCL cannot join the GPUs.
     """

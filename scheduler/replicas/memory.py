@@ -54,7 +54,7 @@ def count_that_fits(
     central_blocks: Callable[[int], Blocks],
     regained_nbytes: int = 0,
 ) -> int:
-    """How many replicas, up to `most`, a device has room for, by the same dry run as `require_room`."""
+    """Number of replicas, up to `most`, that a device has room for, by the same dry run as `require_room`."""
     free = free_nbytes(device) + regained_nbytes
     if _fit(free, most, replica_blocks, central_blocks(most)):
         return most

@@ -327,7 +327,7 @@ class _BoundStep:
         self._with_inputs: dict[int, tuple[Sequence[Access], Sequence[Access]]] = {}
 
     def accesses_with_inputs(self, segment: int) -> tuple[Sequence[Access], Sequence[Access]]:
-        """What a task's first segment touches, with inputs and step scalars, which are written before."""
+        """Reads and writes of a task's first segment; the writes include its inputs and step scalars."""
         found = self._with_inputs.get(segment)
         if found is None:
             reads, writes = self.accesses[segment]

@@ -19,8 +19,9 @@ from tensorbow.program.nodes import (
     Value,
     record_readers,
     storage_of,
+    writes_weights,
 )
-from tensorbow.program.plan import Region, SegmentKind
+from tensorbow.program.plan import SegmentKind
 
 GRADIENT, STEP = "gradient", "step"
 
@@ -87,7 +88,7 @@ def group(
 
 
 def _units(nodes: Sequence[Node], backend: Backend) -> list[Unit]:
-    """The backend's units of neighbouring nodes; those that are to be apart are not fused with others."""
+    """Fuses neighbouring nodes into units of the backend, but no unfused node with one that is not."""
     runs = groupby(nodes, key=lambda node: node.unfused)
     return [unit for _, run in runs for unit in backend.fuse([*run])]
 
@@ -153,12 +154,3 @@ def _postponable(nodes: Sequence[Node]) -> list[Node]:
             touched |= reads
             written |= writes
     return late[::-1]
-
-
-def writes_weights(node: Node) -> bool:
-    """True if a node writes a trainable variable."""
-    for index in node.definition.writes:
-        root = storage_of(node.inputs[index])
-        if root.variable is not None and root.variable.attrs["role"] == Region.WEIGHTS.name.lower():
-            return True
-    return False

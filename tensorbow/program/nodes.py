@@ -180,3 +180,9 @@ def storage_of(value: Value) -> Value:
         else:
             return value
     return value
+
+
+def writes_weights(node: Node) -> bool:
+    """True if a node writes a trainable variable."""
+    roots = (storage_of(node.inputs[index]).variable for index in node.definition.writes)
+    return any(root is not None and root.attrs["role"] == "weights" for root in roots)

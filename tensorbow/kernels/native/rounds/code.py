@@ -156,7 +156,7 @@ def _driver_of(target: Target, folder: Path | None) -> NativeCode:
 
 
 class RoundCodes:
-    """The codes of a backend, by executable and kinds of exchanges; each is compiled once."""
+    """The codes of a backend, by executable and names of variants; each is compiled once."""
 
     def __init__(self) -> None:
         self._codes: weakref.WeakKeyDictionary[NativeSegments, dict[tuple[Hashable, ...], RoundCode]]

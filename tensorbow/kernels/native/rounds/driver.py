@@ -126,7 +126,7 @@ class _DriverWriter:
         b.position_at_end(going)
 
     def _run_leg(self, leg: ir.Value, step: ir.Value, is_first: ir.Value, is_last: ir.Value) -> None:
-        """What this replica does in a leg."""
+        """Emits the code of this replica's part in a leg."""
         b = self._b
         row = self._row(self._replica, step)
         with b.if_else(is_first) as (begins, goes_on):

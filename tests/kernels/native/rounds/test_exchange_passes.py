@@ -1,4 +1,4 @@
-"""What is part of the pass of an exchange, and what devices call behind it."""
+"""Steps fused into the pass of an exchange, and the calls that devices make after it."""
 
 from __future__ import annotations
 
