@@ -35,7 +35,7 @@ from scheduler.replicas.replica_counts import ReplicaCounts, device_list, replic
 from tensorbow.devices import AsDevices, opened
 from tensorbow.errors import FailedPreconditionError, InvalidArgumentError, OutOfRangeError
 from tensorbow.graph import Graph, Operation, get_default_graph
-from tensorbow.kinds import AsPath, Count, Function, Mapped, checked, instance
+from tensorbow.kinds import AsPath, Count, Function, Mapped, Positive, checked, instance
 from tensorbow.nest import map_leaves
 from tensorbow.ops import collectives
 from tensorbow.optimizers import Optimizer
@@ -69,18 +69,26 @@ class Replicator:
         synchronisation: AsSynchronisation,
         on_nan: OnNan = "stop",
         seeds: Seeds | None = None,
+        devices_per_replica: Positive = 1,
     ):
         self.graph = Graph()  # the step's graph
         self.graph.seed = get_default_graph().seed
         named = device_list(devices)
         self.devices = [opened(device) for device in named]
         require_different(self.devices)
-        self.replicas_per_device = replica_counts(replicas_per_device, len(self.devices))
+        self.devices_per_replica = devices_per_replica
+        groups = len(self.devices) // devices_per_replica
+        if len(self.devices) != groups * devices_per_replica:
+            raise InvalidArgumentError(
+                f"devices: expected a multiple of {devices_per_replica}, the devices of each replica, got "
+                f"{len(self.devices)}"
+            )
+        self.replicas_per_device = replica_counts(replicas_per_device, groups)
         self.synchronisation = synchronisation
         synchronisation.alpha_for(self.num_replicas)  # raises for an unstable alpha
         require_round_robin(synchronisation, "Replicator")
         self._on_nan = on_nan
-        self.seeds = seeds_for(seeds, synchronisation, self.replicas_per_device, self.devices)
+        self.seeds = seeds_for(seeds, synchronisation, self.replicas_per_device, groups)
         self._outer: Graph | None = None  # default graph outside of `context()`
         self._step_graph: Graph | None = None  # graph that holds the ReplicatedStep ops
         self._steps: list[BuiltStep] = []
@@ -120,6 +128,27 @@ class Replicator:
                 yield self
         finally:
             self._outer = before
+
+    @contextmanager
+    def logical_device(self, index: int) -> Iterator[None]:
+        """Context in which ops of a step are made on a device of the replica (TF-Replicator, section 3.3).
+
+        index: from 0; ops without such a context are on device 0. Variables live where they are made, and the
+        gradient of an op is computed where the op is.
+        Raises InvalidArgumentError for an index out of range, FailedPreconditionError outside of a step and
+        of `context()`.
+        """
+        if isinstance(index, bool) or index not in range(self.devices_per_replica):
+            raise InvalidArgumentError(
+                f"logical_device: expected 0 to {self.devices_per_replica - 1}, as a replica has "
+                f"{self.devices_per_replica} device(s), got {index!r:.40}; see num_gpus_per_replica"
+            )
+        if get_default_graph() is not self.graph:
+            raise FailedPreconditionError(
+                "logical_device is for use inside a step_fn, or inside `with replicator.context():`"
+            )
+        with self.graph.device(str(self.devices[index].name)):
+            yield
 
     @checked
     def wrap_optimizer(self, optimizer: AsOptimizer) -> WrappedOptimizer:
@@ -233,7 +262,8 @@ class Replicator:
                 smaller_batch=smaller_batch,
                 prefetch=prefetch,
             )
-            trace = Trace(self.num_replicas, self.graph, self.synchronisation.sync != "none")
+            parts = self.devices[: self.devices_per_replica]
+            trace = Trace(self.num_replicas, self.graph, self.synchronisation.sync != "none", parts)
             traced = trace_step(step_fn, inputs, trace)
         step = BuiltStep(self._run_step, len(self._steps), traced, inputs)
         with self._lock:
@@ -308,6 +338,7 @@ class Replicator:
             launch_ahead=1,
             on_nan=self._on_nan,
             seeds=self.seeds,
+            devices_per_replica=self.devices_per_replica,
         )
         try:
             for traced in others:
@@ -527,8 +558,11 @@ class Replicator:
         return self._stepper
 
     def __repr__(self) -> str:
-        counts = zip(self.replicas_per_device, self.devices, strict=True)
-        where = ", ".join(f"{count} on {device.name.short}" for count, device in counts)
+        names = [device.name.short for device in self.devices]
+        size = self.devices_per_replica
+        groups = ["+".join(names[first : first + size]) for first in range(0, len(names), size)]
+        counts = zip(self.replicas_per_device, groups, strict=True)
+        where = ", ".join(f"{count} on {group}" for count, group in counts)
         return f"<tb.{type(self).__name__} {where}; sync {self.synchronisation.sync}>"
 
     def __enter__(self) -> Replicator:

@@ -37,6 +37,7 @@ class MultiGpuReplicator(Replicator):
         sync: str | None = None,
         *,
         num_gpus: Positive | None = None,
+        num_gpus_per_replica: Positive = 1,
         tau: int = 1,
         alpha: float | None = None,
         mu: float = 0.0,
@@ -48,6 +49,8 @@ class MultiGpuReplicator(Replicator):
     ):
         """devices: names or devices; default: all GPUs, or the CPU if there is none.
         num_gpus: in place of devices, so many GPUs, from /gpu:0 on.
+        num_gpus_per_replica: with several, each replica spans so many of the devices, which `logical_device`
+            places its ops on (TF-Replicator, section 3.3); replicas_per_gpu then counts for groups of them.
         replicas_per_gpu: one count for all devices, one per device, or "auto": the first call of `train` or
             `run` begins with `tune`, with its own arguments.
         sync: default: `ssgd` for several devices with one replica each, else `sma`; `sma` also with "auto",
@@ -71,7 +74,7 @@ class MultiGpuReplicator(Replicator):
         if sync is None and self._is_auto:
             sync = "sma"
         if sync is None:
-            counts = replica_counts(given, len(devices))
+            counts = replica_counts(given, max(1, len(devices) // num_gpus_per_replica))
             plain = Synchronisation(**averaging) == Synchronisation()
             sync = "ssgd" if plain and len(counts) > 1 and max(counts) == 1 else "sma"
         options, defaults = Synchronisation(sync, **averaging), Synchronisation()
@@ -82,7 +85,7 @@ class MultiGpuReplicator(Replicator):
                 f"MultiGpuReplicator: {given_options}: ignored, as sync={options.sync!r} averages no models",
                 stacklevel=3,
             )
-        super().__init__(devices, given, options, on_nan, seeds)
+        super().__init__(devices, given, options, on_nan, seeds, num_gpus_per_replica)
 
     @checked
     def tune(
@@ -128,14 +131,14 @@ class MultiGpuReplicator(Replicator):
 
         def begin(count: int) -> Iterator[Any]:
             stop()
-            self._begin_anew((count,) * len(self.devices))
+            self._begin_anew((count,) * len(self.replicas_per_device))
             arguments = step_fn, input_fn, None, input_replication, input_split_fn
             trained.append(self.train(*arguments, smaller_batch=smaller_batch, prefetch=prefetch))
             return iter(trained[0])
 
         try:
             chosen = tuned(begin, most, window_seconds, max_seconds).replicas
-            before, was_auto = (chosen,) * len(self.devices), False
+            before, was_auto = (chosen,) * len(self.replicas_per_device), False
         finally:
             self._is_auto = was_auto  # still, if tuning has failed
             stop()

@@ -12,7 +12,10 @@ from typing import Any
 
 from replicator.inputs import ReplicaInputs
 from scheduler import StepProgram
+from tensorbow.compiler import DeviceSet
 from tensorbow.compiler.prune import prune
+from tensorbow.devices import Device
+from tensorbow.devices.names import DeviceName
 from tensorbow.errors import FailedPreconditionError, InvalidArgumentError
 from tensorbow.graph import (
     Graph,
@@ -39,6 +42,7 @@ class Trace:
     replicas: int
     graph: Graph
     synchronises: bool  # whether replicas are synchronised, so that optimisers must be wrapped
+    devices: Sequence[Device]  # of the first replica
     updates: set[Operation] = field(default_factory=set)  # operations added by wrapped optimisers
 
 
@@ -125,6 +129,7 @@ def trace_step(step_fn: Callable[..., Any], inputs: ReplicaInputs, trace: Trace)
         operations = [leaf for leaf in leaves.values() if isinstance(leaf, Operation)]
         metrics = {name: leaf for name, leaf in leaves.items() if isinstance(leaf, Tensor)}
         program = StepProgram(tuple(fed), None, group(*operations, name="step"), metrics)
+        _check_devices(trace, program)
     indices = iter(range(len(tensors)))
 
     def numbered(name: str, leaf: Any) -> Any:
@@ -231,6 +236,19 @@ def _differs_between_replicas(update: Operation) -> bool:
             if any(op.inputs[index].op in trainable for index in made.writes):
                 return True
     return False
+
+
+def _check_devices(trace: Trace, program: StepProgram) -> None:
+    """Raises InvalidArgumentError for an op on a device that is no part of a replica."""
+    parts = DeviceSet(trace.devices[0], trace.devices[1:])
+    for op in prune([*(tensor.op for tensor in program.fetches), program.update], program.inputs):
+        if op.device and not parts.matching(DeviceName.parse(op.device)):
+            last = len(trace.devices) - 1
+            remedy = f"replicator.logical_device(i) with i from 0 to {last}" if last else "no device scope"
+            raise InvalidArgumentError(
+                f"{op.type} {op.name} requests device {op.device}, which is no device of a replica ({parts} "
+                f"for the first one); in a step use {remedy} (made at {op.source})"
+            )
 
 
 def _warn_of_unused(trace: Trace, step_fn: Callable[..., Any], outputs: list[Tensor | Operation]) -> None:

@@ -207,7 +207,7 @@ class TensorBowSession(Session):
         stepper.settle()
         if not new_variables(engine, self.graph):
             number = engine.add_program(program, shapes)
-            return number, engine.executable_of(number)
+            return number, engine.executables_of(number)[0]
         self._bring_z()
         if self._graph_version != self.graph.version:
             self._follow_graph()
@@ -220,7 +220,7 @@ class TensorBowSession(Session):
         self._engine, self._stepper = larger.engine, larger
         stepper.close()
         engine.close()
-        return len(self._programs), larger.engine.executable_of(len(self._programs))
+        return len(self._programs), larger.engine.executables_of(len(self._programs))[0]
 
     def _start(self, program: StepProgram, shapes: list[TensorSpec]) -> Executable:
         """Creates the replicas with the current values of this session's variables."""
@@ -236,7 +236,7 @@ class TensorBowSession(Session):
             on_nan=self._on_nan,
         )
         try:
-            executable = engine.executable_of(0)
+            executable = engine.executables_of(0)[0]
             self._device_variables.require_initialized(executable.reads_first)
             names = [op.name for op in engine.learners.layout.variables]
             missing = [name for name in names if name not in self._device_variables.of(name).initialized]

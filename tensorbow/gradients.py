@@ -121,7 +121,7 @@ def _propagate(
     outputs = [_sum(flows, t) if t in influenced and t not in stopped else None for t in op.outputs]
     if all(grad is None for grad in outputs):
         return
-    with name_scope(f"{op.name}_grad"):
+    with name_scope(f"{op.name}_grad"), op.graph.device(op.device):  # each op's gradient is where the op is
         if op.definition is ReadVariable:  # returns its input unchanged
             results: Sequence[Gradient | None] = outputs
         else:

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from allocators import format_nbytes
 from scheduler.replicas.device_dataset import BatchSteps, DeviceDataset
-from scheduler.replicas.learners import Learners
 from scheduler.replicas.memory import free_nbytes, planned_nbytes
+from scheduler.replicas.parted_learners import AnyLearners
 from tensorbow.data import ImageDataset, why_host_only
 from tensorbow.devices import Device
 from tensorbow.errors import InvalidArgumentError, ResourceExhaustedError
@@ -16,7 +16,7 @@ ON_DEVICE = ("auto", "always", "never")
 SHARE = 0.5  # largest share of the memory left by the replicas that `auto` uses; evaluation needs the rest
 
 
-def keep_on_devices(learners: Learners, dataset: ImageDataset, when: str) -> tuple[bool, str]:
+def keep_on_devices(learners: AnyLearners, dataset: ImageDataset, when: str) -> tuple[bool, str]:
     """Copies a data set to the learners' devices; see DatasetBatches.keep_on_devices.
 
     Returns whether replicas make the batches from it, and the reason if that was tried and failed, or "".

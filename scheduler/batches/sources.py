@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from scheduler.batches.keep_on_devices import keep_on_devices
 from scheduler.batches.positions import EpochPosition, RoundPositions
-from scheduler.replicas.learners import Learners
+from scheduler.replicas.parted_learners import AnyLearners
 from tensorbow.data import (
     Batch,
     BatchInputs,
@@ -142,7 +142,7 @@ class DatasetBatches:
         """Complete rounds in an epoch with the current number of replicas."""
         return self.positions.rounds_per_epoch
 
-    def resize(self, round: int, learners: Learners) -> None:
+    def resize(self, round: int, learners: AnyLearners) -> None:
         """Changes the number of replicas to `learners.count`, from a round on.
 
         Raises InvalidArgumentError, without effect, when an epoch does not fill one round.
@@ -152,7 +152,7 @@ class DatasetBatches:
             self._hosts, self._slots = _hosts(learners), []
         self._in_lockstep = not learners.options.first_come
 
-    def keep_on_devices(self, learners: Learners, when: str = "auto") -> str:
+    def keep_on_devices(self, learners: AnyLearners, when: str = "auto") -> str:
         """Lets replicas make their batches from a data set kept on their devices; the bits stay the same.
 
         when: `auto` does so where the data set takes at most half of the free memory (CPU devices read it
@@ -261,7 +261,7 @@ class DatasetBatches:
         return prefetcher
 
 
-def _hosts(learners: Learners) -> list[Device]:
+def _hosts(learners: AnyLearners) -> list[Device]:
     """By number of a batch in its round, the device in whose host memory the batch is filled.
 
     With `fcfs` any replica may take a batch: then all use one memory from which every device can copy.

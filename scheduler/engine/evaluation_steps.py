@@ -13,7 +13,7 @@ from tensorbow.specs import Array
 
 def is_evaluation(engine: LearningEngine, number: int) -> bool:
     """True if a program of the engine writes no trainable variable."""
-    written = engine.executable_of(number).writes
+    written = frozenset().union(*(executable.writes for executable in engine.executables_of(number)))
     weights = (op.name for op in engine.learners.layout.variables if op.attrs["role"] == "weights")
     return written.isdisjoint(weights)
 

@@ -52,6 +52,7 @@ def grown(
         launch_ahead=old.launch_ahead,
         steps_per_launch=old.steps_per_launch,
         on_nan=old.on_nan,
+        devices_per_replica=old.devices_per_replica,
     )
     try:
         for program, specs in others:

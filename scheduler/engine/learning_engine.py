@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import Annotated, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 from scheduler.averaging.synchronisation import AsSynchronisation, OnNan, Synchronisation
 from scheduler.averaging.transport import Transport
@@ -22,10 +22,11 @@ from scheduler.engine.outcomes import StepOutcomes
 from scheduler.engine.runs import EngineRun, OnResults, RoundRun, TaskRun
 from scheduler.replicas.device_plans import Compiled, most_steps, results_kept
 from scheduler.replicas.learners import Learners
+from scheduler.replicas.parted_learners import AnyLearners, PartedLearners
 from scheduler.replicas.replica_counts import ReplicaCounts, device_list, replica_counts
 from scheduler.replicas.resizing import Resizing, made_again
-from scheduler.replicas.step_program import AsProgram
-from tensorbow.devices import AsDevices, opened
+from scheduler.replicas.step_program import AsProgram, StepProgram
+from tensorbow.devices import AsDevices, Device, opened
 from tensorbow.devices.cuda_runtime import CudaError
 from tensorbow.errors import FailedPreconditionError, InvalidArgumentError, raise_if_any
 from tensorbow.graph import GraphKeys
@@ -76,6 +77,7 @@ class LearningEngine:
         on_nan: OnNan = "stop",
         transport: AsTransport | None = None,
         seeds: Seeds | None = None,
+        devices_per_replica: Positive = 1,
     ):
         """shapes: batch_size of one replica, or the specs of the program's inputs.
 
@@ -91,11 +93,15 @@ class LearningEngine:
         None begins with 1, and leaves it to `set_steps_per_launch`.
         seeds: one for each replica, with sync `none`: of its initial values and random ops. Replica i has the
         bits of an engine with one replica and the i-th seed.
+        devices_per_replica: with several, replicas have a part on each of so many devices: the first ones
+        belong to the first group of replicas, and so on, and `replicas_per_device` counts those of a group.
+        The step's ops are placed by the names of the first group's devices. Such an engine is not resized.
         Raises InvalidArgumentError for options out of range, ResourceExhaustedError for memory.
         """
         self.schedule = schedule
         self.options = synchronisation or Synchronisation()
-        self.seeds = seeds_for(seeds, self.options, replicas_per_device, devices)
+        groups = len(device_list(devices)) // devices_per_replica
+        self.seeds = seeds_for(seeds, self.options, replicas_per_device, groups)
         self.round = 0  # rounds trained so far, by the count of `run`
         self.host_copy: tuple[int, dict[str, Array]] | None = None  # the last `central_values`, and its round
         self.launch_ahead = launch_ahead
@@ -109,17 +115,8 @@ class LearningEngine:
         self._steps = [(program, list(specs))]
         self._compiled: Compiled = {}
         self._given_transport = transport
-        self.learners = Learners(
-            program,
-            specs,
-            [*map(opened, device_list(devices))],
-            replicas_per_device,
-            self.options,
-            results=results_kept(launch_ahead, steps_per_launch),
-            transport=transport,
-            compiled=self._compiled,
-            streams=self.seeds,
-        )
+        self.devices_per_replica = devices_per_replica
+        self.learners = self._made(program, specs, [*map(opened, device_list(devices))], replicas_per_device)
         self.outcomes = StepOutcomes(self.learners, on_nan)
         self._own_schedules: list[ScheduledBy] = []  # of the selected step's optimisers
         self._ahead: list[int] = []  # by own schedule: its count, which counts updates, minus the round
@@ -130,6 +127,25 @@ class LearningEngine:
         except BaseException:
             self.learners.close()
             raise
+
+    def _made(
+        self,
+        program: StepProgram,
+        specs: Sequence[TensorSpec],
+        devices: Sequence[Device],
+        replicas_per_device: int | Sequence[int],
+    ) -> AnyLearners:
+        results = results_kept(self.launch_ahead, self._room_for_steps)
+        common: dict[str, Any] = {"results": results, "compiled": self._compiled, "streams": self.seeds}
+        if self.devices_per_replica == 1:
+            transport = self._given_transport
+            return Learners(
+                program, specs, devices, replicas_per_device, self.options, transport=transport, **common
+            )
+        if self._given_transport is not None:
+            raise InvalidArgumentError("transport: not for replicas with several devices; leave it out")
+        group = self.devices_per_replica
+        return PartedLearners(program, specs, devices, group, replicas_per_device, self.options, **common)
 
     @property
     def on_nan(self) -> str:
@@ -169,9 +185,9 @@ class LearningEngine:
             self._steps.append((program, list(shapes)))
             return number
 
-    def executable_of(self, number: int) -> Executable:
-        """Compiled form of a program on the first replica's device."""
-        return self.learners.replicas[0].executable_of(number)
+    def executables_of(self, number: int) -> tuple[Executable, ...]:
+        """Compiled form of a program for each of the first replica's devices."""
+        return self.learners.replicas[0].executables_of(number)
 
     @checked
     def select(self, number: Count) -> None:
@@ -224,7 +240,7 @@ class LearningEngine:
             f"schedule: the step's optimiser has {has}; leave it out, or make the optimiser with a number"
         )
 
-    def _require_launches(self, learners: Learners) -> None:
+    def _require_launches(self, learners: AnyLearners) -> None:
         """Raises InvalidArgumentError where several steps in a launch are asked for, and cannot be."""
         if self._own_steps_per_launch > learners.launcher.most_rounds:
             slow = learners.not_native()
@@ -273,6 +289,8 @@ class LearningEngine:
             )
         if self.seeds is not None:
             raise FailedPreconditionError("resize: replicas with seeds stay as many; leave seeds out")
+        if isinstance(self.learners, PartedLearners):
+            raise FailedPreconditionError("resize: replicas with several devices each stay as many")
         self._require_rate(schedule)
         round = self.round if round is None else round
         self._make_ready(round)
@@ -565,9 +583,12 @@ def seeds_for(
     seeds: Sequence[int] | None,
     options: Synchronisation,
     replicas_per_device: int | Sequence[int],
-    devices: Sequence[object],
+    devices: int,
 ) -> tuple[int, ...] | None:
-    """The seeds. Raises InvalidArgumentError unless independent replicas have one each."""
+    """The seeds, for so many devices, or groups of devices.
+
+    Raises InvalidArgumentError unless independent replicas have one each.
+    """
     if seeds is None:
         return None
     if options.sync != "none" or options.first_come:
@@ -575,7 +596,7 @@ def seeds_for(
             f"seeds: expected sync 'none' and dispatch 'round_robin', as other replicas begin with the same "
             f"values, got {options.sync!r} and {options.dispatch!r}"
         )
-    count = sum(replica_counts(replicas_per_device, len(devices)))
+    count = sum(replica_counts(replicas_per_device, devices))
     if len(seeds) != count:
         raise InvalidArgumentError(f"seeds: expected {count}, one for each replica, got {len(seeds)}")
     return tuple(seeds)

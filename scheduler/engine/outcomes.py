@@ -8,13 +8,11 @@ from itertools import repeat
 from typing import Any
 
 from scheduler.averaging.synchronisation import Synchronisation
-from scheduler.averaging.synchronisers import UPDATE
-from scheduler.replicas.learners import Learners
+from scheduler.replicas.parted_learners import AnyLearners
 from scheduler.replicas.step_program import StepProgram
 from tensorbow.data import BatchInputs
 from tensorbow.errors import NumericsError
 from tensorbow.optimizers import Schedule
-from tensorbow.program import Executable
 from tensorbow.specs import Array
 
 NOT_CHECKED = 0.0  # placeholder when the step has no loss: gradients alone are checked
@@ -24,7 +22,7 @@ HOPELESS = 100  # updates of one replica skipped in a row, after which `skip` st
 class StepOutcomes:
     """Step scalars and outcomes of the step that an engine has selected."""
 
-    def __init__(self, learners: Learners, on_nan: str):
+    def __init__(self, learners: AnyLearners, on_nan: str):
         """on_nan: `stop`, or `skip` the update and go on."""
         self.on_nan = on_nan
         self.skipped_updates = 0
@@ -35,7 +33,7 @@ class StepOutcomes:
         self._counters: list[str] = []
         self._rate: Schedule | None = None
 
-    def follow(self, learners: Learners, program: StepProgram, schedule: Schedule | None) -> None:
+    def follow(self, learners: AnyLearners, program: StepProgram, schedule: Schedule | None) -> None:
         """Takes note of the step that is selected."""
         self._learners, self._options = learners, learners.options
         executable = learners.executable
@@ -142,17 +140,8 @@ class StepOutcomes:
             cause = f"its batch has NaN or infinite values already, in {', '.join(bad)}; {cause}"
             remedy = f"mend the data, {remedy}"
         written = "no variable was written by that step"
-        if not checks_come_first(self._learners.executable):
+        if not self._learners.checks_come_first:
             written = "that step may have written variables that come before the gradient that is bad"
         return NumericsError(
             f"{what} of replica {index} is not finite at step {round}; {cause}; {written}; {remedy}"
         )
-
-
-def checks_come_first(executable: Executable) -> bool:
-    """True if no variable is written before all gradients have been checked."""
-    segments = (executable.segments[number] for number in executable.variants[UPDATE])
-    groups = [group for segment in segments for group in segment.groups]
-    writes = [index for index, group in enumerate(groups) if group.predicated]
-    checks = [index for index, group in enumerate(groups) if group.definition.sets_status]
-    return not writes or not checks or max(checks) < min(writes)

@@ -35,7 +35,7 @@ from scheduler.decisions.messages import (
 from scheduler.engine.outcomes import StepOutcomes
 from scheduler.engine.results import RoundResults, TaskResult
 from scheduler.replicas.launches import LaunchedRounds
-from scheduler.replicas.learners import Learners
+from scheduler.replicas.parted_learners import AnyLearners
 from scheduler.replicas.task_launcher import announce
 from tensorbow.data import BatchInputs, BatchRun, LaunchRecipes
 from tensorbow.devices import Event
@@ -54,7 +54,7 @@ class EngineRun(ABC):
 
     def __init__(
         self,
-        learners: Learners,
+        learners: AnyLearners,
         outcomes: StepOutcomes,
         start: int,
         stop: int,
@@ -158,7 +158,7 @@ class RoundRun(EngineRun):
 
     def __init__(
         self,
-        learners: Learners,
+        learners: AnyLearners,
         outcomes: StepOutcomes,
         start: int,
         stop: int,
@@ -364,7 +364,7 @@ class TaskRun(EngineRun):
 
     def __init__(
         self,
-        learners: Learners,
+        learners: AnyLearners,
         outcomes: StepOutcomes,
         start: int,
         stop: int,

@@ -3,21 +3,49 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from typing import Protocol
 
 from scheduler.averaging.synchronisation import Synchronisation
 from scheduler.averaging.synchronisers import Synchroniser
 from scheduler.replicas.central import CentralModel
 from scheduler.replicas.memory import Blocks, count_that_fits, require_room
 from scheduler.replicas.replica import Replica
-from scheduler.replicas.step_program import StepProgram
 from tensorbow.compiler import VariableLayout
 from tensorbow.devices import Device
+from tensorbow.graph import OpDef, Operation
 from tensorbow.kernels import backend_for
 from tensorbow.ops.exchanges import AllSum
-from tensorbow.program import Executable
+from tensorbow.program import Backend, Executable
 from tensorbow.specs import TensorSpec
 
-Compiled = dict[tuple[Hashable, ...], tuple[StepProgram, Executable]]
+
+class Compilable(Protocol):
+    """A step of one replica, or of one part of it; see `StepProgram`."""
+
+    @property
+    def variables(self) -> Sequence[Operation]:
+        """The variables that it may use, in the order of their creation."""
+
+    @property
+    def definitions(self) -> frozenset[OpDef]:
+        """The ops that it has."""
+
+    @property
+    def exchange_ops(self) -> frozenset[OpDef]:
+        """The exchanges that it has itself."""
+
+    def compile(
+        self,
+        shapes: Sequence[TensorSpec],
+        layout: VariableLayout,
+        backend: Backend,
+        synchroniser: Synchroniser,
+        replicas: int = 1,
+    ) -> Executable:
+        """See StepProgram.compile."""
+
+
+Compiled = dict[tuple[Hashable, ...], tuple[Compilable, Executable]]
 """Steps that are compiled already, by program, inputs, kind of device and way of being kept together."""
 
 
@@ -39,7 +67,7 @@ class DevicePlans:
 
     def __init__(
         self,
-        program: StepProgram,
+        program: Compilable,
         specs: Sequence[TensorSpec],
         device: Device,
         options: Synchronisation,
@@ -57,7 +85,7 @@ class DevicePlans:
         self._program, self._specs, self._results = program, specs, results
         self._replicas, self._synchroniser = replicas, Synchroniser.of(options, replicas)
         self._backend = backend_for(device)
-        self._layout = layout or VariableLayout.of_graph(program.graph)
+        self._layout = layout or VariableLayout(program.variables)
         self._compiled = {} if compiled is None else compiled
         self.step = self.compile(program, specs)
 
@@ -74,7 +102,7 @@ class DevicePlans:
             self._compiled,
         )
 
-    def compile(self, program: StepProgram, specs: Sequence[TensorSpec]) -> Executable:
+    def compile(self, program: Compilable, specs: Sequence[TensorSpec]) -> Executable:
         """A step over these variables, compiled or found among those that are."""
         in_shapes = program.exchange_ops - {AllSum} or any(
             map(self._synchroniser.averages_rows, program.definitions)

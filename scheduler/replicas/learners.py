@@ -6,16 +6,15 @@ import itertools
 from collections.abc import Sequence
 
 from scheduler.averaging.synchronisation import Synchronisation
-from scheduler.averaging.synchronisers import Synchroniser
+from scheduler.averaging.synchronisers import UPDATE, Synchroniser
 from scheduler.averaging.transport import InProcessTransport, Transport
 from scheduler.replicas.central import CentralModel, device_exchanges
 from scheduler.replicas.device_dataset import DeviceDataset
-from scheduler.replicas.device_plans import Compiled, DevicePlans
+from scheduler.replicas.device_plans import Compilable, Compiled, DevicePlans
 from scheduler.replicas.launches import Launcher
 from scheduler.replicas.replica import Replica
 from scheduler.replicas.replica_counts import replica_counts, require_different
 from scheduler.replicas.round_launcher import round_launcher
-from scheduler.replicas.step_program import StepProgram
 from scheduler.replicas.task_launcher import TaskLauncher
 from scheduler.replicas.values import ReplicaValues, check_combination
 from tensorbow.compiler import VariableLayout
@@ -37,7 +36,7 @@ class Learners:
 
     def __init__(
         self,
-        program: StepProgram,
+        program: Compilable,
         shapes: Sequence[TensorSpec],
         devices: Sequence[Device],
         replicas_per_device: int | Sequence[int],
@@ -48,11 +47,13 @@ class Learners:
         layout: VariableLayout | None = None,
         compiled: Compiled | None = None,
         streams: Sequence[int] | None = None,
+        by_segment: bool = False,
     ):
         """shapes: specs of the program's inputs. results: so many of a replica are kept.
 
         replicas_per_device: one count for all devices, or one for each; replicas go by device. layout,
         compiled: as for DevicePlans. streams: by replica, of its random numbers; default: its number.
+        by_segment: launches no whole rounds.
 
         Raises InvalidArgumentError for options out of range, ResourceExhaustedError for memory.
         """
@@ -72,12 +73,12 @@ class Learners:
         self.averages_gradients = options.averages_gradients(self.count)
         self.mean_gradient_from = options.mean_gradient_from(self.count)
         self.z_copies = options.z_copies(self.count)
-        self.layout = layout or VariableLayout.of_graph(program.graph)
+        self.layout = layout or VariableLayout(program.variables)
         check_combination(self.layout)
         self.replicas: list[Replica] = []
         self.central: list[CentralModel] = []
         self._transport = transport
-        self._given_transport = transport is not None  # the caller's, which sums between devices
+        self._by_segment = by_segment or transport is not None  # the caller's, which sums between devices
         self._kept: list[DeviceDataset] = []  # the data set, by device, where devices keep it
         self._caller_waits = False  # for the results of launches, so that it may run tasks in its own thread
         self._selected = 0  # of the programs
@@ -117,7 +118,7 @@ class Learners:
         self.values = ReplicaValues(self.layout, self.options, self.replicas, self.central)
         self.select(0)
 
-    def _check_exchanges(self, program: StepProgram) -> None:
+    def _check_exchanges(self, program: Compilable) -> None:
         if self.options.first_come and program.exchange_ops:
             raise InvalidArgumentError(
                 "dispatch: expected round_robin for a step with exchanges, in which all replicas meet; "
@@ -148,14 +149,13 @@ class Learners:
         device_index = self.device_indices[index]
         return self.central[device_index].bases_for(number, index - self.device_indices.index(device_index))
 
-    def add_program(self, program: StepProgram, shapes: Sequence[TensorSpec]) -> int:
+    def add_program(self, program: Compilable, shapes: Sequence[TensorSpec]) -> int:
         """Binds a further step to all replicas, while nothing runs; its number for `select`.
 
         Raises InvalidArgumentError when its graph has other variables than the replicas.
         """
-        layout = VariableLayout.of_graph(program.graph)
-        if layout.variables != self.layout.variables:
-            new = [op.name for op in layout.variables if op not in self.layout.variables]
+        if (*program.variables,) != self.layout.variables:
+            new = [op.name for op in program.variables if op not in self.layout.variables]
             raise InvalidArgumentError(
                 f"the replicas have no room for variables made after them: {', '.join(new[:3]) or 'none'}; "
                 "build all steps, optimisers included, before the first one runs"
@@ -170,14 +170,18 @@ class Learners:
                 moved |= replica.add(executables[self.device_indices[index]], shared)
         except BaseException:
             moved = True  # some may have
-            for owner in self._owners():
-                owner.forget(number)
+            self.forget(number)
             raise
         finally:
             if moved:  # what launches whole steps knows their addresses
                 self._launchers.clear()
                 self.select(self._selected)
         return number
+
+    def forget(self, number: int) -> None:
+        """Unbinds the steps from a number on, of which none is selected."""
+        for owner in self._owners():
+            owner.forget(number)
 
     def select(self, number: int) -> None:
         """Makes all replicas launch one of their steps, while nothing is in flight."""
@@ -194,12 +198,22 @@ class Learners:
         self.executable = self.replicas[0].own_step
         if number not in self._launchers:
             made: Launcher | None = None
-            if not self._given_transport:
+            if not self._by_segment:
                 made = round_launcher(self.replicas, self.central, self.options)
             self._launchers[number] = made or self.tasks
         self.launcher = self._launchers[number]
         self.set_caller_waits(self._caller_waits)
         self.launcher.reset()
+
+    @property
+    def checks_come_first(self) -> bool:
+        """True if the selected step writes no variable before all gradients have been checked."""
+        executable = self.executable
+        segments = (executable.segments[number] for number in executable.variants[UPDATE])
+        groups = [group for segment in segments for group in segment.groups]
+        writes = [index for index, group in enumerate(groups) if group.predicated]
+        checks = [index for index, group in enumerate(groups) if group.definition.sets_status]
+        return not writes or not checks or max(checks) < min(writes)
 
     @property
     def launches_rounds(self) -> bool:
@@ -230,10 +244,7 @@ class Learners:
 
     def require_inputs(self, inputs: Sequence[Sequence[Array]]) -> None:
         """Raises InvalidArgumentError for inputs of a step that do not fit: a tuple of arrays per replica."""
-        if len(inputs) != self.count:
-            raise InvalidArgumentError(
-                f"step: expected inputs for {self.count} replicas, a tuple of arrays each, got {len(inputs)}"
-            )
+        require_count(inputs, self.count)
         for replica, arrays in zip(self.replicas, inputs, strict=True):
             replica.check(arrays)
 
@@ -329,6 +340,14 @@ class Learners:
         self.central.clear()
         while self._kept:
             self._kept.pop().close()
+
+
+def require_count(inputs: Sequence[Sequence[Array]], replicas: int) -> None:
+    """Raises InvalidArgumentError for inputs of another number of replicas."""
+    if len(inputs) != replicas:
+        raise InvalidArgumentError(
+            f"step: expected inputs for {replicas} replicas, a tuple of arrays each, got {len(inputs)}"
+        )
 
 
 def transport_between(devices: Sequence[Device], name: str, priority: int = 0) -> Transport:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from scheduler.replicas.device_dataset import BatchMaker, DeviceDataset
+from scheduler.replicas.mail import Mail
 from scheduler.replicas.memory import planned_nbytes
 from tensorbow.array_likes import as_array
 from tensorbow.compiler import AVERAGING_STATE, GRADIENT, Binding, Scratch, VariableLayout
@@ -45,6 +46,7 @@ class Replica:
         """
         self.index = index
         self.device = device
+        self.layout = layout
         self._ring = ring
         self._owner = owner = f"{name} replica {index}"
         blocks = self.blocks(executable, layout, ring)
@@ -109,9 +111,9 @@ class Replica:
         self._bound.append(_ReplicaStep(executable, binding, self.index))
         return moves
 
-    def executable_of(self, number: int) -> Executable:
-        """A bound step's executable."""
-        return self._bound[number].executable
+    def executables_of(self, number: int) -> tuple[Executable, ...]:
+        """A bound step's executable: one, for a replica without parts."""
+        return (self._bound[number].executable,)
 
     def select(self, number: int) -> None:
         """Makes a bound step the one that is launched, while no task is in flight."""
@@ -162,6 +164,9 @@ class Replica:
         result = round if result_number is None else result_number
         write = self._writer(inputs, state, result)
         compute, now = self.group.compute, self._now
+        if now.mail:
+            ((segment, after),) = segments
+            return self._submit(segment, partial(self._begin, write, segment, round, result), after, result)
         if caller_waits and all(after is None for _, after in segments):
 
             def work() -> None:
@@ -189,9 +194,7 @@ class Replica:
 
     def update(self, segment: int, round: int, after: Event | None) -> Event:
         """Enqueues a segment behind an exchange, after an event."""
-        if after is not None:
-            self.group.compute.wait(after)
-        return self._submit(segment, partial(self._run, segment, round, round))
+        return self._submit(segment, partial(self._run, segment, round, round), after, round)
 
     def _begin(self, write: Callable[[], None], segment: int, round: int, result_number: int) -> None:
         self._name_errors(round, write)
@@ -253,9 +256,9 @@ class Replica:
                 f"({', '.join(name for name, _ in self._now.inputs)}), got {len(inputs)}"
             )
         feeds: dict[str, Array] = {}
-        for (name, ref), dtype, given in zip(self._now.inputs, self._now.dtypes, inputs, strict=True):
+        for (name, ref), given in zip(self._now.inputs, inputs, strict=True):
             value = given if type(given) is np.ndarray else as_array(given)
-            if value.shape != ref.shape or value.dtype != dtype:
+            if value.shape != ref.shape or value.dtype != ref.dtype.as_numpy_dtype:
                 raise InvalidArgumentError(
                     f"a batch of replica {self.index}: {name} must be {ref.dtype.name}"
                     f"{render_dims(ref.shape)} as the step was compiled for, "
@@ -271,7 +274,10 @@ class Replica:
 
     def _run(self, segment: int, round: int, result_number: int) -> None:
         """Runs a segment of a task."""
-        self._name_errors(round, partial(self.binding.plan.launch, segment, result_number))
+        launch = partial(self.binding.plan.launch, segment, result_number)
+        if self._now.mail:
+            launch = partial(self._now.mail.run, segment, self.binding.plan, result_number, launch)
+        self._name_errors(round, launch)
 
     def _name_errors(self, round: int, work: Callable[[], None]) -> None:
         """Does work of a task; an error says which task it was: a replica's step in round r is its step r."""
@@ -280,13 +286,43 @@ class Replica:
         except TensorBowError as error:
             raise type(error)(f"replica {self.index} at step {round}: {error}") from error
 
-    def _submit(self, segment: int, work: Callable[[], None]) -> Event:
-        reads, writes = self._now.accesses[segment]
-        return self.group.compute.submit(work, label=self._now.labels[segment], reads=reads, writes=writes)
+    def _submit(
+        self, segment: int, work: Callable[[], None], after: Event | None = None, number: int = 0
+    ) -> Event:
+        """Enqueues a segment, after an event and the mail that it reads. number: its result."""
+        compute, now = self.group.compute, self._now
+        if after is not None:
+            compute.wait(after)
+        reads, writes = now.accesses[segment]
+        if not now.mail:
+            return compute.submit(work, label=now.labels[segment], reads=reads, writes=writes)
+        for event in now.mail.before(segment, number):
+            compute.wait(event)
+        mail_reads, mail_writes = now.mail.accesses(segment, number)
+        done = compute.submit(
+            work,
+            label=now.labels[segment],
+            reads=[*reads, *mail_reads],
+            writes=[*now.accesses_with_inputs(segment)[1], *mail_writes],
+        )
+        now.mail.ran(segment, number, done)
+        return done
 
     def results(self, result_number: int) -> list[Any]:
         """Values fetched by a finished task: numbers, and copies of arrays. The last is its status."""
         return self.binding.plan.fetch_values(result_number)
+
+    def connect(self, mail: Mail) -> None:
+        """Has the selected step exchange values with other parts of the replica, while nothing runs."""
+        self._now.mail = mail
+        self._now.inputs = tuple(
+            pair for pair in self._now.executable.inputs.items() if pair[0] not in mail.received
+        )
+
+    @property
+    def input_names(self) -> list[str]:
+        """Names of the selected step's inputs, in the order in which `launch` takes them."""
+        return [name for name, _ in self._now.inputs]
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Sets step scalars for all tasks from now on; while nothing runs."""
@@ -303,11 +339,30 @@ class Replica:
 
     def name_bad_op(self, inputs: BatchInputs, state: Mapping[str, Any]) -> str | None:
         """Runs the gradient of a batch again, op by op; names the first with a NaN or infinite result."""
-        arrays = inputs.arrays() if isinstance(inputs, BatchRecipe) else inputs
-        self.binding.write(self._feeds(arrays), state)
+        self.write(inputs, state)
         segments = enumerate(self.own_step.segments)
         gradient = (number for number, segment in segments if segment.name == GRADIENT)
-        return next(filter(None, map(self.binding.plan.find_nonfinite, gradient)), None)
+        return next(filter(None, map(self.find_nonfinite, gradient)), None)
+
+    def write(self, inputs: BatchInputs, state: Mapping[str, Any]) -> None:
+        """Writes a batch and step scalars to the replica's memory; while nothing runs."""
+        arrays = inputs.arrays() if isinstance(inputs, BatchRecipe) else inputs
+        self.binding.write(self._feeds(arrays), state)
+
+    def find_nonfinite(self, segment: int) -> str | None:
+        """Runs a segment op by op; names the first with a NaN or infinite result; while nothing runs."""
+        found: list[str | None] = []
+        plan = self.binding.plan
+
+        def launch() -> None:
+            found.append(plan.find_nonfinite(segment))
+
+        if self._now.mail is None:
+            launch()
+        else:
+            self._now.mail.run(segment, plan, 0, launch)
+            self.group.compute.synchronize()
+        return found[0]
 
     def close(self) -> None:
         """Closes the stream and gives the memory back."""
@@ -324,7 +379,7 @@ class _ReplicaStep:
         self.executable = executable
         self.binding = binding
         self.inputs = tuple(executable.inputs.items())
-        self.dtypes = tuple(ref.dtype.as_numpy_dtype for _, ref in self.inputs)
+        self.mail: Mail | None = None  # of a replica with several parts
         self.batch_maker: BatchMaker | None = None  # once a batch is made on the device
         self.labels = [f"replica {index} {segment.name}" for segment in executable.segments]
         self._find_accesses()

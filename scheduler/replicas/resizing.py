@@ -9,6 +9,7 @@ import numpy as np
 from scheduler.averaging.synchronisation import Synchronisation
 from scheduler.replicas.device_plans import Compiled
 from scheduler.replicas.learners import Learners
+from scheduler.replicas.parted_learners import AnyLearners
 from scheduler.replicas.replica_counts import replica_counts
 from scheduler.replicas.step_program import StepProgram
 from tensorbow.graph import Operation
@@ -88,7 +89,7 @@ def origins(before: Sequence[int], after: Sequence[int]) -> list[int | None]:
     return result
 
 
-def most_that_fit(learners: Learners, options: Synchronisation, most: int) -> tuple[int, str]:
+def most_that_fit(learners: AnyLearners, options: Synchronisation, most: int) -> tuple[int, str]:
     """Number of replicas per device, up to `most`, that fit in place of these, and the reason for the limit.
 
     By a dry run, over all devices, with the same number on each.

@@ -76,6 +76,11 @@ class StepProgram:
         return self.update.graph
 
     @property
+    def variables(self) -> list[Operation]:
+        """All variables that its graph has now."""
+        return [op for op in self.graph.get_operations() if op.definition is VariableReference]
+
+    @property
     def fetches(self) -> list[Tensor]:
         """Tensors that a task reports: the loss, if any, and the metrics."""
         return [*([] if self.loss is None else [self.loss]), *self.metrics.values()]
@@ -137,10 +142,9 @@ class StepProgram:
         replicas: their number matters only where it is in the shape of an exchange's result.
         Raises InvalidArgumentError for shapes that do not fit, and for a step that cannot be planned.
         """
-        self._check(shapes)
         executable = compile_step(
             [*self.fetches, self.update, *self.others],
-            dict(zip(self.inputs, shapes, strict=True)),
+            self.feeds(shapes),
             layout,
             backend,
             rewriting=lambda step: synchroniser.rewrite(step, layout, replicas),
@@ -163,7 +167,8 @@ class StepProgram:
         """The exchanges of the step itself, in which replicas meet whatever keeps them together."""
         return frozenset(definition for definition in self.definitions if definition.exchange)
 
-    def _check(self, shapes: Sequence[TensorSpec]) -> None:
+    def feeds(self, shapes: Sequence[TensorSpec]) -> dict[Tensor, TensorSpec]:
+        """The spec of each input. Raises InvalidArgumentError for shapes that do not fit."""
         if len(shapes) != len(self.inputs):
             raise InvalidArgumentError(
                 f"shapes: expected one for each of {len(self.inputs)} inputs, got {len(shapes)}"
@@ -175,6 +180,7 @@ class StepProgram:
                     f"shapes: input {tensor.name} is {tensor.spec}, got {spec}; "
                     "give it with all dimensions known"
                 )
+        return dict(zip(self.inputs, shapes, strict=True))
 
 
 AsProgram: TypeAlias = Annotated[StepProgram, instance(StepProgram, expected="a tb.StepProgram")]

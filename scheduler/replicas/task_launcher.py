@@ -74,20 +74,35 @@ class TaskLauncher(Launcher):
         (round,) = rounds
         tasks = LaunchedRounds(number, rounds, self._members)
         variant = self._variants.of(round)
-        work = self._work(variant)
-        for index, device_index in enumerate(self._device_indices):
-            own = inputs[index]
-            if isinstance(own, BatchRun):
-                raise InternalError(f"step {round}: expected one batch for each replica, got several")
-            self._begin(index, round, own, state, work[device_index])
-        events = [*self._last]
+        self.begin(round, inputs, state, self._segments.before[variant])
+        events = self.last
         behind = self._segments.behind[variant]
         if behind:
-            moved, updated = self._run(round, behind)
+            moved, updated = self.go_on(round, behind)
             events = updated or events
             announce(moved, when_synchronised)
         tasks.follow(events, when_ended)
         return int(bool(behind))
+
+    def begin(
+        self,
+        number: int,
+        inputs: Sequence[BatchInputs | BatchRun],
+        state: Mapping[str, Any],
+        segments: Sequence[int],
+    ) -> None:
+        """Enqueues the first segments of a task of each replica. number: the round, and its result."""
+        work = self._work(segments)
+        for index, device_index in enumerate(self._device_indices):
+            own = inputs[index]
+            if isinstance(own, BatchRun):
+                raise InternalError(f"step {number}: expected one batch for each replica, got several")
+            self._begin(index, number, own, state, work[device_index])
+
+    @property
+    def last(self) -> list[Event]:
+        """By replica, when what was enqueued last is done."""
+        return [*self._last]
 
     def fetched(self, replica: int, tasks: LaunchedRounds) -> list[Sequence[Any] | Array]:
         """See Launcher."""
@@ -110,12 +125,11 @@ class TaskLauncher(Launcher):
 
         result_number: see Replica.launch.
         """
-        work = self._work(self._variants.of(round))[self._device_indices[index]]
+        work = self._work(self._segments.before[self._variants.of(round)])[self._device_indices[index]]
         return self._begin(index, round, inputs, state, work, result_number)
 
-    def _work(self, variant: str) -> list[list[tuple[int, Event | None]]]:
-        """By device, the segments that a variant's tasks begin with, and what each of them waits for."""
-        segments = self._segments.before[variant]
+    def _work(self, segments: Sequence[int]) -> list[list[tuple[int, Event | None]]]:
+        """By device, segments of replicas and what each of them waits for."""
         return [
             [(each, self._event_before(each, device_index)) for each in segments]
             for device_index in range(self._devices)
@@ -137,14 +151,12 @@ class TaskLauncher(Launcher):
 
     def evaluate(self, number: int, inputs: Sequence[BatchInputs], state: Mapping[str, Any]) -> None:
         """Enqueues a step of all replicas without averaging. number: result number of each replica's task."""
-        work = self._work(UPDATE)
-        for index, (own, device_index) in enumerate(zip(inputs, self._device_indices, strict=True)):
-            self._begin(index, number, own, state, work[device_index])
-        self._run(number, self._segments.behind[UPDATE])
+        self.begin(number, inputs, state, self._segments.before[UPDATE])
+        self.go_on(number, self._segments.behind[UPDATE])
 
     def synchronise(self, round: int) -> list[Event]:
         """Enqueues the averaging of `fcfs` after a round, all of whose tasks are enqueued; its events."""
-        return self._run(round, self._segments.of(self._variants.averaging_after(round)))[0]
+        return self.go_on(round, self._segments.of(self._variants.averaging_after(round)))[0]
 
     def restart(self, round: int) -> None:
         """Enqueues w_i = z, u = 0 after a round and its averaging; no older z is read afterwards.
@@ -152,10 +164,12 @@ class TaskLauncher(Launcher):
         Before the first averaging z is what it started from.
         """
         for variant in self._variants.restarts(round):
-            self._run(round, self._segments.of(variant))
+            self.go_on(round, self._segments.of(variant))
 
-    def _run(self, round: int, segments: Sequence[int]) -> tuple[list[Event], list[Event]]:
-        """Enqueues segments of all replicas and devices; the events of the last of each."""
+    def go_on(self, round: int, segments: Sequence[int]) -> tuple[list[Event], list[Event]]:
+        """Enqueues further segments of all replicas and devices; when the last on each device and of each
+        replica are done.
+        """
         joined, updated = list[Event](), list[Event]()
         last = SegmentKind.REPLICA
         for segment in segments:

@@ -140,6 +140,13 @@ class ReplicaValues:
 
         Raises InvalidArgumentError for names, shapes or dtypes that do not fit, before any change.
         """
+        for name, write in self.require_fitting(arrays).items():
+            write(arrays[name])
+        for replica in self._replicas:
+            replica.container.initialized.update(self.layout.refs())
+
+    def require_fitting(self, arrays: Mapping[str, Array]) -> dict[str, Callable[[Array], None]]:
+        """By name in a checkpoint, what sets a value. Raises as `load_state_arrays`."""
         targets = self._targets()
         missing, unknown = sorted(targets.keys() - arrays.keys()), sorted(arrays.keys() - targets.keys())
         if missing or unknown:
@@ -154,10 +161,7 @@ class ReplicaValues:
                     f"the checkpoint does not fit: {name} is {have.dtype}{list(have.shape)}, "
                     f"expected {dtype}{list(ref.shape)}"
                 )
-        for name, (_, write) in targets.items():
-            write(arrays[name])
-        for replica in self._replicas:
-            replica.container.initialized.update(self.layout.refs())
+        return {name: write for name, (_, write) in targets.items()}
 
     def _targets(self) -> dict[str, tuple[Ref, Callable[[Array], None]]]:
         """By name in a checkpoint: what its value looks like, and what sets it."""

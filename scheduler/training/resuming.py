@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from scheduler.options import shortened
-from scheduler.replicas.learners import Learners
+from scheduler.replicas.parted_learners import AnyLearners
 from scheduler.training.tally import Tally
 from tensorbow.data import ImageDataset
 from tensorbow.devices import Device
@@ -56,7 +56,7 @@ def changed_since(checkpoint: Checkpoint, now: Mapping[str, str]) -> str | None:
 
 def restored(
     checkpoint: Checkpoint,
-    learners: Learners,
+    learners: AnyLearners,
     data: ImageDataset,
     schedule: Schedule,
     target_accuracy: float | None,

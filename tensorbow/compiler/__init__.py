@@ -1,6 +1,6 @@
 """Compiler passes: prune, fold, merge, protect, group (with cut), plan memory, join, bind.
 
-For several devices also place and partition.
+For several devices also place and partition; for replicas with several parts, `parts`.
 """
 
 from tensorbow.compiler.bind import Binding, RegionMemory, Scratch
@@ -9,6 +9,7 @@ from tensorbow.compiler.cut import Mirrored
 from tensorbow.compiler.group import GRADIENT, STEP
 from tensorbow.compiler.make_batch_step import PICKS, compile_batch
 from tensorbow.compiler.multi_device import MultiDeviceExecutable, compile_multi_device
+from tensorbow.compiler.parts import PartedExecutable, PartSpec, compile_parts, sends_of
 from tensorbow.compiler.place import DeviceSet, Placer
 from tensorbow.compiler.variable_layout import VariableLayout
 
@@ -21,11 +22,15 @@ __all__ = [
     "DeviceSet",
     "Mirrored",
     "MultiDeviceExecutable",
+    "PartSpec",
+    "PartedExecutable",
     "Placer",
     "RegionMemory",
     "Scratch",
     "VariableLayout",
     "compile_batch",
     "compile_multi_device",
+    "compile_parts",
     "compile_step",
+    "sends_of",
 ]

@@ -122,6 +122,7 @@ def assemble(
             tuple(join_neighbours([_group(unit, plan, draft.predicated) for unit in draft.units])),
             draft.fetches,
             draft.kind,
+            draft.receives,
         )
         for draft in drafts
     )

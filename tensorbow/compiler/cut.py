@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from tensorbow.compiler.partition import Send
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.ops.control import Copy
 from tensorbow.program.nodes import Node, Value, storage_of
@@ -68,27 +69,35 @@ class Mirrored:
         return root.node in self.nodes
 
 
-def cut(nodes: Sequence[Node], mirrored: Mirrored) -> list[SegmentNodes]:
-    """The parts that run one after the other: replicas, an exchange, mirrored nodes, replicas, and so on.
+def cut(
+    nodes: Sequence[Node], mirrored: Mirrored, stages: Mapping[Node, int] | None = None
+) -> list[SegmentNodes]:
+    """The segments that run one after the other: replicas, an exchange, mirrored nodes, replicas, and so on.
 
     Each node gets the earliest segment after the nodes whose results it reads, the earlier writers of each
     region of variables that it reads, and the earlier readers and writers of each region that it writes. So
     exchanges that are ready together are in one segment. A segment of rank r has the kind ORDER[r % 3].
+
+    stages: of a replica with several parts, by node the stage of its part that it is in (see `partition`);
+    a stage begins behind all segments of the one before, and what it sends is at its end.
     """
     ranks: dict[Node, int] = {}
     parts: dict[int, list[Node]] = {}
+    stages, stage, floor = stages or {}, None, 0
     accessed: dict[Region | str, int] = {}  # by region, the last rank that reads or writes it,
     written: dict[Region | str, int] = {}  # and the last one that writes it
     for node in _with_copies(nodes, mirrored):
         kind = ORDER.index(mirrored.classify(node))
         reads, writes = _touched(node)
+        if (own := stages.get(node, stage)) != stage:
+            stage, floor = own, 0 if stage is None else max(ranks.values(), default=-1) + 1
         least = max(
             (
+                floor if node.definition is not Send else max(ranks.values(), default=0),
                 *(ranks.get(value.node, 0) for value in node.inputs if value.node is not None),
                 *(written.get(region, 0) for region in reads),
                 *(accessed.get(region, 0) for region in writes),
-            ),
-            default=0,
+            )
         )
         rank = ranks[node] = least + (kind - least) % len(ORDER)  # the next one of the node's kind
         parts.setdefault(rank, []).append(node)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby, takewhile
 
 from tensorbow.compiler.cut import Mirrored, SegmentNodes, cut
+from tensorbow.compiler.partition import SEND_KERNEL, Send
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.ops.control import CheckFinite
 from tensorbow.program.backend import Backend
@@ -35,6 +36,7 @@ class SegmentDraft:
     kind: SegmentKind = SegmentKind.REPLICA
     predicated: bool = False
     fetches: bool = False
+    receives: tuple[str, ...] = ()  # inputs that come from another part of the replica, see `partition`
 
 
 def group(
@@ -49,30 +51,41 @@ def group(
 
     Raises InvalidArgumentError for a guard that is computed after a weight is written.
     """
-    step = _split(program, guard, hoists=rewriting is not None)
+    step = split(program, guard, hoists=rewriting is not None)
     if rewriting is None:
         nodes = [*step.gradient, *step.update]
         record_readers(nodes, program.fetches)
         return [SegmentDraft(STEP, backend.fuse(nodes), predicated=step.guarded, fetches=True)], {STEP: (0,)}
+    return group_variants(step, program.fetches, backend, rewriting)
+
+
+def group_variants(
+    step: SplitStep,
+    fetches: Sequence[Value],
+    backend: Backend,
+    rewriting: Rewriting,
+    stages: Mapping[Node, int] | None = None,
+) -> tuple[list[SegmentDraft], dict[str, tuple[int, ...]]]:
+    """The segments of a step's variants; see `group`, and `cut` for `stages`."""
     variants = rewriting(step)
     mirrored = Mirrored()
     whole = [(GRADIENT, step.gradient), *((variant.name, variant.nodes) for variant in variants)]
-    cuts = [(name, cut(nodes, mirrored)) for name, nodes in whole]
+    cuts = [(name, cut(nodes, mirrored, stages)) for name, nodes in whole]
     cuts[0] = GRADIENT, cuts[0][1] or [SegmentNodes(SegmentKind.REPLICA, [])]
-    fetched = {storage_of(value).node for value in program.fetches}
+    fetched = {storage_of(value).node for value in fetches}
     for variant, (_, parts) in zip(variants, cuts[1:], strict=True):
         run = [*cuts[0][1], *parts]
         behind = takewhile(lambda part: part.kind is not SegmentKind.REPLICA, reversed(run))
         if not variant.without_gradient and any(not fetched.isdisjoint(part.nodes) for part in behind):
             parts.append(SegmentNodes(SegmentKind.REPLICA, []))
     cut_nodes = (node for _, parts in cuts for part in parts for node in part.nodes)
-    record_readers(dict.fromkeys(cut_nodes), program.fetches)
+    record_readers(dict.fromkeys(cut_nodes), fetches)
     drafts: list[SegmentDraft] = []
     indices: list[tuple[int, ...]] = []  # of each cut's segments
     for name, parts in cuts:
         first = len(drafts)
         for part in parts:
-            units = _units(part.nodes, backend)
+            units = units_of(part.nodes, backend)
             title = name if part.kind is SegmentKind.REPLICA else f"{name}: {part.kind.value}"
             drafts.append(SegmentDraft(title, units, part.kind))
         indices.append(tuple(range(first, len(drafts))))
@@ -87,13 +100,17 @@ def group(
     return drafts, runs
 
 
-def _units(nodes: Sequence[Node], backend: Backend) -> list[Unit]:
-    """Fuses neighbouring nodes into units of the backend, but no unfused node with one that is not."""
-    runs = groupby(nodes, key=lambda node: node.unfused)
-    return [unit for _, run in runs for unit in backend.fuse([*run])]
+def units_of(nodes: Sequence[Node], backend: Backend) -> list[Unit]:
+    """Fuses neighbouring nodes into units of the backend, but no unfused node with one that is not.
+
+    What is sent is sent at the end.
+    """
+    runs = groupby([node for node in nodes if node.definition is not Send], key=lambda node: node.unfused)
+    sends = [Unit((node,), SEND_KERNEL, node.inputs, []) for node in nodes if node.definition is Send]
+    return [*(unit for _, run in runs for unit in backend.fuse([*run])), *sends]
 
 
-def _split(program: Program, guard: Value | None, hoists: bool) -> SplitStep:
+def split(program: Program, guard: Value | None, hoists: bool) -> SplitStep:
     """A program's nodes before the first write of a weight, and from it on.
 
     hoists: what is computed later, but depends on nothing that is written, comes before, so that the

@@ -8,12 +8,10 @@ from functools import cached_property
 
 from tensorbow.compiler.compile import assemble, state_scalars
 from tensorbow.compiler.fold import fold
-from tensorbow.compiler.group import SegmentDraft
+from tensorbow.compiler.group import SegmentDraft, units_of
 from tensorbow.compiler.merge import merge
 from tensorbow.compiler.partition import (
-    SEND_KERNEL,
     Part,
-    Send,
     Stage,
     partition,
     segments_with_copies,
@@ -121,8 +119,7 @@ def _compile_part(part: Part, device: Device, layout: VariableLayout) -> Executa
 
 def _fuse(nodes: Sequence[Node], backend: Backend, device: Device) -> list[Unit]:
     """The backend's units of a stage, followed by the stage's sends."""
-    sends = [Unit((node,), SEND_KERNEL, node.inputs, []) for node in nodes if node.definition is Send]
     try:
-        return [*backend.fuse([node for node in nodes if node.definition is not Send]), *sends]
+        return units_of(nodes, backend)
     except UnimplementedError as error:
         raise UnimplementedError(f"on {device.name.short}: {error}") from None

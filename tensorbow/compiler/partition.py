@@ -48,13 +48,20 @@ class Stage:
 class Part:
     """One device's share of a step: its program, in segments that end with their sends.
 
-    fetched: which of the step's fetches this part holds.
+    fetched: which of the step's fetches this part holds. received: keys of the values sent to it, which are
+    among its program's feeds.
     """
 
     device: str
     program: Program
     segments: list[list[Node]] = field(default_factory=list)
     fetched: list[int] = field(default_factory=list)
+    received: set[str] = field(default_factory=set)
+
+    def receive(self, key: str, value: Value) -> None:
+        """Has the part read a value that another part sends."""
+        self.program.feeds[key] = value
+        self.received.add(key)
 
 
 @dataclass
@@ -222,7 +229,7 @@ class _Partition:
         send.device = node.device
         draft.sends.append(send)
         copy = Value(value.name, value.spec, feed=key)
-        self._part(target).program.feeds[key] = copy
+        self._part(target).receive(key, copy)
         self._sent[value, target] = copy, draft
         draft.is_awaited = True
 

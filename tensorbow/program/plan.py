@@ -93,12 +93,16 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """Groups that run back to back on one stream. Streams meet between segments."""
+    """Groups that run back to back on one stream. Streams meet between segments.
+
+    receives: names of the inputs that another part of the replica sends; they are copied in before.
+    """
 
     name: str
     groups: tuple[Group, ...]
     fetches: bool = True  # whether the fetched values go to the RING at its end
     kind: SegmentKind = SegmentKind.REPLICA
+    receives: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,7 @@ WITHOUT_ROW = frozenset(
         "Kernel.scratch_specs",
         "KernelCall",
         "LearningEngine.add_program",
-        "LearningEngine.executable_of",
+        "LearningEngine.executables_of",
         "LearningEngine.resize",
         "Model.logits",
         "NodeSpec",

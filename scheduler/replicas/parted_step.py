@@ -1,0 +1,101 @@
+"""The step of a replica with several parts, one per logical device: a program for each part."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+from scheduler.averaging.synchronisers import Synchroniser
+from scheduler.replicas.step_program import StepProgram
+from tensorbow.compiler import DeviceSet, PartedExecutable, PartSpec, Placer, VariableLayout, compile_parts
+from tensorbow.devices import Device
+from tensorbow.errors import InternalError, InvalidArgumentError
+from tensorbow.graph import OpDef, Operation
+from tensorbow.kernels import backend_for
+from tensorbow.program import Backend, Executable
+from tensorbow.specs import TensorSpec
+
+
+class PartedStep:
+    """A step whose ops are placed on the parts of a replica, by the devices of the first replica."""
+
+    def __init__(self, program: StepProgram, devices: Sequence[Device]):
+        """devices: of the first replica, by part.
+
+        Raises InvalidArgumentError for an operation that requests another device.
+        """
+        self.program = program
+        self.devices = devices
+        self.names = [str(device.name) for device in devices]  # of the parts
+        self._placer = Placer(DeviceSet(devices[0], devices[1:]), fixed={})
+        placed = self._placer.place(program.variables)
+        variables = [[op for op, there in placed.items() if there is device] for device in devices]
+        self.layouts = [*map(VariableLayout, variables)]
+        self.parts = [StepPart(self, part, own) for part, own in enumerate(variables)]
+        self._executable: PartedExecutable | None = None
+
+    @property
+    def executable(self) -> PartedExecutable:
+        """The compiled step, once a part was compiled."""
+        if self._executable is None:
+            raise InternalError(f"{self.program.update.name} has not been compiled")
+        return self._executable
+
+    def compile(
+        self, shapes: Sequence[TensorSpec], synchroniser: Synchroniser, replicas: int
+    ) -> PartedExecutable:
+        """The step and its variants, compiled once, for all parts. Raises as StepProgram.compile."""
+        if self._executable is None:
+            self._executable = self._compile(shapes, synchroniser, replicas)
+        return self._executable
+
+    def _compile(
+        self, shapes: Sequence[TensorSpec], synchroniser: Synchroniser, replicas: int
+    ) -> PartedExecutable:
+        program, parts = self.program, []
+        for name, device, layout in zip(self.names, self.devices, self.layouts, strict=True):
+            rewriting = partial(synchroniser.rewrite, layout=layout, replicas=replicas)
+            parts.append(PartSpec(name, layout, backend_for(device), rewriting))
+        executable = compile_parts(
+            [*program.fetches, program.update, *program.others],
+            program.feeds(shapes),
+            lambda op: str(self._placer.place([op])[op].name),
+            parts,
+            guard=program.loss,
+            replicas=replicas,
+        )
+        if program.loss is not None:
+            part, index = executable.fetches[0]
+            if shape := list(executable.parts[part].fetches[index].shape):
+                raise InvalidArgumentError(
+                    f"the loss {program.loss.name} must be a scalar, its shape is {shape}"
+                )
+        return executable
+
+
+class StepPart:
+    """One part of a step, which is compiled together with the others."""
+
+    def __init__(self, step: PartedStep, number: int, variables: Sequence[Operation]):
+        self._step, self._number, self.variables = step, number, variables
+
+    @property
+    def definitions(self) -> frozenset[OpDef]:
+        """The ops of all parts."""
+        return self._step.program.definitions
+
+    @property
+    def exchange_ops(self) -> frozenset[OpDef]:
+        """The exchanges of all parts."""
+        return self._step.program.exchange_ops
+
+    def compile(
+        self,
+        shapes: Sequence[TensorSpec],
+        layout: VariableLayout,
+        backend: Backend,
+        synchroniser: Synchroniser,
+        replicas: int = 1,
+    ) -> Executable:
+        """The executable of this part; layout and backend are those of the part."""
+        return self._step.compile(shapes, synchroniser, replicas).parts[self._number]
