@@ -194,7 +194,7 @@ class _Rewriting:
                 root = storage_of(value)
                 if root not in checked:
                     checked.add(root)
-                    (update if root.node in self._late else checks).append(_check(value))
+                    (update if self._is_late(value) else checks).append(_check(value))
             update.append(node)
         return checks, update
 
@@ -204,12 +204,22 @@ class _Rewriting:
             values = [node.inputs[node.definition.update[1]]]
         elif writes_weights(node):
             inputs = [v for i, v in enumerate(node.inputs) if i not in node.definition.writes]
-            values = [value for value in inputs if storage_of(value).node in self._early]
+            values = [value for value in inputs if self._is_early(value)]
         else:
             return
         for value in values:
             if value.spec.dtype.is_floating and value.spec.size and storage_of(value).constant is None:
                 yield value
+
+    def _is_early(self, value: Value) -> bool:
+        """True if a value is there when the gradient has been computed."""
+        root = storage_of(value)
+        return root.node in self._early or root in self._step.received
+
+    def _is_late(self, value: Value) -> bool:
+        """True if a value is made, or received, in the update."""
+        root = storage_of(value)
+        return root.node in self._late or root in self._step.received_late
 
     def _update_on_mean(self) -> list[Node]:
         """The update, reading means of gradients; what it writes waits for their checks."""
@@ -220,7 +230,7 @@ class _Rewriting:
             index = None if node.definition.update is None else node.definition.update[1]
             if index is None and writes_weights(node):
                 *made, check, applied = self._update_on_joined_rows(node)
-                is_late = any(storage_of(value).node in self._late for value in node.inputs)
+                is_late = any(map(self._is_late, node.inputs))
                 (update if is_late else sums).extend(made)
                 (update if is_late else checks).append(check)
                 update.append(applied)
@@ -235,7 +245,7 @@ class _Rewriting:
                     mean = _node(GradientMean, total.outputs, ref, "divided by the replicas")
                     mean_of[value] = mean.outputs[0]
                     three = total, mean, _check(mean.outputs[0])
-                    if storage_of(value).node in self._late:
+                    if self._is_late(value):
                         update += three
                     else:
                         for nodes, each in zip((sums, means, checks), three, strict=True):
@@ -293,7 +303,7 @@ class _Rewriting:
     def _share_status(self) -> None:
         """Makes a gradient NaN while the status is set, by the loss: then all replicas have a NaN mean."""
         gradients = (value for node in self._step.update for value in self._gradients(node))
-        made = [value for value in gradients if storage_of(value).node in self._early]
+        made = [value for value in gradients if self._is_early(value)]
         if not made:
             return
         mirrored = Mirrored()

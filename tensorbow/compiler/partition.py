@@ -130,13 +130,15 @@ class _Partition:
         """Values with the other devices that need them, and nodes whose end other devices wait for."""
         destinations: dict[Value, dict[str, None]] = {}
         followed: set[Node] = set()
+        order = {node: index for index, node in enumerate(self._program.nodes)}
         for node in self._program.nodes:
             for value in node.inputs:
                 if self._device_of(value) not in (None, node.device):
                     if value.node is None:
                         raise InternalError(f"{node.name} uses {value.name}, which is elsewhere")
                     destinations.setdefault(value, {})[node.device] = None
-            node.after = tuple(self._resolved(node))
+            # `split` puts off writes that no later node depends on; they are waited for no more.
+            node.after = tuple(other for other in self._resolved(node) if order[other] < order[node])
             followed.update(other for other in node.after if other.device != node.device)
         return destinations, followed
 

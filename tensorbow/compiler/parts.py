@@ -197,6 +197,10 @@ def _compile_part(part: Part, spec: PartSpec, update: set[Node], guarded: bool) 
         first = 0 if whole and whole[0] in update else late
         step.gradient += nodes[:first]
         step.update += nodes[first:]
+    read = {storage_of(value) for node in step.gradient for value in node.inputs}
+    sent = [program.feeds[key] for key in sorted(part.received)]
+    step.received = {value for value in sent if value in read}
+    step.received_late = {value for value in sent if value not in read}
     drafts, variants = group_variants(step, program.fetches, spec.backend, spec.rewriting, stages)
     for run in variants.values():
         _note_received(part, [drafts[number] for number in run])

@@ -6,7 +6,7 @@ is what flows: fed, constant, a step scalar, a variable's storage, or an output 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -90,12 +90,15 @@ class Unit:
 class SplitStep:
     """A step's nodes before they are cut into segments: the gradient, and the update that follows it.
 
-    guarded: the gradient's nodes end with a check of the loss, which sets the status.
+    guarded: the gradient's nodes end with a check of the loss, which sets the status. received, received_late:
+    of one part of a replica, what other parts send it while the gradient is computed, and in the update.
     """
 
     gradient: list[Node]
     update: list[Node]
     guarded: bool
+    received: Collection[Value] = ()
+    received_late: Collection[Value] = ()
 
 
 @dataclass

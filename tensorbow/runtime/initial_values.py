@@ -12,17 +12,17 @@ from tensorbow.variables import global_variables, local_variables, variables_ini
 def initial_values(graph: Graph, stream: int = 0) -> dict[str, Array]:
     """The initial values of all variables of a graph, by name; random initialisers draw for the first time.
 
-    Constants without a requested device are loaded: the compiled step has only the other initialisers. The
+    Constants are loaded: the compiled step has only the other initialisers, all on the first CPU device. The
     values are read from the initialised variables, since fetching them would compile another step.
     stream: of the random numbers.
     """
-    with graph.as_default(), Session(graph=graph) as session:
+    with graph.as_default(), Session(graph=graph, devices=(), allow_soft_placement=True) as session:
         session.stream = stream
         variables = {each.op.name: each for each in (*global_variables(), *local_variables())}
         constants = {
             name: each.initial_value.op.attrs["value"]
             for name, each in variables.items()
-            if each.initial_value.op.definition is Const and not each.device
+            if each.initial_value.op.definition is Const
         }
         session.load_variables(constants)
         session.run(variables_initializer([variables[name] for name in variables if name not in constants]))

@@ -111,13 +111,16 @@ def engine_of(
 ) -> Iterator[LearningEngine]:
     """Initialised engine on devices that are closed afterwards; then all memory must be returned.
 
-    Takes options of `Synchronisation` and of `LearningEngine`.
+    Takes options of `Synchronisation` and of `LearningEngine`. schedule: by default a constant rate; False
+    for that of the step's own optimisers.
     """
     engine_options = {
-        k: options.pop(k) for k in ("launch_ahead", "on_nan", "transport", "steps_per_launch") if k in options
+        k: options.pop(k)
+        for k in ("launch_ahead", "on_nan", "transport", "steps_per_launch", "devices_per_replica")
+        if k in options
     }
     synchronisation = Synchronisation(**options)
-    schedule = schedule or tb.train.Constant(0.1)
+    schedule = tb.train.Constant(0.1) if schedule is None else schedule or None
     engine = None
     try:
         engine = LearningEngine(
