@@ -90,8 +90,8 @@ class Unit:
 class SplitStep:
     """A step's nodes before they are cut into segments: the gradient, and the update that follows it.
 
-    guarded: the gradient's nodes end with a check of the loss, which sets the status. received, received_late:
-    of one part of a replica, what other parts send it while the gradient is computed, and in the update.
+    guarded: the gradient's nodes end with a check of the loss, which sets the status.
+    received, received_late: what other parts of the replica send for the gradient, and for the update.
     """
 
     gradient: list[Node]

@@ -229,7 +229,8 @@ def test_a_loss_that_is_not_finite_stops_all_parts(kernels: str, sync: str) -> N
     states = []
     for places, parts in ((None, 1), (THREE, 3)):
         model = layered(places)
-        with engine_of(model, cpu_devices(2 * parts), 1, sync=sync, devices_per_replica=parts) as engine:
+        options = {"sync": sync, "devices_per_replica": parts, "launch_ahead": 1}
+        with engine_of(model, cpu_devices(2 * parts), 1, **options) as engine:
             source = Prepared(bad_batches(model, (4, 1), np.nan), 2)
             with pytest.raises(NumericsError, match=r"the loss of replica 1 is not finite at step 4; .*y"):
                 within(lambda engine=engine, source=source: engine.run(source.open, 0, 9))
@@ -267,9 +268,7 @@ def test_the_op_that_is_not_finite_is_named_wherever_it_is() -> None:
     batch = (np.zeros(2, np.float32),)
     model = Model(program, [x.spec], {"w": np.ones(2, np.float32)}, lambda round, replica: batch)
     with engine_of(model, cpu_devices(2), 1, devices_per_replica=2) as engine:
-        with pytest.raises(
-            NumericsError, match=r"first NaN or infinite result: Log logs \(made at .*test_parted"
-        ):
+        with pytest.raises(NumericsError, match=r"infinite result: Log logs \(made at .*test_parted"):
             within(lambda: engine.run(Prepared(model.batch, 1).open, 0, 3))
         assert engine.learners.values.replica_values(0)["w"].tolist() == [1, 1]
 
@@ -295,7 +294,7 @@ def test_an_op_that_fails_in_a_part_ends_the_run(kernels: str, part: int, launch
     model = Model(program, [x.spec], initial, batch)
     options = {"devices_per_replica": 2, "launch_ahead": launch_ahead}
     with engine_of(model, cpu_devices(4, delays=3), 1, False, **options) as engine:
-        with pytest.raises(TensorBowError, match="replica 1 at step 3: .*rows") as told:
+        with pytest.raises(TensorBowError, match=r"replica 1 at step 3: .*rows") as told:
             within(lambda: engine.run(Prepared(batch, 2).open, 0, 9))
         assert not isinstance(told.value, AbortedError)
         engine.initialize(initial)
