@@ -6,7 +6,7 @@ import re
 import threading
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from itertools import count
 from pathlib import Path
 from types import NoneType
@@ -129,8 +129,8 @@ class Replicator:
         finally:
             self._outer = before
 
-    @contextmanager
-    def logical_device(self, index: int) -> Iterator[None]:
+    @checked
+    def logical_device(self, index: Count) -> AbstractContextManager[None]:
         """Context in which ops of a step are made on a device of the replica (TF-Replicator, section 3.3).
 
         index: from 0; ops without such a context are on device 0. Variables live where they are made, and the
@@ -138,17 +138,16 @@ class Replicator:
         Raises InvalidArgumentError for an index out of range, FailedPreconditionError outside of a step and
         of `context()`.
         """
-        if isinstance(index, bool) or index not in range(self.devices_per_replica):
+        if index >= self.devices_per_replica:
             raise InvalidArgumentError(
                 f"logical_device: expected 0 to {self.devices_per_replica - 1}, as a replica has "
-                f"{self.devices_per_replica} device(s), got {index!r:.40}; see num_gpus_per_replica"
+                f"{self.devices_per_replica} device(s), got {index}; see num_gpus_per_replica"
             )
         if get_default_graph() is not self.graph:
             raise FailedPreconditionError(
                 "logical_device is for use inside a step_fn, or inside `with replicator.context():`"
             )
-        with self.graph.device(str(self.devices[index].name)):
-            yield
+        return self.graph.device(str(self.devices[index].name))
 
     @checked
     def wrap_optimizer(self, optimizer: AsOptimizer) -> WrappedOptimizer:

@@ -43,6 +43,7 @@ WITHOUT_ROW = frozenset(
         "Replicator.all_reduce",
         "Replicator.all_sum",
         "Replicator.broadcast",
+        "Replicator.logical_device",
         "Replicator.map_gather",
         "Replicator.map_reduce",
         "Replicator.restore",

@@ -1,7 +1,7 @@
 """The listings of TF-Replicator's section 3 (2019) as they are printed; only the import is changed.
 
-Left out: the one of section 2.1, whose devices are on other machines, and that of section 3.3, whose replica
-spans two devices. `xrange` is written as `range`, and what the paper leaves as comments is filled in.
+Left out: the one of section 2.1, whose devices are on other machines. `xrange` is written as `range`, and
+what the paper leaves as comments is filled in; the devices are virtual CPU devices.
 """
 
 from __future__ import annotations
@@ -111,6 +111,24 @@ def test_a_callable_as_input_and_two_losses():
     history = [[float(np.mean(loss)) for loss in losses] for losses in repl.train(step_fn, input_fn, 40)]
     assert np.mean(history[-5:], 0)[0] < np.mean(history[:5], 0)[0]
     assert np.isfinite(history).all()
+
+
+def test_four_replicas_of_two_devices():
+    repl = tf_replicator.MultiGpuReplicator(
+        CPUS, num_gpus_per_replica=2
+    )  # fmt: skip
+    x = 3.0
+
+    def step_fn(inputs):
+        y = inputs + 1  # on GPU:0.  # noqa: F841
+        with repl.logical_device(1):
+            return inputs * x  # on GPU:1.
+
+    def input_fn(replica_id):
+        yield np.full(2, replica_id, np.float32)
+
+    (found,) = repl.train(step_fn, input_fn)
+    assert found.tolist() == [[0, 0], [3, 3], [6, 6], [9, 9]]
 
 
 class ReplicatedOptimizer:
