@@ -80,8 +80,8 @@ class Replicator:
         groups = len(self.devices) // devices_per_replica
         if len(self.devices) != groups * devices_per_replica:
             raise InvalidArgumentError(
-                f"devices: expected a multiple of {devices_per_replica}, the devices of each replica, got "
-                f"{len(self.devices)}"
+                f"devices: expected a multiple of num_gpus_per_replica={devices_per_replica}, got "
+                f"{len(self.devices)} devices"
             )
         self.replicas_per_device = replica_counts(replicas_per_device, groups)
         self.synchronisation = synchronisation

@@ -49,8 +49,8 @@ class PartedLearners:
         """
         if len(devices) % devices_per_replica:
             raise InvalidArgumentError(
-                f"devices: expected a multiple of {devices_per_replica}, the devices of a replica, got "
-                f"{len(devices)}"
+                f"devices: expected a multiple of devices_per_replica={devices_per_replica}, got "
+                f"{len(devices)} devices"
             )
         if options.first_come:
             raise InvalidArgumentError("dispatch: expected round_robin for replicas with several devices")

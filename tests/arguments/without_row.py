@@ -75,6 +75,7 @@ WITHOUT_ROW = frozenset(
         "Synchronisation.mean_gradient_from",
         "Synchronisation.z_copies",
         "Tensor",
+        "StepProgram.feeds",
         "TpuReplicator",
         "Tensor.install_operator",
         "TensorSpec",

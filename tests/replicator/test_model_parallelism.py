@@ -22,7 +22,7 @@ def own_graph():
 
 
 def made(split, devices=CPUS, per=2, **options):
-    """A Replicator over groups of devices, or over the first device of each group, and a context for parts."""
+    """A Replicator over groups of devices, or over the first one of each, and a context for parts."""
     if not split:
         replicator = tb.MultiGpuReplicator(devices[::per], **options)
         return replicator, lambda index: replicator.logical_device(0)
@@ -172,7 +172,7 @@ def test_misuse():
         part(2)
     with pytest.raises(FailedPreconditionError, match="inside a step_fn"):
         part(1)
-    with pytest.raises(InvalidArgumentError, match="a multiple of 2, the devices of each replica, got 3"):
+    with pytest.raises(InvalidArgumentError, match="a multiple of num_gpus_per_replica=2, got 3"):
         tb.MultiGpuReplicator(CPUS[:3], num_gpus_per_replica=2)
 
     def other_device(rows, words):

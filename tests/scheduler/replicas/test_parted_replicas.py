@@ -309,7 +309,7 @@ def test_a_part_that_has_nothing_to_do() -> None:
 
 def test_what_is_refused() -> None:
     model = layered(TWO)
-    with pytest.raises(InvalidArgumentError, match="a multiple of 2, the devices of a replica, got 3"):
+    with pytest.raises(InvalidArgumentError, match="a multiple of devices_per_replica=2, got 3"):
         trained(model, cpu_devices(3), 2)
     with pytest.raises(InvalidArgumentError, match="expected round_robin"):
         trained(model, cpu_devices(2), 2, dispatch="fcfs")
