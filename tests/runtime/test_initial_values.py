@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 import tensorbow as tb
-from tensorbow.errors import InvalidArgumentError
 from tensorbow.runtime import initial_values
 
 
@@ -29,8 +28,12 @@ def test_are_what_a_session_initialises(graph):
             value[...] = 0  # owned by the caller
 
 
-def test_a_missing_device_is_named(graph):
+def test_they_are_made_on_the_first_cpu_device_whatever_devices_are_requested(graph):
     with tb.device("/gpu:3"):
-        tb.Variable([1.0, 2.0])
-    with pytest.raises(InvalidArgumentError, match="requests device /device:GPU:3, which does not exist"):
-        initial_values(graph)
+        first = tb.Variable([1.0, 2.0], name="first")
+    with tb.device("/cpu:5"):
+        tb.Variable(first.value() * 2.0, name="second")
+    assert {name: value.tolist() for name, value in initial_values(graph).items()} == {
+        "first": [1.0, 2.0],
+        "second": [2.0, 4.0],
+    }
