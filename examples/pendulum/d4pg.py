@@ -38,7 +38,7 @@ def perceptron(x: tb.Tensor, weights: Weights) -> tb.Tensor:
 
 def target_copy(weights: Weights) -> Weights:
     """Variables that begin with the same values, and that no optimiser changes."""
-    return [tb.Variable(w.initial_value, trainable=False, name=f"target_{w.op.name}") for w in weights]
+    return [tb.Variable(w.initialized_value(), trainable=False, name=f"target_{w.op.name}") for w in weights]
 
 
 def projected(probabilities: tb.Tensor, values: tb.Tensor, atoms: np.ndarray) -> tb.Tensor:
@@ -58,7 +58,7 @@ class D4pg:
 
     def __init__(
         self,
-        replicator: tb.NonReplicator | tb.MultiGpuReplicator,
+        replicator: tb.Replicator,
         observation_size: int,
         action_size: int,
         lowest_return: float,
