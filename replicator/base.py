@@ -58,7 +58,8 @@ class Replicator:
 
     A `step_fn` is written for one device. `run` traces it once, in the Replicator's own graph, and returns
     tensors of the user's graph; fetching them runs the step on all replicas. Create the step's variables in
-    `step_fn` or in `context()`. Use it with `with`, which calls `shutdown` at the end.
+    `step_fn` or in `context()`. Use it with `with`, which calls `shutdown` at the end. Make a
+    `tb.NonReplicator` or `tb.MultiGpuReplicator`; this class, `tb.Replicator`, is the type of both.
     """
 
     @checked

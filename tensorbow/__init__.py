@@ -102,6 +102,7 @@ _LATER = {
     "LearningEngine": "scheduler",
     "MultiGpuReplicator": "replicator",
     "NonReplicator": "replicator",
+    "Replicator": "replicator",
     "StepProgram": "scheduler",
     "Synchronisation": "scheduler",
     "TensorBowSession": "scheduler",

@@ -208,6 +208,13 @@ class Variable:
         result: Tensor = ReadVariable(self._ref, name=f"{self.op.name.rpartition('/')[2]}/read")
         return result
 
+    def initialized_value(self) -> Tensor:
+        """The value, for initial values of other variables: initialisers run in program order.
+
+        Unlike in TensorFlow, it must be initialised before, or in the same run.
+        """
+        return self.value()
+
     @checked
     def assign(self, value: Any, *, name: Name = None) -> Tensor:
         """Assigns a value; the result is the variable's value right after."""

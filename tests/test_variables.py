@@ -70,6 +70,16 @@ def test_an_initial_value_may_read_other_variables(session):
     assert session.run([a, b, c]) == [3.0, 6.0, 9.0]
 
 
+def test_initialized_value_is_the_current_value_once_there_is_one(session):
+    v = tb.Variable(tb.random_normal([5]), name="v")
+    twin = tb.Variable(v.initialized_value(), trainable=False, name="twin")
+    start(session)
+    np.testing.assert_array_equal(*session.run([v, twin]))
+    v.load(np.arange(5), session)
+    session.run(twin.initializer)
+    np.testing.assert_array_equal(session.run(twin), np.arange(5))
+
+
 def test_reads_before_and_after_a_write(session):
     v = tb.Variable([1.0, 2.0], name="v")
     before = v * 1.0

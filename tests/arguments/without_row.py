@@ -39,6 +39,7 @@ WITHOUT_ROW = frozenset(
         "NodeSpec",
         "Operation",
         "Prefetcher.release",
+        "Replicator",
         "Replicator.all_gather",
         "Replicator.all_reduce",
         "Replicator.all_sum",

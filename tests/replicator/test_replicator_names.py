@@ -54,3 +54,8 @@ def test_what_is_said_to_be_missing_is(row):
         word = name.rpartition(".")[2].partition("(")[0]
         for home in (tb, tb.train, tb.MultiGpuReplicator):
             assert not hasattr(home, word), f"{name} exists now: correct the table"
+
+
+@pytest.mark.parametrize("made", [tb.NonReplicator, lambda: tb.MultiGpuReplicator(["/cpu:0"], 2)])
+def test_all_are_of_one_type(made):
+    assert isinstance(made(), tb.Replicator)
