@@ -1,10 +1,10 @@
 """Some rounds of a thread's replicas in one call: batches made, gradients, exchanges, updates.
 
 The code is the same for all models; it calls the functions of a step by their addresses. A thread does its
-replicas in turn, up to each exchange, where it meets the other threads before and after the pass over all
-replicas. Who waits spins for a moment, then lets others run. One thread alone waits for nobody: what replicas
-hand each other then stays in one core's caches, which for the smallest models is more than a second core
-gives.
+replicas in turn, each up to the next exchange, however many rounds that is; there it meets the other threads
+before and after the pass over all replicas. Who waits spins for a moment, then lets others run. One thread
+alone waits for nobody: what replicas hand each other then stays in one core's caches, which for the smallest
+models is more than a second core gives.
 """
 
 from __future__ import annotations
@@ -71,6 +71,7 @@ class _DriverWriter:
         self._e = Emitter(target, self._b, self._thread)
         entry = ir.IRBuilder(self._entry)
         self._ends = entry.alloca(ir.IntType(1))  # after this round, before all are done
+        self._undone = entry.alloca(INT)  # the first round that no replica has begun
         self._arrivals = entry.alloca(INT)  # of threads at the meetings that this one is through with
         self._barrier = self._write_barrier(target)
 
@@ -82,24 +83,14 @@ class _DriverWriter:
         self._begin_launch()
         b.store(load_word(b, self._thread, ThreadWord.ARRIVALS), self._arrivals)
         b.store(ir.Constant(ir.IntType(1), 0), self._ends)
-        phases = load_pointer(b, self._shared, SharedWord.PHASES)
-        with self._e.loop(load_word(b, self._thread, ThreadWord.ROUNDS)) as step:
-            first = load_pointer(b, load_pointer(b, self._thread, ThreadWord.REPLICAS), 0)
-            variant = load_word(b, self._row(first, step), RowWord.VARIANT)
-            variants = word_at(
-                b, load_pointer(b, self._shared, SharedWord.VARIANTS), b.mul(variant, index(2))
-            )
-            begin, end = load_word(b, variants, 0), load_word(b, variants, 1)
-            with self._e.loop(end, begin) as phase:
-                words = word_at(b, phases, b.mul(phase, index(PhaseWord.WORDS)))
-                is_last = b.icmp_signed("==", b.add(phase, index(1)), end)
-                with self._each_replica():
-                    self._run_phase(words, step, b.icmp_signed("==", phase, begin), is_last)
-                with b.if_then(b.not_(is_last)):
-                    self._exchange(words)
-            with self._unlikely(b.load(self._ends, typ=ir.IntType(1))):
-                self._set(SharedWord.STOPPED)
-                b.ret(index(CallResult.ALL_DONE))
+        b.store(index(0), self._undone)
+        rounds = load_word(b, self._thread, ThreadWord.ROUNDS)
+        with self._e.loop(rounds) as step:
+            begin, end = self._phases_of(step)
+            exchanges = b.icmp_signed("<", b.add(begin, index(1)), end)
+            is_last = b.icmp_signed("==", b.add(step, index(1)), rounds)
+            with b.if_then(b.or_(exchanges, is_last)):
+                self._run_up_to(step, begin, end)
         b.ret(index(CallResult.ALL_DONE))
         ir.IRBuilder(self._entry).branch(self._start)
 
@@ -121,6 +112,38 @@ class _DriverWriter:
         exchanged = b.cmpxchg(started, before, b.select(is_new, launch, before), "acq_rel", "acquire")
         b.cbranch(b.extract_value(exchanged, 1), going, again)
         b.position_at_end(going)
+
+    def _phases_of(self, step: ir.Value) -> tuple[ir.Value, ir.Value]:
+        """The first phase of a round, and the one behind its last; all replicas have the same."""
+        b = self._b
+        first = load_pointer(b, load_pointer(b, self._thread, ThreadWord.REPLICAS), 0)
+        variant = load_word(b, self._row(first, step), RowWord.VARIANT)
+        variants = word_at(b, load_pointer(b, self._shared, SharedWord.VARIANTS), b.mul(variant, index(2)))
+        return load_word(b, variants, 0), load_word(b, variants, 1)
+
+    def _run_up_to(self, last: ir.Value, begin: ir.Value, end: ir.Value) -> None:
+        """Emits the rounds that are not done, up to `last`, which alone may have exchanges.
+
+        A replica does all of them up to the first exchange before the next replica begins: what it reads and
+        writes in every round then stays in the core's caches.
+        """
+        b = self._b
+        phases = load_pointer(b, self._shared, SharedWord.PHASES)
+        with self._e.loop(end, begin) as phase:
+            in_first = b.icmp_signed("==", phase, begin)
+            in_last = b.icmp_signed("==", b.add(phase, index(1)), end)
+            first = b.select(in_first, b.load(self._undone, typ=INT), last)
+            with self._each_replica(), self._e.loop(b.add(last, index(1)), first) as step:
+                is_whole = b.icmp_signed("<", step, last)
+                own = b.select(is_whole, self._phases_of(step)[0], phase)
+                words = word_at(b, phases, b.mul(own, index(PhaseWord.WORDS)))
+                self._run_phase(words, step, b.or_(is_whole, in_first), b.or_(is_whole, in_last))
+            with b.if_then(b.not_(in_last)):
+                self._exchange(word_at(b, phases, b.mul(phase, index(PhaseWord.WORDS))))
+        b.store(b.add(last, index(1)), self._undone)
+        with self._unlikely(b.load(self._ends, typ=ir.IntType(1))):
+            self._set(SharedWord.STOPPED)
+            b.ret(index(CallResult.ALL_DONE))
 
     def _run_phase(self, phase: ir.Value, step: ir.Value, is_first: ir.Value, is_last: ir.Value) -> None:
         """Emits the code of this replica's part in a phase."""
