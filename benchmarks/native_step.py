@@ -76,6 +76,8 @@ class TimedCalls:
 
 def multiply_adds(group: Group) -> int:
     """Multiply-adds of a contraction by its definition; 0 for other calls, and those that only add taps."""
+    if not group.outputs:
+        return 0
     inputs, output = group.inputs, group.outputs[0]
     if group.definition is Conv2D:
         return math.prod(output.shape[:-1]) * math.prod(inputs[1].shape)

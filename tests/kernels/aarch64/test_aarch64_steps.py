@@ -31,7 +31,7 @@ def graph():
 
 @pytest.fixture
 def small_gradients_count(monkeypatch):
-    monkeypatch.setattr(factored_gradients, "FAR", 0)
+    monkeypatch.setattr(factored_gradients, "LARGE", 0)
 
 
 test_factored_gradients = pytest.mark.usefixtures("small_gradients_count")(

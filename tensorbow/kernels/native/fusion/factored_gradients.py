@@ -19,7 +19,7 @@ from tensorbow.kernels.merging import cut, touch
 from tensorbow.kernels.native.codegen.emitter import Bounds, Emitter
 from tensorbow.kernels.native.codegen.kernel import NativeKernel
 from tensorbow.kernels.native.ops.maps import emit_rule
-from tensorbow.kernels.native.products.contraction import FAR, FEW_ROWS
+from tensorbow.kernels.native.products.contraction import FEW_ROWS
 from tensorbow.kernels.native.products.outer_products import (
     GRAIN_ROWS,
     ProductUpdate,
@@ -37,6 +37,7 @@ from tensorbow.specs import Array
 
 KEPT = "keeps the factors of the weights' gradient"
 FACTORS_FORM = ("factors",)
+LARGE = 128 << 10  # bytes: passes over smaller gradients take no longer than their factors' products
 
 
 def factor_gradients(executable: Executable, averaged: Mapping[Hashable, AveragedUpdate]) -> Executable:
@@ -88,7 +89,7 @@ def _is_outer_product(group: Group) -> bool:
         bool(group.attrs["transpose_a"])
         and not group.attrs["transpose_b"]
         and out.region is Region.GRADIENTS
-        and out.nbytes > FAR
+        and out.nbytes > LARGE
         and a.shape[0] <= FEW_ROWS
         and a.nbytes + b.nbytes <= out.nbytes
     )

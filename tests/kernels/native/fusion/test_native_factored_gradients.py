@@ -39,7 +39,7 @@ WAYS = [{}, {"sync": "none"}, {"staleness": 1, "tau": 2}]
 
 @pytest.fixture(autouse=True)
 def small_gradients_count(monkeypatch):
-    monkeypatch.setattr(factored_gradients, "FAR", 0)
+    monkeypatch.setattr(factored_gradients, "LARGE", 0)
 
 
 def dense(batch, features, units, optimizer="momentum", scale=1.0, dtype=tb.float32, clips=False):
