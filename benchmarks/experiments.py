@@ -51,6 +51,12 @@ EXPERIMENTS = (
         "stretch is a more ambitious one.",
     ),
     Experiment(
+        "member_sweep",
+        "Sweep of 64 small networks beside PyTorch and JAX",
+        "steps of members per second of independent networks of 784-128-10 units (b=16) on all cores, beside "
+        "sequential and vmapped training by PyTorch and JAX, all in turn in one run.",
+    ),
+    Experiment(
         "ablation",
         "Gain of each mechanism of the native backend",
         "time of a round without a mechanism over the time with all of them, two replicas averaged every "

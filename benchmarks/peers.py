@@ -28,7 +28,10 @@ UNROLLED_STEPS = 4  # of a model with convolutions, where they are tried
 
 @dataclass(frozen=True)
 class PeerSetting:
-    """variant: a variant of `torch_trainer` for PyTorch; always `jit` for JAX. threads: of each process."""
+    """variant: a variant of `torch_trainer` for PyTorch; always `jit` for JAX. threads: of each process.
+
+    steps_per_call: of JAX; PyTorch is called for every step.
+    """
 
     library: str
     variant: str
@@ -40,13 +43,26 @@ class PeerSetting:
     def name(self) -> str:
         """Name of the setting in tables."""
         library = {"torch": "PyTorch", "jax": "JAX"}[self.library]
-        call = f", {self.steps_per_call} steps a call" if self.steps_per_call > 1 else ""
+        scanned = self.steps_per_call > 1 and self.library == "jax"
+        call = f", {self.steps_per_call} steps a call" if scanned else ""
         cores = (
             f"{self.processes} processes"
             if self.processes > 1
             else f"{self.threads} thread{'s' * (self.threads > 1)}"
         )
         return f"{library} {self.variant}{call}, {cores}"
+
+    def trainer(
+        self, model: str, batch_size: int, examples: tuple[Any, Any]
+    ) -> tuple[Callable[[int], float], dict[str, Any]]:
+        """Function that trains so many steps and returns the last loss; and what it has chosen by timing."""
+        if self.library == "torch":
+            from peers_torch import torch_trainer
+
+            return torch_trainer(model, self.variant, batch_size, self.threads, examples)
+        from peers_jax import jax_trainer
+
+        return jax_trainer(model, batch_size, self.steps_per_call, examples)
 
 
 def peer_settings(model: str, cores: int, scanned: bool) -> list[PeerSetting]:
@@ -189,22 +205,10 @@ def _pinned_window(
     if core is not None:
         os.sched_setaffinity(0, {core})
     os.environ["OMP_NUM_THREADS"] = str(setting.threads)  # read when the library is loaded
-    run, chosen = _trainer(setting, model, batch_size, examples)
+    run, chosen = setting.trainer(model, batch_size, examples)
     window = timed(run, batch_size)
     window(LOOK_SECONDS)
     return chosen, window
-
-
-def _trainer(
-    setting: PeerSetting, model: str, batch_size: int, examples: tuple[Any, Any]
-) -> tuple[Callable[[int], float], dict[str, Any]]:
-    if setting.library == "torch":
-        from peers_torch import torch_trainer
-
-        return torch_trainer(model, setting.variant, batch_size, setting.threads, examples)
-    from peers_jax import jax_trainer
-
-    return jax_trainer(model, batch_size, setting.steps_per_call, examples)
 
 
 def timed(run: Callable[[int], float], batch_size: int) -> Callable[[float], float]:

@@ -1,0 +1,179 @@
+"""Steps per second of 64 small networks of a sweep, beside PyTorch and JAX on the same cores in one run.
+
+    python benchmarks/member_sweep.py [--members 64] [--seconds 2] [--windows 7] [--small] [--output FOLDER]
+
+A member is a network of 784-128-10 units that trains with batches of 16 from MNIST-shaped pictures in memory,
+by momentum SGD; its loss of every step comes back. Members have learning rates, initial values and orders of
+the examples of their own, except that in the row of the engine they share the rate and the order. TensorBow
+trains them as independent replicas: by `Replicator.train`, whose batches Python draws, and by
+`LearningEngine.run` with 64 steps per launch, whose batches native code makes.
+
+A peer uses the cores as one process with all of them, or as one pinned process for each, with half of the
+members, and rates are summed. JAX runs 64 steps per call by `lax.scan` (jitted, donated buffers), PyTorch one
+by one, eager and compiled; each trains members one after the other, and several as one by `vmap`: it tries
+all, 16 and 4 at once in every process, and takes the fastest (`chosen` in the JSON). All windows alternate;
+figures are medians.
+"""
+
+from __future__ import annotations
+
+import argparse
+from contextlib import ExitStack
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+from harness import (
+    Measured,
+    Window,
+    cores,
+    in_turn,
+    interleave,
+    parser,
+    positive_float,
+    positive_int,
+    save,
+)
+from member_sweep_peers import BATCH_SIZE, MemberSetting
+from peers import SCANNED_STEPS, PeerError, PeerProcesses
+from results_page import MISSED, Table
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+NAME = "member_sweep"
+TARGET = 5.0  # times the best peer
+REPLICATOR, ENGINE = "TensorBow Replicator", f"TensorBow engine, {SCANNED_STEPS} steps a call"
+TORCH_STEPS = 16  # of a member before the next one's turn
+COLOURS = {"TensorBow": "C0", "PyTorch": "C1", "JAX": "C2"}
+
+
+def settings(processors: int, small: bool) -> list[MemberSetting]:
+    """Settings of the peers that are installed; small: without those that compile long."""
+    spread = [(1, processors), (processors, 1)] if processors > 1 else [(1, 1)]
+    found = []
+    if find_spec("torch") is not None:
+        variants = (
+            ["sequential", "vmap"]
+            if small
+            else ["sequential", "vmap", "sequential, compile", "vmap, compile"]
+        )
+        found += [MemberSetting("torch", v, p, t, TORCH_STEPS) for v in variants for p, t in spread]
+    if find_spec("jax") is not None:
+        found += [
+            MemberSetting("jax", v, p, t, SCANNED_STEPS) for v in ("sequential", "vmap") for p, t in spread
+        ]
+    return found
+
+
+def measure(options: argparse.Namespace) -> dict[str, Any]:
+    """Measures all contestants; returns the details of the result."""
+    from member_sweep_ours import engine_window, replicator_window  # here: peers must not load it
+    from ours import made_up_data
+
+    windows: dict[str, Window] = {}
+    peers: dict[str, PeerProcesses] = {}
+    missing: dict[str, str] = {}
+    examples = made_up_data("mlp").batch()
+    with ExitStack() as opened:
+        windows[REPLICATOR] = replicator_window(opened, options.members)
+        windows[ENGINE] = engine_window(opened, options.members, SCANNED_STEPS)
+        for setting in settings(cores(), options.small):
+            units = options.members // setting.processes * setting.steps_per_call
+            try:
+                peer = PeerProcesses(setting, "mlp", units, examples)
+            except PeerError as error:
+                missing[setting.name] = str(error)
+                print(f"left out: {error}", flush=True)
+                continue
+            opened.callback(peer.close)
+            windows[setting.name] = peers[setting.name] = peer
+        measured = interleave(windows, options.seconds, options.windows)
+    return {
+        "batch_size": BATCH_SIZE,
+        "target": TARGET,
+        "member_steps_per_second": {name: rate.as_json() for name, rate in measured.items()},
+        "best_peers": best_peers(measured),
+        "chosen": {name: peer.chosen for name, peer in peers.items()},
+        "left_out": missing,
+    }
+
+
+def best_peers(measured: dict[str, Measured]) -> dict[str, str]:
+    """Fastest peer of all, of each library, and of those with vmap."""
+    kinds = {"of all": "", "of PyTorch": "PyTorch", "of JAX": "JAX", "with vmap": "vmap"}
+    peers = [name for name in measured if not name.startswith("TensorBow")]
+    of_kind = {kind: [name for name in peers if word in name] for kind, word in kinds.items()}
+    return {
+        kind: max(names, key=lambda name: measured[name].median) for kind, names in of_kind.items() if names
+    }
+
+
+def table(details: dict[str, Any], options: argparse.Namespace) -> Table:
+    """Table of all contestants, the fastest first."""
+    rates = {name: rate["median"] for name, rate in details["member_steps_per_second"].items()}
+    best = details["best_peers"].get("of all")
+    rows = []
+    for name, rate in sorted(rates.items(), key=lambda item: -item[1]):
+        ours = name.startswith("TensorBow")
+        ratio = round(rate / rates[best], 2) if ours and best else None
+        reached = None if ratio is None else "yes" if ratio >= TARGET else MISSED
+        rows.append([name, rate, 1e6 * cores() / rate, ratio, reached])
+    remarks = [in_turn(options.windows, options.seconds)]
+    for kind, peer in details["best_peers"].items():
+        ratios = (f"{rates[ours] / rates[peer]:.2f} ({ours})" for ours in (ENGINE, REPLICATOR))
+        remarks.append(f"Times the best peer {kind}, {peer}: {', '.join(ratios)}.")
+    remarks += [f"Without {name}: {why}" for name, why in details["left_out"].items()]
+    columns = [
+        "contestant",
+        "member steps/s",
+        "us of a core per step",
+        "times best peer",
+        f"at least {TARGET:g}",
+    ]
+    return Table(columns, rows, remarks)
+
+
+def draw(figure: Figure, rates: dict[str, Any], options: argparse.Namespace) -> None:
+    """Draws a bar for each contestant, the fastest at the top."""
+    shown = sorted(rates.items(), key=lambda item: item[1]["median"])
+    names, medians = [name for name, _ in shown], [rate["median"] for _, rate in shown]
+    whiskers = [
+        [rate["median"] - min(rate["samples"]) for _, rate in shown],
+        [max(rate["samples"]) - rate["median"] for _, rate in shown],
+    ]
+    axes = figure.add_subplot()
+    colours = [COLOURS[name.split()[0]] for name in names]
+    axes.barh(names, medians, color=colours, xerr=whiskers, error_kw={"linewidth": 0.8, "ecolor": "0.3"})
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+    axes.set_xlabel("steps of members per second: medians, slowest and fastest window", fontsize=9)
+    axes.set_title(
+        f"{options.members} networks of 784-128-10 units, b={BATCH_SIZE}, {cores()} cores", fontsize=10
+    )
+    axes.tick_params(labelsize=8)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def parse() -> argparse.Namespace:
+    """Parses the options; defaults depend on `--small`."""
+    made = parser(__doc__, NAME)
+    made.add_argument("--members", type=positive_int, help="default 64, small 8; a multiple of the cores")
+    made.add_argument("--seconds", type=positive_float, help="length of a window; default 2, small 0.4")
+    made.add_argument("--windows", type=positive_int, help="windows of each contestant; default 7, small 2")
+    options = made.parse_args()
+    options.members = options.members or (8 if options.small else 64)
+    if options.members % cores():
+        made.error(f"--members: expected a multiple of the {cores()} cores, got {options.members}")
+    options.seconds = options.seconds or (0.4 if options.small else 2.0)
+    options.windows = options.windows or (2 if options.small else 7)
+    return options
+
+
+def main() -> None:
+    options = parse()
+    details = measure(options)
+    rates = details["member_steps_per_second"]
+    save(options, NAME, details, table(details, options), lambda figure: draw(figure, rates, options))
+
+
+if __name__ == "__main__":
+    main()
