@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 NAME = "member_sweep"
 TARGET = 5.0  # times the best peer
 REPLICATOR, ENGINE = "TensorBow Replicator", f"TensorBow engine, {SCANNED_STEPS} steps a call"
-TORCH_STEPS = 16  # of a member before the next one's turn
+TORCH_STEPS = {"sequential": 16, "vmap": 2}  # of members before the turn of the next ones
 COLOURS = {"TensorBow": "C0", "PyTorch": "C1", "JAX": "C2"}
 
 
@@ -57,7 +57,9 @@ def settings(processors: int, small: bool) -> list[MemberSetting]:
             if small
             else ["sequential", "vmap", "sequential, compile", "vmap, compile"]
         )
-        found += [MemberSetting("torch", v, p, t, TORCH_STEPS) for v in variants for p, t in spread]
+        found += [
+            MemberSetting("torch", v, p, t, TORCH_STEPS[v.split(",")[0]]) for v in variants for p, t in spread
+        ]
     if find_spec("jax") is not None:
         found += [
             MemberSetting("jax", v, p, t, SCANNED_STEPS) for v in ("sequential", "vmap") for p, t in spread
