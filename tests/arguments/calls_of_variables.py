@@ -164,6 +164,10 @@ CALLS: Mapping[str, Call] = {
         TAKES,
         names=(*OF_INITIALIZER, "constant"),
     ),
+    **{
+        f"{which}_variables": Call(dict, {"scope": "name"}, names=("get_collection",))
+        for which in ("global", "local", "trainable")
+    },
     "layers.max_pooling2d": Call(
         lambda: {"inputs": images(), "pool_size": 2, "strides": 2},
         {"pool_size": "count", "strides": "count"},
