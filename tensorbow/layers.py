@@ -43,6 +43,7 @@ from tensorbow.ops.broadcasting import shape
 from tensorbow.ops.constant import constant
 from tensorbow.ops.control import identity
 from tensorbow.ops.conv import conv2d as convolve
+from tensorbow.ops.conv import conv2d_transpose as transposed_convolve
 from tensorbow.ops.elementwise import multiply, subtract
 from tensorbow.ops.matmul import matmul
 from tensorbow.ops.nn import bias_add
@@ -158,6 +159,59 @@ def conv2d(
         shape = [height, width, channels, filters]
         kernel = get_variable("kernel", shape, images.dtype, kernel_initializer, trainable=trainable)
         result = convolve(images, kernel, steps, padding.upper(), data_format=layout)
+        if use_bias:
+            bias = get_variable("bias", [filters], images.dtype, bias_initializer, trainable=trainable)
+            result = bias_add(result, bias, layout)
+        return result if activation is None else activation(result)
+
+
+@checked
+def conv2d_transpose(
+    inputs: Any,
+    filters: Positive,
+    kernel_size: Pair,
+    strides: Pair = 1,
+    padding: Padding = "valid",
+    data_format: Format = "channels_last",
+    activation: Activation = None,
+    use_bias: Flag = True,
+    kernel_initializer: Start | None = None,
+    bias_initializer: Start = "zeros",
+    *,
+    trainable: Flag = True,
+    name: Name = None,
+    reuse: Reuse | None = None,
+) -> Tensor:
+    """Transposed convolution of images `[batch, height, width, channels]`, or channels_first, plus a bias.
+
+    Height and width are multiplied by the strides; with padding `valid` the kernel's size minus the stride is
+    added, if positive. The kernel is `[height, width, filters, channels]`.
+    Raises InvalidArgumentError if the height, the width or the number of channels is unknown.
+    """
+    images = convert_to_tensor(inputs)
+    layout = FORMATS[data_format]
+    last = layout == "NHWC"
+    channels = _extent("conv2d_transpose", images, -1 if last else 1)
+    size, steps = _read_pair(kernel_size), _read_pair(strides)
+    sides = [
+        _extent("conv2d_transpose", images, axis) * step + (padding == "valid") * max(extent - step, 0)
+        for axis, extent, step in zip((1, 2) if last else (2, 3), size, steps, strict=True)
+    ]
+    with images.graph.as_default(), _scope(name, "conv2d_transpose", reuse):
+        kernel = get_variable(
+            "kernel", [*size, filters, channels], images.dtype, kernel_initializer, trainable=trainable
+        )
+        batch = images.shape[0]
+        rest = [*sides, filters] if last else [filters, *sides]
+        result = transposed_convolve(
+            images,
+            kernel,
+            [strided_slice(shape(images), 0) if batch is None else batch, *rest],
+            [*steps] if last else [1, 1, *steps],
+            padding.upper(),
+            layout,
+        )
+        result.set_shape([batch, *rest])
         if use_bias:
             bias = get_variable("bias", [filters], images.dtype, bias_initializer, trainable=trainable)
             result = bias_add(result, bias, layout)

@@ -315,19 +315,22 @@ def _convert(value: Any, dtype: DType | None, name: str | None) -> Tensor:
 register_tensor_conversion(Variable, _convert)
 
 
-def global_variables() -> list[Variable]:
-    """All variables of the default graph, in order of creation."""
-    return get_default_graph().get_collection(GLOBAL_VARIABLES)
+@checked
+def global_variables(scope: Name = None) -> list[Variable]:
+    """All variables of the default graph, in order of creation; scope: see `Graph.get_collection`."""
+    return get_default_graph().get_collection(GLOBAL_VARIABLES, scope)
 
 
-def local_variables() -> list[Variable]:
-    """Local variables of the default graph, such as the counts of metrics."""
-    return get_default_graph().get_collection(GraphKeys.LOCAL_VARIABLES)
+@checked
+def local_variables(scope: Name = None) -> list[Variable]:
+    """Local variables, such as the counts of metrics; scope: see `Graph.get_collection`."""
+    return get_default_graph().get_collection(GraphKeys.LOCAL_VARIABLES, scope)
 
 
-def trainable_variables() -> list[Variable]:
-    """The variables that optimisers change by default."""
-    return get_default_graph().get_collection(TRAINABLE_VARIABLES)
+@checked
+def trainable_variables(scope: Name = None) -> list[Variable]:
+    """The variables that optimisers change by default; scope: of names that begin so, as `"generator/"`."""
+    return get_default_graph().get_collection(TRAINABLE_VARIABLES, scope)
 
 
 @checked

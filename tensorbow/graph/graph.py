@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -213,11 +214,25 @@ class Graph(Scopes):
         self._check_growable(f"add to collection {name}")
         self._collections.setdefault(name, []).append(value)
 
-    def get_collection(self, name: str) -> list[Any]:
-        """A copy of a named list; empty when there is none."""
+    def get_collection(self, name: str, scope: str | None = None) -> list[Any]:
+        """A copy of a named list; empty when there is none.
+
+        scope: a regular expression; only items whose name begins with a match are listed, as in TensorFlow.
+        Raises InvalidArgumentError for a scope that is no regular expression.
+        """
         if type(name) is not str:
             name = read_as(TEXT, name, "get_collection", "name")
-        return list(self._collections.get(name, ()))
+        items = list(self._collections.get(name, ()))
+        if scope is None:
+            return items
+        try:
+            begins = re.compile(read_as(TEXT, scope, "get_collection", "scope"))
+        except re.error as error:
+            raise InvalidArgumentError(
+                f"get_collection: expected scope to be a regular expression, got {scope!r:.60}: {error}; "
+                "re.escape makes one of a name"
+            ) from None
+        return [item for item in items if begins.match(getattr(item, "name", None) or "")]
 
     @contextmanager
     def as_default(self) -> Iterator[Graph]:

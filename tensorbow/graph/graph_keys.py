@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tensorbow.graph.graph import GLOBAL_VARIABLES, LOSSES, TRAINABLE_VARIABLES, get_default_graph
-from tensorbow.kinds import Text, checked
+from tensorbow.kinds import Name, Text, checked
 
 
 class GraphKeys:
@@ -23,9 +23,9 @@ class GraphKeys:
 
 
 @checked
-def get_collection(key: Text) -> list[Any]:
+def get_collection(key: Text, scope: Name = None) -> list[Any]:
     """`Graph.get_collection` of the default graph."""
-    return get_default_graph().get_collection(key)
+    return get_default_graph().get_collection(key, scope)
 
 
 @checked

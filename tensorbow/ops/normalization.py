@@ -8,7 +8,7 @@ import numpy as np
 
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import Tensor, as_tensor, name_scope
-from tensorbow.kinds import AxisNumber, AxisNumbers, Flag, Name, Number, checked
+from tensorbow.kinds import AxisNumber, AxisNumbers, Flag, Name, NonNegative, Number, checked
 from tensorbow.ops.argument_kinds import DataFormat, Rate
 from tensorbow.ops.arrays import squeeze, stack
 from tensorbow.ops.batch_norm import FusedBatchNorm
@@ -16,15 +16,18 @@ from tensorbow.ops.broadcasting import checked_axis, shape, size
 from tensorbow.ops.collectives import all_gather
 from tensorbow.ops.constant import constant
 from tensorbow.ops.data_format import channels_back, channels_last
-from tensorbow.ops.elementwise import add, divide, multiply, pair, rsqrt, square, subtract
-from tensorbow.ops.reductions import reduce_mean
+from tensorbow.ops.definition import require_dtype
+from tensorbow.ops.elementwise import add, divide, maximum, multiply, pair, rsqrt, square, subtract
+from tensorbow.ops.reductions import reduce_mean, reduce_sum
 from tensorbow.ops.selection import cast
 from tensorbow.ops.shaping import unstack
+from tensorbow.specs import FLOATING
 
 __all__ = [
     "batch_normalization",
     "cross_replica_batch_norm",
     "fused_batch_norm",
+    "l2_normalize",
     "layer_norm",
     "moments",
 ]
@@ -153,6 +156,22 @@ def cross_replica_batch_norm(
         count = cast(divide(multiply(size(rows), replicas), channels), tensor.dtype)
         unbiased = multiply(variance, divide(count, subtract(count, 1.0)))
         return channels_back(y, data_format), mean, unbiased
+
+
+@checked
+def l2_normalize(
+    x: Any, axis: AxisNumbers | None = None, epsilon: NonNegative = 1e-12, name: Name = None
+) -> Tensor:
+    """`x` divided by its Euclidean norm over `axis` (None: all axes), or by sqrt(epsilon) if that is greater.
+
+    Raises InvalidArgumentError unless x is float32 or float64.
+    """
+    tensor = as_tensor(x)
+    require_dtype("l2_normalize", tensor.spec, FLOATING, "x")
+
+    with tensor.graph.as_default(), name_scope(name or "l2_normalize"):
+        squares = reduce_sum(square(tensor), axis, keepdims=True)
+        return multiply(tensor, rsqrt(maximum(squares, float(epsilon))))
 
 
 @checked

@@ -69,14 +69,16 @@ CALLS: Mapping[str, Call] = {
     ),
     "set_random_seed": Call(lambda: {"seed": 1}, {"seed": "seed or none"}),
     "add_to_collection": Call(lambda: {"key": "a", "value": 1}, {"key": "text", "value": "anything"}),
-    "get_collection": Call(lambda: {"key": "a"}, {"key": "text"}),
+    "get_collection": Call(lambda: {"key": "a"}, {"key": "text", "scope": "name"}),
     "Graph.add_to_collection": Call(
         lambda: {"name": "a", "value": 1},
         {"name": "text", "value": "anything"},
         target=lambda: graph("add_to_collection"),
     ),
     "Graph.get_collection": Call(
-        lambda: {"name": "a"}, {"name": "text"}, target=lambda: graph("get_collection")
+        lambda: {"name": "a"},
+        {"name": "text", "scope": "name"},
+        target=lambda: graph("get_collection"),
     ),
     "Graph.get_operation_by_name": Call(
         lambda: {"name": "known"}, {"name": "text"}, target=lambda: graph("get_operation_by_name")

@@ -268,6 +268,11 @@ CALLS: Mapping[str, Call] = {
         },
     ),
     "nn.top_k": Call(lambda: {"input": x23()}, sorts={"k": "count", "sorted": "flag"}),
+    "nn.l2_normalize": Call(
+        lambda: {"x": x23()},
+        sorts={"axis": "axes or none", "epsilon": "positive"},
+        names=("Sum",),
+    ),
     "nn.moments": Call(
         lambda: {"x": x23(), "axes": [0]},
         sorts={"axes": "axes or none", "shift": "anything"},

@@ -164,6 +164,16 @@ CALLS: Mapping[str, Call] = {
         TAKES,
         names=(*OF_INITIALIZER, "constant"),
     ),
+    "layers.conv2d_transpose": Call(
+        lambda: {"inputs": tb.zeros([2, 8, 8, 3]), "filters": 4, "kernel_size": 3},
+        {"filters": "count", "kernel_size": "count", "strides": "count", **LAYER},
+        TAKES,
+        names=(*OF_INITIALIZER, "constant"),
+    ),
+    **{
+        f"{which}_variables": Call(dict, {"scope": "name"}, names=("get_collection",))
+        for which in ("global", "local", "trainable")
+    },
     "layers.max_pooling2d": Call(
         lambda: {"inputs": images(), "pool_size": 2, "strides": 2},
         {"pool_size": "count", "strides": "count"},

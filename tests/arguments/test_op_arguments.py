@@ -254,6 +254,7 @@ TENSORFLOWS_ORDER = """
     nn.dropout(x, keep_prob, noise_shape, seed, name, rate)
     nn.fused_batch_norm(x, scale, offset, mean, variance, epsilon, data_format, is_training, name)
     nn.l2_loss(t, name)
+    nn.l2_normalize(x, axis, epsilon, name)
     nn.leaky_relu(features, alpha, name)
     nn.log_softmax(logits, axis, name)
     nn.max_pool(value, ksize, strides, padding, data_format, name)

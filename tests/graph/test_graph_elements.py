@@ -59,6 +59,24 @@ def test_collections(graph):
     assert graph.get_collection("nothing") == []
 
 
+def test_collections_of_a_scope(graph):
+    with tb.variable_scope("generator"):
+        w, step = tb.get_variable("w", [2]), tb.get_variable("step", [], trainable=False)
+    other = tb.Variable([1.0], name="generator2/w")
+    graph.add_to_collection(tb.GraphKeys.LOCAL_VARIABLES, step)
+    assert tb.trainable_variables("generator/") == [w]
+    assert tb.trainable_variables("generator") == [w, other]  # a match at the beginning, as in TensorFlow
+    assert tb.global_variables("generator/") == [w, step]
+    assert tb.local_variables("generator/s") == [step]
+    assert tb.local_variables("generator/w") == []
+    for thing in (w.op, 5):
+        graph.add_to_collection("mine", thing)
+    assert tb.get_collection("mine", "generator/") == [w.op]  # what has no name is left out
+    assert tb.get_collection("mine") == [w.op, 5]
+    with pytest.raises(InvalidArgumentError, match=r"get_collection: expected scope .* got '\('.*re\.escape"):
+        tb.get_collection("mine", "(")
+
+
 def test_a_finalized_graph_is_read_only(graph):
     x = tb.constant(1.0)
     graph.finalize()

@@ -76,6 +76,30 @@ def test_windows_over_images(session, layer, op, data_format):
         layer(given, 2, 2, "valid", "NHWC")
 
 
+@pytest.mark.parametrize("padding", ["valid", "same"])
+@pytest.mark.parametrize("data_format", ["channels_last", "channels_first"])
+@pytest.mark.parametrize("batch", [2, None])
+def test_conv2d_transpose_is_the_gradient_of_a_convolution(session, padding, data_format, batch):
+    x = RANDOM.normal(size=(2, 4, 5, 3))
+    moved = (lambda y: y) if data_format == "channels_last" else (lambda y: y.transpose(0, 3, 1, 2))
+    given = tb.placeholder(tb.float64, [batch, *moved(x).shape[1:]])
+    y = tb.layers.conv2d_transpose(given, 6, (3, 2), (2, 3), padding, data_format, bias_initializer="ones")
+    kernel, _ = tb.trainable_variables("conv2d_transpose/")
+    assert kernel.shape == [3, 2, 6, 3]
+    image = tb.zeros([2, 9 if padding == "valid" else 8, 15, 6], tb.float64)
+    strided = tb.nn.conv2d(image, kernel, (2, 3), padding.upper())
+    (expected,) = tb.gradients(tb.reduce_sum(strided * x), [image])
+    session.run(tb.global_variables_initializer())
+    result, expected = session.run([y, expected], {given: moved(x)})
+    assert y.shape == [batch, *result.shape[1:]]
+    np.testing.assert_allclose(result, moved(expected) + 1, rtol=1e-9, atol=1e-12)
+
+
+def test_conv2d_transpose_needs_known_sides():
+    with pytest.raises(InvalidArgumentError, match=r"conv2d_transpose: axis 1 .* must be known"):
+        tb.layers.conv2d_transpose(tb.placeholder(tb.float32, [2, None, 5, 3]), 6, 3)
+
+
 def test_flatten():
     assert tb.layers.flatten(tb.placeholder(tb.float32, [None, 3, 4])).shape == [None, 12]
 

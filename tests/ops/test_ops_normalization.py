@@ -34,6 +34,18 @@ def test_moments(axes, keep):
     np.testing.assert_allclose(variance, X.var(over, keepdims=keep), rtol=1e-5)
 
 
+@pytest.mark.parametrize("axis", [0, [0, 2], -1, None])
+def test_l2_normalize(axis):
+    over = axis if axis is None else tuple(np.atleast_1d(axis).tolist())
+    norms = np.sqrt(np.square(X).sum(over, keepdims=True))
+    y, of_small = run_graph([tb.nn.l2_normalize(X, axis), tb.nn.l2_normalize(X * 1e-3, axis, 4.0)], {})
+    np.testing.assert_allclose(y, X / norms, rtol=1e-5)
+    np.testing.assert_allclose(of_small, X * 5e-4, rtol=1e-5)
+    check_gradients(lambda x: [tb.nn.l2_normalize(x, axis)], [X], second_order=True)
+    with pytest.raises(InvalidArgumentError, match="l2_normalize: x has dtype int64, expected float32 or"):
+        tb.nn.l2_normalize(np.array([3, 4]), axis if axis is None else 0)
+
+
 def test_gradients_of_normalisation():
     check_gradients(lambda x: tb.nn.moments(x, [0]), [X], second_order=True)
     check_gradients(
