@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import threading
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from itertools import count
 from pathlib import Path
@@ -23,6 +23,7 @@ from replicator.inputs import (
     SplitFunction,
 )
 from replicator.replicated_step import BuiltStep, ReplicatedStep
+from replicator.results import ReplicaResults, read_outside
 from replicator.state_file import restored, state_of
 from replicator.tracing import Trace, current_trace, trace_step
 from replicator.wrapped_optimizer import WrappedOptimizer
@@ -97,6 +98,7 @@ class Replicator:
         self._engine: LearningEngine | None = None
         self._stepper: Stepper | None = None
         self._last: dict[str, Array] | None = None  # z at the time of `shutdown`
+        self._last_read: dict[str, Array] = {}  # z and joined variables at that time
         self._last_replicas: list[dict[str, Array]] = []  # with `none`, all replicas at that time
         self._closing: WeakSet[MonitoredSession] = WeakSet()  # sessions that shut this down
         self._saved_by: list[CheckpointSaverHook] = []
@@ -109,7 +111,7 @@ class Replicator:
         seed, self.graph = self.graph.seed, Graph()
         self.graph.seed = seed
         self.replicas_per_device = replicas_per_device
-        self._step_graph, self._last, self._last_replicas = None, None, []
+        self._step_graph, self._last, self._last_read, self._last_replicas = None, None, {}, []
         self._steps.clear()
 
     @property
@@ -387,8 +389,9 @@ class Replicator:
                 return
             try:
                 stepper.close()
-                self._last = engine.central_values()
+                self._last = self._last_read = engine.central_values()
                 if self.synchronisation.sync == "none":
+                    self._last_read = engine.learners.values.central_values(engine.round, joined=True)
                     replicas = range(self.num_replicas)
                     self._last_replicas = [engine.learners.values.replica_values(r) for r in replicas]
             finally:
@@ -503,6 +506,91 @@ class Replicator:
                 raise FailedPreconditionError(f"replica_values: there are no replicas before init(){after}")
             self._stepper.settle()
             return self._engine.learners.values.replica_values(replica)
+
+    @checked
+    def load_variables(self, values: Mapped) -> None:
+        """Sets variables by name, in every replica and in z, after `init`.
+
+        One with aggregation SUM has the value in replica 0 and 0 in the others, so that reading gives what
+        was assigned. (In a step each replica assigns its own copy.)
+        Raises FailedPreconditionError before `init`, NotFoundError or InvalidArgumentError for values that do
+        not fit; nothing has changed then.
+        """
+        with self._lock:
+            stepper = self._stepper_for("load_variables")
+            stepper.settle()
+            stepper.engine.learners.values.assign(values)
+
+    def read(self, values: Any) -> Any:
+        """Values of variables, and of tensors computed from them, outside of a step; also after `shutdown`.
+
+        values: a nest of variables and tensors of the step's graph, as the value of `tb.metrics.accuracy`.
+            A variable made with `synchronization=ON_READ` gives the sum or mean over the replicas or replica
+            0's value, as its `aggregation` says; others give z's.
+        Returns the nest with arrays. Raises FailedPreconditionError before `init`, and InvalidArgumentError
+        for tensors that depend on a step's inputs, collectives or writes, and for trainable variables of
+        several replicas with `sync="none"`, which have no z: `replica_values` has each replica's.
+        """
+        return read_outside(values, self.graph, self._values_outside)
+
+    def _values_outside(self, variables: Sequence[Operation]) -> dict[str, Array]:
+        """Values of variables of the step's graph outside of a step, at least of `variables`."""
+        with self._lock:
+            stepper = self._stepper
+            if stepper is None:
+                found = self._last_read
+            else:
+                stepper.settle()
+                found = stepper.engine.learners.values.central_values(stepper.round, joined=True)
+        if not found:
+            raise FailedPreconditionError("read: there are no values before init()")
+        for op in variables:
+            if op.name not in found:
+                why = "an optimiser's slot" if op.attrs["role"] == "slots" else "made after init()"
+                raise InvalidArgumentError(
+                    f"read: {op.name} is {why}; replica_values() has slots, and init() takes new variables"
+                )
+            if (
+                op.attrs["role"] == "weights"
+                and self.synchronisation.sync == "none"
+                and self.num_replicas > 1
+            ):
+                raise InvalidArgumentError(
+                    f"read: {op.name} has no value of all replicas: they are independent with sync 'none'; "
+                    "use local_results or replica_values"
+                )
+        return found
+
+    @property
+    def _results(self) -> ReplicaResults:
+        def rows(name: str) -> list[Array]:
+            return [self.replica_values(replica)[name] for replica in range(self.num_replicas)]
+
+        return ReplicaResults(self.graph, self.num_replicas, rows)
+
+    def local_results(self, value: Any) -> tuple[Any, ...]:
+        """The replicas' own values, in a tuple, of a result of `run` or `train`.
+
+        value: a nest of tensors or arrays `[num_replicas, ...]`, or of variables of the step's graph, whose
+            values are read now. Operations and None stay. Returns one nest for each replica.
+        Raises InvalidArgumentError for values without the axis of replicas, FailedPreconditionError in a
+        step.
+        """
+        return self._results.local(value)
+
+    @checked
+    def reduce_mean(self, value: Any, axis: Count | None = None) -> Any:
+        """Mean over the replicas of floating values, see `local_results`.
+
+        axis: of each replica's value, is reduced too: the leading one, 0, of results by example.
+        Raises as `local_results`, and InvalidArgumentError for other dtypes or an axis that is not there.
+        """
+        return self._results.reduced("reduce_mean", value, axis)
+
+    @checked
+    def reduce_sum(self, value: Any, axis: Count | None = None) -> Any:
+        """Sum over the replicas, see `reduce_mean`, of numbers of any dtype."""
+        return self._results.reduced("reduce_sum", value, axis)
 
     @checked
     def save(self, path: AsPath) -> None:

@@ -83,6 +83,11 @@ def current_trace(what: str) -> Trace:
     return _current.trace
 
 
+def is_tracing() -> bool:
+    """True while this thread traces a step."""
+    return _current.trace is not None
+
+
 @contextmanager
 def _tracing(trace: Trace) -> Iterator[None]:
     if _current.trace is not None:

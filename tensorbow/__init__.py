@@ -70,6 +70,8 @@ from tensorbow.variable_scope import (
 )
 from tensorbow.variables import (
     Variable,
+    VariableAggregation,
+    VariableSynchronization,
     assign,
     assign_add,
     assign_sub,
@@ -154,7 +156,9 @@ __all__ = [
     "TensorShape",
     "TensorSpec",
     "Variable",
+    "VariableAggregation",
     "VariableScope",
+    "VariableSynchronization",
     "add_to_collection",
     "as_dtype",
     "assign",

@@ -2,7 +2,8 @@
 
 Each returns (value, update_op): `update_op` adds a batch and gives the metric so far; `value` only
 reads it. Counts are local variables: run `tb.local_variables_initializer()` to start,
-and again to restart. In replicated training the counts of all replicas add up.
+and again to restart. In replicated training each replica counts its own examples, and the counts of all add
+up when the metric is read: by a `TensorBowSession`, or by `read` of a Replicator.
 """
 
 from __future__ import annotations

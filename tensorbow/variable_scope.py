@@ -40,7 +40,13 @@ from tensorbow.kinds import (
 )
 from tensorbow.ops.state import COMBINE
 from tensorbow.specs import DType, TensorShape, TensorSpec, compatible, float32
-from tensorbow.variables import Variable
+from tensorbow.variables import (
+    AsAggregation,
+    AsSynchronization,
+    Variable,
+    VariableAggregation,
+    VariableSynchronization,
+)
 
 _STORE = "_variable_store"  # collection with the graph's single store
 
@@ -198,10 +204,12 @@ def get_variable(
     dtype: AsDType | None = None,
     initializer: Start | None = None,
     *,
-    trainable: Flag = True,
+    trainable: Flag | None = None,
     collections: Names | None = None,
     combine: Annotated[str, one_of(*COMBINE)] | None = None,
     decayed: Flag | None = None,
+    synchronization: AsSynchronization = VariableSynchronization.AUTO,
+    aggregation: AsAggregation = VariableAggregation.NONE,
 ) -> Variable:
     """The variable of that name in the current scope: made, or found if the scope reuses.
 
@@ -234,6 +242,8 @@ def get_variable(
             collections=collections,
             combine=combine,
             decayed=decayed,
+            synchronization=synchronization,
+            aggregation=aggregation,
         )
     store.variables[full] = made
     return made

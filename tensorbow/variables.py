@@ -51,6 +51,46 @@ def _read_slot(value: Any) -> tuple[Any, str, float]:
 Slot: TypeAlias = Annotated[Any, Kind("(variable or None, name of the slot, number)", _read_slot)]
 
 
+class VariableSynchronization:
+    """When the replicas' copies of a variable are joined, by TensorFlow's names."""
+
+    AUTO = "auto"
+    """By `combine`, or whether the variable is trainable."""
+    NONE = "none"
+    """Not supported."""
+    ON_WRITE = "on_write"
+    """Not supported: the optimisers of a Replicator do so for gradients."""
+    ON_READ = "on_read"
+    """Each replica writes and reads its own copy; `VariableAggregation` gives the value outside of a step."""
+
+
+class VariableAggregation:
+    """The value that a variable with ON_READ has outside of a step, by TensorFlow's names."""
+
+    NONE = "none"
+    """Not given."""
+    SUM = "sum"
+    """The sum of all replicas' copies: counters."""
+    MEAN = "mean"
+    """The mean of all replicas' copies; of integers rounded down."""
+    ONLY_FIRST_REPLICA = "only_first_replica"
+    """Replica 0's copy."""
+
+
+ON_READ = {
+    VariableAggregation.SUM: "sum",
+    VariableAggregation.MEAN: "mean",
+    VariableAggregation.ONLY_FIRST_REPLICA: "first",
+}
+SYNCHRONIZATIONS = ("auto", "none", "on_write", "on_read")
+AsSynchronization: TypeAlias = Annotated[
+    str, Kind("one of tb.VariableSynchronization", one_of(*SYNCHRONIZATIONS).read)
+]
+AsAggregation: TypeAlias = Annotated[
+    str, Kind("one of tb.VariableAggregation", one_of("none", *ON_READ).read)
+]
+
+
 class Variable:
     """A tensor with state, as in TensorFlow 1.
 
@@ -59,14 +99,15 @@ class Variable:
 
     In replicated training each replica has its own copy; `combine` says how copies become the
     central model's value: `sma` (averaged while training; the default of trainable ones), `mean`, `sum`,
-    or `first` (replica 0's, the default of others).
+    or `first` (replica 0's, the default of others). TensorFlow's `synchronization=ON_READ` with an
+    `aggregation` says the same as the last three.
     """
 
     @checked
     def __init__(
         self,
         initial_value: Any,
-        trainable: Flag = True,
+        trainable: Flag | None = None,
         collections: Names | None = None,
         *,
         name: Name = None,
@@ -74,19 +115,25 @@ class Variable:
         combine: Annotated[str, one_of(*COMBINE)] | None = None,
         decayed: Flag | None = None,
         slot: Slot | None = None,
+        synchronization: AsSynchronization = VariableSynchronization.AUTO,
+        aggregation: AsAggregation = VariableAggregation.NONE,
     ):
         """Adds a variable to the default graph.
 
         initial_value: a tensor or a value that converts to one, of fully known shape, or a
             function without arguments that returns one.
         decayed: weight decay applies to it; by default for trainable variables of rank 2 and more.
-        trainable: optimisers change it by default; ignored for integer and bool dtypes.
+        trainable: optimisers change it by default; ignored for integer and bool dtypes. By default True,
+            with ON_READ False.
         slot: (variable, slot name, initial value of the elements), set by optimisers. Without a variable the
             slot belongs to all variables, and keeps its value where slots start anew.
+        synchronization, aggregation: see `tb.VariableSynchronization` and `tb.VariableAggregation`.
 
         Raises InvalidArgumentError for an initial value whose shape is not fully known, or that does not
-        convert to `dtype`, and for an unknown `combine`.
+        convert to `dtype`, for an unknown `combine`, a `combine` that adds bools up, and for a
+        synchronisation that is not supported or does not fit the other arguments.
         """
+        combine, trainable = _combined_on_read(synchronization, aggregation, combine, trainable)
         with control_dependencies(None), name_scope(name or "Variable") as scope:
             initial = _initial_tensor(initial_value, dtype)
             if not initial.spec.is_static:
@@ -274,6 +321,31 @@ Variables: TypeAlias = Annotated[
 
 _PARTS = ("reference", "initial_value", "initializer", "read")
 register_collection_item("variable", Variable, Variable._parts, Variable._restored)
+
+
+def _combined_on_read(
+    synchronization: str, aggregation: str, combine: str | None, trainable: bool | None
+) -> tuple[str | None, bool]:
+    """`combine` and `trainable` of a variable, with TensorFlow's arguments. Raises InvalidArgumentError."""
+    if synchronization in ("none", "on_write"):
+        raise InvalidArgumentError(
+            f"Variable: expected synchronization AUTO or ON_READ, got {synchronization.upper()}; write "
+            "tb.all_reduce(value) to a variable to have equal values in all replicas"
+        )
+    if synchronization == "auto":
+        if aggregation != "none":
+            raise InvalidArgumentError(
+                f"Variable: expected synchronization ON_READ with aggregation {aggregation.upper()}, got "
+                "AUTO; add synchronization=tb.VariableSynchronization.ON_READ"
+            )
+        return combine, trainable is not False
+    if aggregation == "none" or combine is not None or trainable:
+        got = f"aggregation {aggregation.upper()}, combine {combine!r} and trainable {trainable}"
+        raise InvalidArgumentError(
+            "Variable: expected aggregation SUM, MEAN or ONLY_FIRST_REPLICA with synchronization ON_READ, "
+            f"and no combine or trainable=True; got {got}"
+        )
+    return ON_READ[aggregation], False
 
 
 def _initial_tensor(initial_value: Any, dtype: Any) -> Tensor:

@@ -235,3 +235,39 @@ def test_no_session():
         v.eval()
     with pytest.raises(FailedPreconditionError, match="no session"):
         v.initializer.run()
+
+
+def test_tensorflows_arguments_of_variables_joined_when_read():
+    on_read = {"synchronization": tb.VariableSynchronization.ON_READ}
+    kinds = tb.VariableAggregation
+    for aggregation, how in ((kinds.SUM, "sum"), (kinds.MEAN, "mean"), (kinds.ONLY_FIRST_REPLICA, "first")):
+        v = tb.Variable(1.0, aggregation=aggregation, **on_read)
+        assert (v.op.attrs["combine"], v.trainable) == (how, False)
+    shared = tb.get_variable("seen", [], tb.int64, aggregation=kinds.SUM, **on_read)
+    assert shared.op.attrs["combine"] == "sum"
+    assert tb.Variable(1.0, synchronization=tb.VariableSynchronization.AUTO).trainable
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            {"synchronization": "on_read"},
+            "expected aggregation SUM, MEAN or ONLY_FIRST_REPLICA .* got .* NONE",
+        ),
+        ({"synchronization": "on_read", "aggregation": "sum", "trainable": True}, "trainable True"),
+        ({"synchronization": "on_read", "aggregation": "sum", "combine": "sum"}, "combine 'sum'"),
+        ({"aggregation": "mean"}, "synchronization ON_READ with aggregation MEAN, got AUTO; add"),
+        ({"synchronization": "on_write", "aggregation": "sum"}, "got ON_WRITE; write tb.all_reduce"),
+        ({"synchronization": "none"}, "expected synchronization AUTO or ON_READ, got NONE"),
+        ({"aggregation": "median"}, "aggregation to be one of tb.VariableAggregation"),
+    ],
+)
+def test_arguments_of_joining_that_do_not_fit_are_refused(arguments, message):
+    with pytest.raises(InvalidArgumentError, match=message):
+        tb.Variable(1.0, **arguments)
+
+
+def test_bools_have_no_sum_over_replicas():
+    with pytest.raises(InvalidArgumentError, match="dtype bool has no sum over replicas; use an integer"):
+        tb.Variable(True, combine="sum")

@@ -79,6 +79,7 @@ class ReplicaValues:
         Raises InvalidArgumentError or NotFoundError for values that do not fit, before any change.
         """
         combined = {op.name: op.attrs["combine"] for op in self.layout.variables}
+        values = self._replicas[0].container.fitting(values)
         for replica in self._replicas:
             replica.container.load(values)
             for name in values:
@@ -88,17 +89,20 @@ class ReplicaValues:
             for copy in range(self._z_copies):
                 model.write_weights(copy, {name: values[name] for name in model.names if name in values})
 
-    def central_values(self, round: int) -> dict[str, Array]:
+    def central_values(self, round: int, joined: bool = False) -> dict[str, Array]:
         """The central model at the end of round `round` - 1: weights and other variables, copied.
 
-        Without averaging, and once all replicas step on the mean gradient, it is replica 0's.
+        Without averaging, and once all replicas step on the mean gradient, it is replica 0's, but for sums;
+        joined: and but for means.
         """
+        joined = joined or self._averages or self._averages_gradients
         values = self.replica_values(0)
         for op in self.layout.variables:
+            how = op.attrs["combine"]
             if op.attrs["role"] == "slots":
                 del values[op.name]
-            elif (self._averages or self._averages_gradients) and op.attrs["combine"] in ("mean", "sum"):
-                values[op.name] = self._combined(op.name, op.attrs["combine"])
+            elif how == "sum" or (how == "mean" and joined):
+                values[op.name] = self._combined(op.name, how)
         on_mean_from = self._variants.mean_gradient_from
         if self._averages and (on_mean_from is None or round <= on_mean_from):
             for model in self._central[:1]:

@@ -26,6 +26,11 @@ def _variable(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
             raise InvalidArgumentError(f"{key} must be {', '.join(allowed)}, got {attrs[key]!r:.60}")
     if not spec.is_static:
         raise InvalidArgumentError(f"a variable of {spec}: its shape must be fully known")
+    if attrs["combine"] in ("sum", "mean") and spec.dtype not in NUMERIC:
+        raise InvalidArgumentError(
+            f"a variable of dtype {spec.dtype.name} has no {attrs['combine']} over replicas; use an integer "
+            "dtype"
+        )
     return spec
 
 

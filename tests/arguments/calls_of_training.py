@@ -230,6 +230,33 @@ CALLS: Mapping[str, Call] = {
     "Replicator.replica_values": Call(
         lambda: {"replica": 0}, {"replica": "count"}, target=lambda: initialized("replica_values")
     ),
+    **{
+        f"Replicator.{method}": Call(
+            lambda: {"value": np.ones((1, 2), np.float32)},
+            {"value": "nothing", "axis": "count or none"},
+            {"value": EMPTY | {"none", "empty list"}},
+            target=lambda method=method: getattr(replicator(), method),
+        )
+        for method in ("reduce_mean", "reduce_sum")
+    },
+    "Replicator.local_results": Call(
+        lambda: {"value": np.ones((1, 2), np.float32)},
+        {"value": "nothing"},
+        {"value": EMPTY | {"none", "empty list"}},
+        target=lambda: replicator().local_results,
+    ),
+    "Replicator.read": Call(
+        lambda: {"values": []},
+        {"values": "nothing"},
+        {"values": EMPTY | {"empty list"}},
+        target=lambda: initialized("read"),
+    ),
+    "Replicator.load_variables": Call(
+        lambda: {"values": {"w": [1.0, 2.0]}},
+        {"values": "nothing"},
+        {"values": EMPTY},
+        target=lambda: initialized("load_variables"),
+    ),
     "Replicator.init": Call(
         dict,
         {"session": "nothing", "values": "nothing"},
@@ -331,9 +358,7 @@ CALLS: Mapping[str, Call] = {
 
 def initialized(method: str) -> Any:
     made = replicator()
-    if method == "replica_values":
-        made.run(step)
+    made.run(step)
+    if method != "init":
         made.init()
-    else:
-        made.run(step)
     return closing(made, method)

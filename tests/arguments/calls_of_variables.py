@@ -12,7 +12,13 @@ from tests.arguments.odd_values import ODD
 from tests.arguments.public_calls import Call
 
 START = frozenset(ODD) - {"class", "bytes", "empty dict", "set"}  # what an initialiser may be seen to be
-SCALARS = {"trainable": "flag", "decayed": "flag or none", "combine": "choice or none"}
+SCALARS = {
+    "trainable": "flag or none",
+    "decayed": "flag or none",
+    "combine": "choice or none",
+    "synchronization": "choice",
+    "aggregation": "choice",
+}
 COLLECTIONS = {"collections": frozenset({"empty list"})}
 LAYER = {
     "trainable": "flag",
