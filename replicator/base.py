@@ -98,6 +98,7 @@ class Replicator:
         self._engine: LearningEngine | None = None
         self._stepper: Stepper | None = None
         self._last: dict[str, Array] | None = None  # z at the time of `shutdown`
+        self._last_ema: dict[str, Array] = {}  # the moving average of z at that time
         self._last_read: dict[str, Array] = {}  # z and joined variables at that time
         self._last_replicas: list[dict[str, Array]] = []  # with `none`, all replicas at that time
         self._closing: WeakSet[MonitoredSession] = WeakSet()  # sessions that shut this down
@@ -111,7 +112,8 @@ class Replicator:
         seed, self.graph = self.graph.seed, Graph()
         self.graph.seed = seed
         self.replicas_per_device = replicas_per_device
-        self._step_graph, self._last, self._last_read, self._last_replicas = None, None, {}, []
+        self._step_graph, self._last, self._last_replicas = None, None, []
+        self._last_read, self._last_ema = {}, {}
         self._steps.clear()
 
     @property
@@ -390,6 +392,8 @@ class Replicator:
             try:
                 stepper.close()
                 self._last = self._last_read = engine.central_values()
+                if self.synchronisation.ema is not None:
+                    self._last_ema = engine.ema_values()
                 if self.synchronisation.sync == "none":
                     self._last_read = engine.learners.values.central_values(engine.round, joined=True)
                     replicas = range(self.num_replicas)
@@ -485,6 +489,18 @@ class Replicator:
                 return {name: value.copy() for name, value in self._last.items()}
             self._stepper.settle()
             return self._engine.central_values()
+
+    def ema_values(self) -> dict[str, Array]:
+        """`central_values`, with the weights of the moving average of z; after `shutdown` the last ones.
+
+        Raises FailedPreconditionError before `init`, and without the option `ema`.
+        """
+        with self._lock:
+            if self.synchronisation.ema is not None and self._stepper is None and self._last_ema:
+                return {name: value.copy() for name, value in self._last_ema.items()}
+            stepper = self._stepper_for("ema_values")
+            stepper.settle()
+            return stepper.engine.ema_values()
 
     @checked
     def replica_values(self, replica: Count) -> dict[str, Array]:

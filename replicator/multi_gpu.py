@@ -44,6 +44,7 @@ class MultiGpuReplicator(Replicator):
         staleness: int = 0,
         clear_velocity: bool = False,
         ssgd_from: int | None = None,
+        ema: float | None = None,
         on_nan: OnNan = "stop",
         seeds: Seeds | None = None,
     ):
@@ -77,7 +78,7 @@ class MultiGpuReplicator(Replicator):
             counts = replica_counts(given, max(1, len(devices) // num_gpus_per_replica))
             plain = Synchronisation(**averaging) == Synchronisation()
             sync = "ssgd" if plain and len(counts) > 1 and max(counts) == 1 else "sma"
-        options, defaults = Synchronisation(sync, **averaging), Synchronisation()
+        options, defaults = Synchronisation(sync, **averaging, ema=ema), Synchronisation()
         ignored = [name for name in averaging if getattr(options, name) != getattr(defaults, name)]
         if options.sync in ("ssgd", "none") and ignored:
             given_options = ", ".join(f"{name}={averaging[name]}" for name in ignored)

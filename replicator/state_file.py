@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from replicator.replicated_step import BuiltStep
-from scheduler import LearningEngine, Stepper
+from scheduler import LearningEngine, Stepper, Synchronisation
 from tensorbow.errors import DataLossError, InvalidArgumentError
 from tensorbow.specs import Array
 
@@ -45,7 +45,10 @@ def restored(
         raise InvalidArgumentError(f"{path} is not a file of a replicator's state")
     engine = stepper.engine
     for name, value in _kind(engine, steps).items():
-        if facts.get(name) != value:
+        found = facts.get(name)
+        if name == "synchronisation" and isinstance(found, dict):  # an older file may lack newer options
+            found = {**asdict(Synchronisation()), **found}
+        if found != value:
             raise InvalidArgumentError(
                 f"{path}: it was saved with {name} {facts.get(name)}, expected {value}; make the replicator "
                 "as it was, or give init(values=...) the central model of the file's replicas"

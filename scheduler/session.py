@@ -23,7 +23,7 @@ from scheduler.replicas.step_program import StepProgram
 from tensorbow.compiler import VariableLayout
 from tensorbow.compiler.prune import prune
 from tensorbow.devices import AsDevices
-from tensorbow.errors import InternalError, InvalidArgumentError
+from tensorbow.errors import FailedPreconditionError, InternalError, InvalidArgumentError
 from tensorbow.graph import AsGraph, Graph, GraphKeys, Operation, Tensor
 from tensorbow.kinds import Count, Mapped, Text, checked
 from tensorbow.ops.control import Placeholder
@@ -298,6 +298,19 @@ class TensorBowSession(Session):
                 return {name: self.container.read(name) for name in sorted(self.container.initialized)}
             self._stepper.settle()
             return self._engine.learners.values.replica_values(replica)
+
+    def ema_values(self) -> dict[str, Array]:
+        """Variables of z by name, with the weights of its moving average.
+
+        Raises FailedPreconditionError before the first learning run, and without the option `ema` of
+        `synchronisation`.
+        """
+        with self._turn:
+            self._require_open()
+            if self._engine is None or self._stepper is None:
+                raise FailedPreconditionError("ema_values: there are none before the first learning run")
+            self._stepper.settle()
+            return self._engine.ema_values()
 
     def close(self) -> None:
         """Finishes running steps and frees all memory; idempotent."""

@@ -9,7 +9,7 @@ import numpy as np
 
 from scheduler.options import MOMENTUM, POSITIVE, documents_options, option, read_options
 from tensorbow.errors import InvalidArgumentError
-from tensorbow.kinds import FLAG, Kind, Positive, checked, instance, one_of, whole
+from tensorbow.kinds import FLAG, Kind, Positive, checked, instance, number, one_of, whole
 
 SYNCS = ("sma", "ssgd", "easgd", "none")
 DISPATCHES = ("round_robin", "fcfs")
@@ -80,6 +80,15 @@ class Synchronisation:
         choices=DISPATCHES,
     )
 
+    ema: float | None = option(
+        None,
+        "Decay of an exponential moving average of z, such as 0.999. It begins with "
+        "z's initial values; each averaging (with ssgd or one replica, each round) is followed by "
+        "ema = decay * ema + (1 - decay) * z. It is evaluated and saved beside z.",
+        Kind("a decay in (0, 1)", number(0, 1, above=True, below=True).read),
+        shown="none",
+    )
+
     def __post_init__(self) -> None:
         read_options(self)
         if self.ssgd_from is not None and self.sync != "sma":
@@ -130,14 +139,27 @@ class Synchronisation:
             return None
         return 0 if self.ssgd_from is None else self.ssgd_from
 
+    def require_z(self, replicas: int) -> None:
+        """Raises InvalidArgumentError for an option that needs a z where so many replicas have none."""
+        if self.ema is not None and self.sync == "none" and replicas > 1:
+            raise InvalidArgumentError(
+                f"ema: expected a central model to average over time, got sync 'none' with {replicas} "
+                "independent replicas; leave it out, or choose sync sma, ssgd or easgd"
+            )
+        if self.ema is not None and self.first_come and not self.averages(replicas):
+            raise InvalidArgumentError(
+                "ema: expected dispatch round_robin for one replica, got 'fcfs'; leave one of them out"
+            )
+
     @checked
     def alpha_for(self, replicas: Positive) -> float:
         """alpha: 0 where nothing is averaged, else as given, or by default 1 / replicas (`easgd`:
         0.9 / replicas), with staleness half its bound at most.
 
-        Raises InvalidArgumentError beyond `alpha_bound`. The bound is necessary, not sufficient: the
-        optimiser's steps ask for less.
+        Raises InvalidArgumentError beyond `alpha_bound`, or as `require_z`. The bound is necessary, not
+        sufficient: the optimiser's steps ask for less.
         """
+        self.require_z(replicas)
         if not self.averages(replicas):
             return 0.0
         bound = alpha_bound(replicas, self.mu, self.staleness)

@@ -14,6 +14,9 @@ write of a weight are checked before it, others before their own update.
 z and the corrections have staleness + 1 flat copies each. Averaging n reads copy n mod (staleness + 1) of z,
 which averaging n - 1 - staleness wrote, leaves corrections in the copy of that number, and writes the new z
 over it when all its readers are done.
+
+An exponential moving average of z is a mirrored variable behind u. Where z is w (one replica, or S-SGD) each
+device gets replica 0's w by a Broadcast.
 """
 
 from __future__ import annotations
@@ -36,11 +39,12 @@ from tensorbow.ops.averaging import (
     SmaClear,
     SmaCorrect,
     SmaDifference,
+    SmaFollow,
     SmaMove,
 )
 from tensorbow.ops.control import Copy
 from tensorbow.ops.elementwise_table import Add
-from tensorbow.ops.exchanges import AllGather, AllSum
+from tensorbow.ops.exchanges import AllGather, AllSum, Broadcast
 from tensorbow.ops.scatter import ScatterAdd, ScatterSub
 from tensorbow.ops.sparse_updates import SumEqualRows
 from tensorbow.ops.state import Assign
@@ -69,6 +73,7 @@ class Synchroniser:
     z_copies: staleness + 1, or 0 without averaging. has_momentum: whether mu is not 0; without there is no u.
     averages_gradients: whether some round steps on the mean of gradients. separate: averaging is a variant of
     its own, for fcfs, where a task cannot know that it is its replica's last before the averaging.
+    ema: decay of the moving average of z, if there is one.
     """
 
     z_copies: int = 0
@@ -76,6 +81,7 @@ class Synchroniser:
     clear_velocity: bool = False
     averages_gradients: bool = False
     separate: bool = False
+    ema: float | None = None
 
     @classmethod
     def of(cls, options: Synchronisation, replicas: int) -> Synchroniser:
@@ -87,7 +93,13 @@ class Synchroniser:
             averages and options.clear_velocity,
             options.averages_gradients(replicas),
             averages and options.first_come,
+            options.ema,
         )
+
+    @property
+    def copies(self) -> int:
+        """Number of vectors in CENTRAL: the copies of z, u, and the moving average, in this order."""
+        return self.z_copies + self.has_momentum + (self.ema is not None)
 
     def rewrite(self, step: SplitStep, layout: VariableLayout, replicas: int = 1) -> list[Variant]:
         """The variants of a step; may add a node to the end of its gradient, so call it once.
@@ -116,7 +128,8 @@ class _Rewriting:
         """All that a round may do, and what is done between rounds."""
         how = self._how
         self._checks, self._update = self._checked_update()
-        variants = [Variant(UPDATE, [*self._checks, *self._update], predicated=True)]
+        own = [] if how.z_copies or how.averages_gradients else [*self._follow_weights()]
+        variants = [Variant(UPDATE, [*self._checks, *self._update, *own], predicated=True)]
         for copy in range(how.z_copies):
             variants += [
                 self._averaging(copy),
@@ -124,7 +137,8 @@ class _Rewriting:
             ]
         if how.averages_gradients:
             self._share_status()
-            variants.append(Variant(UPDATE_ON_MEAN, self._update_on_mean(), predicated=True))
+            nodes = [*self._update_on_mean(), *self._follow_weights()]
+            variants.append(Variant(UPDATE_ON_MEAN, nodes, predicated=True))
             variants.append(Variant(CLEAR, [*self._clear_optimizer_slots()], without_gradient=True))
         return variants
 
@@ -147,6 +161,8 @@ class _Rewriting:
                 moves.append(_node(SmaMove, [last, total, self._momentum(ref)], z.ref, "moves z"))
             else:
                 moves.append(_node(Add, [last, total], z.ref, "moves z; mu is 0"))
+            if self._how.ema is not None:
+                moves.append(self._follow(ref, moves[-1].outputs[0]))
         if self._how.separate:
             return Variant(
                 averaging(copy, separate=True), [*before, *after, *sums, *moves], without_gradient=True
@@ -172,6 +188,19 @@ class _Rewriting:
 
     def _momentum(self, ref: Ref) -> Value:
         return _value("u", central_ref(ref, self._how.z_copies * self._stride))
+
+    # Moving average of z --------------------------------------------------------------------------
+
+    def _follow(self, ref: Ref, z: Value) -> Node:
+        average = _value("ema", central_ref(ref, (self._how.copies - 1) * self._stride))
+        return _node(SmaFollow, [average, z], average.ref, "the moving average of z", decay=self._how.ema)
+
+    def _follow_weights(self) -> Iterator[Node]:
+        """The moving average where z is w; none in steps that write no weights."""
+        if self._how.ema is not None and any(map(writes_weights, self._step.update)):
+            for ref in self._flat:
+                yield (sent := _node(Broadcast, [_value("w", ref)], None, "z is replica 0's w"))
+                yield self._follow(ref, sent.outputs[0])
 
     def _clear_optimizer_slots(self) -> Iterator[Node]:
         """Sets each of the optimiser's floating variables to what it starts from."""

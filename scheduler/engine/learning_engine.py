@@ -551,6 +551,14 @@ class LearningEngine:
         self.host_copy = round, values
         return values
 
+    @checked
+    def ema_values(self, round: Count | None = None) -> dict[str, Array]:
+        """`central_values`, with the weights of the moving average of z that the option `ema` keeps.
+
+        Raises FailedPreconditionError without the option.
+        """
+        return self.learners.values.ema_values(self.round if round is None else round)
+
     def _with_host_copy(self, error: CudaError) -> CudaError:
         """The error of a lost GPU, and what is left of the central model."""
         kept = "there is no copy of the central model on the host"

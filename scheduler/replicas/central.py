@@ -23,7 +23,7 @@ OF_STEPS = (Region.EXCHANGE, Region.GRADIENTS, Region.RESULTS)  # not needed aft
 
 
 class CentralModel:
-    """z on one device with its momentum u, what replicas hand to exchanges, and the results of these.
+    """z on one device, its momentum u and moving average, what replicas hand to exchanges, and the results.
 
     All of it lies in a partition of its own. One stream runs the segments of steps that run once per device.
     """
@@ -46,6 +46,7 @@ class CentralModel:
         """
         self.device, self.layout, self.z_copies = device, layout, synchroniser.z_copies
         self._has_momentum = synchroniser.has_momentum  # whether mu is not 0: without, there is no u
+        self._average = None if synchroniser.ema is None else synchroniser.copies - 1  # of CENTRAL's vectors
         self._replicas, self._owner = replicas, f"{name} z"
         self._stride = layout.region_nbytes[Region.WEIGHTS]
         blocks = [
@@ -69,8 +70,8 @@ class CentralModel:
 
     @staticmethod
     def _central_nbytes(layout: VariableLayout, synchroniser: Synchroniser) -> int:
-        """Bytes of the copies of z, and of u, if z has momentum."""
-        return layout.region_nbytes[Region.WEIGHTS] * (synchroniser.z_copies + synchroniser.has_momentum)
+        """Bytes of the copies of z, of u, if z has momentum, and of its moving average, if there is one."""
+        return layout.region_nbytes[Region.WEIGHTS] * synchroniser.copies
 
     @classmethod
     def blocks(
@@ -210,10 +211,20 @@ class CentralModel:
         if self._has_momentum:
             self.write_weights(self.z_copies, values)
 
+    def average(self) -> dict[str, Array]:
+        """The moving average of z by variable name, copied; empty where there is none."""
+        return {} if self._average is None else self.weights(self._average)
+
+    def write_average(self, values: Mapping[str, Array]) -> None:
+        """Sets variables of the moving average, if there is one."""
+        if self._average is not None:
+            self.write_weights(self._average, values)
+
     def fill(self, values: Mapping[str, Array]) -> None:
-        """Sets all copies of z, and u = 0."""
+        """Sets all copies of z and its moving average, and u = 0."""
         for copy in range(self.z_copies):
             self.write_weights(copy, {name: values[name] for name in self.names})
+        self.write_average({name: values[name] for name in self.names})
         for name in self.names if self._has_momentum else ():
             self.device.clear(self._address(name, self.z_copies), self.layout.ref(name).nbytes)
 

@@ -162,9 +162,12 @@ class Learners:
             )
         self._check_exchanges(program)
         executables = [plans.compile(program, shapes) for plans in self._plans]
-        number, moved = self.replicas[0].steps, False
+        number, moved, first = self.replicas[0].steps, False, not self.central
         try:
             self._bind_central(number, executables)
+            if first:  # no step before updates weights
+                for model in self.central:
+                    model.fill({name: self.replicas[0].container.read(name) for name in model.names})
             for index, replica in enumerate(self.replicas):
                 shared = self._shared(number, index) if executables[0].has_device_segments else {}
                 moved |= replica.add(executables[self.device_indices[index]], shared)

@@ -111,8 +111,7 @@ def _values_after(
     count = len(origins)
     every = [old.values.replica_values(index) for index in range(old.count)]
     z = old.values.central_values(round)
-    if old.synchronises:
-        _hand_over_sums(old, every, origins)
+    _hand_over_sums(old, every, origins)
     steps_on_mean = options.mean_gradient_from(count)
     equal = steps_on_mean is not None and round >= steps_on_mean
     newcomer = _newcomer(old, every[0], z, equal)
@@ -123,6 +122,8 @@ def _values_after(
             values = {**values, **z}
         for name, value in values.items():
             result[f"replica{index}/{name}"] = value
+    for model in old.central[:1]:
+        result.update({f"ema/{name}": value for name, value in model.average().items()})
     if options.averages(count):
         weights = [name for name, op in _by_name(old).items() if op.attrs["role"] == "weights"]
         for name in weights:

@@ -13,7 +13,7 @@ from scheduler.averaging.synchronisation import Synchronisation
 from scheduler.replicas.central import CentralModel
 from scheduler.replicas.replica import Replica
 from tensorbow.compiler import VariableLayout
-from tensorbow.errors import InvalidArgumentError, NotFoundError
+from tensorbow.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
 from tensorbow.program import Ref
 from tensorbow.specs import Array
 
@@ -74,8 +74,9 @@ class ReplicaValues:
             model.fill({name: first.read(name) for name in model.names})
 
     def assign(self, values: Mapping[str, Array]) -> None:
-        """Sets some variables in every replica and in z. One that is summed goes to replica 0, others get 0.
+        """Sets some variables in every replica, in z and its moving average.
 
+        One that is summed goes to replica 0, others get 0.
         Raises InvalidArgumentError or NotFoundError for values that do not fit, before any change.
         """
         combined = {op.name: op.attrs["combine"] for op in self.layout.variables}
@@ -86,8 +87,10 @@ class ReplicaValues:
                 if replica.index and combined[name] == "sum":
                     replica.container.write(name, 0)
         for model in self._central:
+            weights = {name: values[name] for name in model.names if name in values}
             for copy in range(self._z_copies):
-                model.write_weights(copy, {name: values[name] for name in model.names if name in values})
+                model.write_weights(copy, weights)
+            model.write_average(weights)
 
     def central_values(self, round: int, joined: bool = False) -> dict[str, Array]:
         """The central model at the end of round `round` - 1: weights and other variables, copied.
@@ -107,6 +110,20 @@ class ReplicaValues:
         if self._averages and (on_mean_from is None or round <= on_mean_from):
             for model in self._central[:1]:
                 values.update(model.weights(self._variants.newest_copy(round - 1)))
+        return values
+
+    def ema_values(self, round: int) -> dict[str, Array]:
+        """`central_values`, with weights of the moving average of z.
+
+        Raises FailedPreconditionError without the option `ema`.
+        """
+        if self._options.ema is None:
+            raise FailedPreconditionError(
+                "ema_values: there is no moving average of z; train with the option ema, as ema=0.999"
+            )
+        values = self.central_values(round)
+        for model in self._central[:1]:
+            values.update(model.average())
         return values
 
     def _combined(self, name: str, how: str) -> Array:
@@ -134,6 +151,8 @@ class ReplicaValues:
             for copy in range(self._z_copies):
                 for name, value in model.weights(copy).items():
                     arrays[f"central{copy}/{name}"] = value
+            for name, value in model.average().items():
+                arrays[f"ema/{name}"] = value
             velocity = model.velocity() if self._averages and self._options.saves_velocity else {}
             for name, value in velocity.items():
                 arrays[f"velocity/{name}"] = value
@@ -180,7 +199,13 @@ class ReplicaValues:
                     targets[f"central{copy}/{name}"] = refs[name], partial(self._write_central, name, copy)
                 if self._options.saves_velocity:
                     targets[f"velocity/{name}"] = refs[name], partial(self._write_velocity, name)
+        for name in self._central[0].average() if self._central else ():
+            targets[f"ema/{name}"] = refs[name], partial(self._write_average, name)
         return targets
+
+    def _write_average(self, name: str, value: Array) -> None:
+        for model in self._central:
+            model.write_average({name: value})
 
     def _write_central(self, name: str, copy: int, value: Array) -> None:
         for model in self._central:

@@ -117,6 +117,7 @@ class TrainingConfig:
     alpha: float | None = same_option(Synchronisation, "alpha", ignored=_unaveraged)
     mu: float = same_option(Synchronisation, "mu", ignored=_unaveraged)
     staleness: int = same_option(Synchronisation, "staleness", fixed=True, ignored=_unaveraged)
+    ema: float | None = same_option(Synchronisation, "ema", "Its model is model-ema.safetensors.", fixed=True)
     dispatch: str = same_option(Synchronisation, "dispatch", ignored=_alone)
     ssgd_epoch: int | None = option(
         None,
@@ -268,6 +269,8 @@ class TrainingConfig:
                 "got fcfs; leave one of them out"
             )
         self.synchronisation.alpha_for(self.replicas)
+        if self.tunes:
+            self.synchronisation.require_z(2)
 
     def _check_counts(self) -> None:
         """Checks that there is one count per device; replaces equal counts by one number."""

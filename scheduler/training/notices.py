@@ -54,10 +54,11 @@ def loss_text(loss: float) -> str:
 def epoch_line(config: TrainingConfig, tally: Tally, epoch: float, test_loss: float) -> str:
     """Line with the figures of an epoch; images/s are those of this epoch alone."""
     mean = " (mean)" if len(tally.test_accuracies or ()) > 1 else ""
+    ema = "" if config.ema is None else f"  ema accuracy {tally.ema_accuracy or 0.0:7.2%}"
     return (
         f"epoch {epoch_text(epoch):>3}/{config.epochs}  loss {loss_text(tally.loss)}  "
         f"accuracy {tally.accuracy:7.2%}  test loss {loss_text(test_loss)}  "
-        f"test accuracy {tally.test_accuracy or 0.0:7.2%}{mean}  "
+        f"test accuracy {tally.test_accuracy or 0.0:7.2%}{mean}{ema}  "
         f"{tally.epoch_images_per_second:,.0f} images/s"
     )
 

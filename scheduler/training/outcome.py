@@ -41,9 +41,11 @@ def save_models(
     config: TrainingConfig,
     data: ImageDataset,
     tally: Tally,
-    models: Sequence[dict[str, Array]],
+    engine: LearningEngine,
 ) -> None:
-    """Writes each model with the metadata that `Classifier` needs. The same run gives the same bytes.
+    """Writes each model, and the moving average of z, with the metadata that `Classifier` needs.
+
+    The same run gives the same bytes.
 
     A model that was not evaluated, because the run was interrupted, has test accuracy None.
     """
@@ -56,9 +58,13 @@ def save_models(
         "std": data.std,
         "round": tally.round,
     }
+    models = models_of(engine, tally.round)
     accuracies: Sequence[float | None] = tally.test_accuracies or [tally.test_accuracy]
     if tally.evaluated_at != tally.round or len(accuracies) != len(models):
         accuracies = [None] * len(models)
+    if engine.options.ema is not None:
+        metadata["test_accuracy"] = tally.ema_accuracy if tally.evaluated_at == tally.round else None
+        folder.save_model(engine.ema_values(tally.round), metadata, ema=True)
     for index, (values, accuracy) in enumerate(zip(models, accuracies, strict=True)):
         metadata["test_accuracy"] = accuracy
         folder.save_model(values, metadata, replica=index)
@@ -66,7 +72,12 @@ def save_models(
 
 
 def metrics_record(
-    engine: LearningEngine, tally: Tally, epoch: float, test_loss: float, learning_rate: float
+    engine: LearningEngine,
+    tally: Tally,
+    epoch: float,
+    test_loss: float,
+    ema_loss: float | None,
+    learning_rate: float,
 ) -> dict[str, Any]:
     """Record of `metrics.jsonl`, without the devices' figures."""
     record: dict[str, Any] = {
@@ -86,6 +97,8 @@ def metrics_record(
     }
     if tally.test_accuracies is not None:
         record["test_accuracies"] = tally.test_accuracies
+    if ema_loss is not None:
+        record |= {"ema_loss": ema_loss, "ema_accuracy": tally.ema_accuracy}
     return record
 
 
@@ -114,4 +127,5 @@ def result_of(
         interrupted=interrupted,
         skipped_updates=tally.skipped_updates,
         tuning=tuning,
+        ema_accuracy=tally.ema_accuracy,
     )

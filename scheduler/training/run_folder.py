@@ -38,6 +38,7 @@ except ImportError:  # not a POSIX system: folders are not locked there
     fcntl = None  # type: ignore[assignment]
 
 CONFIG, METRICS, MODEL = "config.yaml", "metrics.jsonl", "model.safetensors"
+EMA_MODEL = "model-ema.safetensors"
 TUNING = "tuning.json"
 
 
@@ -187,6 +188,8 @@ class RunFolder:
         """Raises an error before training if a file that is written at its end cannot be written."""
         models = self.config.replicas if self.config.sync == "none" else 1
         files = [self._model_of(path, replica) for replica in range(models)]
+        if self.config.ema is not None:
+            files.append(path / EMA_MODEL)
         for file in [*files, path / TUNING] if self.config.tunes else files:
             NewFile(file).discard()
 
@@ -318,10 +321,15 @@ class RunFolder:
             path, text = self.path / TUNING, json.dumps(facts, indent=1) + "\n"
             self._write(lambda: write_file(path, text.encode()))
 
-    def save_model(self, values: Mapping[str, Array], metadata: dict[str, Any], replica: int = 0) -> None:
-        """Writes the variables (by name) of a model, replacing an earlier file."""
+    def save_model(
+        self, values: Mapping[str, Array], metadata: dict[str, Any], replica: int = 0, ema: bool = False
+    ) -> None:
+        """Writes the variables (by name) of a model, replacing an earlier file.
+
+        ema: of the moving average of z.
+        """
         if self.path is not None:
-            path = self._model_of(self.path, replica)
+            path = self.path / EMA_MODEL if ema else self._model_of(self.path, replica)
             self._write(lambda: save_arrays(path, values, metadata))
             self._save_config_again(self.path)
 

@@ -36,14 +36,18 @@ class TrainingResult:
     interrupted: bool = False
     skipped_updates: int = 0
     tuning: TuningResult | None = None
+    ema_accuracy: float | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """The result as JSON values, without `interrupted` and `skipped_updates`.
 
-        If the number of replicas was tuned, includes the measurements and the reason of the choice.
+        If the number of replicas was tuned, includes the measurements and the reason of the choice;
+        `ema_accuracy` where there is one.
         """
         values = {name: finite_or_none(value) for name, value in asdict(self).items()}
         del values["interrupted"], values["skipped_updates"], values["tuning"]
+        if self.ema_accuracy is None:
+            del values["ema_accuracy"]
         if self.tuning is not None:
             values["tuning"] = self.tuning.to_dict()
         return values
@@ -55,6 +59,7 @@ class Tally:
 
     epoch_*: over the tasks of the current epoch; losses that are not finite are left out.
     evaluated_at: round of the last evaluation, 0 for none.
+    ema_accuracy: test accuracy of the moving average of z, if there is one.
     test_accuracy: of z; without averaging the mean of test_accuracies, one per replica.
     best: round with the best test accuracy so far, among equals with the lowest test loss; best_accuracy and
         best_loss are its values. None before the first evaluation, and in checkpoints of older versions.
@@ -80,6 +85,7 @@ class Tally:
     best_accuracy: float | None = None
     best_loss: float | None = None
     sound: int | None = None
+    ema_accuracy: float | None = None
 
     def begin_epoch(self) -> None:
         """Resets the sums of the epoch."""

@@ -198,8 +198,7 @@ class Trainer:
                 self._evaluate_and_record()
                 self._checkpoint()
             if tally.round:
-                models = models_of(self.engine, tally.round)
-                save_models(self.folder, config, self._train_set, tally, models)
+                save_models(self.folder, config, self._train_set, tally, self.engine)
             return self._result()
         except CudaError as error:
             raise with_last_checkpoint(error, self.folder.last_checkpoint) from error
@@ -329,6 +328,12 @@ class Trainer:
             if result is None:
                 return
             results.append(result)
+        average: Evaluation | None = None
+        if config.ema is not None:
+            average = self._evaluator.evaluate(self.engine.ema_values(tally.round), lambda: self._stopping)
+            if average is None:
+                return
+            tally.ema_accuracy = average.accuracy
         loss = math.fsum(result.loss for result in results) / len(results)
         accuracy = math.fsum(result.accuracy for result in results) / len(results)
         if not math.isfinite(loss) and config.on_nan == "stop":
@@ -343,12 +348,12 @@ class Trainer:
         target = config.target_accuracy
         if target is not None and accuracy >= target and tally.seconds_to_target is None:
             tally.seconds_to_target = tally.seconds
-        self._record(loss)
+        self._record(loss, None if average is None else average.loss)
 
-    def _record(self, test_loss: float) -> None:
+    def _record(self, test_loss: float, ema_loss: float | None) -> None:
         tally, epoch = self._tally, self._epoch
         rate = self.schedule(max(0, tally.round - 1))
-        record = metrics_record(self.engine, tally, epoch, test_loss, rate)
+        record = metrics_record(self.engine, tally, epoch, test_loss, ema_loss, rate)
         if self._monitor is not None and (figures := self._monitor.take()):
             record["devices"] = figures
         for warning in self.folder.record(record):

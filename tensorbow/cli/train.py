@@ -96,6 +96,8 @@ def _show(console: Console, config: TrainingConfig, result: TrainingResult, fold
         "images/s": f"{result.images_per_second:,.0f}",
         "test accuracy": accuracy,
     }
+    if result.ema_accuracy is not None:
+        rows["ema accuracy"] = f"{result.ema_accuracy:.2%}"
     if result.seconds_to_target is not None:
         rows["target reached"] = f"after {result.seconds_to_target:.1f} s of training"
     if result.skipped_updates:

@@ -86,7 +86,7 @@ KINDS: Mapping[str, _Kind] = {
     ),
     **dict.fromkeys(("dtype", "out_type", "output_type"), _DTYPE),
     **dict.fromkeys(
-        ("alpha", "constant_values", "default", "epsilon", "off_value", "on_value", "scale", "shift",
+        ("alpha", "constant_values", "decay", "default", "epsilon", "off_value", "on_value", "scale", "shift",
          "slot_value", "value", "weight_decay"),
         _NUMBER,
     ),

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from tensorbow.errors import InvalidArgumentError
-from tensorbow.graph import NOT_DIFFERENTIABLE, Attrs, Kernel, KernelCall
+from tensorbow.graph import NOT_DIFFERENTIABLE, REQUIRED, Attrs, Kernel, KernelCall
 from tensorbow.ops.definition import define_op, require_dtype, require_same_dtype
 from tensorbow.specs import FLOATING, Array, DType, TensorSpec
 
@@ -86,6 +86,21 @@ def _prepare_move(call: KernelCall) -> Callable[[], None]:
             np.multiply(u, factor, out=u)
             np.add(u, total, out=u)
             np.add(before, u, out=after)
+
+    return step
+
+
+def _prepare_follow(call: KernelCall) -> Callable[[], None]:
+    pieces = _pieces(*call.inputs, *call.outputs)
+    factor = np.array(1 - call.attrs["decay"], call.outputs[0].dtype)
+    moves = [np.empty_like(pieces[0][1])] if pieces else []
+
+    def step() -> None:
+        for before, followed, after in pieces:
+            move = moves[0][: len(followed)] if followed.ndim == 1 else moves[0]
+            np.subtract(followed, before, out=move)
+            np.multiply(move, factor, out=move)
+            np.add(before, move, out=after)
 
     return step
 
@@ -192,4 +207,13 @@ SmaMove = define_op(
     writes=(2,),
     state=("mu",),
     doc="u = mu * u + a; z' = z + u",
+)
+SmaFollow = define_op(
+    "SmaFollow",
+    spec=_flat_spec,
+    gradient=NOT_DIFFERENTIABLE,
+    inputs=("average", "followed"),
+    attrs={"decay": REQUIRED},
+    kernel=Kernel(prepare=_prepare_follow, inplace=((0, 0),)),
+    doc="Exponential moving average: average + (1 - decay) * (followed - average).",
 )

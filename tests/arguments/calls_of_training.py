@@ -15,7 +15,18 @@ EMPTY = frozenset({"empty dict"})
 CALLABLE = frozenset({"function", "class"})
 NAMES = frozenset({"text", "empty text", "str subclass"})
 GRAPH = frozenset({"graph"})
-OPTIONS = ("sync", "tau", "alpha", "mu", "staleness", "clear_velocity", "ssgd_from", "priority", "dispatch")
+OPTIONS = (
+    "sync",
+    "tau",
+    "alpha",
+    "mu",
+    "staleness",
+    "clear_velocity",
+    "ssgd_from",
+    "priority",
+    "dispatch",
+    "ema",
+)
 SYNCHRONISATION = {
     "sync": "choice",
     "tau": "count",
@@ -26,6 +37,7 @@ SYNCHRONISATION = {
     "ssgd_from": "count or none",
     "priority": "axis",
     "dispatch": "choice",
+    "ema": "fraction or none",
 }
 
 
@@ -39,7 +51,7 @@ def program() -> tb.StepProgram:
 
 def of_engine(method: str) -> Callable[[], Any]:
     def target() -> Any:
-        engine = tb.LearningEngine(program(), 4, ["/cpu:0"], 1)
+        engine = tb.LearningEngine(program(), 4, ["/cpu:0"], 1, tb.Synchronisation(ema=0.9))
         engine.initialize()
         return closing(engine, method)
 
@@ -146,9 +158,10 @@ CALLS: Mapping[str, Call] = {
         target=of_engine("set_steps_per_launch"),
         names=("steps_per_launch",),
     ),
-    "LearningEngine.central_values": Call(
-        dict, {"round": "count or none"}, target=of_engine("central_values")
-    ),
+    **{
+        f"LearningEngine.{method}": Call(dict, {"round": "count or none"}, target=of_engine(method))
+        for method in ("central_values", "ema_values")
+    },
     "TensorBowSession": Call(
         dict,
         {
@@ -173,7 +186,9 @@ CALLS: Mapping[str, Call] = {
         {"replica": "count"},
         target=inner(tb.TensorBowSession, "replica_values"),
     ),
-    "NonReplicator": Call(dict, {"device": "object"}, {"device": NAMES}, names=("device",)),
+    "NonReplicator": Call(
+        dict, {"device": "object", "ema": "fraction or none"}, {"device": NAMES}, names=("device", "ema")
+    ),
     "MultiGpuReplicator": Call(
         dict,
         {

@@ -74,6 +74,7 @@ WITHOUT_ROW = frozenset(
         "Synchronisation.averages_gradients",
         "Synchronisation.averages",
         "Synchronisation.mean_gradient_from",
+        "Synchronisation.require_z",
         "Synchronisation.z_copies",
         "Tensor",
         "StepProgram.feeds",

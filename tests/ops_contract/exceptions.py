@@ -31,6 +31,7 @@ ALWAYS_STATIC = {
     "SmaDifference": _FLAT,
     "SmaCorrect": _FLAT,
     "SmaMove": _FLAT,
+    "SmaFollow": _FLAT,
     "SmaClear": _FLAT,
     "GradientCheck": _FLAT,
     "GradientMean": _FLAT,

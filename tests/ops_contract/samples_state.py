@@ -14,6 +14,7 @@ from tensorbow.ops.averaging import (
     SmaClear,
     SmaCorrect,
     SmaDifference,
+    SmaFollow,
     SmaMove,
 )
 from tensorbow.ops.control import CheckFinite, Copy, Identity, StopGradient
@@ -150,6 +151,7 @@ AVERAGING = [
         lambda z, a, u: (np.float32(0.5) * u + a,),
         state={"mu": 0.5},
     ),
+    *_flat(SmaFollow, 2, lambda e, z: e + np.float32(0.125) * (z - e), attrs={"decay": 0.875}),
 ]
 
 SAMPLES = [*PASSING, *CHECKS, *WRITES, *UPDATES, *AVERAGING]

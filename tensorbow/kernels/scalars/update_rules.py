@@ -21,6 +21,7 @@ from tensorbow.ops.averaging import (
     SmaClear,
     SmaCorrect,
     SmaDifference,
+    SmaFollow,
     SmaMove,
 )
 from tensorbow.ops.exchanges import AllSum
@@ -113,6 +114,11 @@ def _move(x: Inputs, attrs: Attrs, state: State) -> Sequence[Scalar]:
     return central + velocity, velocity
 
 
+def _follow(x: Inputs, attrs: Attrs, state: State) -> Sequence[Scalar]:
+    average, followed = x
+    return ((followed - average) * (1 - float(attrs["decay"])) + average,)
+
+
 def _clear(x: Inputs, attrs: Attrs, state: State) -> Sequence[Scalar]:
     return (constant(attrs["value"], x[0].dtype),)
 
@@ -141,6 +147,7 @@ AVERAGING_RULES: dict[OpDef, _Rule] = {
     SmaCorrect: _correct,
     AllSum: _sum,
     SmaMove: _move,
+    SmaFollow: _follow,
     SmaClear: _clear,
     GradientMean: _mean,
     GradientSpoil: _spoil,
