@@ -16,7 +16,7 @@ from scheduler.training.config import TrainingConfig
 from scheduler.training.evaluation import Evaluation, Evaluator
 from scheduler.training.tally import TrainingResult
 from scheduler.training.throughput_tuning import ThroughputTuning, TuningOptions
-from scheduler.training.trained_classifier import Classifier
+from scheduler.training.trained_classifier import Classifier, Ensemble
 from scheduler.training.trainer import Trainer
 from scheduler.training.tuning_result import TuningResult
 
@@ -26,6 +26,7 @@ __all__ = [
     "Classifier",
     "DatasetBatches",
     "Decision",
+    "Ensemble",
     "Evaluation",
     "Evaluator",
     "LearningEngine",

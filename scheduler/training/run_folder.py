@@ -187,7 +187,7 @@ class RunFolder:
     def _require_writable(self, path: Path) -> None:
         """Raises an error before training if a file that is written at its end cannot be written."""
         models = self.config.replicas if self.config.sync == "none" else 1
-        files = [self._model_of(path, replica) for replica in range(models)]
+        files = [replica_file(path, replica) for replica in range(models)]
         if self.config.ema is not None:
             files.append(path / EMA_MODEL)
         for file in [*files, path / TUNING] if self.config.tunes else files:
@@ -329,25 +329,26 @@ class RunFolder:
         ema: of the moving average of z.
         """
         if self.path is not None:
-            path = self.path / EMA_MODEL if ema else self._model_of(self.path, replica)
+            path = self.path / EMA_MODEL if ema else replica_file(self.path, replica)
             self._write(lambda: save_arrays(path, values, metadata))
             self._save_config_again(self.path)
 
     def remove_models(self, first: int) -> None:
         """Removes the models of replicas `first` and up: the run had more when it was interrupted."""
-        while self.path is not None and (path := self._model_of(self.path, first)).is_file():
+        while self.path is not None and (path := replica_file(self.path, first)).is_file():
             path.unlink()
             first += 1
-
-    @staticmethod
-    def _model_of(folder: Path, replica: int) -> Path:
-        return folder / (MODEL.replace(".", f"-replica{replica}.", 1) if replica else MODEL)
 
     def close(self) -> None:
         """Unlocks the folder for other runs; idempotent."""
         if self._handle is not None:
             os.close(self._handle)
             self._handle = None
+
+
+def replica_file(folder: Path, replica: int) -> Path:
+    """File of a replica's model, where replicas are independent."""
+    return folder / (MODEL.replace(".", f"-replica{replica}.", 1) if replica else MODEL)
 
 
 def _require_other_file(trace: Path, folder: Path) -> None:

@@ -14,10 +14,18 @@ from numpy.typing import NDArray
 
 from scheduler.training.evaluation import BATCH, Evaluation
 from scheduler.training.run_folder import MODEL
+from scheduler.training.run_models import (
+    StoredModel,
+    average_model,
+    central_model,
+    replica_model,
+    replica_models,
+)
 from tensorbow.data import ImageDataset
 from tensorbow.devices import get_device, usable_cores
-from tensorbow.errors import DataLossError, InvalidArgumentError, NotFoundError, TensorBowError
+from tensorbow.errors import DataLossError, InvalidArgumentError, TensorBowError
 from tensorbow.graph import Graph, Tensor, name_scope
+from tensorbow.kinds import AsPath, Count, Flag, checked
 from tensorbow.models import get_model
 from tensorbow.ops.control import identity, placeholder
 from tensorbow.ops.elementwise import equal, multiply, subtract
@@ -26,8 +34,8 @@ from tensorbow.ops.nn import softmax
 from tensorbow.ops.reductions import argmax, reduce_mean, reduce_sum
 from tensorbow.ops.selection import cast
 from tensorbow.runtime import Session
-from tensorbow.specs import TensorSpec, float32, int64, uint8
-from tensorbow.training import SavedModel, load_arrays, save_model
+from tensorbow.specs import Array, TensorSpec, float32, int64, uint8
+from tensorbow.training import SavedModel, save_model
 from tensorbow.training.graph_files import GRAPH, require_fitting
 
 THREADS = 4  # most batches computed in parallel
@@ -40,13 +48,31 @@ class Classifier:
     It takes uint8 pictures; their normalisation is part of the graph. Use it with `with`, or close it.
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, device: str = "/cpu:0"):
-        """Raises NotFoundError, DataLossError or InvalidArgumentError if `path` has no usable model."""
-        path = Path(path)
-        self.path = path
-        if (path / GRAPH).exists():
+    @checked
+    def __init__(
+        self,
+        path: AsPath,
+        *,
+        device: str = "/cpu:0",
+        replica: Count | None = None,
+        ema: Flag = False,
+    ):
+        """Loads z, or with sync `none` replica 0.
+
+        replica: loads this replica's own values instead, of a run's folder; ema: the moving average of z.
+        Raises NotFoundError, DataLossError or InvalidArgumentError if `path` has no usable model.
+        """
+        path = self.path = Path(path)
+        self._values: dict[str, Array] | None = None  # of an exported model: in its own files
+        if replica is not None and ema:
+            raise InvalidArgumentError(f"Classifier: expected replica or ema, got replica {replica} and ema")
+        if replica is not None:
+            self._begin(replica_model(path, replica), device)
+        elif ema:
+            self._begin(average_model(path), device)
+        elif (path / GRAPH).exists():
             saved = SavedModel(path, device=device)
-            self._session, self._values = saved.session, None
+            self._session = saved.session
             self._inputs, self._outputs, self.about = saved.inputs, saved.outputs, saved.about
             try:
                 _check_about(path, self.about)
@@ -54,13 +80,29 @@ class Classifier:
             except BaseException:
                 saved.close()
                 raise
-            return
-        file = path / MODEL if path.is_dir() else path
+        else:
+            self._begin(central_model(path), device)
+
+    @classmethod
+    def members(cls, path: Path, device: str) -> list[Classifier]:
+        """A classifier for each replica of a run's folder. Raises as the constructor."""
+        found: list[Classifier] = []
         try:
-            self._values, self.about = load_arrays(file, remedy="train the model again, or copy it anew")
-        except NotFoundError:
-            hint = "; if the run was killed, go on with --resume auto" if path.is_dir() else ""
-            raise NotFoundError(f"{path} holds no trained model: there is no {file}{hint}") from None
+            for stored in replica_models(path, "ensemble"):
+                member = cls.__new__(cls)
+                member.path = path
+                member._begin(stored, device)
+                found.append(member)
+        except BaseException:
+            for member in found:
+                member.close()
+            raise
+        return found
+
+    def _begin(self, stored: StoredModel, device: str) -> None:
+        """Opens a session with the model's inference graph."""
+        file, self.about = stored.file, stored.about
+        self._values = stored.values
         _check_about(file, self.about)
         graph = Graph()
         try:
@@ -69,12 +111,12 @@ class Classifier:
         except TensorBowError as error:
             raise type(error)(f"{file}: {error}") from None
         try:
-            require_fitting(graph, self._values)
+            require_fitting(graph, stored.values)
         except TensorBowError as error:
             raise type(error)(f"{file} does not fit model {self.about['model']}: {error}") from None
         self._session = Session(graph=graph, device=get_device(device))
         try:
-            self._session.load_variables(self._values)
+            self._session.load_variables(stored.values)
         except TensorBowError as error:
             self._session.close()
             raise type(error)(f"{file}: {error}") from None
@@ -114,11 +156,7 @@ class Classifier:
 
         Raises InvalidArgumentError if the data set's picture shape or number of classes differs.
         """
-        if dataset.image_shape != self.image_shape or dataset.classes != self.classes:
-            raise InvalidArgumentError(
-                f"the model is for pictures {list(self.image_shape)} of {self.classes} classes; "
-                f"{dataset.name} has {list(dataset.image_shape)} of {dataset.classes}"
-            )
+        require_pictures_of(self, dataset)
 
         def batch(start: int) -> tuple[float, float]:
             rows = slice(start, start + BATCH)
@@ -156,6 +194,75 @@ class Classifier:
 
     def __exit__(self, *exception: object) -> None:
         self.close()
+
+
+class Ensemble:
+    """All replicas of a run as one classifier, whose probabilities are the mean of theirs.
+
+    Use it with `with`, or close it.
+    """
+
+    @checked
+    def __init__(self, path: AsPath, *, device: str = "/cpu:0"):
+        """Loads each replica's own model from the folder of a run, with any synchronisation.
+
+        Raises as `Classifier`, and InvalidArgumentError for a run with one replica.
+        """
+        self.path = Path(path)
+        self._members = Classifier.members(self.path, device)
+        self.about: dict[str, Any] = {**self._members[0].about, "test_accuracy": None}
+        if len(self._members) < 2:
+            self.close()
+            raise InvalidArgumentError(f"ensemble: expected several replicas, {path} has one")
+
+    def __len__(self) -> int:
+        return len(self._members)
+
+    @property
+    def image_shape(self) -> tuple[int, int, int]:
+        """(height, width, channels) of the model's pictures."""
+        return self._members[0].image_shape
+
+    @property
+    def classes(self) -> int:
+        """Number of classes."""
+        return self._members[0].classes
+
+    def probabilities(self, images: NDArray[np.uint8]) -> NDArray[np.float32]:
+        """Mean of the members' class probabilities, in their order; see `Classifier.probabilities`."""
+        total, *others = (member.probabilities(images) for member in self._members)
+        for other in others:
+            total += other
+        total /= np.float32(len(self))
+        return total
+
+    def evaluate(self, dataset: ImageDataset) -> Evaluation:
+        """Loss (of the mean probabilities) and accuracy on a data set. Raises as `Classifier.evaluate`."""
+        require_pictures_of(self, dataset)
+        probabilities = self.probabilities(dataset.images)
+        own = np.maximum(probabilities[np.arange(len(dataset)), dataset.labels], np.finfo(np.float32).tiny)
+        right = probabilities.argmax(1) == dataset.labels
+        return Evaluation(float(-np.log(own.astype(np.float64)).mean()), float(right.mean()))
+
+    def close(self) -> None:
+        """Closes the members' sessions; idempotent."""
+        for member in self._members:
+            member.close()
+
+    def __enter__(self) -> Ensemble:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+
+def require_pictures_of(model: Classifier | Ensemble, dataset: ImageDataset) -> None:
+    """Raises InvalidArgumentError if a data set has other pictures or classes than a model."""
+    if dataset.image_shape != model.image_shape or dataset.classes != model.classes:
+        raise InvalidArgumentError(
+            f"the model is for pictures {list(model.image_shape)} of {model.classes} classes; "
+            f"{dataset.name} has {list(dataset.image_shape)} of {dataset.classes}"
+        )
 
 
 def _check_signature(

@@ -9,7 +9,8 @@ from pathlib import Path
 import click
 import numpy as np
 
-from scheduler import Classifier, TrainingConfig
+from scheduler import Classifier, Ensemble, TrainingConfig
+from scheduler.options import shortened
 from tensorbow.cli.messages import OptionValueError
 from tensorbow.cli.options import RUN_OPTIONS, PathOption, add_options, naming_origin, require_writable
 from tensorbow.data import load, read_pictures
@@ -33,6 +34,47 @@ device_option = click.option(
     help="Device that computes, such as gpu:0.",
 )
 
+
+def _replica(context: click.Context, option: click.Parameter, number: str | None) -> int | None:
+    if number is None or (number.isascii() and number.isdecimal() and len(number) < 10):
+        return None if number is None else int(number)
+    raise OptionValueError(f"--replica: expected a whole number below 1,000,000,000, got {shortened(number)}")
+
+
+replica_option = click.option(
+    "--replica",
+    callback=_replica,
+    metavar="N",
+    show_default="the central model",
+    help="Use replica N's own values: of a run with sync none, or of any run's newest checkpoint.",
+)
+ema_option = click.option(
+    "--ema",
+    is_flag=True,
+    show_default="off",
+    help="Use the moving average of the central model, of a run with --ema.",
+)
+ensemble_option = click.option(
+    "--ensemble",
+    is_flag=True,
+    show_default="off",
+    help="Use the mean of the probabilities of all replicas of a run.",
+)
+
+
+def _opened(
+    model: Path, device: str, replica: int | None, ema: bool, ensemble: bool
+) -> Classifier | Ensemble:
+    """The model that the options choose."""
+    given = {"--replica": replica is not None, "--ema": ema, "--ensemble": ensemble}
+    chosen = [flag for flag, is_given in given.items() if is_given]
+    if len(chosen) > 1:
+        raise OptionValueError(f"{chosen[1]}: expected without {chosen[0]}; leave one of them out")
+    if ensemble:
+        return Ensemble(model, device=device)
+    return Classifier(model, device=device, replica=replica, ema=ema)
+
+
 MODEL_HELP = "MODEL: the folder of a run, its model.safetensors, or a folder that export wrote."
 
 
@@ -54,9 +96,20 @@ MODEL_HELP = "MODEL: the folder of a run, its model.safetensors, or a folder tha
     show_default="off",
     help="Print a JSON object per line instead of columns.",
 )
+@replica_option
+@ema_option
+@ensemble_option
 @device_option
 def predict(
-    model: Path, pictures: Path, resize: bool, output: Path | None, as_json: bool, device: str
+    model: Path,
+    pictures: Path,
+    resize: bool,
+    output: Path | None,
+    as_json: bool,
+    replica: int | None,
+    ema: bool,
+    ensemble: bool,
+    device: str,
 ) -> None:
     """Predict the class of each picture of INPUT: a folder or file of pictures, .npy, .npz, or IDX.
 
@@ -68,7 +121,7 @@ def predict(
         if output.exists() and pictures.exists() and output.samefile(pictures):
             raise OptionValueError(f"--output: {shown(output)} is INPUT, which is kept; choose another path")
         require_writable("--output", output)
-    with Classifier(model, device=device) as classifier:
+    with _opened(model, device, replica, ema, ensemble) as classifier:
         names, images = read_pictures(pictures, classifier.image_shape, resize)
         probabilities = classifier.probabilities(images)
     if output is not None:
@@ -98,14 +151,25 @@ def predict(
 @click.option(
     "--json", "as_json", is_flag=True, show_default="off", help="Print the result as one line of JSON."
 )
+@replica_option
+@ema_option
+@ensemble_option
 @device_option
 def evaluate(
-    model: Path, dataset: str | None, data_dir: str | None, split: str, as_json: bool, device: str
+    model: Path,
+    dataset: str | None,
+    data_dir: str | None,
+    split: str,
+    as_json: bool,
+    replica: int | None,
+    ema: bool,
+    ensemble: bool,
+    device: str,
 ) -> None:
     """Print loss and accuracy of a trained model on a data set."""
     with naming_origin({"dataset": dataset}):
         RUN_OPTIONS["dataset"].read(dataset)
-    with Classifier(model, device=device) as classifier:
+    with _opened(model, device, replica, ema, ensemble) as classifier:
         name = str(classifier.about.get("dataset")) if dataset is None else dataset
         train, test = load(name, data_dir)
         data = test if split == "test" else train
@@ -122,7 +186,15 @@ def evaluate(
         click.echo(json.dumps(facts, allow_nan=False))
         return
     others = sorted(model.glob("model-replica*.safetensors")) if model.is_dir() else []
-    which = f"; replica 0 of {len(others) + 1}, which are independent" if others else ""
+    which = ""
+    if ema:
+        which = "; moving average"
+    elif isinstance(classifier, Ensemble):
+        which = f"; mean of {len(classifier)} replicas"
+    elif others:
+        which = f"; replica {replica or 0} of {len(others) + 1}, which are independent"
+    elif replica is not None:
+        which = f"; replica {replica}"
     click.echo(f"{facts['model']} on {name} ({split}, {len(data):,} examples{which})")
     click.echo(f"loss      {result.loss:.4f}\naccuracy  {result.accuracy:.2%}")
 
@@ -133,14 +205,17 @@ def evaluate(
     "--output",
     type=PathOption(path_type=Path),
     metavar="DIR",
-    show_default="MODEL/export",
+    show_default="MODEL/export, MODEL/export-replicaN or MODEL/export-ema",
     help="Folder for the graph and its variables.",
 )
-def export(model: Path, output: Path | None) -> None:
-    """Write the central model for inference: its graph as JSON, and its variables.
+@replica_option
+@ema_option
+def export(model: Path, output: Path | None, replica: int | None, ema: bool) -> None:
+    """Write a model for inference, by default the central one: its graph as JSON, and its variables.
 
     predict, evaluate and tb.train.SavedModel load it without the code of the model.
     """
-    with Classifier(model) as classifier:
-        folder = output if output is not None else (model if model.is_dir() else model.parent) / "export"
+    which = "export-ema" if ema else "export" if replica is None else f"export-replica{replica}"
+    with Classifier(model, replica=replica, ema=ema) as classifier:
+        folder = output if output is not None else (model if model.is_dir() else model.parent) / which
         click.echo(classifier.export(folder))

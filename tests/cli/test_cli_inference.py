@@ -64,6 +64,27 @@ def test_an_exported_model_does_the_same(call: Call, run: Path, tmp_path: Path) 
     assert "exported model already" in call("export", "model").line
 
 
+def test_a_run_s_other_models_are_chosen_by_options(call: Call, tmp_path: Path) -> None:
+    options = ("--dataset", "synthetic", "--epochs", "1", "--batch-size", "32", "--ema", "0.9")
+    call("train", "logreg", *options, "--output", "run")
+    z = json.loads(call("evaluate", "run", "--json").out)
+    np.save("x.npy", load("synthetic")[1].images[:5])
+    for choice, shown in {
+        ("--replica", "1"): "; replica 1)",
+        ("--ema",): "; moving average)",
+        ("--ensemble",): "; mean of 2 replicas)",
+    }.items():
+        assert shown in call("evaluate", "run", *choice).out
+        assert json.loads(call("evaluate", "run", *choice, "--json").out)["loss"] != z["loss"]
+        assert call("predict", "run", "x.npy", *choice).out != call("predict", "run", "x.npy").out
+    assert call("export", "run", "--ema").out == "run/export-ema\n"
+    assert call("export", "run", "--replica", "1").out == "run/export-replica1\n"
+    for exported, choice in {"run/export-ema": ["--ema"], "run/export-replica1": ["--replica", "1"]}.items():
+        assert call("evaluate", exported, "--json").out == call("evaluate", "run", *choice, "--json").out
+    assert "--ensemble: expected without --ema" in call("predict", "run", "x.npy", "--ema", "--ensemble").line
+    assert "expected replica or ema" in call("export", "run", "--ema", "--replica", "0").line
+
+
 def test_predict_takes_arrays_and_idx(call: Call, run: Path, tmp_path: Path) -> None:
     images = load("digits")[1].images
     np.save("four.npy", images)

@@ -1,0 +1,85 @@
+"""Models that a run's folder holds: z, its moving average, and each replica's own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from scheduler.training.run_folder import EMA_MODEL, MODEL, replica_file
+from tensorbow.errors import InvalidArgumentError, NotFoundError
+from tensorbow.specs import Array
+from tensorbow.training import RollingCheckpoints, load_arrays
+
+REMEDY = "train the model again, or copy it anew"
+
+
+class StoredModel(NamedTuple):
+    """Variables by name, what a classifier must know about them, and the file that they are from."""
+
+    file: Path
+    values: dict[str, Array]
+    about: dict[str, Any]
+
+
+def central_model(path: Path) -> StoredModel:
+    """z (with sync `none` replica 0) of a run's folder, or the model in a file. Raises as `load_arrays`."""
+    file = path / MODEL if path.is_dir() else path
+    try:
+        return StoredModel(file, *load_arrays(file, remedy=REMEDY))
+    except NotFoundError:
+        hint = "; if the run was killed, go on with --resume auto" if path.is_dir() else ""
+        raise NotFoundError(f"{path} holds no trained model: there is no {file}{hint}") from None
+
+
+def average_model(path: Path) -> StoredModel:
+    """The moving average of z of a run's folder. Raises as `replica_models`."""
+    _require_run(path, "ema")
+    file = path / EMA_MODEL
+    if not file.exists():
+        raise NotFoundError(f"{path} holds no moving average of z: there is no {file}; train with --ema")
+    return StoredModel(file, *load_arrays(file, remedy=REMEDY))
+
+
+def replica_models(path: Path, what: str) -> list[StoredModel]:
+    """Every replica's model of a run's folder: the saved ones, or those of the newest checkpoint.
+
+    what: the option that asks for them. Raises InvalidArgumentError for a path that is no run's folder,
+    NotFoundError without a model or a checkpoint, DataLossError.
+    """
+    _require_run(path, what)
+    first = central_model(path)
+    if replica_file(path, 1).exists():
+        found = [first]
+        while (file := replica_file(path, len(found))).exists():
+            found.append(StoredModel(file, *load_arrays(file, remedy=REMEDY)))
+        return found
+    checkpoint, _ = RollingCheckpoints(path).newest()
+    if checkpoint is None:
+        raise NotFoundError(f"{what}: {path} has no checkpoint, which would have the replicas' own values")
+    about = {**first.about, "round": checkpoint.metadata["round"], "test_accuracy": None}
+    count = len({name.partition("/")[0] for name in checkpoint.arrays if name.startswith("replica")})
+    return [
+        StoredModel(checkpoint.path, _of_replica(checkpoint.arrays, number, first.values), about)
+        for number in range(count)
+    ]
+
+
+def replica_model(path: Path, replica: int) -> StoredModel:
+    """One replica's model of a run's folder. Raises as `replica_models`, and for a replica out of range."""
+    found = replica_models(path, "replica")
+    if not 0 <= replica < len(found):
+        raise InvalidArgumentError(
+            f"replica: expected a number from 0 to {len(found) - 1}, the replicas of {path}, got {replica}"
+        )
+    return found[replica]
+
+
+def _of_replica(arrays: Mapping[str, Array], replica: int, like: Mapping[str, Array]) -> dict[str, Array]:
+    """A replica's values of the variables that another model has, so without optimisers' slots."""
+    return {name: arrays[f"replica{replica}/{name}"] for name in like if f"replica{replica}/{name}" in arrays}
+
+
+def _require_run(path: Path, what: str) -> None:
+    if not path.is_dir():
+        raise InvalidArgumentError(f"{what}: expected the folder of a run, got {path}")
