@@ -15,8 +15,8 @@ z and the corrections have staleness + 1 flat copies each. Averaging n reads cop
 which averaging n - 1 - staleness wrote, leaves corrections in the copy of that number, and writes the new z
 over it when all its readers are done.
 
-An exponential moving average of z is a mirrored variable behind u. Where z is w (one replica, or S-SGD) each
-device gets replica 0's w by a Broadcast.
+An exponential moving average of z is a mirrored variable behind u. With S-SGD z is w: each device gets
+replica 0's by a Broadcast. One replica writes the moving average of its w itself.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ class _Rewriting:
         """All that a round may do, and what is done between rounds."""
         how = self._how
         self._checks, self._update = self._checked_update()
-        own = [] if how.z_copies or how.averages_gradients else [*self._follow_weights()]
+        own = [] if how.z_copies or how.averages_gradients else [*self._follow_weights(sent=False)]
         variants = [Variant(UPDATE, [*self._checks, *self._update, *own], predicated=True)]
         for copy in range(how.z_copies):
             variants += [
@@ -137,7 +137,7 @@ class _Rewriting:
             ]
         if how.averages_gradients:
             self._share_status()
-            nodes = [*self._update_on_mean(), *self._follow_weights()]
+            nodes = [*self._update_on_mean(), *self._follow_weights(sent=True)]
             variants.append(Variant(UPDATE_ON_MEAN, nodes, predicated=True))
             variants.append(Variant(CLEAR, [*self._clear_optimizer_slots()], without_gradient=True))
         return variants
@@ -195,12 +195,15 @@ class _Rewriting:
         average = _value("ema", central_ref(ref, (self._how.copies - 1) * self._stride))
         return _node(SmaFollow, [average, z], average.ref, "the moving average of z", decay=self._how.ema)
 
-    def _follow_weights(self) -> Iterator[Node]:
-        """The moving average where z is w; none in steps that write no weights."""
+    def _follow_weights(self, sent: bool) -> Iterator[Node]:
+        """The moving average where z is w; none in steps that write no weights. sent: replica 0's, to all."""
         if self._how.ema is not None and any(map(writes_weights, self._step.update)):
             for ref in self._flat:
-                yield (sent := _node(Broadcast, [_value("w", ref)], None, "z is replica 0's w"))
-                yield self._follow(ref, sent.outputs[0])
+                z = _value("w", ref)
+                if sent:
+                    yield (broadcast := _node(Broadcast, [z], None, "z is replica 0's w"))
+                    (z,) = broadcast.outputs
+                yield self._follow(ref, z)
 
     def _clear_optimizer_slots(self) -> Iterator[Node]:
         """Sets each of the optimiser's floating variables to what it starts from."""

@@ -122,7 +122,7 @@ class DevicePlans:
 
     def central_blocks(self, on_device: int) -> Blocks:
         """Bytes of each allocation of z for so many replicas here; none where replicas never meet."""
-        if not self.step.has_device_segments:
+        if not self.step.shares_memory:
             return []
         blocks = CentralModel.blocks(self.step, self._layout, self._synchroniser, on_device)
         return [*blocks, *self._backend.workspaces(self.device)]

@@ -106,7 +106,7 @@ class Learners:
         for index, device_index in enumerate(self.device_indices):
             device, shared = (
                 self.devices[device_index],
-                self._shared(0, index) if steps[0].has_device_segments else {},
+                self._shared(0, index) if steps[0].shares_memory else {},
             )
             replica = Replica(
                 index, device, steps[device_index], self.layout, shared, ring=ring, name=self._name
@@ -127,7 +127,7 @@ class Learners:
 
     def _bind_central(self, number: int, steps: Sequence[Executable]) -> None:
         """Has every device do what it does once for its replicas in a step, if there is anything."""
-        if not steps[0].has_device_segments:
+        if not steps[0].shares_memory:
             return
         priority, first = self.options.priority, 0
         synchroniser = Synchroniser.of(self.options, self.count)
@@ -169,7 +169,7 @@ class Learners:
                 for model in self.central:
                     model.fill({name: self.replicas[0].container.read(name) for name in model.names})
             for index, replica in enumerate(self.replicas):
-                shared = self._shared(number, index) if executables[0].has_device_segments else {}
+                shared = self._shared(number, index) if executables[0].shares_memory else {}
                 moved |= replica.add(executables[self.device_indices[index]], shared)
         except BaseException:
             moved = True  # some may have
@@ -193,7 +193,7 @@ class Learners:
         for replica in self.replicas:
             replica.set_state({"status": 0})
         whole = self.replicas[0].step
-        transport = self._transport if len(self.central) > 1 and whole.has_device_segments else None
+        transport = self._transport if len(self.central) > 1 and whole.shares_memory else None
         if transport is not None:
             transport.connect(device_exchanges(self.central))
         self.tasks.select(whole, transport)

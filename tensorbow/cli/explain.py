@@ -81,7 +81,7 @@ def _compiled(config: TrainingConfig, device: Device, status: Status) -> Plans:
     return Plans(
         replicas,
         plans.step,
-        plans.step.for_device(0, replicas) if plans.step.has_device_segments else None,
+        plans.step.for_device(0, replicas) if plans.step.shares_memory else None,
         planned_nbytes(plans.replica_blocks),
         planned_nbytes(plans.central_blocks(replicas)),
     )

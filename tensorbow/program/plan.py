@@ -149,9 +149,13 @@ class Executable:
         return tuple(number for number, segment in pairs if segment.kind is SegmentKind.EXCHANGE)
 
     @cached_property
-    def has_device_segments(self) -> bool:
-        """True if something runs once per device, for all replicas."""
-        return any(segment.kind is not SegmentKind.REPLICA for segment in self.segments)
+    def shares_memory(self) -> bool:
+        """True if something runs once per device, for all replicas, or lies there in CENTRAL."""
+        return any(
+            segment.kind is not SegmentKind.REPLICA
+            or any(ref.region is Region.CENTRAL for group in segment.groups for ref in group.writes)
+            for segment in self.segments
+        )
 
     @cached_property
     def for_replica(self) -> Executable:
