@@ -223,9 +223,14 @@ class PartedValues:
         for part, own in zip(self._parts, self._split(values), strict=True):
             part.assign(own)
 
-    def central_values(self, round: int) -> dict[str, Array]:
+    def central_values(self, round: int, joined: bool = False) -> dict[str, Array]:
         """See ReplicaValues.central_values."""
-        return {name: value for part in self._parts for name, value in part.central_values(round).items()}
+        parts = (part.central_values(round, joined) for part in self._parts)
+        return {name: value for values in parts for name, value in values.items()}
+
+    def ema_values(self, round: int) -> dict[str, Array]:
+        """See ReplicaValues.ema_values."""
+        return {name: value for part in self._parts for name, value in part.ema_values(round).items()}
 
     def replica_values(self, index: int) -> dict[str, Array]:
         """See ReplicaValues.replica_values."""

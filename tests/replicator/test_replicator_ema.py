@@ -104,3 +104,34 @@ def test_a_session_of_replicas_keeps_one(replicas):
                 session.run(train)
                 average += (session.run(w) - average) * FRESH
             assert session.ema_values()["w"].tobytes() == average.tobytes()
+
+
+@pytest.mark.parametrize(("kind", "devices"), [("sma", 4), ("ssgd", 4), ("none", 2)])
+def test_replicas_with_several_parts_have_both(kind, devices):
+    devices = [f"/cpu:{number}" for number in range(devices)]
+    with tb.MultiGpuReplicator(devices, num_gpus_per_replica=2, sync=kind, ema=0.9) as replicator:
+        with replicator.context():
+            optimizer = replicator.wrap_optimizer(tb.train.MomentumOptimizer(0.1, 0.9))
+            with replicator.logical_device(0):
+                a = tb.Variable(START, name="a")
+                on_read = tb.VariableSynchronization.ON_READ
+                count = tb.Variable(0.0, synchronization=on_read, aggregation=tb.VariableAggregation.SUM)
+            with replicator.logical_device(1):
+                b = tb.Variable(np.float32([2, 5, 1]), name="b")
+                twice = count * 2.0
+
+        def step_fn(x):
+            with replicator.logical_device(0):
+                first, counted = tb.reduce_sum(tb.square(a - x)), count.assign_add(1.0)
+            with replicator.logical_device(1):
+                loss = first + tb.reduce_sum(tb.square(b))
+            return optimizer.minimize(loss), counted
+
+        average = {"a": START.copy(), "b": np.float32([2, 5, 1])}
+        for _ in replicator.train(step_fn, lambda replica_id: np.float32([replica_id, 2]), 3):
+            z = replicator.central_values()
+            for name, value in average.items():
+                value += (z[name] - value) * FRESH
+                assert replicator.ema_values()[name].tobytes() == value.tobytes()
+        total = 3 * replicator.num_replicas
+        assert replicator.read([count, twice]) == [total, 2 * total]
