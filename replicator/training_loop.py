@@ -54,7 +54,7 @@ class TrainingLoop:
     def begin(self, stepper: Stepper) -> None:
         """Finds how many rounds a launch may have.
 
-        Raises InvalidArgumentError where that is less than asked for.
+        Raises InvalidArgumentError where several are asked for, and cannot be.
         """
         stepper.select(self.step.program)
         engine, given, why = stepper.engine, self._given, self.step.inputs.why_one_by_one
@@ -69,12 +69,6 @@ class TrainingLoop:
         if given > 1 and why:
             raise InvalidArgumentError(f"steps_per_launch={given}: expected 1 or 'auto', since {why}")
         engine.require_launches(given)
-        self._most = engine.most_steps_per_launch
-        if given > self._most:
-            raise InvalidArgumentError(
-                f"steps_per_launch={given}: expected at most {self._most}, for which the replicas were made; "
-                "give less, or let train make them, after shutdown()"
-            )
 
     @property
     def has_ended(self) -> bool:
