@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import threading
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from types import NoneType
@@ -23,6 +23,7 @@ from replicator.input_functions import (
 )
 from replicator.inputs import inputs_of
 from replicator.replicated_step import BuiltStep, Columns, ReplicatedStep, steps_with_room
+from replicator.starting import started, started_beside
 from replicator.state_file import restored, state_of
 from replicator.tracing import Trace, current_trace, trace_step
 from replicator.training_loop import AUTO, StepsPerLaunch, TrainingLoop
@@ -30,7 +31,7 @@ from replicator.wrapped_optimizer import WrappedOptimizer
 from scheduler import LearningEngine, Stepper
 from scheduler.averaging.synchronisation import AsSynchronisation, OnNan, require_round_robin
 from scheduler.engine.evaluation_steps import is_evaluation
-from scheduler.engine.growing import grown, new_variables
+from scheduler.engine.growing import new_variables
 from scheduler.engine.learning_engine import Seeds, seeds_for
 from scheduler.replicas.replica_counts import ReplicaCounts, device_list, replica_counts, require_different
 from tensorbow.devices import AsDevices, opened
@@ -94,7 +95,7 @@ class Replicator:
         self._outer: Graph | None = None  # default graph outside of `context()`
         self._step_graph: Graph | None = None  # graph that holds the ReplicatedStep ops
         self._steps: list[BuiltStep] = []
-        self._loops: list[TrainingLoop] = []  # that have begun, and not ended
+        self._loops: list[TrainingLoop] = []  # that have launched rounds, and not ended
         self._given = 0  # the engine has the first `_given` steps
         self._engine: LearningEngine | None = None
         self._stepper: Stepper | None = None
@@ -306,7 +307,19 @@ class Replicator:
         with self._lock:
             self._go_back()
             old = self._stepper
-            stepper = self._start(values) if old is None else self._grow(old, values)
+            if old is None:
+                stepper = started(
+                    self._steps,
+                    values,
+                    self.devices,
+                    self.replicas_per_device,
+                    self.synchronisation,
+                    on_nan=self._on_nan,
+                    seeds=self.seeds,
+                    devices_per_replica=self.devices_per_replica,
+                )
+            else:
+                stepper = started_beside(old, self._steps, self.graph, values)
             self._engine, self._stepper = stepper.engine, stepper
             for step in self._steps:
                 step.set_program(step.number)
@@ -322,49 +335,6 @@ class Replicator:
                 if isinstance(hook, CheckpointSaverHook):
                     hook.add(self)
                     self._saved_by.append(hook)
-
-    def _start(self, values: Mapping[str, Array] | None) -> Stepper:
-        (program, shapes, room), *others = [step.engine_program for step in self._steps]
-        engine = LearningEngine(
-            program,
-            shapes,
-            self.devices,
-            self.replicas_per_device,
-            self.synchronisation,
-            launch_ahead=1,
-            steps_per_launch=None,
-            on_nan=self._on_nan,
-            seeds=self.seeds,
-            devices_per_replica=self.devices_per_replica,
-            room_for_steps=room,
-        )
-        try:
-            for further in others:
-                engine.add_program(*further)
-            engine.initialize(values)
-            keep_data(engine, self._steps)
-        except BaseException:
-            engine.close()
-            raise
-        return Stepper(engine)
-
-    def _grow(self, stepper: Stepper, values: Mapping[str, Array] | None) -> Stepper:
-        new = new_variables(stepper.engine, self.graph)
-        if not new:
-            raise FailedPreconditionError(
-                "init: the replicas are initialised already, and no variable was made since; shutdown() first"
-            )
-        unknown = sorted(set(values or ()) - set(new))
-        if unknown:
-            raise InvalidArgumentError(
-                f"init: the replicas have {', '.join(unknown[:3])} already; give values for what was made "
-                f"since ({', '.join(new[:3])}), or shutdown() first"
-            )
-        programs = [step.engine_program for step in self._steps]
-        initial = self._steps[0].traced.program.initial_values()
-        larger = grown(stepper, programs, {**initial, **(values or {})})
-        keep_data(larger.engine, self._steps)
-        return larger
 
     def shutdown(self, session: Any = None) -> None:
         """Finishes running steps, frees streams and memory, and keeps `central_values`. Idempotent.
@@ -387,8 +357,9 @@ class Replicator:
             if engine is None or stepper is None:
                 return
             try:
-                for loop in self._loops:
-                    loop.go_back(stepper)
+                while self._loops:
+                    self._loops[-1].go_back(stepper)
+                    self._loops.pop()
                 stepper.close()
                 self._last = engine.central_values()
                 if self.synchronisation.sync == "none":
@@ -418,6 +389,8 @@ class Replicator:
             with self._lock:
                 stepper = self._stepper_of(loop.step)
                 self._go_back(but=loop)
+                if loop not in self._loops:
+                    self._loops.append(loop)
                 loop.launch(stepper, rounds)
 
     def _go_back(self, but: TrainingLoop | None = None) -> None:
@@ -479,7 +452,6 @@ class Replicator:
             with self._lock:
                 self._go_back()
                 loop.begin(self._stepper_of(loop.step))
-                self._loops.append(loop)
             while not loop.has_ended:
                 try:
                     result = self._next_result(loop)
@@ -492,12 +464,13 @@ class Replicator:
                 yield result
         finally:
             loop.step.inputs.close()
-            with self._lock:
-                if loop in self._loops:
+            if there:
+                with self._lock:
                     self._go_back()
-                    self._loops.remove(loop)
-            if not there:
+            else:
                 self.shutdown()
+            with suppress(ValueError):
+                self._loops.remove(loop)
 
     # Values -----------------------------------------------------------------------------------
 

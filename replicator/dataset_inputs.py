@@ -115,5 +115,14 @@ def keep_data(engine: LearningEngine, steps: Sequence[HasInputs]) -> None:
                 "data_on_device='always': expected one data set for all steps, since devices keep one, got "
                 f"{wanted[0].dataset!r} and {inputs.dataset!r}; give 'auto' or 'never' for one of them"
             )
-    if wanted and wanted[0].dataset is not None:
+    if not wanted or wanted[0].dataset is None:
+        return
+    if engine.devices_per_replica > 1:
+        if any(inputs.data_on_device == "always" for inputs in wanted):
+            raise InvalidArgumentError(
+                "data_on_device='always': expected 'auto' or 'never' for replicas with several devices each, "
+                "whose batches are made on the host"
+            )
+        return
+    if engine.learners.dataset is not wanted[0].dataset:
         keep_on_devices(engine.learners, wanted[0].dataset, wanted[0].data_on_device)

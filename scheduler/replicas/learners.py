@@ -18,7 +18,7 @@ from scheduler.replicas.round_launcher import round_launcher
 from scheduler.replicas.task_launcher import TaskLauncher
 from scheduler.replicas.values import ReplicaValues, check_combination
 from tensorbow.compiler import VariableLayout
-from tensorbow.data import BatchInputs
+from tensorbow.data import BatchInputs, ImageDataset
 from tensorbow.devices import Device, Stream
 from tensorbow.errors import FailedPreconditionError, InvalidArgumentError
 from tensorbow.kernels import backend_for
@@ -296,6 +296,11 @@ class Learners:
         previous, self._kept = self._kept, [*kept]
         for data in previous:
             data.close()
+
+    @property
+    def dataset(self) -> ImageDataset | None:
+        """The data set that devices keep, if any."""
+        return self._kept[0].dataset if self._kept else None
 
     def drop_data(self) -> None:
         """Closes the data set that devices keep, if any.

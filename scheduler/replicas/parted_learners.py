@@ -176,6 +176,10 @@ class PartedLearners:
         finally:
             del errors
 
+    @property
+    def dataset(self) -> None:
+        """None: devices keep no data set."""
+
     def keep_data(self, kept: Sequence[DeviceDataset]) -> None:
         """Raises FailedPreconditionError: a batch is fed to the parts that read it."""
         raise _not_in_parts("keep_on_devices")

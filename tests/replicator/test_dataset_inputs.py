@@ -182,3 +182,30 @@ def test_always_for_two_data_sets_is_refused():
             repl.run(lambda x, y: tb.reduce_sum(x), lambda b=batches: b, data_on_device="always")
         with pytest.raises(InvalidArgumentError, match="expected one data set for all steps"):
             repl.init()
+
+
+def test_replicas_of_several_devices_get_batches_of_the_host():
+    found = []
+    for devices, more in ((["/cpu:0", "/cpu:1"], {"num_gpus_per_replica": 2}), (["/cpu:0"], {})):
+        for when in ("auto", "always") if more else ("auto",):
+            with tb.Graph().as_default(), tb.MultiGpuReplicator(devices, 2, "sma", **more) as repl:
+                with repl.context():
+                    tb.set_random_seed(0)
+                    w = tb.Variable(np.zeros((784, 10), np.float32), name="w")
+                    optimizer = repl.wrap_optimizer(tb.train.GradientDescentOptimizer(0.1))
+
+                def step_fn(images, labels, w=w, optimizer=optimizer):
+                    logits = tb.matmul(tb.reshape(images, [-1, 784]), w)
+                    losses = tb.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
+                    loss = tb.reduce_mean(losses)
+                    with tb.control_dependencies([optimizer.minimize(loss)]):
+                        return tb.identity(loss)
+
+                batches = DatasetBatches(train_set, BATCH, 2, seed=1)
+                loop = repl.train(step_fn, lambda b=batches: b, 5, data_on_device=when)
+                if when == "always":
+                    with pytest.raises(InvalidArgumentError, match="replicas with several devices each"):
+                        next(loop)
+                else:
+                    found.append([each.tolist() for each in loop])
+    assert found[0] == found[1]
