@@ -177,6 +177,12 @@ EXPERIMENTS = (
         "plain session in the same turn.",
     ),
     Experiment(
+        "replicator_launches",
+        "Rounds per launch under a Replicator",
+        "images per second of `replicator.train` with one and several rounds a launch, and of the engine "
+        "of `tensorbow train`, in turn, and median ratios in the same turn.",
+    ),
+    Experiment(
         "compile_time",
         "Time to the first step",
         "seconds by phase in a fresh process after its imports, with an empty and with a filled code cache.",

@@ -5,7 +5,7 @@ They trace a user's `step_fn` once and pass it to the scheduler, which manages s
 
 from replicator.base import Replicator
 from replicator.collectives import map_gather, map_reduce
-from replicator.inputs import PER_REPLICA, PER_WORKER, InputContext
+from replicator.input_functions import PER_REPLICA, PER_WORKER, InputContext
 from replicator.multi_gpu import MultiGpuReplicator, TpuReplicator
 from replicator.single import NonReplicator
 from replicator.tracing import num_replicas, per_replica, replica_id

@@ -5,32 +5,34 @@ from __future__ import annotations
 import re
 import threading
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
-from itertools import count
 from pathlib import Path
 from types import NoneType
 from typing import Annotated, Any, TypeAlias
 from weakref import WeakSet
 
 from replicator.collectives import map_gather, map_reduce
-from replicator.inputs import (
+from replicator.dataset_inputs import OnDevice, keep_data
+from replicator.input_functions import (
     PER_REPLICA,
     InputFunction,
-    ReplicaInputs,
+    InputOptions,
     Replication,
     SmallerBatch,
-    SplitFunction,
 )
-from replicator.replicated_step import BuiltStep, ReplicatedStep
+from replicator.inputs import inputs_of
+from replicator.replicated_step import BuiltStep, Columns, ReplicatedStep, steps_with_room
 from replicator.results import ReplicaResults, read_outside
+from replicator.starting import started, started_beside
 from replicator.state_file import restored, state_of
 from replicator.tracing import Trace, current_trace, trace_step
+from replicator.training_loop import AUTO, StepsPerLaunch, TrainingLoop
 from replicator.wrapped_optimizer import WrappedOptimizer
 from scheduler import LearningEngine, Stepper
 from scheduler.averaging.synchronisation import AsSynchronisation, OnNan, require_round_robin
-from scheduler.engine.evaluation_steps import is_evaluation, run_outside_rounds
-from scheduler.engine.growing import grown, new_variables
+from scheduler.engine.evaluation_steps import is_evaluation
+from scheduler.engine.growing import new_variables
 from scheduler.engine.learning_engine import Seeds, seeds_for
 from scheduler.replicas.replica_counts import ReplicaCounts, device_list, replica_counts, require_different
 from tensorbow.devices import AsDevices, opened
@@ -94,6 +96,7 @@ class Replicator:
         self._outer: Graph | None = None  # default graph outside of `context()`
         self._step_graph: Graph | None = None  # graph that holds the ReplicatedStep ops
         self._steps: list[BuiltStep] = []
+        self._loops: list[TrainingLoop] = []  # that have launched rounds, and not ended
         self._given = 0  # the engine has the first `_given` steps
         self._engine: LearningEngine | None = None
         self._stepper: Stepper | None = None
@@ -205,6 +208,7 @@ class Replicator:
         *,
         smaller_batch: SmallerBatch = "error",
         prefetch: Count = 1,
+        data_on_device: OnDevice = "auto",
     ) -> Any:
         """Traces a step and returns its results as tensors `[num_replicas, ...]` of the current graph.
 
@@ -213,7 +217,8 @@ class Replicator:
             the replica's number if named `replica_id`, otherwise an `InputContext`. Returns an iterable of
             nests of arrays (a generator, a data set, a list), a function that is called for the nest of each
             step until it raises StopIteration, or one nest of arrays or tensors: a tuple, a dictionary or an
-            array, which each step gets again.
+            array, which each step gets again. Or a `DatasetBatches`, for all replicas or, with PER_REPLICA
+            and an order of its own for each, for one; the step gets images and labels.
         input_split_fn: (nest, num_replicas) -> a nest per replica; default: splits the leading axis.
         smaller_batch: for a batch of fewer examples than the first, as the last one of an epoch: `error`,
             `drop` it with those of the other replicas, `pad` it with its own examples from the first on, or
@@ -221,6 +226,9 @@ class Replicator:
             the number of examples is None in the shapes that step_fn sees.
         prefetch: rounds of inputs drawn ahead, by a thread, while a step runs; 0 draws each when its step
             begins, for inputs that depend on earlier steps. Inputs that take no time need no thread.
+        data_on_device: for a DatasetBatches: `auto` keeps the data set on devices with enough free memory,
+            which make the batches, `always` raises where that cannot be, `never` makes them on the host. The
+            bits are the same. Devices keep the data set of one step; of others, batches are made on the host.
 
         Fetching any result runs the whole step once on every replica; operations and None in the result
         evaluate to None. Several steps share the replicas' variables. A step that updates no trainable
@@ -230,7 +238,8 @@ class Replicator:
         Raises InvalidArgumentError for what cannot be replicated, naming it, and FailedPreconditionError if
         the current graph is the Replicator's own, unless within `context()`.
         """
-        step = self._trace(step_fn, input_fn, input_replication, input_split_fn, smaller_batch, prefetch)
+        given = input_fn, input_replication, input_split_fn, smaller_batch, prefetch, data_on_device
+        step = self._trace(step_fn, InputOptions(*given))
         outer = self._outer if self._outer is not None else get_default_graph()
         if outer is self.graph:
             raise FailedPreconditionError("run: there is no graph around the replicator's own to run it from")
@@ -247,29 +256,15 @@ class Replicator:
 
         return map_leaves(replaced, traced.structure, "output")
 
-    def _trace(
-        self,
-        step_fn: Any,
-        input_fn: Any,
-        input_replication: str,
-        input_split_fn: SplitFunction | None,
-        smaller_batch: str,
-        prefetch: int,
-    ) -> BuiltStep:
-        self._before_building(step_fn, input_fn, input_replication, input_split_fn, smaller_batch, prefetch)
+    def _trace(self, step_fn: Any, options: InputOptions, steps_per_launch: int | str = 1) -> BuiltStep:
+        self._before_building(step_fn, options)
         with self.context():
-            inputs = ReplicaInputs(
-                input_fn,
-                self.num_replicas,
-                input_replication,
-                input_split_fn,
-                smaller_batch=smaller_batch,
-                prefetch=prefetch,
-            )
+            inputs = inputs_of(options, self.num_replicas)
             parts = self.devices[: self.devices_per_replica]
             trace = Trace(self.num_replicas, self.graph, self.synchronisation.sync != "none", parts)
             traced = trace_step(step_fn, inputs, trace)
-        step = BuiltStep(self._run_step, len(self._steps), traced, inputs)
+        room = steps_with_room(traced) if isinstance(steps_per_launch, str) else steps_per_launch
+        step = BuiltStep(self._run_step, len(self._steps), traced, inputs, room)
         with self._lock:
             for other in self._steps:
                 inputs.draw_here_if_shared(other.inputs)
@@ -277,7 +272,7 @@ class Replicator:
             self._steps.append(step)
         return step
 
-    def _before_building(self, step_fn: Any, input_fn: Any, *arguments: Any) -> None:
+    def _before_building(self, step_fn: Any, options: InputOptions) -> None:
         """Called with the arguments of each step before it is built."""
 
     def _give(self, step: BuiltStep) -> None:
@@ -285,8 +280,9 @@ class Replicator:
         engine, stepper = self._engine, self._stepper
         if engine is None or stepper is None or new_variables(engine, self.graph):
             return
-        stepper.settle()
-        step.set_program(engine.add_program(step.traced.program, step.traced.shapes))
+        stepper.pause()
+        keep_data(engine, [*self._steps, step])
+        step.set_program(engine.add_program(*step.engine_program))
         step.updates_no_weights = is_evaluation(engine, step.program)
         self._given = step.number + 1
 
@@ -313,8 +309,21 @@ class Replicator:
         if graph is not None and self._step_graph is not None and graph is not self._step_graph:
             raise InvalidArgumentError("init: the session is of another graph than the results of run")
         with self._lock:
+            self._go_back()
             old = self._stepper
-            stepper = self._start(values) if old is None else self._grow(old, values)
+            if old is None:
+                stepper = started(
+                    self._steps,
+                    values,
+                    self.devices,
+                    self.replicas_per_device,
+                    self.synchronisation,
+                    on_nan=self._on_nan,
+                    seeds=self.seeds,
+                    devices_per_replica=self.devices_per_replica,
+                )
+            else:
+                stepper = started_beside(old, self._steps, self.graph, values)
             self._engine, self._stepper = stepper.engine, stepper
             for step in self._steps:
                 step.set_program(step.number)
@@ -330,44 +339,6 @@ class Replicator:
                 if isinstance(hook, CheckpointSaverHook):
                     hook.add(self)
                     self._saved_by.append(hook)
-
-    def _start(self, values: Mapping[str, Array] | None) -> Stepper:
-        first, *others = [step.traced for step in self._steps]
-        engine = LearningEngine(
-            first.program,
-            first.shapes,
-            self.devices,
-            self.replicas_per_device,
-            self.synchronisation,
-            launch_ahead=1,
-            on_nan=self._on_nan,
-            seeds=self.seeds,
-            devices_per_replica=self.devices_per_replica,
-        )
-        try:
-            for traced in others:
-                engine.add_program(traced.program, traced.shapes)
-            engine.initialize(values)
-        except BaseException:
-            engine.close()
-            raise
-        return Stepper(engine)
-
-    def _grow(self, stepper: Stepper, values: Mapping[str, Array] | None) -> Stepper:
-        new = new_variables(stepper.engine, self.graph)
-        if not new:
-            raise FailedPreconditionError(
-                "init: the replicas are initialised already, and no variable was made since; shutdown() first"
-            )
-        unknown = sorted(set(values or ()) - set(new))
-        if unknown:
-            raise InvalidArgumentError(
-                f"init: the replicas have {', '.join(unknown[:3])} already; give values for what was made "
-                f"since ({', '.join(new[:3])}), or shutdown() first"
-            )
-        programs = [(step.traced.program, step.traced.shapes) for step in self._steps]
-        initial = self._steps[0].traced.program.initial_values()
-        return grown(stepper, programs, {**initial, **(values or {})})
 
     def shutdown(self, session: Any = None) -> None:
         """Finishes running steps, frees streams and memory, and keeps `central_values`. Idempotent.
@@ -390,6 +361,9 @@ class Replicator:
             if engine is None or stepper is None:
                 return
             try:
+                while self._loops:
+                    self._loops[-1].go_back(stepper)
+                    self._loops.pop()
                 stepper.close()
                 self._last = self._last_read = engine.central_values()
                 if self.synchronisation.ema is not None:
@@ -403,21 +377,34 @@ class Replicator:
                     stepper.close()
                 engine.close()
 
-    def _run_step(self, step: BuiltStep) -> list[tuple[Any, ...]]:
+    def _run_step(self, step: BuiltStep) -> Columns:
         with self._lock:
             self._stepper_of(step)
-        inputs = next(step.inputs)  # without the lock: the user's code may ask for values
+        rounds = step.inputs.take(1)  # without the lock: the user's code may ask for values
         with self._lock:
             stepper = self._stepper_of(step)
-            program = step.program
-            if step.inputs.compiles_smaller and inputs[0]:
-                stepper.settle()
-                program = step.program_for(inputs[0], stepper.engine)
-            stepper.select(program)
-            if step.updates_no_weights:
-                step.evaluations += 1
-                return run_outside_rounds(stepper, inputs, step.evaluations - 1)
-            return [result.metrics for result in stepper.step(inputs)]
+            self._go_back()
+            return step.launch(stepper, rounds)
+
+    def _next_result(self, loop: TrainingLoop) -> Any:
+        while True:
+            with self._lock:
+                if loop.has_results:
+                    return loop.next_result()
+                self._stepper_of(loop.step)
+            rounds = loop.take_inputs()  # without the lock, as above
+            with self._lock:
+                stepper = self._stepper_of(loop.step)
+                self._go_back(but=loop)
+                if loop not in self._loops:
+                    self._loops.append(loop)
+                loop.launch(stepper, rounds)
+
+    def _go_back(self, but: TrainingLoop | None = None) -> None:
+        """Takes replicas that are ahead of a training loop back to where its caller is."""
+        for loop in self._loops:
+            if loop is not but and self._stepper is not None:
+                loop.go_back(self._stepper)
 
     def _stepper_of(self, step: BuiltStep) -> Stepper:
         """The stepper. Raises FailedPreconditionError where there are no replicas, or none for the step."""
@@ -445,34 +432,52 @@ class Replicator:
         *,
         smaller_batch: SmallerBatch = "error",
         prefetch: Count = 1,
+        data_on_device: OnDevice = "auto",
+        steps_per_launch: StepsPerLaunch = AUTO,
     ) -> Iterator[Any]:
         """Runs a step `steps` times or until the input ends; yields results as arrays `[num_replicas, ...]`.
 
         Needs no session: calls `init` before the first step and `shutdown` after the last, unless the
         replicas exist already. Operations in the result are yielded as None. Input that ends before `steps`
         steps ends the loop with a warning. `central_values()` remain available afterwards.
-        """
-        step = self._trace(step_fn, input_fn, input_replication, input_split_fn, smaller_batch, prefetch)
-        return self._loop(step, steps)
 
-    def _loop(self, step: BuiltStep, steps: int | None) -> Iterator[Any]:
+        steps_per_launch: rounds that replicas do in one launch, on CPU devices with native code; `auto`: as
+        many as take about 20 ms, at most 64. Results, values and errors are those of 1. Inputs of so many
+        rounds are drawn ahead, unless `prefetch` is 0 or input_fn gives a function that is called for each
+        step: then there is one round a launch. Between two rounds that were launched together, whoever reads
+        or changes the replicas has some of their rounds done again, so look after equally many steps.
+        """
+        given = input_fn, input_replication, input_split_fn, smaller_batch, prefetch, data_on_device
+        step = self._trace(step_fn, InputOptions(*given), steps_per_launch)
+        return self._train(TrainingLoop(step, steps, steps_per_launch))
+
+    def _train(self, loop: TrainingLoop) -> Iterator[Any]:
         there = self._engine is not None
-        if step.number >= self._given:
+        if loop.step.number >= self._given:
             self.init()
         try:
-            for done in count() if steps is None else range(steps):
+            with self._lock:
+                self._go_back()
+                loop.begin(self._stepper_of(loop.step))
+            while not loop.has_ended:
                 try:
-                    results = self._run_step(step)
+                    result = self._next_result(loop)
                 except OutOfRangeError as error:
-                    if steps is not None:
+                    if loop.rounds is not None:
                         remedy = "have input_fn give more, or ask for fewer steps"
-                        warnings.warn(f"train: {done} of {steps} steps: {error}; {remedy}", stacklevel=2)
+                        done = f"{loop.done} of {loop.rounds} steps"
+                        warnings.warn(f"train: {done}: {error}; {remedy}", stacklevel=2)
                     return
-                yield step.stacked(results)
+                yield result
         finally:
-            step.inputs.close()
-            if not there:
+            loop.step.inputs.close()
+            if there:
+                with self._lock:
+                    self._go_back()
+            else:
                 self.shutdown()
+            with suppress(ValueError):
+                self._loops.remove(loop)
 
     # Values -----------------------------------------------------------------------------------
 
@@ -487,6 +492,7 @@ class Replicator:
                 if self._last is None:
                     raise FailedPreconditionError("central_values: there are none before init()")
                 return {name: value.copy() for name, value in self._last.items()}
+            self._go_back()
             self._stepper.settle()
             return self._engine.central_values()
 
@@ -520,6 +526,7 @@ class Replicator:
                     return {name: value.copy() for name, value in self._last_replicas[replica].items()}
                 after = " and after shutdown(), which keeps central_values()" if self._last else ""
                 raise FailedPreconditionError(f"replica_values: there are no replicas before init(){after}")
+            self._go_back()
             self._stepper.settle()
             return self._engine.learners.values.replica_values(replica)
 
@@ -552,6 +559,8 @@ class Replicator:
     def _values_outside(self, variables: Sequence[Operation]) -> dict[str, Array]:
         """Values of variables of the step's graph outside of a step, at least of `variables`."""
         with self._lock:
+            if self._stepper is not None:
+                self._go_back()
             stepper = self._stepper
             if stepper is None:
                 found = self._last_read
@@ -631,7 +640,7 @@ class Replicator:
         """
         with self._lock:
             stepper = self._stepper_for("restore")
-            self._stepper = restored(Path(path), *load_arrays(Path(path)), stepper, self._steps)
+            restored(Path(path), *load_arrays(Path(path)), stepper, self._steps)
 
     def save_newest(self, folder: Path) -> None:
         """Saves the state as the newest checkpoint of a folder, of which the last three are kept."""
@@ -652,13 +661,14 @@ class Replicator:
             if checkpoint is None:
                 return False
             state = checkpoint.path, checkpoint.arrays, checkpoint.metadata
-            self._stepper = restored(*state, stepper, self._steps)
+            restored(*state, stepper, self._steps)
             return True
 
     def _stepper_for(self, what: str) -> Stepper:
-        """The stepper. Raises FailedPreconditionError where there are no replicas for all steps."""
+        """The stepper, not ahead. Raises FailedPreconditionError without replicas for all steps."""
         if self._stepper is None or self._given < len(self._steps):
             raise FailedPreconditionError(f"{what}: there are no replicas of all steps before init()")
+        self._go_back()
         return self._stepper
 
     def __repr__(self) -> str:

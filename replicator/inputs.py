@@ -1,84 +1,53 @@
-"""Inputs of a replicated step: calls `input_fn`, splits its batches over replicas, checks their shapes."""
+"""Inputs of a replicated step: splits the batches of `input_fn` over replicas, checks their shapes."""
 
 from __future__ import annotations
 
-import inspect
 import itertools
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from time import perf_counter
-from typing import Annotated, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
+from replicator.dataset_inputs import DatasetInputs
+from replicator.input_functions import PER_REPLICA, PER_WORKER, CalledForEachStep, InputCalls, InputOptions
+from replicator.step_inputs import StepInputs
+from scheduler import DatasetBatches
 from tensorbow.array_likes import ArrayLike
-from tensorbow.data import ImageDataset
+from tensorbow.data import BatchInputs, BatchRun, ImageDataset
 from tensorbow.data.drawing_ahead import DrawingAhead
 from tensorbow.errors import AbortedError, InvalidArgumentError, OutOfRangeError, TensorBowError
 from tensorbow.graph import Tensor
 from tensorbow.graph.user_lines import raising_line
-from tensorbow.kinds import FUNCTION, Kind, Positive, checked, one_of, with_remedy
 from tensorbow.nest import flatten, leaves_like, map_leaves, named_leaves, pack
 from tensorbow.ops.constant import to_array
 from tensorbow.specs import Array, Dims, TensorSpec, as_dtype, render_dims
 
-PER_REPLICA, PER_WORKER = "per_replica", "per_worker"
-REPLICATIONS = (PER_REPLICA, PER_WORKER)
-SMALLER_BATCHES = ("error", "drop", "pad", "compile")
 MOST_DROPPED = 1000  # smaller batches in a row
 SLOW_S = 2e-4  # a draw that takes longer makes the next ones come from a thread of their own
-CONTEXT_NAMES = ("context", "ctx", "input_context")  # optional parameters of these names get the context
 
-Shapes: TypeAlias = "tuple[tuple[int, ...], ...]"
-"""Shapes of the leaves of one replica's batch, in order."""
-SmallerBatch: TypeAlias = Annotated[str, one_of(*SMALLER_BATCHES)]
-Replication: TypeAlias = Annotated[str, Kind("tb.PER_REPLICA or tb.PER_WORKER", one_of(*REPLICATIONS).read)]
-InputFunction: TypeAlias = Annotated[
-    Callable[..., Any],
-    with_remedy(Kind("a function that gives batches", FUNCTION.read), "write input_fn=lambda: ... around it"),
-]
-SplitFunction: TypeAlias = "Callable[[Any, int], Sequence[Any]]"
+RoundInputs: TypeAlias = "list[tuple[Array, ...]]"
+"""Arrays of one round, by replica."""
 
 
-@dataclass(frozen=True)
-class InputContext:
-    """Argument of `input_fn`: the replica that it makes input for.
-
-    replica_id: number of the replica; 0 with PER_WORKER. num_input_pipelines: number of calls of `input_fn`.
-    num_replicas: number of replicas that run the step.
-    """
-
-    replica_id: int
-    num_input_pipelines: int
-    num_replicas: int
-
-    @checked
-    def per_replica_batch_size(self, global_batch_size: Positive) -> int:
-        """global_batch_size / num_replicas. Raises InvalidArgumentError when it does not divide."""
-        if global_batch_size % self.num_replicas:
-            raise InvalidArgumentError(
-                f"per_replica_batch_size: a global_batch_size of {global_batch_size} does not split over "
-                f"{self.num_replicas} replicas"
-            )
-        return global_batch_size // self.num_replicas
+def inputs_of(options: InputOptions, replicas: int) -> StepInputs:
+    """Inputs of a step; calls `input_fn`. Raises as `ReplicaInputs` and `DatasetInputs`."""
+    if options.split is not None and options.replication == PER_REPLICA:
+        raise InvalidArgumentError("input_split_fn is for PER_WORKER; leave it out with PER_REPLICA")
+    calls = None
+    if options.input_fn is not None:
+        calls = InputCalls(options.input_fn, 1 if options.replication == PER_WORKER else replicas, replicas)
+        if isinstance(calls[0], DatasetBatches):
+            return DatasetInputs(calls, options, replicas)
+    return ReplicaInputs(calls, options, replicas)
 
 
-class _WatchedContext(InputContext):
-    """InputContext that records whether `replica_id` was read."""
-
-    told_the_replica = False
-
-    def __getattribute__(self, name: str) -> Any:
-        if name == "replica_id":
-            object.__setattr__(self, "told_the_replica", True)
-        return super().__getattribute__(name)
-
-
-class ReplicaInputs:
-    """Iterator over the inputs of a replicated step: per round a tuple of arrays for each replica.
+class ReplicaInputs(StepInputs):
+    """Inputs of a replicated step: per round a tuple of arrays for each replica.
 
     `input_fn` returns an iterable of nests of arrays, as a generator or a list, a function that is called for
     the nest of each step, or one nest of arrays (a tuple, a dictionary, an array) that every step uses again.
@@ -89,28 +58,20 @@ class ReplicaInputs:
 
     def __init__(
         self,
-        input_fn: Callable[..., Any] | None,
+        calls: InputCalls | None,
+        options: InputOptions,
         replicas: int,
-        replication: str = PER_REPLICA,
-        split: SplitFunction | None = None,
-        *,
-        smaller_batch: str = "error",
-        prefetch: int = 1,
     ):
-        """Calls `input_fn` and draws the first batches, to learn their structure and shapes.
+        """Draws the first batches, to learn their structure and shapes.
 
-        smaller_batch: what is done with a batch of fewer examples than the first: `error`, `drop` (with
-        those of the other replicas), `pad` with its own examples from the first one on, or `compile` the
-        step for it. prefetch: rounds drawn ahead by a thread, at most; 0 draws each when its step begins.
-        Raises InvalidArgumentError for batches of different shapes or without examples, OutOfRangeError for
-        an input without batches.
+        calls: of `input_fn`; None if there is none. Raises InvalidArgumentError for batches of different
+        shapes or without examples, OutOfRangeError for an input without batches.
         """
-        if split is not None and replication == PER_REPLICA:
-            raise InvalidArgumentError("input_split_fn is for PER_WORKER; leave it out with PER_REPLICA")
         self.replicas = replicas
-        self._per_worker = replication == PER_WORKER
-        self._split = split if split is not None else split_leading_axis
-        self._smaller_batch, self._prefetch = smaller_batch, prefetch
+        self._per_worker = options.replication == PER_WORKER
+        self._split = options.split if options.split is not None else split_leading_axis
+        self._smaller_batch, self._prefetch = options.smaller_batch, options.prefetch
+        self.compiles_smaller = options.smaller_batch == "compile"
         self._ahead: DrawingAhead | None = None
         self._slow = False  # the last draw took long
         self._one_at_a_time = threading.RLock()
@@ -118,49 +79,36 @@ class ReplicaInputs:
         self.taken = 0  # rounds
         self._rounds = 0  # drawn
         self._drawn: list[tuple[int, ...]] | None = None  # shapes of the first batch as it was drawn
-        self._first: list[tuple[Array, ...]] | None = None
-        # Nests that contain tensors, if input_fn returned some: one for all replicas, or one per replica.
-        self.tensors: list[Any] | None = None
-        self.structure: Any = None  # nest of the first batch, with specs as leaves
+        self._first: RoundInputs | None = None
+        self._waiting: deque[RoundInputs] = deque()  # given back, or too small for a launch: copied
+        self._error: Exception | None = None  # of the draw behind these
         self._plain: list[tuple[Any, Any]] | None = None  # (shape, dtype) per leaf of a flat tuple
         self._streams: list[Iterator[Any]] = []
-        if input_fn is None:
+        if calls is None:
             return
-        self._hint = _hint(input_fn)
-        calls = 1 if self._per_worker else replicas
-        contexts = [_WatchedContext(number, calls, replicas) for number in range(calls)]
-        given = _call(input_fn, contexts[0])
-        if isinstance(given, _CalledForEachStep) and _has_tensors(given.first):
+        self._hint = calls.hint
+        given = calls[0]
+        if isinstance(given, CalledForEachStep) and _has_tensors(given.first):
             given = given.first
-        if not isinstance(given, _CalledForEachStep) and _has_tensors(given):
+        if not isinstance(given, CalledForEachStep) and _has_tensors(given):
             self.tensors = [given]
             if self._per_worker:
                 self.tensors = self._parts(given)
-            elif contexts[0].told_the_replica:
-                others = (_call(input_fn, context) for context in contexts[1:])
+            elif calls.told_the_replica:
+                others = (calls[number] for number in range(1, replicas))
                 self.tensors += [
-                    each.first if isinstance(each, _CalledForEachStep) else each for each in others
+                    each.first if isinstance(each, CalledForEachStep) else each for each in others
                 ]
             return
-        self._streams = [_stream(given), *(_stream(_call(input_fn, context)) for context in contexts[1:])]
+        self._streams = [_stream(calls[number]) for number in range(len(calls))]
         began = perf_counter()
         self._first = self._draw()
         self._slow = perf_counter() - began > SLOW_S
 
     @property
-    def specs(self) -> list[TensorSpec]:
-        """Specs of the leaves of one replica's batch, in order."""
-        return [] if self.structure is None else flatten(self.structure)
-
-    @property
-    def shapes(self) -> Shapes:
-        """Shapes of the leaves of one replica's full batch, in order."""
-        return tuple(spec.extents for spec in self.specs)
-
-    @property
-    def compiles_smaller(self) -> bool:
-        """True if steps are compiled for smaller batches too."""
-        return self._smaller_batch == "compile"
+    def round_nbytes(self) -> int:
+        """See StepInputs.round_nbytes."""
+        return sum(spec.nbytes for spec in self.specs) * self.replicas
 
     def declared_shape(self, spec: TensorSpec) -> Dims:
         """Shape of a leaf in the step: the number of examples is None if it may be smaller."""
@@ -171,23 +119,48 @@ class ReplicaInputs:
         rows = next((each.extents[0] for each in self.specs if each.extents), None)
         return self.compiles_smaller and spec.extents[:1] == (rows,)
 
-    def __next__(self) -> list[tuple[Array, ...]]:
-        """Arrays of the next round, by replica.
+    @property
+    def why_one_by_one(self) -> str:
+        """See StepInputs.why_one_by_one."""
+        if any(isinstance(stream, CalledForEachStep) for stream in self._streams):
+            return "input_fn gives a function that is called for each step"
+        return "prefetch=0, or two steps that draw from one iterator" if not self._prefetch else ""
 
-        Raises OutOfRangeError when an input has ended, InvalidArgumentError for a batch whose structure,
-        shapes or dtypes differ from the first, AbortedError for an exception in the user's input code.
-        """
+    def take(self, most: int, ahead: int = 1) -> list[RoundInputs]:
+        """See StepInputs.take."""
         with self._one_at_a_time:
-            batch = self._next()
-            self.taken += 1
-            return batch
+            if self._ahead is not None:
+                self._ahead.allow(max(1, min(self._prefetch * most, ahead)))
+            rounds: list[RoundInputs] = []
+            try:
+                while len(rounds) < most:
+                    batch = self._next(most > 1)
+                    if rounds and self.compiles_smaller and _shapes_of(batch) != _shapes_of(rounds[0]):
+                        self._waiting.appendleft(batch)
+                        break
+                    rounds.append(batch)
+            except Exception as error:
+                if not rounds:
+                    raise
+                self._error = error
+            except BaseException:
+                self._waiting.extendleft(reversed(rounds))
+                raise
+            self.taken += len(rounds)
+            return rounds
+
+    def joined(self, rounds: Sequence[RoundInputs]) -> Sequence[BatchInputs | BatchRun]:
+        """See StepInputs.joined."""
+        return rounds[0] if len(rounds) == 1 else [BatchRun(batches) for batches in zip(*rounds, strict=True)]
+
+    def give_back(self, rounds: Sequence[RoundInputs]) -> None:
+        """See StepInputs.give_back."""
+        with self._one_at_a_time:
+            self._waiting.extendleft(reversed(rounds))
+            self.taken -= len(rounds)
 
     def skip_to(self, taken: int) -> None:
-        """Draws rounds, and leaves them out, until so many are taken.
-
-        Inputs that are the same in every step can also go back. Raises InvalidArgumentError if more are taken
-        already, OutOfRangeError when an input ends before.
-        """
+        """See StepInputs.skip_to."""
         if all(isinstance(stream, itertools.repeat) for stream in self._streams):
             self.taken = taken
         if self.taken > taken:
@@ -196,44 +169,54 @@ class ReplicaInputs:
                 "cannot go back; restore before the first step, in a new Replicator"
             )
         while self.taken < taken:
-            next(self)
+            self.take(1)
 
-    def _next(self) -> list[tuple[Array, ...]]:
-        first, self._first = self._first, None
+    def _next(self, several: bool) -> RoundInputs:
+        """The next round; copied if others are drawn before it is used, since user code may reuse arrays."""
+        if self._waiting:
+            return self._waiting.popleft()
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
         if self._ahead is not None and self._ahead.is_used_up:
             self._ahead = None
         if self._ahead is not None:
-            ahead: list[tuple[Array, ...]] = self._ahead.take()
-            return ahead
-        if first is None:
+            drawn: RoundInputs = self._ahead.take()
+            return drawn
+        batch, self._first = self._first, None
+        if batch is None:
             began = perf_counter()
-            first = self._draw()
+            batch = self._draw()
             self._slow = perf_counter() - began > SLOW_S
-        if self._slow and self._prefetch and self._streams:
-            first = _copied(first)
+        draws_ahead = self._slow and self._prefetch and self._streams
+        if several or draws_ahead:
+            batch = _copied(batch)
+        if draws_ahead:
             self._ahead = DrawingAhead(
                 weakref.WeakMethod(self._draw_copy), self._prefetch, "replicator inputs"
             )
             weakref.finalize(self, self._ahead.stop).atexit = False
-        return first
+        return batch
 
     def close(self) -> None:
-        """Ends the thread that draws ahead, if there is one; what it has drawn comes first after this."""
+        """See StepInputs.close."""
         if self._ahead is not None:
             self._ahead.close()
 
-    def draw_here_if_shared(self, other: ReplicaInputs) -> None:
-        """Draws no more ahead where another step draws from the same iterator: its order would be chance."""
+    def draw_here_if_shared(self, other: StepInputs) -> None:
+        """See StepInputs.draw_here_if_shared."""
+        if not isinstance(other, ReplicaInputs):
+            return
         if not {id(stream) for stream in self._streams}.isdisjoint(id(stream) for stream in other._streams):
             for inputs in (self, other):
                 inputs._prefetch = 0
                 inputs.close()
 
-    def _draw_copy(self) -> list[tuple[Array, ...]]:
+    def _draw_copy(self) -> RoundInputs:
         """Draws a round while the last one is in use: copied, since the user's code may reuse its arrays."""
         return _copied(self._draw())
 
-    def _draw(self) -> list[tuple[Array, ...]]:
+    def _draw(self) -> RoundInputs:
         """Draws the inputs of a round, and drops rounds with a smaller batch if that is asked for."""
         while True:
             batch = self._draw_round()
@@ -247,7 +230,7 @@ class ReplicaInputs:
                     "give the first batch its usual size"
                 )
 
-    def _draw_round(self) -> list[tuple[Array, ...]] | None:
+    def _draw_round(self) -> RoundInputs | None:
         """Inputs of the next round; None for one that is dropped."""
         if not self._streams:
             return [()] * self.replicas
@@ -288,7 +271,7 @@ class ReplicaInputs:
             )
         return pack(nest, iter(leaves)) if len(leaves) == len(flatten(nest)) else nest
 
-    def _require_equal(self, batch: list[tuple[Array, ...]]) -> None:
+    def _require_equal(self, batch: RoundInputs) -> None:
         """Raises InvalidArgumentError unless all parts of a batch have one number of examples."""
         named = named_leaves(self.structure, "inputs")
         for index, (name, spec) in enumerate(named):
@@ -357,37 +340,18 @@ class ReplicaInputs:
         return bool(is_part and 0 < len(array) < spec.extents[0])
 
 
-def _copied(batch: list[tuple[Array, ...]]) -> list[tuple[Array, ...]]:
+def _copied(batch: RoundInputs) -> RoundInputs:
     return [tuple(np.array(array) for array in arrays) for arrays in batch]
+
+
+def _shapes_of(batch: RoundInputs) -> list[tuple[int, ...]]:
+    return [array.shape for array in batch[0]]
 
 
 def _user_line(error: BaseException) -> str:
     """The line of the user's input code that an error came from, if it is known."""
     line = raising_line(error)
     return "" if line is None else f" (at {line})"
-
-
-class _CalledForEachStep:
-    """Batches of a function that is called for each step, until it raises StopIteration."""
-
-    def __init__(self, function: Callable[[], Any]):
-        self._function = function
-        self.first = function()
-        self._is_first = True
-
-    def __iter__(self) -> Iterator[Any]:
-        return self
-
-    def __next__(self) -> Any:
-        if self._is_first:
-            self._is_first = False
-            return self.first
-        return self._function()
-
-
-def _is_called_for_each_step(given: Any) -> bool:
-    """True for a function of no arguments that `input_fn` gave in place of batches."""
-    return callable(given) and not isinstance(given, (Tensor, type)) and not hasattr(given, "__iter__")
 
 
 def _has_tensors(nest: Any) -> bool:
@@ -408,46 +372,6 @@ def _spec_of(replica: int, name: str, leaf: Any) -> TensorSpec:
     return spec
 
 
-def _call(input_fn: Callable[..., Any], context: InputContext) -> Any:
-    """Result of `input_fn` for a context; a function is called here for the first step."""
-    given = _called(input_fn, context)
-    return _CalledForEachStep(given) if _is_called_for_each_step(given) else given
-
-
-def _called(input_fn: Callable[..., Any], context: InputContext) -> Any:
-    """Calls `input_fn` with the argument that its signature asks for: none, `replica_id` or the context."""
-    taken = inspect.signature(input_fn).parameters
-    if "replica_id" in taken and taken["replica_id"].kind != inspect.Parameter.POSITIONAL_ONLY:
-        others = [name for name in _required(taken) if name != "replica_id"]
-        if not others:
-            return input_fn(replica_id=context.replica_id)
-    names = _required(taken) or [name for name in CONTEXT_NAMES if name in taken]
-    if not names:
-        return input_fn()
-    if len(names) > 1:
-        raise InvalidArgumentError(
-            f"input_fn takes nothing, `replica_id` or a context; it asks for {', '.join(names)}"
-        )
-    only = taken[names[0]]
-    if only.kind == only.KEYWORD_ONLY:
-        return input_fn(**{only.name: context})
-    return input_fn(context.replica_id if only.name == "replica_id" else context)
-
-
-def _hint(input_fn: Callable[..., Any]) -> str:
-    """Hint for error messages if the name of `input_fn`'s parameter does not tell that it gets a context."""
-    names = _required(inspect.signature(input_fn).parameters)
-    if len(names) != 1 or names[0] in ("replica_id", *CONTEXT_NAMES):
-        return ""
-    return f" ({names[0]} is an InputContext; a parameter of the name replica_id gets the number)"
-
-
-def _required(parameters: Mapping[str, inspect.Parameter]) -> list[str]:
-    """Names of the parameters without a default."""
-    variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    return [name for name, p in parameters.items() if p.default is p.empty and p.kind not in variadic]
-
-
 def _stream(given: Any) -> Iterator[Any]:
     """Iterator over the batches of an iterable; a single nest of arrays is repeated forever.
 
@@ -455,8 +379,8 @@ def _stream(given: Any) -> Iterator[Any]:
     """
     if isinstance(given, ImageDataset):
         raise InvalidArgumentError(
-            f"input_fn gave the data set {given.name!r}: expected batches of it; "
-            "yield dataset.batch(rows) in a loop"
+            f"input_fn gave the data set {given.name!r}: expected batches of it; give "
+            "tb.DatasetBatches(dataset, batch_size, replicas, seed), or yield dataset.batch(rows) in a loop"
         )
     if given is None:
         raise InvalidArgumentError(

@@ -7,7 +7,9 @@ from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, TypeAlias
 
 from replicator.base import Replicator
-from replicator.inputs import PER_REPLICA, InputFunction, Replication, SmallerBatch
+from replicator.dataset_inputs import OnDevice
+from replicator.input_functions import PER_REPLICA, InputFunction, InputOptions, Replication, SmallerBatch
+from replicator.training_loop import AUTO, TrainingLoop
 from replicator.tuning import tuned
 from scheduler import Synchronisation
 from scheduler.averaging.synchronisation import OnNan
@@ -17,7 +19,7 @@ from tensorbow.devices import AsDevices, available_devices
 from tensorbow.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError, UnimplementedError
 from tensorbow.kinds import Count, Function, Positive, PositiveNumber, checked, one_of
 
-AUTO = "auto"
+MOST, WINDOW_SECONDS, MAX_SECONDS = 16, 0.3, 60.0  # of `tune`
 TunedCounts: TypeAlias = Annotated[int | Sequence[int] | str, REPLICA_COUNTS | one_of(AUTO)]
 
 
@@ -98,9 +100,10 @@ class MultiGpuReplicator(Replicator):
         *,
         smaller_batch: SmallerBatch = "error",
         prefetch: Count = 1,
-        most: Positive = 16,
-        window_seconds: PositiveNumber = 0.3,
-        max_seconds: PositiveNumber = 60.0,
+        data_on_device: OnDevice = "auto",
+        most: Positive = MOST,
+        window_seconds: PositiveNumber = WINDOW_SECONDS,
+        max_seconds: PositiveNumber = MAX_SECONDS,
     ) -> int:
         """Chooses the number of replicas per device by the steps per second that it trains with each.
 
@@ -108,13 +111,24 @@ class MultiGpuReplicator(Replicator):
         this Replicator, and stays at the smallest number that is within 5 % of the fastest (Crossbow, VLDB
         2019, section 4). What it trains is thrown away; `input_fn` is called anew for each number.
 
-        step_fn ... prefetch: as of `train`; step_fn makes its variables itself. most: greatest number to
-        try. window_seconds: least length of each measurement. max_seconds: time after which it decides
+        step_fn ... data_on_device: as of `train`; step_fn makes its variables itself. most: greatest number
+        to try. window_seconds: least length of each measurement. max_seconds: time after which it decides
         with what it has measured.
         Returns the number, which the Replicator then has. Raises FailedPreconditionError for a Replicator
         with steps, variables or seeds, InvalidArgumentError for inputs of fewer than 4 batches, and what
         training raises; the number of replicas is then as before.
         """
+        given = input_fn, input_replication, input_split_fn, smaller_batch, prefetch, data_on_device
+        return self._tune(step_fn, InputOptions(*given), most, window_seconds, max_seconds)
+
+    def _tune(
+        self,
+        step_fn: Any,
+        options: InputOptions,
+        most: int = MOST,
+        window_seconds: float = WINDOW_SECONDS,
+        max_seconds: float = MAX_SECONDS,
+    ) -> int:
         if self._steps or self.graph.get_operations():
             raise FailedPreconditionError(
                 "tune: expected a Replicator without steps and variables, which training anew would lose; "
@@ -127,14 +141,14 @@ class MultiGpuReplicator(Replicator):
         trained: list[Any] = []
 
         def stop() -> None:
+            self._loops.clear()  # their rounds need not be exact
             while trained:
                 trained.pop().close()
 
         def begin(count: int) -> Iterator[Any]:
             stop()
             self._begin_anew((count,) * len(self.replicas_per_device))
-            arguments = step_fn, input_fn, None, input_replication, input_split_fn
-            trained.append(self.train(*arguments, smaller_batch=smaller_batch, prefetch=prefetch))
+            trained.append(self._train(TrainingLoop(self._trace(step_fn, options, AUTO), None, AUTO)))
             return iter(trained[0])
 
         try:
@@ -146,10 +160,9 @@ class MultiGpuReplicator(Replicator):
             self._begin_anew(before)
         return chosen
 
-    def _before_building(self, step_fn: Any, input_fn: Any, *arguments: Any) -> None:
+    def _before_building(self, step_fn: Any, options: InputOptions) -> None:
         if self._is_auto:
-            replication, split, smaller_batch, prefetch = arguments
-            self.tune(step_fn, input_fn, replication, split, smaller_batch=smaller_batch, prefetch=prefetch)
+            self._tune(step_fn, options)
 
 
 class TpuReplicator:

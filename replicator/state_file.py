@@ -9,6 +9,7 @@ from typing import Any
 
 from replicator.replicated_step import BuiltStep
 from scheduler import LearningEngine, Stepper, Synchronisation
+from scheduler.engine.stepper import StepperState
 from tensorbow.errors import DataLossError, InvalidArgumentError
 from tensorbow.specs import Array
 
@@ -33,8 +34,8 @@ def restored(
     metadata: Mapping[str, Any],
     stepper: Stepper,
     steps: Sequence[BuiltStep],
-) -> Stepper:
-    """Restores a state read from a file; returns the stepper that goes on, in place of the given one.
+) -> None:
+    """Restores a state read from a file.
 
     Inputs are drawn, and left out, up to where they were. Raises InvalidArgumentError for a file of other
     replicas, options, variables or steps, or for inputs that are further on already, DataLossError for
@@ -60,16 +61,12 @@ def restored(
         raise DataLossError(f"{path}: its metadata are damaged: {error!r}") from None
     for step, (taken, _) in zip(steps, positions, strict=True):
         step.inputs.skip_to(taken)
-    stepper.settle()
     try:
-        engine.learners.values.load_state_arrays(arrays)
+        stepper.set_state(StepperState(start, arrays, skipped))
     except InvalidArgumentError as error:
         raise InvalidArgumentError(f"{path}: {error}") from error
-    stepper.close()
     for step, (_, evaluations) in zip(steps, positions, strict=True):
         step.evaluations = evaluations
-    engine.round, engine.outcomes.skipped_updates = start, skipped
-    return Stepper(engine, start)
 
 
 def _kind(engine: LearningEngine, steps: Sequence[BuiltStep]) -> dict[str, Any]:

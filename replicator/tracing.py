@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from replicator.inputs import ReplicaInputs
+from replicator.step_inputs import StepInputs
 from scheduler import StepProgram
 from tensorbow.compiler import DeviceSet
 from tensorbow.compiler.prune import prune
@@ -99,7 +99,7 @@ def _tracing(trace: Trace) -> Iterator[None]:
         _current.trace = None
 
 
-def trace_step(step_fn: Callable[..., Any], inputs: ReplicaInputs, trace: Trace) -> TracedStep:
+def trace_step(step_fn: Callable[..., Any], inputs: StepInputs, trace: Trace) -> TracedStep:
     """Calls `step_fn` once in the trace's graph, with placeholders of the first batch's shapes.
 
     Raises InvalidArgumentError for what cannot be replicated, naming it.

@@ -214,7 +214,8 @@ class TensorBowSession(Session):
         names = [op.name for op in VariableLayout.of_graph(self.graph).variables]
         ready = {name for name in names if name in self._device_variables.of(name).initialized}
         values = {name: self._device_variables.of(name).read(name) for name in names}
-        larger = grown(stepper, [*self._programs, (program, shapes)], values)
+        programs = [*self._programs, (program, shapes)]
+        larger = grown(stepper, [(*each, 1) for each in programs], values)
         for replica in larger.engine.learners.replicas:
             replica.container.initialized.intersection_update(ready)
         self._engine, self._stepper = larger.engine, larger

@@ -7,8 +7,8 @@ from typing import Any
 
 from scheduler.engine.learning_engine import LearningEngine
 from scheduler.engine.stepper import Stepper
+from tensorbow.data import BatchInputs
 from tensorbow.errors import raise_if_any
-from tensorbow.specs import Array
 
 
 def is_evaluation(engine: LearningEngine, number: int) -> bool:
@@ -18,14 +18,13 @@ def is_evaluation(engine: LearningEngine, number: int) -> bool:
     return written.isdisjoint(weights)
 
 
-def run_outside_rounds(
-    stepper: Stepper, inputs: Sequence[Sequence[Array]], count: int
-) -> list[tuple[Any, ...]]:
+def run_outside_rounds(stepper: Stepper, inputs: Sequence[BatchInputs], count: int) -> list[tuple[Any, ...]]:
     """Runs the selected program once on every replica, each with its own weights; results by replica.
 
     Nothing is averaged, and neither averaging nor the learning rate counts it as a round: training
     before and after it is the same as without it. count: how often the program has run before, which seeds
-    its random operations. inputs: for each replica, its arrays in the order of the program's inputs.
+    its random operations. inputs: for each replica, its arrays in the order of the program's inputs, or a
+    recipe.
     Raises InvalidArgumentError for inputs that do not fit, FailedPreconditionError for variables without a
     value, the error of a failed op.
     """

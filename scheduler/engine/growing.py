@@ -21,15 +21,15 @@ def new_variables(engine: LearningEngine, graph: Graph) -> list[str]:
 
 def grown(
     stepper: Stepper,
-    programs: Sequence[tuple[StepProgram, Sequence[TensorSpec]]],
+    programs: Sequence[tuple[StepProgram, Sequence[TensorSpec], int]],
     values: Mapping[str, Array],
 ) -> Stepper:
     """A settled stepper's replicas again, with room for all variables that the graph has by now.
 
-    programs: all steps, with the specs of their inputs; they are numbered in this order. values: what new
-    variables start from; optimiser slots may be left out. Everything that the next round depends on is taken
-    over, so that it is bit for bit what it would have been. The old engine stays as it is, for the caller to
-    close.
+    programs: all steps, with the specs of their inputs and room for so many steps per launch; they are
+    numbered in this order. values: what new variables start from; optimiser slots may be left out. Everything
+    that the next round depends on is taken over, so that it is bit for bit what it would have been. The old
+    engine stays as it is, for the caller to close.
 
     Raises ResourceExhaustedError when there is no room beside the old replicas, InvalidArgumentError for
     a program that cannot be compiled; nothing has changed then.
@@ -41,7 +41,7 @@ def grown(
             "init: replicas with seeds were initialised already, and variables were made since; build "
             "all steps before init, or shutdown() first"
         )
-    (first, shapes), *others = programs
+    (first, shapes, room), *others = programs
     engine = LearningEngine(
         first,
         shapes,
@@ -50,13 +50,14 @@ def grown(
         old.options,
         old.schedule,
         launch_ahead=old.launch_ahead,
-        steps_per_launch=old.steps_per_launch,
+        steps_per_launch=None,
         on_nan=old.on_nan,
         devices_per_replica=old.devices_per_replica,
+        room_for_steps=room,
     )
     try:
-        for program, specs in others:
-            engine.add_program(program, specs)
+        for further in others:
+            engine.add_program(*further)
         engine.initialize({**values, **old.central_values()})
         arrays = {**engine.learners.values.state_arrays(), **old.learners.values.state_arrays()}
         engine.learners.values.load_state_arrays(arrays)

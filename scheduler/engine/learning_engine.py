@@ -20,7 +20,7 @@ from scheduler.averaging.transport import Transport
 from scheduler.batches.sources import BatchSource, DatasetBatches, OpenSource
 from scheduler.engine.outcomes import StepOutcomes
 from scheduler.engine.runs import EngineRun, OnResults, RoundRun, TaskRun
-from scheduler.replicas.device_plans import Compiled, most_steps, results_kept
+from scheduler.replicas.device_plans import MOST_STEPS, Compiled, results_kept
 from scheduler.replicas.learners import Learners
 from scheduler.replicas.parted_learners import AnyLearners, PartedLearners
 from scheduler.replicas.replica_counts import ReplicaCounts, device_list, replica_counts
@@ -78,6 +78,7 @@ class LearningEngine:
         transport: AsTransport | None = None,
         seeds: Seeds | None = None,
         devices_per_replica: Positive = 1,
+        room_for_steps: Steps = MOST_STEPS,
     ):
         """shapes: batch_size of one replica, or the specs of the program's inputs.
 
@@ -90,7 +91,8 @@ class LearningEngine:
         steps_per_launch: rounds that a replica does in one launch, averaging included, where steps are so
         short that launches are what they cost. The bits stay the same. The source then gives a `BatchRun` for
         each launch (`DatasetBatches(steps_per_launch=...)`, or `gathered`), and a run stops between launches.
-        None begins with 1, and leaves it to `set_steps_per_launch`.
+        None begins with 1, and leaves it to `set_steps_per_launch`, of at most `room_for_steps`: the results
+        of so many are kept.
         seeds: one for each replica, with sync `none`: of its initial values and random ops. Replica i has the
         bits of an engine with one replica and the i-th seed.
         devices_per_replica: with several, replicas have a part on each of so many devices: the first ones
@@ -106,7 +108,8 @@ class LearningEngine:
         self.host_copy: tuple[int, dict[str, Array]] | None = None  # the last `central_values`, and its round
         self.launch_ahead = launch_ahead
         self.steps_per_launch = self._own_steps_per_launch = steps_per_launch or 1
-        self.most_steps_per_launch = self._room_for_steps = most_steps(steps_per_launch)
+        self._rooms = [steps_per_launch or room_for_steps]  # by program, rounds of a launch whose results fit
+        self.most_steps_per_launch = self._rooms[0]
         self._run: EngineRun | None = None  # that is going on
         self._changing = threading.RLock()  # owns `_run`, and all that runs work on while none is going on
         self._drained = True  # nothing of the last run is in flight
@@ -135,7 +138,7 @@ class LearningEngine:
         devices: Sequence[Device],
         replicas_per_device: int | Sequence[int],
     ) -> AnyLearners:
-        results = results_kept(self.launch_ahead, self._room_for_steps)
+        results = results_kept(self.launch_ahead, self._rooms[0])
         common: dict[str, Any] = {"results": results, "compiled": self._compiled, "streams": self.seeds}
         if self.devices_per_replica == 1:
             transport = self._given_transport
@@ -174,15 +177,18 @@ class LearningEngine:
             self.learners.values.initialize(*(drawn[stream] for stream in streams))
 
     @checked
-    def add_program(self, program: AsProgram, shapes: Specs) -> int:
+    def add_program(self, program: AsProgram, shapes: Specs, room_for_steps: Steps | None = None) -> int:
         """Gives the replicas a further step over the same variables; its number for `select`.
 
+        room_for_steps: rounds of a launch whose results are kept; by default as of the first program.
         Raises InvalidArgumentError when the program has variables that the replicas have not,
         FailedPreconditionError while a run is going on, ResourceExhaustedError for memory.
         """
         with self._idle("add_program", or_settled=True):
-            number = self.learners.add_program(program, shapes)
+            room = room_for_steps or self._rooms[0]
+            number = self.learners.add_program(program, shapes, results_kept(self.launch_ahead, room))
             self._steps.append((program, list(shapes)))
+            self._rooms.append(room)
             return number
 
     def executables_of(self, number: int) -> tuple[Executable, ...]:
@@ -204,12 +210,12 @@ class LearningEngine:
     def _select(self, number: int) -> None:
         self.learners.select(number)
         try:
-            self._require_launches(self.learners)
+            self.require_launches(self._own_steps_per_launch)
         except InvalidArgumentError:
             self.learners.select(self.selected)
             raise
         self.selected = number
-        self.most_steps_per_launch = min(self._room_for_steps, self.learners.launcher.most_rounds)
+        self.most_steps_per_launch = min(self._rooms[number], self.learners.launcher.most_rounds)
         self.steps_per_launch = min(self.steps_per_launch, self.most_steps_per_launch)
         executable = self.learners.executable
         self.outcomes.follow(self.learners, self._steps[number][0], self.schedule)
@@ -240,14 +246,15 @@ class LearningEngine:
             f"schedule: the step's optimiser has {has}; leave it out, or make the optimiser with a number"
         )
 
-    def _require_launches(self, learners: AnyLearners) -> None:
-        """Raises InvalidArgumentError where several steps in a launch are asked for, and cannot be."""
-        if self._own_steps_per_launch > learners.launcher.most_rounds:
+    def require_launches(self, steps: int) -> None:
+        """Raises InvalidArgumentError where the selected step cannot do so many rounds in a launch."""
+        learners = self.learners
+        if steps > learners.launcher.most_rounds:
             slow = learners.not_native()
             reason = f" ({slow[0]}{f', and {len(slow) - 1} more' if slow[1:] else ''})" if slow else ""
             raise InvalidArgumentError(
-                f"steps_per_launch={self._own_steps_per_launch}: several steps in one launch need native "
-                f"code for all of the step, on CPU devices, with dispatch round_robin{reason}; give 1"
+                f"steps_per_launch={steps}: several steps in one launch need native code for all of the "
+                f"step, on CPU devices, with dispatch round_robin{reason}; give 1"
             )
 
     @checked
@@ -302,7 +309,7 @@ class LearningEngine:
         old.close()
         try:
             self.learners = again(change.per_device, options, change.values)
-            self._require_launches(self.learners)
+            self.require_launches(self._own_steps_per_launch)
             if kept:
                 self.learners.keep_data(kept)
         except BaseException:
@@ -526,6 +533,14 @@ class LearningEngine:
             self.learners.tasks.restart(round - 1)
             raise_if_any(self.learners.drain())
             self._drained = True
+
+    def rounds_before_restart(self, round: int, most: int) -> int:
+        """Rounds from `round` on that a launch may have, at most `most`: only before its first one may
+        averaging restart."""
+        if not (self.schedule or self._own_schedules or self.learners.mean_gradient_from):
+            return most
+        self.follow_counts(round)
+        return next((count for count in range(1, most) if self._restarts_before(round + count)), most)
 
     def restart_if_due(self, round: int, settle: Callable[[], None]) -> None:
         """Restarts averaging of a stepper, after `settle()`, if the schedule restarts it before `round`."""

@@ -52,14 +52,9 @@ Compiled = dict[tuple[Hashable, ...], tuple[Compilable, Executable]]
 MOST_STEPS = 64  # of a launch, where their number is found while training
 
 
-def most_steps(steps_per_launch: int | None) -> int:
-    """For how many steps of a launch there is to be room; None: their number is found while training."""
-    return MOST_STEPS if steps_per_launch is None else steps_per_launch
-
-
-def results_kept(launch_ahead: int, steps_per_launch: int | None) -> int:
+def results_kept(launch_ahead: int, steps_per_launch: int) -> int:
     """Number of each replica's results kept in memory: of launches in flight, and one that is handed on."""
-    return (launch_ahead + 1) * most_steps(steps_per_launch)
+    return (launch_ahead + 1) * steps_per_launch
 
 
 class DevicePlans:

@@ -18,11 +18,12 @@ from scheduler.replicas.round_launcher import round_launcher
 from scheduler.replicas.task_launcher import TaskLauncher
 from scheduler.replicas.values import ReplicaValues, check_combination
 from tensorbow.compiler import VariableLayout
+from tensorbow.data import BatchInputs, ImageDataset
 from tensorbow.devices import Device, Stream
 from tensorbow.errors import FailedPreconditionError, InvalidArgumentError
 from tensorbow.kernels import backend_for
 from tensorbow.program import Executable, Region
-from tensorbow.specs import Array, TensorSpec
+from tensorbow.specs import TensorSpec
 
 _numbers = itertools.count()
 
@@ -149,9 +150,12 @@ class Learners:
         device_index = self.device_indices[index]
         return self.central[device_index].bases_for(number, index - self.device_indices.index(device_index))
 
-    def add_program(self, program: Compilable, shapes: Sequence[TensorSpec]) -> int:
+    def add_program(
+        self, program: Compilable, shapes: Sequence[TensorSpec], results: int | None = None
+    ) -> int:
         """Binds a further step to all replicas, while nothing runs; its number for `select`.
 
+        results: so many of a replica are kept; by default as many as of the first step.
         Raises InvalidArgumentError when its graph has other variables than the replicas.
         """
         if (*program.variables,) != self.layout.variables:
@@ -170,7 +174,8 @@ class Learners:
                     model.fill({name: self.replicas[0].container.read(name) for name in model.names})
             for index, replica in enumerate(self.replicas):
                 shared = self._shared(number, index) if executables[0].shares_memory else {}
-                moved |= replica.add(executables[self.device_indices[index]], shared)
+                executable = executables[self.device_indices[index]]
+                moved |= replica.add(executable, shared, results or self.results)
         except BaseException:
             moved = True  # some may have
             self.forget(number)
@@ -245,11 +250,11 @@ class Learners:
         """Sets whether the caller waits for the result, so that it may run the task in its own thread."""
         self._caller_waits = self.launcher.caller_waits = self.tasks.caller_waits = waits
 
-    def require_inputs(self, inputs: Sequence[Sequence[Array]]) -> None:
-        """Raises InvalidArgumentError for inputs of a step that do not fit: a tuple of arrays per replica."""
+    def require_inputs(self, inputs: Sequence[BatchInputs]) -> None:
+        """Raises InvalidArgumentError for inputs of a step that do not fit: a batch for each replica."""
         require_count(inputs, self.count)
-        for replica, arrays in zip(self.replicas, inputs, strict=True):
-            replica.check(arrays)
+        for replica, own in zip(self.replicas, inputs, strict=True):
+            replica.check(own)
 
     def prepare(self) -> None:
         """Before a run: the sticky status of a run that failed is cleared.
@@ -294,6 +299,11 @@ class Learners:
         previous, self._kept = self._kept, [*kept]
         for data in previous:
             data.close()
+
+    @property
+    def dataset(self) -> ImageDataset | None:
+        """The data set that devices keep, if any."""
+        return self._kept[0].dataset if self._kept else None
 
     def drop_data(self) -> None:
         """Closes the data set that devices keep, if any.
@@ -345,7 +355,7 @@ class Learners:
             self._kept.pop().close()
 
 
-def require_count(inputs: Sequence[Sequence[Array]], replicas: int) -> None:
+def require_count(inputs: Sequence[BatchInputs], replicas: int) -> None:
     """Raises InvalidArgumentError for inputs of another number of replicas."""
     if len(inputs) != replicas:
         raise InvalidArgumentError(

@@ -83,7 +83,7 @@ class PartedLauncher(Launcher):
                 moved[part] = tasks.go_on(number, rest)[0]
         return [events for events in moved.values() if events]
 
-    def evaluate(self, number: int, inputs: Sequence[Sequence[Array]], state: Mapping[str, Any]) -> None:
+    def evaluate(self, number: int, inputs: Sequence[BatchInputs], state: Mapping[str, Any]) -> None:
         """See TaskLauncher.evaluate."""
         self._run(number, UPDATE, inputs, state)
 

@@ -20,6 +20,7 @@ from scheduler.replicas.parted_step import PartedStep
 from scheduler.replicas.replica_counts import require_different
 from scheduler.replicas.step_program import StepProgram
 from tensorbow.compiler import VariableLayout
+from tensorbow.data import BatchInputs
 from tensorbow.devices import Device
 from tensorbow.errors import AbortedError, FailedPreconditionError, InvalidArgumentError
 from tensorbow.specs import Array, TensorSpec
@@ -107,13 +108,15 @@ class PartedLearners:
         for replica in self.replicas:
             replica.add(step.executable, [tensor.name for tensor in step.program.inputs])
 
-    def add_program(self, program: StepProgram, shapes: Sequence[TensorSpec]) -> int:
+    def add_program(
+        self, program: StepProgram, shapes: Sequence[TensorSpec], results: int | None = None
+    ) -> int:
         """See Learners.add_program."""
         step, number = PartedStep(program, self._first), len(self._steps)
         added: list[Learners] = []
         try:
             for learners, part in zip(self.parts, step.parts, strict=True):
-                learners.add_program(part, shapes)
+                learners.add_program(part, shapes, results)
                 added.append(learners)
         except BaseException:
             for learners in added:
@@ -152,11 +155,11 @@ class PartedLearners:
     def set_caller_waits(self, waits: bool) -> None:
         """Does nothing: the parts of a replica run at the same time."""
 
-    def require_inputs(self, inputs: Sequence[Sequence[Array]]) -> None:
+    def require_inputs(self, inputs: Sequence[BatchInputs]) -> None:
         """See Learners.require_inputs."""
         require_count(inputs, self.count)
-        for replica, arrays in zip(self.replicas, inputs, strict=True):
-            replica.check(arrays)
+        for replica, own in zip(self.replicas, inputs, strict=True):
+            replica.check(own)
 
     def prepare(self) -> None:
         """See Learners.prepare."""
@@ -172,6 +175,10 @@ class PartedLearners:
             return next((e for e in errors if not isinstance(e, AbortedError)), errors[0] if errors else None)
         finally:
             del errors
+
+    @property
+    def dataset(self) -> None:
+        """None: devices keep no data set."""
 
     def keep_data(self, kept: Sequence[DeviceDataset]) -> None:
         """Raises FailedPreconditionError: a batch is fed to the parts that read it."""

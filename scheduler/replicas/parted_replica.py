@@ -88,7 +88,7 @@ class PartedReplica:
             )
         return [tuple(arrays[index] for index in own) for own in self._now.inputs]
 
-    def check(self, inputs: Sequence[Array]) -> None:
+    def check(self, inputs: BatchInputs) -> None:
         """See Replica.check."""
         for part, own in zip(self.parts, self.inputs_by_part(inputs), strict=True):
             part.check(own)

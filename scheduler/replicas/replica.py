@@ -47,7 +47,6 @@ class Replica:
         self.index = index
         self.device = device
         self.layout = layout
-        self._ring = ring
         self._owner = owner = f"{name} replica {index}"
         blocks = self.blocks(executable, layout, ring)
         blocks += backend_for(device).workspaces(device)
@@ -57,12 +56,12 @@ class Replica:
             self.container.grow(layout.variables)
             nbytes = Scratch.nbytes_for(executable, shared, ring)
             self._scratch = Scratch(self.group, owner, nbytes, apart=False)  # as planned
-            self.binding = self._bind(executable, shared, self._scratch)
+            self.binding = self._bind(executable, shared, ring, self._scratch)
         except BaseException:
             self.group.close()
             raise
         self._data: DeviceDataset | None = None
-        self._bound = [_ReplicaStep(executable, self.binding, index)]
+        self._bound = [_ReplicaStep(executable, self.binding, index, ring)]
         self._now = self._bound[0]
         self.step = executable  # with all segments, also those that devices run
         self.own_step = executable.for_replica
@@ -77,24 +76,26 @@ class Replica:
         while len(self._bound) > number:
             self._bound.pop().close()
 
-    def _bind(self, executable: Executable, shared: Mapping[Region, int], scratch: Scratch) -> Binding:
+    def _bind(
+        self, executable: Executable, shared: Mapping[Region, int], ring: int, scratch: Scratch
+    ) -> Binding:
         bases = {**self.container.bases, **shared}
         own = executable.for_replica
-        return Binding(own, self.group, bases, ring=self._ring, owner=self._owner, scratch=scratch)
+        return Binding(own, self.group, bases, ring=ring, owner=self._owner, scratch=scratch)
 
-    def add(self, executable: Executable, shared: Mapping[Region, int]) -> bool:
+    def add(self, executable: Executable, shared: Mapping[Region, int], ring: int) -> bool:
         """Binds a further step to the same variables, z and stream, for `select`, while nothing is in flight.
 
-        The executable is of the same variable layout. shared: as for the first. True when the other steps
-        were bound anew, for this one needs more room to work in. Raises ResourceExhaustedError; what is bound
-        stays usable.
+        The executable is of the same variable layout. shared, ring: as for the first. True when the other
+        steps were bound anew, for this one needs more room to work in. Raises ResourceExhaustedError; what is
+        bound stays usable.
         """
-        nbytes = Scratch.nbytes_for(executable, shared, self._ring)
+        nbytes = Scratch.nbytes_for(executable, shared, ring)
         before = self._scratch
         moves = nbytes > before.nbytes
         scratch = Scratch(self.group, self._owner, nbytes, apart=True) if moves else before
         try:
-            binding = self._bind(executable, shared, scratch)
+            binding = self._bind(executable, shared, ring, scratch)
         except BaseException:
             if moves:
                 scratch.free()
@@ -108,7 +109,7 @@ class Replica:
                 bound.move_to(scratch)
             before.free()
             self.group.allocator.trim()
-        self._bound.append(_ReplicaStep(executable, binding, self.index))
+        self._bound.append(_ReplicaStep(executable, binding, self.index, ring))
         return moves
 
     def executables_of(self, number: int) -> tuple[Executable, ...]:
@@ -241,13 +242,13 @@ class Replica:
         if now.batch_maker is None or recipe.batch_size != now.inputs[0][1].shape[0]:
             self._feeds(recipe.zeros_like_batch())  # raises for a batch of other shapes or dtypes
             now.batch_maker = BatchMaker(
-                data, self.group, self.own_step, self.binding.bases, self._ring, self._owner
+                data, self.group, self.own_step, self.binding.bases, now.ring, self._owner
             )
         return now.batch_maker
 
-    def check(self, inputs: Sequence[Array]) -> None:
+    def check(self, inputs: BatchInputs) -> None:
         """Raises InvalidArgumentError for inputs of another number, shape or dtype than the step's."""
-        self._feeds(inputs)
+        self._feeds(inputs.zeros_like_batch() if isinstance(inputs, BatchRecipe) else inputs)
 
     def _feeds(self, inputs: Sequence[Array]) -> dict[str, Array]:
         if len(inputs) != len(self._now.inputs):
@@ -375,9 +376,8 @@ class Replica:
 class _ReplicaStep:
     """A step bound to a replica, with what its launches touch."""
 
-    def __init__(self, executable: Executable, binding: Binding, index: int):
-        self.executable = executable
-        self.binding = binding
+    def __init__(self, executable: Executable, binding: Binding, index: int, ring: int):
+        self.executable, self.binding, self.ring = executable, binding, ring
         self.inputs = tuple(executable.inputs.items())
         self.mail: Mail | None = None  # of a replica with several parts
         self.batch_maker: BatchMaker | None = None  # once a batch is made on the device

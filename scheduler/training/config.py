@@ -20,7 +20,7 @@ from scheduler.options import (
     same_option,
     shortened,
 )
-from scheduler.replicas.device_plans import results_kept
+from scheduler.replicas.device_plans import MOST_STEPS, results_kept
 from scheduler.replicas.replica_counts import replica_counts
 from scheduler.training.option_kinds import AUTO, DEVICES, DROPS, EPOCHS, REPLICAS, TRACED_ROUNDS
 from tensorbow.data import DATASETS, WITHOUT_FILES
@@ -321,7 +321,7 @@ class TrainingConfig:
     @property
     def results_kept(self) -> int:
         """Number of each replica's results that are kept in memory."""
-        return results_kept(self.launch_ahead, self.steps_per_launch)
+        return results_kept(self.launch_ahead, self.steps_per_launch or MOST_STEPS)
 
     def synchronisation_for(self, first_round: Callable[[int], int]) -> Synchronisation:
         """Options of synchronisation with `ssgd_epoch` converted to a round. first_round: epoch -> round."""

@@ -4,22 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from math import inf
 from time import perf_counter
 
 from scheduler.batches.sources import DatasetBatches
 from scheduler.engine.learning_engine import LearningEngine
 from scheduler.engine.results import RoundResults
-
-LAUNCH_SECONDS = 0.02  # duration of a launch: long compared with its overhead, short to wait for
-PIECE, PIECES = 8, 4  # rounds timed together, and number of such measurements; the first warms up
+from scheduler.engine.steps_choice import StepsChoice
 
 BeforeRun = Callable[[int, Callable[[], bool]], None]
 """(steps per launch, settled) -> None. settled(): whether steps per launch and threads are chosen."""
 
 
 class LaunchPace:
-    """Runs an engine on a data set, with launches of about LAUNCH_SECONDS.
+    """Runs an engine on a data set, with launches of about 20 ms; see `StepsChoice`.
 
     The number of steps per launch is measured once for each number of replicas, in its first rounds. Results
     do not depend on it. If launches have one step, or the number is given, nothing is measured.
@@ -44,7 +41,7 @@ class LaunchPace:
 
     def _follow(self) -> None:
         """Uses the known number for the current count of replicas, or starts to measure it."""
-        self._rounds, self._round_seconds = 0, inf  # rounds measured; seconds per round, fastest measurement
+        self._choice = StepsChoice()
         steps = self._known.get(self._engine.learners.count)
         finds = self._chooses and self._engine.most_steps_per_launch > 1
         self._choosing = finds and steps is None
@@ -71,16 +68,12 @@ class LaunchPace:
         """Runs rounds `start` to `stop` - 1, like LearningEngine.run; returns the round reached."""
         at = start
         while self._choosing and at < stop:
-            warm = self._rounds >= PIECE
-            end = min(stop, at + PIECE - self._rounds % PIECE)
+            end = min(stop, at + self._choice.left)
             started = perf_counter()
             reached = self._run(at, end, on_results)
-            if warm and reached > at:
-                seconds = (perf_counter() - started) / (reached - at)
-                self._round_seconds = min(self._round_seconds, seconds)
-            self._rounds += reached - at
+            self._choice.record(reached - at, perf_counter() - started)
             at = reached
-            if self._rounds == PIECE * PIECES:
+            if not self._choice.left:
                 self._choose()
             if reached < end:
                 return reached
@@ -95,8 +88,7 @@ class LaunchPace:
         return not self._choosing and self._engine.learners.launcher.settled
 
     def _choose(self) -> None:
-        wanted = round(LAUNCH_SECONDS / self._round_seconds)
-        steps = min(self._engine.most_steps_per_launch, max(1, wanted))
+        steps = min(self._engine.most_steps_per_launch, self._choice.steps)
         self._known[self._engine.learners.count] = steps
         self._choosing = False
         self._set(steps)

@@ -56,6 +56,13 @@ class DrawingAhead:
                 return inputs
         raise FailedPreconditionError("the inputs are closed; make a new Replicator or iterator")
 
+    def allow(self, depth: int) -> None:
+        """Sets how many inputs are drawn ahead of those taken, at most."""
+        if not self._lost and depth != self._state.depth:
+            with self._state.changed:
+                self._state.depth = depth
+                self._state.changed.notify_all()
+
     @property
     def is_used_up(self) -> bool:
         """True if the thread has ended and everything drawn is taken."""

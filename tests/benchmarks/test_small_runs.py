@@ -20,6 +20,7 @@ QUICK = (  # those without peers and data of their own
     "fig_5_13",
     "fig_5_6_to_5_9",
     "null_steps",
+    "replicator_launches",
     "replicator_overhead",
     "round_profile",
     "table_5_1",

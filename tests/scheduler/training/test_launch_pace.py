@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from scheduler.training.launch_pace import PIECE, PIECES, LaunchPace
+from scheduler.engine.steps_choice import PIECE, PIECES
+from scheduler.training.launch_pace import LaunchPace
 from tests.scheduler_rig.ticking_clock import TickingClock
 
 MOST, CHOICE_S = 64, 1e-6

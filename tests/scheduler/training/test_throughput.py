@@ -19,8 +19,8 @@ from scheduler import (
     TrainingConfig,
     TuningOptions,
 )
+from scheduler.engine.steps_choice import PIECE
 from scheduler.training.classifier_step import build_engine
-from scheduler.training.launch_pace import PIECE
 from scheduler.training.throughput_windows import ThroughputWindows
 from tensorbow.data import load
 from tensorbow.devices import CpuDevice
