@@ -24,7 +24,7 @@ from tensorbow.specs import Array
 class PartedLauncher(Launcher):
     """Enqueues the segments of all parts, each part by its own task launcher."""
 
-    most_rounds = 1
+    most_rounds = 64  # of a launch: parts then work on different rounds at the same time
     settled = True
     stopped = True
 
@@ -53,21 +53,25 @@ class PartedLauncher(Launcher):
         when_ended: Callable[[LaunchedRounds], object],
         when_synchronised: Callable[[Event], object],
     ) -> int:
-        """See Launcher; rounds: one. Returns the number of parts that synchronise replicas."""
-        (round,) = rounds
-        moved = self._run(round, self._variants.of(round), inputs, state)
-        count = len(self._replicas)
-        one_by_one = [range(index, index + 1) for index in range(count)]
+        """See Launcher. Returns the number of parts that synchronise replicas."""
+        moved: dict[int, list[Event]] = {}
+        for index, round in enumerate(rounds):
+            one = [own[index] if isinstance(own, BatchRun) else own for own in inputs]
+            now = {
+                key: value[index] if isinstance(value, Sequence) else value for key, value in state.items()
+            }
+            moved |= self._run(round, self._variants.of(round), one, now)
+        one_by_one = [range(index, index + 1) for index in range(len(self._replicas))]
         tasks = PartedRounds(number, rounds, one_by_one * len(self._parts))
         events = [event for part in self._parts for event in part.tasks.last]
-        for each in moved:
+        for each in moved.values():
             announce(each, when_synchronised)
         tasks.follow(events, when_ended)
         return len(moved)
 
     def _run(
-        self, number: int, variant: str, inputs: Sequence[Any], state: Mapping[str, Any]
-    ) -> list[list[Event]]:
+        self, number: int, variant: str, inputs: Sequence[BatchInputs], state: Mapping[str, Any]
+    ) -> dict[int, list[Event]]:
         """Enqueues a variant; by part that synchronises replicas at its end, the events of that."""
         own = [replica.inputs_by_part(given) for replica, given in zip(self._replicas, inputs, strict=True)]
         begun = set[int]()
@@ -81,7 +85,7 @@ class PartedLauncher(Launcher):
                 rest = segments[1:]
             if rest:
                 moved[part] = tasks.go_on(number, rest)[0]
-        return [events for events in moved.values() if events]
+        return {part: events for part, events in moved.items() if events}
 
     def evaluate(self, number: int, inputs: Sequence[BatchInputs], state: Mapping[str, Any]) -> None:
         """See TaskLauncher.evaluate."""
@@ -104,7 +108,7 @@ class PartedLauncher(Launcher):
 
     def fetched(self, replica: int, tasks: LaunchedRounds) -> list[Sequence[Any] | Array]:
         """See Launcher."""
-        return [[value] for value in self._replicas[replica].results(tasks.rounds.start)]
+        return [*zip(*map(self._replicas[replica].results, tasks.rounds), strict=True)]
 
     def ended(self, tasks: LaunchedRounds) -> None:
         """Does nothing: the events say everything."""

@@ -10,8 +10,8 @@ from scheduler.averaging.synchronisers import UPDATE
 from scheduler.replicas.mail import Mail, mail_between
 from scheduler.replicas.replica import Replica
 from tensorbow.compiler import GRADIENT, PartedExecutable
-from tensorbow.data import BatchInputs, BatchRecipe, BatchRun
-from tensorbow.errors import InternalError, InvalidArgumentError
+from tensorbow.data import BatchInputs, BatchRecipe
+from tensorbow.errors import InvalidArgumentError
 from tensorbow.program import Executable
 from tensorbow.specs import Array
 
@@ -74,13 +74,11 @@ class PartedReplica:
         """A step's executables, by part."""
         return self._steps[number].executable.parts
 
-    def inputs_by_part(self, inputs: BatchInputs | BatchRun) -> list[tuple[Array, ...]]:
+    def inputs_by_part(self, inputs: BatchInputs) -> list[tuple[Array, ...]]:
         """The arrays that each part reads, of those of the whole step.
 
         Raises InvalidArgumentError for another number of arrays.
         """
-        if isinstance(inputs, BatchRun):
-            raise InternalError("expected one batch for each replica, got several")
         arrays = inputs.arrays() if isinstance(inputs, BatchRecipe) else inputs
         if len(arrays) != self._now.input_count:
             raise InvalidArgumentError(

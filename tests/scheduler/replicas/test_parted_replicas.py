@@ -12,6 +12,7 @@ import pytest
 
 import tensorbow as tb
 from scheduler import ReadyBatch, StepProgram
+from scheduler.batches.sources import gathered
 from scheduler.replicas.mail import Mail
 from tensorbow.devices import LaunchLog, find_races
 from tensorbow.errors import (
@@ -92,14 +93,16 @@ def trained(
 ) -> tuple[dict[str, Any], list[Any]]:
     """The state after some rounds, and the results of all of them."""
     told: list[Any] = []
-    schedule = options.pop("schedule", RESTARTS)
-    with engine_of(model, devices, per_device, schedule, devices_per_replica=parts, **options) as engine:
-        source = Prepared(model.batch, engine.learners.count)
-        run = lambda: engine.run(source.open, 0, rounds, told.append)  # noqa: E731
+    schedule, steps = options.pop("schedule", RESTARTS), options.pop("steps_per_launch", 1)
+    with engine_of(
+        model, devices, per_device, schedule, devices_per_replica=parts, steps_per_launch=steps, **options
+    ) as engine:
+        source = Prepared(model.batch, engine.learners.count).open
+        opened = gathered(source, steps) if steps > 1 else source
+        run = lambda: engine.run(opened, 0, rounds, told.append)  # noqa: E731
         assert within(run) == rounds
         state = engine.learners.values.state_arrays()
-    results = [([*np.ravel(each.losses)], [np.ravel(c).tolist() for c in each.metrics]) for each in told]
-    return state, results
+    return state, [(task.round, task.loss, *map(float, task.metrics)) for each in told for task in each]
 
 
 @pytest.fixture(params=["native", "reference"])
@@ -133,6 +136,15 @@ def test_the_bits_are_those_of_whole_replicas(
     apart = trained(layered(places), cpu_devices(groups * parts, delays=groups), parts, per_device, **options)
     assert same_bits(whole[0], apart[0])
     assert whole[1] == apart[1]
+
+
+@pytest.mark.parametrize("steps", [3, 8])
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_several_rounds_in_a_launch(kernels: str, options: dict[str, Any], steps: int) -> None:
+    one = trained(layered(THREE), cpu_devices(6), 3, **options)
+    several = trained(layered(THREE), cpu_devices(6, delays=steps), 3, steps_per_launch=steps, **options)
+    assert same_bits(one[0], several[0])
+    assert one[1] == several[1]
 
 
 @pytest.mark.parametrize("sync", ["sma", "ssgd", "none"])
@@ -315,8 +327,6 @@ def test_what_is_refused() -> None:
         trained(model, cpu_devices(2), 2, dispatch="fcfs")
     with pytest.raises(InvalidArgumentError, match="expected /null:0 to be a cpu"):
         trained(model, [*cpu_devices(2), *null_devices(2, None)], 2)
-    with pytest.raises(InvalidArgumentError, match="steps_per_launch=4"):
-        trained(model, cpu_devices(2), 2, steps_per_launch=4)
     with engine_of(model, cpu_devices(2), 1, devices_per_replica=2) as engine:
         with pytest.raises(FailedPreconditionError, match="several devices each stay as many"):
             engine.resize(2)
