@@ -16,7 +16,7 @@ from tensorbow.kinds import one_of, whole
 AUTO = "auto"
 StepsPerLaunch: TypeAlias = Annotated[int | str, whole(1, 4096) | one_of(AUTO)]
 
-STATE_NBYTES = 32 << 20  # of all replicas and z: with more, `auto` launches rounds one by one
+STATE_NBYTES = 256 << 20  # of all replicas and z: with more, `auto` launches rounds one by one
 LONGEST_S = 0.25  # of a launch, and of rounds that are done again: an interrupt may wait for both
 COPIES = 100  # times as long as a copy of the state takes passes until the next, but at most LONGEST_S
 INPUTS_NBYTES = 64 << 20  # of the rounds since a copy, at most
@@ -38,11 +38,8 @@ class TrainingLoop:
         self._given = None if isinstance(steps_per_launch, str) else steps_per_launch
         self._steps = self._most = 1  # rounds of a launch, as far as known, and at most
         self._one_by_one = 0  # rounds to launch so, behind a launch that failed
-        self._choice, self._piece, self._piece_s = (
-            StepsChoice(),
-            0,
-            0.0,
-        )  # rounds and seconds, not recorded yet
+        self._choice = StepsChoice()
+        self._piece, self._piece_s = 0, 0.0  # rounds and seconds, not recorded yet
         self._draw_s = 0.0  # seconds that the inputs of the next launch took
         self._results: deque[Any] = deque()  # of rounds that are launched, and not handed out
         self._looked = self._next_look = 0  # rounds handed out at the last look, and when one is expected
