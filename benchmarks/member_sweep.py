@@ -5,8 +5,8 @@
 A member is a network of 784-128-10 units that trains with batches of 16 from MNIST-shaped pictures in memory,
 by momentum SGD; its loss of every step comes back. Members have learning rates, initial values and orders of
 the examples of their own, except that in the row of the engine they share the rate and the order. TensorBow
-trains them as independent replicas: by `Replicator.train`, whose batches Python draws, and by
-`LearningEngine.run` with 64 steps per launch, whose batches native code makes.
+trains them as independent replicas with 64 steps per launch: by `Replicator.train`, and by
+`LearningEngine.run`. Native code makes the batches.
 
 A peer uses the cores as one process with all of them, or as one pinned process for each, with half of the
 members, and rates are summed. JAX runs 64 steps per call by `lax.scan` (jitted, donated buffers), PyTorch one
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 NAME = "member_sweep"
 TARGET = 5.0  # times the best peer
-REPLICATOR, ENGINE = "TensorBow Replicator", f"TensorBow engine, {SCANNED_STEPS} steps a call"
+REPLICATOR, ENGINE = (f"TensorBow {by}, {SCANNED_STEPS} steps a call" for by in ("Replicator", "engine"))
 TORCH_STEPS = {"sequential": 16, "vmap": 2}  # of members before the turn of the next ones
 COLOURS = {"TensorBow": "C0", "PyTorch": "C1", "JAX": "C2"}
 
@@ -77,7 +77,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
     missing: dict[str, str] = {}
     examples = made_up_data("mlp").batch()
     with ExitStack() as opened:
-        windows[REPLICATOR] = replicator_window(opened, options.members)
+        windows[REPLICATOR] = replicator_window(opened, options.members, SCANNED_STEPS)
         windows[ENGINE] = engine_window(opened, options.members, SCANNED_STEPS)
         for setting in settings(cores(), options.small):
             units = options.members // setting.processes * setting.steps_per_call

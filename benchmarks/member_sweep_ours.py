@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any
 
-import numpy as np
 from harness import MOMENTUM, Window, paced
 from member_sweep_peers import BATCH_SIZE, CLASSES, HIDDEN, rates
 from ours import made_up_data
 
 import tensorbow as tb
-from tensorbow.data import ImageDataset
 
 
 def loss_of(images: Any, labels: Any) -> Any:
@@ -22,8 +19,8 @@ def loss_of(images: Any, labels: Any) -> Any:
     return tb.reduce_mean(tb.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits))
 
 
-def replicator_window(stack: ExitStack, members: int) -> Window:
-    """Members with rates, seeds and batches of their own, by `Replicator.train`."""
+def replicator_window(stack: ExitStack, members: int, steps_per_launch: int) -> Window:
+    """Members with rates, seeds and orders of the examples of their own, by `Replicator.train`."""
     data = made_up_data("mlp")
     replicator = stack.enter_context(
         tb.MultiGpuReplicator(["/cpu:0"], members, sync="none", seeds=list(range(members)))
@@ -35,27 +32,18 @@ def replicator_window(stack: ExitStack, members: int) -> Window:
         optimizer = replicator.wrap_optimizer(tb.train.MomentumOptimizer(rate, MOMENTUM))
         return loss, optimizer.minimize(loss)
 
-    def input_fn(replica_id: int) -> Iterator[Any]:
-        return batches(data, replica_id)
+    def input_fn(replica_id: int) -> tb.DatasetBatches:
+        return tb.DatasetBatches(data, BATCH_SIZE, replicas=1, seed=replica_id)
 
     with tb.Graph().as_default():
-        training = replicator.train(step_fn, input_fn)
+        training = replicator.train(step_fn, input_fn, steps_per_launch=steps_per_launch)
     stack.callback(training.close)
     losses: list[Any] = []
 
-    def run(steps: int) -> None:
-        losses[:] = [next(training)[0] for _ in range(steps)]
+    def run(launches: int) -> None:
+        losses[:] = [next(training)[0] for _ in range(launches * steps_per_launch)]
 
-    return paced(run, members)
-
-
-def batches(data: ImageDataset, seed: int) -> Iterator[Any]:
-    """Batches of a member, in an order of its own."""
-    random = np.random.default_rng(seed)
-    while True:
-        order = random.permutation(len(data))
-        for first in range(0, len(order), BATCH_SIZE):
-            yield data.batch(order[first : first + BATCH_SIZE])
+    return paced(run, members * steps_per_launch)
 
 
 def engine_window(stack: ExitStack, members: int, steps_per_launch: int) -> Window:

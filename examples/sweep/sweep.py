@@ -15,7 +15,8 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -45,16 +46,7 @@ def logits_of(images: tb.Tensor) -> tb.Tensor:
     return tb.layers.dense(hidden, 10, name="logits")
 
 
-def batches(data: ImageDataset, rows: Any, seed: int) -> Iterator[Any]:
-    """Batches of a member: its own order of the examples `rows` in every epoch, without end."""
-    generator = np.random.default_rng(seed)
-    while True:
-        order = generator.permutation(rows)
-        for first in range(0, len(order) - BATCH_SIZE + 1, BATCH_SIZE):
-            yield data.batch(order[first : first + BATCH_SIZE])
-
-
-def train(members: Sequence[Member], data: ImageDataset, rows: Any, steps: int) -> tuple[list[Values], Any]:
+def train(members: Sequence[Member], data: ImageDataset, steps: int) -> tuple[list[Values], Any]:
     """Variables of each member after so many steps, and all losses `[steps, members]`."""
     with tb.Graph().as_default():
         tb.set_random_seed(0)
@@ -69,8 +61,8 @@ def train(members: Sequence[Member], data: ImageDataset, rows: Any, steps: int) 
             loss = tb.reduce_mean(losses)
             return loss, optimizer.minimize(loss)
 
-        def input_fn(replica_id: int) -> Iterator[Any]:
-            return batches(data, rows, members[replica_id].seed)
+        def input_fn(replica_id: int) -> tb.DatasetBatches:  # in an order of the member's own
+            return tb.DatasetBatches(data, BATCH_SIZE, replicas=1, seed=members[replica_id].seed)
 
         losses = [loss for loss, _ in replicator.train(step_fn, input_fn, steps)]
     return [replicator.replica_values(replica) for replica in range(len(members))], np.array(losses)
@@ -109,17 +101,18 @@ def sweep(members: Sequence[Member], at_once: int, epochs: int, data: str | None
     """Trains, evaluates and exports; returns the results that `sweep.json` has."""
     dataset = "digits" if data is None else "mnist"
     training, test = tb.data.load(dataset, data)
-    rows = np.arange(len(training))
-    held_out, rows = rows[::HELD_OUT], rows[rows % HELD_OUT > 0]
-    steps = epochs * (len(rows) // BATCH_SIZE)
+    held_out = np.arange(len(training)) % HELD_OUT == 0
+    images, labels = training.images[~held_out], training.labels[~held_out]
+    kept = replace(training, images=images, labels=labels)
+    steps = epochs * (len(kept) // BATCH_SIZE)
     trained: list[Values] = []
     for first in range(0, len(members), at_once):
         group = members[first : first + at_once]
-        values, losses = train(group, training, rows, steps)
+        values, losses = train(group, kept, steps)
         trained += values
         print(f"members {first} to {first + len(group) - 1}: last losses", losses[-20:].mean(0).round(4))
     classifier = Classifier()
-    images, labels = training.batch(held_out)
+    images, labels = training.batch(np.flatnonzero(held_out))
     chosen = int(accuracy(classifier.probabilities(trained, images), labels).argmax())
     classifier.export(output / "best", trained[chosen], members[chosen])
     images, labels = test.batch()
