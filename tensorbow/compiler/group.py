@@ -101,13 +101,14 @@ def group_variants(
 
 
 def units_of(nodes: Sequence[Node], backend: Backend) -> list[Unit]:
-    """Fuses neighbouring nodes into units of the backend, but no unfused node with one that is not.
+    """Fuses neighbouring nodes into units of the backend, but no unfused node with any other.
 
     What is sent is sent at the end.
     """
-    runs = groupby([node for node in nodes if node.definition is not Send], key=lambda node: node.unfused)
+    kept = enumerate(node for node in nodes if node.definition is not Send)
+    runs = groupby(kept, key=lambda pair: pair[0] if pair[1].unfused else None)
     sends = [Unit((node,), SEND_KERNEL, node.inputs, []) for node in nodes if node.definition is Send]
-    return [*(unit for _, run in runs for unit in backend.fuse([*run])), *sends]
+    return [*(unit for _, run in runs for unit in backend.fuse([node for _, node in run])), *sends]
 
 
 def split(program: Program, guard: Value | None, hoists: bool) -> SplitStep:
