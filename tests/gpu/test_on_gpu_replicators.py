@@ -51,7 +51,7 @@ def trained(devices: list[Any], *, steps: int = 8, **options: Any) -> tuple[Any,
             with replicator.logical_device(last):
                 table = tb.get_variable("table", [9, 4], initializer=tb.initializers.random_normal(seed=1))
                 found = tb.reduce_sum(tb.gather(table, words), 1)
-                both = tb.layers.dense(tb.concat([hidden, found], 1), 3, name="joint")
+                both = tb.layers.dense(tb.concat([hidden, found], 1), 3, use_bias=False, name="joint")
                 both = both - tb.all_sum(tb.reduce_mean(both, 0)) / replicator.num_replicas
                 loss = tb.reduce_mean(tb.square(both - tb.reduce_sum(rows, 1, keepdims=True)))
             with tb.control_dependencies(tb.get_collection(tb.GraphKeys.UPDATE_OPS)):
