@@ -17,6 +17,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import math
+import os
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
@@ -66,7 +67,7 @@ class Training:
         self.replicator.init(self._session)
         ready = time.perf_counter()
         self.build_s, self.init_s = built - begun, ready - built
-        self.first_loss, self.first_step_s = self.step()
+        self.first_loss, self.first_step_s, _ = self.step()
 
     def _built(self, options: argparse.Namespace) -> tb.Tensor:
         averaged = self.replicas if self.sync == "ssgd" else 1  # batches behind each update
@@ -103,11 +104,11 @@ class Training:
 
         return self.replicator.run(step_fn, input_fn)
 
-    def step(self) -> tuple[float, float]:
-        """Runs a step on all replicas; returns their mean loss, and the seconds that it took."""
-        begun = time.perf_counter()
+    def step(self) -> tuple[float, float, float]:
+        """Runs a step on all replicas; returns their mean loss, its seconds, and those of all cores."""
+        begun, cpu_begun = time.perf_counter(), time.process_time()
         losses = self._session.run(self._losses)
-        return float(losses.mean()), time.perf_counter() - begun
+        return float(losses.mean()), time.perf_counter() - begun, time.process_time() - cpu_begun
 
     def __enter__(self) -> Training:
         return self
@@ -149,22 +150,23 @@ def measured(options: argparse.Namespace) -> list[Measured]:
             training = stack.enter_context(Training(options, options.devices[:count], batch_size))
             trainings.append(training)
             print(_described(training), flush=True)
-        seconds: list[list[float]] = [[] for _ in trainings]
+        taken: list[list[tuple[float, float, float]]] = [[] for _ in trainings]
         for turn in range(WARM_UP_STEPS + options.steps):
             order = [*range(len(trainings))]
             for number in order[turn % len(order) :] + order[: turn % len(order)]:
-                seconds[number].append(trainings[number].step()[1])
+                taken[number].append(trainings[number].step())
         return [
             Measured(
                 devices=training.devices,
                 replicas=training.replicas,
                 batch_size=training.batch_size,
-                seconds=taken[WARM_UP_STEPS:],
+                seconds=[seconds for _, seconds, _ in steps[WARM_UP_STEPS:]],
+                cpu_seconds=[seconds for *_, seconds in steps[WARM_UP_STEPS:]],
                 build_s=training.build_s,
                 init_s=training.init_s,
                 first_step_s=training.first_step_s,
             )
-            for training, taken in zip(trainings, seconds, strict=True)
+            for training, steps in zip(trainings, taken, strict=True)
         ]
 
 
@@ -172,13 +174,12 @@ def train(options: argparse.Namespace) -> list[float]:
     """Trains all devices for --steps steps, prints losses and speed, and returns the losses."""
     with Training(options, options.devices, options.batch_size) as training:
         print(_described(training), flush=True)
-        losses, seconds = [training.first_loss], [training.first_step_s]
+        losses = [training.first_loss]
         pictures = training.replicas * training.batch_size
         print(f"step 1: loss {losses[0]:.4f}", flush=True)
         for number in range(2, options.steps + 1):
-            loss, took = training.step()
+            loss, took, _ = training.step()
             losses.append(loss)
-            seconds.append(took)
             print(f"step {number}: loss {loss:.4f}, {pictures / took:.2f} images/s", flush=True)
     return losses
 
@@ -238,7 +239,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if options.scaling == "none":
             train(options)
         else:
-            write_report(options, measured(options))
+            load = os.getloadavg()[0]
+            write_report(options, measured(options), load)
     except tb.TensorBowError as error:
         raise SystemExit(f"resnet50: {error}") from error
 

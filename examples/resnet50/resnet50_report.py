@@ -20,6 +20,7 @@ COLUMNS = (
     "global",
     "s per step",
     "images/s",
+    "CPU s/image",
     "speed-up",
     "efficiency",
     "bound",
@@ -30,13 +31,15 @@ COLUMNS = (
 class Measured:
     """Timed steps of a number of devices.
 
-    batch_size: per replica. seconds: of each step. build_s, init_s, first_step_s: as of a Training.
+    batch_size: per replica. seconds: of each step. cpu_seconds: of all cores in it. build_s, init_s,
+    first_step_s: as of a Training.
     """
 
     devices: int
     replicas: int
     batch_size: int
     seconds: Sequence[float]
+    cpu_seconds: Sequence[float]
     build_s: float
     init_s: float
     first_step_s: float
@@ -67,10 +70,14 @@ def rows_of(measured: Sequence[Measured], cores: int | None) -> list[dict[str, A
                 "global_batch_size": each.replicas * each.batch_size,
                 "seconds_per_step": round(statistics.median(each.seconds), 4),
                 "images_per_second": round(each.images_per_second, 3),
+                "cpu_seconds_per_image": round(
+                    statistics.median(each.cpu_seconds) / each.replicas / each.batch_size, 4
+                ),
                 "speed_up": round(speed_up, 3),
                 "efficiency": round(speed_up / more, 3),
                 "bound_of_speed_up": round(bound, 3),
                 "samples_s": [round(seconds, 4) for seconds in each.seconds],
+                "cpu_samples_s": [round(seconds, 4) for seconds in each.cpu_seconds],
                 "graph_s": round(each.build_s, 2),
                 "compilation_and_replicas_s": round(each.init_s, 2),
                 "first_step_s": round(each.first_step_s, 2),
@@ -79,9 +86,10 @@ def rows_of(measured: Sequence[Measured], cores: int | None) -> list[dict[str, A
     return rows
 
 
-def write_report(options: argparse.Namespace, measured: Sequence[Measured]) -> None:
+def write_report(options: argparse.Namespace, measured: Sequence[Measured], load: float) -> None:
     """Prints the table, and writes SCALING.json and SCALING.png to the folder --output.
 
+    load: load average of the machine before the first step.
     Without matplotlib no picture is written, and a message says so.
     """
     on_cpu = all("cpu" in device.lower() for device in options.devices)
@@ -91,10 +99,11 @@ def write_report(options: argparse.Namespace, measured: Sequence[Measured]) -> N
         f"{options.image_size}x{options.image_size}."
     ]
     if on_cpu:
-        remarks.append(
+        remarks += [
             f"Virtual CPU devices on {_cores()} cores: a replica computes on one of them, which bounds the "
-            "speed-up (`bound`)."
-        )
+            "speed-up (`bound`).",
+            f"CPU s/image: of all cores. Load average of the machine before this began: {load:.1f}.",
+        ]
     print(_table(rows), *remarks, sep="\n")
     kept = {name: value for name, value in vars(options).items() if name != "output"}
     result = {
@@ -128,6 +137,7 @@ def _table(rows: Sequence[dict[str, Any]]) -> str:
                 *map(str, counts),
                 f"{row['seconds_per_step']:.3f}",
                 f"{row['images_per_second']:.2f}",
+                f"{row['cpu_seconds_per_image']:.3f}",
                 f"{row['speed_up']:.2f}",
                 f"{row['efficiency']:.0%}",
                 f"{row['bound_of_speed_up']:.2f}",
@@ -147,7 +157,7 @@ def _draw(result: dict[str, Any], scaling: str, file: Path) -> None:
     devices = [row["devices"] for row in rows]
     figure = Figure(figsize=(8, 3.6), layout="constrained")
     FigureCanvasAgg(figure)
-    speed, seconds = figure.subplots(1, 2)
+    speed, cost = figure.subplots(1, 2)
     speed.plot(devices, [n / devices[0] for n in devices], color="#b0b0b0", linestyle=":", label="linear")
     bounds = [row["bound_of_speed_up"] for row in rows]
     speed.plot(devices, bounds, color="#b03030", linestyle="--", linewidth=1.2, label="that the cores allow")
@@ -160,12 +170,12 @@ def _draw(result: dict[str, Any], scaling: str, file: Path) -> None:
     speed.set_ylabel("speed-up of images/s")
     speed.legend(frameon=False, fontsize=8)
     for row in rows:
-        samples = row["samples_s"]
-        seconds.plot([row["devices"]] * len(samples), samples, "o", color="#7fb2e5", markersize=4)
-    seconds.plot(devices, [row["seconds_per_step"] for row in rows], "_-", color="#1f5fa8", markersize=14)
-    seconds.set_ylabel("seconds per step, and median")
-    seconds.set_ylim(bottom=0)
-    for axes in (speed, seconds):
+        each = [seconds / row["global_batch_size"] for seconds in row["cpu_samples_s"]]
+        cost.plot([row["devices"]] * len(each), each, "o", color="#7fb2e5", markersize=4)
+    cost.plot(devices, [row["cpu_seconds_per_image"] for row in rows], "_-", color="#1f5fa8", markersize=14)
+    cost.set_ylabel("seconds of a core per image, and median")
+    cost.set_ylim(bottom=0)
+    for axes in (speed, cost):
         axes.set_xscale("log", base=2)
         axes.set_xticks(devices, devices)
         axes.minorticks_off()

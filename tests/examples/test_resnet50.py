@@ -99,20 +99,25 @@ def test_the_loss_of_the_same_batches_falls(devices: str, reference_kernels: Non
     assert np.mean(losses[-2:]) < 0.5 * np.mean(losses[:2])  # of the same two batches
 
 
-@pytest.mark.parametrize(
-    ("scaling", "batch_sizes"), [("weak", [4, 4]), pytest.param("strong", [4, 2], marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize(("scaling", "batch_sizes"), [("weak", [4, 4]), ("strong", [4, 2])])
 def test_scaling_writes_its_results(
-    scaling: str, batch_sizes: list[int], tmp_path: Path, reference_kernels: None
+    scaling: str,
+    batch_sizes: list[int],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    reference_kernels: None,
 ) -> None:
     pytest.importorskip("matplotlib")
     import resnet50
+    import resnet50_network
 
-    options = ["--devices", "cpu:0,cpu:1", "--steps", "1", "--scaling", scaling, "--output", str(tmp_path)]
+    monkeypatch.setattr(resnet50_network, "STAGES", ((1, 3), (1, 4)))  # so that it is quick
+    options = ["--devices", "cpu:0,cpu:1", "--steps", "3", "--scaling", scaling, "--output", str(tmp_path)]
     resnet50.main([*SMALL, *options])
     result = json.loads((tmp_path / f"{scaling}.json").read_text())
     assert [row["batch_size"] for row in result["rows"]] == batch_sizes
     assert [row["replicas"] for row in result["rows"]] == [1, 2]
+    assert all(len(row["samples_s"]) == len(row["cpu_samples_s"]) == 3 for row in result["rows"])
     assert (tmp_path / f"{scaling}.png").stat().st_size > 10_000
 
 
@@ -120,12 +125,13 @@ def test_figures_of_scaling() -> None:
     from resnet50_report import Measured, rows_of
 
     def of(devices: int, replicas: int, seconds: list[float]) -> Any:
-        return Measured(devices, replicas, 8, seconds, build_s=0.1, init_s=2.0, first_step_s=0.3)
+        return Measured(devices, replicas, 8, seconds, [4.0], build_s=0.1, init_s=2.0, first_step_s=0.3)
 
     measured = [of(1, 1, [2.0, 1.0, 9.0]), of(2, 2, [2.5]), of(4, 4, [8.0])]
     rows = rows_of(measured, cores=2)
     assert [row["images_per_second"] for row in rows] == [4, 6.4, 4]
     assert [row["speed_up"] for row in rows] == [1, 1.6, 1]
+    assert [row["cpu_seconds_per_image"] for row in rows] == [0.5, 0.25, 0.125]
     assert [row["efficiency"] for row in rows] == [1, 0.8, 0.25]
     assert [row["bound_of_speed_up"] for row in rows] == [1, 2, 2]
     assert [row["bound_of_speed_up"] for row in rows_of(measured, cores=None)] == [1, 2, 4]
