@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 import threading
 import warnings
 from collections.abc import Iterator, Sequence
@@ -470,14 +471,15 @@ class Replicator:
                     return
                 yield result
         finally:
-            loop.step.inputs.close()
-            if there:
-                with self._lock:
-                    self._go_back()
-            else:
-                self.shutdown()
-            with suppress(ValueError):
-                self._loops.remove(loop)
+            if not sys.is_finalizing():  # at the end of a program the streams' threads are gone: do not wait
+                loop.step.inputs.close()
+                if there:
+                    with self._lock:
+                        self._go_back()
+                else:
+                    self.shutdown()
+                with suppress(ValueError):
+                    self._loops.remove(loop)
 
     # Values -----------------------------------------------------------------------------------
 

@@ -451,6 +451,7 @@ NumberOrTensor: TypeAlias = Annotated[
 ]  # ints stay ints
 PositiveNumber: TypeAlias = Annotated[float, number(0, above=True)]
 NonNegative: TypeAlias = Annotated[float, number(0)]
+NonNegativeOrTensor: TypeAlias = Annotated[Any, or_tensor(number(0))]
 Fraction: TypeAlias = Annotated[float, number(0, 1, below=True)]
 FractionOrTensor: TypeAlias = Annotated[Any, or_tensor(number(0, 1, below=True))]
 PositiveOrTensor: TypeAlias = Annotated[Any, or_tensor(number(0, above=True))]

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from typing import Protocol
 
+from allocators import format_nbytes
 from scheduler.averaging.synchronisation import Synchronisation
 from scheduler.averaging.synchronisers import Synchroniser
 from scheduler.replicas.central import CentralModel
-from scheduler.replicas.memory import Blocks, count_that_fits, require_room
+from scheduler.replicas.memory import Blocks, count_that_fits, planned_nbytes, require_room
 from scheduler.replicas.replica import Replica
 from tensorbow.compiler import VariableLayout
 from tensorbow.devices import Device
+from tensorbow.devices.host_memory import available_memory_nbytes
+from tensorbow.errors import ResourceExhaustedError
 from tensorbow.graph import OpDef, Operation
 from tensorbow.kernels import backend_for
 from tensorbow.ops.exchanges import AllSum
@@ -143,4 +146,25 @@ class DevicePlans:
             self.replica_blocks,
             self.central_blocks,
             regained_nbytes,
+        )
+
+    def nbytes(self, on_device: int) -> int:
+        """Bytes that so many replicas take here, z included."""
+        return on_device * planned_nbytes(self.replica_blocks) + planned_nbytes(
+            self.central_blocks(on_device)
+        )
+
+
+def require_host_memory(plans: Sequence[DevicePlans], per_device: Sequence[int]) -> None:
+    """Raises ResourceExhaustedError when the replicas of all CPU devices need more memory than is free.
+
+    Virtual CPU devices share the machine's memory, which is the limit of each of them.
+    """
+    here = [(each, count) for each, count in zip(plans, per_device, strict=True) if each.device.kind == "cpu"]
+    nbytes, available = sum(each.nbytes(count) for each, count in here), available_memory_nbytes()
+    if available is not None and nbytes > available:
+        raise ResourceExhaustedError(
+            f"{sum(count for _, count in here)} replicas on {len(here)} CPU devices need "
+            f"{format_nbytes(nbytes)}, of which {format_nbytes(available)} are free on this machine; ask for "
+            "fewer, or for smaller batches"
         )

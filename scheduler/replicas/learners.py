@@ -10,7 +10,7 @@ from scheduler.averaging.synchronisers import UPDATE, Synchroniser
 from scheduler.averaging.transport import InProcessTransport, Transport
 from scheduler.replicas.central import CentralModel, device_exchanges
 from scheduler.replicas.device_dataset import DeviceDataset
-from scheduler.replicas.device_plans import Compilable, Compiled, DevicePlans
+from scheduler.replicas.device_plans import Compilable, Compiled, DevicePlans, require_host_memory
 from scheduler.replicas.launches import Launcher
 from scheduler.replicas.replica import Replica
 from scheduler.replicas.replica_counts import replica_counts, require_different
@@ -102,6 +102,7 @@ class Learners:
     def _build(self, ring: int) -> None:
         for plans, count in zip(self._plans, self.per_device, strict=True):
             plans.require_room(count)
+        require_host_memory(self._plans, self.per_device)
         steps = [plans.step for plans in self._plans]
         self._bind_central(0, steps)
         for index, device_index in enumerate(self.device_indices):

@@ -16,7 +16,7 @@ from tensorbow.kinds import (
     Fraction,
     FractionOrTensor,
     Name,
-    NonNegative,
+    NonNegativeOrTensor,
     PositiveNumber,
     PositiveOrTensor,
     checked,
@@ -55,7 +55,7 @@ class AdagradOptimizer(Optimizer):
         use_locking: Flag = False,
         name: Name = None,
         *,
-        weight_decay: NonNegative = 0.0,
+        weight_decay: NonNegativeOrTensor = 0.0,
         decay_all: Flag = False,
     ):
         super().__init__(learning_rate, use_locking, name, weight_decay=weight_decay, decay_all=decay_all)
@@ -89,7 +89,7 @@ class AdadeltaOptimizer(Optimizer):
         use_locking: Flag = False,
         name: Name = None,
         *,
-        weight_decay: NonNegative = 0.0,
+        weight_decay: NonNegativeOrTensor = 0.0,
         decay_all: Flag = False,
     ):
         super().__init__(learning_rate, use_locking, name, weight_decay=weight_decay, decay_all=decay_all)
@@ -140,7 +140,7 @@ class RMSPropOptimizer(Optimizer):
         centered: Flag = False,
         name: Name = None,
         *,
-        weight_decay: NonNegative = 0.0,
+        weight_decay: NonNegativeOrTensor = 0.0,
         decay_all: Flag = False,
     ):
         super().__init__(learning_rate, use_locking, name, weight_decay=weight_decay, decay_all=decay_all)
@@ -202,7 +202,7 @@ class AdamOptimizer(Optimizer):
         use_locking: Flag = False,
         name: Name = None,
         *,
-        weight_decay: NonNegative = 0.0,
+        weight_decay: NonNegativeOrTensor = 0.0,
         decay_all: Flag = False,
     ):
         super().__init__(learning_rate, use_locking, name, weight_decay=weight_decay, decay_all=decay_all)

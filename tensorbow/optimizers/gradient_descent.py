@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tensorbow.graph import Tensor
-from tensorbow.kinds import Flag, FractionOrTensor, Name, NonNegative, checked
+from tensorbow.kinds import Flag, FractionOrTensor, Name, NonNegativeOrTensor, checked
 from tensorbow.ops.elementwise import multiply
 from tensorbow.ops.indexed_slices import IndexedSlices
 from tensorbow.ops.scatter import scatter_sub
@@ -51,7 +51,7 @@ class MomentumOptimizer(Optimizer):
         name: Name = None,
         use_nesterov: Flag = False,
         *,
-        weight_decay: NonNegative = 0.0,
+        weight_decay: NonNegativeOrTensor = 0.0,
         decay_all: Flag = False,
     ):
         super().__init__(learning_rate, use_locking, name, weight_decay=weight_decay, decay_all=decay_all)

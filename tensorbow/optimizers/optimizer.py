@@ -26,7 +26,7 @@ from tensorbow.kinds import (
     Items,
     Kind,
     Name,
-    NonNegative,
+    NonNegativeOrTensor,
     RefusedError,
     Text,
     checked,
@@ -37,6 +37,7 @@ from tensorbow.kinds import (
     refuse,
 )
 from tensorbow.ops.control import find_step_scalar, group, step_scalar
+from tensorbow.ops.elementwise import add, multiply
 from tensorbow.ops.indexed_slices import IndexedSlices
 from tensorbow.ops.selection import cast
 from tensorbow.optimizers.schedules import Constant, Schedule
@@ -92,8 +93,9 @@ class Optimizer(ABC):
     `minimize`; without it, the optimiser counts its calls of `apply_gradients` in its own saved variable
     `iterations`.
 
-    weight_decay times the variable is added to the gradient of decayed variables (those made without
-    `decayed=False`, which layers use for biases); with decay_all to that of every variable.
+    weight_decay times the variable is added to the gradient of decayed variables (by default those of rank 2
+    and more); with decay_all to that of every variable. It is a number, or a scalar tensor, with which the
+    gradients of decayed variables are always dense.
     """
 
     @checked
@@ -103,7 +105,7 @@ class Optimizer(ABC):
         use_locking: Flag = False,
         name: Name = None,
         *,
-        weight_decay: NonNegative = 0.0,
+        weight_decay: NonNegativeOrTensor = 0.0,
         decay_all: Flag = False,
     ):
         """use_locking: has no effect; updates follow program order in any case."""
@@ -220,12 +222,19 @@ class Optimizer(ABC):
 
     def _update(self, variable: Variable, gradient: Tensor | IndexedSlices, rate: Tensor) -> Any:
         """Update of one variable; a sparse gradient stays sparse unless weight decay changes every row."""
+        if is_tensor(self.weight_decay) and self._decays(variable):
+            (decay,) = self._numbers(variable.dtype, self.weight_decay)
+            gradient = add(multiply(variable.value(), decay), convert_to_tensor(gradient))
         if isinstance(gradient, IndexedSlices) and not self._decay(variable):
             return self._apply_sparse(variable, gradient, rate)
         return self._apply(variable, convert_to_tensor(gradient), rate)
 
+    def _decays(self, variable: Variable) -> bool:
+        return self.decay_all or bool(variable.op.attrs["decayed"])
+
     def _decay(self, variable: Variable) -> float:
-        return self.weight_decay if self.decay_all or variable.op.attrs["decayed"] else 0.0
+        """Weight decay in the update op; one that is a tensor is in the gradient already."""
+        return self.weight_decay if self._decays(variable) and not is_tensor(self.weight_decay) else 0.0
 
     def _create_slots(self, variables: Sequence[Variable]) -> None:  # noqa: B027 - plain ones have no slots
         """Makes the optimiser's own variables; none by default."""

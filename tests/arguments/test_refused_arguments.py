@@ -35,7 +35,8 @@ REFUSED: Calls = {
     ),
     "a flag for the weight decay": (
         lambda: tb.train.GradientDescentOptimizer(0.1, weight_decay=True),
-        "GradientDescentOptimizer: expected weight_decay to be a finite number of at least 0, got bool True",
+        "GradientDescentOptimizer: expected weight_decay to be a finite number of at least 0, or a scalar "
+        "tensor, got bool True",
     ),
     "a number for a flag": (
         lambda: tb.train.GradientDescentOptimizer(0.1, 1.0),

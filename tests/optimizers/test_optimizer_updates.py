@@ -46,11 +46,13 @@ def reference(steps, rate, momentum=0.0, nesterov=False, decay=0.0):
     return w, b, v, u
 
 
+@pytest.mark.parametrize("as_tensor", [False, True])
 @pytest.mark.parametrize("decay", [0.0, 0.1])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_gradient_descent(session, decay, dtype):
+def test_gradient_descent(session, decay, dtype, as_tensor):
     model = Regression(dtype)
-    update = GradientDescentOptimizer(0.3, weight_decay=decay).minimize(model.loss)
+    given = tb.constant(decay, dtype) if as_tensor else decay
+    update = GradientDescentOptimizer(0.3, weight_decay=given).minimize(model.loss)
     session.run(tb.global_variables_initializer())
     for _ in range(6):
         session.run(update)
@@ -107,16 +109,35 @@ def test_large_variables_are_updated_whole(session):
     np.testing.assert_allclose(session.run(w), once - 0.1 * (0.5 * slot + 2.01 * once))
 
 
-def test_which_variables_are_decayed(session):
+@pytest.mark.parametrize(
+    "decay", [lambda: 0.1, lambda: tb.constant(0.1, tb.float64)], ids=["number", "tensor"]
+)
+def test_which_variables_are_decayed(session, decay):
     names = {"matrix": np.ones((2, 2)), "vector": np.ones(2)}
     variables = [tb.Variable(value, name=name) for name, value in names.items()]
     variables.append(tb.Variable(np.ones(2), name="forced", decayed=True))
     variables.append(tb.Variable(np.ones((2, 2)), name="spared", decayed=False))
     loss = tb.reduce_sum(tb.stack([tb.reduce_sum(v) * 0.0 for v in variables]))
     session.run(tb.group(tb.global_variables_initializer()))
-    session.run(GradientDescentOptimizer(0.5, weight_decay=0.1).minimize(loss))
+    session.run(GradientDescentOptimizer(0.5, weight_decay=decay()).minimize(loss))
     after = [session.run(v).flat[0] for v in variables]
     np.testing.assert_allclose(after, [0.95, 1.0, 0.95, 1.0])
+
+
+def test_a_weight_decay_that_is_a_tensor_leaves_gradients_of_other_variables_sparse(session):
+    tables = [
+        tb.Variable(np.ones((4, 2)), name=name, decayed=name == "decayed") for name in ("decayed", "other")
+    ]
+    loss = tb.add_n([tb.reduce_sum(tb.gather(table, [1, 3])) for table in tables])
+    optimizer = MomentumOptimizer(0.5, 0.9, weight_decay=tb.placeholder(tb.float64, [], name="decay"))
+    update = optimizer.minimize(loss)
+    applied = [op.type for op in tb.get_default_graph().get_operations() if "ApplyMomentum" in op.type]
+    assert applied == ["ApplyMomentum", "SparseApplyMomentum"]
+    session.run(tb.global_variables_initializer())
+    session.run(update, {"decay:0": 0.25})
+    decayed, other = session.run(tables)
+    np.testing.assert_allclose(decayed[:, 0], [0.875, 0.375, 0.875, 0.375])
+    np.testing.assert_allclose(other[:, 0], [1.0, 0.5, 1.0, 0.5])
 
 
 def test_names_and_slots():
@@ -277,3 +298,7 @@ def test_options_out_of_range():
         InvalidArgumentError, match="expected weight_decay to be a finite number of at least 0"
     ):
         GradientDescentOptimizer(0.1, weight_decay=-1.0)
+    with pytest.raises(
+        InvalidArgumentError, match=r"expected weight_decay to be .*, or a scalar tensor, got"
+    ):
+        GradientDescentOptimizer(0.1, weight_decay=tb.ones([2]))

@@ -9,6 +9,7 @@ import pytest
 
 import tensorbow as tb
 from tensorbow.errors import FailedPreconditionError, InvalidArgumentError
+from tensorbow.kernels import ReferenceBackend, backends
 
 LAYOUTS = [(["/cpu:0"], 1), (["/cpu:0"], 3), (["/cpu:0", "/cpu:1"], 2)]
 NUMPY = {"sum": np.sum, "mean": np.mean, "max": np.max, "min": np.min, "prod": np.prod}
@@ -239,6 +240,76 @@ def test_hyper_parameters_of_each_replica_have_the_bits_of_a_run_alone():
         for number, values in enumerate(zip(rates, momenta, dropped, strict=True)):
             alone = trained(["/cpu:0"], 1, *(lambda value=value: value for value in values))
             np.testing.assert_array_equal(together[:, number], alone[:, 0])
+
+
+@pytest.mark.parametrize("kernels", ["native", "reference"])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda decay: tb.train.GradientDescentOptimizer(0.1, weight_decay=decay),
+        lambda decay: tb.train.MomentumOptimizer(0.1, 0.9, use_nesterov=True, weight_decay=decay),
+        lambda decay: tb.train.AdamOptimizer(0.01, weight_decay=decay, decay_all=True),
+    ],
+    ids=["descent", "momentum", "adam"],
+)
+def test_weight_decay_of_each_replica_has_the_bits_of_a_run_alone(make, kernels, monkeypatch):
+    if kernels == "native":
+        pytest.importorskip("llvmlite")
+        from tensorbow.kernels.native.backend import NativeBackend
+
+        monkeypatch.setitem(backends._backends, "cpu", NativeBackend())
+    else:
+        monkeypatch.setitem(backends._backends, "cpu", ReferenceBackend())
+    decays = [0.1, 0.0, 0.03]
+
+    def trained(devices, per_device, decay):
+        with tb.Graph().as_default(), tb.MultiGpuReplicator(devices, per_device, "none") as repl:
+            repl.graph.seed = 0
+
+            def step_fn(images, labels):
+                hidden = tb.nn.relu(tb.layers.conv2d(images, 5, 3, name="conv"))
+                logits = tb.layers.dense(tb.layers.flatten(hidden), 7, name="dense")
+                losses = tb.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
+                loss = tb.reduce_mean(losses)
+                return loss, repl.wrap_optimizer(make(decay())).minimize(loss)
+
+            def input_fn():
+                draw = np.random.default_rng(0)
+                while True:
+                    yield draw.normal(size=(6, 5, 4, 3)).astype(np.float32), draw.integers(0, 7, 6)
+
+            losses = np.array([loss for loss, _ in repl.train(step_fn, input_fn, 4)])
+            return losses, [repl.replica_values(number) for number in range(repl.num_replicas)]
+
+    alone = [trained(["/cpu:0"], 1, lambda decay=decay: decay) for decay in decays]
+    kernel = [values["dense/kernel"] for _, (values,) in alone]
+    assert not any(np.array_equal(kernel[number], kernel[number - 1]) for number in range(3))
+    for devices in (["/cpu:0"], ["/cpu:0", "/cpu:1", "/cpu:2"]):
+        losses, values = trained(devices, 3 // len(devices), lambda: tb.per_replica(decays))
+        for number, (own_losses, (own,)) in enumerate(alone):
+            np.testing.assert_array_equal(losses[:, number], own_losses[:, 0])
+            assert own.keys() == values[number].keys()
+            for name, value in own.items():
+                np.testing.assert_array_equal(values[number][name], value, err_msg=name)
+
+
+@pytest.mark.parametrize("sync", ["ssgd", "sma"])
+def test_a_weight_decay_that_is_a_tensor_trains_as_a_number(sync):
+    def trained(decay):
+        with tb.Graph().as_default(), tb.MultiGpuReplicator(["/cpu:0"], 2, sync) as repl:
+
+            def step_fn(x):
+                w = tb.Variable(own(7, 5, 2), name="w")
+                loss = tb.reduce_mean(tb.square(tb.matmul(x, w) - 1.0))
+                optimizer = tb.train.MomentumOptimizer(0.05, 0.9, weight_decay=decay())
+                return loss, repl.wrap_optimizer(optimizer).minimize(loss)
+
+            losses = [loss for loss, _ in repl.train(step_fn, lambda replica_id: own(replica_id, 4, 5), 6)]
+            return np.array(losses)
+
+    expected = trained(lambda: 0.3)
+    np.testing.assert_allclose(trained(lambda: tb.constant(0.3)), expected, rtol=1e-5)
+    assert not np.allclose(trained(lambda: 0.0), expected, rtol=1e-2)
 
 
 def test_values_of_each_replica_that_do_not_fit():

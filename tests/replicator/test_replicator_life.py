@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import tempfile
 import threading
 
@@ -144,3 +146,28 @@ def test_results_after_shutdown_are_the_callers():
         assert values.tolist() == [[4, 4], [4, 4]]
         with pytest.raises(FailedPreconditionError, match=r"there are no replicas before init\(\)"):
             repl.replica_values(0)
+
+
+UNFINISHED = """
+import numpy as np
+import tensorbow as tb
+
+repl = tb.MultiGpuReplicator(["/cpu:0"], 2)
+with repl.context():
+    optimizer = repl.wrap_optimizer(tb.train.GradientDescentOptimizer(0.1))
+
+
+def step_fn(x):
+    w = tb.Variable(np.zeros(2, np.float32), name="w")
+    return optimizer.minimize(tb.reduce_sum(w * x))
+
+
+training = repl.train(step_fn, lambda: np.ones(2, np.float32), 3)
+next(training)
+"""
+
+
+def test_a_training_that_is_left_unfinished_ends_with_the_interpreter():
+    command = [sys.executable, "-W", "error", "-c", UNFINISHED]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")

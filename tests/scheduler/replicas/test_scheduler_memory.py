@@ -137,6 +137,22 @@ def test_what_others_hold_counts_and_none_may_fit() -> None:
         build([device], 2).close()
 
 
+def test_cpu_devices_share_the_memory_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    devices = cpu_devices(3)
+    with build(devices, 2) as engine:
+        held = sum(device.memory.held_nbytes for device in devices)
+        assert sum(plans.nbytes(2) for plans in engine.learners._plans) == held
+    monkeypatch.setattr(scheduler.replicas.device_plans, "available_memory_nbytes", lambda: held)
+    build(devices, 2).close()
+    monkeypatch.setattr(scheduler.replicas.device_plans, "available_memory_nbytes", lambda: held - 1)
+    with pytest.raises(ResourceExhaustedError, match=r"6 replicas on 3 CPU devices need .* are free on this"):
+        build(devices, 2)
+    assert all(device.memory.held_nbytes == 0 for device in devices)
+    build(devices[:1], 2).close()
+    for device in devices:
+        device.close()
+
+
 def test_the_dry_run_is_what_is_allocated(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[list[int]] = []
     original = require_room
