@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Sequence
-from typing import Annotated, Any, TypeAlias
+from typing import Any
 
 from replicator.base import Replicator
 from replicator.dataset_inputs import OnDevice
@@ -14,13 +14,12 @@ from replicator.tuning import tuned
 from scheduler import Synchronisation
 from scheduler.averaging.synchronisation import OnNan
 from scheduler.engine.learning_engine import Seeds
-from scheduler.replicas.replica_counts import REPLICA_COUNTS, replica_counts
+from scheduler.replicas.replica_counts import TunedCounts, replica_counts
 from tensorbow.devices import AsDevices, available_devices
 from tensorbow.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError, UnimplementedError
-from tensorbow.kinds import Count, Function, Positive, PositiveNumber, checked, one_of
+from tensorbow.kinds import Count, Function, Positive, PositiveNumber, checked
 
 MOST, WINDOW_SECONDS, MAX_SECONDS = 16, 0.3, 60.0  # of `tune`
-TunedCounts: TypeAlias = Annotated[int | Sequence[int] | str, REPLICA_COUNTS | one_of(AUTO)]
 
 
 class MultiGpuReplicator(Replicator):

@@ -7,10 +7,9 @@ from time import perf_counter
 from typing import Any
 
 from scheduler.decisions.replica_tuner import Decision, ReplicaTuner
+from scheduler.decisions.step_tuner import WARM_STEPS, StepTuner
 from tensorbow.errors import InvalidArgumentError, ResourceExhaustedError
 
-LEAST_STEPS = 4  # of a window
-WARM_STEPS = 3  # before the first window with a count: they compile, and touch new memory
 _ENDED = object()
 
 
@@ -20,59 +19,37 @@ def tuned(
     """Measures counts of replicas until the tuner has decided, or so many seconds are over.
 
     begin: (replicas per device) -> training with so many; it raises ResourceExhaustedError at its first step
-    if they do not fit. Raises InvalidArgumentError for a training of too few steps to be timed.
+    if they do not fit, and is called anew where its input ends. Raises InvalidArgumentError for a training of
+    too few steps to be timed.
     """
-    tuner = ReplicaTuner(most, why_no_more=f"most={most}")
+    tuner = StepTuner(ReplicaTuner(most, why_no_more=f"most={most}"), window_seconds)
     deadline = perf_counter() + max_seconds
     steps: Iterator[Any] = iter(())
-    count = 0
-    while True:
-        if tuner.measurements and perf_counter() > deadline:
+    count = done = 0  # replicas that train, and their steps since `begin`
+    while tuner.decision is None:
+        if tuner.tuner.measurements and perf_counter() > deadline:
             tuner.end(f"max_seconds {max_seconds:g} are over")
-        step = tuner.next_step()
-        if isinstance(step, Decision):
-            return step
+            continue
         try:
-            if step.replicas != count:
-                count = step.replicas
-                steps = _warm(begin(count))
-            rate, steps = _window(steps, count, begin, window_seconds)
+            if tuner.replicas != count:
+                count, done = tuner.replicas, 0
+                steps = begin(count)
+            began = perf_counter()
+            ended = next(steps, _ENDED) is _ENDED
         except ResourceExhaustedError:
             if count == 1:
                 raise
-            tuner.limit(count - 1, "more do not fit into the memory of a device")
-            count = 0
-        else:
-            tuner.record(count, rate)
-
-
-def _warm(steps: Iterator[Any]) -> Iterator[Any]:
-    for done in range(WARM_STEPS):
-        if next(steps, _ENDED) is _ENDED:
-            raise _too_few(done)
-    return steps
-
-
-def _too_few(batches: int) -> InvalidArgumentError:
-    return InvalidArgumentError(
-        f"tune: expected input_fn to give at least {WARM_STEPS + 1} batches, got {batches}; "
-        "let it repeat them"
-    )
-
-
-def _window(
-    steps: Iterator[Any], replicas: int, begin: Callable[[int], Iterator[Any]], least_seconds: float
-) -> tuple[float, Iterator[Any]]:
-    """Steps of all replicas of a device per second, and the training, begun anew where its input ended."""
-    done, seconds, is_new = 0, 0.0, False
-    while done < LEAST_STEPS or seconds < least_seconds:
-        began = perf_counter()
-        if next(steps, _ENDED) is not _ENDED:
-            seconds += perf_counter() - began
+            tuner.refuse("more do not fit into the memory of a device")
+            continue
+        if not ended:
             done += 1
-            is_new = False
-        elif is_new:
-            raise _too_few(WARM_STEPS)
+            tuner.add(perf_counter() - began, count)
+        elif done > WARM_STEPS:
+            tuner.warm_up()
+            steps, done = begin(count), 0
         else:
-            steps, is_new = _warm(begin(replicas)), True
-    return done * replicas / seconds, steps
+            raise InvalidArgumentError(
+                f"tune: expected input_fn to give at least {WARM_STEPS + 1} batches, got {done}; "
+                "let it repeat them"
+            )
+    return tuner.decision

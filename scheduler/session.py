@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from time import perf_counter
 from typing import Any, TypeGuard
 
 import numpy as np
@@ -15,20 +16,20 @@ from scheduler.averaging.synchronisation import (
     Synchronisation,
     require_round_robin,
 )
-from scheduler.engine.growing import grown, new_variables
-from scheduler.engine.learning_engine import LearningEngine
+from scheduler.decisions.replica_tuner import Decision
+from scheduler.decisions.step_tuner import BatchSplitTuner
+from scheduler.engine.growing import grown, new_variables, started
 from scheduler.engine.stepper import Stepper
-from scheduler.replicas.replica_counts import ReplicaCounts, device_list, replica_counts
+from scheduler.replicas.replica_counts import TunedCounts, device_list, replica_counts
 from scheduler.replicas.step_program import StepProgram
 from tensorbow.compiler import VariableLayout
 from tensorbow.compiler.prune import prune
 from tensorbow.devices import AsDevices
-from tensorbow.errors import FailedPreconditionError, InternalError, InvalidArgumentError
+from tensorbow.errors import FailedPreconditionError, InvalidArgumentError, ResourceExhaustedError
 from tensorbow.graph import AsGraph, Graph, GraphKeys, Operation, Tensor
 from tensorbow.kinds import Count, Mapped, Text, checked
 from tensorbow.ops.control import Placeholder
 from tensorbow.ops.state import VariableReference
-from tensorbow.program import Executable
 from tensorbow.runtime import Session
 from tensorbow.specs import Array, TensorSpec
 
@@ -39,11 +40,19 @@ GraphElements = Sequence["Tensor | Operation"]
 
 @dataclass(frozen=True)
 class _LearningStep:
-    """Learning step compiled for one fetch list and the shapes of its feeds."""
+    """Learning step for one fetch list and the shapes of its feeds."""
 
     number: int  # of the program in the engine
-    reads_first: frozenset[str]  # variables that must be initialised
+    program: StepProgram
+    fed: tuple[TensorSpec, ...]
     split: tuple[bool, ...]  # per feed: whether it is split over the replicas
+
+    def shapes(self, replicas: int) -> list[TensorSpec]:
+        """Specs of one replica's inputs, if so many share what is fed."""
+        return [
+            TensorSpec((spec.extents[0] // replicas, *spec.extents[1:]), spec.dtype) if is_split else spec
+            for spec, is_split in zip(self.fed, self.split, strict=True)
+        ]
 
 
 class TensorBowSession(Session):
@@ -56,6 +65,12 @@ class TensorBowSession(Session):
     slot has replica 0's. All other runs read the central average model z with unsplit feeds, and their
     assignments go to z and to every replica. A program for one device only has to feed a batch that is
     `num_replicas` times as large.
+
+    With `replicas_per_device="auto"` it begins with one replica per device, times its learning runs, and
+    changes the number between runs until it knows with which one they train most examples per second
+    (Crossbow, VLDB 2019, section 4). Global batches stay as they are fed: each replica's part becomes
+    smaller, and only numbers that divide all batches so far are tried. New replicas begin with z. Not
+    reproducible: the changes depend on timing.
 
     One run executes at a time. If variables were created after the first learning run, new replicas are built
     beside the old ones, which briefly doubles their memory. Assignments to trainable variables other than
@@ -70,11 +85,12 @@ class TensorBowSession(Session):
         graph: AsGraph | None = None,
         *,
         devices: AsDevices = ("/cpu:0",),
-        replicas_per_device: ReplicaCounts = 2,
+        replicas_per_device: TunedCounts = 2,
         synchronisation: AsSynchronisation | None = None,
         on_nan: OnNan = "stop",
     ):
-        """replicas_per_device: one count for all devices, or one per device. synchronisation: default SMA.
+        """replicas_per_device: one count for all devices, one per device, or "auto". synchronisation: default
+        SMA.
 
         z is evaluated on the first device.
         Raises InvalidArgumentError for options out of range, NotFoundError for a missing device.
@@ -82,14 +98,16 @@ class TensorBowSession(Session):
         if target not in ("", "tensorbow"):
             raise InvalidArgumentError(f"TensorBowSession: target is 'tensorbow', got {target!r:.60}")
         self._learner_devices = device_list(devices)
-        self._per_device = replica_counts(replicas_per_device, len(self._learner_devices))
         self._synchronisation = synchronisation or Synchronisation()
+        self._tuner: BatchSplitTuner | None = None
+        if isinstance(replicas_per_device, str):
+            self._tuner = BatchSplitTuner(len(self._learner_devices), self._is_stable)
+            replicas_per_device = self._tuner.replicas
+        self._per_device = replica_counts(replicas_per_device, len(self._learner_devices))
         require_round_robin(self._synchronisation, "TensorBowSession")
         self._on_nan = on_nan
-        self._engine: LearningEngine | None = None  # created by the first learning run
-        self._stepper: Stepper | None = None
+        self._stepper: Stepper | None = None  # with the replicas, created by the first learning run
         self._steps: dict[Any, _LearningStep] = {}
-        self._programs: list[tuple[StepProgram, list[TensorSpec]]] = []  # programs of the engine, by number
         self._learning: dict[Any, Operation | None] = {}  # (fetches, feeds) -> an optimiser's update, if any
         self._z_is_newer = False  # whether z changed since it was copied to the base session's variables
         self._turn = threading.RLock()  # guards all fields above
@@ -97,8 +115,13 @@ class TensorBowSession(Session):
 
     @property
     def num_replicas(self) -> int:
-        """Number of replicas on all devices."""
+        """Number of replicas on all devices; with "auto", of the last learning run."""
         return sum(self._per_device)
+
+    @property
+    def tuning(self) -> Decision | None:
+        """The number that "auto" has chosen, with its reason; None before, and where a number was given."""
+        return None if self._tuner is None else self._tuner.decision
 
     def _execute(self, elements: GraphElements, feeds: Mapping[Tensor, Array]) -> list[Any]:
         with self._turn:
@@ -108,7 +131,7 @@ class TensorBowSession(Session):
                 return self._learn(elements, feeds, update)
             self._bring_z()
             results = super()._execute(elements, feeds)
-            if self._engine is not None:
+            if self._stepper is not None:
                 shapes = {tensor: value.shape for tensor, value in feeds.items()}
                 self._write_to_replicas(self._step(elements, shapes).executable.writes)
             return results
@@ -128,15 +151,17 @@ class TensorBowSession(Session):
     # Learning ---------------------------------------------------------------------------------
 
     def _learn(self, elements: GraphElements, feeds: Mapping[Tensor, Array], update: Operation) -> list[Any]:
-        step = self._learning_step(elements, feeds, update)
-        self._device_variables.require_initialized(step.reads_first)
-        inputs = self._split(feeds, step.split)
-        stepper = self._stepper
-        if stepper is None:
-            raise InternalError("a step was compiled without replicas")
+        if self._tuner is not None:
+            self._tune(self._tuner, feeds)
+        step, stepper = self._learning_step(elements, feeds, update)
+        self._device_variables.require_initialized(stepper.engine.executables_of(step.number)[0].reads_first)
         stepper.select(step.number)
         self._z_is_newer = True
-        results = stepper.step(inputs)
+        began = perf_counter()
+        results = stepper.step(self._split(feeds, step.split))
+        if self._tuner is not None:
+            sizes = (spec.extents[0] for spec, is_split in zip(step.fed, step.split, strict=True) if is_split)
+            self._tuner.after_run(perf_counter() - began, next(sizes, self.num_replicas))
         computed = _computed(elements, feeds)
         joined = iter([*map(_joined, computed, results.metrics)])
         values: list[Any] = []
@@ -161,31 +186,29 @@ class TensorBowSession(Session):
 
     def _learning_step(
         self, elements: GraphElements, feeds: Mapping[Tensor, Array], update: Operation
-    ) -> _LearningStep:
+    ) -> tuple[_LearningStep, Stepper]:
+        """The step, and replicas that have it."""
         key = (tuple(elements), tuple((tensor, value.shape) for tensor, value in feeds.items()))
-        if (step := self._steps.get(key)) is not None:
-            return step
-        split = tuple(_leads_with_batch(tensor, value) for tensor, value in feeds.items())
-        shapes = [self._replica_spec(t, v, s) for (t, v), s in zip(feeds.items(), split, strict=True)]
-        program = self._program(elements, list(feeds), update)
-        if self._engine is None:
-            number, executable = 0, self._start(program, shapes)
-        else:
-            number, executable = self._add(program, shapes)
-        self._programs.append((program, shapes))
-        step = self._steps[key] = _LearningStep(number, executable.reads_first, split)
-        return step
+        step, stepper = self._steps.get(key), self._stepper
+        if step is None or stepper is None:
+            for tensor, value in feeds.items():
+                if _leads_with_batch(tensor, value):
+                    self._require_parts(tensor, value.shape[0])
+            fed = tuple(TensorSpec(value.shape, tensor.dtype) for tensor, value in feeds.items())
+            split = tuple(_leads_with_batch(tensor, value) for tensor, value in feeds.items())
+            program = self._program(elements, list(feeds), update)
+            step = _LearningStep(len(self._steps), program, fed, split)
+            self._stepper = stepper = self._with_step_added(step)
+            self._steps[key] = step
+        return step, stepper
 
-    def _replica_spec(self, tensor: Tensor, value: Array, is_split: bool) -> TensorSpec:
-        if not is_split:
-            return TensorSpec(value.shape, tensor.dtype)
-        rows, count = value.shape[0], self.num_replicas
+    def _require_parts(self, tensor: Tensor, rows: int) -> None:
+        count = self.num_replicas
         if rows % count or not rows:
             got = f"a global batch of {rows} does not split over" if rows else "an empty batch has none for"
             raise InvalidArgumentError(
                 f"feed {tensor.name}: {got} {count} replicas; feed a multiple of {count}, {count} at least"
             )
-        return TensorSpec((rows // count, *value.shape[1:]), tensor.dtype)
 
     def _program(self, elements: GraphElements, fed: list[Tensor], update: Operation) -> StepProgram:
         tensors = _computed(elements, fed)
@@ -199,81 +222,92 @@ class TensorBowSession(Session):
         metrics = {f"{index} {tensor.name}": tensor for index, tensor in enumerate(tensors)}
         return StepProgram(tuple(fed), None, first, metrics, tuple(others))
 
-    def _add(self, program: StepProgram, shapes: list[TensorSpec]) -> tuple[int, Executable]:
-        """Adds a step to the replicas; rebuilds them if it needs new variables."""
-        engine, stepper = self._engine, self._stepper
-        if engine is None or stepper is None:
-            raise InternalError("a further step was compiled without replicas")
-        stepper.settle()
-        if not new_variables(engine, self.graph):
-            number = engine.add_program(program, shapes)
-            return number, engine.executables_of(number)[0]
-        self._bring_z()
+    def _with_step_added(self, step: _LearningStep) -> Stepper:
+        """The replicas with a further step; new ones if there are none, or if it needs new variables."""
+        old, count = self._stepper, self.num_replicas
+        programs = [(known.program, known.shapes(count), 1) for known in (*self._steps.values(), step)]
+        if old is not None:
+            old.settle()
+            if not new_variables(old.engine, self.graph):
+                old.engine.add_program(*programs[-1])
+                return old
+            self._bring_z()
         if self._graph_version != self.graph.version:
             self._follow_graph()
         names = [op.name for op in VariableLayout.of_graph(self.graph).variables]
         ready = {name for name in names if name in self._device_variables.of(name).initialized}
         values = {name: self._device_variables.of(name).read(name) for name in names}
-        programs = [*self._programs, (program, shapes)]
-        larger = grown(stepper, [(*each, 1) for each in programs], values)
-        for replica in larger.engine.learners.replicas:
-            replica.container.initialized.intersection_update(ready)
-        self._engine, self._stepper = larger.engine, larger
-        stepper.close()
-        engine.close()
-        return len(self._programs), larger.engine.executables_of(len(self._programs))[0]
+        if old is not None:
+            new = grown(old, programs, values)
+            old.shut_down()
+        else:
+            where = self._learner_devices, self._per_device
+            new = started(programs, *where, self._synchronisation, values, on_nan=self._on_nan)
+            try:
+                self._device_variables.require_initialized(new.engine.executables_of(0)[0].reads_first)
+            except BaseException:
+                new.shut_down()
+                raise
+        _keep_initialized(new, ready)
+        return new
 
-    def _start(self, program: StepProgram, shapes: list[TensorSpec]) -> Executable:
-        """Creates the replicas with the current values of this session's variables."""
-        if self._graph_version != self.graph.version:
-            self._follow_graph()
-        engine = LearningEngine(
-            program,
-            shapes,
-            self._learner_devices,
-            self._per_device,
-            self._synchronisation,
-            launch_ahead=1,
-            on_nan=self._on_nan,
-        )
+    # Number of replicas -----------------------------------------------------------------------
+
+    def _is_stable(self, per_device: int) -> bool:
         try:
-            executable = engine.executables_of(0)[0]
-            self._device_variables.require_initialized(executable.reads_first)
-            names = [op.name for op in engine.learners.layout.variables]
-            missing = [name for name in names if name not in self._device_variables.of(name).initialized]
-            engine.initialize({name: self._device_variables.of(name).read(name) for name in names})
-            for replica in engine.learners.replicas:
-                replica.container.initialized.difference_update(missing)
-        except BaseException:
-            engine.close()
-            raise
-        self._engine, self._stepper = engine, Stepper(engine)
-        return executable
+            self._synchronisation.alpha_for(per_device * len(self._learner_devices))
+        except InvalidArgumentError:
+            return False
+        return True
+
+    def _tune(self, tuner: BatchSplitTuner, feeds: Mapping[Tensor, Array]) -> None:
+        """Changes the number of replicas to the one that the tuner wants in the next run."""
+        (current, *_), stepper = self._per_device, self._stepper
+        tuner.before_run(
+            [value.shape[0] for tensor, value in feeds.items() if _leads_with_batch(tensor, value)]
+        )
+        counts = (tuner.replicas,) * len(self._learner_devices)
+        if stepper is not None and tuner.replicas != current:
+            stepper.settle()
+            ready = {*stepper.engine.learners.replicas[0].container.initialized}
+            stepper.close()
+            try:
+                shapes = [step.shapes(sum(counts)) for step in self._steps.values()]
+                stepper.engine.resize(counts, stepper.round, shapes=shapes)
+            except (ResourceExhaustedError, InvalidArgumentError) as error:
+                tuner.refuse(current, str(error))
+                counts = self._per_device
+            finally:
+                self._stepper = Stepper(stepper.engine, stepper.round)
+            _keep_initialized(self._stepper, ready)
+        self._per_device = counts
 
     # z ----------------------------------------------------------------------------------------
 
     def _bring_z(self) -> None:
         """Copies z, and replica 0's optimiser slots, to the base session's variables."""
-        engine, stepper = self._engine, self._stepper
-        if engine is None or stepper is None or not self._z_is_newer:
+        stepper = self._stepper
+        if stepper is None or not self._z_is_newer:
             return
         stepper.settle()
-        ready = engine.learners.replicas[0].container.initialized
-        values = {**engine.learners.values.replica_values(0), **engine.central_values()}
+        learners = stepper.engine.learners
+        ready = learners.replicas[0].container.initialized
+        values = {**learners.values.replica_values(0), **stepper.engine.central_values()}
         super().load_variables({name: value for name, value in values.items() if name in ready})
         self._z_is_newer = False
 
-    def _write_to_replicas(self, names: Any) -> None:
+    def _write_to_replicas(self, names: Collection[str]) -> None:
         """Copies variables of the base session to z and to every replica."""
-        if self._engine is None or self._stepper is None or not names:
+        if self._stepper is None or not names:
             return
-        known = {op.name for op in self._engine.learners.layout.variables}
+        learners = self._stepper.engine.learners
+        known = {op.name for op in learners.layout.variables}
         values = {
             name: self._device_variables.of(name).read(name) for name in sorted(known.intersection(names))
         }
         if values:
             self._stepper.settle()
-            self._engine.learners.values.assign(values)
+            learners.values.assign(values)
 
     @checked
     def load_variables(self, values: Mapped) -> None:
@@ -295,10 +329,10 @@ class TensorBowSession(Session):
                 raise InvalidArgumentError(
                     f"replica_values: there is no replica {replica} of {self.num_replicas}"
                 )
-            if self._engine is None or self._stepper is None:
+            if self._stepper is None:
                 return {name: self.container.read(name) for name in sorted(self.container.initialized)}
             self._stepper.settle()
-            return self._engine.learners.values.replica_values(replica)
+            return self._stepper.engine.learners.values.replica_values(replica)
 
     def ema_values(self) -> dict[str, Array]:
         """Variables of z by name, with the weights of its moving average.
@@ -308,23 +342,26 @@ class TensorBowSession(Session):
         """
         with self._turn:
             self._require_open()
-            if self._engine is None or self._stepper is None:
+            if self._stepper is None:
                 raise FailedPreconditionError("ema_values: there are none before the first learning run")
             self._stepper.settle()
-            return self._engine.ema_values()
+            return self._stepper.engine.ema_values()
 
     def close(self) -> None:
         """Finishes running steps and frees all memory; idempotent."""
         with self._turn:
-            engine, stepper = self._engine, self._stepper
-            self._engine = self._stepper = None
+            stepper, self._stepper = self._stepper, None
             try:
                 if stepper is not None:
-                    stepper.close()
+                    stepper.shut_down()
             finally:
-                if engine is not None:
-                    engine.close()
                 super().close()
+
+
+def _keep_initialized(stepper: Stepper, names: Collection[str]) -> None:
+    """Leaves only these of the replicas' variables initialised."""
+    for replica in stepper.engine.learners.replicas:
+        replica.container.initialized.intersection_update(names)
 
 
 def _update_in(operations: Sequence[Operation], graph: Graph) -> Operation | None:

@@ -8,7 +8,9 @@ A change of the batch size, or of anything else that changes the duration of a s
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from statistics import median
 
 from tensorbow.errors import FailedPreconditionError, InvalidArgumentError
@@ -70,7 +72,8 @@ class ReplicaTuner:
     """Finds the smallest count of replicas whose throughput is within a threshold of the greatest.
 
     The count grows by one while throughput grows. If two more replicas gained less than the threshold, it
-    measures twice the count; growth continues if that is faster. Each count gets several windows, whose
+    measures twice the count; growth continues if that is faster. Where only some counts are allowed, it grows
+    from each to the next. Each count gets several windows, whose
     median is its throughput. Counts that matter for the decision, but do not differ by more than noise, get
     more windows in turn. Because a machine's speed drifts, the choice and the best other count are
     measured again before the decision; if the windows of one count disagree, so are all other counts with
@@ -86,8 +89,10 @@ class ReplicaTuner:
         most_windows: int | None = None,
         why_no_more: str = "",
         start: int = 1,
+        allowed: Sequence[int] | None = None,
     ):
         """most: greatest count to try; why_no_more: the reason for this limit. start: first count to measure.
+        allowed: counts to try, rising from 1; by default all.
 
         threshold: fraction in (0, 1). windows: least windows per count; most_windows: most windows per count,
         by default 36 times as many. Raises InvalidArgumentError for values out of range.
@@ -109,6 +114,7 @@ class ReplicaTuner:
         self.windows = windows
         self.most_windows = most_windows
         self.most, self._start = max(most, start), start
+        self._allowed = [*range(1, self.most + 1)] if allowed is None else [*allowed]
         self.why_no_more = why_no_more
         self._told: dict[int, list[float]] = {}
         self._medians: dict[int, float] = {}
@@ -173,8 +179,9 @@ class ReplicaTuner:
             return step
         medians = self._medians
         chosen = self._smallest_good_enough(medians)
-        if chosen > 1 and self._count(chosen - 1) < self.windows:
-            return Measure(chosen - 1, f"{chosen} is good, but {chosen - 1} has not been measured")
+        below = max((count for count in self._allowed if count < chosen), default=chosen)
+        if self._count(below) < self.windows and below < chosen:
+            return Measure(below, f"{chosen} is good, but {below} has not been measured")
         doubtful = self._doubtful(medians, chosen)
         if doubtful is not None:
             return Measure(doubtful, f"{self._count(doubtful)} windows do not tell it apart from others")
@@ -200,12 +207,12 @@ class ReplicaTuner:
             grown = "images/s grow up to it" if in_order == sorted(in_order) else "it is the fastest"
             if len(medians) == 1:
                 grown = "it is the only one measured"
-            if last < self.most:
+            if any(last < count <= self.most for count in self._allowed):
                 return f"{grown}, and no more was measured"
             limit = f" ({self.why_no_more})" if self.why_no_more else ""
             return f"{grown}; {last} is the most that may be tried{limit}"
         if chosen == peak:
-            if len(medians) == last:
+            if all(count in medians for count in self._allowed if count <= last):
                 return f"no other count up to {last} is faster"
             others = [str(count) for count in sorted(medians) if count != chosen]
             return f"none of {', '.join(others)} is faster"
@@ -221,38 +228,39 @@ class ReplicaTuner:
         """Next count to measure while throughput grows; None when the curve's end has been measured."""
         if self._count(self._start) < self.windows:
             return Measure(self._start, "the first count")
-        frontier = 0
-        while self._count(frontier + 1) >= self.windows:
-            frontier += 1
-        if frontier == 0:
-            return Measure(1, "the smallest count")
-        if frontier < self.most and self._rises_after(frontier):
-            return Measure(frontier + 1, f"throughput grows up to {frontier}, or beyond")
-        far = min(2 * frontier, self.most)
-        if far > frontier and self._count(far) < self.windows and not self._falls_at(frontier):
+        counts = [count for count in self._allowed if count <= self.most]
+        known = [*takewhile(lambda count: self._count(count) >= self.windows, counts)]
+        if not known:
+            return Measure(counts[0], "the smallest count")
+        frontier, further = known[-1], counts[len(known) :]
+        if further and self._rises_after(known):
+            return Measure(further[0], f"throughput grows up to {frontier}, or beyond")
+        far = counts[min(2 * len(known), len(counts)) - 1]
+        if far > frontier and self._count(far) < self.windows and not self._falls_at(known):
             return Measure(far, f"measured ahead, since the last counts up to {frontier} gained little")
         return None
 
-    def _rises_after(self, frontier: int) -> bool:
-        """True if the last counts up to `frontier`, or a greater one, gained more than the threshold."""
+    def _rises_after(self, known: Sequence[int]) -> bool:
+        """True if the last of the known counts, or a greater one, gained more than the threshold."""
         medians = self._medians
-        if frontier <= _LOOK_PAST:
+        if len(known) <= _LOOK_PAST:
             return True
-        before = max(medians[count] for count in range(1, frontier - _LOOK_PAST + 1))
-        last = max(medians[count] for count in range(frontier - _LOOK_PAST + 1, frontier + 1))
+        before = max(medians[count] for count in known[:-_LOOK_PAST])
+        last = max(medians[count] for count in known[-_LOOK_PAST:])
         if last > before * (1 + self.threshold):
             return True
         best = max(before, last)
-        beyond = [c for c in medians if c > frontier and self._count(c) >= self.windows]
+        beyond = [c for c in medians if c > known[-1] and self._count(c) >= self.windows]
         return any(medians[count] > best * (1 + self.threshold) for count in beyond)
 
-    def _falls_at(self, frontier: int) -> bool:
-        """True if the last counts up to `frontier` are all clearly slower than one before them."""
+    def _falls_at(self, known: Sequence[int]) -> bool:
+        """True if the last of the known counts are all clearly slower than one before them."""
         medians = self._medians
-        best = max(range(1, frontier + 1), key=medians.__getitem__)
-        return frontier - best >= _LOOK_PAST and all(
+        best = max(known, key=medians.__getitem__)
+        behind = known[known.index(best) + 1 :]
+        return len(behind) >= _LOOK_PAST and all(
             medians[count] * (1 + self._error(count, best)) < medians[best] * (1 - self.threshold)
-            for count in range(best + 1, frontier + 1)
+            for count in behind
         )
 
     def _top(self, medians: dict[int, float]) -> float:

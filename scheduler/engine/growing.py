@@ -1,16 +1,22 @@
-"""Room for variables that are made after the replicas: a second engine takes over where the first one is."""
+"""Replicas of several steps: as they begin, and with room for variables that are made after them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TypeAlias
 
+from scheduler.averaging.synchronisation import Synchronisation
 from scheduler.engine.learning_engine import LearningEngine
 from scheduler.engine.stepper import Stepper
 from scheduler.replicas.step_program import StepProgram
 from tensorbow.compiler import VariableLayout
+from tensorbow.devices import Device
 from tensorbow.errors import FailedPreconditionError
 from tensorbow.graph import Graph
 from tensorbow.specs import Array, TensorSpec
+
+Program: TypeAlias = tuple[StepProgram, Sequence[TensorSpec], int]
+"""A program, the specs of its inputs, and room for so many rounds of a launch."""
 
 
 def new_variables(engine: LearningEngine, graph: Graph) -> list[str]:
@@ -19,12 +25,51 @@ def new_variables(engine: LearningEngine, graph: Graph) -> list[str]:
     return [op.name for op in VariableLayout.of_graph(graph).variables if op not in known]
 
 
+def started(
+    programs: Sequence[Program],
+    devices: Sequence[str | Device],
+    replicas_per_device: Sequence[int],
+    options: Synchronisation,
+    values: Mapping[str, Array] | None = None,
+    *,
+    on_nan: str = "stop",
+    seeds: Sequence[int] | None = None,
+) -> Stepper:
+    """Replicas of all programs, which are numbered in this order, stepped round by round.
+
+    values: what they begin with, by default what the initialisers say. Raises as `LearningEngine`,
+    `add_program` and `initialize`.
+    """
+    (first, shapes, room), *others = programs
+    engine = LearningEngine(
+        first,
+        shapes,
+        devices,
+        replicas_per_device,
+        options,
+        launch_ahead=1,
+        steps_per_launch=None,
+        on_nan=on_nan,
+        seeds=seeds,
+        room_for_steps=room,
+    )
+    try:
+        for further in others:
+            engine.add_program(*further)
+        engine.initialize(values)
+        return Stepper(engine)
+    except BaseException:
+        engine.close()
+        raise
+
+
 def grown(
     stepper: Stepper,
-    programs: Sequence[tuple[StepProgram, Sequence[TensorSpec], int]],
+    programs: Sequence[Program],
     values: Mapping[str, Array],
 ) -> Stepper:
-    """A settled stepper's replicas again, with room for all variables that the graph has by now.
+    """A settled stepper's replicas again, with room for all variables that the graph has by now: a second
+    engine takes over where the first one is.
 
     programs: all steps, with the specs of their inputs and room for so many steps per launch; they are
     numbered in this order. values: what new variables start from; optimiser slots may be left out. Everything

@@ -54,6 +54,15 @@ Shapes: TypeAlias = Annotated[
 ]
 
 
+ShapesOfAll: TypeAlias = Annotated[
+    Sequence[Sequence[TensorSpec]],
+    sequence(
+        sequence(_SPEC, "a tb.TensorSpec for each input, in a list"),
+        "a list of specs for each program",
+    ),
+]
+
+
 class LearningEngine:
     """Trains k replicas of a step on one or several devices, kept together by averaging.
 
@@ -264,6 +273,7 @@ class LearningEngine:
         round: Count | None = None,
         schedule: AsSchedule | None = None,
         ssgd_from: Positive | None = None,
+        shapes: ShapesOfAll | None = None,
     ) -> None:
         """Goes on with another number of replicas, between two runs (Crossbow, VLDB 2019, section 4).
 
@@ -275,13 +285,14 @@ class LearningEngine:
         counts over devices. The bits are those of an engine made with that number and given these values.
 
         round: where the last run ended, by default by the count of `run`. schedule, ssgd_from: replace those
-        before, since they count rounds, of which more replicas make fewer.
+        before, since they count rounds, of which more replicas make fewer. shapes: by program, the specs of
+        its inputs from now on, where more replicas share one batch.
         Raises FailedPreconditionError while a run is going on, before `initialize`, or with a transport of
         the caller's; InvalidArgumentError for an alpha that is not stable with so many, or a schedule that
         the step does not follow; ResourceExhaustedError when they do not fit. The engine is then as it was.
         """
         with self._idle("resize"):
-            self._resize(replicas_per_device, round, schedule, ssgd_from)
+            self._resize(replicas_per_device, round, schedule, ssgd_from, shapes)
 
     def _resize(
         self,
@@ -289,6 +300,7 @@ class LearningEngine:
         round: int | None,
         schedule: Schedule | None,
         ssgd_from: int | None,
+        shapes: Sequence[Sequence[TensorSpec]] | None,
     ) -> None:
         if self._given_transport is not None:
             raise FailedPreconditionError(
@@ -298,24 +310,32 @@ class LearningEngine:
             raise FailedPreconditionError("resize: replicas with seeds stay as many; leave seeds out")
         if isinstance(self.learners, PartedLearners):
             raise FailedPreconditionError("resize: replicas with several devices each stay as many")
+        if shapes is not None and len(shapes) != len(self._steps):
+            expected = f"for each of {len(self._steps)} programs, the specs of its inputs"
+            raise refuse("resize", "shapes", expected, shapes)
+        specs = shapes or [own for _, own in self._steps]
+        steps = [(program, [*new]) for (program, _), new in zip(self._steps, specs, strict=True)]
         self._require_rate(schedule)
         round = self.round if round is None else round
         self._make_ready(round)
         options = self.options if ssgd_from is None else replace(self.options, ssgd_from=ssgd_from)
         jumped, old = self._restarts_before(round), self.learners
-        change = Resizing(old, replicas_per_device, options, round)
-        again = partial(made_again, old, self._steps, self.selected, self._compiled)
+        change = Resizing(old, replicas_per_device, options, round, steps[0][1])
+        again = partial(made_again, old, selected=self.selected, compiled=self._compiled)
         kept = old.release_data()
         old.close()
         try:
-            self.learners = again(change.per_device, options, change.values)
+            self.learners = again(steps, per_device=change.per_device, options=options, values=change.values)
             self.require_launches(self._own_steps_per_launch)
             if kept:
                 self.learners.keep_data(kept)
         except BaseException:
             self.learners.close()
             try:
-                self.learners = again(old.per_device, self.options, change.values_before)
+                before = change.values_before
+                self.learners = again(
+                    self._steps, per_device=old.per_device, options=self.options, values=before
+                )
             except BaseException:
                 for data in kept:
                     data.close()
@@ -323,6 +343,7 @@ class LearningEngine:
             if kept:
                 self.learners.keep_data(kept)
             raise
+        self._steps = steps
         self.outcomes.resize(change.origins)
         self.options, self.schedule = options, schedule or self.schedule
         self.select(self.selected)

@@ -152,6 +152,13 @@ class Stepper:
             self._end()
             self.engine.learners.set_caller_waits(False)
 
+    def shut_down(self) -> None:
+        """Closes the stepper, and the engine with its replicas."""
+        try:
+            self.close()
+        finally:
+            self.engine.close()
+
     def _require_open(self) -> None:
         if self._closed:
             raise FailedPreconditionError("step: the stepper is closed; make a new one")

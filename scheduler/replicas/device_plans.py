@@ -87,11 +87,13 @@ class DevicePlans:
         self._compiled = {} if compiled is None else compiled
         self.step = self.compile(program, specs)
 
-    def with_count(self, options: Synchronisation, replicas: int) -> DevicePlans:
-        """The plans of this device for so many replicas on all."""
+    def with_count(
+        self, options: Synchronisation, replicas: int, specs: Sequence[TensorSpec] | None = None
+    ) -> DevicePlans:
+        """The plans of this device for so many replicas on all. specs: of the inputs, by default the same."""
         return DevicePlans(
             self._program,
-            self._specs,
+            self._specs if specs is None else specs,
             self.device,
             options,
             replicas,

@@ -323,9 +323,14 @@ class Learners:
             replica.keep_data(None)
         return kept
 
-    def plans_for(self, options: Synchronisation, replicas: int) -> list[DevicePlans]:
-        """The plans of each device for another number of replicas, on all devices."""
-        return [plans.with_count(options, replicas) for plans in self._plans]
+    def plans_for(
+        self, options: Synchronisation, replicas: int, specs: Sequence[TensorSpec] | None = None
+    ) -> list[DevicePlans]:
+        """The plans of each device for another number of replicas, on all devices.
+
+        specs: of the first program's inputs, by default as they are.
+        """
+        return [plans.with_count(options, replicas, specs) for plans in self._plans]
 
     def held_nbytes(self, device: Device) -> int:
         """Bytes of a device's memory that replicas and z hold or are guaranteed."""

@@ -9,7 +9,7 @@ import numpy as np
 
 from tensorbow.devices import Device
 from tensorbow.errors import InvalidArgumentError
-from tensorbow.kinds import Kind, RefusedError, sequence, shown, whole
+from tensorbow.kinds import Kind, RefusedError, one_of, sequence, shown, whole
 
 _COUNTS = sequence(whole(1), "", lone=True)
 
@@ -25,6 +25,8 @@ def _is_one(counts: Any) -> bool:
 
 REPLICA_COUNTS = Kind("a whole number of at least 1, or one for each device", _read_counts)
 ReplicaCounts: TypeAlias = Annotated[int | Sequence[int], REPLICA_COUNTS]
+TunedCounts: TypeAlias = Annotated[int | Sequence[int] | str, REPLICA_COUNTS | one_of("auto")]
+"""Counts, or "auto": the number per device that measurements of the training find the fastest."""
 
 MOST_REPLICAS = 4096  # of a device: each has a stream, and averaging goes through all of them
 

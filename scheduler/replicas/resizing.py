@@ -30,8 +30,10 @@ class Resizing:
         replicas_per_device: int | Sequence[int],
         options: Synchronisation,
         round: int,
+        specs: Sequence[TensorSpec],
     ):
-        """options: with which they go on. round: the rounds trained so far.
+        """options: with which they go on. round: the rounds trained so far. specs: of the first program's
+        inputs after it.
 
         Raises InvalidArgumentError for counts or an alpha out of range, ResourceExhaustedError, saying how
         many fit, when there is no room once the old ones are gone.
@@ -39,7 +41,7 @@ class Resizing:
         self.per_device = replica_counts(replicas_per_device, len(old.devices))
         count = sum(self.per_device)
         options.alpha_for(count)
-        plans = old.plans_for(options, count)
+        plans = old.plans_for(options, count, specs)
         for here, on_device in zip(plans, self.per_device, strict=True):
             here.require_room(on_device, old.held_nbytes(here.device))
         self.origins = origins(old.per_device, self.per_device)

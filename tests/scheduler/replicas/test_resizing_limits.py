@@ -43,6 +43,28 @@ def test_further_steps_and_the_chosen_one_stay() -> None:
         assert engine.learners.values.replica_values(1)["w/Momentum"].any()
 
 
+def test_replicas_that_share_a_batch_have_other_shapes_after_it() -> None:
+    model = logistic()
+    halves = [tb.TensorSpec((spec.extents[0] // 2, *spec.extents[1:]), spec.dtype) for spec in model.shapes]
+    with engine_of(model, cpu_devices(1), 1) as engine:
+        train(engine, model, 0, 2)
+        with pytest.raises(InvalidArgumentError, match="shapes to be for each of 1 programs, the specs"):
+            engine.resize(2, shapes=[])
+        with pytest.raises(InvalidArgumentError, match="shapes: expected one for each of 2 inputs, got 1"):
+            engine.resize(2, shapes=[halves[:1]])
+        with Stepper(engine, 2) as stepper:
+            stepper.step([model.batch(0, 0)])
+        engine.resize(2, 3, shapes=[halves])
+        rows = halves[0].extents[0]
+        with Stepper(engine, 3) as stepper:
+            batch = model.batch(1, 0)
+            stepper.step([[a[:rows] for a in batch], [a[rows:] for a in batch]])
+            with pytest.raises(InvalidArgumentError):
+                stepper.step([batch, batch])
+        engine.resize(1, 4, shapes=[model.shapes])
+        train(engine, model, 4, 6)
+
+
 def test_too_many_are_refused_and_nothing_has_changed() -> None:
     model = well(size=4096)
     device = CpuDevice("/cpu:0", limit_nbytes=600_000)
