@@ -37,6 +37,7 @@ WITHOUT_ROW = frozenset(
         "LearningEngine.resize",
         "Model.logits",
         "NodeSpec",
+        "NonReplicator.tune",
         "Operation",
         "Prefetcher.release",
         "Replicator",

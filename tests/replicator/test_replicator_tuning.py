@@ -158,3 +158,11 @@ def test_auto_tunes_again_after_an_error(monkeypatch):
 def test_what_auto_is_given_for():
     with pytest.raises(InvalidArgumentError, match="or 'auto', got str 'many'"):
         tb.MultiGpuReplicator(["/cpu:0"], "many")
+
+
+def test_one_replica_needs_no_tuning():
+    """A program that tunes goes on when only its Replicator changes."""
+    for repl, limits in ((tb.NonReplicator(), {}), (tb.MultiGpuReplicator(["/cpu:0"]), {**QUICK, "most": 1})):
+        with repl:
+            assert repl.tune(step_of(repl), own, **limits) == 1
+            assert trained(repl)[0].shape == (20, 1)
