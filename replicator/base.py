@@ -440,7 +440,8 @@ class Replicator:
 
         Needs no session: calls `init` before the first step and `shutdown` after the last, unless the
         replicas exist already. Operations in the result are yielded as None. Input that ends before `steps`
-        steps ends the loop with a warning. `central_values()` remain available afterwards.
+        steps, or before that of another replica, ends the loop with a warning. `central_values()` remain
+        available afterwards.
 
         steps_per_launch: rounds that replicas do in one launch, on CPU devices with native code; `auto`: as
         many as take about 20 ms, at most 64. Results, values and errors are those of 1. Inputs of so many
@@ -468,6 +469,9 @@ class Replicator:
                         remedy = "have input_fn give more, or ask for fewer steps"
                         done = f"{loop.done} of {loop.rounds} steps"
                         warnings.warn(f"train: {done}: {error}; {remedy}", stacklevel=2)
+                    elif loop.step.inputs.ended_early:
+                        remedy = "all replicas end with the first; give all as many batches"
+                        warnings.warn(f"train: {loop.done} steps: {error}; {remedy}", stacklevel=2)
                     return
                 yield result
         finally:

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Any, TypeAlias
 
-from tensorbow.errors import InvalidArgumentError
+from tensorbow.errors import AbortedError, InvalidArgumentError, OutOfRangeError, TensorBowError
 from tensorbow.graph import Tensor
+from tensorbow.graph.user_lines import raising_line
 from tensorbow.kinds import FUNCTION, Kind, Positive, checked, one_of, with_remedy
 
 PER_REPLICA, PER_WORKER = "per_replica", "per_worker"
@@ -84,9 +85,19 @@ class InputCalls:
         return len(self._contexts)
 
     def __getitem__(self, number: int) -> Any:
+        """Raises AbortedError for an exception of `input_fn`, OutOfRangeError for one without batches."""
         if number not in self._given:
-            given = _called(self._input_fn, self._contexts[number])
-            self._given[number] = CalledForEachStep(given) if _is_called_for_each_step(given) else given
+            context = self._contexts[number]
+            of = f" of replica {number}" if len(self) == context.num_replicas else ""
+            try:
+                given = _called(self._input_fn, context)
+                self._given[number] = CalledForEachStep(given) if _is_called_for_each_step(given) else given
+            except StopIteration:
+                raise no_batch(of) from None
+            except TensorBowError:
+                raise
+            except Exception as error:
+                raise failure(error, f"input_fn{of}", self.hint) from error
         return self._given[number]
 
     @property
@@ -101,6 +112,20 @@ class InputCalls:
         if len(names) != 1 or names[0] in ("replica_id", *CONTEXT_NAMES):
             return ""
         return f" ({names[0]} is an InputContext; a parameter of the name replica_id gets the number)"
+
+
+def failure(error: Exception, what: str, hint: str) -> AbortedError:
+    """The error for an exception of the user's code, with the user's line."""
+    line = raising_line(error)
+    where = "" if line is None else f" (at {line})"
+    return AbortedError(f"{what} failed: {type(error).__name__}: {error}{where}{hint}")
+
+
+def no_batch(of: str) -> OutOfRangeError:
+    """The error for an input that ends before its first batch. of: which one."""
+    return OutOfRangeError(
+        f"the input{of} has ended after 0 batches; input_fn must give one at least, to know its shape"
+    )
 
 
 class CalledForEachStep:

@@ -7,6 +7,7 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from time import perf_counter
 from typing import Any, TypeAlias
@@ -14,15 +15,22 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from replicator.dataset_inputs import DatasetInputs
-from replicator.input_functions import PER_REPLICA, PER_WORKER, CalledForEachStep, InputCalls, InputOptions
+from replicator.input_functions import (
+    PER_REPLICA,
+    PER_WORKER,
+    CalledForEachStep,
+    InputCalls,
+    InputOptions,
+    failure,
+    no_batch,
+)
 from replicator.step_inputs import StepInputs
 from scheduler import DatasetBatches
 from tensorbow.array_likes import ArrayLike
 from tensorbow.data import BatchInputs, BatchRun, ImageDataset
 from tensorbow.data.drawing_ahead import DrawingAhead
-from tensorbow.errors import AbortedError, InvalidArgumentError, OutOfRangeError, TensorBowError
+from tensorbow.errors import InvalidArgumentError, OutOfRangeError, TensorBowError
 from tensorbow.graph import Tensor
-from tensorbow.graph.user_lines import raising_line
 from tensorbow.nest import flatten, leaves_like, map_leaves, named_leaves, pack
 from tensorbow.ops.constant import to_array
 from tensorbow.specs import Array, Dims, TensorSpec, as_dtype, render_dims
@@ -100,7 +108,7 @@ class ReplicaInputs(StepInputs):
                     each.first if isinstance(each, CalledForEachStep) else each for each in others
                 ]
             return
-        self._streams = [_stream(calls[number]) for number in range(len(calls))]
+        self._streams = [self._stream(calls[number], number) for number in range(len(calls))]
         began = perf_counter()
         self._first = self._draw()
         self._slow = perf_counter() - began > SLOW_S
@@ -285,7 +293,12 @@ class ReplicaInputs(StepInputs):
                     )
 
     def _parts(self, nest: Any) -> list[Any]:
-        parts = list(self._split(nest, self.replicas))
+        try:
+            parts = list(self._split(nest, self.replicas))
+        except TensorBowError:
+            raise
+        except Exception as error:
+            raise failure(error, f"input_split_fn, batch {self._rounds},", self._hint) from error
         if len(parts) != self.replicas:
             raise InvalidArgumentError(
                 f"input_split_fn: expected {self.replicas} parts, one per replica, got {len(parts)}"
@@ -293,19 +306,37 @@ class ReplicaInputs(StepInputs):
         return parts
 
     def _take(self, number: int, stream: Iterator[Any]) -> Any:
-        who = "the input" if self._per_worker else f"the input of replica {number}"
         try:
             return next(stream)
         except StopIteration:
-            remedy = "" if self._rounds else "; input_fn must give one at least, to know its shape"
-            raise OutOfRangeError(f"{who} has ended after {self._rounds} batches{remedy}") from None
+            raise self._end(number) from None
         except TensorBowError:
             raise
         except Exception as error:
-            kind = type(error).__name__
-            raise AbortedError(
-                f"{who}, batch {self._rounds}, failed: {kind}: {error}{_user_line(error)}{self._hint}"
-            ) from error
+            raise failure(error, f"the input{self._of(number)}, batch {self._rounds},", self._hint) from error
+
+    def _stream(self, given: Any, number: int) -> Iterator[Any]:
+        try:
+            return _stream(given)
+        except TensorBowError:
+            raise
+        except Exception as error:
+            raise failure(error, f"the iterator of input_fn{self._of(number)}", self._hint) from error
+
+    def _of(self, number: int) -> str:
+        return "" if self._per_worker else f" of replica {number}"
+
+    def _end(self, number: int) -> OutOfRangeError:
+        """The error for an input that has ended. Finds out whether another replica's goes on."""
+        if not self._rounds:
+            return no_batch(self._of(number))
+        text = f"the input{self._of(number)} has ended after {self._rounds} batches"
+        for other, stream in enumerate(self._streams):
+            with suppress(Exception):
+                if other < number or (other > number and next(stream, None) is not None):
+                    self.ended_early = True
+                    return OutOfRangeError(f"{text}, while that of replica {other} goes on")
+        return OutOfRangeError(text)
 
     def _arrays(self, nest: Any, replica: int) -> tuple[Array, ...]:
         if self.structure is None:
@@ -346,12 +377,6 @@ def _copied(batch: RoundInputs) -> RoundInputs:
 
 def _shapes_of(batch: RoundInputs) -> list[tuple[int, ...]]:
     return [array.shape for array in batch[0]]
-
-
-def _user_line(error: BaseException) -> str:
-    """The line of the user's input code that an error came from, if it is known."""
-    line = raising_line(error)
-    return "" if line is None else f" (at {line})"
 
 
 def _has_tensors(nest: Any) -> bool:

@@ -24,6 +24,7 @@ class StepInputs(ABC):
     dataset: ImageDataset | None = None  # of which devices that keep it can make the batches
     data_on_device = "never"  # whether they are to; see `Replicator.run`
     taken = 0  # rounds
+    ended_early = False  # one replica's input has ended, another's has not
 
     @property
     def specs(self) -> list[TensorSpec]:

@@ -249,7 +249,7 @@ def test_an_input_that_fails_is_named(repl):
         assert OSError in causes
     with pytest.raises(AbortedError, match=message):
         list(tb.MultiGpuReplicator(["/cpu:0"], 2).train(lambda x: x, failing))
-    with pytest.raises(KeyError):  # the user's own, while the step is built
+    with pytest.raises(AbortedError, match="input_fn of replica 0 failed: KeyError: 'missing'"):
         repl.run(lambda x: x, lambda: {}["missing"])
 
 

@@ -64,6 +64,75 @@ def test_input_that_ends_before_the_steps(repl):
     assert len(list(repl.train(step, lambda: iter([ONES] * 2)))) == 2
 
 
+@pytest.mark.parametrize(("short", "longer"), [(0, 1), (1, 0)])
+@pytest.mark.parametrize("prefetch", [0, 1])
+def test_an_input_that_ends_before_the_others_is_named(repl, short, longer, prefetch):
+    def own(replica_id):
+        for _ in range(3 if replica_id == short else 5):
+            time.sleep(3e-4)  # so that a thread draws ahead
+            yield ONES
+
+    said = (
+        f"replica {short} has ended after 3 batches, while that of replica {longer} goes on; all replicas end"
+    )
+    with pytest.warns(UserWarning, match=f"train: 3 steps: the input of {said}") as told:
+        assert len(list(repl.train(tb.reduce_sum, own, prefetch=prefetch))) == 3
+    assert (len(told), told[0].filename) == (1, __file__)
+    with tb.Session() as session:
+        result = repl.run(tb.reduce_sum, own, prefetch=prefetch)
+        repl.init(session)
+        for _ in range(3):
+            session.run(result)
+        with pytest.raises(tb.errors.OutOfRangeError, match=f"replica {short} .* {longer} goes on"):
+            session.run(result)
+
+
+def test_errors_of_input_fn_itself_name_the_replica_and_the_line(repl):
+    def failing(replica_id):
+        if replica_id:
+            raise KeyError("no such file")
+        return iter([ONES])
+
+    here = r"\(at .*test_replicator_inputs.py:\d+ in"
+    with pytest.raises(
+        AbortedError, match=f"input_fn of replica 1 failed: KeyError: 'no such file' {here} failing"
+    ) as info:
+        repl.train(tb.reduce_sum, failing)
+    assert isinstance(info.value.__cause__, KeyError)
+    with pytest.raises(AbortedError, match=f"input_fn failed: ZeroDivisionError: .* {here}"):
+        repl.train(tb.reduce_sum, lambda: 1 / 0, None, tb.PER_WORKER)
+
+    def first_call(replica_id):
+        def batch():
+            raise (StopIteration if replica_id else ValueError("torn"))
+
+        return batch
+
+    with pytest.raises(AbortedError, match=f"input_fn of replica 0 failed: ValueError: torn {here} batch"):
+        repl.train(tb.reduce_sum, first_call)
+    with pytest.raises(tb.errors.OutOfRangeError, match="the input of replica 1 has ended after 0 batches"):
+        repl.train(tb.reduce_sum, lambda replica_id: first_call(1) if replica_id else ONES)
+
+    class Torn:
+        def __iter__(self):
+            raise OSError("gone")
+
+    with pytest.raises(AbortedError, match=f"iterator of input_fn of replica 0 failed: OSError: gone {here}"):
+        repl.train(tb.reduce_sum, Torn)
+
+    def cut(nest, replicas):
+        raise TypeError("cannot cut")
+
+    with pytest.raises(AbortedError, match=f"input_split_fn, batch 0, failed: TypeError: .* {here} cut"):
+        repl.train(tb.reduce_sum, lambda: iter([ONES]), None, tb.PER_WORKER, cut)
+
+    def missing():
+        raise tb.errors.NotFoundError("none")
+
+    with pytest.raises(tb.errors.NotFoundError, match=r"^none$"):  # of this library: as it is
+        repl.train(tb.reduce_sum, missing)
+
+
 def test_what_a_replicator_looks_like(repl):
     assert repr(repl) == "<tb.MultiGpuReplicator 2 on /cpu:0; sync sma>"
     with tb.MultiGpuReplicator(["/cpu:0", "/cpu:1"], (1, 2), "ssgd") as several:
