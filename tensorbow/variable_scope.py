@@ -7,7 +7,7 @@ not count.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain, count
@@ -156,6 +156,8 @@ def variable_scope(
     """Prefixes the names of variables from `get_variable`, and of ops made inside.
 
     A scope object, as yielded before, is entered again under its whole name, not below the current one.
+    The name "" adds nothing to names at the top, to set the scope's options there, and as in TensorFlow 1 a
+    slash below other scopes (`a//x`); it opens no name scope.
     `default_name` is used if the name is None, with a number if the scope around it has used that
     name since it was entered: entered again with `reuse`, it finds the same variables in the same order.
     Scopes inside a reusing scope reuse, too, except for a scope object that does not.
@@ -165,13 +167,13 @@ def variable_scope(
     store = _store(graph)
     outer = store.scopes[-1]
     if isinstance(name_or_scope, VariableScope):
-        inner, label = name_or_scope, name_or_scope.name.rpartition("/")[2] or None
+        inner, label = name_or_scope, name_or_scope.name.rpartition("/")[2]
     else:
         label = name_or_scope
-        if not label:
+        if label is None:
             if not default_name:
                 raise InvalidArgumentError("variable_scope: give a name, or default_name with None")
-            if reuse and label is None:
+            if reuse:
                 raise InvalidArgumentError(
                     f"variable_scope: reuse={reuse} needs a name, got None; name the scope to share"
                 )
@@ -188,7 +190,7 @@ def variable_scope(
     kept = store.inside(inner.name) if isinstance(name_or_scope, VariableScope) else {}
     store.scopes.append(inner)
     try:
-        with name_scope(label):
+        with name_scope(label) if label else nullcontext():
             yield inner
     finally:
         store.scopes.pop()

@@ -24,6 +24,22 @@ def test_names_follow_variable_scopes_and_not_name_scopes():
     assert tb.get_variable("v", []).name == "v:0"
 
 
+def test_the_empty_name():
+    """It sets options of a scope without another name, as `tf.variable_scope("")` does."""
+    with tb.name_scope("outside"), tb.variable_scope("", reuse=tb.AUTO_REUSE, initializer="ones") as top:
+        v = tb.get_variable("v", [2])
+        assert v.name == "v:0"
+        assert tb.get_variable("v", [2]) is v
+        assert tb.add(v, 1.0, name="sum").op.name == "outside/sum"
+        with tb.variable_scope("below"):
+            assert tb.get_variable("w", [2]).name == "below/w:0"
+    assert (top.name, top.original_name_scope) == ("", "")
+    with tb.variable_scope("a"), tb.variable_scope("", default_name="unused"):
+        assert tb.get_variable("x", [2]).name == "a//x:0"
+    with tb.name_scope("outside"), tb.variable_scope(top):
+        assert tb.zeros([2], name="zeros").op.name == "outside_1/zeros"
+
+
 def test_sharing():
     with tb.variable_scope("layer"):
         made = tb.get_variable("w", [3])
@@ -93,7 +109,7 @@ def test_misuse():
     tb.get_variable("w", [2])
     with pytest.raises(InvalidArgumentError, match=r"variable w is there already \(made at .*reuse=True"):
         tb.get_variable("w", [2])
-    with tb.variable_scope("", "x", reuse=True), pytest.raises(InvalidArgumentError, match="no variable x/w"):
+    with tb.variable_scope("x", reuse=True), pytest.raises(InvalidArgumentError, match="no variable x/w"):
         tb.get_variable("w", [2])
     with pytest.raises(InvalidArgumentError, match="give a name"):
         tb.variable_scope(None).__enter__()
