@@ -44,9 +44,19 @@ from tensorbow.graph import (
     reset_default_graph,
     set_random_seed,
 )
+from tensorbow.initializers import constant as constant_initializer
+from tensorbow.initializers import glorot_normal as glorot_normal_initializer
+from tensorbow.initializers import glorot_uniform as glorot_uniform_initializer
+from tensorbow.initializers import ones as ones_initializer
+from tensorbow.initializers import orthogonal as orthogonal_initializer
+from tensorbow.initializers import random_normal as random_normal_initializer
+from tensorbow.initializers import random_uniform as random_uniform_initializer
+from tensorbow.initializers import truncated_normal as truncated_normal_initializer
+from tensorbow.initializers import variance_scaling as variance_scaling_initializer
+from tensorbow.initializers import zeros as zeros_initializer
 from tensorbow.missing_names import no_attribute as _no_attribute
 from tensorbow.ops import *
-from tensorbow.optimizers import clip_by_global_norm, global_norm
+from tensorbow.optimizers import clip_by_global_norm, clip_by_norm, global_norm
 from tensorbow.runtime import Explanation, Session
 from tensorbow.runtime import register_target as _register_target
 from tensorbow.specs import (
@@ -166,8 +176,10 @@ __all__ = [
     "assign_sub",
     "bool",
     "clip_by_global_norm",
+    "clip_by_norm",
     "colocate_with",
     "configure_gpus",
+    "constant_initializer",
     "container",
     "control_dependencies",
     "convert_to_tensor",
@@ -183,6 +195,8 @@ __all__ = [
     "global_norm",
     "global_variables",
     "global_variables_initializer",
+    "glorot_normal_initializer",
+    "glorot_uniform_initializer",
     "gradients",
     "initializers",
     "int32",
@@ -193,13 +207,20 @@ __all__ = [
     "metrics",
     "name_scope",
     "nn",
+    "ones_initializer",
+    "orthogonal_initializer",
     "profiler",
+    "random_normal_initializer",
+    "random_uniform_initializer",
     "reset_default_graph",
     "set_random_seed",
     "train",
     "trainable_variables",
+    "truncated_normal_initializer",
     "uint8",
     "variable_scope",
     "variables_initializer",
+    "variance_scaling_initializer",
+    "zeros_initializer",
 ]
 __all__ += ops.__all__

@@ -36,6 +36,36 @@ from tensorbow.ops.elementwise import multiply
 from tensorbow.ops.orthogonal import Orthonormal
 from tensorbow.specs import Array, DType, TensorShape, bool_, float32
 
+__all__ = [
+    "ConstantInitializer",
+    "Initializer",
+    "Ones",
+    "Orthogonal",
+    "RandomNormal",
+    "RandomUniform",
+    "TruncatedNormal",
+    "VarianceScaling",
+    "Zeros",
+    "constant",
+    "fans",
+    "get",
+    "glorot_normal",
+    "glorot_uniform",
+    "he_normal",
+    "he_uniform",
+    "lecun_normal",
+    "lecun_uniform",
+    "ones",
+    "orthogonal",
+    "random_normal",
+    "random_uniform",
+    "truncated_normal",
+    "variance_scaling",
+    "xavier_normal",
+    "xavier_uniform",
+    "zeros",
+]
+
 MODES = ("fan_in", "fan_out", "fan_avg")
 DISTRIBUTIONS = ("normal", "truncated_normal", "untruncated_normal", "uniform")
 
@@ -299,3 +329,8 @@ def _extents(shape: TensorShape) -> list[int]:
             f"initializer: expected a shape of at most {_LARGEST} along each axis, got {shape}"
         )
     return extents
+
+
+def __dir__() -> list[str]:
+    """The public names."""
+    return sorted(__all__)

@@ -55,6 +55,17 @@ from tensorbow.ops.slicing import strided_slice
 from tensorbow.variable_scope import Reuse, Start, VariableScope, get_variable, variable_scope
 from tensorbow.variables import Variable
 
+__all__ = [
+    "average_pooling2d",
+    "batch_normalization",
+    "conv2d",
+    "conv2d_transpose",
+    "dense",
+    "dropout",
+    "flatten",
+    "max_pooling2d",
+]
+
 FORMATS = {"channels_last": "NHWC", "channels_first": "NCHW"}
 _PAIR = sequence(whole(1), "", lone=True)
 
@@ -375,3 +386,8 @@ def _extent(layer: str, tensor: Tensor, axis: int) -> int:
     if extent is None:
         raise InvalidArgumentError(f"{layer}: axis {axis} of {tensor.spec} must be known; use set_shape")
     return extent
+
+
+def __dir__() -> list[str]:
+    """The public names."""
+    return sorted(__all__)

@@ -22,6 +22,11 @@ from tensorbow.ops.selection import cast
 from tensorbow.specs import compatible, float32, int64
 from tensorbow.variables import Variable
 
+__all__ = [
+    "accuracy",
+    "mean",
+]
+
 Collections: TypeAlias = Annotated[Any, optional(sequence(TEXT, "a string or several in a list", lone=True))]
 
 
@@ -93,3 +98,8 @@ def _ratio(total: Tensor, count: Tensor, name: str) -> Tensor:
     """total / count; 0 if nothing was counted."""
     with name_scope(name):
         return divide(total, maximum(count, float(np.finfo(np.float32).tiny)))
+
+
+def __dir__() -> list[str]:
+    """The public names."""
+    return sorted(__all__)

@@ -25,8 +25,6 @@ INSTEAD = {
     "contrib": "there is no collection of experiments",
     "flags": _ARGUMENTS,
     "float16": "dtypes are tb.float32, tb.float64, tb.int32, tb.int64, tb.uint8 and tb.bool",
-    "nn.embedding_lookup": "write tb.gather(table, ids); its gradient is sparse",
-    "zeros_initializer": 'write initializer="zeros", or one of tb.initializers',
     "gfile": _ARGUMENTS,
     "logging": _ARGUMENTS,
     "losses": "tb.nn has losses by example; take their mean by tb.reduce_mean",

@@ -39,3 +39,8 @@ __all__ += pooling.__all__
 
 def __getattr__(name: str) -> Any:
     raise _no_attribute(name, __all__, __name__)
+
+
+def __dir__() -> list[str]:
+    """The public names."""
+    return sorted(__all__)

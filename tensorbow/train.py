@@ -72,8 +72,8 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """All names, including those of the upper layer."""
-    return sorted({*globals(), *_LATER})
+    """The public names, including those of the upper layer."""
+    return sorted(__all__)
 
 
 __all__ = [

@@ -152,3 +152,10 @@ def test_training_in_a_session_loads_nothing_heavy():
 def test_allocators_stand_alone():
     loaded = loaded_by("import allocators")
     assert not loaded & {"numpy", "tensorbow"}
+
+
+@pytest.mark.parametrize("name", ["data", "initializers", "layers", "metrics", "models", "nn", "train"])
+def test_dir_shows_the_public_names_alone(name):
+    module = getattr(tensorbow, name)
+    assert dir(module) == sorted(module.__all__)
+    assert all(hasattr(module, public) for public in dir(module))

@@ -68,3 +68,8 @@ __all__ = [
     "resize_bilinear",
     "why_host_only",
 ]
+
+
+def __dir__() -> list[str]:
+    """The public names."""
+    return sorted(__all__)

@@ -17,3 +17,8 @@ __all__ = [
     "ResNet",
     "get_model",
 ]
+
+
+def __dir__() -> list[str]:
+    """The public names."""
+    return sorted(__all__)

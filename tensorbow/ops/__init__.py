@@ -48,7 +48,7 @@ from tensorbow.ops.control import *
 from tensorbow.ops.control import tuple_ as tuple
 from tensorbow.ops.cumulative import *
 from tensorbow.ops.definition import *
-from tensorbow.ops.einsum import einsum
+from tensorbow.ops.einsum import einsum, tensordot
 from tensorbow.ops.elementwise import *
 from tensorbow.ops.filling import *
 from tensorbow.ops.importing import *
@@ -63,7 +63,7 @@ from tensorbow.ops.selection import *
 from tensorbow.ops.shaping import *
 from tensorbow.ops.slicing import *
 
-__all__ = ["constant", "einsum", "matmul", "tuple"]
+__all__ = ["constant", "einsum", "matmul", "tensordot", "tuple"]
 __all__ += arrays.__all__
 __all__ += broadcasting.__all__
 __all__ += collectives.__all__

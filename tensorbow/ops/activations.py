@@ -1,4 +1,4 @@
-"""Activations: leaky_relu, elu, gelu, softplus. Others are in `elementwise`."""
+"""Activations beside relu, sigmoid and tanh, which are in `elementwise`."""
 
 from __future__ import annotations
 
@@ -19,13 +19,30 @@ from tensorbow.graph import (
     as_tensor,
     name_scope,
 )
-from tensorbow.kinds import Flag, Name, Number, checked
+from tensorbow.kinds import AxisNumber, Flag, Name, Number, checked
 from tensorbow.ops import elementwise_table as table
+from tensorbow.ops.arrays import concat
 from tensorbow.ops.definition import define_op, require_dtype, require_same_dtype
-from tensorbow.ops.elementwise import add, erf, multiply, tanh
+from tensorbow.ops.elementwise import abs as absolute
+from tensorbow.ops.elementwise import (
+    add,
+    divide,
+    erf,
+    greater,
+    minimum,
+    multiply,
+    negative,
+    relu,
+    sigmoid,
+    tanh,
+)
+from tensorbow.ops.selection import where
 from tensorbow.specs import FLOATING, TensorSpec, bool_, compatible
 
-__all__ = ["elu", "gelu", "leaky_relu", "softplus"]
+__all__ = ["crelu", "elu", "gelu", "leaky_relu", "relu6", "selu", "softplus", "softsign", "swish"]
+
+# Klambauer et al., 2017: with them, normalised activations stay normalised
+_SELU_SCALE, _SELU_ALPHA = 1.0507009873554805, 1.6732632423543772
 
 
 @checked
@@ -56,6 +73,44 @@ def gelu(features: Any, approximate: Flag = False, name: Name = None) -> Tensor:
         else:
             inner = erf(multiply(x, math.sqrt(0.5)))
         return multiply(multiply(x, 0.5), add(inner, 1.0))
+
+
+@checked
+def relu6(features: Any, name: Name = None) -> Tensor:
+    """min(max(features, 0), 6) (Krizhevsky, 2010)."""
+    return minimum(6, relu(features), name)
+
+
+@checked
+def crelu(features: Any, name: Name = None, axis: AxisNumber = -1) -> Tensor:
+    """relu of `features` and of their negative, one behind the other along `axis` (Shang et al., 2016)."""
+    x = as_tensor(features)
+    with x.graph.as_default(), name_scope(name or "CRelu"):
+        return relu(concat([x, negative(x)], axis))
+
+
+@checked
+def selu(features: Any, name: Name = None) -> Tensor:
+    """1.0507 times `features` if positive, else 1.7581 (exp(features) - 1) (Klambauer et al., 2017)."""
+    x = as_tensor(features)
+    with x.graph.as_default(), name_scope(name or "Selu"):
+        return multiply(where(greater(x, 0.0), x, multiply(elu(x), _SELU_ALPHA)), _SELU_SCALE)
+
+
+@checked
+def softsign(features: Any, name: Name = None) -> Tensor:
+    """features / (1 + |features|); floating."""
+    x = as_tensor(features)
+    with x.graph.as_default(), name_scope(name or "Softsign"):
+        return divide(x, add(absolute(x), 1.0))
+
+
+@checked
+def swish(features: Any, name: Name = None) -> Tensor:
+    """features * sigmoid(features) (Ramachandran et al., 2017); floating."""
+    x = as_tensor(features)
+    with x.graph.as_default(), name_scope(name or "swish"):
+        return multiply(x, sigmoid(x))
 
 
 # Leaky ReLU ---------------------------------------------------------------------------------------

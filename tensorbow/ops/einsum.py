@@ -14,21 +14,25 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import index
+from string import ascii_letters
 from typing import Any
+
+import numpy as np
 
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import Tensor, as_tensor, graph_of, name_scope
-from tensorbow.kinds import Name, Text, checked
+from tensorbow.kinds import Name, Text, checked, refuse
 from tensorbow.ops.arrays import concat, reshape, squeeze, transpose
-from tensorbow.ops.broadcasting import shape
+from tensorbow.ops.broadcasting import checked_axis, shape
 from tensorbow.ops.diagonals import MatrixDiagPart
-from tensorbow.ops.elementwise import multiply
+from tensorbow.ops.elementwise import multiply, pair
 from tensorbow.ops.matmul import matmul
 from tensorbow.ops.reductions import reduce_prod, reduce_sum
 from tensorbow.ops.slicing import strided_slice
 from tensorbow.specs import DType
 
-__all__ = ["einsum"]
+__all__ = ["einsum", "tensordot"]
 
 ELLIPSIS = "..."
 MAXIMUM_AXES = 32  # that "..." stands for
@@ -61,6 +65,39 @@ def einsum(equation: Text, *inputs: Any, name: Name = None) -> Tensor:
             left, right = total.sum_all_but(operand.labels + later), operand.sum_all_but(total.labels + later)
             total = _product(left, right, later)
         return total.sum_all_but(kept).arrange(kept).tensor
+
+
+@checked
+def tensordot(a: Any, b: Any, axes: Any, name: Name = None) -> Tensor:
+    """The sum of products of `a` and `b` over `axes`: a number of axes, the last of `a` and the first of `b`,
+    or two lists of axes, of `a` and of `b`. The ranks must be known.
+
+    Returns the other axes of `a`, then those of `b`. Raises InvalidArgumentError for axes that do not fit.
+    """
+    left, right = pair(a, b)
+    rank, other_rank = left.shape.ndims, right.shape.ndims
+    if rank is None or other_rank is None or rank + other_rank > len(ascii_letters):
+        raise InvalidArgumentError(f"tensordot: expected known ranks, got {left.spec} and {right.spec}")
+    first = ascii_letters[:rank]
+    second = [*ascii_letters[rank : rank + other_rank]]
+    most = min(rank, other_rank)
+    try:
+        if isinstance(axes, (int, np.integer)) and not isinstance(axes, bool):
+            if not 0 <= axes <= most:
+                raise ValueError
+            pairs = [(rank - axes + number, number) for number in range(axes)]
+        else:
+            ours, theirs = ([*np.atleast_1d(np.asarray(each))] for each in axes)
+            pairs = [(index(one), index(other)) for one, other in zip(ours, theirs, strict=True)]
+    except (TypeError, ValueError):
+        expected = f"0 to {most} axes, or a list of axes for each tensor"
+        raise refuse("tensordot", "axes", expected, axes) from None
+    for one, other in pairs:
+        label = first[checked_axis("tensordot", one, rank)]
+        second[checked_axis("tensordot", other, other_rank)] = label
+    kept = "".join(label for label in (*first, *second) if (*first, *second).count(label) == 1)
+    result: Tensor = einsum(f"{first},{''.join(second)}->{kept}", left, right, name=name)
+    return result
 
 
 def _parse(equation: str, tensors: Sequence[Tensor]) -> tuple[list[str], str]:

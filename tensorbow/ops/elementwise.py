@@ -13,6 +13,7 @@ from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import Tensor, as_tensor, graph_of, name_scope
 from tensorbow.kinds import Items, Name, checked
 from tensorbow.ops import elementwise_table as table
+from tensorbow.ops.control import identity
 from tensorbow.ops.integer_power import IntegerPow
 from tensorbow.ops.selection import cast
 from tensorbow.specs import DType, compatible, float32, float64, uint8
@@ -29,6 +30,7 @@ __all__ = [
     "equal",
     "erf",
     "exp",
+    "expm1",
     "floor",
     "floor_div",
     "floordiv",
@@ -36,10 +38,13 @@ __all__ = [
     "greater",
     "greater_equal",
     "is_finite",
+    "is_inf",
     "is_nan",
     "less",
     "less_equal",
     "log",
+    "log1p",
+    "log_sigmoid",
     "logical_and",
     "logical_not",
     "logical_or",
@@ -55,12 +60,14 @@ __all__ = [
     "realdiv",
     "reciprocal",
     "relu",
+    "round",
     "rsqrt",
     "sigmoid",
     "sign",
     "sin",
     "sqrt",
     "square",
+    "squared_difference",
     "subtract",
     "tanh",
     "truediv",
@@ -88,6 +95,12 @@ def multiply(x: Any, y: Any, name: Name = None) -> Tensor:
     """x * y."""
     result: Tensor = table.Mul(x, y, name=name)
     return result
+
+
+@checked
+def squared_difference(x: Any, y: Any, name: Name = None) -> Tensor:
+    """(x - y) * (x - y)."""
+    return square(subtract(x, y), name)
 
 
 @checked
@@ -295,6 +308,14 @@ def ceil(x: Any, name: Name = None) -> Tensor:
 
 
 @checked
+def round(x: Any, name: Name = None) -> Tensor:
+    """Rounded to the nearest whole number, halves to the even one. Has no gradient."""
+    tensor = as_tensor(x)
+    result: Tensor = identity(tensor, name) if tensor.dtype.is_integer else table.Round(tensor, name=name)
+    return result
+
+
+@checked
 def sin(x: Any, name: Name = None) -> Tensor:
     """The sine (floating)."""
     result: Tensor = table.Sin(x, name=name)
@@ -351,6 +372,26 @@ def log(x: Any, name: Name = None) -> Tensor:
 
 
 @checked
+def expm1(x: Any, name: Name = None) -> Tensor:
+    """exp(x) - 1 (floating), accurate near 0."""
+    result: Tensor = table.Expm1(x, name=name)
+    return result
+
+
+@checked
+def log1p(x: Any, name: Name = None) -> Tensor:
+    """log(1 + x) (floating), accurate near 0."""
+    result: Tensor = table.Log1p(x, name=name)
+    return result
+
+
+@checked
+def log_sigmoid(x: Any, name: Name = None) -> Tensor:
+    """log(sigmoid(x)) (floating), without overflow."""
+    return negative(table.Softplus(negative(x)), name)
+
+
+@checked
 def erf(x: Any, name: Name = None) -> Tensor:
     """The error function, 2 / sqrt(pi) times the integral of exp(-t^2) from 0 to x (floating)."""
     result: Tensor = table.Erf(x, name=name)
@@ -390,6 +431,12 @@ def is_finite(x: Any, name: Name = None) -> Tensor:
     """True where x is neither infinite nor NaN (floating)."""
     result: Tensor = table.IsFinite(x, name=name)
     return result
+
+
+@checked
+def is_inf(x: Any, name: Name = None) -> Tensor:
+    """True where x is infinity or minus infinity (floating)."""
+    return logical_not(logical_or(is_finite(x), is_nan(x)), name)
 
 
 @checked

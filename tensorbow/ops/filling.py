@@ -22,17 +22,19 @@ from tensorbow.graph import (
     Tensor,
     as_tensor,
     graph_of,
+    name_scope,
 )
-from tensorbow.kinds import AsDType, Name, checked
+from tensorbow.kinds import AsDType, Name, Positive, checked
 from tensorbow.ops.argument_kinds import Extents
 from tensorbow.ops.broadcasting import as_shape_vector, dims_of_vector, with_known_extents
 from tensorbow.ops.constant import constant
 from tensorbow.ops.definition import define_op, require_dtype, require_same_dtype
+from tensorbow.ops.elementwise import add, multiply, pair, subtract
 from tensorbow.ops.reductions import reduce_sum
 from tensorbow.ops.selection import cast
 from tensorbow.specs import DType, TensorSpec, float32, float64, int32, int64
 
-__all__ = ["fill", "ones", "range", "rank", "zeros"]
+__all__ = ["fill", "linspace", "ones", "range", "rank", "zeros"]
 
 CHUNK = 1 << 15  # elements per pass, so that no table of all positions is needed
 RANGED = (int32, int64, float32, float64)  # in ascending order of promotion
@@ -99,6 +101,15 @@ def range(
         widest = max((b.dtype for b in bounds), key=_order)
         result: Tensor = Range(*[cast(b, widest) for b in bounds], name=name)
     return result
+
+
+@checked
+def linspace(start: Any, stop: Any, num: Positive, name: Name = None) -> Tensor:
+    """`num` numbers from `start` to `stop` (floating scalars), at equal distances, as a vector."""
+    with graph_of([start, stop]).as_default(), name_scope(name or "LinSpace"):
+        first, last = pair(start, stop)
+        share = constant(np.linspace(0.0, 1.0, num), first.dtype)
+        return add(multiply(first, subtract(1, share)), multiply(last, share))
 
 
 def _bound(value: Any, wanted: DType | None) -> Tensor:

@@ -7,20 +7,26 @@ one matrix, never of the stack.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
 from tensorbow.errors import InvalidArgumentError
-from tensorbow.graph import Attrs, Kernel, KernelCall, Operation, Tensor
-from tensorbow.kinds import Flag, Name, checked
-from tensorbow.ops.arrays import expand_dims
+from tensorbow.graph import Attrs, Kernel, KernelCall, Operation, Tensor, as_tensor, name_scope
+from tensorbow.kinds import AsDType, AxisNumbers, Count, Flag, Name, checked, optional, refuse, whole
+from tensorbow.ops.argument_kinds import StaticShape
+from tensorbow.ops.arrays import expand_dims, squeeze, transpose
+from tensorbow.ops.constant import constant
 from tensorbow.ops.definition import define_op, require_dtype
-from tensorbow.ops.elementwise import multiply, negative
+from tensorbow.ops.diagonals import MatrixDiagPart
+from tensorbow.ops.elementwise import abs as absolute
+from tensorbow.ops.elementwise import multiply, negative, sqrt, square
+from tensorbow.ops.elementwise import pow as power
 from tensorbow.ops.matmul import matmul
-from tensorbow.specs import FLOATING, Array, Dims, TensorSpec
+from tensorbow.ops.reductions import reduce_max, reduce_sum
+from tensorbow.specs import FLOATING, Array, Dims, TensorSpec, float32
 
-__all__ = ["matrix_determinant", "matrix_inverse"]
+__all__ = ["eye", "matrix_determinant", "matrix_inverse", "matrix_transpose", "norm", "trace"]
 
 
 def _square_dims(op: str, x: TensorSpec) -> Dims:
@@ -132,3 +138,76 @@ def matrix_determinant(input: Any, name: Name = None) -> Tensor:
     """
     result: Tensor = MatrixDeterminant(input, name=name)
     return result
+
+
+# Compositions ---------------------------------------------------------------------------------------------
+
+
+@checked
+def eye(
+    num_rows: Count,
+    num_columns: Annotated[int | None, optional(whole(0))] = None,
+    batch_shape: StaticShape = (),
+    dtype: AsDType = float32,
+    name: Name = None,
+) -> Tensor:
+    """The identity matrix `[num_rows, num_columns]`, or a stack of them `[*batch_shape, rows, columns]`."""
+    columns = num_rows if num_columns is None else num_columns
+    one = np.eye(num_rows, columns, dtype=dtype.as_numpy_dtype)
+    return constant(np.broadcast_to(one, (*batch_shape, num_rows, columns)), dtype, name=name or "eye")
+
+
+@checked
+def trace(x: Any, name: Name = None) -> Tensor:
+    """The sums of the diagonals of square matrices `[..., n, n]`: `[...]`."""
+    return reduce_sum(MatrixDiagPart(x), -1, name=name)
+
+
+@checked
+def matrix_transpose(a: Any, name: Name = None) -> Tensor:
+    """The matrices `[..., m, n]` with their axes swapped: `[..., n, m]`. The rank must be known."""
+    tensor = as_tensor(a)
+    rank = tensor.shape.ndims
+    if rank is None or rank < 2:
+        raise InvalidArgumentError(f"matrix_transpose: expected matrices [..., m, n], got {tensor.spec}")
+    return transpose(tensor, [*range(rank - 2), rank - 1, rank - 2], name)
+
+
+@checked
+def norm(
+    tensor: Any,
+    ord: Any = "euclidean",
+    axis: AxisNumbers = None,
+    keepdims: Flag = False,
+    name: Name = None,
+) -> Tensor:
+    """The norm of vectors along one `axis`, of matrices along two, or of all elements (floating).
+
+    ord: "euclidean", 1, or infinity; for vectors also any positive number. For matrices "euclidean" is also
+    called "fro", and 1 and infinity give the greatest sum of a column and of a row. The gradient of a
+    euclidean norm of 0 is NaN, as in TensorFlow. Raises InvalidArgumentError for other values.
+    """
+    x = as_tensor(tensor)
+    is_matrix = axis is not None and len(axis) == 2
+    if axis is not None and not 1 <= len(axis) <= 2:
+        raise InvalidArgumentError(f"norm: expected axis to be None, one or two axes, got {list(axis)}")
+    with x.graph.as_default(), name_scope(name or "norm"):
+        if isinstance(ord, str) and ord in ("euclidean", "fro")[: 1 + is_matrix]:
+            return sqrt(reduce_sum(square(x), axis, keepdims))
+        size = absolute(x)
+        number = isinstance(ord, (int, float)) and not isinstance(ord, bool)
+        if is_matrix and number and ord in (1, np.inf):
+            rows, columns = axis
+            over, then = (rows, columns) if ord == 1 else (columns, rows)
+            result = reduce_max(reduce_sum(size, over, keepdims=True), then, keepdims=True)
+            return result if keepdims else squeeze(result, axis)
+        if not is_matrix and number and ord > 0:
+            if ord == np.inf:
+                return reduce_max(size, axis, keepdims)
+            if ord == 1:
+                return reduce_sum(size, axis, keepdims)
+            if ord == 2:
+                return sqrt(reduce_sum(square(x), axis, keepdims))
+            return power(reduce_sum(power(size, ord), axis, keepdims), 1 / ord)
+    expected = "'euclidean', 'fro', 1 or infinity" if is_matrix else "'euclidean' or a positive number"
+    raise refuse("norm", "ord", expected, ord)

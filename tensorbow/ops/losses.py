@@ -12,23 +12,26 @@ from typing import Any
 import numpy as np
 
 from tensorbow.errors import InvalidArgumentError
-from tensorbow.graph import Attrs, Kernel, KernelCall, NodeSpec, Operation, Tensor, as_tensor
+from tensorbow.graph import Attrs, Kernel, KernelCall, NodeSpec, Operation, Tensor, as_tensor, name_scope
 from tensorbow.kinds import AxisNumber, Name, checked
+from tensorbow.ops.activations import softplus
 from tensorbow.ops.array_views import as_vector
 from tensorbow.ops.arrays import expand_dims, reshape
 from tensorbow.ops.broadcasting import shape
 from tensorbow.ops.control import stop_gradient
 from tensorbow.ops.definition import define_op, require_dtype, require_rank, require_same_dtype
-from tensorbow.ops.elementwise import add, maximum, multiply, negative, subtract
+from tensorbow.ops.elementwise import add, maximum, minimum, multiply, negative, pair, subtract
 from tensorbow.ops.nn import log_softmax, require_last_axis, softmax
 from tensorbow.ops.reductions import reduce_sum
 from tensorbow.ops.slicing import strided_slice
 from tensorbow.specs import FLOATING, Array, Dims, DType, TensorSpec, compatible, int32, int64
 
 __all__ = [
+    "sigmoid_cross_entropy_with_logits",
     "softmax_cross_entropy_with_logits",
     "softmax_cross_entropy_with_logits_v2",
     "sparse_softmax_cross_entropy_with_logits",
+    "weighted_cross_entropy_with_logits",
 ]
 
 
@@ -97,6 +100,47 @@ def softmax_cross_entropy_with_logits(
     logits = as_tensor(logits)
     labels = as_tensor(labels) if hasattr(labels, "graph") else as_tensor(labels, logits.dtype)
     return softmax_cross_entropy_with_logits_v2(stop_gradient(labels), logits, dim, name)
+
+
+@checked
+def sigmoid_cross_entropy_with_logits(
+    _sentinel: Any = None, labels: Any = None, logits: Any = None, name: Name = None
+) -> Tensor:
+    """-labels * log(sigmoid(logits)) - (1 - labels) * log(1 - sigmoid(logits)), of each element (floating).
+
+    Labels are probabilities, of the shape and dtype of the logits. Arguments must be named.
+    Raises InvalidArgumentError if the shapes differ.
+    """
+    op = "sigmoid_cross_entropy_with_logits"
+    _require_named(op, _sentinel, labels, logits)
+    logits, labels = _of_one_shape(op, logits, labels)
+    with logits.graph.as_default(), name_scope(name or "logistic_loss"):
+        return add(subtract(maximum(logits, 0.0), multiply(logits, labels)), softplus(_below(logits)))
+
+
+@checked
+def weighted_cross_entropy_with_logits(
+    targets: Any, logits: Any, pos_weight: Any, name: Name = None
+) -> Tensor:
+    """`sigmoid_cross_entropy_with_logits`, with its first term times `pos_weight`: more than 1 for recall."""
+    logits, targets = _of_one_shape("weighted_cross_entropy_with_logits", logits, targets)
+    with logits.graph.as_default(), name_scope(name or "logistic_loss"):
+        weight = add(multiply(subtract(as_tensor(pos_weight, logits.dtype), 1.0), targets), 1.0)
+        losses = add(softplus(_below(logits)), maximum(0.0, negative(logits)))
+        return add(multiply(subtract(1.0, targets), logits), multiply(weight, losses))
+
+
+def _of_one_shape(op: str, logits: Any, labels: Any) -> tuple[Tensor, Tensor]:
+    logits, labels = pair(logits, labels)
+    require_dtype(op, logits.spec, FLOATING, "logits")
+    if not compatible(logits.spec.shape, labels.spec.shape):
+        raise InvalidArgumentError(f"{op}: labels {labels.spec} and logits {logits.spec} must have one shape")
+    return logits, labels
+
+
+def _below(x: Tensor) -> Tensor:
+    """-|x|, with the slope -1 at 0: beside maximum(x, 0), whose slope there is 1, or maximum(0, -x)."""
+    return minimum(negative(x), x)
 
 
 def _rows(tensor: Tensor) -> Tensor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Annotated, Any, TypeAlias
 
 import numpy as np
 
@@ -19,20 +19,34 @@ from tensorbow.graph import (
     as_tensor,
     name_scope,
 )
-from tensorbow.kinds import AxisNumber, Name, Seed, checked, is_tensor
+from tensorbow.kinds import AxisNumber, Name, Seed, checked, is_tensor, one_of
 from tensorbow.ops.argument_kinds import DataFormat, Extents, Rate
 from tensorbow.ops.array_views import Copy, after, as_matrix, packed
 from tensorbow.ops.arrays import concat, reshape
 from tensorbow.ops.broadcasting import as_shape_vector, broadcast_to, ones_like, shape
 from tensorbow.ops.control import identity
 from tensorbow.ops.definition import define_op, require_dtype, require_rank, require_same_dtype
-from tensorbow.ops.elementwise import add, exp, multiply, pair, subtract
+from tensorbow.ops.elementwise import add, equal, exp, multiply, pair, subtract
+from tensorbow.ops.indexing import gather
+from tensorbow.ops.matmul import matmul
 from tensorbow.ops.random import dropout_mask
-from tensorbow.ops.reductions import reduce_sum
+from tensorbow.ops.reductions import reduce_mean, reduce_sum
+from tensorbow.ops.selection import cast
 from tensorbow.ops.slicing import strided_slice
-from tensorbow.specs import FLOATING, NUMERIC, TensorSpec, compatible
+from tensorbow.specs import FLOATING, NUMERIC, TensorSpec, compatible, float32
 
-__all__ = ["bias_add", "dropout", "l2_loss", "log_softmax", "softmax"]
+Partition: TypeAlias = Annotated[str, one_of("mod", "div")]
+
+__all__ = [
+    "bias_add",
+    "dropout",
+    "embedding_lookup",
+    "l2_loss",
+    "log_softmax",
+    "softmax",
+    "xw_plus_b",
+    "zero_fraction",
+]
 
 
 # Bias ---------------------------------------------------------------------------------------------
@@ -311,3 +325,38 @@ def dropout(
     with x.graph.as_default(), name_scope(name or "dropout"):
         wanted = shape(x) if noise_shape is None else as_shape_vector(noise_shape)
         return multiply(x, dropout_mask(wanted, rate, seed=seed))
+
+
+# Compositions -------------------------------------------------------------------------------------
+
+
+@checked
+def xw_plus_b(x: Any, weights: Any, biases: Any, name: Name = None) -> Tensor:
+    """matmul(x, weights) + biases: `x` [batch, inputs], `weights` [inputs, units], `biases` [units]."""
+    return bias_add(matmul(x, weights), biases, name=name)
+
+
+@checked
+def zero_fraction(value: Any, name: Name = None) -> Tensor:
+    """The fraction of elements that are 0, a float32 scalar."""
+    tensor = as_tensor(value)
+    with tensor.graph.as_default(), name_scope(name or "zero_fraction"):
+        return reduce_mean(cast(equal(tensor, 0), float32))
+
+
+@checked
+def embedding_lookup(
+    params: Any, ids: Any, partition_strategy: Partition = "mod", name: Name = None
+) -> Tensor:
+    """The rows `ids` of a table: `tb.gather(params, ids)`, whose gradient is sparse.
+
+    partition_strategy: of tables in several parts, which are not supported. Raises InvalidArgumentError for
+    a list of tables.
+    """
+    if isinstance(params, (list, tuple)):
+        if len(params) != 1:
+            raise InvalidArgumentError(
+                f"embedding_lookup: expected one table, got a list of {len(params)}; use one variable"
+            )
+        (params,) = params
+    return gather(params, ids, name=name)

@@ -8,20 +8,30 @@ from typing import Any
 import numpy as np
 
 from tensorbow.errors import InvalidArgumentError
-from tensorbow.graph import REQUIRED, Attrs, Kernel, KernelCall, NodeSpec, Operation, Tensor
+from tensorbow.graph import (
+    REQUIRED,
+    Attrs,
+    Kernel,
+    KernelCall,
+    NodeSpec,
+    Operation,
+    Tensor,
+    as_tensor,
+    name_scope,
+)
 from tensorbow.kinds import Count, Flag, Name, checked
-from tensorbow.ops.arrays import concat, reshape
+from tensorbow.ops.arrays import concat, expand_dims, reshape, squeeze
 from tensorbow.ops.broadcasting import shape, size
 from tensorbow.ops.definition import define_op, require_dtype
-from tensorbow.ops.elementwise import add, multiply
+from tensorbow.ops.elementwise import add, equal, greater, is_finite, less, logical_and, multiply
 from tensorbow.ops.filling import range as number_range
 from tensorbow.ops.indexing import GatherGrad
-from tensorbow.ops.reductions import reduce_prod
-from tensorbow.ops.selection import cast
+from tensorbow.ops.reductions import count_nonzero, reduce_any, reduce_prod, reduce_sum
+from tensorbow.ops.selection import cast, where
 from tensorbow.ops.slicing import strided_slice
 from tensorbow.specs import NUMERIC, TensorSpec, int32, int64
 
-__all__ = ["top_k"]
+__all__ = ["in_top_k", "top_k"]
 
 
 @checked
@@ -35,6 +45,22 @@ def top_k(input: Any, k: Count = 1, sorted: Flag = True, name: Name = None) -> t
     """
     values, indices = TopKV2(input, k=k, sorted=sorted, name=name)
     return values, indices
+
+
+@checked
+def in_top_k(predictions: Any, targets: Any, k: Count, name: Name = None) -> Tensor:
+    """True for each row of `predictions` [batch, classes] whose element `targets` [batch] is among the `k`
+    greatest, or equal to the last of them; False if it is not finite, or the target not in [0, classes).
+    Returns bool [batch].
+    """
+    scores, classes = as_tensor(predictions), as_tensor(targets)
+    with scores.graph.as_default(), name_scope(name or "in_top_k"):
+        every = cast(number_range(strided_slice(shape(scores), 1)), classes.dtype)
+        is_target = equal(every, expand_dims(classes, 1))
+        own = reduce_sum(where(is_target, scores, 0), 1, keepdims=True)
+        before = count_nonzero(greater(scores, own), 1)
+        known = logical_and(is_finite(squeeze(own, 1)), reduce_any(is_target, 1))
+        return logical_and(less(before, k), known)
 
 
 def _spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> list[TensorSpec]:

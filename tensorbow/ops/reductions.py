@@ -17,21 +17,39 @@ from tensorbow.graph import (
     OpDef,
     Operation,
     Tensor,
+    as_tensor,
+    name_scope,
 )
 from tensorbow.graph.definition import GradientRule, _NotDifferentiable
 from tensorbow.kinds import AsDType, AxisNumber, AxisNumbers, Flag, Name, checked
-from tensorbow.ops.arrays import expand_dims, reshape
+from tensorbow.ops.arrays import expand_dims, reshape, squeeze
 from tensorbow.ops.broadcasting import broadcast_to, checked_axis, shape, size
+from tensorbow.ops.control import stop_gradient
 from tensorbow.ops.cumulative import others
 from tensorbow.ops.definition import define_op, require_dtype
-from tensorbow.ops.elementwise import divide, equal, maximum, multiply
-from tensorbow.ops.selection import cast
-from tensorbow.specs import FLOATING, NUMERIC, Array, DType, TensorSpec, bool_, int32, int64
+from tensorbow.ops.elementwise import (
+    add,
+    divide,
+    equal,
+    exp,
+    is_finite,
+    log,
+    maximum,
+    multiply,
+    negative,
+    not_equal,
+    subtract,
+)
+from tensorbow.ops.selection import cast, where
+from tensorbow.specs import FLOATING, NUMERIC, Array, DType, TensorSpec, bool_, int32, int64, uint8
 
 __all__ = [
     "argmax",
+    "argmin",
+    "count_nonzero",
     "reduce_all",
     "reduce_any",
+    "reduce_logsumexp",
     "reduce_max",
     "reduce_mean",
     "reduce_min",
@@ -216,6 +234,34 @@ def reduce_prod(
 
 
 @checked
+def reduce_logsumexp(
+    input_tensor: Any, axis: AxisNumbers = None, keepdims: Flag = False, name: Name = None
+) -> Tensor:
+    """log(sum(exp(input))) over `axis` (floating), see `reduce_sum`; without overflow."""
+    x = as_tensor(input_tensor)
+    with x.graph.as_default(), name_scope(name or "ReduceLogSumExp"):
+        top = reduce_max(x, axis, keepdims=True)
+        top = stop_gradient(where(is_finite(top), top, 0.0))
+        result = add(log(reduce_sum(exp(subtract(x, top)), axis, keepdims=True)), top)
+        return result if keepdims or axis == () else squeeze(result, axis)
+
+
+@checked
+def count_nonzero(
+    input_tensor: Any,
+    axis: AxisNumbers = None,
+    keepdims: Flag = False,
+    dtype: AsDType = int64,
+    name: Name = None,
+) -> Tensor:
+    """The number of elements over `axis` that are not 0, see `reduce_sum`."""
+    x = as_tensor(input_tensor)
+    with x.graph.as_default(), name_scope(name or "count_nonzero"):
+        found = x if x.dtype == bool_ else not_equal(x, 0)
+        return reduce_sum(cast(found, dtype), axis, keepdims)
+
+
+@checked
 def reduce_any(
     input_tensor: Any, axis: AxisNumbers = None, keepdims: Flag = False, name: Name = None
 ) -> Tensor:
@@ -284,3 +330,14 @@ def argmax(
     """
     result: Tensor = ArgMax(input, axis=axis or 0, output_type=output_type, name=name)
     return result
+
+
+@checked
+def argmin(
+    input: Any, axis: AxisNumber | None = None, name: Name = None, *, output_type: AsDType = int64
+) -> Tensor:
+    """The position of the smallest element along `axis` (default 0), see `argmax`."""
+    x = as_tensor(input)
+    if x.dtype.is_integer:  # not negated: the lowest integer has no counterpart
+        return argmax(subtract(255 if x.dtype == uint8 else -1, x), axis, name, output_type=output_type)
+    return argmax(negative(x), axis, name, output_type=output_type)

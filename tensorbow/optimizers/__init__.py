@@ -6,7 +6,7 @@ from tensorbow.optimizers.adaptive import (
     AdamOptimizer,
     RMSPropOptimizer,
 )
-from tensorbow.optimizers.clipping import clip_by_global_norm, global_norm
+from tensorbow.optimizers.clipping import clip_by_global_norm, clip_by_norm, global_norm
 from tensorbow.optimizers.decay import (
     CosineDecay,
     ExponentialDecay,
@@ -48,6 +48,7 @@ __all__ = [
     "WarmUp",
     "as_schedule",
     "clip_by_global_norm",
+    "clip_by_norm",
     "cosine_decay",
     "exponential_decay",
     "global_norm",

@@ -1,4 +1,4 @@
-"""Clipping of gradients by their global norm (Pascanu et al., 2012)."""
+"""Clipping of gradients by their norms, together (Pascanu et al., 2012) or each by itself."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ from typing import Annotated, Any, TypeAlias
 
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import Tensor, convert_to_tensor, name_scope
-from tensorbow.kinds import Items, Name, checked, number, or_tensor
-from tensorbow.ops.elementwise import add, divide, maximum, multiply, sqrt, subtract
+from tensorbow.kinds import AxisNumbers, Items, Name, checked, number, or_tensor, refuse
+from tensorbow.ops.elementwise import add, divide, maximum, multiply, sqrt, square, subtract
 from tensorbow.ops.indexed_slices import IndexedSlices
 from tensorbow.ops.nn import l2_loss
+from tensorbow.ops.reductions import reduce_sum
 from tensorbow.ops.selection import cast
 from tensorbow.ops.sparse_updates import sum_equal_rows
 
@@ -47,6 +48,21 @@ def clip_by_global_norm(
         scale = divide(limit, maximum(norm, limit))
         scale = add(scale, subtract(norm, norm))  # adds 0, or NaN if the norm is infinite or NaN
         return [None if t is None else _scaled(t, scale) for t in t_list], norm
+
+
+@checked
+def clip_by_norm(t: Any, clip_norm: Norm, axes: AxisNumbers = None, name: Name = None) -> Tensor:
+    """`t` times clip_norm / max(norm of t, clip_norm); of several norms if `axes` are given (floating).
+
+    A tensor of zeros stays as it is, with a gradient.
+    """
+    tensor = convert_to_tensor(t)
+    if not tensor.dtype.is_floating:
+        raise refuse("clip_by_norm", "t", "a tensor of floats", tensor, "use tb.cast")
+    with tensor.graph.as_default(), name_scope(name, "clip_by_norm"):
+        limit = convert_to_tensor(clip_norm, tensor.dtype)
+        squares = reduce_sum(square(tensor), axes, keepdims=True)
+        return divide(multiply(tensor, limit), sqrt(maximum(square(limit), squares)))
 
 
 def _entries(gradient: Gradient) -> Tensor:

@@ -76,10 +76,13 @@ def _ops(ops: str, arguments: Callable[[], Mapping[str, Any]], **more: Any) -> d
     return {name: Call(arguments, **more) for name in ops.split()}
 
 
-_OF_ONE = "abs ceil cos erf exp floor is_finite is_nan log neg reciprocal rsqrt sign sin sqrt square"
+_OF_ONE = (
+    "abs ceil cos erf exp expm1 floor is_finite is_inf is_nan log log1p log_sigmoid neg reciprocal round "
+    "rsqrt sign sin sqrt square"
+)
 _OF_TWO = (
     "add div divide equal floor_div floormod greater greater_equal less less_equal maximum minimum multiply "
-    "not_equal pow subtract"
+    "not_equal pow squared_difference subtract"
 )
 _ROWS = dict.fromkeys(("inputs", "values"), frozenset({"ragged list"}))  # several tensors
 _CONVOLVED = {"use_cudnn_on_gpu": "flag", "dilations": "windows or none", "data_format": "choice or none"}
@@ -105,9 +108,24 @@ CALLS: Mapping[str, Call] = {
         sorts={"axis": "axes or none"},
         names=("all", "any"),
     ),
-    "argmax": Call(lambda: {"input": x23()}, sorts={"axis": "axis or none", "output_type": "dtype"}),
+    **_ops(
+        "argmax argmin",
+        lambda: {"input": x23()},
+        sorts={"axis": "axis or none", "output_type": "dtype"},
+        names=("argmax", "neg", "sub"),
+    ),
+    "reduce_logsumexp": Call(
+        lambda: {"input_tensor": x23()}, sorts={"axis": "axes or none"}, names=("max", "squeeze", "sub")
+    ),
+    "count_nonzero": Call(
+        lambda: {"input_tensor": x23()},
+        sorts={"axis": "axes or none", "dtype": "dtype"},
+        names=("sum", "NotEqual", "cast"),
+    ),
     # element by element
-    **_ops(_OF_ONE, lambda: {"x": vector()}),
+    **_ops(
+        _OF_ONE, lambda: {"x": vector()}, names=("is_finite", "logical_not", "Softplus", "neg", "identity")
+    ),
     **_ops(_OF_TWO, lambda: {"x": vector(), "y": 2.0}, names=("RealDiv", "FloorMod", "Sub", "Mul")),
     "logical_not": Call(lambda: {"x": truths()}),
     **_ops("logical_and logical_or logical_xor", lambda: {"x": truths(), "y": True}, names=("logical_or",)),
@@ -123,7 +141,12 @@ CALLS: Mapping[str, Call] = {
         sorts={"condition": "tensor", "x": "tensor", "y": "tensor"},
         names=("select",),
     ),
-    **_ops("nn.elu nn.gelu nn.softplus", lambda: {"features": vector()}, sorts={"approximate": "flag"}),
+    **_ops(
+        "nn.crelu nn.elu nn.gelu nn.relu6 nn.selu nn.softplus nn.softsign nn.swish",
+        lambda: {"features": vector()},
+        sorts={"approximate": "flag", "axis": "axis"},
+        names=("elu", "relu", "neg", "concat", "greater", "abs", "sigmoid"),
+    ),
     "nn.leaky_relu": Call(lambda: {"features": vector()}, sorts={"alpha": "number"}),
     # shapes
     **_ops("shape size", lambda: {"input": x23()}, sorts={"out_type": "dtype"}),
@@ -227,6 +250,18 @@ CALLS: Mapping[str, Call] = {
     ),
     "matrix_inverse": Call(lambda: {"input": square()}, sorts={"adjoint": "flag"}),
     "matrix_determinant": Call(lambda: {"input": square()}),
+    "matrix_transpose": Call(lambda: {"a": x23()}, names=("transpose",)),
+    "trace": Call(lambda: {"x": square()}, names=("MatrixDiagPart", "sum")),
+    "norm": Call(
+        lambda: {"tensor": x23()}, sorts={"ord": "anything", "axis": "axes or none"}, names=("square", "sum")
+    ),
+    "eye": Call(
+        lambda: {"num_rows": 2},
+        sorts={"num_rows": "count", "num_columns": "count or none", "batch_shape": "shape"},
+    ),
+    "tensordot": Call(
+        lambda: {"a": x23(), "b": x23(), "axes": [[0], [0]]}, sorts={"axes": "anything"}, names=("einsum",)
+    ),
     "einsum": Call(
         lambda: {"equation": "ij->ji"},
         sorts={"equation": "choice"},
@@ -253,6 +288,36 @@ CALLS: Mapping[str, Call] = {
     ),
     "nn.sparse_softmax_cross_entropy_with_logits": Call(
         lambda: {"labels": [1, 0], "logits": x23()}, sorts={"_sentinel": "nothing"}
+    ),
+    "nn.sigmoid_cross_entropy_with_logits": Call(
+        lambda: {"labels": x23(), "logits": x23()},
+        sorts={"_sentinel": "nothing", "labels": "tensor", "logits": "tensor"},
+    ),
+    "nn.weighted_cross_entropy_with_logits": Call(
+        lambda: {"targets": x23(), "logits": x23(), "pos_weight": 2.0},
+        sorts={"targets": "tensor", "logits": "tensor", "pos_weight": "tensor"},
+        names=("sub", "mul", "add"),
+    ),
+    "nn.xw_plus_b": Call(
+        lambda: {"x": x23(), "weights": np.ones((3, 2), np.float32), "biases": [1.0, 2.0]},
+        sorts={"weights": "tensor", "biases": "tensor"},
+        names=("matmul", "bias_add"),
+    ),
+    "nn.zero_fraction": Call(lambda: {"value": x23()}, names=("equal", "mean", "cast")),
+    "nn.embedding_lookup": Call(
+        lambda: {"params": x23(), "ids": [1]},
+        sorts={"params": "tensor", "ids": "tensor", "partition_strategy": "choice"},
+        names=("gather",),
+    ),
+    "nn.in_top_k": Call(
+        lambda: {"predictions": x23(), "targets": [1, 2], "k": 1},
+        sorts={"predictions": "tensor", "targets": "tensor", "k": "count"},
+        names=("slice", "shape", "cast", "equal", "where", "select", "greater", "expand_dims"),
+    ),
+    "linspace": Call(
+        lambda: {"start": 0.0, "stop": 1.0, "num": 3},
+        sorts={"start": "real", "stop": "real", "num": "count"},
+        names=("mul", "add"),
     ),
     "nn.bias_add": Call(
         lambda: {"value": x23(), "bias": [1.0, 2.0, 3.0]}, sorts={"data_format": "choice or none"}

@@ -150,6 +150,11 @@ CALLS: Mapping[str, Call] = {
         names=("LessEqual",),
     ),
     "global_norm": Call(lambda: {"t_list": [tb.constant([1.0, 2.0])]}, {"t_list": "tensors"}),
+    "clip_by_norm": Call(
+        lambda: {"t": tb.constant([1.0, 2.0]), "clip_norm": 1.0},
+        {"t": "tensor", "clip_norm": "positive", "axes": "axes or none"},
+        names=("square", "sum", "mul"),
+    ),
     "clip_by_global_norm": Call(
         lambda: {"t_list": [tb.constant([1.0, 2.0])], "clip_norm": 1.0},
         {"t_list": "tensors", "clip_norm": "positive", "use_norm": "positive or none"},

@@ -135,7 +135,7 @@ CALLS: Mapping[str, Call] = {
         target=lambda: tb.initializers.he_normal(),
         names=("TruncatedNormal",),
     ),
-    "initializers.ConstantInitializer": Call(dict, {"value": "anything"}, names=("constant",)),
+    "constant_initializer": Call(dict, {"value": "anything"}, names=("constant",)),
     "initializers.RandomUniform": drawn("RandomUniform", "minval", "maxval"),
     "initializers.RandomNormal": drawn("RandomNormal", "mean", "stddev"),
     "initializers.TruncatedNormal": drawn("TruncatedNormal", "mean", "stddev"),
@@ -150,14 +150,13 @@ CALLS: Mapping[str, Call] = {
     **{
         f"initializers.{name}": with_seed(name)
         for name in (
-            "glorot_normal",
-            "glorot_uniform",
             "he_normal",
             "he_uniform",
             "lecun_normal",
             "lecun_uniform",
         )
     },
+    **{f"{name}_initializer": with_seed(name) for name in ("glorot_normal", "glorot_uniform")},
     "layers.dense": Call(
         lambda: {"inputs": rows(), "units": 4},
         {"units": "count", **LAYER},

@@ -125,6 +125,7 @@ SAMPLES = [
     *_unary(table.Sign, lambda x: (x > 0).astype(x.dtype) - (x < 0)),
     *_unary(table.Floor, lambda x: np.trunc(x) - (x < np.trunc(x))),
     *_unary(table.Ceil, lambda x: np.trunc(x) + (x > np.trunc(x))),
+    *_unary(table.Round, lambda x: np.trunc(x + np.copysign(0.5, x))),
     *_unary(table.Reciprocal, lambda x: x**-1.0, _away),
     *_unary(table.Sin, lambda x: np.exp(1j * x).imag.astype(x.dtype), exact_layout=False),
     *_unary(table.Cos, lambda x: np.exp(1j * x).real.astype(x.dtype), exact_layout=False),
@@ -136,6 +137,10 @@ SAMPLES = [
     *_unary(table.Sqrt, lambda x: x**0.5, uniform),
     *_unary(table.Rsqrt, lambda x: x**-0.5, uniform),
     *_unary(table.Exp, lambda x: np.expm1(x.astype(np.float64)) + 1),
+    *_unary(table.Expm1, lambda x: np.exp(x.astype(np.float64)) - 1, atol=1e-7, exact_layout=False),
+    *_unary(
+        table.Log1p, lambda x: np.log2(1 + x.astype(np.float64)) / np.log2(np.e), uniform, exact_layout=False
+    ),
     *_unary(table.Log, lambda x: np.log2(x) / np.log2(np.e), uniform, atol=2e-6),
     *_unary(table.Relu, lambda x: np.where(x > 0, x, 0), _away),
     *_unary(table.Sigmoid, _sigmoid),
@@ -150,7 +155,10 @@ SAMPLES += [
     for op, expected in [
         (table.Sqrt, np.sqrt),
         (table.Exp, np.exp),
+        (table.Expm1, np.expm1),
         (table.Log, np.log),
+        (table.Log1p, np.log1p),
+        (table.Round, np.rint),
         (table.Relu, lambda x: np.where(x <= 0, 0, x)),
         (table.Sigmoid, _sigmoid),
         (table.Tanh, np.tanh),
@@ -160,6 +168,12 @@ SAMPLES += [
         (table.IsFinite, lambda x: np.abs(x) < np.inf),
         (table.IsNan, lambda x: x != x),
     ]
+]
+HALVES = np.array([-2.5, -1.5, -0.5, 0.5, 1.5, 2.5, 8388609.0, 1e30, 0.49999997], np.float32)
+SAMPLES += [
+    Sample(table.Round, (HALVES,), lambda x: np.array([-2, -2, 0, 0, 2, 2, *x[6:8], 0]), label="halves"),
+    Sample(table.Expm1, (np.float32([1e-9, -1e-9, 1e-4]),), np.expm1, label="small", atol=0),
+    Sample(table.Log1p, (np.float32([1e-9, -1e-9, 1e-4]),), np.log1p, label="small", atol=0),
 ]
 SAMPLES += [
     Sample(op, (SPECIAL.copy(), np.roll(SPECIAL, 1)), expected, label="special", wrt=())

@@ -16,7 +16,7 @@ from tensorbow.specs import DType, bool_
 INPUT, CONSTANT, CAST, SELECT = "input", "constant", "cast", "select"
 SAME_DTYPE = (  # operators whose result has the dtype of their operands
     "add", "subtract", "multiply", "divide", "floor_divide", "remainder", "power", "maximum", "minimum",
-    "negative", "absolute", "sign", "floor", "ceil", "sqrt", "exp", "expm1", "log", "log1p",
+    "negative", "absolute", "sign", "floor", "ceil", "rint", "sqrt", "exp", "expm1", "log", "log1p",
     "sin", "cos", "tanh", "erf",
 )  # fmt: skip
 TRUTH = (  # operators whose result is bool
@@ -24,7 +24,7 @@ TRUTH = (  # operators whose result is bool
     "logical_and", "logical_or", "logical_not", "isfinite", "isnan",
 )  # fmt: skip
 FLOATING_ONLY = frozenset(
-    ("divide", "floor", "ceil", "sqrt", "exp", "expm1", "log", "log1p", "sin", "cos", "tanh", "erf",
+    ("divide", "floor", "ceil", "rint", "sqrt", "exp", "expm1", "log", "log1p", "sin", "cos", "tanh", "erf",
      "isfinite", "isnan")
 )  # fmt: skip
 BOOLEAN_ONLY = frozenset(("logical_and", "logical_or", "logical_not"))

@@ -30,7 +30,7 @@ _INFIX = {
 _ARITHMETIC = {"add": "+", "subtract": "-", "multiply": "*"}
 _MATH = {"power": "pow", "absolute": "fabs"} | {
     name: name
-    for name in ("floor", "ceil", "sqrt", "exp", "expm1", "log", "log1p", "sin", "cos", "tanh", "erf")
+    for name in ("floor", "ceil", "rint", "sqrt", "exp", "expm1", "log", "log1p", "sin", "cos", "tanh", "erf")
 }
 _HELPERS = {
     "multiply": """\

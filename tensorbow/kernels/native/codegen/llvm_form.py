@@ -20,7 +20,7 @@ from tensorbow.specs import DType, bool_, int32, uint8
 BIT = ir.IntType(1)
 
 _COMPARISONS = {"less": "<", "less_equal": "<=", "greater": ">", "greater_equal": ">=", "equal": "=="}
-_INTRINSICS = {name: name for name in ("floor", "ceil", "sqrt")} | {"absolute": "fabs"}
+_INTRINSICS = {name: name for name in ("floor", "ceil", "rint", "sqrt")} | {"absolute": "fabs"}
 _FUNCTIONS: dict[str, Callable[..., ir.Value]] = {
     name: getattr(vector_math, name)
     for name in ("exp", "expm1", "log", "log1p", "sin", "cos", "tanh", "erf", "power")

@@ -41,7 +41,7 @@ SAMPLES = [s for s in all_samples() if s.op in RULES or s.op in CHECKS]
 # units between the two. The bounds of ours are tested below.
 FUNCTIONS = {
     "Exp": 4, "Log": 4, "Sin": 4, "Cos": 4, "Erf": 5, "Tanh": 4, "Sigmoid": 4, "Elu": 4, "Softplus": 5,
-    "Pow": 4,
+    "Pow": 4, "Expm1": 4, "Log1p": 4,
 }  # fmt: skip
 extents = st.sampled_from([0, 1, 2, 3, 7, 8, 9, 15, 16, 17, 31, 32, 33, 47, 63, 64, 65, 100, 130])
 

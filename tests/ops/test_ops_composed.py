@@ -1,0 +1,203 @@
+"""Functions made of several ops: values against NumPy, gradients against differences."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+import tensorbow as tb
+from tensorbow.errors import InvalidArgumentError
+from tests.ops_contract.gradient_check import check_gradients
+from tests.ops_contract.interpreter import run_graph
+from tests.ops_contract.sample import apart, integers, normal, uniform
+
+X = normal(4, 3, 5)
+LABELS = uniform(4, 3, 5, low=0.0)
+
+
+@pytest.fixture(autouse=True)
+def graph():
+    with tb.Graph().as_default() as graph:
+        yield graph
+
+
+def value(tensor, feeds=None):
+    return run_graph([tensor], feeds or {})[0]
+
+
+def softplus(x):
+    return np.logaddexp(x.astype(np.float64), 0)
+
+
+COMPOSED = {
+    "squared_difference": (lambda x: tb.squared_difference(x, 0.5), lambda x: (x - 0.5) ** 2),
+    "log_sigmoid": (tb.log_sigmoid, lambda x: -softplus(-x)),
+    "logsumexp": (
+        lambda x: tb.reduce_logsumexp(x, [0, 2]),
+        lambda x: np.log(np.exp(x.astype(np.float64)).sum((0, 2))),
+    ),
+    "logsumexp kept": (
+        lambda x: tb.reduce_logsumexp(x, keepdims=True),
+        lambda x: np.log(np.exp(x.astype(np.float64)).sum(keepdims=True)),
+    ),
+    "sigmoid cross entropy": (
+        lambda x: tb.nn.sigmoid_cross_entropy_with_logits(labels=LABELS, logits=x),
+        lambda x: softplus(x) - x * LABELS,
+    ),
+    "weighted cross entropy": (
+        lambda x: tb.nn.weighted_cross_entropy_with_logits(LABELS, x, 3.0),
+        lambda x: 3 * LABELS * softplus(-x) + (1 - LABELS) * softplus(x),
+    ),
+    "relu6": (lambda x: tb.nn.relu6(x * 5), lambda x: np.clip(x * 5, 0, 6)),
+    "crelu": (
+        lambda x: tb.nn.crelu(x, axis=1),
+        lambda x: np.maximum(np.concatenate([x, -x], 1), 0),
+    ),
+    "selu": (
+        tb.nn.selu,
+        lambda x: 1.0507009873554805 * np.where(x > 0, x, 1.6732632423543772 * np.expm1(x)),
+    ),
+    "softsign": (tb.nn.softsign, lambda x: x / (1 + np.abs(x))),
+    "swish": (tb.nn.swish, lambda x: x / (1 + np.exp(-x))),
+    "l2_normalize": (
+        lambda x: tb.nn.l2_normalize(x, [1, 2]),
+        lambda x: x / np.sqrt((x * x).sum((1, 2), keepdims=True)),
+    ),
+    "clip_by_norm": (lambda x: tb.clip_by_norm(x, 0.7), lambda x: x * 0.7 / np.linalg.norm(x)),
+    "clip_by_norm by rows": (
+        lambda x: tb.clip_by_norm(x, 1.5, axes=[2]),
+        lambda x: x * 1.5 / np.maximum(np.linalg.norm(x, axis=2, keepdims=True), 1.5),
+    ),
+    "matrix_transpose": (tb.matrix_transpose, lambda x: x.swapaxes(1, 2)),
+    "trace": (lambda x: tb.trace(tb.matmul(x, x, transpose_b=True)), lambda x: (x * x).sum((1, 2))),
+    "norm": (tb.norm, lambda x: np.linalg.norm(x.ravel())),
+    "norm 1": (lambda x: tb.norm(x, 1, 1), lambda x: np.abs(x).sum(1)),
+    "norm 2": (lambda x: tb.norm(x, 2, -1, keepdims=True), lambda x: np.linalg.norm(x, 2, -1, True)),
+    "norm 3": (lambda x: tb.norm(x, 3.0, 1), lambda x: (np.abs(x) ** 3).sum(1) ** (1 / 3)),
+    "norm inf": (lambda x: tb.norm(x, np.inf, 1), lambda x: np.abs(x).max(1)),
+    "norm of matrices": (lambda x: tb.norm(x, "fro", [1, 2]), lambda x: np.linalg.norm(x, axis=(1, 2))),
+    "norm 1 of matrices": (
+        lambda x: tb.norm(x, 1, [1, 2]),
+        lambda x: np.linalg.norm(x, 1, (1, 2)),
+    ),
+    "norm inf of matrices": (
+        lambda x: tb.norm(x, math.inf, (2, 0), keepdims=True),
+        lambda x: np.linalg.norm(x, np.inf, (2, 0), True),
+    ),
+    "tensordot": (
+        lambda x: tb.tensordot(x, X[:, :2] + 1, [[0, 2], [0, 2]]),
+        lambda x: np.tensordot(x, X[:, :2] + 1, [[0, 2], [0, 2]]),
+    ),
+    "tensordot of the last": (
+        lambda x: tb.tensordot(x, X[0].T, 1),
+        lambda x: np.tensordot(x, X[0].T, 1),
+    ),
+    "tensordot of none": (lambda x: tb.tensordot(x, X[0], 0), lambda x: np.tensordot(x, X[0], 0)),
+    "xw_plus_b": (
+        lambda x: tb.nn.xw_plus_b(tb.reshape(x, [-1, 5]), X[0].T, X[0, :, 0]),
+        lambda x: x.reshape(-1, 5) @ X[0].T + X[0, :, 0],
+    ),
+    "embedding_lookup": (lambda x: tb.nn.embedding_lookup([x], [2, 0, 2]), lambda x: x[[2, 0, 2]]),
+    "linspace": (
+        lambda x: tb.linspace(x[0, 0, 0], x[1, 1, 1], 5),
+        lambda x: np.linspace(x[0, 0, 0], x[1, 1, 1], 5),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", COMPOSED)
+def test_values_and_gradients(name):
+    function, expected = COMPOSED[name]
+    result = value(function(tb.constant(X)))
+    wanted = expected(X)
+    assert (result.dtype, result.shape) == (np.float32, wanted.shape)
+    np.testing.assert_allclose(result, wanted, rtol=2e-5, atol=1e-6)
+    check_gradients(lambda x: [function(x)], [apart(4, 3, 5) / 10], rtol=1e-4)
+
+
+def test_the_gradient_of_sigmoid_cross_entropy_at_zero():
+    """All logits of a model that begins with zeros."""
+    x, z = tb.zeros([3]), tb.constant([0.0, 0.25, 1.0])
+    losses = tb.nn.sigmoid_cross_entropy_with_logits(labels=z, logits=x)
+    np.testing.assert_allclose(value(tb.gradients(losses, x)[0]), [0.5, 0.25, -0.5])
+    weighted = tb.nn.weighted_cross_entropy_with_logits(z, x, 2.0)
+    np.testing.assert_allclose(value(tb.gradients(weighted, x)[0]), [0.5, 0.125, -1.0])
+    far = tb.constant([1e4, -1e4, 90.0, -90.0])
+    losses = tb.nn.sigmoid_cross_entropy_with_logits(labels=tb.constant([1.0, 0.0, 1.0, 0.0]), logits=far)
+    np.testing.assert_allclose(value(losses), np.exp([-np.inf, -np.inf, -90, -90]), atol=1e-38)
+
+
+def test_logsumexp_of_infinities():
+    rows = np.array([[-np.inf, -np.inf], [np.inf, 0], [-np.inf, 1], [1e30, 1e30]], np.float32)
+    np.testing.assert_allclose(value(tb.reduce_logsumexp(rows, 1)), [-np.inf, np.inf, 1, 1e30])
+    assert value(tb.reduce_logsumexp(rows, [])).tolist() == rows.tolist()
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.int32, np.uint8])
+def test_argmin(dtype):
+    x = integers(4, 3, 5, low=0, high=9).astype(dtype)
+    for axis in (None, 1, -1):
+        found = value(tb.argmin(x, axis, output_type=tb.int32))
+        np.testing.assert_array_equal(found, np.argmin(x, axis or 0))
+        assert found.dtype == np.int32
+    extreme = np.array([3, np.iinfo(np.int32).min, np.iinfo(np.int32).max], np.int32)
+    assert value(tb.argmin(extreme)) == 1
+
+
+def test_counts_and_tests():
+    x = np.array([[0, 1.5, -0.0], [np.nan, np.inf, -np.inf]], np.float32)
+    assert value(tb.count_nonzero(x, 1)).tolist() == [1, 3]
+    assert value(tb.count_nonzero(x > 1, dtype=tb.int32)) == 2
+    assert value(tb.is_inf(x)).tolist() == [[False] * 3, [False, True, True]]
+    assert value(tb.nn.zero_fraction(x)) == np.float32(1 / 3)
+    assert value(tb.round(np.int32([3, -2]))).tolist() == [3, -2]
+
+
+def test_in_top_k():
+    scores = np.array([[1, 3, 2, 2], [np.nan, 1, 0, 0], [5, 5, 5, np.inf], [0, 1, 2, 3]], np.float32)
+    for k, expected in ((1, [False] * 4), (2, [True, False, True, False]), (4, [True, False, True, False])):
+        assert value(tb.nn.in_top_k(scores, [2, 0, 1, 4], k)).tolist() == expected
+    x, y = tb.placeholder(tb.float32, [None, 3]), tb.placeholder(tb.int64, [None])
+    hits = tb.reduce_sum(tb.cast(tb.nn.in_top_k(x, y, 1), tb.int32))
+    assert value(hits, {x: normal(6, 3), y: normal(6, 3).argmax(1)}) == 6
+
+
+def test_matrices_of_ones():
+    assert value(tb.eye(2, 3)).tolist() == [[1, 0, 0], [0, 1, 0]]
+    stack = tb.eye(2, batch_shape=[3], dtype=tb.int32)
+    assert (stack.shape.as_list(), stack.dtype) == ([3, 2, 2], tb.int32)
+    assert value(stack)[2].tolist() == [[1, 0], [0, 1]]
+    assert value(tb.linspace(2.0, 10.0, 1)).tolist() == [2]
+
+
+def test_refusals():
+    with pytest.raises(InvalidArgumentError, match="norm: expected ord to be 'euclidean' or a positive"):
+        tb.norm(X, "fro")
+    with pytest.raises(InvalidArgumentError, match="'fro', 1 or infinity, got int 2"):
+        tb.norm(X, 2, [0, 1])
+    with pytest.raises(InvalidArgumentError, match=r"one or two axes, got \[0, 1, 2\]"):
+        tb.norm(X, axis=[0, 1, 2])
+    with pytest.raises(InvalidArgumentError, match="tensordot: expected axes to be 0 to 3 axes, or"):
+        tb.tensordot(X, X, [[0], [0, 1]])
+    with pytest.raises(InvalidArgumentError, match="expected one table, got a list of 2"):
+        tb.nn.embedding_lookup([X, X], [0])
+    with pytest.raises(InvalidArgumentError, match="must have one shape"):
+        tb.nn.sigmoid_cross_entropy_with_logits(labels=X[0], logits=X)
+    with pytest.raises(InvalidArgumentError, match="give labels and logits by name"):
+        tb.nn.sigmoid_cross_entropy_with_logits(X, X)
+    with pytest.raises(InvalidArgumentError, match="expected matrices"):
+        tb.matrix_transpose([1.0])
+
+
+def test_initializers_under_their_old_names(graph):
+    with tb.Session() as session:
+        w = tb.get_variable("w", [2, 3], initializer=tb.constant_initializer(0.5))
+        b = tb.get_variable("b", [3], initializer=tb.zeros_initializer())
+        t = tb.get_variable("t", [50], initializer=tb.truncated_normal_initializer(stddev=0.1))
+        session.run(tb.global_variables_initializer())
+        values = session.run([w, b, t])
+    assert values[0].tolist() == [[0.5] * 3] * 2
+    assert values[1].tolist() == [0.0] * 3
+    assert 0 < np.abs(values[2]).max() <= 0.2
