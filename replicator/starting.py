@@ -54,8 +54,7 @@ def started_beside(old: Stepper, steps: Sequence[BuiltStep], graph: Graph, value
             f"init: the replicas have {', '.join(unknown[:3])} already; give values for what was made "
             f"since ({', '.join(new[:3])}), or shutdown() first"
         )
-    initial = steps[0].traced.program.initial_values()
-    larger = grown(old, [step.engine_program for step in steps], {**initial, **(values or {})})
+    larger = grown(old, [step.engine_program for step in steps], values or {})
     try:
         keep_data(larger.engine, steps)
     except BaseException:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from scheduler.averaging.synchronisation import Synchronisation
 from scheduler.engine.learning_engine import LearningEngine
@@ -11,7 +11,6 @@ from scheduler.engine.stepper import Stepper
 from scheduler.replicas.step_program import StepProgram
 from tensorbow.compiler import VariableLayout
 from tensorbow.devices import Device
-from tensorbow.errors import FailedPreconditionError
 from tensorbow.graph import Graph
 from tensorbow.specs import Array, TensorSpec
 
@@ -31,36 +30,33 @@ def started(
     replicas_per_device: Sequence[int],
     options: Synchronisation,
     values: Mapping[str, Array] | None = None,
-    *,
-    on_nan: str = "stop",
-    seeds: Sequence[int] | None = None,
+    **more: Any,
 ) -> Stepper:
-    """Replicas of all programs, which are numbered in this order, stepped round by round.
+    """Replicas of all programs, which are numbered in this order, for a stepper.
 
-    values: what they begin with, by default what the initialisers say. Raises as `LearningEngine`,
-    `add_program` and `initialize`.
+    values: what they begin with, by default what the initialisers say. more: options of the engine. Raises
+    as `LearningEngine`, `add_program` and `initialize`.
     """
-    (first, shapes, room), *others = programs
-    engine = LearningEngine(
-        first,
-        shapes,
-        devices,
-        replicas_per_device,
-        options,
-        launch_ahead=1,
-        steps_per_launch=None,
-        on_nan=on_nan,
-        seeds=seeds,
-        room_for_steps=room,
-    )
+    engine = _engine_of(programs, devices, replicas_per_device, options, launch_ahead=1, **more)
     try:
-        for further in others:
-            engine.add_program(*further)
         engine.initialize(values)
         return Stepper(engine)
     except BaseException:
         engine.close()
         raise
+
+
+def _engine_of(programs: Sequence[Program], *arguments: Any, **options: Any) -> LearningEngine:
+    """An engine of several programs. arguments, options: behind program and shapes."""
+    (first, shapes, room), *others = programs
+    engine = LearningEngine(first, shapes, *arguments, steps_per_launch=None, room_for_steps=room, **options)
+    try:
+        for further in others:
+            engine.add_program(*further)
+    except BaseException:
+        engine.close()
+        raise
+    return engine
 
 
 def grown(
@@ -71,39 +67,29 @@ def grown(
     """A settled stepper's replicas again, with room for all variables that the graph has by now: a second
     engine takes over where the first one is.
 
-    programs: all steps, with the specs of their inputs and room for so many steps per launch; they are
-    numbered in this order. values: what new variables start from; optimiser slots may be left out. Everything
-    that the next round depends on is taken over, so that it is bit for bit what it would have been. The old
-    engine stays as it is, for the caller to close.
+    programs: all steps; they are numbered in this order. values: what new variables start from, by default
+    what their initialisers say, with the replicas' seeds, if they have some. Everything that the next round
+    depends on is taken over, so that it is bit for bit what it would have been. The old engine stays as it
+    is, for the caller to close.
 
     Raises ResourceExhaustedError when there is no room beside the old replicas, InvalidArgumentError for
     a program that cannot be compiled; nothing has changed then.
     """
     stepper.settle()
     old = stepper.engine
-    if old.seeds is not None:
-        raise FailedPreconditionError(
-            "init: replicas with seeds were initialised already, and variables were made since; build "
-            "all steps before init, or shutdown() first"
-        )
-    (first, shapes, room), *others = programs
-    engine = LearningEngine(
-        first,
-        shapes,
+    engine = _engine_of(
+        programs,
         old.learners.devices,
         old.learners.per_device,
         old.options,
         old.schedule,
         launch_ahead=old.launch_ahead,
-        steps_per_launch=None,
         on_nan=old.on_nan,
         devices_per_replica=old.devices_per_replica,
-        room_for_steps=room,
+        seeds=old.seeds,
     )
     try:
-        for further in others:
-            engine.add_program(*further)
-        engine.initialize({**values, **old.central_values()})
+        engine.learners.values.initialize(*_starts(old, programs[0][0], values))
         arrays = {**engine.learners.values.state_arrays(), **old.learners.values.state_arrays()}
         engine.learners.values.load_state_arrays(arrays)
         engine.round, engine.outcomes.skipped_updates = old.round, old.skipped_updates
@@ -111,3 +97,14 @@ def grown(
     except BaseException:
         engine.close()
         raise
+
+
+def _starts(old: LearningEngine, program: StepProgram, values: Mapping[str, Array]) -> list[dict[str, Array]]:
+    """What the variables of a graph start from: of all replicas, or with seeds of each."""
+    given = {**values, **old.central_values()}
+    variables = VariableLayout.of_graph(program.graph).variables
+    if all(op.name in given or op.attrs["slot_name"] for op in variables):
+        return [given]
+    streams = old.seeds or (0,)
+    drawn = {stream: program.initial_values(stream) for stream in dict.fromkeys(streams)}
+    return [{**drawn[stream], **given} for stream in streams]

@@ -6,7 +6,7 @@ from tensorbow.graph import Graph
 from tensorbow.ops.constant import Const
 from tensorbow.runtime.session import Session
 from tensorbow.specs import Array
-from tensorbow.variables import global_variables, local_variables, variables_initializer
+from tensorbow.variables import global_variables, local_variables
 
 
 def initial_values(graph: Graph, stream: int = 0) -> dict[str, Array]:
@@ -25,5 +25,5 @@ def initial_values(graph: Graph, stream: int = 0) -> dict[str, Array]:
             if each.initial_value.op.definition is Const
         }
         session.load_variables(constants)
-        session.run(variables_initializer([variables[name] for name in variables if name not in constants]))
+        session.run([each.initializer for name, each in variables.items() if name not in constants])
         return {name: session._device_variables.of(name).read(name) for name in variables}

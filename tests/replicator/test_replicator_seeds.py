@@ -81,14 +81,47 @@ def test_what_cannot_be(sync, seeds, message):
         tb.MultiGpuReplicator(["/cpu:0"], 2, sync, seeds=seeds)
 
 
+def grown(devices, per_device, seeds, values=None):
+    """As `trained`, but with variables that are made after two rounds."""
+    with tb.Graph().as_default():
+        tb.set_random_seed(1)
+        with tb.MultiGpuReplicator(devices, per_device, "none", seeds=seeds) as repl, tb.Session() as session:
+            first, _ = repl.run(step_of(repl), lambda: (X, ROWS))
+            repl.init(session)
+            losses = [session.run(first) for _ in range(2)]
+
+            def larger(x, y):
+                with tb.variable_scope("larger"):
+                    return step_of(repl)(x, y)
+
+            second, _ = repl.run(larger, lambda: (X, ROWS))
+            repl.init(session, values)
+            losses += [session.run(fetch) for fetch in (second, first, second)]
+            return np.array(losses), [repl.replica_values(replica) for replica in range(repl.num_replicas)]
+
+
+def test_variables_made_later_start_from_each_replicas_seed():
+    seeds = [7, 0, 2**40]
+    losses, values = grown(["/cpu:0", "/cpu:1"], (2, 1), seeds)
+    for replica, seed in enumerate(seeds):
+        alone, (own,) = grown(["/cpu:0"], 1, [seed])
+        np.testing.assert_array_equal(losses[:, replica], alone[:, 0])
+        assert same(values[replica], own)
+    plain, (without,) = grown(["/cpu:0"], 1, None)
+    np.testing.assert_array_equal(losses[:, 1], plain[:, 0])
+    assert same(values[1], without)
+    assert (values[0]["larger/hidden/kernel"] != values[1]["larger/hidden/kernel"]).any()
+    _, given = grown(["/cpu:0"], 2, [7, 0], {"larger/hidden/kernel": np.ones((5, 16), np.float32)})
+    assert (given[0]["larger/logits/kernel"] != given[1]["larger/logits/kernel"]).any()
+    moved = [own["larger/hidden/kernel"] - 1 for own in given]
+    assert all(0 < np.abs(each).max() < 0.5 for each in moved)
+
+
 def test_replicas_with_seeds_stay_as_many():
     with tb.MultiGpuReplicator(["/cpu:0"], 2, "none", seeds=[1, 2]) as repl:
         with pytest.raises(FailedPreconditionError, match="tune: replicas with seeds stay as many"):
             repl.tune(step_of(repl), lambda: (X, ROWS))
         repl.run(step_of(repl), lambda: (X, ROWS))
         repl.init()
-        repl.run(lambda: tb.get_variable("later", [2]))
-        with pytest.raises(FailedPreconditionError, match="build all steps before init"):
-            repl.init()
         with pytest.raises(FailedPreconditionError, match="resize: replicas with seeds"):
             repl._stepper.close() or repl._engine.resize(3)
