@@ -8,6 +8,7 @@ import threading
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from types import NoneType
 from typing import Annotated, Any, TypeAlias
@@ -36,6 +37,7 @@ from scheduler.engine.evaluation_steps import is_evaluation
 from scheduler.engine.growing import new_variables
 from scheduler.engine.learning_engine import Seeds, seeds_for
 from scheduler.replicas.replica_counts import ReplicaCounts, device_list, replica_counts, require_different
+from scheduler.replicas.step_summary import replicas_on
 from tensorbow.devices import AsDevices, opened
 from tensorbow.errors import FailedPreconditionError, InvalidArgumentError, OutOfRangeError
 from tensorbow.graph import Graph, Operation, get_default_graph
@@ -249,13 +251,24 @@ class Replicator:
         traced.require_known_shapes()
         results = tuple((tensor.spec.extents, tensor.dtype) for tensor in traced.tensors)
         with outer.as_default():
-            made = ReplicatedStep(runner=step, replicas=self.num_replicas, results=results)
+            explain = partial(self._explain, step)
+            made = ReplicatedStep(runner=step, replicas=self.num_replicas, results=results, explain=explain)
         op: Operation = made if isinstance(made, Operation) else (made[0] if type(made) is tuple else made).op
 
         def replaced(name: str, leaf: Any) -> Any:
             return op.outputs[leaf] if isinstance(leaf, int) else op
 
         return map_leaves(replaced, traced.structure, "output")
+
+    def _explain(self, step: BuiltStep) -> list[str]:
+        """Lines that an explanation of the results of `run` shows."""
+        with self._lock:
+            if self._stepper is None or step.number >= self._given:
+                return [
+                    *replicas_on(self.devices, self.replicas_per_device, self.synchronisation),
+                    "call replicator.init(session) to see memory, kernel calls and exchanges",
+                ]
+            return self._stepper.engine.explain(step.program).splitlines()
 
     def _trace(self, step_fn: Any, options: InputOptions, steps_per_launch: int | str = 1) -> BuiltStep:
         self._before_building(step_fn, options)

@@ -132,8 +132,8 @@ ReplicatedStep: OpDef = define_op(
     "ReplicatedStep",
     spec=_declared,
     gradient=NOT_DIFFERENTIABLE,
-    kernel=Kernel(run=_run, capturable=False, waits=True),
-    attrs={"runner": REQUIRED, "replicas": REQUIRED, "results": REQUIRED},
+    kernel=Kernel(run=_run, capturable=False, waits=True, explain=lambda attrs: attrs["explain"]()),
+    attrs={"runner": REQUIRED, "replicas": REQUIRED, "results": REQUIRED, "explain": REQUIRED},
     stateful=True,
     doc="One round of all replicas; each result is [replicas, ...].",
 )

@@ -26,6 +26,7 @@ from scheduler.replicas.parted_learners import AnyLearners, PartedLearners
 from scheduler.replicas.replica_counts import ReplicaCounts, device_list, replica_counts
 from scheduler.replicas.resizing import Resizing, made_again
 from scheduler.replicas.step_program import AsProgram, StepProgram
+from scheduler.replicas.step_summary import calls_of, memory_of, replicas_on
 from tensorbow.devices import AsDevices, Device, opened
 from tensorbow.devices.cuda_runtime import CudaError
 from tensorbow.errors import FailedPreconditionError, InvalidArgumentError, raise_if_any
@@ -33,6 +34,7 @@ from tensorbow.graph import GraphKeys
 from tensorbow.kinds import Count, Function, Mapped, Positive, checked, instance, refuse, sequence, whole
 from tensorbow.optimizers import Schedule, ScheduledBy
 from tensorbow.program import Executable
+from tensorbow.runtime import Explanation
 from tensorbow.specs import Array, TensorSpec
 
 RESTARTS_SOUGHT = 1 << 16  # rounds ahead: a run may be asked for more than it will ever train
@@ -205,16 +207,41 @@ class LearningEngine:
         return self.learners.replicas[0].executables_of(number)
 
     @checked
+    def explain(self, number: Count = 0) -> str:
+        """Explains a program: replicas, synchronisation, memory, kernel calls, exchanges, and then the parts
+        of a replica and of a device, as `Session.explain` does. number: of the program, as for `select`.
+
+        Raises InvalidArgumentError for one that is not there.
+        """
+        self._require_program("explain", number)
+        learners = self.learners
+        parts = learners.parts if isinstance(learners, PartedLearners) else [learners]
+        lines = replicas_on(learners.devices, learners.per_device, self.options)
+        plans: list[str] = []
+        for part, step in zip(parts, self.executables_of(number), strict=True):
+            device = part.devices[0]
+            results = results_kept(self.launch_ahead, self._rooms[number])
+            lines += [*memory_of(step, part, results), *calls_of(step, device)]
+            plans += ["", "the part of a replica:", str(Explanation.of_device(step.for_replica, device))]
+            if step.has_device_segments:
+                shared = step.for_device(0, part.per_device[0])
+                plans += ["", "the part of a device:", str(Explanation.of_device(shared, device))]
+        return "\n".join(lines + plans)
+
+    @checked
     def select(self, number: Count) -> None:
         """Chooses the step that is trained from now on; between runs, or by `Stepper.select`.
 
         Raises InvalidArgumentError for one that cannot do `steps_per_launch` steps in a launch, where that
         was not left to `set_steps_per_launch`; FailedPreconditionError while a run is going on.
         """
-        if number >= len(self._steps):
-            raise refuse("select", "number", f"of one of {len(self._steps)} programs", number)
+        self._require_program("select", number)
         with self._idle("select", or_settled=True):
             self._select(number)
+
+    def _require_program(self, call: str, number: int) -> None:
+        if number >= len(self._steps):
+            raise refuse(call, "number", f"of one of {len(self._steps)} programs", number)
 
     def _select(self, number: int) -> None:
         self.learners.select(number)

@@ -72,6 +72,7 @@ class Kernel:
     element of the variable, so an input of the same shape may alias the variable.
     capturable: False for a GPU kernel that must be launched between CUDA graphs; `why_alone` is the reason,
     for `explain`. waits: the kernel works on other streams, so the waiting thread itself may run it.
+    explain: lines that an explanation shows for a call, by the attributes of the op.
     """
 
     run: Callable[[KernelCall], object] | None = None
@@ -83,6 +84,7 @@ class Kernel:
     dynamic: bool = False
     why_alone: str = ""
     waits: bool = False
+    explain: Callable[[Attrs], Sequence[str]] | None = None
 
     def __post_init__(self) -> None:
         if (self.run is None) == (self.prepare is None):

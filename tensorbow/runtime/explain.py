@@ -114,6 +114,8 @@ class Explanation:
                     reasons.append(f"scratch {scratch:,} bytes")
                 if reasons:
                     lines.append(f"      {'; '.join(reasons)}")
+                if group.kernel.explain is not None:
+                    lines.extend(f"      {line}" for line in group.kernel.explain(group.attrs))
         for source, ref in zip(step.fetch_sources, step.fetches, strict=True):
             lines.append(f"fetch {self._address(source)} -> ring+{ref.offset}")
         if step.notes:

@@ -153,6 +153,9 @@ CALLS: Mapping[str, Call] = {
     "LearningEngine.select": Call(
         lambda: {"number": 0}, {"number": "count"}, target=of_engine("select"), names=("program",)
     ),
+    "LearningEngine.explain": Call(
+        lambda: {"number": 0}, {"number": "count"}, target=of_engine("explain"), names=("program",)
+    ),
     "LearningEngine.set_steps_per_launch": Call(
         lambda: {"steps": 1},
         {"steps": "count"},

@@ -1,0 +1,62 @@
+"""Summary of a compiled step in a few lines of text: replicas, synchronisation, memory, calls, exchanges."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from scheduler.averaging.synchronisation import Synchronisation
+from scheduler.averaging.synchronisers import Synchroniser
+from scheduler.replicas.central import CentralModel
+from scheduler.replicas.learners import Learners
+from scheduler.replicas.memory import planned_nbytes
+from scheduler.replicas.replica import Replica
+from tensorbow.devices import Device
+from tensorbow.kernels import backend_for
+from tensorbow.program import Executable, SegmentKind
+
+
+def replicas_on(devices: Sequence[Device], per_device: Sequence[int], options: Synchronisation) -> list[str]:
+    """Lines on the replicas of each device, or group of devices, and what keeps them together."""
+    names = [device.name.short for device in devices]
+    size = len(names) // len(per_device)
+    groups = [" and ".join(names[first : first + size]) for first in range(0, len(names), size)]
+    counts = [f"{count} on {group}" for count, group in zip(per_device, groups, strict=True)]
+    replicas = sum(per_device)
+    lines = [f"replicas: {replicas} ({', '.join(counts)})"]
+    if options.averages(replicas):
+        alpha = options.alpha_for(replicas)
+        every = "every round" if options.tau == 1 else f"every {options.tau} rounds"
+        lines.append(f"synchroniser: {options.sync}, averaging {every}, alpha {alpha:.4g}, mu {options.mu:g}")
+    elif options.averages_gradients(replicas):
+        lines.append("synchroniser: ssgd, every round on the mean gradient")
+    else:
+        lines.append("synchroniser: none, replicas are independent" if replicas > 1 else "synchroniser: none")
+    return lines
+
+
+def memory_of(executable: Executable, learners: Learners, results: int) -> list[str]:
+    """Lines on the planned memory of a step, on the first device of its replicas. results: kept of each."""
+    device, on_device = learners.devices[0], learners.per_device[0]
+    workspaces = backend_for(device).workspaces(device)
+    replica = planned_nbytes([*Replica.blocks(executable, learners.layout, results), *workspaces])
+    beside = ""
+    if executable.has_device_segments:
+        synchroniser = Synchroniser.of(learners.options, learners.count)
+        blocks = CentralModel.blocks(executable, learners.layout, synchroniser, on_device)
+        beside = f"; z and what replicas share {planned_nbytes([*blocks, *workspaces]):,} bytes beside them"
+    return [f"memory on {device.name.short}: {replica:,} bytes of each replica{beside}"]
+
+
+def calls_of(executable: Executable, device: Device) -> list[str]:
+    """Lines on a step's kernel calls, by segment, and on its exchanges, with the bytes of each replica."""
+    lines, exchanges, backend = [], [], backend_for(device)
+    for segment in executable.segments:
+        where = "of each replica" if segment.kind is SegmentKind.REPLICA else "of each device"
+        calls = sum(len(launch.groups) for launch in backend.launches(segment)) or len(segment.groups)
+        lines.append(f"segment {segment.name}: {calls} kernel call{'s' if calls != 1 else ''} {where}")
+        for group in segment.groups:
+            if group.definition.exchange:
+                value = group.inputs[0]
+                spec = f"{value.dtype.name}{list(value.shape)}, {value.nbytes:,} bytes of each replica"
+                exchanges.append(f"exchange {group.definition.name} in {segment.name}: {spec}")
+    return lines + (exchanges or ["exchanges: none"])
