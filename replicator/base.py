@@ -344,8 +344,7 @@ class Replicator:
                 step.updates_no_weights = is_evaluation(stepper.engine, step.program)
             self._given = len(self._steps)
             if old is not None:
-                old.close()
-                old.engine.close()
+                old.shut_down()
         if isinstance(session, MonitoredSession) and session not in self._closing:
             self._closing.add(session)
             session.on_close(self._shut_down)

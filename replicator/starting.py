@@ -7,8 +7,8 @@ from typing import Any
 
 from replicator.dataset_inputs import keep_data
 from replicator.replicated_step import BuiltStep
-from scheduler import LearningEngine, Stepper
-from scheduler.engine.growing import grown, new_variables
+from scheduler import Stepper
+from scheduler.engine import growing
 from tensorbow.errors import FailedPreconditionError, InvalidArgumentError
 from tensorbow.graph import Graph
 from tensorbow.specs import Array
@@ -22,28 +22,27 @@ def started(steps: Sequence[BuiltStep], values: Values | None, *where: Any, **op
     where, options: devices, replicas per device, synchronisation, and further arguments of LearningEngine.
     Raises ResourceExhaustedError, and InvalidArgumentError or NotFoundError for values that do not fit.
     """
-    (program, shapes, room), *others = [step.engine_program for step in steps]
-    engine = LearningEngine(
-        program, shapes, *where, launch_ahead=1, steps_per_launch=None, room_for_steps=room, **options
-    )
+    programs = [step.engine_program for step in steps]
+    return _with_data(growing.started(programs, *where, values, **options), steps)
+
+
+def _with_data(stepper: Stepper, steps: Sequence[BuiltStep]) -> Stepper:
+    """New replicas, whose devices keep the data sets of the steps."""
     try:
-        for further in others:
-            engine.add_program(*further)
-        engine.initialize(values)
-        keep_data(engine, steps)
+        keep_data(stepper.engine, steps)
     except BaseException:
-        engine.close()
+        stepper.shut_down()
         raise
-    return Stepper(engine)
+    return stepper
 
 
 def started_beside(old: Stepper, steps: Sequence[BuiltStep], graph: Graph, values: Values | None) -> Stepper:
     """Replicas with room for all variables of the steps' graph, and the state of the old ones, which stay.
 
     values: of new variables. Raises FailedPreconditionError if there are none, InvalidArgumentError for
-    values of others, and as `grown`.
+    values of others, and as `growing.grown`.
     """
-    new = new_variables(old.engine, graph)
+    new = growing.new_variables(old.engine, graph)
     if not new:
         raise FailedPreconditionError(
             "init: the replicas are initialised already, and no variable was made since; shutdown() first"
@@ -54,11 +53,5 @@ def started_beside(old: Stepper, steps: Sequence[BuiltStep], graph: Graph, value
             f"init: the replicas have {', '.join(unknown[:3])} already; give values for what was made "
             f"since ({', '.join(new[:3])}), or shutdown() first"
         )
-    larger = grown(old, [step.engine_program for step in steps], values or {})
-    try:
-        keep_data(larger.engine, steps)
-    except BaseException:
-        larger.close()
-        larger.engine.close()
-        raise
-    return larger
+    programs = [step.engine_program for step in steps]
+    return _with_data(growing.grown(old, programs, values or {}), steps)

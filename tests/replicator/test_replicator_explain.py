@@ -41,7 +41,7 @@ def test_the_inside_of_a_replicated_step():
         text = explained(session, mean)
         assert "replicas: 3 (2 on /cpu:0, 1 on /cpu:1)" in text
         assert re.search(
-            r"memory: [\d,]+ bytes of each replica; z and what replicas share [\d,]+ bytes", text
+            r"memory on /cpu:0: [\d,]+ bytes of each replica; z and what replicas share [\d,]+ bytes", text
         )
         assert re.search(r"segment gradient: \d kernel calls of each replica", text)
         assert re.search(r"segment update, averaging 0: \d kernel calls? of each replica", text)
