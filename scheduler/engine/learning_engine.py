@@ -223,7 +223,7 @@ class LearningEngine:
             results = results_kept(self.launch_ahead, self._rooms[number])
             lines += [*memory_of(step, part, results), *calls_of(step, device)]
             plans += ["", "the part of a replica:", str(Explanation.of_device(step.for_replica, device))]
-            if step.has_device_segments:
+            if step.shares_memory:
                 shared = step.for_device(0, part.per_device[0])
                 plans += ["", "the part of a device:", str(Explanation.of_device(shared, device))]
         return "\n".join(lines + plans)

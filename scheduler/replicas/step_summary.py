@@ -40,7 +40,7 @@ def memory_of(executable: Executable, learners: Learners, results: int) -> list[
     workspaces = backend_for(device).workspaces(device)
     replica = planned_nbytes([*Replica.blocks(executable, learners.layout, results), *workspaces])
     beside = ""
-    if executable.has_device_segments:
+    if executable.shares_memory:
         synchroniser = Synchroniser.of(learners.options, learners.count)
         blocks = CentralModel.blocks(executable, learners.layout, synchroniser, on_device)
         beside = f"; z and what replicas share {planned_nbytes([*blocks, *workspaces]):,} bytes beside them"

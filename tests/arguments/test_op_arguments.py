@@ -215,6 +215,7 @@ TENSORFLOWS_ORDER = """
     linspace(start, stop, num, name)
     matmul(a, b, transpose_a, transpose_b)
     matrix_inverse(input, adjoint, name)
+    norm(tensor, ord, axis, keepdims, name)
     one_hot(indices, depth, on_value, off_value, axis, dtype, name)
     ones(shape, dtype, name)
     ones_like(tensor, dtype, name)
