@@ -23,7 +23,7 @@ def started(steps: Sequence[BuiltStep], values: Values | None, *where: Any, **op
     Raises ResourceExhaustedError, and InvalidArgumentError or NotFoundError for values that do not fit.
     """
     programs = [step.engine_program for step in steps]
-    return _with_data(growing.started(programs, *where, values, **options), steps)
+    return _with_data(growing.started(programs, *where, values=values, **options), steps)
 
 
 def _with_data(stepper: Stepper, steps: Sequence[BuiltStep]) -> Stepper:
