@@ -242,7 +242,7 @@ class TensorBowSession(Session):
             old.shut_down()
         else:
             where = self._learner_devices, self._per_device
-            new = started(programs, *where, self._synchronisation, values, on_nan=self._on_nan)
+            new = started(programs, *where, self._synchronisation, values=values, on_nan=self._on_nan)
             try:
                 self._device_variables.require_initialized(new.engine.executables_of(0)[0].reads_first)
             except BaseException:

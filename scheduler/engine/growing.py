@@ -29,6 +29,7 @@ def started(
     devices: Sequence[str | Device],
     replicas_per_device: Sequence[int],
     options: Synchronisation,
+    *,
     values: Mapping[str, Array] | None = None,
     **more: Any,
 ) -> Stepper:
