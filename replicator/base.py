@@ -6,7 +6,7 @@ import re
 import sys
 import threading
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -24,6 +24,7 @@ from replicator.input_functions import (
     SmallerBatch,
 )
 from replicator.inputs import inputs_of
+from replicator.last_values import LastValues, copied
 from replicator.replicated_step import BuiltStep, Columns, ReplicatedStep, steps_with_room
 from replicator.results import ReplicaResults, read_outside
 from replicator.starting import started, started_beside
@@ -103,10 +104,7 @@ class Replicator:
         self._given = 0  # the engine has the first `_given` steps
         self._engine: LearningEngine | None = None
         self._stepper: Stepper | None = None
-        self._last: dict[str, Array] | None = None  # z at the time of `shutdown`
-        self._last_ema: dict[str, Array] = {}  # the moving average of z at that time
-        self._last_read: dict[str, Array] = {}  # z and joined variables at that time
-        self._last_replicas: list[dict[str, Array]] = []  # with `none`, all replicas at that time
+        self._last: LastValues | None = None  # at the time of `shutdown`
         self._closing: WeakSet[MonitoredSession] = WeakSet()  # sessions that shut this down
         self._saved_by: list[CheckpointSaverHook] = []
         self._lock = threading.Lock()  # guards stepper, engine and steps
@@ -118,8 +116,7 @@ class Replicator:
         seed, self.graph = self.graph.seed, Graph()
         self.graph.seed = seed
         self.replicas_per_device = replicas_per_device
-        self._step_graph, self._last, self._last_replicas = None, None, []
-        self._last_read, self._last_ema = {}, {}
+        self._step_graph, self._last = None, None
         self._steps.clear()
 
     @property
@@ -378,13 +375,7 @@ class Replicator:
                     self._loops[-1].go_back(stepper)
                     self._loops.pop()
                 stepper.close()
-                self._last = self._last_read = engine.central_values()
-                if self.synchronisation.ema is not None:
-                    self._last_ema = engine.ema_values()
-                if self.synchronisation.sync == "none":
-                    self._last_read = engine.learners.values.central_values(engine.round, joined=True)
-                    replicas = range(self.num_replicas)
-                    self._last_replicas = [engine.learners.values.replica_values(r) for r in replicas]
+                self._last = LastValues.of(engine)
             finally:
                 with suppress(FailedPreconditionError):
                     stepper.close()
@@ -509,7 +500,7 @@ class Replicator:
             if self._engine is None or self._stepper is None:
                 if self._last is None:
                     raise FailedPreconditionError("central_values: there are none before init()")
-                return {name: value.copy() for name, value in self._last.items()}
+                return copied(self._last.central)
             self._go_back()
             self._stepper.settle()
             return self._engine.central_values()
@@ -520,8 +511,8 @@ class Replicator:
         Raises FailedPreconditionError before `init`, and without the option `ema`.
         """
         with self._lock:
-            if self.synchronisation.ema is not None and self._stepper is None and self._last_ema:
-                return {name: value.copy() for name, value in self._last_ema.items()}
+            if self._stepper is None and self._last is not None and self._last.average:
+                return copied(self._last.average)
             stepper = self._stepper_for("ema_values")
             stepper.settle()
             return stepper.engine.ema_values()
@@ -540,8 +531,8 @@ class Replicator:
                     f"replica_values: there is no replica {replica} of {self.num_replicas}"
                 )
             if self._engine is None or self._stepper is None:
-                if self._last_replicas:
-                    return {name: value.copy() for name, value in self._last_replicas[replica].items()}
+                if self._last is not None and self._last.replicas:
+                    return copied(self._last.replicas[replica])
                 after = " and after shutdown(), which keeps central_values()" if self._last else ""
                 raise FailedPreconditionError(f"replica_values: there are no replicas before init(){after}")
             self._go_back()
@@ -574,15 +565,13 @@ class Replicator:
         """
         return read_outside(values, self.graph, self._values_outside)
 
-    def _values_outside(self, variables: Sequence[Operation]) -> dict[str, Array]:
+    def _values_outside(self, variables: Sequence[Operation]) -> Mapping[str, Array]:
         """Values of variables of the step's graph outside of a step, at least of `variables`."""
         with self._lock:
             if self._stepper is not None:
                 self._go_back()
-            stepper = self._stepper
-            if stepper is None:
-                found = self._last_read
-            else:
+            stepper, found = self._stepper, self._last.joined if self._last is not None else {}
+            if stepper is not None:
                 stepper.settle()
                 found = stepper.engine.learners.values.central_values(stepper.round, joined=True)
         if not found:

@@ -57,7 +57,7 @@ class DatasetInputs(StepInputs):
                     f"{first.dataset.name} of {first.order.batch_size} for replica 0"
                 )
 
-    def take(self, most: int, ahead: int = 1) -> list[int]:
+    def take(self, most: int, ahead: int = 1, keeps: bool = False) -> list[int]:
         """See StepInputs.take: numbers of rounds."""
         rounds = range(self.taken, self.taken + most)
         self.taken = rounds.stop

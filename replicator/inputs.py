@@ -36,7 +36,7 @@ from tensorbow.ops.constant import to_array
 from tensorbow.specs import Array, Dims, TensorSpec, as_dtype, render_dims
 
 MOST_DROPPED = 1000  # smaller batches in a row
-SLOW_S = 2e-4  # a draw that takes longer makes the next ones come from a thread of their own
+SLOW_S = 2e-4  # draws that take longer, twice in a row, make the next ones come from a thread of their own
 
 RoundInputs: TypeAlias = "list[tuple[Array, ...]]"
 """Arrays of one round, by replica."""
@@ -81,7 +81,7 @@ class ReplicaInputs(StepInputs):
         self._smaller_batch, self._prefetch = options.smaller_batch, options.prefetch
         self.compiles_smaller = options.smaller_batch == "compile"
         self._ahead: DrawingAhead | None = None
-        self._slow = False  # the last draw took long
+        self._slow_draws = 0  # in a row
         self._one_at_a_time = threading.RLock()
         self._dropped = 0  # rounds in a row
         self.taken = 0  # rounds
@@ -109,9 +109,7 @@ class ReplicaInputs(StepInputs):
                 ]
             return
         self._streams = [self._stream(calls[number], number) for number in range(len(calls))]
-        began = perf_counter()
-        self._first = self._draw()
-        self._slow = perf_counter() - began > SLOW_S
+        self._first = self._timed_draw()
 
     @property
     def round_nbytes(self) -> int:
@@ -134,7 +132,7 @@ class ReplicaInputs(StepInputs):
             return "input_fn gives a function that is called for each step"
         return "prefetch=0, or two steps that draw from one iterator" if not self._prefetch else ""
 
-    def take(self, most: int, ahead: int = 1) -> list[RoundInputs]:
+    def take(self, most: int, ahead: int = 1, keeps: bool = False) -> list[RoundInputs]:
         """See StepInputs.take."""
         with self._one_at_a_time:
             if self._ahead is not None:
@@ -142,7 +140,7 @@ class ReplicaInputs(StepInputs):
             rounds: list[RoundInputs] = []
             try:
                 while len(rounds) < most:
-                    batch = self._next(most > 1)
+                    batch = self._next(keeps or most > 1)
                     if rounds and self.compiles_smaller and _shapes_of(batch) != _shapes_of(rounds[0]):
                         self._waiting.appendleft(batch)
                         break
@@ -179,8 +177,8 @@ class ReplicaInputs(StepInputs):
         while self.taken < taken:
             self.take(1)
 
-    def _next(self, several: bool) -> RoundInputs:
-        """The next round; copied if others are drawn before it is used, since user code may reuse arrays."""
+    def _next(self, is_kept: bool) -> RoundInputs:
+        """The next round; a copy if it is kept while others are drawn, since user code may reuse arrays."""
         if self._waiting:
             return self._waiting.popleft()
         error, self._error = self._error, None
@@ -193,11 +191,9 @@ class ReplicaInputs(StepInputs):
             return drawn
         batch, self._first = self._first, None
         if batch is None:
-            began = perf_counter()
-            batch = self._draw()
-            self._slow = perf_counter() - began > SLOW_S
-        draws_ahead = self._slow and self._prefetch and self._streams
-        if several or draws_ahead:
+            batch = self._timed_draw()
+        draws_ahead = self._slow_draws > 1 and self._prefetch and self._streams
+        if is_kept or draws_ahead:
             batch = _copied(batch)
         if draws_ahead:
             self._ahead = DrawingAhead(
@@ -219,6 +215,12 @@ class ReplicaInputs(StepInputs):
             for inputs in (self, other):
                 inputs._prefetch = 0
                 inputs.close()
+
+    def _timed_draw(self) -> RoundInputs:
+        began = perf_counter()
+        drawn = self._draw()
+        self._slow_draws = self._slow_draws + 1 if perf_counter() - began > SLOW_S else 0
+        return drawn
 
     def _draw_copy(self) -> RoundInputs:
         """Draws a round while the last one is in use: copied, since the user's code may reuse its arrays."""

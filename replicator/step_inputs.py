@@ -51,13 +51,13 @@ class StepInputs(ABC):
         return ""
 
     @abstractmethod
-    def take(self, most: int, ahead: int = 1) -> list[Any]:
+    def take(self, most: int, ahead: int = 1, keeps: bool = False) -> list[Any]:
         """The next rounds, at least one and at most `most`, which one launch can have: for `joined`.
 
         They are fewer in front of an end, an error, or a batch of another size. ahead: rounds that the next
-        call will ask for, as far as it is known. Raises OutOfRangeError when an input has ended,
-        InvalidArgumentError for a batch whose structure, shapes or dtypes differ from the first, AbortedError
-        for an exception in the user's input code.
+        call will ask for, as far as it is known. keeps: they may be used again when others are drawn.
+        Raises OutOfRangeError when an input has ended, InvalidArgumentError for a batch whose structure,
+        shapes or dtypes differ from the first, AbortedError for an exception in the user's input code.
         """
 
     @abstractmethod

@@ -94,7 +94,7 @@ class TrainingLoop:
             most = min(most, self.rounds - self.done)
             ahead = min(ahead, self.rounds - self.done - most)
         began = perf_counter()
-        rounds = self.step.inputs.take(most, ahead)
+        rounds = self.step.inputs.take(most, ahead, keeps=self._copy is not None)
         self._draw_s = perf_counter() - began
         return rounds
 

@@ -151,20 +151,23 @@ def results(repl, count, slow=0.0, **options):
 
 
 def test_a_thread_draws_the_next_input_while_a_step_runs(repl):
-    drawn, wanted = queue.SimpleQueue(), threading.Semaphore(2)
+    drawn, wanted = queue.SimpleQueue(), threading.Semaphore(3)
 
     def inputs():
-        for number, batch in enumerate(numbers(6, 0.001)):
+        for number, batch in enumerate(numbers(7, 0.001)):
             assert wanted.acquire(timeout=20)
             drawn.put((number, threading.current_thread() is threading.main_thread()))
             yield batch
 
     steps = repl.train(
-        tb.reduce_sum, lambda context: inputs(), 3, tb.PER_WORKER, lambda nest, count: [nest] * 2
+        tb.reduce_sum, lambda context: inputs(), 4, tb.PER_WORKER, lambda nest, count: [nest] * 2
     )
     assert drawn.get(timeout=20) == (0, True)  # to learn its shape
-    for step in range(3):
+    assert next(steps)[1] == 0
+    for step in range(1, 4):
         assert next(steps)[1] == 2 * step
+        if step == 1:
+            assert drawn.get(timeout=20) == (1, True)  # the second one that takes long
         assert drawn.get(timeout=20) == (step + 1, False)  # nobody has asked for it yet
         wanted.release()
     steps.close()
@@ -209,6 +212,7 @@ def test_an_error_of_the_input_comes_at_its_step_with_the_users_line():
 def test_a_replicator_that_is_garbage_leaves_no_thread():
     repl = tb.NonReplicator()
     steps = repl.train(tb.reduce_sum, lambda: numbers(100, 0.001))
+    next(steps)
     next(steps)
     threads = [each for each in threading.enumerate() if each.name == "replicator inputs"]
     assert len(threads) == 1
