@@ -45,6 +45,7 @@ from tensorbow.graph import Graph, Operation, get_default_graph
 from tensorbow.kinds import AsPath, Count, Function, Mapped, Positive, checked, instance
 from tensorbow.nest import map_leaves
 from tensorbow.ops import collectives
+from tensorbow.ops.collectives import outside_steps
 from tensorbow.optimizers import Optimizer
 from tensorbow.runtime import MonitoredSession, Session
 from tensorbow.specs import Array
@@ -132,7 +133,7 @@ class Replicator:
         before, outer = self._outer, get_default_graph()
         self._outer = before if outer is self.graph else outer
         try:
-            with self.graph.as_default():
+            with self.graph.as_default(), outside_steps():
                 yield self
         finally:
             self._outer = before
@@ -442,7 +443,8 @@ class Replicator:
         """Runs a step `steps` times or until the input ends; yields results as arrays `[num_replicas, ...]`.
 
         Needs no session: calls `init` before the first step and `shutdown` after the last, unless the
-        replicas exist already. Operations in the result are yielded as None. Input that ends before `steps`
+        replicas exist already; to go on from a file, call `restore` before the first step. Operations in the
+        result are yielded as None. Input that ends before `steps`
         steps, or before that of another replica, ends the loop with a warning. `central_values()` remain
         available afterwards.
 
@@ -450,14 +452,14 @@ class Replicator:
         many as take about 20 ms, at most 64. Results, values and errors are those of 1. Inputs of so many
         rounds are drawn ahead, unless `prefetch` is 0 or input_fn gives a function that is called for each
         step: then there is one round a launch. Between two rounds that were launched together, whoever reads
-        or changes the replicas has some of their rounds done again, so look after equally many steps.
+        or changes the replicas has some of their rounds done again; that is cheap every N steps, N constant.
         """
         given = input_fn, input_replication, input_split_fn, smaller_batch, prefetch, data_on_device
         step = self._trace(step_fn, InputOptions(*given), steps_per_launch)
-        return self._train(TrainingLoop(step, steps, steps_per_launch))
+        return self._train(TrainingLoop(step, steps, steps_per_launch), self._engine is not None)
 
-    def _train(self, loop: TrainingLoop) -> Iterator[Any]:
-        there = self._engine is not None
+    def _train(self, loop: TrainingLoop, there: bool = False) -> Iterator[Any]:
+        """there: True if the replicas were there before it, and stay."""
         if loop.step.number >= self._given:
             self.init()
         try:
@@ -511,7 +513,9 @@ class Replicator:
         Raises FailedPreconditionError before `init`, and without the option `ema`.
         """
         with self._lock:
-            if self._stepper is None and self._last is not None and self._last.average:
+            if self.synchronisation.ema is None:
+                raise FailedPreconditionError("ema_values: there is no moving average of z; give ema=0.99")
+            if self._stepper is None and self._last is not None:
                 return copied(self._last.average)
             stepper = self._stepper_for("ema_values")
             stepper.settle()
@@ -638,13 +642,15 @@ class Replicator:
 
     @checked
     def restore(self, path: AsPath) -> None:
-        """Restores what `save` wrote, in a Replicator made in the same way, after `init`.
+        """Restores what `save` wrote, in a Replicator made in the same way; calls `init` if nobody has.
 
-        The inputs must not be further on than they were, unless all steps have the same: those in between are
-        drawn, and left out.
+        Inputs are drawn, and left out, up to where they were; they must not be further on, unless they are
+        the same in all steps.
         Raises InvalidArgumentError for a file of other replicas, options, steps or variables, NotFoundError
         or DataLossError for one that is missing or damaged; the replicas are then as they were.
         """
+        if self._stepper is None and self._steps:
+            self.init()
         with self._lock:
             stepper = self._stepper_for("restore")
             restored(Path(path), *load_arrays(Path(path)), stepper, self._steps)
@@ -674,7 +680,10 @@ class Replicator:
     def _stepper_for(self, what: str) -> Stepper:
         """The stepper, not ahead. Raises FailedPreconditionError without replicas for all steps."""
         if self._stepper is None or self._given < len(self._steps):
-            raise FailedPreconditionError(f"{what}: there are no replicas of all steps before init()")
+            why = "before init()"
+            if self._stepper is None and self._last is not None:
+                why = "after shutdown(), and so after train(): call it in the loop; central_values() remain"
+            raise FailedPreconditionError(f"{what}: there are no replicas of all steps {why}")
         self._go_back()
         return self._stepper
 

@@ -89,7 +89,7 @@ class ReplicaInputs(StepInputs):
         self._drawn: list[tuple[int, ...]] | None = None  # shapes of the first batch as it was drawn
         self._first: RoundInputs | None = None
         self._waiting: deque[RoundInputs] = deque()  # given back, or too small for a launch: copied
-        self._error: Exception | None = None  # of the draw behind these
+        self._error: Exception | None = None  # of the draw after the waiting ones
         self._plain: list[tuple[Any, Any]] | None = None  # (shape, dtype) per leaf of a flat tuple
         self._streams: list[Iterator[Any]] = []
         if calls is None:

@@ -1,4 +1,4 @@
-"""What the replicas of a Replicator had learned when they were shut down."""
+"""Values that the replicas of a Replicator had learned when they were shut down."""
 
 from __future__ import annotations
 

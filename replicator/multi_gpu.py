@@ -19,7 +19,7 @@ from tensorbow.devices import AsDevices, available_devices
 from tensorbow.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError, UnimplementedError
 from tensorbow.kinds import Count, Function, Positive, PositiveNumber, checked
 
-MOST, WINDOW_SECONDS, MAX_SECONDS = 16, 0.3, 60.0  # of `tune`
+MOST, WINDOW_SECONDS, MAX_SECONDS = 16, 0.3, 20.0  # of `tune`
 
 
 class MultiGpuReplicator(Replicator):
@@ -54,7 +54,8 @@ class MultiGpuReplicator(Replicator):
         num_gpus_per_replica: with several, each replica spans so many of the devices, which `logical_device`
             places its ops on (TF-Replicator, section 3.3); replicas_per_gpu then counts for groups of them.
         replicas_per_gpu: one count for all devices, one per device, or "auto": the first call of `train` or
-            `run` begins with `tune`, with its own arguments.
+            `run` begins with `tune`, with its own arguments; that takes 20 seconds at most, and calls
+            input_fn anew for each number.
         sync: default: `ssgd` for several devices with one replica each, else `sma`; `sma` also with "auto",
             or where an option of averaging is given.
         seeds: with sync `none`, one for each replica, of its initial values and random ops: replica i has the
@@ -112,7 +113,7 @@ class MultiGpuReplicator(Replicator):
 
         step_fn ... data_on_device: as of `train`; step_fn makes its variables itself. most: greatest number
         to try. window_seconds: least length of each measurement. max_seconds: time after which it decides
-        with what it has measured.
+        with what it has measured, and warns that it is not sure.
         Returns the number, which the Replicator then has. Raises FailedPreconditionError for a Replicator
         with steps, variables or seeds, InvalidArgumentError for inputs of fewer than 4 batches, and what
         training raises; the number of replicas is then as before.
@@ -151,12 +152,19 @@ class MultiGpuReplicator(Replicator):
             return iter(trained[0])
 
         try:
-            chosen = tuned(begin, most, window_seconds, max_seconds).replicas
+            decision = tuned(begin, most, window_seconds, max_seconds)
+            chosen = decision.replicas
             before, was_auto = (chosen,) * len(self.replicas_per_device), False
         finally:
             self._is_auto = was_auto  # still, if tuning has failed
             stop()
             self._begin_anew(before)
+        if not decision.complete:
+            warnings.warn(
+                f"tune: not sure: {decision.reason}; {chosen} replicas per device were the fastest measured "
+                f"so far; give tune a greater max_seconds",
+                stacklevel=5,
+            )
         return chosen
 
     def _before_building(self, step_fn: Any, options: InputOptions) -> None:

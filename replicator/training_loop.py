@@ -37,7 +37,8 @@ class TrainingLoop:
         self.done = 0  # rounds handed out
         self._given = None if isinstance(steps_per_launch, str) else steps_per_launch
         self._steps = self._most = 1  # rounds of a launch, as far as known, and at most
-        self._one_by_one = 0  # rounds to launch so, behind a launch that failed
+        self._least = 1  # rounds of a launch, once the time of a round is known
+        self._one_by_one = 0  # rounds still to launch one at a time, after a launch that failed
         self._choice = StepsChoice()
         self._piece, self._piece_s = 0, 0.0  # rounds and seconds, not recorded yet
         self._draw_s = 0.0  # seconds that the inputs of the next launch took
@@ -62,6 +63,7 @@ class TrainingLoop:
         if given is None:
             small = _state_nbytes(engine) <= STATE_NBYTES
             self._most = 1 if why or not small else min(self.step.most_steps, engine.most_steps_per_launch)
+            self._least = engine.learners.launcher.least_rounds
             return
         if given > 1 and why:
             raise InvalidArgumentError(f"steps_per_launch={given}: expected 1 or 'auto', since {why}")
@@ -138,7 +140,7 @@ class TrainingLoop:
                 self._choice.record(self._piece, self._piece_s)
                 self._piece, self._piece_s = 0, 0.0
             if not self._choice.left:
-                self._steps = min(self._most, self._choice.steps)
+                self._steps = min(self._most, max(self._least, self._choice.steps))
 
     # Going back ---------------------------------------------------------------------------------
 
@@ -170,7 +172,7 @@ class TrainingLoop:
         self._forget()
 
     def _forget(self) -> None:
-        """Drops the copy, which is none of what the replicas will be."""
+        """Drops the copy: the replicas are about to change without it."""
         self._copy, self._since = None, []
 
 

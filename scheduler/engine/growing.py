@@ -101,7 +101,7 @@ def grown(
 
 
 def _starts(old: LearningEngine, program: StepProgram, values: Mapping[str, Array]) -> list[dict[str, Array]]:
-    """What the variables of a graph start from: of all replicas, or with seeds of each."""
+    """Initial values of a graph's variables: for all replicas, or with seeds for each."""
     given = {**values, **old.central_values()}
     variables = VariableLayout.of_graph(program.graph).variables
     if all(op.name in given or op.attrs["slot_name"] for op in variables):

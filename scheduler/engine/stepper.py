@@ -75,7 +75,8 @@ class Stepper:
         except BaseException:
             self._end()
             raise
-        if run.finished_at is not None or not self._results:
+        done = len(self._results[-1].rounds) if self._results else 0
+        if run.finished_at is not None or done < rounds:
             self._fail(run)
         self.round += rounds
         self._launch += 1

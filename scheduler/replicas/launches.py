@@ -70,6 +70,7 @@ class Launcher(ABC):
     """Enqueues rounds of all replicas, as whole rounds or segment by segment; nothing here waits."""
 
     most_rounds: int  # of a launch
+    least_rounds = 1  # of a launch whose rounds take long: more are faster
     caller_waits = False  # for the result, so that it may run the task in its own thread
 
     @abstractmethod

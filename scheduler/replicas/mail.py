@@ -34,7 +34,7 @@ class Letter:
 
 
 class Mail:
-    """What one part of a replica receives and sends, by segment of the selected step.
+    """Values that one part of a replica receives and sends, by segment of the selected step.
 
     A step has a number, see `Replica.launch`; steps with consecutive numbers may overlap.
     """

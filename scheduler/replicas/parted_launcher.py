@@ -24,7 +24,8 @@ from tensorbow.specs import Array
 class PartedLauncher(Launcher):
     """Enqueues the segments of all parts, each part by its own task launcher."""
 
-    most_rounds = 64  # of a launch: parts then work on different rounds at the same time
+    most_rounds = 64
+    least_rounds = 4  # parts then work on different rounds at the same time
     settled = True
     stopped = True
 

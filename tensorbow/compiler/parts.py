@@ -132,6 +132,7 @@ def compile_parts(
     update = set(step.update)
     variables = {op.name: name for op, name in names.items() if op.definition is VariableReference}
     cut = partition(program, parts[0].name, variables)
+    _send_copies_of_weights(cut)
     _send_status(cut)
     executables: list[Executable] = []
     fetched_from: dict[int, tuple[int, int]] = {}  # by index of the fetch
@@ -149,6 +150,25 @@ def _check_early(nodes: list[Node], guard: Value, home: str) -> None:
     producer = storage_of(guard).node
     check.device = home if producer is None else producer.device
     nodes.insert(0 if producer is None else nodes.index(producer) + 1, check)
+
+
+def _send_copies_of_weights(cut: Cut) -> None:
+    """Has what is sent of a weight be copied first: at the end of the stage averaging may have changed it."""
+    for part in cut.parts.values():
+        for nodes in part.segments:
+            copies: list[Node] = []
+            for node in nodes:
+                if node.definition is not Send:
+                    continue
+                variable = storage_of(node.inputs[0]).variable
+                if variable is not None and variable.attrs["role"] == "weights":
+                    (value,) = node.inputs
+                    copy = Node(f"{node.name}/copy", Copy, {}, [value], node.position, node.source)
+                    copy.outputs = [Value(value.name, value.spec, copy)]
+                    node.inputs[0] = copy.outputs[0]
+                    copies.append(copy)
+            first = next((i for i, node in enumerate(nodes) if node.definition is Send), len(nodes))
+            nodes[first:first] = copies
 
 
 def _send_status(cut: Cut) -> None:

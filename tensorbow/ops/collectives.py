@@ -9,11 +9,11 @@ together are exchanged together. In a step of one replica, as a plain session ru
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from typing import Annotated, Any
 
-from tensorbow.errors import InvalidArgumentError
+from tensorbow.errors import FailedPreconditionError, InvalidArgumentError
 from tensorbow.graph import Tensor, as_tensor, name_scope
 from tensorbow.kinds import Name, checked, one_of, whole
 from tensorbow.nest import flatten, map_leaves
@@ -25,6 +25,7 @@ from tensorbow.ops.reductions import reduce_max, reduce_min, reduce_prod
 
 __all__ = ["all_gather", "all_reduce", "all_sum", "broadcast"]
 
+OUTSIDE = 0  # replicas of no step
 _replicas: ContextVar[int | None] = ContextVar("replicas", default=None)
 _OF_GATHERED = {"max": reduce_max, "min": reduce_min, "prod": reduce_prod}
 
@@ -39,6 +40,13 @@ def known_replicas(count: int) -> Iterator[None]:
         yield
     finally:
         _replicas.reset(token)
+
+
+@contextmanager
+def outside_steps() -> Iterator[None]:
+    """Context in which collectives are refused: of a Replicator's graph, but not in a step."""
+    with known_replicas(OUTSIDE) if _replicas.get() is None else nullcontext():
+        yield
 
 
 @checked
@@ -86,6 +94,10 @@ def broadcast(value: Any, source: Annotated[int, whole(0)] = 0, name: Name = Non
 
 def _mapped(what: str, function: Callable[[Any, str | None], Any], value: Any, name: str | None) -> Any:
     """Applies a function to the leaves of a nest; a list or tuple of numbers alone is one tensor."""
+    if _replicas.get() == OUTSIDE:
+        raise FailedPreconditionError(
+            f"{what} is for use inside a step: call it in the step_fn that is given to replicator.run"
+        )
     leaves = flatten(value)
     plain = leaves and not any(
         isinstance(leaf, (Tensor, IndexedSlices)) or hasattr(leaf, "dtype") for leaf in leaves

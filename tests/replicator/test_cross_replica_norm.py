@@ -50,13 +50,13 @@ def test_it_equals_the_norm_of_the_joint_batch(devices, per_device, shape):
         expected = session.run([y, mean, variance, *tb.gradients(total, [x, scale, offset])])
     for index in (0, 3):  # y and the gradient of x: by replica
         np.testing.assert_allclose(
-            np.concatenate(list(results[index])), expected[index], rtol=1e-4, atol=2e-5
+            np.concatenate(list(results[index])), expected[index], rtol=1e-5, atol=1e-5
         )
     for index in (1, 2):
         for own in results[index]:
             np.testing.assert_allclose(own, expected[index], rtol=1e-5, atol=1e-6)
     for index in (4, 5):  # of scale and offset: each replica's part
-        np.testing.assert_allclose(results[index].sum(0), expected[index], rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(results[index].sum(0), expected[index], rtol=1e-5, atol=1e-5)
 
 
 def test_a_layer_with_it_trains_as_one_replica_on_the_joint_batch():
@@ -94,4 +94,4 @@ def test_a_layer_with_it_trains_as_one_replica_on_the_joint_batch():
     assert len(losses) == 20
     np.testing.assert_allclose(losses, expected, rtol=1e-4)
     for name in values:
-        np.testing.assert_allclose(others[name], values[name], rtol=2e-3, atol=1e-4)
+        np.testing.assert_allclose(others[name], values[name], rtol=1e-4, atol=1e-5)

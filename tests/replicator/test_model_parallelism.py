@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import tensorbow as tb
-from tensorbow.errors import FailedPreconditionError, InvalidArgumentError
+from tensorbow.errors import FailedPreconditionError, InvalidArgumentError, NumericsError
 from tests.scheduler_rig.running import same_bits
 
 CPUS = [f"/cpu:{index}" for index in range(8)]
@@ -196,3 +196,45 @@ def test_kinds_of_devices_may_be_named():
             return tb.reduce_sum(rows)
 
     assert len(list(tb.MultiGpuReplicator(CPUS[:2]).train(step_fn, batches, 2))) == 2
+
+
+@pytest.mark.parametrize("sync", ["ssgd", "sma", "easgd", "none"])
+@pytest.mark.parametrize("steps_per_launch", [1, 5])
+def test_a_weight_that_another_device_reads_behind_the_update_is_read_before_the_averaging(
+    sync, steps_per_launch
+):
+    found = []
+    for split in (False, True):
+        with tb.Graph().as_default():
+            tb.set_random_seed(2)
+            replicator, part = made(split, CPUS[:4], sync=sync)
+
+            def step_fn(rows, words, part=part, replicator=replicator):
+                w = tb.get_variable("w", [6, 3])
+                with part(1):
+                    target = tb.get_variable(
+                        "target", [6, 3], trainable=False, initializer=tb.initializers.zeros()
+                    )
+                loss = tb.reduce_mean(tb.square(tb.matmul(rows, w) - 1.0))
+                update = replicator.wrap_optimizer(tb.train.MomentumOptimizer(0.1, 0.9)).minimize(loss)
+                with tb.control_dependencies([update]), part(1):
+                    return target.assign(target * 0.5 + w.read_value() * 0.5)
+
+            loop = replicator.train(step_fn, batches, 10, steps_per_launch=steps_per_launch if split else 1)
+            found.append(np.array([*loop]))
+    np.testing.assert_array_equal(*found)
+
+
+@pytest.mark.parametrize("steps_per_launch", [1, 4, "auto"])
+@pytest.mark.parametrize("bad", [5, 38])
+def test_a_loss_that_is_not_finite_raises_at_its_step(steps_per_launch, bad):
+    def inputs(replica_id):
+        for step, (rows, words) in enumerate(batches(replica_id)):
+            yield rows * (np.nan if step == bad and replica_id else 1.0), words
+
+    replicator, part = made(True, CPUS[:4], sync="sma")
+    loop = replicator.train(embedded(replicator, part), inputs, 60, steps_per_launch=steps_per_launch)
+    for _ in range(bad):
+        next(loop)
+    with pytest.raises(NumericsError, match=f"of replica 1 is not finite at step {bad}; its batch has NaN"):
+        next(loop)

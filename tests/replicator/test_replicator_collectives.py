@@ -158,6 +158,10 @@ def test_what_is_refused_while_a_step_is_built():
     ):
         with pytest.raises(FailedPreconditionError, match="inside a step: call it in the step_fn"):
             call()
+        with repl.context(), pytest.raises(FailedPreconditionError, match="inside a step: call it in"):
+            call()
+    with repl.context(), pytest.raises(FailedPreconditionError, match="all_sum is for use inside a step"):
+        tb.all_sum(1.0)
 
     def refused(build, message, error=InvalidArgumentError):
         def step_fn(x):

@@ -85,8 +85,10 @@ def test_what_has_no_average_is_refused():
     with pytest.raises(InvalidArgumentError, match=r"expected a central model .* got sync 'none' with 2"):
         tb.MultiGpuReplicator(["/cpu:0"], 2, sync="none", ema=0.9)
     replicator = tb.MultiGpuReplicator(["/cpu:0"], 2)
-    with pytest.raises(FailedPreconditionError, match="ema_values: there are no replicas"):
+    with pytest.raises(FailedPreconditionError, match="no moving average of z; give ema="):
         replicator.ema_values()
+    with pytest.raises(FailedPreconditionError, match="ema_values: there are no replicas"):
+        tb.MultiGpuReplicator(["/cpu:0"], 2, ema=0.9).ema_values()
 
 
 @pytest.mark.parametrize("replicas", [1, 2])

@@ -169,3 +169,33 @@ def test_what_is_refused(tmp_path):
             none.save(path)
         with pytest.raises(FailedPreconditionError, match="restore: there are no replicas"):
             none.restore(path)
+
+
+@pytest.mark.parametrize("steps_per_launch", [1, "auto"])
+def test_a_training_loop_goes_on_from_a_file_restored_before_its_first_step(tmp_path, steps_per_launch):
+    def loop(steps):
+        with tb.Graph().as_default():
+            tb.set_random_seed(3)
+            replicator = tb.MultiGpuReplicator(["/cpu:0"], 2)
+            optimizer = replicator.wrap_optimizer(tb.train.MomentumOptimizer(0.1, 0.9))
+
+            def step_fn(x, y):
+                found = tb.layers.dense(tb.nn.dropout(x, rate=0.3), 3, name="out")
+                loss = tb.reduce_mean(tb.square(found - y))
+                return loss, optimizer.minimize(loss)
+
+            return replicator, replicator.train(step_fn, input_fn, steps, steps_per_launch=steps_per_launch)
+
+    replicator, steps = loop(STEPS)
+    losses = []
+    for number, (loss, _) in enumerate(steps, 1):
+        losses.append(loss)
+        if number == SAVED:
+            replicator.save(tmp_path / "state")
+    again, steps = loop(STEPS - SAVED)
+    again.restore(tmp_path / "state")
+    np.testing.assert_array_equal([loss for loss, _ in steps], losses[SAVED:])
+    for name, value in replicator.central_values().items():
+        np.testing.assert_array_equal(again.central_values()[name], value)
+    with pytest.raises(FailedPreconditionError, match=r"after shutdown\(\), and so after train\(\): call"):
+        again.save(tmp_path / "state")

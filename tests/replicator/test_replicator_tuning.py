@@ -12,6 +12,8 @@ from replicator import tuning
 from tensorbow.errors import AbortedError, FailedPreconditionError, InvalidArgumentError
 from tests.scheduler_rig.running import within
 
+pytestmark = pytest.mark.filterwarnings("ignore:tune. not sure")  # on a busy machine
+
 
 class Clock:
     """In place of the time: each step of a training takes as long as `seconds_of(replicas)`."""
@@ -166,3 +168,12 @@ def test_one_replica_needs_no_tuning():
         with repl:
             assert repl.tune(step_of(repl), own, **limits) == 1
             assert trained(repl)[0].shape == (20, 1)
+
+
+def test_it_warns_when_the_time_was_too_short(monkeypatch):
+    clock = Clock(lambda replicas: 0.1)
+    monkeypatch.setattr(tuning, "perf_counter", lambda: clock.now)
+    replicator = tb.MultiGpuReplicator(["/cpu:0"])
+    monkeypatch.setattr(replicator, "_train", lambda loop: clock.training(1))
+    with pytest.warns(UserWarning, match=r"tune: not sure: .*max_seconds 2 are over; \d replicas"):
+        replicator.tune(lambda: tb.zeros([]), max_seconds=2.0)
