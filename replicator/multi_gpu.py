@@ -159,7 +159,7 @@ class MultiGpuReplicator(Replicator):
             self._is_auto = was_auto  # still, if tuning has failed
             stop()
             self._begin_anew(before)
-        if not decision.complete:
+        if most > 1 and not decision.complete:
             warnings.warn(
                 f"tune: not sure: {decision.reason}; {chosen} replicas per device were the fastest measured "
                 f"so far; give tune a greater max_seconds",

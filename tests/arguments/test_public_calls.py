@@ -39,7 +39,6 @@ TABLES = (
 )
 CALLS: Mapping[str, Call] = {name: call for table in TABLES for name, call in table.CALLS.items()}
 PUBLIC = public_callables()
-pytestmark = pytest.mark.filterwarnings("ignore:tune. not sure")  # its time here is short
 SAMPLE = 3  # odd values for each parameter in the default suite
 
 
