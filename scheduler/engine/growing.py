@@ -14,7 +14,7 @@ from tensorbow.devices import Device
 from tensorbow.graph import Graph
 from tensorbow.specs import Array, TensorSpec
 
-Program: TypeAlias = tuple[StepProgram, Sequence[TensorSpec], int]
+EngineProgram: TypeAlias = tuple[StepProgram, Sequence[TensorSpec], int]
 """A program, the specs of its inputs, and room for so many rounds of a launch."""
 
 
@@ -25,7 +25,7 @@ def new_variables(engine: LearningEngine, graph: Graph) -> list[str]:
 
 
 def started(
-    programs: Sequence[Program],
+    programs: Sequence[EngineProgram],
     devices: Sequence[str | Device],
     replicas_per_device: Sequence[int],
     options: Synchronisation,
@@ -47,7 +47,7 @@ def started(
         raise
 
 
-def _engine_of(programs: Sequence[Program], *arguments: Any, **options: Any) -> LearningEngine:
+def _engine_of(programs: Sequence[EngineProgram], *arguments: Any, **options: Any) -> LearningEngine:
     """An engine of several programs. arguments, options: behind program and shapes."""
     (first, shapes, room), *others = programs
     engine = LearningEngine(first, shapes, *arguments, steps_per_launch=None, room_for_steps=room, **options)
@@ -62,7 +62,7 @@ def _engine_of(programs: Sequence[Program], *arguments: Any, **options: Any) -> 
 
 def grown(
     stepper: Stepper,
-    programs: Sequence[Program],
+    programs: Sequence[EngineProgram],
     values: Mapping[str, Array],
 ) -> Stepper:
     """A settled stepper's replicas again, with room for all variables that the graph has by now: a second

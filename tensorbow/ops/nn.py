@@ -35,7 +35,7 @@ from tensorbow.ops.selection import cast
 from tensorbow.ops.slicing import strided_slice
 from tensorbow.specs import FLOATING, NUMERIC, TensorSpec, compatible, float32
 
-Partition: TypeAlias = Annotated[str, one_of("mod", "div")]
+PartitionStrategy: TypeAlias = Annotated[str, one_of("mod", "div")]
 
 __all__ = [
     "bias_add",
@@ -346,7 +346,7 @@ def zero_fraction(value: Any, name: Name = None) -> Tensor:
 
 @checked
 def embedding_lookup(
-    params: Any, ids: Any, partition_strategy: Partition = "mod", name: Name = None
+    params: Any, ids: Any, partition_strategy: PartitionStrategy = "mod", name: Name = None
 ) -> Tensor:
     """The rows `ids` of a table: `tb.gather(params, ids)`, whose gradient is sparse.
 

@@ -88,6 +88,7 @@ def test_learning_rates_of_epochs() -> None:
     assert learning_rates(0.4, 512, 0)(0) == 0.4
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("devices", ["cpu:0", "cpu:0,cpu:1"])
 def test_the_loss_of_the_same_batches_falls(devices: str, reference_kernels: None) -> None:
     import resnet50

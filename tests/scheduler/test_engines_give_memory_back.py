@@ -233,9 +233,8 @@ def test_replicas_work_in_one_scratch_for_all_batch_sizes(
             fetches = [program.loss, program.train]
             losses = [session.run(fetches, program.feeds(rows))[0] for rows in (8, 4000, 8, 40, 4000, 8)]
             results.append([*losses, session.run(program.w).tobytes()])
-            engine = session._engine
-            assert engine is not None
-            for replica in engine.learners.replicas:
+            assert session._stepper is not None
+            for replica in session._stepper.engine.learners.replicas:
                 held = [holder for holder in replica.group.allocator.holders() if "slab" in holder.owner]
                 assert sum(holder.num_blocks for holder in held) == 1
                 assert held[0].nbytes < 1 << 20 if moves else held[0].nbytes == 1 << 20
