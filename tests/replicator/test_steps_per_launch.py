@@ -386,6 +386,7 @@ import os, signal, threading
 import numpy as np
 import tensorbow as tb
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # it may be ignored: background jobs are so
 repl = tb.MultiGpuReplicator(["/cpu:0"], 2)
 with repl.context():
     w = tb.Variable(np.zeros((256, 256), np.float32), name="w")
