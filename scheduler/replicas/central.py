@@ -125,6 +125,11 @@ class CentralModel:
             binding.write({}, state)
 
     @property
+    def plan(self) -> BoundPlan:
+        """What the selected step runs once on this device."""
+        return self._binding.plan
+
+    @property
     def bases(self) -> dict[Region, int]:
         """The base addresses that z's own work is bound to."""
         return self._binding.bases
@@ -169,7 +174,7 @@ class CentralModel:
         """Enqueues a segment of a round, after some events."""
         for event in after:
             self.group.compute.wait(event)
-        plan = self._binding.plan
+        plan = self.plan
         reads, writes = plan.accesses(segment)
         run = partial(self._run, plan, segment, round)
         self.group.compute.enqueue(run, label=self._labels[segment], reads=reads, writes=writes)

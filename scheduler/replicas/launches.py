@@ -112,3 +112,6 @@ class Launcher(ABC):
     @abstractmethod
     def reset(self) -> None:
         """Before and after a run, when nothing is in flight."""
+
+    def close(self) -> None:  # noqa: B027 - most hold nothing
+        """Gives back what it holds beside the replicas, while nothing is in flight; idempotent."""

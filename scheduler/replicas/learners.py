@@ -183,7 +183,7 @@ class Learners:
             raise
         finally:
             if moved:  # what launches whole steps knows their addresses
-                self._launchers.clear()
+                self._drop_launchers()
                 self.select(self._selected)
         return number
 
@@ -208,11 +208,16 @@ class Learners:
         if number not in self._launchers:
             made: Launcher | None = None
             if not self._by_segment:
-                made = round_launcher(self.replicas, self.central, self.options)
+                made = round_launcher(self.replicas, self.central, self.options, transport)
             self._launchers[number] = made or self.tasks
         self.launcher = self._launchers[number]
         self.set_caller_waits(self._caller_waits)
         self.launcher.reset()
+
+    def _drop_launchers(self) -> None:
+        """Closes the launchers of whole rounds."""
+        while self._launchers:
+            self._launchers.popitem()[1].close()
 
     @property
     def checks_come_first(self) -> bool:
@@ -354,7 +359,7 @@ class Learners:
             owner.close()
         if self._launchers:
             self.launcher = self.tasks
-            self._launchers.clear()
+        self._drop_launchers()
         self.replicas.clear()
         self.central.clear()
         while self._kept:

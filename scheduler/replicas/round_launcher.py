@@ -13,6 +13,7 @@ from typing import Any
 
 from scheduler.averaging.round_variants import RoundVariants
 from scheduler.averaging.synchronisation import Synchronisation
+from scheduler.averaging.transport import Transport
 from scheduler.replicas.central import CentralModel
 from scheduler.replicas.launches import LaunchedRounds, Launcher
 from scheduler.replicas.replica import Replica
@@ -48,8 +49,8 @@ class ProgramLaunch(LaunchedRounds):
         try:
             self.launch.run(thread)
         except TensorBowError as error:
-            replica = self.launch.at(thread)
-            step = self.rounds.start + self.launch.done(replica)
+            replica, done = self.launch.at(thread)
+            step = self.rounds.start + done
             raise type(error)(f"replica {replica} at step {step}: {error}") from error
 
 
@@ -62,7 +63,7 @@ class RoundLauncher(Launcher):
         self._replicas, self._program = replicas, program
         self._variants = RoundVariants(options, len(replicas))
         self._numbers = {name: number for number, name in enumerate(self._variants.names)}
-        self._choice = ThreadChoice(alone=len(replicas) == 1)
+        self._choice = ThreadChoice(alone=len(replicas) == 1) if program.chooses_threads else None
         self._streams = [replica.group.compute for replica in replicas]
         self._labels = [f"replica {replica.index} step" for replica in replicas]
         self._batch_plans: tuple[int, Sequence[BoundPlan]] = 0, ()  # batch size, and plans that make batches
@@ -78,7 +79,7 @@ class RoundLauncher(Launcher):
         when_synchronised: Callable[[Event], object],
     ) -> int:
         """See Launcher. Returns 0: synchronisation is part of the tasks."""
-        threads = self._choice.choose(len(rounds))
+        threads = Threads.ONE if self._choice is None else self._choice.choose(len(rounds))
         most_threads = usable_cores() if threads is Threads.EACH else 1
         variants = [self._numbers[self._variants.of(round)] for round in rounds]
         launch = self._program.launch(rounds.start, variants, self._feeds(inputs), state, most_threads)
@@ -149,13 +150,13 @@ class RoundLauncher(Launcher):
         if not isinstance(tasks, ProgramLaunch):
             raise InternalError(f"launch {tasks.number} is not of this launcher")
         tasks.launch.let_go()
-        if self._choice.tries:
+        if self._choice is not None and self._choice.tries:
             self._choice.ended(len(tasks.rounds), tasks.threads, max(tasks.times_s))
 
     @property
     def settled(self) -> bool:
         """See Launcher."""
-        return self._choice.settled
+        return self._choice is None or self._choice.settled
 
     @property
     def stopped(self) -> bool:
@@ -172,17 +173,26 @@ class RoundLauncher(Launcher):
     def reset(self) -> None:
         """See Launcher."""
         self._last = []
-        self._choice.pause()
+        if self._choice is not None:
+            self._choice.pause()
         self._program.reset()
         self._batch_plans = 0, ()
+
+    def close(self) -> None:
+        """See Launcher."""
+        self._program.close()
 
 
 def round_launcher(
     replicas: Sequence[Replica],
     central: Sequence[CentralModel],
     options: Synchronisation,
+    transport: Transport | None,
 ) -> RoundLauncher | None:
-    """The launcher of replicas, which go by device; None where their backend cannot launch whole rounds."""
+    """The launcher of replicas, which go by device; None where their backend cannot launch whole rounds.
+
+    transport: between several devices, where replicas meet.
+    """
     if options.first_come:
         return None
     names = [str(replica.device.name) for replica in replicas]
@@ -191,6 +201,8 @@ def round_launcher(
         RoundVariants(options, len(replicas)).names,
         [[model.bases.get(region, 0) for region in Region] for model in central],
         [names.count(name) for name in dict.fromkeys(names)],
+        [model.plan for model in central],
+        None if transport is None else transport.post,
     )
     plans = [replica.binding.plan for replica in replicas]
     program = backend_for(replicas[0].device).round_program(plans, rounds)

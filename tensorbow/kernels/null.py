@@ -123,9 +123,9 @@ class NullLaunch(RoundLaunch):
     def run(self, thread: int) -> None:
         """Nothing."""
 
-    def at(self, thread: int) -> int:
+    def at(self, thread: int) -> tuple[int, int]:
         """See RoundLaunch.at."""
-        return 0
+        return 0, 0
 
     def done(self, replica: int) -> int:
         """All of them."""

@@ -7,13 +7,14 @@ short that is much of what they cost; and on one processor the passes over memor
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tensorbow.devices import Event
 from tensorbow.program.plan import BoundPlan, Executable
 from tensorbow.specs import Array
 
@@ -24,13 +25,17 @@ class RoundProgramSpec:
 
     step: with all segments. variants: by number, the variant of the step that a round may run. central: by
     device, the base addresses of what runs once per device, by number of region; empty where replicas never
-    meet. replicas: by device, how many it has; replicas go by device.
+    meet. replicas: by device, how many it has; replicas go by device. central_plans: by device, what runs
+    once there. post: enqueues what devices exchange, by number of the exchange, behind an event of each;
+    None where the program does that itself.
     """
 
     step: Executable
     variants: Sequence[str]
     central: Sequence[Sequence[int]]
     replicas: Sequence[int]
+    central_plans: Sequence[BoundPlan] = ()
+    post: Callable[[int, Sequence[Event]], Event] | None = None
 
 
 class LaunchFeeds(NamedTuple):
@@ -60,8 +65,8 @@ class RoundLaunch(ABC):
         """Does one thread's part. Raises the error of an op, and AbortedError where another thread failed."""
 
     @abstractmethod
-    def at(self, thread: int) -> int:
-        """The replica that a thread has failed at."""
+    def at(self, thread: int) -> tuple[int, int]:
+        """The replica that a thread has failed at, and in which of the rounds."""
 
     @abstractmethod
     def done(self, replica: int) -> int:
@@ -74,6 +79,8 @@ class RoundLaunch(ABC):
 
 class RoundProgram(ABC):
     """The bound steps of all replicas of a process, exchanges included. One thread at a time launches."""
+
+    chooses_threads = True  # whether a launch may be run by several threads
 
     @abstractmethod
     def launch(
@@ -109,3 +116,6 @@ class RoundProgram(ABC):
     @abstractmethod
     def reset(self) -> None:
         """Clears `stop`, and reads the step scalars again; while nothing runs."""
+
+    def close(self) -> None:  # noqa: B027 - most hold nothing
+        """Gives back what it holds beside the plans, while nothing runs; idempotent."""

@@ -143,7 +143,7 @@ class EmulatedCalls(CudaRuntime):
                     )
                 if capture.invalid:
                     raise refused(kind, "cudaErrorStreamCaptureInvalidated", capture.invalid)
-                capture.works.append(Work(kind, name, run))
+                capture.add(worker, Work(kind, name, run))
                 return
             self._pending += 1
             worker.put(Work(kind, name, self._guarded(run)))
@@ -207,7 +207,7 @@ class EmulatedCalls(CudaRuntime):
 
     def _uncaptured(self, event: int, call: str) -> Token | None:
         token = self._event(event, call).token
-        if token is not None and token.captured:
+        if token is not None and token.capture is not None:
             raise refused(call, "cudaErrorCapturedEvent", "the event was recorded in a capture")
         return token
 

@@ -63,8 +63,7 @@ class EmulatedEvents(EmulatedCalls):
             if event not in self._events:
                 raise refused("record", "cudaErrorInvalidResourceHandle", "the event is of another GPU")
             if worker.capture is not None:
-                known.token = Token(captured=True)
-                worker.capture.works.append(Work("record", "", _nothing))
+                known.token = Token(worker.capture, worker.capture.ends[worker])
                 return
             token = known.token = Token()
             worker.put(Work("record", "", token.finish))
@@ -102,7 +101,12 @@ class EmulatedEvents(EmulatedCalls):
         self._enter("wait", stream, str(event))
         with self._lock:
             worker, token = self._stream(stream, "wait"), self._event(event, "wait").token
-            if worker.capture is not None or (token is not None and token.captured):
+            capture = None if token is None else token.capture
+            goes_on = capture is not None and capture.origin.capture is capture
+            if token is not None and capture is not None and goes_on and worker.capture in (None, capture):
+                capture.join(worker, token)
+                return
+            if worker.capture is not None or capture is not None:
                 if worker.capture is not None:
                     worker.capture.invalid = "a wait for an event outside the capture"
                 raise refused(
@@ -123,14 +127,17 @@ class EmulatedEvents(EmulatedCalls):
             if worker.capture is not None:
                 worker.capture.invalid = "a second begin_capture"
                 raise refused("begin_capture", "cudaErrorIllegalState", "the stream is being captured")
-            worker.capture = Capture(threading.get_ident())
+            worker.capture = Capture(threading.get_ident(), worker)
+            worker.capture.ends[worker] = frozenset()
 
     def end_capture(self, stream: int) -> int:
         """Ends a capture, in the thread that began it; a capture that fails has ended all the same."""
         try:
             self._enter("end_capture", stream)
         except TensorBowError:
-            self._stream(stream, "end_capture").capture = None
+            worker = self._stream(stream, "end_capture")
+            if worker.capture is not None:
+                worker.capture.end()
             raise
         with self._lock:
             worker = self._stream(stream, "end_capture")
@@ -139,11 +146,13 @@ class EmulatedEvents(EmulatedCalls):
                 raise refused("end_capture", "cudaErrorIllegalState", "the stream is not being captured")
             if capture.thread != threading.get_ident():
                 raise refused("end_capture", "cudaErrorStreamCaptureWrongThread", "another thread began it")
-            worker.capture = None
+            if capture.origin is not worker:
+                raise refused("end_capture", "cudaErrorStreamCaptureUnmatched", "another stream began it")
+            capture.end()
             if capture.invalid:
                 raise refused("end_capture", "cudaErrorStreamCaptureInvalidated", capture.invalid)
             handle = next(HANDLES)
-            self._graphs[handle] = Graph(capture.works)
+            self._graphs[handle] = Graph(capture.works, capture.before)
             return handle
 
     def launch_graph(self, graph: int, stream: int) -> None:
@@ -160,7 +169,7 @@ class EmulatedEvents(EmulatedCalls):
         def run() -> None:
             try:
                 with known.running:
-                    for work in known.works:
+                    for work in known.in_some_order():
                         self._before_work()
                         work.run()
             finally:
@@ -187,7 +196,3 @@ class EmulatedEvents(EmulatedCalls):
     def graph_works(self, graph: int) -> list[str]:
         """Recorded works: kinds and names."""
         return [f"{work.kind} {work.name}".strip() for work in self._graphs[graph].works]
-
-
-def _nothing() -> None:
-    """Work of a recorded event in a graph: none."""

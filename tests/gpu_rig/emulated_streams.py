@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import random
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from queue import SimpleQueue
 
@@ -21,10 +22,10 @@ class Work:
 
 
 class Token:
-    """Recording of an event: done when the stream has reached it."""
+    """Recording of an event: done when the stream has reached it; in a capture the works that lie before."""
 
-    def __init__(self, captured: bool = False) -> None:
-        self.captured = captured
+    def __init__(self, capture: Capture | None = None, before: frozenset[int] = frozenset()) -> None:
+        self.capture, self.before = capture, before
         self.at_s = 0.0
         self._done = threading.Event()
 
@@ -47,22 +48,66 @@ class Event:
     token: Token | None = None
 
 
-@dataclass
+@dataclass(eq=False)
 class Capture:
-    """Recording in progress."""
+    """Recording in progress, of the stream that began it and of those that have waited for its events."""
 
     thread: int
+    origin: WorkerStream
     works: list[Work] = field(default_factory=list)
+    before: list[frozenset[int]] = field(default_factory=list)  # by work, those that it follows at once
+    ends: dict[WorkerStream, frozenset[int]] = field(default_factory=dict)  # by stream, its last works
     invalid: str = ""  # why nothing will come of it
+
+    def add(self, stream: WorkerStream, work: Work) -> None:
+        """Records work of a stream."""
+        self.before.append(self.ends[stream])
+        self.ends[stream] = frozenset({len(self.works)})
+        self.works.append(work)
+
+    def join(self, stream: WorkerStream, token: Token) -> None:
+        """Has a stream go on behind a recorded event."""
+        stream.capture = self
+        self.ends[stream] = self.ends.get(stream, frozenset()) | token.before
+
+    def end(self) -> None:
+        """Lets all streams go. Work that the first stream does not follow makes the capture invalid."""
+        followed, left = set[int](), [*self.ends[self.origin]]
+        while left:
+            work = left.pop()
+            if work not in followed:
+                followed.add(work)
+                left += self.before[work]
+        if len(followed) < len(self.works):
+            self.invalid = self.invalid or "work on another stream that the first does not wait for"
+        for stream in self.ends:
+            stream.capture = None
 
 
 class Graph:
     """Recorded work that can be launched. Launches of one graph run one after the other."""
 
-    def __init__(self, works: list[Work]) -> None:
-        self.works = tuple(works)
+    def __init__(self, works: list[Work], before: list[frozenset[int]]) -> None:
+        self.works, self.before = tuple(works), before
+        self._order = random.Random(len(works))  # other orders show waits that are missing
         self.pending = 0  # launches that have not ended
         self.running = threading.Lock()
+
+    def in_some_order(self) -> Iterator[Work]:
+        """All work, in an order that is allowed, another one at each launch."""
+        left = [len(before) for before in self.before]
+        after: list[list[int]] = [[] for _ in self.works]
+        for number, before in enumerate(self.before):
+            for other in before:
+                after[other].append(number)
+        ready = [number for number, count in enumerate(left) if not count]
+        while ready:
+            number = ready.pop(self._order.randrange(len(ready)))
+            yield self.works[number]
+            for other in after[number]:
+                left[other] -= 1
+                if not left[other]:
+                    ready.append(other)
 
 
 class WorkerStream:

@@ -16,12 +16,14 @@ from tensorbow.kernels.gpu import kernels  # noqa: F401 - registers the kernels
 from tensorbow.kernels.gpu.fusion import fuse
 from tensorbow.kernels.gpu.launches import launches_of
 from tensorbow.kernels.gpu.plan import GpuPlan
+from tensorbow.kernels.gpu.rounds.program import GpuRounds, why_not_whole
 from tensorbow.kernels.gpu.runtime.call import DeviceArray
 from tensorbow.kernels.gpu.runtime.context import GpuContext, GpuOptions
 from tensorbow.kernels.gpu.runtime.program import ProgramCache
 from tensorbow.program.backend import Backend
 from tensorbow.program.nodes import Node, Unit
 from tensorbow.program.plan import BoundPlan, Executable, PlannedLaunch, Region, Segment
+from tensorbow.program.rounds import RoundProgram, RoundProgramSpec
 from tensorbow.specs import uint8
 
 HOPPER = 90
@@ -60,6 +62,12 @@ class GpuBackend(Backend):
     ) -> BoundPlan:
         """Prepares the launches; a segment is captured at its second launch."""
         return GpuPlan(executable, bases, group, ring, self.context_of(group), capture=self.capture)
+
+    def round_program(self, plans: Sequence[BoundPlan], rounds: RoundProgramSpec) -> RoundProgram | None:
+        """Rounds as CUDA graphs; None for a step with a call that cannot be captured."""
+        if not self.capture or why_not_whole(rounds.step, rounds.variants):
+            return None
+        return GpuRounds([plan for plan in plans if isinstance(plan, GpuPlan)], rounds)
 
     def launches(self, segment: Segment) -> Sequence[PlannedLaunch]:
         """Lists calls that are captured together, and calls that are not captured."""

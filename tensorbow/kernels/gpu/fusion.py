@@ -23,8 +23,9 @@ def fuse(nodes: Sequence[Node], kernel_of: Callable[[Node], Kernel]) -> list[Uni
 def _kernel(fused: FusedMap) -> Kernel:
     def prepare(call: GpuCall) -> Enqueue:
         targets = call.inputs[:1] if fused.assigns else call.outputs
+        predicated = fused.assigns or call.predicate is not None
         return prepare_map(
-            call.context, fused.name, [fused.result], call.inputs, targets, call.predicate, fused.assigns
+            call.context, fused.name, [fused.result], call.inputs, targets, call.predicate, predicated
         )
 
     return Kernel(prepare=cast("Callable[[KernelCall], Enqueue]", prepare))

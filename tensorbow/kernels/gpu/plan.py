@@ -7,7 +7,7 @@ through slots of pinned memory, used in turn.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -58,38 +58,41 @@ class GpuPlan(BoundPlan):
         self.executable = executable
         self._bases = dict(bases)
         self._device = group.device
-        self._context = context
+        self.group, self.context, self.stream = group, context, context.stream
         self._runtime = context.runtime
-        self._stream = context.stream
-        self._ring = ring
+        self.ring = ring
         self._capture = capture
         self._launches = [0] * len(executable.segments)
         self._pieces = [self._prepare(number) for number in range(len(executable.segments))]
-        self._feeds = PinnedSlots(self._device, self._runtime, self._stream, self._refs_of_feeds(), ring + 1)
-        self._status = self._address(executable.state["status"])
+        self._feeds = PinnedSlots(self._device, self._runtime, self.stream, self._refs_of_feeds(), ring + 1)
+        self._status = self.address(executable.state["status"])
         self._scalars = {key: ref for key, ref in executable.state.items() if key != "status"}
-        self._state = PinnedSlots(self._device, self._runtime, self._stream, self._scalars, ring + 1)
-        results = [(ref.shape, ref.dtype.as_numpy_dtype) for ref in executable.fetches]
+        self._state = PinnedSlots(self._device, self._runtime, self.stream, self._scalars, ring + 1)
         nbytes = max(executable.ring_nbytes, 1)
-        self._results = [self._device.host_array((nbytes,), np.uint8) for _ in range(ring)]
-        self._fetched = [
-            tuple(
-                block[ref.offset : ref.offset + ref.nbytes].view(dtype).reshape(shape)
-                for ref, (shape, dtype) in zip(executable.fetches, results, strict=True)
-            )
-            for block in self._results
-        ]
+        self._results = self._device.host_array((ring, nbytes), np.uint8)
+        self._columns = [self._column(ref) for ref in executable.fetches]
+        self._fetched = [tuple(column[step, ...] for column in self._columns) for step in range(ring)]
+
+    def _column(self, ref: Ref) -> Array:
+        """A fetched value of all steps in the pinned RING: [ring, *shape]."""
+        dtype = ref.dtype.as_numpy_dtype
+        if not ref.nbytes:
+            return np.empty((self.ring, *ref.shape), dtype)
+        strides = self._results.strides[0], *np.empty(ref.shape, dtype).strides
+        column: Array = np.ndarray((self.ring, *ref.shape), dtype, self._results, ref.offset, strides)
+        return column
 
     def _refs_of_feeds(self) -> dict[str, Ref]:
         return {name: ref for name, ref in self.executable.inputs.items() if ref.nbytes}
 
     # Preparing ----------------------------------------------------------------------------------
 
-    def _address(self, ref: Ref) -> int:
+    def address(self, ref: Ref) -> int:
+        """Address of memory that the plan is bound to."""
         return self._bases[ref.region] + ref.offset
 
     def _array(self, ref: Ref) -> DeviceArray:
-        return DeviceArray(self._address(ref), ref.shape, ref.dtype.as_numpy_dtype)
+        return DeviceArray(self.address(ref), ref.shape, ref.dtype.as_numpy_dtype)
 
     def _prepare(self, number: int) -> list[_Piece]:
         """Prepares the pieces of a segment; the last one also gathers the fetches."""
@@ -112,10 +115,10 @@ class GpuPlan(BoundPlan):
             attrs=group.attrs,
             inputs=tuple(map(self._array, group.inputs)),
             outputs=tuple(map(self._array, group.outputs)),
-            context=self._context,
+            context=self.context,
             scratch=tuple(map(self._array, group.scratch)),
             state={key: self._array(ref) for key, ref in group.state},
-            predicate=self._array(status) if group.predicated else None,
+            predicate=self._array(status) if group.predicated or _writes_central(group) else None,
         )
         try:
             return group.kernel.bind(cast("KernelCall", call))
@@ -125,8 +128,8 @@ class GpuPlan(BoundPlan):
             raise InternalError(self._blame(group, error)) from error
 
     def _gather(self, source: Ref, target: Ref) -> Enqueue:
-        copy, stream, nbytes = self._runtime.copy, self._stream, target.nbytes
-        ends = self._address(target), self._address(source)
+        copy, stream, nbytes = self._runtime.copy, self.stream, target.nbytes
+        ends = self.address(target), self.address(source)
         return lambda: copy(*ends, nbytes, CopyKind.DEVICE_TO_DEVICE, stream)
 
     def _blame(self, group: Group, error: Exception) -> str:
@@ -143,20 +146,20 @@ class GpuPlan(BoundPlan):
             if "status" in state:
                 if state["status"]:
                     raise InvalidArgumentError(f"status: the host can only clear it, got {state['status']!r}")
-                self._runtime.fill(self._status, 0, 8, self._stream)
+                self._runtime.fill(self._status, 0, 8, self.stream)
 
     def copy_out(self, ref: Ref, target: Array) -> None:
         """Enqueues a copy to pinned memory."""
         if ref.nbytes:
-            ends = target.ctypes.data, self._address(ref)
-            self._runtime.copy(*ends, ref.nbytes, CopyKind.DEVICE_TO_HOST, self._stream)
+            ends = target.ctypes.data, self.address(ref)
+            self._runtime.copy(*ends, ref.nbytes, CopyKind.DEVICE_TO_HOST, self.stream)
 
     def copy_in(self, name: str, source: Array) -> None:
         """Enqueues a copy from pinned memory to an input."""
         ref = self.executable.inputs[name]
         if ref.nbytes:
-            ends = self._address(ref), source.ctypes.data
-            self._runtime.copy(*ends, ref.nbytes, CopyKind.HOST_TO_DEVICE, self._stream)
+            ends = self.address(ref), source.ctypes.data
+            self._runtime.copy(*ends, ref.nbytes, CopyKind.HOST_TO_DEVICE, self.stream)
 
     def launch(self, segment: int, step: int = 0) -> None:
         """Enqueues a segment, then the copy of its fetches to the pinned RING.
@@ -173,14 +176,22 @@ class GpuPlan(BoundPlan):
             else:
                 self._run(piece)
         if self.executable.segments[segment].fetches and self.executable.ring_nbytes:
-            target = self._results[step % self._ring].ctypes.data
+            target = self._results.ctypes.data + step % self.ring * self._results.strides[0]
             source, nbytes = self._bases[Region.RING], self.executable.ring_nbytes
-            self._runtime.copy(target, source, nbytes, CopyKind.DEVICE_TO_HOST, self._stream)
+            self._runtime.copy(target, source, nbytes, CopyKind.DEVICE_TO_HOST, self.stream)
 
-    def _run(self, piece: _Piece) -> None:
+    def enqueue(self, segment: int) -> None:
+        """Enqueues the calls of a segment one by one, without those that gather the fetches.
+
+        Raises a call's error with op name and user line.
+        """
+        for piece in self._pieces[segment]:
+            self._run(piece, len(piece.groups))
+
+    def _run(self, piece: _Piece, most: int | None = None) -> None:
         number = 0
         try:
-            for number, call in enumerate(piece.calls):  # noqa: B007 - tells which call failed
+            for number, call in enumerate(piece.calls[:most]):  # noqa: B007 - tells which call failed
                 call()
         except Exception as error:
             if number >= len(piece.groups):  # a call that gathers fetches
@@ -193,7 +204,7 @@ class GpuPlan(BoundPlan):
 
     def _capture_piece(self, segment: int, piece: _Piece) -> None:
         """Captures a piece as a graph; if CUDA refuses, it runs call by call, and `reason` says why."""
-        runtime, stream = self._runtime, self._stream
+        runtime, stream = self._runtime, self.stream
         runtime.begin_capture(stream)
         try:
             self._run(piece)
@@ -218,7 +229,7 @@ class GpuPlan(BoundPlan):
 
     def _launch_graph(self, segment: int, graph: int) -> None:
         try:
-            self._runtime.launch_graph(graph, self._stream)
+            self._runtime.launch_graph(graph, self.stream)
         except TensorBowError as error:
             message = f"segment {self.executable.segments[segment].name}: {error}"
             if isinstance(error, CudaError):
@@ -227,7 +238,23 @@ class GpuPlan(BoundPlan):
 
     def fetch_arrays(self, step: int) -> tuple[Array, ...]:
         """Views of the pinned RING; valid when an event recorded after the launch is done."""
-        return self._fetched[step % self._ring]
+        return self._fetched[step % self.ring]
+
+    def fetch_runs(self, first: int, count: int) -> list[Array]:
+        """Copies of the fetched values of consecutive steps: by fetch, [count, *shape]."""
+        steps = np.arange(first, first + count) % self.ring
+        return [column[steps] for column in self._columns]
+
+    def fetch_copies(self) -> Iterator[tuple[int, int, int, int, int]]:
+        """Copies of the fetched values to the pinned RING, see `rounds.source.COPY`."""
+        target, step = self._results.ctypes.data, self._results.strides[0]
+        for source, ref in zip(self.executable.fetch_sources, self.executable.fetches, strict=True):
+            if ref.nbytes:
+                yield self.address(source), target + ref.offset, 0, step, ref.nbytes
+
+    def forget_sent(self) -> None:
+        """Has all step scalars sent anew: others may have written them on the device."""
+        self._state.forget()
 
     def accesses(self, segment: int) -> tuple[Sequence[Access], Sequence[Access]]:
         """Memory that a segment reads and writes, without the plan's pinned memory."""
@@ -241,10 +268,10 @@ class GpuPlan(BoundPlan):
         for piece in self._pieces[segment]:
             for group, call in zip(piece.groups, piece.calls, strict=False):
                 call()
-                self._runtime.synchronize_stream(self._stream)
+                self._runtime.synchronize_stream(self.stream)
                 for ref in group.outputs:
                     if ref.dtype.is_floating and ref.nbytes:
-                        value = self._device.read(self._address(ref), ref.shape, ref.dtype.as_numpy_dtype)
+                        value = self._device.read(self.address(ref), ref.shape, ref.dtype.as_numpy_dtype)
                         if not np.isfinite(value).all():
                             note = f"; {group.note}" if group.note else ""
                             return f"{group.definition.name} {group.name} (made at {group.source}{note})"
@@ -268,3 +295,8 @@ class GpuPlan(BoundPlan):
                         self._runtime.destroy_graph(graph)
         self._feeds.close()
         self._state.close()
+
+
+def _writes_central(group: Group) -> bool:
+    """True for what moves z, once for all replicas: not in rounds behind one whose status ends them."""
+    return any(ref.region is Region.CENTRAL for ref in group.writes)

@@ -77,10 +77,8 @@ def prepare_rule(definition: OpDef, call: GpuCall) -> Enqueue:
     aliased = {output for output, _ in definition.alias}
     targets = [array for index, array in enumerate(call.outputs) if index not in aliased]
     targets += [call.inputs[index] for index in definition.writes]
-    predicate = call.predicate if definition.writes else None
-    return prepare_map(
-        call.context, definition.name, results, arrays, targets, predicate, bool(definition.writes)
-    )
+    predicated = bool(definition.writes) or call.predicate is not None
+    return prepare_map(call.context, definition.name, results, arrays, targets, call.predicate, predicated)
 
 
 def prepare_map(

@@ -279,7 +279,7 @@ class _NativeLaunch(RoundLaunch):
         if result == CallResult.OTHERS_FAILED:
             raise AbortedError("the task of another replica in the same rounds has failed")
         if result == CallResult.INPUT_REFUSED:
-            replica = self.at(thread)
+            replica, _ = self.at(thread)
             words = self._words[replica]
             which, call = int(words[ReplicaWord.REFUSED_BY]), int(words[ReplicaWord.REFUSED])
             if which < 0:
@@ -297,9 +297,10 @@ class _NativeLaunch(RoundLaunch):
             plan.write({name: picks[first + self.done(replica), replica]}, {})
             plan.refuse(group)
 
-    def at(self, thread: int) -> int:
+    def at(self, thread: int) -> tuple[int, int]:
         """See RoundLaunch.at."""
-        return self._threads[thread].start + int(self._thread_words[thread, ThreadWord.AT])
+        replica = self._threads[thread].start + int(self._thread_words[thread, ThreadWord.AT])
+        return replica, self.done(replica)
 
     def done(self, replica: int) -> int:
         """See RoundLaunch.done."""
