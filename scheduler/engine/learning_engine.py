@@ -286,11 +286,12 @@ class LearningEngine:
         """Raises InvalidArgumentError where the selected step cannot do so many rounds in a launch."""
         learners = self.learners
         if steps > learners.launcher.most_rounds:
-            slow = learners.not_native()
+            slow = learners.called_apart()
             reason = f" ({slow[0]}{f', and {len(slow) - 1} more' if slow[1:] else ''})" if slow else ""
             raise InvalidArgumentError(
                 f"steps_per_launch={steps}: several steps in one launch need native code for all of the "
-                f"step, on CPU devices, with dispatch round_robin{reason}; give 1"
+                f"step, on CPU devices, or kernels that can be captured, on GPUs, with dispatch "
+                f"round_robin{reason}; give 1"
             )
 
     @checked

@@ -239,12 +239,14 @@ class Learners:
         """True if replicas are kept together at all."""
         return self.averages or self.averages_gradients
 
-    def not_native(self) -> list[str]:
-        """Reasons why calls of the selected step have no native code on CPU devices; empty on others."""
+    def called_apart(self) -> list[str]:
+        """Reasons why calls of the selected step are not launched with others: those without native code on
+        CPU devices, those that cannot be captured on GPUs.
+        """
         replica = self.replicas[0]
         backend = backend_for(replica.device)
         planned = [launch for segment in replica.step.segments for launch in backend.launches(segment)]
-        return [launch.reason for launch in planned if launch.reason] if replica.device.kind == "cpu" else []
+        return [launch.reason for launch in planned if launch.reason]
 
     def restarts_before(self, round: int, jumps: bool) -> bool:
         """True if averaging restarts before a round: where the rate `jumps`, and to go over to ssgd."""

@@ -144,9 +144,9 @@ class PartedLearners:
         """False: a part may have updated before another finds a gradient that is not finite."""
         return False
 
-    def not_native(self) -> list[str]:
-        """See Learners.not_native."""
-        return [reason for part in self.parts for reason in part.not_native()]
+    def called_apart(self) -> list[str]:
+        """See Learners.called_apart."""
+        return [reason for part in self.parts for reason in part.called_apart()]
 
     def restarts_before(self, round: int, jumps: bool) -> bool:
         """See Learners.restarts_before."""

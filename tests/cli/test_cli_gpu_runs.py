@@ -85,7 +85,7 @@ def test_a_gpu_that_is_lost_ends_the_run_with_one_line_and_it_goes_on_later(
     first, second = EmulatedCuda(), EmulatedCuda()
     try:
         find(first, monkeypatch)
-        first.fail_next("launch_graph", "cudaErrorDevicesUnavailable", sticky=True, after=150)
+        first.fail_next("launch_graph", "cudaErrorDevicesUnavailable", sticky=True, after=45)
         ended = call(*RUN, "--devices", "gpu:0", "--epochs", 4)
         assert ended.status == 1
         said = re.search(

@@ -187,6 +187,7 @@ def captured_has_the_bits_of_eager(opened: OpenedGpu, model: Model, monkeypatch:
         captured = trained(model, gpu_devices(runtime, 1), 2)
         assert runtime.counts["launch_graph"] > 0
     monkeypatch.setattr("tensorbow.kernels.gpu.plan.EAGER_LAUNCHES", 10**9)
+    monkeypatch.setattr("tensorbow.kernels.gpu.rounds.device_rounds.EAGER_LAUNCHES", 10**9)
     with opened() as runtime:
         eager = trained(model, gpu_devices(runtime, 1), 2)
         assert runtime.counts["launch_graph"] == 0
@@ -198,17 +199,18 @@ def test_graphs_have_the_bits_of_single_launches(opened: OpenedGpu, monkeypatch:
     captured_has_the_bits_of_eager(opened, convolutional(dropout=True), monkeypatch)
 
 
-def test_a_step_costs_two_graph_launches_and_few_copies(opened: OpenedGpu) -> None:
+@pytest.mark.parametrize("replicas", [1, 3])
+def test_a_round_costs_one_graph_launch_and_one_copy(opened: OpenedGpu, replicas: int) -> None:
     model = well()
-    with opened() as runtime, engine_of(model, gpu_devices(runtime, 1), 1, sync="none") as engine:
-        source = Prepared(model.batch, 1)
+    with opened() as runtime, engine_of(model, gpu_devices(runtime, 1), replicas) as engine:
+        source = Prepared(model.batch, replicas)
         engine.run(source.open, 0, 4)
         before = dict(runtime.counts)
         engine.run(source.open, 4, 24)
         counts = {kind: (runtime.counts[kind] - before.get(kind, 0)) / 20 for kind in runtime.counts}
-        assert counts["launch_graph"] == 2
+        assert counts["launch_graph"] == 1
         assert counts["launch"] == 0
-        assert counts["copy"] == 2  # the batch up, the results down; nothing of what has not changed
+        assert counts["copy"] <= 1.1  # of the step scalars; batches and results lie in pinned memory
         assert counts["begin_capture"] == counts["allocate"] == counts["allocate_pinned"] == 0
 
 
@@ -242,8 +244,7 @@ def test_tasks_are_queued_before_the_first_has_ended(ahead: int) -> None:
         gate.set()
         thread.join(30)
         assert not thread.is_alive()
-        # Of each round queued: two gradients, two updates, the sum of corrections, z's move.
-        assert counts[-1] == 6 * ahead
+        assert counts[-1] == ahead  # a graph for each round
 
 
 def test_a_loss_that_is_not_finite_stops_it_and_names_the_op(opened: OpenedGpu) -> None:

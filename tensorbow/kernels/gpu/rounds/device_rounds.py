@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 
 from tensorbow.devices import StreamGroup
 from tensorbow.devices.cuda_runtime import CopyKind, CudaError
-from tensorbow.errors import InternalError, TensorBowError
+from tensorbow.errors import InternalError, ResourceExhaustedError, TensorBowError
 from tensorbow.kernels.gpu.plan import EAGER_LAUNCHES, GpuPlan
 from tensorbow.kernels.gpu.rounds.source import COPY, ROUNDS, WORD, ControlWord, Outcome
 from tensorbow.kernels.gpu.rounds.staging import Staging
@@ -20,6 +21,7 @@ from tensorbow.kernels.gpu.runtime.call import DeviceArray, Enqueue
 from tensorbow.kernels.gpu.runtime.context import GpuContext
 from tensorbow.program.plan import BoundPlan, SegmentKind
 
+_logger = logging.getLogger(__name__)
 BLOCK, MOST_BLOCKS = 256, 64  # threads of a block, and blocks of a copy
 WIDEST = 16  # bytes that a thread copies at a time
 
@@ -134,7 +136,8 @@ class DeviceRounds:
         for plan in self.plans:
             plan.forget_sent()
         if self._central is not None:
-            self._central.write({}, {"status": 0})
+            with suppress(CudaError):  # a lost GPU: what follows will say so
+                self._central.write({}, {"status": 0})
 
     # One round ----------------------------------------------------------------------------------
 
@@ -146,19 +149,19 @@ class DeviceRounds:
         graph = self._graphs.get((variant, number))
         if graph is None:
             graph = self._graphs[variant, number] = _Graph()
-        if graph.handle:
-            self.runtime.launch_graph(graph.handle, self.stream)
-            return
-        graph.times += 1
-        if graph.times > EAGER_LAUNCHES and not graph.reason:
+        if not graph.handle and graph.times >= EAGER_LAUNCHES and not graph.is_refused:
             self._capture(graph, phase)
-            if graph.handle:
-                self.runtime.launch_graph(graph.handle, self.stream)
-                return
-        self._calls(phase)
+        graph.times += 1
+        if not graph.handle:
+            self._calls(phase)
+            return
+        try:
+            self.runtime.launch_graph(graph.handle, self.stream)
+        except TensorBowError as error:
+            raise _with_text(error, f"the graph of a round: {error}") from error
 
     def _capture(self, graph: _Graph, phase: Phase) -> None:
-        """Captures a phase; if CUDA refuses, `reason` says why."""
+        """Captures a phase; if CUDA refuses, that is logged."""
         runtime = self.runtime
         runtime.begin_capture(self.stream)
         try:
@@ -167,15 +170,22 @@ class DeviceRounds:
             with suppress(TensorBowError):
                 runtime.destroy_graph(runtime.end_capture(self.stream))
             if isinstance(error, CudaError) and not error.sticky:
-                graph.reason = str(error)
+                self._refuse(graph, error)
                 return
             raise
         try:
             graph.handle = runtime.end_capture(self.stream)
+        except ResourceExhaustedError as error:
+            raise ResourceExhaustedError(f"no memory to capture a round: {error}") from error
         except CudaError as error:
             if error.sticky:
                 raise
-            graph.reason = str(error)
+            self._refuse(graph, error)
+
+    def _refuse(self, graph: _Graph, error: CudaError) -> None:
+        graph.is_refused = True
+        name = self.group.device.name.short
+        _logger.warning("rounds of %s are launched call by call: their capture failed: %s", name, str(error))
 
     def _calls(self, phase: Phase) -> None:
         """Enqueues the calls of a phase, each replica's on its own stream."""
@@ -279,11 +289,18 @@ def _unprepared() -> None:
 
 @dataclass
 class _Graph:
-    """A phase as a graph. times: it was enqueued call by call. reason: why it is not captured."""
+    """A phase as a graph. times: it was enqueued. is_refused: CUDA has refused to capture it."""
 
     handle: int = 0
     times: int = 0
-    reason: str = ""
+    is_refused: bool = False
+
+
+def _with_text(error: TensorBowError, text: str) -> TensorBowError:
+    """An error of the same kind that says more."""
+    if isinstance(error, CudaError):
+        return CudaError(text, error.status, error.sticky)
+    return type(error)(text)
 
 
 def _grid(copies: NDArray[Any]) -> tuple[int, int, int]:

@@ -22,7 +22,7 @@ from tensorbow.specs import Array
 
 
 class GpuRounds(RoundProgram):
-    """All replicas' bound steps. A round is one CUDA graph of each device, or several, cut where devices meet.
+    """All replicas' bound steps. A round is one CUDA graph of a device, or several, cut where devices meet.
 
     The first and the last kernel of a round know its slot from a counter on the device, so that a round of a
     launch costs the host one call for each graph.

@@ -1,0 +1,232 @@
+"""Whole rounds as CUDA graphs, on emulated GPUs: the bits of segments one by one, launches, ends."""
+
+from __future__ import annotations
+
+import gc
+import random
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+
+from scheduler import DatasetBatches, LearningEngine, ReadyBatch, Synchronisation
+from scheduler.replicas.round_launcher import RoundLauncher
+from tensorbow.data import BatchRun, make_synthetic
+from tensorbow.devices import Device
+from tensorbow.devices.cuda_runtime import CudaError
+from tensorbow.errors import InvalidArgumentError, NumericsError, ResourceExhaustedError
+from tensorbow.kernels.gpu.backend import GpuBackend
+from tests.gpu_rig.gpu_models import classifier
+from tests.gpu_rig.runtimes import emulated_runtime, needs_compiler
+from tests.scheduler_rig.programs import Model, convolutional, well
+from tests.scheduler_rig.running import (
+    Prepared,
+    cpu_devices,
+    engine_of,
+    gpu_devices,
+    poison,
+    same_bits,
+    within,
+)
+
+pytestmark = needs_compiler
+ROUNDS = 13
+OPTIONS: list[dict[str, Any]] = [
+    {},
+    {"tau": 3, "mu": 0.5},
+    {"staleness": 1},
+    {"sync": "ssgd"},
+    {"sync": "none"},
+    {"sync": "easgd", "tau": 2},
+    {"ssgd_from": 4},
+    {"ema": 0.9, "mu": 0.3},
+]
+DEVICES = [(1, 1), (1, 3), (2, 2), (2, (1, 2))]
+
+
+class Launches(Prepared):
+    """Batches of several rounds at a time."""
+
+    def __init__(self, batch: Any, replicas: int, steps: int) -> None:
+        super().__init__(batch, replicas)
+        self.steps = steps
+
+    def open(self, start: int, stop: int, on_ready: Any, on_error: Any) -> Launches:
+        for number, first in enumerate(range(start, stop, self.steps), start):
+            rounds = range(first, min(first + self.steps, stop))
+            for replica in range(self.replicas):
+                run = BatchRun([self.batch(round, replica) for round in rounds])
+                on_ready(ReadyBatch(replica, number, run, self._release))
+        return self
+
+
+def delay(seed: int) -> Any:
+    rng = random.Random(seed)
+    return lambda: time.sleep(rng.random() * 2e-4 if rng.random() < 0.3 else 0)
+
+
+class Trained:
+    """What some rounds have left. bad: the round and the replica whose batch has a NaN, if any."""
+
+    def __init__(
+        self,
+        model: Model,
+        devices: list[Device],
+        per_device: Any,
+        steps: int = 1,
+        rounds: int = ROUNDS,
+        bad: tuple[int, int] | None = None,
+        **options: Any,
+    ):
+        self.losses: list[float] = []
+        self.error = ""
+
+        def batch(round: int, replica: int) -> tuple[Any, ...]:
+            arrays = [np.array(array) for array in model.batch(round, replica)]
+            if (round, replica) == bad:
+                arrays[0].reshape(-1)[0] = np.nan
+            return (*arrays,)
+
+        with engine_of(model, devices, per_device, steps_per_launch=steps, **options) as engine:
+            poison(engine)
+            self.whole = isinstance(engine.learners.launcher, RoundLauncher)
+            count = engine.learners.count
+            source = Launches(batch, count, steps) if steps > 1 else Prepared(batch, count)
+            try:
+                within(lambda: engine.run(source.open, 0, rounds, lambda r: self.losses.extend(r.losses)))
+            except NumericsError as error:
+                self.error = str(error)
+            self.state = engine.learners.values.state_arrays()
+
+    def has_the_bits_of(self, other: Trained) -> bool:
+        return self.losses == other.losses and same_bits(self.state, other.state)
+
+
+@pytest.mark.sampled(8)
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+@pytest.mark.parametrize(("count", "per_device"), DEVICES, ids=str)
+def test_they_have_the_bits_of_segments_one_by_one(
+    options: dict[str, Any], count: int, per_device: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = convolutional(dropout=True)
+    whole: list[Trained] = []
+    for steps in (1, 4):
+        with emulated_runtime(delay=delay(steps)) as runtime:
+            whole.append(Trained(model, gpu_devices(runtime, count), per_device, steps, **options))
+            assert runtime.counts["launch_graph"] > 0
+    monkeypatch.setattr(GpuBackend, "round_program", lambda *_: None)
+    with emulated_runtime() as runtime:
+        apart = Trained(model, gpu_devices(runtime, count), per_device, **options)
+    assert [each.whole for each in (*whole, apart)] == [True, True, False]
+    assert all(each.has_the_bits_of(apart) for each in whole)
+
+
+@pytest.mark.sampled(8)
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+@pytest.mark.parametrize(("count", "per_device"), DEVICES[1:], ids=str)
+@pytest.mark.parametrize("steps", [1, 4])
+def test_a_nan_ends_all_replicas_and_z_at_its_round(
+    options: dict[str, Any], count: int, per_device: Any, steps: int
+) -> None:
+    """Also if more rounds are under way: they leave what that many rounds leave that skip the bad update."""
+    if "ssgd_from" in options:
+        options = {"ssgd_from": 9}
+    model, bad = well(), (6, 2)
+    with emulated_runtime(delay=delay(steps)) as runtime:
+        ended = Trained(model, gpu_devices(runtime, count), per_device, steps, bad=bad, **options)
+    assert "replica 2 is not finite at step 6" in ended.error or options == {"sync": "ssgd"}
+    reference = Trained(model, cpu_devices(count), per_device, rounds=7, bad=bad, on_nan="skip", **options)
+    for name, value in reference.state.items():
+        np.testing.assert_allclose(ended.state[name], value, rtol=1e-5, atol=1e-6, err_msg=name)
+    np.testing.assert_allclose(ended.losses, reference.losses[: len(ended.losses)], rtol=1e-5)
+    assert len(ended.losses) == 6 * len(reference.losses) // 7
+
+
+@pytest.mark.parametrize("steps", [1, 4])
+def test_updates_that_are_skipped_do_not_end_rounds(steps: int) -> None:
+    model = well()
+    with emulated_runtime() as runtime:
+        skipped = Trained(model, gpu_devices(runtime, 1), 3, steps, bad=(6, 2), on_nan="skip")
+    reference = Trained(model, cpu_devices(1), 3, bad=(6, 2), on_nan="skip")
+    assert not skipped.error
+    assert len(skipped.losses) == 3 * ROUNDS
+    for name, value in reference.state.items():
+        np.testing.assert_allclose(skipped.state[name], value, rtol=1e-5, atol=1e-6, err_msg=name)
+
+
+def trained_on_kept_data(steps: int, kept: str, runs: int) -> dict[str, Any]:
+    """Everything after nine rounds of batches, made on the device unless `kept` is `never`."""
+    data, _ = make_synthetic(37, 8)
+    model = classifier("lenet", batch_size=4)
+    with emulated_runtime() as runtime:
+        devices = gpu_devices(runtime, 2)
+        with engine_of(model, devices, 2, steps_per_launch=steps) as engine:
+            batches = DatasetBatches(data, 4, 4, seed=1, steps_per_launch=steps)
+            batches.keep_on_devices(engine.learners, kept)
+            for run in range(runs):
+                start, stop = 9 * run // runs, 9 * (run + 1) // runs
+                within(lambda first=start, end=stop: engine.run(batches.open, first, end))
+            return engine.learners.values.state_arrays()
+
+
+@pytest.mark.slow
+def test_batches_are_made_on_the_device() -> None:
+    first = trained_on_kept_data(1, "never", 1)
+    assert all(same_bits(first, trained_on_kept_data(steps, "always", 3)) for steps in (1, 4))
+
+
+def test_a_launch_that_cuda_refuses_names_its_step() -> None:
+    model = well()
+    with emulated_runtime() as runtime:
+        with engine_of(model, gpu_devices(runtime, 1), 2) as engine:
+            source = Prepared(model.batch, 2)
+            engine.run(source.open, 0, 4)
+            runtime.fail_next("launch_graph", after=2)
+            with pytest.raises(CudaError, match=r"replica \d at step 6: .*launch_graph"):
+                engine.run(source.open, 4, 9)
+            assert engine.run(source.open, 6, 9) == 9  # and it goes on
+        gc.collect()  # the error held pinned memory
+
+
+def test_a_capture_that_cuda_refuses_is_done_without(caplog: pytest.LogCaptureFixture) -> None:
+    model = well()
+    with emulated_runtime() as runtime:
+        captured = Trained(model, gpu_devices(runtime, 1), 2)
+    with emulated_runtime() as runtime:
+        runtime.fail_next("end_capture", "cudaErrorStreamCaptureUnjoined")
+        eager = Trained(model, gpu_devices(runtime, 1), 2)
+        assert runtime.counts["launch_graph"] == 0
+    assert "launched call by call: their capture failed" in caplog.text
+    assert captured.has_the_bits_of(eager)
+
+
+def test_no_memory_for_what_comes_in_gives_everything_back() -> None:
+    model = well()
+    with emulated_runtime() as runtime:
+        with engine_of(model, gpu_devices(runtime, 1), 2) as engine:
+            runtime.fail_next("allocate_pinned")
+            with pytest.raises(ResourceExhaustedError, match="cudaErrorMemoryAllocation"):
+                engine.run(Prepared(model.batch, 2).open, 0, 4)
+            assert engine.run(Prepared(model.batch, 2).open, 0, 4) == 4
+        gc.collect()  # the error held pinned memory
+
+
+def test_several_rounds_a_launch_say_what_they_need() -> None:
+    model = well()
+    with emulated_runtime() as runtime:
+        device = gpu_devices(runtime, 1)[0]
+        options = Synchronisation(dispatch="fcfs")
+        with pytest.raises(InvalidArgumentError, match=r"steps_per_launch=4: .*round_robin; give 1"):
+            LearningEngine(model.program, model.shapes, [device], 2, options, steps_per_launch=4)
+        device.close()
+
+
+def test_a_resize_makes_the_graphs_anew() -> None:
+    model = well()
+    with emulated_runtime() as runtime, engine_of(model, gpu_devices(runtime, 1), 1) as engine:
+        for replicas, start in ((1, 0), (3, 4), (2, 8), (1, 12)):
+            if start:
+                engine.resize(replicas, start)
+            source = Prepared(model.batch, replicas)
+            assert within(lambda s=source, first=start: engine.run(s.open, first, first + 4)) == start + 4
