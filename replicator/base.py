@@ -36,8 +36,8 @@ from scheduler import Stepper
 from scheduler.averaging.synchronisation import AsSynchronisation, OnNan, require_round_robin
 from scheduler.engine.evaluation_steps import is_evaluation
 from scheduler.engine.growing import new_variables
-from scheduler.engine.learning_engine import Seeds, seeds_for
 from scheduler.replicas.replica_counts import ReplicaCounts, device_list, replica_counts, require_different
+from scheduler.replicas.replica_seeds import Seeds, seeds_for
 from scheduler.replicas.step_summary import replicas_on
 from tensorbow.devices import AsDevices, opened
 from tensorbow.errors import FailedPreconditionError, InvalidArgumentError, OutOfRangeError

@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 from scheduler.averaging.synchronisation import Synchronisation
 from scheduler.engine.learning_engine import LearningEngine
 from scheduler.engine.stepper import Stepper
+from scheduler.replicas.replica_seeds import initial_values_of
 from scheduler.replicas.step_program import StepProgram
 from tensorbow.compiler import VariableLayout
 from tensorbow.devices import Device
@@ -106,6 +107,4 @@ def _starts(old: LearningEngine, program: StepProgram, values: Mapping[str, Arra
     variables = VariableLayout.of_graph(program.graph).variables
     if all(op.name in given or op.attrs["slot_name"] for op in variables):
         return [given]
-    streams = old.seeds or (0,)
-    drawn = {stream: program.initial_values(stream) for stream in dict.fromkeys(streams)}
-    return [{**drawn[stream], **given} for stream in streams]
+    return [{**drawn, **given} for drawn in initial_values_of(program, old.seeds)]
