@@ -325,6 +325,7 @@ class LearningEngine:
                 self.learners = again(
                     self._steps, per_device=old.per_device, options=self.options, values=before
                 )
+                self._follow()
             except BaseException:
                 for data in kept:
                     data.close()
