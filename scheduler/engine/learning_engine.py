@@ -134,7 +134,11 @@ class LearningEngine:
         replicas_per_device: int | Sequence[int],
     ) -> AnyLearners:
         results = results_kept(self.launch_ahead, self._rooms[0])
-        common: dict[str, Any] = {"results": results, "compiled": self._compiled, "streams": self.seeds}
+        common: dict[str, Any] = {
+            "results": results,
+            "compiled": self._compiled,
+            "random_streams": self.seeds,
+        }
         if self.devices_per_replica == 1:
             transport = self._given_transport
             return Learners(

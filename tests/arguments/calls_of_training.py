@@ -126,7 +126,9 @@ CALLS: Mapping[str, Call] = {
     "StepProgram.specs": Call(
         lambda: {"batch_size": 4}, {"batch_size": "count"}, target=lambda: program().specs
     ),
-    "StepProgram.initial_values": Call(dict, {"stream": "count"}, target=lambda: program().initial_values),
+    "StepProgram.initial_values": Call(
+        dict, {"random_stream": "count"}, target=lambda: program().initial_values
+    ),
     "LearningEngine": Call(
         lambda: {"program": program(), "shapes": 4, "devices": ["/cpu:0"], "replicas_per_device": 1},
         {
