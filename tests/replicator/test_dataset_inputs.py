@@ -1,4 +1,4 @@
-"""Steps whose batches are made of a data set that devices keep."""
+"""Steps whose batches devices make from a data set that they keep."""
 
 from __future__ import annotations
 
@@ -67,10 +67,8 @@ def by_hand(batches, replicas=3):
     return input_fn
 
 
-@pytest.mark.parametrize("kernels", ["reference", "default"])
-def test_batches_for_all_replicas_are_those_of_an_engine(kernels, request):
-    if kernels == "reference":
-        request.getfixturevalue("reference_kernels")
+@pytest.mark.usefixtures("kernels")
+def test_batches_for_all_replicas_are_those_of_an_engine():
     batches = DatasetBatches(train_set, BATCH, 3, seed=5)
     expected, z, kept = trained(by_hand(batches))
     assert not kept
@@ -113,7 +111,7 @@ def test_a_file_has_the_position_in_the_data(tmp_path):
 
 
 def test_a_training_and_an_evaluation_in_a_session():
-    """Of two data sets the first is kept; each step counts its own batches."""
+    """Devices keep the first of two data sets; each step counts its own batches."""
     test_set = replace(train_set, name="other")
     sources = {"train": (train_set, "auto"), "test": (test_set, "auto")}
     found = []

@@ -1,4 +1,4 @@
-"""What an explanation of a replicated step says."""
+"""Explanations of replicated steps: replicas, synchroniser, memory, calls, exchanges."""
 
 from __future__ import annotations
 
