@@ -271,7 +271,7 @@ def dropout(
     ] = False,
     name: Name = None,
 ) -> Tensor:
-    """In training `tb.nn.dropout` with probability `rate`; otherwise the inputs, as in TensorFlow 1.
+    """Dropout with probability `rate` in training, see `tb.nn.dropout`; otherwise the inputs.
 
     `training` is a Python bool: raises InvalidArgumentError for a tensor. One graph serves both with a
     placeholder as `rate`: `training=True`, and feed 0 to evaluate.

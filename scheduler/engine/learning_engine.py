@@ -385,7 +385,7 @@ class LearningEngine:
                 self._stopping = False
 
     def _restart_or_stop(self, start: int, stop: int) -> int:
-        """Where a run from `start` must end: at `stop`, or in lockstep before a restart of averaging."""
+        """Round before which a run from `start` ends: `stop`, or in lockstep one where averaging restarts."""
         if not self._restarts.are_possible or self.options.first_come:
             return stop
         with self._idle("run"):

@@ -245,7 +245,7 @@ class _DriverWriter:
             self._b.store(ir.Constant(ir.IntType(1), 1), self._ends)
 
     def _make_batch(self, row: ir.Value) -> None:
-        """From picks, where there are some, or copies of what is fed."""
+        """Emits code that makes the batch from picks, where there are some, or copies what is fed."""
         b, replica = self._b, self._replica
         picks = load_word(b, row, RowWord.PICKS)
         with b.if_else(b.icmp_signed("!=", picks, index(0))) as (made, copied):
