@@ -38,7 +38,7 @@ from harness import (
     positive_int,
     save,
 )
-from peers import SCANNED_STEPS, PeerError, PeerProcesses, PeerSetting, peer_settings
+from peers import SCANNED_STEPS, PeerError, PeerProcesses, PeerSetting, open_peers, peer_settings
 from results_page import MISSED, Table
 
 if TYPE_CHECKING:
@@ -121,8 +121,6 @@ def contestants_of(
     from ours import made_up_data, training_window  # here: the peers' processes must not load it
 
     windows: dict[str, Window] = {}
-    peers: dict[str, PeerProcesses] = {}
-    missing: dict[str, str] = {}
     data = made_up_data(case.model)
     with ExitStack() as opened:
         for sync in ("sma", "none"):
@@ -137,18 +135,11 @@ def contestants_of(
                 )
                 opened.callback(training.close)
                 windows[f"TensorBow {sync}{LAUNCHED if steps > 1 else ''}"] = training
-        for setting in peer_settings(case.model, options.replicas, case.launched):
-            if options.small and ("compile" in setting.variant or setting.processes < options.replicas):
-                continue
-            try:
-                peer = PeerProcesses(setting, case.model, case.batch_size, data.batch())
-            except PeerError as error:
-                missing[setting.name] = str(error)
-                print(f"left out: {error}", flush=True)
-                continue
-            opened.callback(peer.close)
-            windows[setting.name] = peers[setting.name] = peer
-        yield windows, peers, missing
+        tried = peer_settings(case.model, options.replicas, case.launched)
+        if options.small:
+            tried = [s for s in tried if "compile" not in s.variant and s.processes >= options.replicas]
+        peers, missing = open_peers(opened, case.model, dict.fromkeys(tried, case.batch_size), data.batch())
+        yield {**windows, **peers}, peers, missing
 
 
 def measure(case: Case, options: argparse.Namespace) -> dict[str, Any]:

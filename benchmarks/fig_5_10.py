@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from experiments import TITLES, case_of
 from harness import cores, in_turn, interleave, parser, save
-from peers import PeerError, PeerProcesses, PeerSetting, peer_settings
+from peers import PeerError, PeerProcesses, PeerSetting, open_peers, peer_settings
 from results_page import RESULTS, Table
 
 if TYPE_CHECKING:
@@ -57,18 +57,11 @@ def best_by_search(
 ) -> PeerSetting:
     """Setting that is best in some short windows. Raises PeerError when none starts."""
     with ExitStack() as opened:
-        started: dict[PeerSetting, PeerProcesses] = {}
-        for setting in settings:
-            try:
-                started[setting] = PeerProcesses(setting, model, batch_size, examples)
-            except PeerError as error:
-                print(f"left out: {error}", flush=True)
-                continue
-            opened.callback(started[setting].close)
+        started, _ = open_peers(opened, model, dict.fromkeys(settings, batch_size), examples)
         if not started:
             raise PeerError(f"{model}: no setting of {settings[0].library} starts")
         rates = interleave(started, *SEARCH)
-    return max(rates, key=lambda setting: rates[setting].median)
+    return started[max(rates, key=lambda name: rates[name].median)].setting
 
 
 def start_peers(

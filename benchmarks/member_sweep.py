@@ -34,7 +34,7 @@ from harness import (
     save,
 )
 from member_sweep_peers import BATCH_SIZE, MemberSetting
-from peers import SCANNED_STEPS, PeerError, PeerProcesses
+from peers import SCANNED_STEPS, open_peers
 from results_page import MISSED, Table
 
 if TYPE_CHECKING:
@@ -73,23 +73,16 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
     from ours import made_up_data
 
     windows: dict[str, Window] = {}
-    peers: dict[str, PeerProcesses] = {}
-    missing: dict[str, str] = {}
     examples = made_up_data("mlp").batch()
     with ExitStack() as opened:
         windows[REPLICATOR] = replicator_window(opened, options.members, SCANNED_STEPS)
         windows[ENGINE] = engine_window(opened, options.members, SCANNED_STEPS)
-        for setting in settings(cores(), options.small):
-            units = options.members // setting.processes * setting.steps_per_call
-            try:
-                peer = PeerProcesses(setting, "mlp", units, examples)
-            except PeerError as error:
-                missing[setting.name] = str(error)
-                print(f"left out: {error}", flush=True)
-                continue
-            opened.callback(peer.close)
-            windows[setting.name] = peers[setting.name] = peer
-        measured = interleave(windows, options.seconds, options.windows)
+        units = {
+            setting: options.members // setting.processes * setting.steps_per_call
+            for setting in settings(cores(), options.small)
+        }
+        peers, missing = open_peers(opened, "mlp", units, examples)
+        measured = interleave({**windows, **peers}, options.seconds, options.windows)
     return {
         "batch_size": BATCH_SIZE,
         "target": TARGET,

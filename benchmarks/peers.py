@@ -13,7 +13,8 @@ import math
 import multiprocessing
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from importlib.util import find_spec
 from multiprocessing.connection import Connection
@@ -175,6 +176,27 @@ class PeerProcesses:
         """Ends the processes."""
         for process in self._processes:
             process.close()
+
+
+def open_peers(
+    stack: ExitStack, model: str, batch_sizes: Mapping[PeerSetting, int], examples: tuple[Any, Any]
+) -> tuple[dict[str, PeerProcesses], dict[str, str]]:
+    """Processes of the settings that start, which the stack closes; and why others do not. Both by name.
+
+    batch_sizes: of each process, by setting. examples: as of `PeerProcesses`.
+    """
+    started: dict[str, PeerProcesses] = {}
+    missing: dict[str, str] = {}
+    for setting, batch_size in batch_sizes.items():
+        try:
+            peer = PeerProcesses(setting, model, batch_size, examples)
+        except PeerError as error:
+            missing[setting.name] = str(error)
+            print(f"left out: {error}", flush=True)
+            continue
+        stack.callback(peer.close)
+        started[setting.name] = peer
+    return started, missing
 
 
 def _cores(processes: int) -> list[int | None]:

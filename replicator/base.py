@@ -6,7 +6,7 @@ import re
 import sys
 import threading
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -24,7 +24,7 @@ from replicator.input_functions import (
     SmallerBatch,
 )
 from replicator.inputs import inputs_of
-from replicator.last_values import LastValues, copied
+from replicator.learned_values import CurrentValues, LastValues
 from replicator.replicated_step import BuiltStep, Columns, ReplicatedStep, steps_with_room
 from replicator.results import ReplicaResults, read_outside
 from replicator.starting import started, started_beside
@@ -32,12 +32,12 @@ from replicator.state_file import restored, state_of
 from replicator.tracing import Trace, current_trace, trace_step
 from replicator.training_loop import AUTO, StepsPerLaunch, TrainingLoop
 from replicator.wrapped_optimizer import WrappedOptimizer
-from scheduler import LearningEngine, Stepper
+from scheduler import Stepper
 from scheduler.averaging.synchronisation import AsSynchronisation, OnNan, require_round_robin
 from scheduler.engine.evaluation_steps import is_evaluation
 from scheduler.engine.growing import new_variables
-from scheduler.engine.learning_engine import Seeds, seeds_for
 from scheduler.replicas.replica_counts import ReplicaCounts, device_list, replica_counts, require_different
+from scheduler.replicas.replica_seeds import Seeds, seeds_for
 from scheduler.replicas.step_summary import replicas_on
 from tensorbow.devices import AsDevices, opened
 from tensorbow.errors import FailedPreconditionError, InvalidArgumentError, OutOfRangeError
@@ -103,7 +103,6 @@ class Replicator:
         self._steps: list[BuiltStep] = []
         self._loops: list[TrainingLoop] = []  # that have launched rounds, and not ended
         self._given = 0  # the engine has the first `_given` steps
-        self._engine: LearningEngine | None = None
         self._stepper: Stepper | None = None
         self._last: LastValues | None = None  # at the time of `shutdown`
         self._closing: WeakSet[MonitoredSession] = WeakSet()  # sessions that shut this down
@@ -289,13 +288,13 @@ class Replicator:
 
     def _give(self, step: BuiltStep) -> None:
         """Adds a new step to the engine, unless there is none or it lacks variables of the step."""
-        engine, stepper = self._engine, self._stepper
-        if engine is None or stepper is None or new_variables(engine, self.graph):
+        stepper = self._stepper
+        if stepper is None or new_variables(stepper.engine, self.graph):
             return
         stepper.pause()
-        keep_data(engine, [*self._steps, step])
-        step.set_program(engine.add_program(*step.engine_program))
-        step.updates_no_weights = is_evaluation(engine, step.program)
+        keep_data(stepper.engine, [*self._steps, step])
+        step.set_program(stepper.engine.add_program(*step.engine_program))
+        step.updates_no_weights = is_evaluation(stepper.engine, step.program)
         self._given = step.number + 1
 
     # Running ----------------------------------------------------------------------------------
@@ -336,7 +335,7 @@ class Replicator:
                 )
             else:
                 stepper = started_beside(old, self._steps, self.graph, values)
-            self._engine, self._stepper = stepper.engine, stepper
+            self._stepper = stepper
             for step in self._steps:
                 step.set_program(step.number)
                 step.updates_no_weights = is_evaluation(stepper.engine, step.program)
@@ -366,21 +365,20 @@ class Replicator:
         with self._lock:
             for step in self._steps:
                 step.inputs.close()
-            engine, stepper = self._engine, self._stepper
-            self._engine = self._stepper = None
+            stepper, self._stepper = self._stepper, None
             self._given = 0
-            if engine is None or stepper is None:
+            if stepper is None:
                 return
             try:
                 while self._loops:
                     self._loops[-1].go_back(stepper)
                     self._loops.pop()
                 stepper.close()
-                self._last = LastValues.of(engine)
+                self._last = LastValues(stepper)
             finally:
                 with suppress(FailedPreconditionError):
                     stepper.close()
-                engine.close()
+                stepper.engine.close()
 
     def _run_step(self, step: BuiltStep) -> Columns:
         with self._lock:
@@ -456,7 +454,7 @@ class Replicator:
         """
         given = input_fn, input_replication, input_split_fn, smaller_batch, prefetch, data_on_device
         step = self._trace(step_fn, InputOptions(*given), steps_per_launch)
-        return self._train(TrainingLoop(step, steps, steps_per_launch), self._engine is not None)
+        return self._train(TrainingLoop(step, steps, steps_per_launch), self._stepper is not None)
 
     def _train(self, loop: TrainingLoop, there: bool = False) -> Iterator[Any]:
         """there: True if the replicas were there before it, and stay."""
@@ -499,27 +497,17 @@ class Replicator:
         `tb.Session(graph=replicator.graph)`. Raises FailedPreconditionError before `init`.
         """
         with self._lock:
-            if self._engine is None or self._stepper is None:
-                if self._last is None:
-                    raise FailedPreconditionError("central_values: there are none before init()")
-                return copied(self._last.central)
-            self._go_back()
-            self._stepper.settle()
-            return self._engine.central_values()
+            return self._values("central_values").central()
 
     def ema_values(self) -> dict[str, Array]:
         """`central_values`, with the weights of the moving average of z; after `shutdown` the last ones.
 
         Raises FailedPreconditionError before `init`, and without the option `ema`.
         """
+        if self.synchronisation.ema is None:
+            raise FailedPreconditionError("ema_values: there is no moving average of z; give ema=0.99")
         with self._lock:
-            if self.synchronisation.ema is None:
-                raise FailedPreconditionError("ema_values: there is no moving average of z; give ema=0.99")
-            if self._stepper is None and self._last is not None:
-                return copied(self._last.average)
-            stepper = self._stepper_for("ema_values")
-            stepper.settle()
-            return stepper.engine.ema_values()
+            return self._values("ema_values").average()
 
     @checked
     def replica_values(self, replica: Count) -> dict[str, Array]:
@@ -530,18 +518,11 @@ class Replicator:
         InvalidArgumentError for a replica out of range.
         """
         with self._lock:
-            if not 0 <= replica < self.num_replicas:
+            if replica >= self.num_replicas:
                 raise InvalidArgumentError(
                     f"replica_values: there is no replica {replica} of {self.num_replicas}"
                 )
-            if self._engine is None or self._stepper is None:
-                if self._last is not None and self._last.replicas:
-                    return copied(self._last.replicas[replica])
-                after = " and after shutdown(), which keeps central_values()" if self._last else ""
-                raise FailedPreconditionError(f"replica_values: there are no replicas before init(){after}")
-            self._go_back()
-            self._stepper.settle()
-            return self._engine.learners.values.replica_values(replica)
+            return self._values("replica_values").replica(replica)
 
     @checked
     def load_variables(self, values: Mapped) -> None:
@@ -567,35 +548,26 @@ class Replicator:
         for tensors that depend on a step's inputs, collectives or writes, and for trainable variables of
         several replicas with `sync="none"`, which have no z: `replica_values` has each replica's.
         """
-        return read_outside(values, self.graph, self._values_outside)
 
-    def _values_outside(self, variables: Sequence[Operation]) -> Mapping[str, Array]:
-        """Values of variables of the step's graph outside of a step, at least of `variables`."""
-        with self._lock:
-            if self._stepper is not None:
-                self._go_back()
-            stepper, found = self._stepper, self._last.joined if self._last is not None else {}
-            if stepper is not None:
-                stepper.settle()
-                found = stepper.engine.learners.values.central_values(stepper.round, joined=True)
-        if not found:
-            raise FailedPreconditionError("read: there are no values before init()")
-        for op in variables:
-            if op.name not in found:
-                why = "an optimiser's slot" if op.attrs["role"] == "slots" else "made after init()"
-                raise InvalidArgumentError(
-                    f"read: {op.name} is {why}; replica_values() has slots, and init() takes new variables"
-                )
-            if (
-                op.attrs["role"] == "weights"
-                and self.synchronisation.sync == "none"
-                and self.num_replicas > 1
-            ):
-                raise InvalidArgumentError(
-                    f"read: {op.name} has no value of all replicas: they are independent with sync 'none'; "
-                    "use local_results or replica_values"
-                )
-        return found
+        def joined() -> Mapping[str, Array]:
+            with self._lock:
+                return self._values("read").joined()
+
+        independent = self.synchronisation.sync == "none" and self.num_replicas > 1
+        return read_outside(values, self.graph, joined, independent)
+
+    def _values(self, what: str) -> CurrentValues | LastValues:
+        """The replicas' values, or after `shutdown` the last ones.
+
+        Raises FailedPreconditionError before `init`.
+        """
+        if self._stepper is not None:
+            self._go_back()
+            self._stepper.settle()
+            return CurrentValues(self._stepper)
+        if self._last is None:
+            raise FailedPreconditionError(f"{what}: there are no values before init()")
+        return self._last
 
     @property
     def _results(self) -> ReplicaResults:

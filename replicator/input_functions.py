@@ -1,4 +1,4 @@
-"""Calls of a step's `input_fn`: what it is called with, and what it gives."""
+"""Calls of a step's `input_fn`: options, arguments, results and errors."""
 
 from __future__ import annotations
 

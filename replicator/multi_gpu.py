@@ -13,8 +13,8 @@ from replicator.training_loop import AUTO, TrainingLoop
 from replicator.tuning import tuned
 from scheduler import Synchronisation
 from scheduler.averaging.synchronisation import OnNan
-from scheduler.engine.learning_engine import Seeds
 from scheduler.replicas.replica_counts import TunedCounts, replica_counts
+from scheduler.replicas.replica_seeds import Seeds
 from tensorbow.devices import AsDevices, available_devices
 from tensorbow.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError, UnimplementedError
 from tensorbow.kinds import Count, Function, Positive, PositiveNumber, checked

@@ -19,7 +19,7 @@ from tensorbow.ops.definition import define_op
 from tensorbow.specs import Array, TensorSpec, as_dtype
 
 Columns: TypeAlias = "Sequence[Sequence[Any]]"
-"""For each tensor that a step returns, its values by round and then by replica."""
+"""Values of each tensor that a step returns, by round and then by replica."""
 RESULTS_NBYTES = 1 << 20  # of a replica in a launch, at most, where the number of its rounds is chosen here
 
 

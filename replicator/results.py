@@ -95,9 +95,13 @@ class ReplicaResults:
 
 
 def read_outside(
-    structure: Any, graph: Graph, values: Callable[[Sequence[Operation]], Mapping[str, Array]]
+    structure: Any, graph: Graph, values: Callable[[], Mapping[str, Array]], independent: bool
 ) -> Any:
-    """See `Replicator.read`. values: of the variables of the step's graph, by name, outside of a step."""
+    """See `Replicator.read`.
+
+    values: gives the values of the step graph's variables by name. independent: True for several replicas
+    without a central model.
+    """
     require_outside("read")
     leaves = flatten(structure)
     for leaf in leaves:
@@ -109,7 +113,9 @@ def read_outside(
     for op in operations:
         _require_no_step(op)
     variables = [op for op in operations if op.definition is VariableReference]
-    found = values(variables)
+    found = values()
+    for op in variables:
+        _require_value(op, found, independent)
     computed = iter(())
     if tensors:
         with Session(graph=graph) as session:
@@ -120,6 +126,20 @@ def read_outside(
         return next(computed) if isinstance(leaf, Tensor) else found[leaf.op.name][()]
 
     return pack(structure, (read(leaf) for leaf in leaves))
+
+
+def _require_value(variable: Operation, found: Mapping[str, Array], independent: bool) -> None:
+    """Raises InvalidArgumentError for a variable without a value outside of a step."""
+    if variable.name not in found:
+        why = "an optimiser's slot" if variable.attrs["role"] == "slots" else "made after init()"
+        raise InvalidArgumentError(
+            f"read: {variable.name} is {why}; replica_values() has slots, and init() takes new variables"
+        )
+    if independent and variable.attrs["role"] == "weights":
+        raise InvalidArgumentError(
+            f"read: {variable.name} has no value of all replicas: they are independent with sync 'none'; "
+            "use local_results or replica_values"
+        )
 
 
 def _require_no_step(op: Operation) -> None:

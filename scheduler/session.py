@@ -187,7 +187,7 @@ class TensorBowSession(Session):
     def _learning_step(
         self, elements: GraphElements, feeds: Mapping[Tensor, Array], update: Operation
     ) -> tuple[_LearningStep, Stepper]:
-        """The step, and replicas that have it."""
+        """The step, compiled if it is new, and the stepper of replicas that have it."""
         key = (tuple(elements), tuple((tensor, value.shape) for tensor, value in feeds.items()))
         step, stepper = self._steps.get(key), self._stepper
         if step is None or stepper is None:

@@ -132,9 +132,7 @@ def dense(
         )
         result = matmul(tensor, kernel)
         if use_bias:
-            result = bias_add(
-                result, get_variable("bias", [units], tensor.dtype, bias_initializer, trainable=trainable)
-            )
+            result = _biased(result, units, bias_initializer, trainable)
         return result if activation is None else activation(result)
 
 
@@ -171,8 +169,7 @@ def conv2d(
         kernel = get_variable("kernel", shape, images.dtype, kernel_initializer, trainable=trainable)
         result = convolve(images, kernel, steps, padding.upper(), data_format=layout)
         if use_bias:
-            bias = get_variable("bias", [filters], images.dtype, bias_initializer, trainable=trainable)
-            result = bias_add(result, bias, layout)
+            result = _biased(result, filters, bias_initializer, trainable, layout)
         return result if activation is None else activation(result)
 
 
@@ -224,8 +221,7 @@ def conv2d_transpose(
         )
         result.set_shape([batch, *rest])
         if use_bias:
-            bias = get_variable("bias", [filters], images.dtype, bias_initializer, trainable=trainable)
-            result = bias_add(result, bias, layout)
+            result = _biased(result, filters, bias_initializer, trainable, layout)
         return result if activation is None else activation(result)
 
 
@@ -275,7 +271,7 @@ def dropout(
     ] = False,
     name: Name = None,
 ) -> Tensor:
-    """In training `tb.nn.dropout` with probability `rate`; otherwise the inputs, as in TensorFlow 1.
+    """Dropout with probability `rate` in training, see `tb.nn.dropout`; otherwise the inputs.
 
     `training` is a Python bool: raises InvalidArgumentError for a tensor. One graph serves both with a
     placeholder as `rate`: `training=True`, and feed 0 to evaluate.
@@ -378,6 +374,12 @@ def batch_normalization(
 
 def _scope(name: str | None, default: str, reuse: Any) -> AbstractContextManager[VariableScope]:
     return variable_scope(name or (default if reuse else None), default, reuse=reuse)
+
+
+def _biased(result: Tensor, units: int, initializer: Any, trainable: bool, layout: str = "NHWC") -> Tensor:
+    """The result of a layer plus a bias, a new variable `[units]`."""
+    bias = get_variable("bias", [units], result.dtype, initializer, trainable=trainable)
+    return bias_add(result, bias, layout)
 
 
 def _extent(layer: str, tensor: Tensor, axis: int) -> int:

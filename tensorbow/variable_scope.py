@@ -156,8 +156,8 @@ def variable_scope(
     """Prefixes the names of variables from `get_variable`, and of ops made inside.
 
     A scope object, as yielded before, is entered again under its whole name, not below the current one.
-    The name "" adds nothing to names at the top, to set the scope's options there, and as in TensorFlow 1 a
-    slash below other scopes (`a//x`); it opens no name scope.
+    The name "" sets options without a name: it adds nothing to names at the top, a slash below other scopes
+    (`a//x`), as in TensorFlow 1, and opens no name scope.
     `default_name` is used if the name is None, with a number if the scope around it has used that
     name since it was entered: entered again with `reuse`, it finds the same variables in the same order.
     Scopes inside a reusing scope reuse, too, except for a scope object that does not.

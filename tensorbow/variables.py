@@ -52,10 +52,10 @@ Slot: TypeAlias = Annotated[Any, Kind("(variable or None, name of the slot, numb
 
 
 class VariableSynchronization:
-    """When the replicas' copies of a variable are joined, by TensorFlow's names."""
+    """TensorFlow's names for when the replicas' copies of a variable are joined."""
 
     AUTO = "auto"
-    """By `combine`, or whether the variable is trainable."""
+    """Depends on `combine`, and on whether the variable is trainable."""
     NONE = "none"
     """Not supported."""
     ON_WRITE = "on_write"
@@ -65,7 +65,7 @@ class VariableSynchronization:
 
 
 class VariableAggregation:
-    """The value that a variable with ON_READ has outside of a step, by TensorFlow's names."""
+    """TensorFlow's names for the value that a variable with ON_READ has outside of a step."""
 
     NONE = "none"
     """Not given."""

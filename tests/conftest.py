@@ -7,6 +7,7 @@ import os
 import time
 import zlib
 from collections.abc import Iterator
+from functools import cache
 from importlib.util import find_spec
 
 import pytest
@@ -14,6 +15,7 @@ from hypothesis import settings
 
 from tensorbow.devices.blas_threads import streams_limiting_blas
 from tensorbow.kernels import ReferenceBackend, backends
+from tensorbow.program import Backend
 
 settings.register_profile("no clock", deadline=None)  # an example may take as long as the machine lets it
 settings.load_profile("no clock")
@@ -46,6 +48,27 @@ def pytest_collection_finish() -> None:
 def reference_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs CPU devices with one reference kernel per op, whatever is installed, for tests of such plans."""
     monkeypatch.setitem(backends._backends, "cpu", ReferenceBackend())
+
+
+@pytest.fixture
+def native_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs CPU devices with native code, whatever TENSORBOW_CPU says; skips where llvmlite is missing."""
+    pytest.importorskip("llvmlite", reason="native code needs llvmlite")
+    monkeypatch.setitem(backends._backends, "cpu", _native_backend())
+
+
+@cache
+def _native_backend() -> Backend:
+    from tensorbow.kernels.native.backend import NativeBackend
+
+    return NativeBackend()
+
+
+@pytest.fixture(params=["native", "reference"])
+def kernels(request: pytest.FixtureRequest) -> str:
+    """Runs CPU devices with native code and with the reference kernels, one after the other."""
+    request.getfixturevalue(f"{request.param}_kernels")
+    return str(request.param)
 
 
 @pytest.fixture(autouse=True)

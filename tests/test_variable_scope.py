@@ -25,7 +25,7 @@ def test_names_follow_variable_scopes_and_not_name_scopes():
 
 
 def test_the_empty_name():
-    """It sets options of a scope without another name, as `tf.variable_scope("")` does."""
+    """The empty name sets a scope's options without another name, as `tf.variable_scope("")` does."""
     with tb.name_scope("outside"), tb.variable_scope("", reuse=tb.AUTO_REUSE, initializer="ones") as top:
         v = tb.get_variable("v", [2])
         assert v.name == "v:0"

@@ -109,14 +109,13 @@ def draw_curves(history, file):
 
 
 def draw_samples(pictures, file):
-    """Samples of the first, a middle and the last step of the last run; a column for each class."""
+    """Samples of the first, an early and the last step of the last run; a column for each class."""
     steps = sorted(pictures)
     figure = Figure(figsize=(9, 2.1), layout="constrained")
     shown = steps[0], steps[round(len(steps) / 5)], steps[-1]
     for axis, step in zip(figure.subplots(1, 3), shown, strict=True):
         framed = np.pad(pictures[step][..., 0], [(0, 0), (1, 1), (1, 1)])
         grid = framed.reshape(-1, 10, 30, 30).swapaxes(1, 2).reshape(-1, 300)
-
         axis.imshow(grid, cmap="gray", vmin=-1, vmax=1)
         axis.set_title(f"step {step}")
         axis.axis("off")

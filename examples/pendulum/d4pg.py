@@ -108,9 +108,10 @@ class D4pg:
         return -tb.reduce_mean(tb.reduce_sum(tb.nn.softmax(logits) * self.atoms, 1))
 
     def step(self, *transitions: tb.Tensor) -> dict[str, tb.Tensor]:
-        """One step of both optimisers, then of the targets towards what they follow; returns the losses.
+        """Updates both networks, then moves the targets towards them; returns the losses.
 
-        transitions: of one replica, as of `critic_loss`. Both losses are of the weights before the step.
+        transitions: those of one replica, the arguments of `critic_loss`. Both losses belong to the weights
+        before the step.
         """
         losses = {"critic": self.critic_loss(*transitions), "actor": self.actor_loss(transitions[0])}
         updates = [

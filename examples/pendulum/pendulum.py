@@ -86,7 +86,7 @@ def n_step_transitions(
     """Transitions over n steps, or fewer at the end, from what `act` returns; leading axis steps x count.
 
     A return is the discounted sum of the rewards on the way; a discount, the factor of the value of the next
-    observation, is gamma to the power of the number of steps. It never is 0: time ends episodes, no failure.
+    observation, is gamma to the power of the number of steps. It is never 0, as episodes end by time alone.
     """
     steps = len(rewards)
     ends = np.minimum(np.arange(steps) + n, steps)

@@ -68,7 +68,7 @@ def train(seed: int, replicas: int, steps: int) -> Iterator[dict[str, float]]:
         rng = np.random.default_rng([seed, context.replica_id])
         return lambda: replay.sample(rng, context.per_replica_batch_size(BATCH_SIZE))
 
-    # prefetch=0: batches drawn ahead would lack, as timing has it, what is added to the buffer meanwhile
+    # prefetch=0: batches drawn ahead would miss what is added to the buffer meanwhile, depending on timing
     losses_of_replicas = replicator.run(agent.step, input_fn, prefetch=0)
     mean_losses = {name: tb.reduce_mean(losses) for name, losses in losses_of_replicas.items()}
     with (

@@ -9,6 +9,7 @@ biases, and the learning rate rises linearly before it drops three times. Labels
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import tensorbow as tb
 
@@ -88,17 +89,9 @@ def _block(inputs: tb.Tensor, channels: int, stride: int, training: bool) -> tb.
     return tb.nn.relu(hidden + inputs)
 
 
-def _convolved(images: tb.Tensor, channels: int, size: int, stride: int = 1) -> tb.Tensor:
-    return tb.layers.conv2d(
-        images,
-        channels,
-        size,
-        stride,
-        padding="same",
-        use_bias=False,
-        kernel_initializer="he_normal",
-        name="conv",
-    )
+_convolved = partial(
+    tb.layers.conv2d, padding="same", use_bias=False, kernel_initializer="he_normal", name="conv"
+)
 
 
 def _normalised(images: tb.Tensor, training: bool, gamma: str = "ones") -> tb.Tensor:

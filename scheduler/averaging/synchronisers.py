@@ -196,7 +196,7 @@ class _Rewriting:
         return _node(SmaFollow, [average, z], average.ref, "the moving average of z", decay=self._how.ema)
 
     def _follow_weights(self, sent: bool) -> Iterator[Node]:
-        """The moving average where z is w; none in steps that write no weights. sent: replica 0's, to all."""
+        """Updates of the moving average where z is w, if the step writes weights. sent: w is replica 0's."""
         if self._how.ema is not None and any(map(writes_weights, self._step.update)):
             for ref in self._flat:
                 z = _value("w", ref)

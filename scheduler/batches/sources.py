@@ -262,7 +262,7 @@ class DatasetBatches:
 
 
 def _hosts(learners: AnyLearners) -> list[Device]:
-    """By number of a batch in its round, the device in whose host memory the batch is filled.
+    """Devices in whose host memory the batches of a round are filled, by the batch's number in its round.
 
     With `fcfs` any replica may take a batch: then all use one memory from which every device can copy.
     """

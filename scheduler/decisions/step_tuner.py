@@ -1,4 +1,4 @@
-"""Tuning by the durations of steps that the caller times: of a Replicator's steps, of a session's runs."""
+"""Tuning by durations that the caller measures: of a Replicator's steps, or of a session's runs."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ class StepTuner:
             self._follow()
 
     def warm_up(self) -> None:
-        """Discards the next steps, as after a change of the number: what is measured has begun anew."""
+        """Discards the next steps, as after a change of the number: the caller has begun a new training."""
         self._warm = WARM_STEPS
 
     def refuse(self, reason: str) -> None:
-        """Goes on without `replicas`, and without more, since so many do not fit. reason: as text."""
+        """Limits further tries to fewer than `replicas`, which cannot be had. reason: as text."""
         known = self.tuner.measurements
         if self.replicas in {measured.replicas for measured in known}:  # so many did fit before
             others = [measured for measured in known if measured.replicas != self.replicas] or known
@@ -129,7 +129,7 @@ class BatchSplitTuner:
             steps.end(f"{MAX_SECONDS:g} s of training are over")
 
     def refuse(self, current: int, reason: str) -> None:
-        """Goes on with `current` replicas per device, since `replicas` cannot be had. reason: why."""
+        """Goes back to `current` replicas per device, since `replicas` cannot be had. reason: as text."""
         if self._steps is not None:
             self._steps.refuse(reason)
         self.replicas = current

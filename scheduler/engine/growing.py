@@ -1,4 +1,4 @@
-"""Replicas of several steps: as they begin, and with room for variables that are made after them."""
+"""Engines of several steps: `started` with initial values, or `grown` from one that lacks new variables."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 from scheduler.averaging.synchronisation import Synchronisation
 from scheduler.engine.learning_engine import LearningEngine
 from scheduler.engine.stepper import Stepper
+from scheduler.replicas.replica_seeds import initial_values_of
 from scheduler.replicas.step_program import StepProgram
 from tensorbow.compiler import VariableLayout
 from tensorbow.devices import Device
@@ -15,7 +16,7 @@ from tensorbow.graph import Graph
 from tensorbow.specs import Array, TensorSpec
 
 EngineProgram: TypeAlias = tuple[StepProgram, Sequence[TensorSpec], int]
-"""A program, the specs of its inputs, and room for so many rounds of a launch."""
+"""A program, the specs of its inputs, and the number of rounds in a launch whose results have room."""
 
 
 def new_variables(engine: LearningEngine, graph: Graph) -> list[str]:
@@ -35,8 +36,8 @@ def started(
 ) -> Stepper:
     """Replicas of all programs, which are numbered in this order, for a stepper.
 
-    values: what they begin with, by default what the initialisers say. more: options of the engine. Raises
-    as `LearningEngine`, `add_program` and `initialize`.
+    values: initial values, by default those of the initialisers. more: options of the engine. Raises as
+    `LearningEngine`, `add_program` and `initialize`.
     """
     engine = _engine_of(programs, devices, replicas_per_device, options, launch_ahead=1, **more)
     try:
@@ -48,7 +49,7 @@ def started(
 
 
 def _engine_of(programs: Sequence[EngineProgram], *arguments: Any, **options: Any) -> LearningEngine:
-    """An engine of several programs. arguments, options: behind program and shapes."""
+    """An engine of several programs. arguments, options: of `LearningEngine`, after program and shapes."""
     (first, shapes, room), *others = programs
     engine = LearningEngine(first, shapes, *arguments, steps_per_launch=None, room_for_steps=room, **options)
     try:
@@ -65,13 +66,12 @@ def grown(
     programs: Sequence[EngineProgram],
     values: Mapping[str, Array],
 ) -> Stepper:
-    """A settled stepper's replicas again, with room for all variables that the graph has by now: a second
-    engine takes over where the first one is.
+    """A second engine with all variables that the graph has now, which goes on where a settled stepper is.
 
-    programs: all steps; they are numbered in this order. values: what new variables start from, by default
-    what their initialisers say, with the replicas' seeds, if they have some. Everything that the next round
-    depends on is taken over, so that it is bit for bit what it would have been. The old engine stays as it
-    is, for the caller to close.
+    programs: all steps; they are numbered in this order. values: initial values of new variables, by default
+    those of their initialisers, drawn with the replicas' seeds, if they have some. Everything that the next
+    round depends on is taken over: its bits are what they would have been. The old engine stays as it is, for
+    the caller to close.
 
     Raises ResourceExhaustedError when there is no room beside the old replicas, InvalidArgumentError for
     a program that cannot be compiled; nothing has changed then.
@@ -106,6 +106,4 @@ def _starts(old: LearningEngine, program: StepProgram, values: Mapping[str, Arra
     variables = VariableLayout.of_graph(program.graph).variables
     if all(op.name in given or op.attrs["slot_name"] for op in variables):
         return [given]
-    streams = old.seeds or (0,)
-    drawn = {stream: program.initial_values(stream) for stream in dict.fromkeys(streams)}
-    return [{**drawn[stream], **given} for stream in streams]
+    return [{**drawn, **given} for drawn in initial_values_of(program, old.seeds)]

@@ -8,7 +8,6 @@ between a run's beginning and its end is in `runs`.
 from __future__ import annotations
 
 import threading
-import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -19,49 +18,35 @@ from scheduler.averaging.synchronisation import AsSynchronisation, OnNan, Synchr
 from scheduler.averaging.transport import Transport
 from scheduler.batches.sources import BatchSource, DatasetBatches, OpenSource
 from scheduler.engine.outcomes import StepOutcomes
+from scheduler.engine.restarts import Restarts
 from scheduler.engine.runs import EngineRun, OnResults, RoundRun, TaskRun
 from scheduler.replicas.device_plans import MOST_STEPS, Compiled, results_kept
 from scheduler.replicas.learners import Learners
 from scheduler.replicas.parted_learners import AnyLearners, PartedLearners
-from scheduler.replicas.replica_counts import ReplicaCounts, device_list, replica_counts
+from scheduler.replicas.replica_counts import ReplicaCounts, device_list
+from scheduler.replicas.replica_seeds import Seeds, initial_values_of, seeds_for
 from scheduler.replicas.resizing import Resizing, made_again
 from scheduler.replicas.step_program import AsProgram, StepProgram
-from scheduler.replicas.step_summary import calls_of, memory_of, replicas_on
+from scheduler.replicas.step_summary import explained
 from tensorbow.devices import AsDevices, Device, opened
 from tensorbow.devices.cuda_runtime import CudaError
 from tensorbow.errors import FailedPreconditionError, InvalidArgumentError, raise_if_any
-from tensorbow.graph import GraphKeys
 from tensorbow.kinds import Count, Function, Mapped, Positive, checked, instance, refuse, sequence, whole
-from tensorbow.optimizers import Schedule, ScheduledBy
+from tensorbow.optimizers import Schedule
 from tensorbow.program import Executable
-from tensorbow.runtime import Explanation
 from tensorbow.specs import Array, TensorSpec
-
-RESTARTS_SOUGHT = 1 << 16  # rounds ahead: a run may be asked for more than it will ever train
 
 AsSchedule: TypeAlias = Annotated[Schedule, instance(Schedule, expected="a schedule of tb.train")]
 AsTransport: TypeAlias = Annotated[Transport, instance(Transport, expected="a transport of exchanges")]
 Ahead: TypeAlias = Annotated[int, whole(1, 64)]
 Steps: TypeAlias = Annotated[int, whole(1, 4096)]
-Seeds: TypeAlias = Annotated[
-    Sequence[int], sequence(whole(0, (1 << 63) - 1), "a whole number for each replica, in a list")
-]
-_SPEC = instance(TensorSpec, expected="a tb.TensorSpec")
-Specs: TypeAlias = Annotated[
-    Sequence[TensorSpec], sequence(_SPEC, "a tb.TensorSpec for each input, in a list")
-]
-Shapes: TypeAlias = Annotated[
-    int | Sequence[TensorSpec],
-    whole(1, (1 << 31) - 1) | sequence(_SPEC, "a tb.TensorSpec for each input, in a list"),
-]
-
-
+_SPECS = sequence(
+    instance(TensorSpec, expected="a tb.TensorSpec"), "a tb.TensorSpec for each input, in a list"
+)
+Specs: TypeAlias = Annotated[Sequence[TensorSpec], _SPECS]
+Shapes: TypeAlias = Annotated[int | Sequence[TensorSpec], whole(1, (1 << 31) - 1) | _SPECS]
 ShapesOfAll: TypeAlias = Annotated[
-    Sequence[Sequence[TensorSpec]],
-    sequence(
-        sequence(_SPEC, "a tb.TensorSpec for each input, in a list"),
-        "a list of specs for each program",
-    ),
+    Sequence[Sequence[TensorSpec]], sequence(_SPECS, "a list of specs for each program")
 ]
 
 
@@ -132,12 +117,11 @@ class LearningEngine:
         self.devices_per_replica = devices_per_replica
         self.learners = self._made(program, specs, [*map(opened, device_list(devices))], replicas_per_device)
         self.outcomes = StepOutcomes(self.learners, on_nan)
-        self._own_schedules: list[ScheduledBy] = []  # of the selected step's optimisers
-        self._ahead: list[int] = []  # by own schedule: its count, which counts updates, minus the round
+        self._restarts = Restarts()
         self.selected = 0
         try:
             self.select(0)
-            self._require_rate(schedule)
+            self._restarts.require_followed(schedule)
         except BaseException:
             self.learners.close()
             raise
@@ -150,7 +134,11 @@ class LearningEngine:
         replicas_per_device: int | Sequence[int],
     ) -> AnyLearners:
         results = results_kept(self.launch_ahead, self._rooms[0])
-        common: dict[str, Any] = {"results": results, "compiled": self._compiled, "streams": self.seeds}
+        common: dict[str, Any] = {
+            "results": results,
+            "compiled": self._compiled,
+            "random_streams": self.seeds,
+        }
         if self.devices_per_replica == 1:
             transport = self._given_transport
             return Learners(
@@ -182,10 +170,7 @@ class LearningEngine:
             if values is not None:
                 self.learners.values.initialize(values)
                 return
-            program, _ = self._steps[0]
-            streams = self.seeds or (0,)
-            drawn = {stream: program.initial_values(stream) for stream in dict.fromkeys(streams)}
-            self.learners.values.initialize(*(drawn[stream] for stream in streams))
+            self.learners.values.initialize(*initial_values_of(self._steps[0][0], self.seeds))
 
     @checked
     def add_program(self, program: AsProgram, shapes: Specs, room_for_steps: Steps | None = None) -> int:
@@ -214,19 +199,8 @@ class LearningEngine:
         Raises InvalidArgumentError for one that is not there.
         """
         self._require_program("explain", number)
-        learners = self.learners
-        parts = learners.parts if isinstance(learners, PartedLearners) else [learners]
-        lines = replicas_on(learners.devices, learners.per_device, self.options)
-        plans: list[str] = []
-        for part, step in zip(parts, self.executables_of(number), strict=True):
-            device = part.devices[0]
-            results = results_kept(self.launch_ahead, self._rooms[number])
-            lines += [*memory_of(step, part, results), *calls_of(step, device)]
-            plans += ["", "the part of a replica:", str(Explanation.of_device(step.for_replica, device))]
-            if step.shares_memory:
-                shared = step.for_device(0, part.per_device[0])
-                plans += ["", "the part of a device:", str(Explanation.of_device(shared, device))]
-        return "\n".join(lines + plans)
+        results = results_kept(self.launch_ahead, self._rooms[number])
+        return explained(self.learners, self.executables_of(number), results)
 
     @checked
     def select(self, number: Count) -> None:
@@ -253,10 +227,12 @@ class LearningEngine:
         self.selected = number
         self.most_steps_per_launch = min(self._rooms[number], self.learners.launcher.most_rounds)
         self.steps_per_launch = min(self.steps_per_launch, self.most_steps_per_launch)
-        executable = self.learners.executable
-        self.outcomes.follow(self.learners, self._steps[number][0], self.schedule)
-        scheduled: list[ScheduledBy] = self._steps[number][0].graph.get_collection(GraphKeys.SCHEDULES)
-        self._own_schedules = [own for own in scheduled if own.step.op.name in executable.writes]
+        self._follow()
+
+    def _follow(self) -> None:
+        """Tells all that depends on the learners, the selected step and the schedule."""
+        for follower in (self.outcomes, self._restarts):
+            follower.follow(self.learners, self._steps[self.selected][0], self.schedule)
 
     @checked
     def set_steps_per_launch(self, steps: Positive) -> None:
@@ -271,16 +247,6 @@ class LearningEngine:
             )
         with self._idle("set_steps_per_launch", or_settled=True):
             self.steps_per_launch = steps
-
-    def _require_rate(self, schedule: Schedule | None) -> None:
-        """Raises InvalidArgumentError for a schedule of rounds that the selected step would not follow."""
-        own = [scheduled.schedule for scheduled in self._own_schedules]
-        if schedule is None or "learning_rate" in self.learners.executable.scalars or schedule in own:
-            return
-        has = "a schedule of its own" if own else "no learning rate that the engine sets"
-        raise InvalidArgumentError(
-            f"schedule: the step's optimiser has {has}; leave it out, or make the optimiser with a number"
-        )
 
     def require_launches(self, steps: int) -> None:
         """Raises InvalidArgumentError where the selected step cannot do so many rounds in a launch."""
@@ -343,11 +309,11 @@ class LearningEngine:
             raise refuse("resize", "shapes", expected, shapes)
         specs = shapes or [own for _, own in self._steps]
         steps = [(program, [*new]) for (program, _), new in zip(self._steps, specs, strict=True)]
-        self._require_rate(schedule)
+        self._restarts.require_followed(schedule)
         round = self.round if round is None else round
         self._make_ready(round)
         options = self.options if ssgd_from is None else replace(self.options, ssgd_from=ssgd_from)
-        jumped, old = self._restarts_before(round), self.learners
+        jumped, old = self._restarts.due_before(round), self.learners
         change = Resizing(old, replicas_per_device, options, round, steps[0][1])
         again = partial(made_again, old, selected=self.selected, compiled=self._compiled)
         kept = old.release_data()
@@ -364,6 +330,7 @@ class LearningEngine:
                 self.learners = again(
                     self._steps, per_device=old.per_device, options=self.options, values=before
                 )
+                self._follow()
             except BaseException:
                 for data in kept:
                     data.close()
@@ -375,8 +342,8 @@ class LearningEngine:
         self.outcomes.resize(change.origins)
         self.options, self.schedule = options, schedule or self.schedule
         self.select(self.selected)
-        self.follow_counts(round)
-        if self._restarts_before(round) and not jumped:
+        self._restarts.follow_counts(round)
+        if self._restarts.due_before(round) and not jumped:
             self.restart(round)
 
     @checked
@@ -410,7 +377,7 @@ class LearningEngine:
             while True:
                 end = self._restart_or_stop(ended, stop)
                 ended = self._run_stretch(open_source, ended, end, on_results)
-                if not self.options.first_come and start < ended == end and self._restarts_before(end):
+                if not self.options.first_come and start < ended == end and self._restarts.due_before(end):
                     self.restart(end)
                 if self._stopping or ended == stop:
                     return ended
@@ -419,14 +386,12 @@ class LearningEngine:
                 self._stopping = False
 
     def _restart_or_stop(self, start: int, stop: int) -> int:
-        """Where a run from `start` must end: at `stop`, or in lockstep before a restart of averaging."""
-        own = self.schedule or self._own_schedules or self.learners.mean_gradient_from
-        if not own or self.options.first_come:
+        """Round before which a run from `start` ends: `stop`, or in lockstep one where averaging restarts."""
+        if not self._restarts.are_possible or self.options.first_come:
             return stop
         with self._idle("run"):
             self._make_ready(start)
-        far = min(stop, start + RESTARTS_SOUGHT)
-        return next((round for round in range(start + 1, far) if self._restarts_before(round)), far)
+        return self._restarts.next_after(start, stop)
 
     def _run_stretch(
         self,
@@ -473,25 +438,14 @@ class LearningEngine:
         """A run of rounds `start` to `stop` - 1, for `begin`."""
         given = self.learners, self.outcomes, start, stop, self.launch_ahead, on_results
         if self.options.first_come:
-            return TaskRun(*given, partial(_restarts_before, weakref.ref(self)))
+            return TaskRun(*given, self._restarts.due_before)
         return RoundRun(*given, self.steps_per_launch)
-
-    def _restarts_before(self, round: int) -> bool:
-        jumps = self.schedule is not None and self.schedule.restarts(round)
-        for own, ahead in zip(self._own_schedules, self._ahead, strict=True):
-            jumps = jumps or own.schedule.restarts(round + ahead)
-        return self.learners.restarts_before(round, jumps)
-
-    def follow_counts(self, round: int) -> None:
-        """Reads, before a round, by how much the counts of the optimisers' own schedules exceed `round`."""
-        container = self.learners.replicas[0].container
-        self._ahead = [int(container.read(own.step.op.name)) - round for own in self._own_schedules]
 
     def go_on(self, run: EngineRun, round: int) -> None:
         """Before `round` of a run that was settled: values may have been set."""
         with self._changing:
             run.settled = False
-            self.follow_counts(round)
+            self._restarts.follow_counts(round)
 
     @contextmanager
     def _idle(self, call: str, *, or_settled: bool = False) -> Iterator[None]:
@@ -514,7 +468,7 @@ class LearningEngine:
         """Before rounds from `round` on. Raises as `begin`."""
         self._require_values()
         self.learners.prepare()
-        self.follow_counts(round)
+        self._restarts.follow_counts(round)
 
     def _require_values(self) -> None:
         for replica in self.learners.replicas:
@@ -584,16 +538,17 @@ class LearningEngine:
             self._drained = True
 
     def rounds_before_restart(self, round: int, most: int) -> int:
-        """Rounds from `round` on that a launch may have, at most `most`: only before its first one may
-        averaging restart."""
-        if not (self.schedule or self._own_schedules or self.learners.mean_gradient_from):
+        """Rounds that a launch may have from `round` on, at most `most`: averaging restarts before launches
+        alone.
+        """
+        if not self._restarts.are_possible:
             return most
-        self.follow_counts(round)
-        return next((count for count in range(1, most) if self._restarts_before(round + count)), most)
+        self._restarts.follow_counts(round)
+        return self._restarts.next_after(round, round + most) - round
 
     def restart_if_due(self, round: int, settle: Callable[[], None]) -> None:
         """Restarts averaging of a stepper, after `settle()`, if the schedule restarts it before `round`."""
-        if self._restarts_before(round):
+        if self._restarts.due_before(round):
             settle()
             with self._idle("restart", or_settled=True):
                 self._restart(round)
@@ -643,32 +598,3 @@ class LearningEngine:
 
     def __exit__(self, *exception: object) -> None:
         self.close()
-
-
-def _restarts_before(engine: weakref.ref[LearningEngine], round: int) -> bool:
-    """LearningEngine._restarts_before by a weak reference: the engine holds the run that calls this."""
-    held = engine()
-    return held is not None and held._restarts_before(round)
-
-
-def seeds_for(
-    seeds: Sequence[int] | None,
-    options: Synchronisation,
-    replicas_per_device: int | Sequence[int],
-    devices: int,
-) -> tuple[int, ...] | None:
-    """The seeds, for so many devices, or groups of devices.
-
-    Raises InvalidArgumentError unless independent replicas have one each.
-    """
-    if seeds is None:
-        return None
-    if options.sync != "none" or options.first_come:
-        raise InvalidArgumentError(
-            f"seeds: expected sync 'none' and dispatch 'round_robin', as other replicas begin with the same "
-            f"values, got {options.sync!r} and {options.dispatch!r}"
-        )
-    count = sum(replica_counts(replicas_per_device, devices))
-    if len(seeds) != count:
-        raise InvalidArgumentError(f"seeds: expected {count}, one for each replica, got {len(seeds)}")
-    return tuple(seeds)

@@ -55,7 +55,8 @@ class StepOutcomes:
         """
         state: dict[str, Any] = dict.fromkeys(self._counters, round)
         if self._options.first_come:
-            state["replica"] = state["stream"] = batch_number  # whoever takes it: random ops draw by the two
+            # Random ops draw by batch, whichever replica takes it.
+            state["replica"] = state["random_stream"] = batch_number
         if self._rate is not None:
             state["learning_rate"] = self._rate(round)
         if self.on_nan == "skip":

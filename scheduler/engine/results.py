@@ -26,8 +26,8 @@ class TaskResult(NamedTuple):
 class RoundResults:
     """Reports of the tasks of a launch in columns: whole rounds, by round and then by batch number.
 
-    Rounds may be many and short, so that an object for each task would cost more than the task. Who wants
-    these iterates: that gives a `TaskResult` for each.
+    Rounds may be many and short, so that an object for each task would cost more than the task. Iteration
+    gives a `TaskResult` for each.
     """
 
     rounds: range

@@ -143,7 +143,7 @@ class CentralModel:
         return result
 
     def crossings(self) -> list[list[tuple[FlatVector, range | None]]]:
-        """By exchange of the selected step, its results, and which of their elements this device has.
+        """Results of the selected step's exchanges, and the range of their elements that this device has.
 
         None for AllSum: every device contributes to all elements.
         """

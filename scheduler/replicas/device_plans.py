@@ -3,52 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from typing import Protocol
 
 from allocators import format_nbytes
 from scheduler.averaging.synchronisation import Synchronisation
 from scheduler.averaging.synchronisers import Synchroniser
 from scheduler.replicas.central import CentralModel
 from scheduler.replicas.memory import Blocks, count_that_fits, planned_nbytes, require_room
+from scheduler.replicas.parted_step import AnyProgram
 from scheduler.replicas.replica import Replica
 from tensorbow.compiler import VariableLayout
 from tensorbow.devices import Device
 from tensorbow.devices.host_memory import available_memory_nbytes
 from tensorbow.errors import ResourceExhaustedError
-from tensorbow.graph import OpDef, Operation
 from tensorbow.kernels import backend_for
 from tensorbow.ops.exchanges import AllSum
-from tensorbow.program import Backend, Executable
+from tensorbow.program import Executable
 from tensorbow.specs import TensorSpec
 
-
-class Compilable(Protocol):
-    """A step of one replica, or of one part of it; see `StepProgram`."""
-
-    @property
-    def variables(self) -> Sequence[Operation]:
-        """The variables that it may use, in the order of their creation."""
-
-    @property
-    def definitions(self) -> frozenset[OpDef]:
-        """The ops that it has."""
-
-    @property
-    def exchange_ops(self) -> frozenset[OpDef]:
-        """The exchanges that it has itself."""
-
-    def compile(
-        self,
-        shapes: Sequence[TensorSpec],
-        layout: VariableLayout,
-        backend: Backend,
-        synchroniser: Synchroniser,
-        replicas: int = 1,
-    ) -> Executable:
-        """See StepProgram.compile."""
-
-
-Compiled = dict[tuple[Hashable, ...], tuple[Compilable, Executable]]
+Compiled = dict[tuple[Hashable, ...], tuple[AnyProgram, Executable]]
 """Steps that are compiled already, by program, inputs, kind of device and way of being kept together."""
 
 
@@ -65,7 +37,7 @@ class DevicePlans:
 
     def __init__(
         self,
-        program: Compilable,
+        program: AnyProgram,
         specs: Sequence[TensorSpec],
         device: Device,
         options: Synchronisation,
@@ -102,7 +74,7 @@ class DevicePlans:
             self._compiled,
         )
 
-    def compile(self, program: Compilable, specs: Sequence[TensorSpec]) -> Executable:
+    def compile(self, program: AnyProgram, specs: Sequence[TensorSpec]) -> Executable:
         """A step over these variables, compiled or found among those that are."""
         in_shapes = program.exchange_ops - {AllSum} or any(
             map(self._synchroniser.averages_rows, program.definitions)

@@ -54,7 +54,7 @@ class LaunchedRounds:
 
     @property
     def times_s(self) -> Sequence[float]:
-        """By replica, when its tasks ended, by `time.perf_counter`."""
+        """Times by `time.perf_counter` at which the tasks ended, by replica."""
         if len(self.events) == 1:
             return [self.events[0].time_s] * len(self.members[0])
         pairs = zip(self.members, self.events, strict=True)

@@ -10,8 +10,9 @@ from scheduler.averaging.synchronisers import UPDATE, Synchroniser
 from scheduler.averaging.transport import InProcessTransport, Transport
 from scheduler.replicas.central import CentralModel, device_exchanges
 from scheduler.replicas.device_dataset import DeviceDataset
-from scheduler.replicas.device_plans import Compilable, Compiled, DevicePlans, require_host_memory
+from scheduler.replicas.device_plans import Compiled, DevicePlans, require_host_memory
 from scheduler.replicas.launches import Launcher
+from scheduler.replicas.parted_step import AnyProgram
 from scheduler.replicas.replica import Replica
 from scheduler.replicas.replica_counts import replica_counts, require_different
 from scheduler.replicas.round_launcher import round_launcher
@@ -37,7 +38,7 @@ class Learners:
 
     def __init__(
         self,
-        program: Compilable,
+        program: AnyProgram,
         shapes: Sequence[TensorSpec],
         devices: Sequence[Device],
         replicas_per_device: int | Sequence[int],
@@ -47,13 +48,13 @@ class Learners:
         transport: Transport | None = None,
         layout: VariableLayout | None = None,
         compiled: Compiled | None = None,
-        streams: Sequence[int] | None = None,
+        random_streams: Sequence[int] | None = None,
         by_segment: bool = False,
     ):
         """shapes: specs of the program's inputs. results: so many of a replica are kept.
 
         replicas_per_device: one count for all devices, or one for each; replicas go by device. layout,
-        compiled: as for DevicePlans. streams: by replica, of its random numbers; default: its number.
+        compiled: as for DevicePlans. random_streams: by replica, default: its number.
         by_segment: launches no whole rounds.
 
         Raises InvalidArgumentError for options out of range, ResourceExhaustedError for memory.
@@ -68,7 +69,7 @@ class Learners:
         self.count = sum(self.per_device)
         # By replica, the index of its device in `devices`.
         self.device_indices = [index for index, count in enumerate(self.per_device) for _ in range(count)]
-        self.streams = [*range(self.count)] if streams is None else [*streams]
+        self.random_streams = [*range(self.count)] if random_streams is None else [*random_streams]
         self.averages = options.averages(self.count)
         self.alpha = options.alpha_for(self.count)
         self.averages_gradients = options.averages_gradients(self.count)
@@ -114,13 +115,15 @@ class Learners:
                 index, device, steps[device_index], self.layout, shared, ring=ring, name=self._name
             )
             self.replicas.append(replica)
-            replica.set_state({"replica": index, "stream": self.streams[index], "alpha": self.alpha})
+            replica.set_state(
+                {"replica": index, "random_stream": self.random_streams[index], "alpha": self.alpha}
+            )
         self.tasks = TaskLauncher(self.replicas, self.central, self.options, self.device_indices)
         self.launcher: Launcher = self.tasks
         self.values = ReplicaValues(self.layout, self.options, self.replicas, self.central)
         self.select(0)
 
-    def _check_exchanges(self, program: Compilable) -> None:
+    def _check_exchanges(self, program: AnyProgram) -> None:
         if self.options.first_come and program.exchange_ops:
             raise InvalidArgumentError(
                 "dispatch: expected round_robin for a step with exchanges, in which all replicas meet; "
@@ -152,7 +155,7 @@ class Learners:
         return self.central[device_index].bases_for(number, index - self.device_indices.index(device_index))
 
     def add_program(
-        self, program: Compilable, shapes: Sequence[TensorSpec], results: int | None = None
+        self, program: AnyProgram, shapes: Sequence[TensorSpec], results: int | None = None
     ) -> int:
         """Binds a further step to all replicas, while nothing runs; its number for `select`.
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from tensorbow.compiler import sends_of
 from tensorbow.devices import Access, Device, Event
 from tensorbow.program import BoundPlan, Executable, Ref
+from tensorbow.runtime.multi_device_step import MAIL
 
-MAIL = "mail"  # pseudo device name of the memory through which values are sent
 SLOTS = 2  # of each value: it is sent again while the one before is being read
 
 

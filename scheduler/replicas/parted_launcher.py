@@ -1,4 +1,4 @@
-"""Rounds of replicas with several parts: segments in an order in which each receives what was sent before."""
+"""Launches of rounds of replicas with several parts: a segment comes after those that send to it."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class PartedLauncher(Launcher):
     def _run(
         self, number: int, variant: str, inputs: Sequence[BatchInputs], state: Mapping[str, Any]
     ) -> dict[int, list[Event]]:
-        """Enqueues a variant; by part that synchronises replicas at its end, the events of that."""
+        """Enqueues a variant. Returns the events of its synchronisation for each part that ends with one."""
         own = [replica.inputs_by_part(given) for replica, given in zip(self._replicas, inputs, strict=True)]
         begun = set[int]()
         moved: dict[int, list[Event]] = {}
@@ -125,7 +125,7 @@ class PartedRounds(LaunchedRounds):
 
     @property
     def times_s(self) -> Sequence[float]:
-        """By replica, when the last of its parts ended, by `time.perf_counter`."""
+        """Times by `time.perf_counter` at which the last part of each replica ended, by replica."""
         latest: dict[int, float] = {}
         for (replica,), event in zip(self.members, self.events, strict=True):
             latest[replica] = max(event.time_s, latest.get(replica, 0.0))

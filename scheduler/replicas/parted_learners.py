@@ -40,7 +40,7 @@ class PartedLearners:
         *,
         results: int,
         compiled: Compiled | None = None,
-        streams: Sequence[int] | None = None,
+        random_streams: Sequence[int] | None = None,
     ):
         """devices: those of the first group of `devices_per_replica`, then of the next group, and so on; the
         replicas of a group have their parts on its devices. replicas_per_device: by group.
@@ -81,7 +81,7 @@ class PartedLearners:
                     results=results,
                     layout=layout,
                     compiled=compiled,
-                    streams=streams,
+                    random_streams=random_streams,
                     by_segment=True,
                 )
                 self.parts.append(learners)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from typing import TypeAlias
 
 from scheduler.averaging.synchronisers import Synchroniser
 from scheduler.replicas.step_program import StepProgram
@@ -99,3 +100,7 @@ class StepPart:
     ) -> Executable:
         """The executable of this part; layout and backend are those of the part."""
         return self._step.compile(shapes, synchroniser, replicas).parts[self._number]
+
+
+AnyProgram: TypeAlias = StepProgram | StepPart
+"""A step of one replica, or of one part of it."""

@@ -100,7 +100,7 @@ class Replica:
             if moves:
                 scratch.free()
             raise
-        for key in ("replica", "stream", *AVERAGING_STATE):
+        for key in ("replica", "random_stream", *AVERAGING_STATE):
             if key in self.binding.scalars:
                 binding.write({}, {key: self.binding.scalars[key]})
         if moves:

@@ -1,4 +1,4 @@
-"""From one number of replicas to another: what each begins with, and whether there is room for them."""
+"""Change of the number of replicas: what each begins with, and whether there is room for them."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def made_again(
 
 
 def origins(before: Sequence[int], after: Sequence[int]) -> list[int | None]:
-    """By replica after a change, its number before, or None: on each device the first ones stay."""
+    """Former number of each replica after a change, or None for a new one: on each device the first stay."""
     result: list[int | None] = []
     first = 0
     for had, has in zip(before, after, strict=True):

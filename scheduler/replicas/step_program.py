@@ -125,9 +125,9 @@ class StepProgram:
         return result
 
     @checked
-    def initial_values(self, stream: Count = 0) -> dict[str, Array]:
-        """The initial values of all variables of the graph, by name. stream: of random numbers."""
-        return initial_values(self.graph, stream)
+    def initial_values(self, random_stream: Count = 0) -> dict[str, Array]:
+        """The initial values of all variables of the graph, by name, drawn from this stream of numbers."""
+        return initial_values(self.graph, random_stream)
 
     def compile(
         self,

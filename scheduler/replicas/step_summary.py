@@ -9,10 +9,30 @@ from scheduler.averaging.synchronisers import Synchroniser
 from scheduler.replicas.central import CentralModel
 from scheduler.replicas.learners import Learners
 from scheduler.replicas.memory import planned_nbytes
+from scheduler.replicas.parted_learners import AnyLearners, PartedLearners
 from scheduler.replicas.replica import Replica
 from tensorbow.devices import Device
 from tensorbow.kernels import backend_for
 from tensorbow.program import Executable, SegmentKind
+from tensorbow.runtime import Explanation
+
+
+def explained(learners: AnyLearners, executables: Sequence[Executable], results: int) -> str:
+    """Summary of a step of all replicas, then the plans of a replica and of a device as `Session.explain`.
+
+    executables: the step, by part of a replica. results: so many of each replica are kept.
+    """
+    parts = learners.parts if isinstance(learners, PartedLearners) else [learners]
+    lines = replicas_on(learners.devices, learners.per_device, learners.options)
+    plans: list[str] = []
+    for part, step in zip(parts, executables, strict=True):
+        device = part.devices[0]
+        lines += [*memory_of(step, part, results), *calls_of(step, device)]
+        plans += ["", "the part of a replica:", str(Explanation.of_device(step.for_replica, device))]
+        if step.shares_memory:
+            shared = step.for_device(0, part.per_device[0])
+            plans += ["", "the part of a device:", str(Explanation.of_device(shared, device))]
+    return "\n".join(lines + plans)
 
 
 def replicas_on(devices: Sequence[Device], per_device: Sequence[int], options: Synchronisation) -> list[str]:

@@ -101,7 +101,7 @@ class TaskLauncher(Launcher):
 
     @property
     def last(self) -> list[Event]:
-        """By replica, when what was enqueued last is done."""
+        """Events of the segments enqueued last, by replica."""
         return [*self._last]
 
     def fetched(self, replica: int, tasks: LaunchedRounds) -> list[Sequence[Any] | Array]:
@@ -129,7 +129,7 @@ class TaskLauncher(Launcher):
         return self._begin(index, round, inputs, state, work, result_number)
 
     def _work(self, segments: Sequence[int]) -> list[list[tuple[int, Event | None]]]:
-        """By device, segments of replicas and what each of them waits for."""
+        """Segments of replicas, each with the event that it waits for, by device."""
         return [
             [(each, self._event_before(each, device_index)) for each in segments]
             for device_index in range(self._devices)
@@ -167,8 +167,9 @@ class TaskLauncher(Launcher):
             self.go_on(round, self._segments.of(variant))
 
     def go_on(self, round: int, segments: Sequence[int]) -> tuple[list[Event], list[Event]]:
-        """Enqueues further segments of all replicas and devices; when the last on each device and of each
-        replica are done.
+        """Enqueues further segments of all replicas and devices.
+
+        Returns the events of the last segment on each device, and of the last one of each replica.
         """
         joined, updated = list[Event](), list[Event]()
         last = SegmentKind.REPLICA
@@ -196,7 +197,7 @@ class TaskLauncher(Launcher):
         return joined, updated
 
     def _event_before(self, segment: int, device_index: int) -> Event | None:
-        """When a replica's segment may begin, as far as it is not for its own stream to say."""
+        """Event of another stream that a replica's segment waits for, if there is one."""
         latest, before = 0, None
         for other in self._segments.conflicts(segment):
             order, events = self._last_run.get(other, NEVER)

@@ -95,8 +95,8 @@ class ReplicaValues:
     def central_values(self, round: int, joined: bool = False) -> dict[str, Array]:
         """The central model at the end of round `round` - 1: weights and other variables, copied.
 
-        Without averaging, and once all replicas step on the mean gradient, it is replica 0's, but for sums;
-        joined: and but for means.
+        Without averaging, and once all replicas step on the mean gradient, values are replica 0's, except
+        for sums over the replicas, and with `joined` means over them.
         """
         joined = joined or self._averages or self._averages_gradients
         values = self.replica_values(0)
@@ -169,7 +169,7 @@ class ReplicaValues:
             replica.container.initialized.update(self.layout.refs())
 
     def require_fitting(self, arrays: Mapping[str, Array]) -> dict[str, Callable[[Array], None]]:
-        """By name in a checkpoint, what sets a value. Raises as `load_state_arrays`."""
+        """Setters of the values by their names in a checkpoint. Raises as `load_state_arrays`."""
         targets = self._targets()
         missing, unknown = sorted(targets.keys() - arrays.keys()), sorted(arrays.keys() - targets.keys())
         if missing or unknown:
@@ -187,7 +187,7 @@ class ReplicaValues:
         return {name: write for name, (_, write) in targets.items()}
 
     def _targets(self) -> dict[str, tuple[Ref, Callable[[Array], None]]]:
-        """By name in a checkpoint: what its value looks like, and what sets it."""
+        """Shape and setter of each value by its name in a checkpoint."""
         refs = self.layout.refs()
         targets: dict[str, tuple[Ref, Callable[[Array], None]]] = {}
         for replica in self._replicas:

@@ -63,7 +63,7 @@ class Classifier:
         Raises NotFoundError, DataLossError or InvalidArgumentError if `path` has no usable model.
         """
         path = self.path = Path(path)
-        self._values: dict[str, Array] | None = None  # of an exported model: in its own files
+        self._values: dict[str, Array] | None = None  # None: an exported model, which has its own files
         if replica is not None and ema:
             raise InvalidArgumentError(f"Classifier: expected replica or ema, got replica {replica} and ema")
         if replica is not None:

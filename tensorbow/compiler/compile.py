@@ -68,10 +68,11 @@ def compile_step(
 def state_scalars(drafts: Sequence[SegmentDraft]) -> dict[str, DType]:
     """The scalars of STATE that every step has, and the counters of random ops.
 
-    replica: its number. stream: that of the random numbers that it draws, by default the same.
+    replica: its number. random_stream: number of the stream of random numbers that it draws from, by default
+    the same.
     """
     counters = random_counters([unit for draft in drafts for unit in draft.units]).values()
-    return dict.fromkeys(("status", "replica", "stream", *counters), int64)
+    return dict.fromkeys(("status", "replica", "random_stream", *counters), int64)
 
 
 def random_counters(units: Sequence[Unit]) -> dict[str, str]:

@@ -103,7 +103,7 @@ def group_variants(
 def units_of(nodes: Sequence[Node], backend: Backend) -> list[Unit]:
     """Fuses neighbouring nodes into units of the backend, but no unfused node with any other.
 
-    What is sent is sent at the end.
+    Sends come last.
     """
     kept = enumerate(node for node in nodes if node.definition is not Send)
     runs = groupby(kept, key=lambda pair: pair[0] if pair[1].unfused else None)

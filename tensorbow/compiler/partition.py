@@ -137,7 +137,7 @@ class _Partition:
                     if value.node is None:
                         raise InternalError(f"{node.name} uses {value.name}, which is elsewhere")
                     destinations.setdefault(value, {})[node.device] = None
-            # `split` puts off writes that no later node depends on; they are waited for no more.
+            # `split` moves writes that no later node depends on to the end: waits for them are dropped.
             node.after = tuple(other for other in self._resolved(node) if order[other] < order[node])
             followed.update(other for other in node.after if other.device != node.device)
         return destinations, followed

@@ -145,7 +145,7 @@ def compile_parts(
 
 
 def _check_early(nodes: list[Node], guard: Value, home: str) -> None:
-    """Moves the check of the loss behind what computes it, so that what is sent later has the status."""
+    """Moves the check of the loss directly behind its producer, so that later sends carry the status."""
     check = nodes.pop()
     producer = storage_of(guard).node
     check.device = home if producer is None else producer.device
@@ -153,7 +153,7 @@ def _check_early(nodes: list[Node], guard: Value, home: str) -> None:
 
 
 def _send_copies_of_weights(cut: Cut) -> None:
-    """Has what is sent of a weight be copied first: at the end of the stage averaging may have changed it."""
+    """Adds copies of weights that are sent: averaging may change a weight before the end of its stage."""
     for part in cut.parts.values():
         for nodes in part.segments:
             copies: list[Node] = []
@@ -172,7 +172,7 @@ def _send_copies_of_weights(cut: Cut) -> None:
 
 
 def _send_status(cut: Cut) -> None:
-    """Has each stage that another one waits for send the status to it, and that one check it first."""
+    """Adds sends of the status to each stage that waits for another, which checks it first."""
     numbers = {(stage.device, stage.segment): number for number, stage in enumerate(cut.stages)}
     for device, part in cut.parts.items():
         for segment, nodes in enumerate(part.segments):
@@ -205,7 +205,7 @@ def _flag(key: str, receiver: str) -> list[Node]:
 
 
 def _compile_part(part: Part, spec: PartSpec, update: set[Node], guarded: bool) -> Executable:
-    """update: the nodes of the step that come after its gradient."""
+    """Compiles one part. update: the nodes of the step that come after its gradient."""
     program = protect(part.program, spec.backend.kernel_kind)
     program.check_invariants()
     stages: dict[Node, int] = {}
@@ -231,7 +231,7 @@ def _compile_part(part: Part, spec: PartSpec, update: set[Node], guarded: bool) 
 
 
 def _note_received(part: Part, drafts: Sequence[SegmentDraft]) -> None:
-    """Notes for each segment of a variant what it is the first to read of what other parts send."""
+    """Sets `receives` of a variant's segments: the values from other parts that each is the first to read."""
     seen: set[str] = set()
     for draft in drafts:
         values = [storage_of(value) for unit in draft.units for value in unit.inputs]

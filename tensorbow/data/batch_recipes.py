@@ -121,7 +121,7 @@ class RoundRecipes:
 
 
 class LaunchRecipes(Sequence["BatchInputs | BatchRun"]):
-    """By replica, the recipe of round `round_index` of `recipes`; if None, a BatchRun of all rounds."""
+    """Recipes by replica of round `round_index` of `recipes`; with None a BatchRun of all rounds for each."""
 
     __slots__ = ("recipes", "round_index")
 

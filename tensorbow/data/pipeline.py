@@ -120,7 +120,7 @@ class Dataset:
         A buffer as large as the dataset gives every order the same chance. Each repetition of a following
         `repeat` has another order, unless `reshuffle_each_iteration` is False.
         seed: without one, each call of `shuffle` in a process has an order of its own, the same in every
-        process that makes the same calls; so have an `input_fn`'s data sets of several replicas.
+        process that makes the same calls: data sets that an `input_fn` makes for several replicas differ.
         """
         own = (seed,) if seed is not None else (next(_shuffles), _UNSEEDED)
 

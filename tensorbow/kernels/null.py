@@ -20,7 +20,7 @@ class NullBackend(ReferenceBackend):
     title = "nothing is run"
 
     def __init__(self, *, launches_rounds: bool = False):
-        """launches_rounds: whether all replicas' rounds are one launch, whose accesses nobody records."""
+        """launches_rounds: launches the rounds of all replicas at once, without recording their accesses."""
         self._launches_rounds = launches_rounds
 
     def round_program(self, plans: Sequence[BoundPlan], rounds: RoundProgramSpec) -> RoundProgram | None:

@@ -6,6 +6,7 @@ parameters, and with its moving averages 1.79 MB (TensorBow, table 5.1).
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated, TypeAlias
 
 from tensorbow import layers
@@ -69,17 +70,9 @@ def _block(inputs: Tensor, channels: int, stride: int, training: bool) -> Tensor
     return relu(add(hidden, inputs))
 
 
-def _convolved(images: Tensor, channels: int, size: int, stride: int) -> Tensor:
-    return layers.conv2d(
-        images,
-        channels,
-        size,
-        stride,
-        padding="same",
-        use_bias=False,
-        kernel_initializer="he_normal",
-        name="conv",
-    )
+_convolved = partial(
+    layers.conv2d, padding="same", use_bias=False, kernel_initializer="he_normal", name="conv"
+)
 
 
 def _normalized(images: Tensor, training: bool) -> Tensor:

@@ -25,7 +25,7 @@ from tensorbow.ops.reductions import reduce_max, reduce_min, reduce_prod
 
 __all__ = ["all_gather", "all_reduce", "all_sum", "broadcast"]
 
-OUTSIDE = 0  # replicas of no step
+OUTSIDE = 0  # number of replicas where there is no step
 _replicas: ContextVar[int | None] = ContextVar("replicas", default=None)
 _OF_GATHERED = {"max": reduce_max, "min": reduce_min, "prod": reduce_prod}
 

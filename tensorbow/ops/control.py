@@ -30,14 +30,8 @@ from tensorbow.specs import FLOATING, TensorSpec, bool_, float32
 __all__ = ["group", "identity", "no_op", "placeholder", "step_scalar", "stop_gradient"]
 
 STEP_SCALARS = "step_scalars"  # the collection
-RESERVED_KEYS = (
-    "status",
-    "replica",
-    "stream",
-    "alpha",
-    "mu",
-    "share",
-)  # of the STATE region; the library sets them
+# Keys of the STATE region that the library sets.
+RESERVED_KEYS = ("status", "replica", "random_stream", "alpha", "mu", "share")
 
 
 def _same(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:

@@ -87,7 +87,7 @@ def define_op(
         row_update=row_update,
         stateful=stateful or bool(writes),
         random=random,
-        state=("counter", "stream", *state) if random else tuple(state),
+        state=("counter", "random_stream", *state) if random else tuple(state),
         sets_status=sets_status,
         exchange=exchange,
         doc=doc,

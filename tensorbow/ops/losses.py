@@ -115,7 +115,7 @@ def sigmoid_cross_entropy_with_logits(
     _require_named(op, _sentinel, labels, logits)
     logits, labels = _of_one_shape(op, logits, labels)
     with logits.graph.as_default(), name_scope(name or "logistic_loss"):
-        return add(subtract(maximum(logits, 0.0), multiply(logits, labels)), softplus(_below(logits)))
+        return add(subtract(maximum(logits, 0.0), multiply(logits, labels)), softplus(_negative_abs(logits)))
 
 
 @checked
@@ -126,7 +126,7 @@ def weighted_cross_entropy_with_logits(
     logits, targets = _of_one_shape("weighted_cross_entropy_with_logits", logits, targets)
     with logits.graph.as_default(), name_scope(name or "logistic_loss"):
         weight = add(multiply(subtract(as_tensor(pos_weight, logits.dtype), 1.0), targets), 1.0)
-        losses = add(softplus(_below(logits)), maximum(0.0, negative(logits)))
+        losses = add(softplus(_negative_abs(logits)), maximum(0.0, negative(logits)))
         return add(multiply(subtract(1.0, targets), logits), multiply(weight, losses))
 
 
@@ -138,8 +138,11 @@ def _of_one_shape(op: str, logits: Any, labels: Any) -> tuple[Tensor, Tensor]:
     return logits, labels
 
 
-def _below(x: Tensor) -> Tensor:
-    """-|x|, with the slope -1 at 0: beside maximum(x, 0), whose slope there is 1, or maximum(0, -x)."""
+def _negative_abs(x: Tensor) -> Tensor:
+    """-|x|, with the gradient -1 at 0.
+
+    So maximum(x, 0) + softplus(-|x|) and maximum(0, -x) + softplus(-|x|) have softplus's gradients there.
+    """
     return minimum(negative(x), x)
 
 

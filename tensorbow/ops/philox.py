@@ -37,14 +37,14 @@ def key_schedule(key: tuple[int, int]) -> list[tuple[int, int]]:
     return [((key[0] + i * WEYL[0]) & WORD, (key[1] + i * WEYL[1]) & WORD) for i in range(ROUNDS)]
 
 
-def stream_key(seed: int, op_seed: int, replica: int) -> tuple[int, int]:
-    """The key of one op of one replica: two words that depend on all bits of the seeds and the replica.
+def stream_key(seed: int, op_seed: int, random_stream: int) -> tuple[int, int]:
+    """The key of one op in one random stream: two words that depend on all bits of the three numbers.
 
     They are the first words of the block whose counter is the two seeds (64 bits each) and whose
-    key is the replica, so streams of different seeds or replicas are independent.
+    key is the stream's number, so streams of different seeds or numbers are independent.
     """
     counter = (seed & WORD, seed >> 32 & WORD, op_seed & WORD, op_seed >> 32 & WORD)
-    words = philox(counter, (replica & WORD, replica >> 32 & WORD))
+    words = philox(counter, (random_stream & WORD, random_stream >> 32 & WORD))
     return words[0], words[1]
 
 

@@ -169,7 +169,7 @@ def _extreme_gradient(op: Operation, g: Tensor) -> list[Tensor | None]:
 
 
 def _prod_gradient(op: Operation, g: Tensor) -> list[Tensor | None]:
-    """One axis after the other, by the product of the other elements: no division, so zeros are allowed."""
+    """Multiplies by the product of the other elements, axis by axis: no division, so zeros are allowed."""
     x, axes = op.inputs[0], op.attrs["axis"]
     if not g.dtype.is_floating:
         return [None]

@@ -60,7 +60,7 @@ def _sampler(call: KernelCall, blocks: PhiloxBlocks, lanes: int, draw: Draw) -> 
     seeds, state = (int(call.attrs["seed"]), int(call.attrs["seed2"])), call.state
 
     def step() -> None:
-        blocks.set_key(stream_key(*seeds, int(state["stream"])))
+        blocks.set_key(stream_key(*seeds, int(state["random_stream"])))
         for first in range(0, elements.size, BLOCKS * lanes):
             part = elements[first : first + BLOCKS * lanes]
             whole, rest = divmod(part.size, lanes)
@@ -138,7 +138,7 @@ def _prepare_permutation(call: KernelCall) -> Callable[[], None]:
     seeds, state = (int(call.attrs["seed"]), int(call.attrs["seed2"])), call.state
 
     def step() -> None:
-        blocks.set_key(stream_key(*seeds, int(state["stream"])))
+        blocks.set_key(stream_key(*seeds, int(state["random_stream"])))
         for first in range(0, keys.size, 2 * BLOCKS):
             part = keys[first : first + 2 * BLOCKS]
             count = -(-part.size // 2)

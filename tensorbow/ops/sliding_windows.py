@@ -114,8 +114,8 @@ class Windows:
         return self.rows.stride < self.rows.span or self.columns.stride < self.columns.span
 
     def elements(self) -> Iterator[tuple[tuple[int, int], tuple[slice, ...], tuple[slice, ...]]]:
-        """For each element of a window, in row-major order: its position in the window, the windows that have
-        it on the image, and its pixels there. Elements that are on the image in no window are skipped.
+        """Elements of a window in row-major order: the position in the window, the windows that have the
+        element on the image, and its pixels there. Elements outside the image in all windows are skipped.
         """
         for row in range(self.rows.window):
             windows, image_rows = self.rows.reach(row)

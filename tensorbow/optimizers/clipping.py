@@ -52,7 +52,7 @@ def clip_by_global_norm(
 
 @checked
 def clip_by_norm(t: Any, clip_norm: Norm, axes: AxisNumbers = None, name: Name = None) -> Tensor:
-    """`t` times clip_norm / max(norm of t, clip_norm); of several norms if `axes` are given (floating).
+    """`t` times clip_norm / max(norm, clip_norm), with one norm of t, or with norms over `axes` (floating).
 
     A tensor of zeros stays as it is, with a gradient.
     """

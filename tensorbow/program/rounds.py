@@ -58,7 +58,7 @@ class RoundLaunch(ABC):
     @property
     @abstractmethod
     def threads(self) -> Sequence[range]:
-        """By thread, the replicas that it does in turn."""
+        """Replicas that each thread runs in turn."""
 
     @abstractmethod
     def run(self, thread: int) -> None:

@@ -9,15 +9,15 @@ from tensorbow.specs import Array
 from tensorbow.variables import global_variables, local_variables
 
 
-def initial_values(graph: Graph, stream: int = 0) -> dict[str, Array]:
+def initial_values(graph: Graph, random_stream: int = 0) -> dict[str, Array]:
     """The initial values of all variables of a graph, by name; random initialisers draw for the first time.
 
     Constants are loaded: the compiled step has only the other initialisers, all on the first CPU device. The
     values are read from the initialised variables, since fetching them would compile another step.
-    stream: of the random numbers.
+    random_stream: number of the stream that they draw from; replicas draw from that of their number, or seed.
     """
     with graph.as_default(), Session(graph=graph, devices=(), allow_soft_placement=True) as session:
-        session.stream = stream
+        session.random_stream = random_stream
         variables = {each.op.name: each for each in (*global_variables(), *local_variables())}
         constants = {
             name: each.initial_value.op.attrs["value"]

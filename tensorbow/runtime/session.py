@@ -71,7 +71,7 @@ class Session:
         self._devices = DeviceSet(self.device, None if devices is None else [*map(opened, devices)])
         self._soft = allow_soft_placement
         self._name = f"session-{next(_numbers)}"
-        self.stream = 0  # of random numbers, see `tensorbow.compiler.compile.state_scalars`
+        self.random_stream = 0  # see `tensorbow.compiler.compile.state_scalars`
         self._cache = StepCache(self.device, self._name, CACHED_STEPS)
         self.container = Container(self._cache.groups[0], f"{self._name} variables")
         self._device_variables = DeviceVariables(
@@ -149,8 +149,8 @@ class Session:
                 self._device_variables.require_initialized(executable.reads_first)
             inputs = {tensor.name: value for tensor, value in feeds.items()}
             state = self._draw(executable.counters) if executable.counters else {}
-            if self.stream and executable.counters:
-                state["stream"] = self.stream
+            if self.random_stream and executable.counters:
+                state["random_stream"] = self.random_stream
             arrays = bound.run(inputs, state)
             if executable.writes:
                 self._device_variables.mark_initialized(executable.writes)

@@ -37,7 +37,7 @@ _ALONE = _Use(_NOTHING, _NOTHING, alone=True)
 class SharedLock:
     """Lock that holders share unless one writes what another reads or writes. Not reentrant.
 
-    Who waits blocks those that come later and exclude it, so that nobody waits for ever. Used as
+    A waiting holder blocks later ones that exclude it, so that none waits for ever. Used as
     `with lock.shared:` (reads everything) and `with lock.exclusive:` (alone), or by holder, any object of the
     caller's: `release(holder)` is idempotent, so it can be repeated after an interrupt, which may come
     between any two calls of the main thread, even just before a release.

@@ -27,6 +27,15 @@ OPTIONS = (
     "dispatch",
     "ema",
 )
+STEP = {
+    "step_fn": "object",
+    "input_fn": "nothing",
+    "input_replication": "choice",
+    "input_split_fn": "nothing",
+    "smaller_batch": "choice",
+    "prefetch": "count",
+    "data_on_device": "choice",
+}
 SYNCHRONISATION = {
     "sync": "choice",
     "tau": "count",
@@ -126,7 +135,9 @@ CALLS: Mapping[str, Call] = {
     "StepProgram.specs": Call(
         lambda: {"batch_size": 4}, {"batch_size": "count"}, target=lambda: program().specs
     ),
-    "StepProgram.initial_values": Call(dict, {"stream": "count"}, target=lambda: program().initial_values),
+    "StepProgram.initial_values": Call(
+        dict, {"random_stream": "count"}, target=lambda: program().initial_values
+    ),
     "LearningEngine": Call(
         lambda: {"program": program(), "shapes": 4, "devices": ["/cpu:0"], "replicas_per_device": 1},
         {
@@ -214,17 +225,7 @@ CALLS: Mapping[str, Call] = {
     **{
         f"Replicator.{method}": Call(
             lambda: {"step_fn": step},
-            {
-                "step_fn": "object",
-                "input_fn": "nothing",
-                "input_replication": "choice",
-                "input_split_fn": "nothing",
-                "smaller_batch": "choice",
-                "prefetch": "count",
-                "data_on_device": "choice",
-                "steps": "count or none",
-                "steps_per_launch": "object",
-            },
+            {**STEP, "steps": "count or none", "steps_per_launch": "object"},
             {"step_fn": CALLABLE, "input_fn": CALLABLE, "input_split_fn": CALLABLE},
             target=lambda method=method: getattr(replicator(), method),
             names=("step_fn", "input", "output"),
@@ -233,18 +234,7 @@ CALLS: Mapping[str, Call] = {
     },
     "MultiGpuReplicator.tune": Call(
         lambda: {"step_fn": step, "most": 1, "window_seconds": 1e-4, "max_seconds": 1e-3},
-        {
-            "step_fn": "object",
-            "input_fn": "nothing",
-            "input_replication": "choice",
-            "input_split_fn": "nothing",
-            "smaller_batch": "choice",
-            "prefetch": "count",
-            "data_on_device": "choice",
-            "most": "positive",
-            "window_seconds": "positive",
-            "max_seconds": "positive",
-        },
+        {**STEP, "most": "positive", "window_seconds": "positive", "max_seconds": "positive"},
         {"step_fn": CALLABLE, "input_fn": CALLABLE, "input_split_fn": CALLABLE},
         target=lambda: replicator().tune,
         names=("step_fn", "input", "output"),

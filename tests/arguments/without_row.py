@@ -20,7 +20,6 @@ WITHOUT_ROW = frozenset(
         "DatasetBatches.open",
         "DatasetBatches.recipes",
         "DatasetBatches.resize",
-        "LearningEngine.follow_counts",
         "Explanation",
         "Explanation.of_binding",
         "Explanation.of_device",

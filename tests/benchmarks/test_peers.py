@@ -6,6 +6,7 @@ import copy
 import json
 import os
 from collections.abc import Callable
+from contextlib import ExitStack
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -84,6 +85,29 @@ def test_a_peer_that_does_not_start_says_why() -> None:
     examples = np.zeros((4, 28, 28, 1), np.float32), np.zeros(4, np.int64)
     with pytest.raises(PeerError, match=r"PyTorch eager, 2 processes: ModuleNotFoundError: .*torch"):
         PeerProcesses(PeerSetting("torch", "eager", 2, 1), "lenet", 2, examples)
+
+
+def test_peers_that_do_not_start_are_left_out_with_their_reason(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import peers
+
+    closed: list[str] = []
+
+    class Started:
+        def __init__(self, setting: Any, model: str, batch_size: int, examples: Any):
+            if setting.library == "torch":
+                raise peers.PeerError("no torch")
+            self.close = lambda: closed.append(f"{setting.name} {batch_size}")
+
+    monkeypatch.setattr(peers, "PeerProcesses", Started)
+    torch, jax = peers.PeerSetting("torch", "eager", 2, 1), peers.PeerSetting("jax", "jit", 2, 1)
+    with ExitStack() as stack:
+        started, missing = peers.open_peers(stack, "lenet", {torch: 4, jax: 8}, (None, None))
+        assert (list(started), missing) == ([jax.name], {torch.name: "no torch"})
+        assert not closed
+    assert closed == [f"{jax.name} 8"]
+    assert capsys.readouterr().out == "left out: no torch\n"
 
 
 def a_peer(*pair: Any) -> Any:

@@ -187,16 +187,17 @@ def test_step_scalars_and_counters_have_places_in_state():
     with PoisonedStep([y, rate], {}) as step:
         assert step.executable.scalars == {"rate": 0.25}
         (counter,) = step.executable.counters
-        assert set(step.executable.state) == {"status", "replica", "stream", f"counter:{counter}", "rate"}
+        keys = {"status", "replica", "random_stream", f"counter:{counter}", "rate"}
+        assert set(step.executable.state) == keys
         first, default = step.run()
         again, changed = step.run(rate=0.5, **{f"counter:{counter}": 0})
         assert (default, changed) == (0.25, 0.5)
         np.testing.assert_array_equal(first * 2, again)
         assert not np.array_equal(step.run(rate=0.5, **{f"counter:{counter}": 1})[0], again)
-        assert not np.array_equal(step.run(**{"stream": 3, f"counter:{counter}": 0})[0], again)
+        assert not np.array_equal(step.run(**{"random_stream": 3, f"counter:{counter}": 0})[0], again)
 
 
-@pytest.mark.parametrize("key", ["status", "replica", "stream", "alpha", "mu", "counter:x"])
+@pytest.mark.parametrize("key", ["status", "replica", "random_stream", "alpha", "mu", "counter:x"])
 def test_keys_of_the_library_are_reserved(key):
     with pytest.raises(InvalidArgumentError, match="choose another key"):
         tb.step_scalar(key, tb.float32, 1.0)

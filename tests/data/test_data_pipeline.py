@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tensorbow as tb
-from tensorbow.data import Dataset
+from tensorbow.data import Dataset, pipeline
 from tensorbow.errors import InvalidArgumentError
 
 
@@ -102,6 +102,15 @@ def test_shuffling():
     assert all(value <= place + 4 for place, value in enumerate(near))
     places = Counter(numbers(dataset.shuffle(100, seed=seed)).index(0) // 25 for seed in range(400))
     assert min(places.values()) > 60  # of 100: every quarter is as likely
+
+
+def test_orders_without_a_seed_depend_on_the_calls_before(monkeypatch):
+    found = []
+    for _ in range(2):
+        monkeypatch.setattr(pipeline, "_shuffles", itertools.count())  # as in a new process
+        found.append([numbers(Dataset.range(20).shuffle(20)) for _ in range(2)])
+    assert found[0] == found[1]
+    assert found[0][0] != found[0][1]
 
 
 def test_repeat_without_end_and_of_nothing():

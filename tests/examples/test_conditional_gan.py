@@ -107,7 +107,7 @@ def test_the_generators_update_sees_the_updated_discriminator(pictures, referenc
 
 
 def test_frechet_distance_of_normal_distributions():
-    """Of commuting covariances it is |m1 - m2|^2 + the squared difference of their roots."""
+    """Commuting covariances: |m1 - m2|^2 plus the squared difference of the standard deviations."""
     rng = np.random.default_rng(0)
     white = rng.normal(size=(500, 4))
     white -= white.mean(0)

@@ -11,23 +11,10 @@ import pytest
 
 import tensorbow as tb
 from examples.sweep import sweep
-from tensorbow.kernels import ReferenceBackend, backends
 
 pytest.importorskip("sklearn", reason="the handwritten digits are scikit-learn's")
 
 MEMBERS = [sweep.Member(rate, seed) for rate in (0.003, 0.05) for seed in (0, 7)]
-
-
-@pytest.fixture(params=["native", "reference"])
-def kernels(request, monkeypatch):
-    if request.param == "reference":
-        backend = ReferenceBackend()
-    else:
-        pytest.importorskip("llvmlite", reason="native code needs llvmlite")
-        from tensorbow.kernels.native.backend import NativeBackend
-
-        backend = NativeBackend()
-    monkeypatch.setitem(backends._backends, "cpu", backend)
 
 
 @pytest.mark.usefixtures("kernels")

@@ -117,6 +117,16 @@ def test_values_and_gradients(name):
     check_gradients(lambda x: [function(x)], [apart(4, 3, 5) / 10], rtol=1e-4)
 
 
+def test_norms_of_zeros_and_sparse_gradients():
+    zeros = tb.zeros([3])
+    clipped = tb.clip_by_norm(zeros, 0.5)
+    assert value(clipped).tolist() == [0, 0, 0]
+    assert value(tb.gradients(clipped, zeros)[0]).tolist() == [1, 1, 1]
+    assert np.isnan(value(tb.gradients(tb.norm(zeros), zeros)[0])).all()
+    table = tb.Variable(np.zeros((4, 2), np.float32))
+    assert isinstance(tb.gradients(tb.nn.embedding_lookup(table, [1]), table)[0], tb.IndexedSlices)
+
+
 def test_the_gradient_of_sigmoid_cross_entropy_at_zero():
     """All logits of a model that begins with zeros."""
     x, z = tb.zeros([3]), tb.constant([0.0, 0.25, 1.0])

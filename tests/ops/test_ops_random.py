@@ -37,7 +37,7 @@ MORE_INPUTS = {RandomUniformInt: (np.int64(-5), np.int64(10**12)), DropoutMask: 
 
 def draw(op, shape, seed=1, op_seed=2, counter=0, replica=0, more=None, **attrs):
     inputs = [np.array(shape, np.int32), *(MORE_INPUTS.get(op, ()) if more is None else more)]
-    state = {"counter": np.int64(counter), "stream": np.int64(replica)}
+    state = {"counter": np.int64(counter), "random_stream": np.int64(replica)}
     return evaluate(op, inputs, {"seed": seed, "seed2": op_seed, **attrs}, state)[0]
 
 
@@ -111,7 +111,7 @@ def test_a_bound_op_follows_the_state():
         set_random_seed(7)
         numbers = random_uniform([100])
     first, second, again = (
-        run_graph([numbers], {}, {"counter": c, "stream": r})[0] for c, r in ((0, 0), (1, 0), (0, 0))
+        run_graph([numbers], {}, {"counter": c, "random_stream": r})[0] for c, r in ((0, 0), (1, 0), (0, 0))
     )
     assert np.array_equal(first, again)
     assert not np.array_equal(first, second)
@@ -182,7 +182,7 @@ def test_integers():
 
 
 def test_bounds_and_moments():
-    state = {"counter": 0, "stream": 0}
+    state = {"counter": 0, "random_stream": 0}
     with Graph().as_default():
         set_random_seed(3)
         low = placeholder(float32, [])
@@ -225,7 +225,7 @@ def test_seeds():
                 set_random_seed(graph_seed)
             tensors = [random_uniform([8], seed=s) for s in op_seeds]
             assert graph is tensors[0].graph
-            return [v.tolist() for v in run_graph(tensors, {}, {"counter": 0, "stream": 0})]
+            return [v.tolist() for v in run_graph(tensors, {}, {"counter": 0, "random_stream": 0})]
 
     a, b = two(5, None, None)
     assert a != b  # ops without a seed of their own differ
@@ -243,7 +243,7 @@ def test_seeds():
 
 
 def test_dropout_uses_one_mask_forward_and_backward():
-    state = {"counter": 2, "stream": 1}
+    state = {"counter": 2, "random_stream": 1}
     with Graph().as_default():
         x = placeholder(float32, [None, 50])
         y = dropout(x, rate=0.25, seed=3)
@@ -259,7 +259,7 @@ def test_dropout_uses_one_mask_forward_and_backward():
 
 
 def test_dropout_with_a_fed_probability():
-    state = {"counter": 0, "stream": 0}
+    state = {"counter": 0, "random_stream": 0}
     x = np.arange(1, 601, dtype=np.float32).reshape(20, 30)
     with Graph().as_default():
         probability = placeholder(float32, [])

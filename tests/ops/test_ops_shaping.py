@@ -128,7 +128,7 @@ def test_every_order_is_drawn_equally_often():
 
 def test_the_gradient_of_a_shuffle_finds_its_way_back():
     x, w = normal(7, 2), normal(7, 2, seed=1)
-    state = {"counter": 2, "stream": 0}
+    state = {"counter": 2, "random_stream": 0}
     source = tb.placeholder(tb.float32, [7, 2])
     result = tb.random_shuffle(source, seed=3)
     (gradient,) = tb.gradients(result, source, w)

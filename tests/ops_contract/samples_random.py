@@ -17,7 +17,7 @@ from tensorbow.specs import Array, float32, float64
 from tests.ops_contract.sample import Sample, vector
 
 SEEDS = {"seed": 2**40 + 5, "seed2": -3}
-STATE = {"counter": 2**35 + 3, "stream": 1}
+STATE = {"counter": 2**35 + 3, "random_stream": 1}
 
 
 def philox(counter: list[Array], key: tuple[int, int]) -> list[Array]:
@@ -40,7 +40,7 @@ def words_of(size: int, per_element: int, attempt: int = 0) -> Array:
     """uint64 [size, per_element]: the words of each element, for SEEDS and STATE."""
     blocks = np.arange(-(-size * per_element // 4), dtype=np.uint64)
     halves = [half for value in SEEDS.values() for half in (value % 2**32, value // 2**32 % 2**32)]
-    k0, k1, *_ = philox(halves, (STATE["stream"], 0))
+    k0, k1, *_ = philox(halves, (STATE["random_stream"], 0))
     step = STATE["counter"]
     fixed = [np.full(len(blocks), value, np.uint64) for value in (attempt, step % 2**32, step // 2**32)]
     words = np.stack(philox([blocks, *fixed], (int(k0), int(k1))), axis=1)

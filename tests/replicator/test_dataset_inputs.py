@@ -1,4 +1,4 @@
-"""Steps whose batches are made of a data set that devices keep."""
+"""Steps whose batches devices make from a data set that they keep."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def trained(input_fn, steps=STEPS, replicas=3, saves=None, restores=None, **opti
         with repl:
             loop = repl.train(step_fn, input_fn, None, **options)
             repl.init()
-            kept = repl._engine.learners.replicas[0].data
+            kept = repl._stepper.engine.learners.replicas[0].data
             if restores is not None:
                 repl.restore(restores)
             losses = [next(loop).tolist() for _ in range(steps)]
@@ -67,10 +67,8 @@ def by_hand(batches, replicas=3):
     return input_fn
 
 
-@pytest.mark.parametrize("kernels", ["reference", "default"])
-def test_batches_for_all_replicas_are_those_of_an_engine(kernels, request):
-    if kernels == "reference":
-        request.getfixturevalue("reference_kernels")
+@pytest.mark.usefixtures("kernels")
+def test_batches_for_all_replicas_are_those_of_an_engine():
     batches = DatasetBatches(train_set, BATCH, 3, seed=5)
     expected, z, kept = trained(by_hand(batches))
     assert not kept
@@ -113,7 +111,7 @@ def test_a_file_has_the_position_in_the_data(tmp_path):
 
 
 def test_a_training_and_an_evaluation_in_a_session():
-    """Of two data sets the first is kept; each step counts its own batches."""
+    """Devices keep the first of two data sets; each step counts its own batches."""
     test_set = replace(train_set, name="other")
     sources = {"train": (train_set, "auto"), "test": (test_set, "auto")}
     found = []
@@ -138,7 +136,7 @@ def test_a_training_and_an_evaluation_in_a_session():
                 given = by_hand(batches) if by_hand_too else lambda batches=batches: batches
                 steps.append(repl.run(step_fn, given, data_on_device=when))
             repl.init(session)
-            assert by_hand_too or repl._engine.learners.replicas[0].data.dataset is train_set
+            assert by_hand_too or repl._stepper.engine.learners.replicas[0].data.dataset is train_set
             found.append([session.run(step)[0].tolist() for _ in range(5) for step in (steps[0], [steps[1]])])
             if not by_hand_too:
                 images = tb.DatasetBatches(train_set, 9, 2, seed=1)

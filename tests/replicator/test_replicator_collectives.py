@@ -9,7 +9,6 @@ import pytest
 
 import tensorbow as tb
 from tensorbow.errors import FailedPreconditionError, InvalidArgumentError
-from tensorbow.kernels import ReferenceBackend, backends
 
 LAYOUTS = [(["/cpu:0"], 1), (["/cpu:0"], 3), (["/cpu:0", "/cpu:1"], 2)]
 NUMPY = {"sum": np.sum, "mean": np.mean, "max": np.max, "min": np.min, "prod": np.prod}
@@ -142,7 +141,7 @@ def test_exchanges_that_are_ready_together_are_one():
 
         repl.run(step_fn, lambda replica_id: own(replica_id, 3, 5))
         repl.init()
-        kinds = [segment.kind.value for segment in repl._engine.learners.replicas[0].step.segments]
+        kinds = [segment.kind.value for segment in repl._stepper.engine.learners.replicas[0].step.segments]
         assert kinds.count("exchange") == 1
 
 
@@ -247,7 +246,6 @@ def test_hyper_parameters_of_each_replica_have_the_bits_of_a_run_alone():
 
 
 @pytest.mark.sampled(3)
-@pytest.mark.parametrize("kernels", ["native", "reference"])
 @pytest.mark.parametrize(
     "make",
     [
@@ -257,14 +255,7 @@ def test_hyper_parameters_of_each_replica_have_the_bits_of_a_run_alone():
     ],
     ids=["descent", "momentum", "adam"],
 )
-def test_weight_decay_of_each_replica_has_the_bits_of_a_run_alone(make, kernels, monkeypatch):
-    if kernels == "native":
-        pytest.importorskip("llvmlite")
-        from tensorbow.kernels.native.backend import NativeBackend
-
-        monkeypatch.setitem(backends._backends, "cpu", NativeBackend())
-    else:
-        monkeypatch.setitem(backends._backends, "cpu", ReferenceBackend())
+def test_weight_decay_of_each_replica_has_the_bits_of_a_run_alone(make, kernels):
     decays = [0.1, 0.0, 0.03]
 
     def trained(devices, per_device, decay):

@@ -87,7 +87,7 @@ def test_what_has_no_average_is_refused():
     replicator = tb.MultiGpuReplicator(["/cpu:0"], 2)
     with pytest.raises(FailedPreconditionError, match="no moving average of z; give ema="):
         replicator.ema_values()
-    with pytest.raises(FailedPreconditionError, match="ema_values: there are no replicas"):
+    with pytest.raises(FailedPreconditionError, match="ema_values: there are no values before init"):
         tb.MultiGpuReplicator(["/cpu:0"], 2, ema=0.9).ema_values()
 
 

@@ -256,7 +256,7 @@ def test_an_input_that_fails_is_named(repl):
 def test_the_order_of_calls(repl):
     with pytest.raises(FailedPreconditionError, match=r"no step yet; call replicator\.run\(step_fn\)"):
         repl.init()
-    with pytest.raises(FailedPreconditionError, match=r"none before init\(\)"):
+    with pytest.raises(FailedPreconditionError, match=r"central_values: there are no values before init\(\)"):
         repl.central_values()
     out = repl.run(lambda x: x, lambda: ONES)
     with tb.Session() as session:

@@ -144,7 +144,7 @@ def test_results_after_shutdown_are_the_callers():
         repl.shutdown(session)
         values += 1
         assert values.tolist() == [[4, 4], [4, 4]]
-        with pytest.raises(FailedPreconditionError, match=r"there are no replicas before init\(\)"):
+        with pytest.raises(FailedPreconditionError, match=r"no replicas after shutdown\(\)"):
             repl.replica_values(0)
 
 

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:tune. not sure")  # on a busy ma
 
 
 class Clock:
-    """In place of the time: each step of a training takes as long as `seconds_of(replicas)`."""
+    """Clock by which each step of a training takes `seconds_of(replicas)`."""
 
     def __init__(self, seconds_of):
         self.now = 0.0

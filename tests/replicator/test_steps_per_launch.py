@@ -14,13 +14,8 @@ import tensorbow as tb
 from replicator import training_loop
 from scheduler import Stepper
 from tensorbow.errors import AbortedError, InvalidArgumentError, NumericsError
-from tensorbow.kernels import backends
 from tensorbow.training import load_arrays
 from tests.scheduler_rig.running import same_bits
-
-pytest.importorskip("llvmlite")
-
-from tensorbow.kernels.native.backend import NativeBackend
 
 SYNCS = [
     {"sync": "sma", "tau": 1},
@@ -34,9 +29,7 @@ SYNCS = [
 DEVICES = [(["/cpu:0"], 1), (["/cpu:0"], 3), (["/cpu:0", "/cpu:1"], (1, 2)), (["/cpu:0", "/cpu:1"], 1)]
 
 
-@pytest.fixture(autouse=True)
-def native(monkeypatch):
-    monkeypatch.setitem(backends._backends, "cpu", NativeBackend())
+pytestmark = pytest.mark.usefixtures("native_kernels")
 
 
 @pytest.fixture
@@ -414,7 +407,7 @@ except KeyboardInterrupt:
 
 
 def test_an_interrupt_leaves_the_values_of_the_last_round_handed_out():
-    """Also if so many rounds a launch are asked for that one would take minutes.
+    """Holds also where a launch of the rounds asked for would take minutes.
 
     In a process of its own: Hypothesis sets a callback of the garbage collector, and Python drops an
     interrupt that comes in one.

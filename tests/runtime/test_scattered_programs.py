@@ -10,7 +10,6 @@ from tensorbow.compiler import multi_device
 from tensorbow.compiler.partition import Send
 from tensorbow.compiler.plan_memory import plan_memory
 from tensorbow.devices import CpuDevice, LaunchLog, NullDevice, find_races
-from tensorbow.kernels import ReferenceBackend, backends
 from tests.compiler.test_compiler_memory import check
 from tests.program_rig.scattered import ScatteredProgram
 
@@ -22,15 +21,8 @@ def long(*arguments):
 
 
 @pytest.fixture
-def cpus(request, monkeypatch):
-    if request.param == "reference":
-        backend = ReferenceBackend()
-    else:
-        pytest.importorskip("llvmlite", reason="the native backend needs llvmlite")
-        from tensorbow.kernels.native.backend import NativeBackend
-
-        backend = NativeBackend()
-    monkeypatch.setitem(backends._backends, "cpu", backend)
+def cpus(request):
+    request.getfixturevalue(f"{request.param}_kernels")
     generator = random.Random(0)
 
     def late():

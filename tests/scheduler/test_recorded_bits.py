@@ -16,8 +16,6 @@ import pytest
 import tensorbow as tb
 from scheduler import StepProgram
 from scheduler.batches.sources import gathered
-from tensorbow.kernels import backends
-from tensorbow.kernels.reference import ReferenceBackend
 from tensorbow.optimizers import Optimizer
 from tensorbow.specs import Array
 from tensorbow.training import load_arrays
@@ -107,17 +105,10 @@ def checksum(
     return f"{crc:08X}"
 
 
-@pytest.fixture(params=["native", "reference"])
-def launches(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> tuple[int, ...]:
-    """Rounds of a launch, with either kind of kernels."""
-    if request.param == "reference":
-        monkeypatch.setitem(backends._backends, "cpu", ReferenceBackend())
-        return (1,)
-    pytest.importorskip("llvmlite")
-    from tensorbow.kernels.native.backend import NativeBackend
-
-    monkeypatch.setitem(backends._backends, "cpu", NativeBackend())
-    return (1, 4)
+@pytest.fixture
+def launches(kernels: str) -> tuple[int, ...]:
+    """Rounds of a launch."""
+    return (1, 4) if kernels == "native" else (1,)
 
 
 @pytest.mark.parametrize(("optimizer", "options", "restarts", "expected"), RECORDED, ids=str)

@@ -37,7 +37,7 @@ class Program:
 
 
 class Clock:
-    """In place of the time: each learning run takes a tenth of `seconds_of(replicas)`."""
+    """Clock by which each learning run takes a tenth of `seconds_of(replicas)`."""
 
     def __init__(self, monkeypatch, seconds_of):
         self.session = None

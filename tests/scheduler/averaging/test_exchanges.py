@@ -30,11 +30,7 @@ Step = Callable[[tb.Tensor], tb.Tensor]
 LAYOUTS = [(1, 1), (1, 3), (2, 2), (3, 1)]  # devices, replicas on each
 
 
-@pytest.fixture(params=["native", "reference"], autouse=True)
-def kernels(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    if request.param == "reference":
-        monkeypatch.setitem(backends._backends, "cpu", ReferenceBackend())
-    return str(request.param)
+pytestmark = pytest.mark.usefixtures("kernels")
 
 
 @pytest.fixture

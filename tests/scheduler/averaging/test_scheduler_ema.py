@@ -12,8 +12,6 @@ import tensorbow as tb
 from scheduler import LearningEngine, Synchronisation, gathered
 from tensorbow.devices import LaunchLog, find_races
 from tensorbow.errors import FailedPreconditionError, InvalidArgumentError
-from tensorbow.kernels import backends
-from tensorbow.kernels.reference import ReferenceBackend
 from tests.scheduler_rig.programs import Model, logistic, well
 from tests.scheduler_rig.running import (
     Hesitant,
@@ -35,18 +33,6 @@ WAYS: list[dict[str, Any]] = [
     {"ssgd_from": 4, "tau": 2, "staleness": 1},
 ]
 LAYOUTS = [(1, 3), (2, [2, 1])]
-
-
-@pytest.fixture(params=["reference", "native"])
-def kernels(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    backend: Any = ReferenceBackend()
-    if request.param == "native":
-        pytest.importorskip("llvmlite")
-        from tensorbow.kernels.native.backend import NativeBackend
-
-        backend = NativeBackend()
-    monkeypatch.setitem(backends._backends, "cpu", backend)
-    return str(request.param)
 
 
 def run(engine: LearningEngine, model: Model, start: int, stop: int, steps: int = 1) -> None:

@@ -23,20 +23,12 @@ from scheduler.batches import sources
 from scheduler.replicas.thread_choice import ThreadChoice, Threads
 from tensorbow.data import CropAndFlip, ImageDataset, make_synthetic, plain_picks
 from tensorbow.errors import InternalError, InvalidArgumentError, NumericsError
-from tensorbow.kernels import backends
 from tensorbow.models import get_model
 from tests.scheduler_rig.programs import well
 from tests.scheduler_rig.round_engines import engine_of
 from tests.scheduler_rig.running import Prepared, cpu_devices, within
 
-pytest.importorskip("llvmlite")
-
-from tensorbow.kernels.native.backend import NativeBackend
-
-
-@pytest.fixture(autouse=True)
-def native(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(backends._backends, "cpu", NativeBackend())
+pytestmark = pytest.mark.usefixtures("native_kernels")
 
 
 def pictures(augmentation: CropAndFlip | None = None) -> ImageDataset:

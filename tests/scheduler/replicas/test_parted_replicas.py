@@ -22,8 +22,6 @@ from tensorbow.errors import (
     NumericsError,
     TensorBowError,
 )
-from tensorbow.kernels import backends
-from tensorbow.kernels.reference import ReferenceBackend
 from tests.gpu_rig.runtimes import emulated_runtime, needs_compiler
 from tests.scheduler_rig.programs import Model
 from tests.scheduler_rig.running import (
@@ -103,13 +101,6 @@ def trained(
         assert within(run) == rounds
         state = engine.learners.values.state_arrays()
     return state, [(task.round, task.loss, *map(float, task.metrics)) for each in told for task in each]
-
-
-@pytest.fixture(params=["native", "reference"])
-def kernels(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    if request.param == "reference":
-        monkeypatch.setitem(backends._backends, "cpu", ReferenceBackend())
-    return str(request.param)
 
 
 OPTIONS = [

@@ -13,10 +13,15 @@ from scheduler import DatasetBatches, LearningEngine, Stepper, StepProgram, Trai
 from scheduler.training.classifier_step import build_step
 from tensorbow.data import make_synthetic
 from tensorbow.devices import CpuDevice, GpuDevice
-from tensorbow.errors import FailedPreconditionError, InvalidArgumentError, ResourceExhaustedError
+from tensorbow.errors import (
+    FailedPreconditionError,
+    InvalidArgumentError,
+    NumericsError,
+    ResourceExhaustedError,
+)
 from tests.gpu_rig.runtimes import emulated_runtime, needs_compiler
 from tests.scheduler_rig.programs import Model, convolutional, logistic, well
-from tests.scheduler_rig.running import Hesitant, cpu_devices, engine_of, same_bits
+from tests.scheduler_rig.running import Hesitant, Prepared, cpu_devices, engine_of, same_bits, within
 
 
 def train(engine: LearningEngine, model: Model, start: int, stop: int) -> None:
@@ -104,6 +109,13 @@ def test_when_building_fails_the_old_ones_are_back(monkeypatch: pytest.MonkeyPat
             engine.resize(3)
         assert same_bits(engine.learners.values.state_arrays(), before)
         train(engine, model, 3, 5)
+
+        def bad(round: int, replica: int) -> tuple[Any, ...]:
+            x, y = model.batch(round, replica)
+            return np.full_like(x, np.nan), y
+
+        with pytest.raises(NumericsError, match=r"is not finite at step 5; its batch has NaN"):
+            within(lambda: engine.run(Prepared(bad, 2).open, 5, 7))
 
 
 def test_what_is_refused() -> None:

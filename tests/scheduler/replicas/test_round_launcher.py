@@ -54,9 +54,7 @@ WAYS: list[dict[str, Any]] = [
 DEVICES: list[int | list[int]] = [3, [2, 1]]  # three replicas on one device, or on two
 
 
-@pytest.fixture(autouse=True)
-def native(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(backends._backends, "cpu", NativeBackend())
+pytestmark = pytest.mark.usefixtures("native_kernels")
 
 
 @pytest.fixture

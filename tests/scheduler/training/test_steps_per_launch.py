@@ -16,17 +16,10 @@ from tensorbow.errors import InvalidArgumentError
 from tensorbow.specs import Array
 from tests.scheduler_rig.running import same_bits, within
 
-pytest.importorskip("llvmlite")
-
-from tensorbow.kernels import backends
-from tensorbow.kernels.native.backend import NativeBackend
-
 Options = Callable[..., TrainingConfig]
 
 
-@pytest.fixture(autouse=True)
-def native(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(backends._backends, "cpu", NativeBackend())
+pytestmark = pytest.mark.usefixtures("native_kernels")
 
 
 def test_a_run_and_its_resumption_have_the_same_bits(

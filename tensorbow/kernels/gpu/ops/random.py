@@ -183,7 +183,7 @@ def _prepare(
         "tb_draw",
         call.context.blocks(-(-result.size // lanes)),
         256,
-        call.state["stream"],
+        call.state["random_stream"],
         call.state["counter"],
         *halves,
         *(value for _, value in given.values()),

@@ -79,7 +79,7 @@ def _emit(
     if not size:
         return
     state = dict(group.state)
-    stream = [e.load(e.address(state[key]), INT, INT.width // 8) for key in ("stream", "counter")]
+    stream = [e.load(e.address(state[key]), INT, INT.width // 8) for key in ("random_stream", "counter")]
 
     def write(inner: Emitter, given: Sequence[ir.Value]) -> None:
         seeds, replica, step, target, count, *rest = given

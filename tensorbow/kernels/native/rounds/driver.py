@@ -2,9 +2,9 @@
 
 The code is the same for all models; it calls the functions of a step by their addresses. A thread does its
 replicas in turn, each up to the next exchange, however many rounds that is; there it meets the other threads
-before and after the pass over all replicas. Who waits spins for a moment, then lets others run. One thread
-alone waits for nobody: what replicas hand each other then stays in one core's caches, which for the smallest
-models is more than a second core gives.
+before and after the pass over all replicas. A waiting thread spins for a moment, then lets others run. One
+thread alone never waits: what replicas hand each other then stays in one core's caches, which for the
+smallest models is more than a second core gives.
 """
 
 from __future__ import annotations
@@ -178,7 +178,7 @@ class _DriverWriter:
         """
         b = self._b
         self._wait_for_all()
-        self._end_if(self._is_set(SharedWord.BAD))  # set by nobody till the next meeting
+        self._end_if(self._is_set(SharedWord.BAD))  # no thread sets it until the next meeting
         meeting = b.load(self._arrivals, typ=INT)
         b.store(meeting, word_at(b, self._thread, ThreadWord.MEETING))
         b.call(_function(b, load_word(b, phase, PhaseWord.PASS)), [self._thread])
@@ -245,7 +245,7 @@ class _DriverWriter:
             self._b.store(ir.Constant(ir.IntType(1), 1), self._ends)
 
     def _make_batch(self, row: ir.Value) -> None:
-        """From picks, where there are some, or copies of what is fed."""
+        """Emits code that makes the batch from picks, where there are some, or copies what is fed."""
         b, replica = self._b, self._replica
         picks = load_word(b, row, RowWord.PICKS)
         with b.if_else(b.icmp_signed("!=", picks, index(0))) as (made, copied):
@@ -279,7 +279,7 @@ class _DriverWriter:
         self._call_address(address, bases, which)
 
     def _call_address(self, address: ir.Value, bases: ir.Value, which: ir.Value) -> None:
-        """Calls a function of base addresses; nobody goes on when one of its calls refuses its input."""
+        """Calls a function of base addresses; all threads stop when one of its calls refuses its input."""
         b, replica = self._b, self._replica
         refused = b.call(_function(b, address), [bases])
         with self._unlikely(b.icmp_signed("!=", refused, ACCEPTED)):

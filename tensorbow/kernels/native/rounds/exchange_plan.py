@@ -134,7 +134,7 @@ def _conflict(first: Group, second: Group) -> bool:
 
 
 def _makers(source: Ref, before: Sequence[Group], everything: Sequence[Group]) -> list[int]:
-    """Numbers of the calls that make all of what is summed, part by part, for nobody else; else none."""
+    """Numbers of the calls that make what is summed, part by part, if nothing else reads it; else none."""
     makers = [number for number, group in enumerate(before) if touch(group.outputs, (source,))]
     if not all(_has_parts(before[number]) for number in makers):
         return []

@@ -19,7 +19,7 @@ from tests.gpu_rig.runtimes import emulated_runtime, needs_compiler
 
 pytestmark = needs_compiler
 SEEDS = {"seed": 2**40 + 5, "seed2": -3}
-FIRST = {"counter": 3, "stream": 1}
+FIRST = {"counter": 3, "random_stream": 1}
 
 
 @pytest.fixture(scope="module", params=[False, True], ids=["forwards", "backwards"])
@@ -57,9 +57,9 @@ def test_permutations_of_any_size(bench, size):
 @pytest.mark.parametrize(
     "state",
     [
-        {"counter": 0, "stream": 0},
-        {"counter": 2**35 + 3, "stream": 2},
-        {"counter": 7, "stream": 2**33 + 1},
+        {"counter": 0, "random_stream": 0},
+        {"counter": 2**35 + 3, "random_stream": 2},
+        {"counter": 7, "random_stream": 2**33 + 1},
     ],
     ids=str,
 )
@@ -85,14 +85,14 @@ def test_normals_agree_to_rounding(bench, op, dtype, rtol):
 
 
 def test_the_numbers_change_with_the_counter_in_memory(bench):
-    call = BoundGpuCall(bench, RandomUniform, [vector(9)], SEEDS, {"counter": 0, "stream": 0})
+    call = BoundGpuCall(bench, RandomUniform, [vector(9)], SEEDS, {"counter": 0, "random_stream": 0})
     first, again = call.run().outputs[0], call.run(captured=True).outputs[0]
     np.testing.assert_array_equal(first, again)
     call.values["counter"] = np.asarray(1)
     later = call.run(captured=True).outputs[0]
     assert not (first == later).any()
     np.testing.assert_array_equal(
-        later, evaluate(RandomUniform, [vector(9)], SEEDS, {"counter": 1, "stream": 0})[0]
+        later, evaluate(RandomUniform, [vector(9)], SEEDS, {"counter": 1, "random_stream": 0})[0]
     )
 
 

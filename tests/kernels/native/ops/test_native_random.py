@@ -55,7 +55,7 @@ def drawn(backend, make, replica=3, step=11):
             if isinstance(backend, NativeBackend):
                 assert all(isinstance(group.kernel, NativeKernel) for group in groups)
             counters = [key for key in compiled.executable.state if key.startswith("counter:")]
-            return compiled.run(**dict.fromkeys(counters, step), stream=replica)
+            return compiled.run(**dict.fromkeys(counters, step), random_stream=replica)
 
 
 @each_target
