@@ -213,7 +213,8 @@ class Replicator:
     ) -> Any:
         """Traces a step and returns its results as tensors `[num_replicas, ...]` of the current graph.
 
-        step_fn: called once with the nest from `input_fn`; returns any nest of tensors and operations.
+        step_fn: called once with the nest from `input_fn`, as one argument, or the items of a tuple or list
+            if it has several parameters without a default; returns any nest of tensors and operations.
         input_fn: called per replica (PER_REPLICA) or once (PER_WORKER). Its parameter, if it has one, gets
             the replica's number if named `replica_id`, otherwise an `InputContext`. Returns an iterable of
             nests of arrays (a generator, a data set, a list), a function that is called for the nest of each
