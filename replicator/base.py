@@ -447,7 +447,9 @@ class Replicator:
         replicas exist already; to go on from a file, call `restore` before the first step. Operations in the
         result are yielded as None. Input that ends before `steps`
         steps, or before that of another replica, ends the loop with a warning. `central_values()` remain
-        available afterwards.
+        available afterwards. Each call builds the step anew. Random ops without a seed of their own then get
+        another, as wherever TensorFlow builds an op again; those with one, as `tb.nn.dropout(x, rate=0.5,
+        seed=1)`, go on with the numbers of one longer call, if the replicas exist already.
 
         steps_per_launch: rounds that replicas do in one launch, on CPU devices with native code; `auto`: as
         many as take about 20 ms, at most 64. Results, values and errors are those of 1. Inputs of so many
