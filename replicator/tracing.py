@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from replicator.step_inputs import StepInputs
 from scheduler import StepProgram
 from tensorbow.compiler import DeviceSet
@@ -313,7 +315,7 @@ def per_replica(values: Items, name: Name = None) -> Tensor:
 
     For hyper-parameters that differ, such as learning rates of independent replicas (`sync="none"`).
     Raises FailedPreconditionError outside of a step, InvalidArgumentError for another number of values than
-    there are replicas, or for shapes that differ.
+    there are replicas, for shapes that differ, or for NaN.
     """
     count = current_trace("per_replica").replicas
     if len(values) != count:
@@ -322,6 +324,9 @@ def per_replica(values: Items, name: Name = None) -> Tensor:
         )
     with get_default_graph().as_default():
         rows = [convert_to_tensor(value) for value in values]
+        for replica, row in enumerate(rows):
+            if row.dtype.is_floating and row.spec.value is not None and np.isnan(row.spec.value).any():
+                raise InvalidArgumentError(f"per_replica: expected numbers, got NaN for replica {replica}")
         return gather(stack(rows), replica_id(), name=name)
 
 

@@ -142,18 +142,14 @@ def test_what_others_hold_counts_and_none_may_fit() -> None:
     [
         ("at most 3", 100, "ask for at most 3, or for smaller batches"),
         ("", 100, "ask for smaller batches"),
-        ("at most 3", 101, "with any batch size the variables alone take 101 B; ask for at most 3"),
-        (
-            "",
-            101,
-            "with any batch size the variables alone take 101 B; use a smaller model, or more free memory",
-        ),
+        ("at most 3", 101, "the variables alone take 101 B; ask for at most 3"),
+        ("", 101, "the variables alone take 101 B; use a smaller model, or more free memory"),
     ],
 )
 def test_smaller_batches_are_a_remedy_only_where_variables_fit(
     fewer: str, variables: int, remedy: str
 ) -> None:
-    assert remedy_for(fewer, variables, 100) == remedy
+    assert remedy_for(fewer, variables, 100).removeprefix("with any batch size ") == remedy
 
 
 def test_cpu_devices_share_the_memory_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
