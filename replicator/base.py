@@ -212,7 +212,8 @@ class Replicator:
     ) -> Any:
         """Traces a step and returns its results as tensors `[num_replicas, ...]` of the current graph.
 
-        step_fn: called once with the nest from `input_fn`; returns any nest of tensors and operations.
+        step_fn: called once with the nest from `input_fn`, as one argument, or the items of a tuple or list
+            if it has several parameters without a default; returns any nest of tensors and operations.
         input_fn: called per replica (PER_REPLICA) or once (PER_WORKER). Its parameter, if it has one, gets
             the replica's number if named `replica_id`, otherwise an `InputContext`. Returns an iterable of
             nests of arrays (a generator, a data set, a list), a function that is called for the nest of each
@@ -444,7 +445,9 @@ class Replicator:
         replicas exist already; to go on from a file, call `restore` before the first step. Operations in the
         result are yielded as None. Input that ends before `steps`
         steps, or before that of another replica, ends the loop with a warning. `central_values()` remain
-        available afterwards.
+        available afterwards. Each call builds the step anew. Random ops without a seed of their own then get
+        another, as wherever TensorFlow builds an op again; those with one, as `tb.nn.dropout(x, rate=0.5,
+        seed=1)`, go on with the numbers of one longer call, if the replicas exist already.
 
         steps_per_launch: rounds that replicas do in one launch, on CPU devices with native code; `auto`: as
         many as take about 20 ms, at most 64. Results, values and errors are those of 1. Inputs of so many

@@ -50,8 +50,9 @@ def restored(
         if name == "synchronisation" and isinstance(found, dict):  # an older file may lack newer options
             found = {**asdict(Synchronisation()), **found}
         if found != value:
+            theirs, ours = _different(name, found, value)
             raise InvalidArgumentError(
-                f"{path}: it was saved with {name} {facts.get(name)}, expected {value}; make the replicator "
+                f"{path}: it was saved with {theirs}, and this replicator has {ours}; make the replicator "
                 "as it was, or give init(values=...) the central model of the file's replicas"
             )
     try:
@@ -67,6 +68,15 @@ def restored(
         raise InvalidArgumentError(f"{path}: {error}") from error
     for step, (_, evaluations) in zip(steps, positions, strict=True):
         step.evaluations = evaluations
+
+
+def _different(name: str, found: Any, value: Any) -> tuple[str, str]:
+    """A fact as the file has it and as this replicator has it; of options only those that differ."""
+    if not isinstance(found, dict) or not isinstance(value, dict):
+        return f"{name} {found}", f"{value}"
+    options = [option for option in {**value, **found} if found.get(option) != value.get(option)]
+    theirs, ours = (", ".join(f"{o}={facts.get(o)!r}" for o in options) for facts in (found, value))
+    return theirs, ours
 
 
 def _kind(engine: LearningEngine, steps: Sequence[BuiltStep]) -> dict[str, Any]:

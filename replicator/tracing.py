@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from replicator.step_inputs import StepInputs
 from scheduler import StepProgram
 from tensorbow.compiler import DeviceSet
@@ -25,9 +27,11 @@ from tensorbow.graph import (
     convert_to_tensor,
     get_default_graph,
 )
-from tensorbow.kinds import Items, Name, checked
+from tensorbow.graph.user_lines import raising_line
+from tensorbow.kinds import Items, Name, UnfitError, checked
 from tensorbow.nest import leaves_like, map_leaves, named_leaves
 from tensorbow.ops import gather, stack
+from tensorbow.ops.arrays import ConcatV2
 from tensorbow.ops.collectives import known_replicas
 from tensorbow.ops.constant import constant
 from tensorbow.ops.control import Placeholder, group, placeholder
@@ -119,8 +123,11 @@ def trace_step(step_fn: Callable[..., Any], inputs: StepInputs, trace: Trace) ->
         before = graph.version
         try:
             outputs = _apply(step_fn, nest)
+            _require_apart(step_fn, nest, fed, graph.get_operations()[before:])
             leaves = {name: _leaf(name, leaf, graph) for name, leaf in named_leaves(outputs, "output")}
         except InvalidArgumentError as error:
+            if isinstance(error, UnfitError) and error.value is nest and isinstance(nest, (tuple, list)):
+                raise _not_apart(step_fn, nest, raising_line(error)) from error
             if "from another graph" not in str(error):
                 raise
             raise InvalidArgumentError(
@@ -187,6 +194,25 @@ def _apply(step_fn: Callable[..., Any], nest: Any) -> Any:
         name = getattr(step_fn, "__name__", "step_fn")
         raise InvalidArgumentError(f"{name}{signature} gets {given}: {error}") from None
     return step_fn(*arguments)
+
+
+def _require_apart(
+    step_fn: Callable[..., Any], nest: Any, fed: Sequence[Tensor], added: Sequence[Operation]
+) -> None:
+    """Raises InvalidArgumentError if the tuple from `input_fn` was used as one tensor, stacked implicitly."""
+    for op in added:
+        if op.definition is ConcatV2 and op.name.rpartition("/")[2].startswith("packed"):
+            parts = [tensor.op.inputs[0] for tensor in op.inputs if tensor.op.inputs]
+            if len(fed) > 1 and isinstance(nest, (tuple, list)) and parts == [*fed]:
+                raise _not_apart(step_fn, nest, op.source)
+
+
+def _not_apart(step_fn: Callable[..., Any], nest: Sequence[Any], line: object) -> InvalidArgumentError:
+    name = getattr(step_fn, "__name__", "step_fn")
+    return InvalidArgumentError(
+        f"{name}{inspect.signature(step_fn)} uses the {type(nest).__name__} of {len(nest)} from input_fn as "
+        f"one tensor: give it a parameter for each, or take it apart, or join it by tb.stack (made at {line})"
+    )
 
 
 def _leaf(name: str, leaf: Any, graph: Graph) -> Tensor | Operation | None:
@@ -289,7 +315,7 @@ def per_replica(values: Items, name: Name = None) -> Tensor:
 
     For hyper-parameters that differ, such as learning rates of independent replicas (`sync="none"`).
     Raises FailedPreconditionError outside of a step, InvalidArgumentError for another number of values than
-    there are replicas, or for shapes that differ.
+    there are replicas, for shapes that differ, or for NaN.
     """
     count = current_trace("per_replica").replicas
     if len(values) != count:
@@ -298,6 +324,9 @@ def per_replica(values: Items, name: Name = None) -> Tensor:
         )
     with get_default_graph().as_default():
         rows = [convert_to_tensor(value) for value in values]
+        for replica, row in enumerate(rows):
+            if row.dtype.is_floating and row.spec.value is not None and np.isnan(row.spec.value).any():
+                raise InvalidArgumentError(f"per_replica: expected numbers, got NaN for replica {replica}")
         return gather(stack(rows), replica_id(), name=name)
 
 

@@ -19,8 +19,9 @@ import os
 import reprlib
 import types
 import typing
-from collections.abc import Callable, Iterator, KeysView, Mapping, Sequence, ValuesView
+from collections.abc import Callable, Iterable, Iterator, KeysView, Mapping, Sequence, ValuesView
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Annotated, Any, ParamSpec, TypeAlias, TypeVar
 
 import numpy as np
@@ -151,8 +152,19 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
             if argument is None:
                 raise
             raise UnfitError(error.reason, error.value, f"{label}: {argument}", error.made) from None
+        except TypeError as error:
+            near = _name_like_unknown(error, kwargs, inspect.signature(function).parameters)
+            if near is None:
+                raise
+            raise TypeError(f"{str(error).partition('. Did')[0]}; did you mean {near}?") from None
 
     return call
+
+
+def _name_like_unknown(error: TypeError, given: Iterable[str], known: Iterable[str]) -> str | None:
+    """A known argument's name that is like the unknown one that an error of a call is about."""
+    unknown = [name for name in given if name not in known and repr(name) in str(error)]
+    return next((near for name in unknown for near in get_close_matches(name, [*known], 1)), None)
 
 
 def _evaluated(annotation: Any, function: Callable[..., Any]) -> Any:

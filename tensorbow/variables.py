@@ -72,7 +72,7 @@ class VariableAggregation:
     SUM = "sum"
     """The sum of all replicas' copies: counters."""
     MEAN = "mean"
-    """The mean of all replicas' copies; of integers rounded down."""
+    """The mean of all replicas' copies, of a floating dtype."""
     ONLY_FIRST_REPLICA = "only_first_replica"
     """Replica 0's copy."""
 
@@ -130,8 +130,8 @@ class Variable:
         synchronization, aggregation: see `tb.VariableSynchronization` and `tb.VariableAggregation`.
 
         Raises InvalidArgumentError for an initial value whose shape is not fully known, or that does not
-        convert to `dtype`, for an unknown `combine`, a `combine` that adds bools up, and for a
-        synchronisation that is not supported or does not fit the other arguments.
+        convert to `dtype`, for an unknown `combine`, one that adds bools up or is the mean of
+        integers, and for a synchronisation that is not supported or does not fit the other arguments.
         """
         combine, trainable = _combined_on_read(synchronization, aggregation, combine, trainable)
         with control_dependencies(None), name_scope(name or "Variable") as scope:

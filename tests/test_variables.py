@@ -271,3 +271,12 @@ def test_arguments_of_joining_that_do_not_fit_are_refused(arguments, message):
 def test_bools_have_no_sum_over_replicas():
     with pytest.raises(InvalidArgumentError, match="dtype bool has no sum over replicas; use an integer"):
         tb.Variable(True, combine="sum")
+
+
+@pytest.mark.parametrize("dtype", [tb.int32, tb.int64, tb.uint8])
+def test_integers_have_no_mean_over_replicas(dtype):
+    """It would be rounded, while the dtype stays the variable's."""
+    on_read = {"synchronization": "on_read", "aggregation": tb.VariableAggregation.MEAN}
+    for arguments in ({"combine": "mean"}, on_read):
+        with pytest.raises(InvalidArgumentError, match=f"{dtype.name}: expected a floating dtype .*; use"):
+            tb.Variable(1, dtype=dtype, **arguments)

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import argparse
 import json
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
-from matplotlib.figure import Figure
 
 import tensorbow as tb
 from examples.conditional_gan.quality import Classifier, frechet_distance
@@ -23,7 +23,17 @@ REFERENCE = 2000  # real images whose features samples are compared with
 
 def main(arguments=None):
     """The program; `arguments` replace those of the command line. Returns the scores by replicas."""
-    options = parsed(arguments)
+    parser = parser_of_options()
+    options = parser.parse_args(arguments)
+    try:
+        return run(options)
+    except (tb.TensorBowError, OSError) as error:
+        parser.exit(2, f"{parser.prog}: error: {error}\n")
+
+
+def run(options):
+    """Trains with each number of replicas, and writes scores and, given matplotlib, pictures."""
+    options.output.mkdir(parents=True, exist_ok=True)
     train, test = tb.data.load("mnist" if options.data else "digits", options.data)
     classifier = Classifier(scaled(train.images), train.labels, options.classifier_steps)
     real, _ = classifier.features_and_classes(scaled(train.images[:REFERENCE]))
@@ -52,35 +62,49 @@ def main(arguments=None):
                     flush=True,
                 )
     classifier.close()
-    options.output.mkdir(parents=True, exist_ok=True)
     (options.output / "scores.json").write_text(json.dumps(history, indent=1))
-    draw_curves(history, options.output / "curves.png")
-    draw_samples(pictures, options.output / "samples.png")
+    if find_spec("matplotlib"):
+        draw_curves(history, options.output / "curves.png")
+        draw_samples(pictures, options.output / "samples.png")
+    else:
+        print("no pictures: matplotlib is not installed; pip install 'tensorbow[plot]'")
     return history
 
 
-def parsed(arguments):
-    """The options, from a list of texts or the command line."""
+def positive(text):
+    """A whole number of at least 1. Raises ValueError."""
+    if int(text) < 1:
+        raise ValueError
+    return int(text)
+
+
+def parser_of_options():
+    """Parser of the command line."""
     parser = argparse.ArgumentParser(
         prog="python -m examples.conditional_gan",
         description=__doc__.partition("\n")[0],
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     add = parser.add_argument
-    add("--replicas", type=int, nargs="+", default=[1, 2, 4], help="numbers of replicas, of a run each")
+    add("--replicas", type=positive, nargs="+", default=[1, 2, 4], help="numbers of replicas, of a run each")
     add("--devices", nargs="+", default=["/cpu:0"], help="the replicas are spread over these devices")
-    add("--steps", type=int, default=1500, help="updates of both networks")
-    add("--batch-size", type=int, default=64, help="examples per step, of all replicas together")
+    add("--steps", type=positive, default=1500, help="updates of both networks")
+    add("--batch-size", type=positive, default=64, help="examples per step, of all replicas together")
     add("--rates", type=float, nargs=2, default=(2e-3, 2e-3), help="learning rates: discriminator, generator")
-    add("--samples", type=int, default=2000, help="images per score, divisible by each number of replicas")
-    add("--sample-every", type=int, default=100, help="steps between two scores")
-    add("--classifier-steps", type=int, default=1500, help="steps of the classifier that scores")
+    add(
+        "--samples",
+        type=positive,
+        default=2000,
+        help="images per score, divisible by each number of replicas",
+    )
+    add("--sample-every", type=positive, default=100, help="steps between two scores")
+    add("--classifier-steps", type=positive, default=1500, help="steps of the classifier that scores")
     add("--seed", type=int, default=0, help="of initial values, batches and noise")
     add("--data", type=Path, help="folder of MNIST's IDX files; without it, the digits of scikit-learn")
     add(
         "--output", type=Path, default=Path("runs/conditional_gan"), help="folder of scores.json and pictures"
     )
-    return parser.parse_args(arguments)
+    return parser
 
 
 def replicator_of(replicas, devices):
@@ -92,6 +116,8 @@ def replicator_of(replicas, devices):
 
 def draw_curves(history, file):
     """Accuracy and distance over steps, a line for each number of replicas."""
+    from matplotlib.figure import Figure
+
     figure = Figure(figsize=(9, 3.6), layout="constrained")
     axes = figure.subplots(1, 2)
     for axis, score in zip(axes, ("accuracy", "frechet"), strict=True):
@@ -111,6 +137,8 @@ def draw_curves(history, file):
 def draw_samples(pictures, file):
     """Samples of the first, an early and the last step of the last run; a column for each class."""
     steps = sorted(pictures)
+    from matplotlib.figure import Figure
+
     figure = Figure(figsize=(9, 2.1), layout="constrained")
     shown = steps[0], steps[round(len(steps) / 5)], steps[-1]
     for axis, step in zip(figure.subplots(1, 3), shown, strict=True):

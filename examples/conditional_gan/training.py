@@ -73,7 +73,9 @@ class ConditionalGan:
 def batches(dataset, batch_size, seed):
     """Endless (images, labels, noise) for `ConditionalGan.step_fn`, shuffled anew in each epoch."""
     if batch_size > len(dataset):
-        raise ValueError(f"expected a batch size of at most {len(dataset)}, the examples, got {batch_size}")
+        raise tb.errors.InvalidArgumentError(
+            f"expected a batch size of at most {len(dataset)}, the examples, got {batch_size}"
+        )
     rng = np.random.default_rng(seed)
     while True:
         order = rng.permutation(len(dataset))

@@ -127,7 +127,7 @@ def positive(text: str) -> int:
 
 
 def main() -> None:
-    """Trains with all seeds; writes `learning_curve.json`, and `learning_curve.png` given matplotlib."""
+    """Runs the program with the options of the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -139,8 +139,15 @@ def main() -> None:
     options = parser.parse_args()
     if BATCH_SIZE % options.replicas:
         parser.error(f"--replicas: expected a divisor of the batch size {BATCH_SIZE}, got {options.replicas}")
-    options.output.mkdir(parents=True, exist_ok=True)
+    try:
+        run(options)
+    except (tb.TensorBowError, OSError) as error:
+        parser.exit(2, f"{parser.prog}: error: {error}\n")
 
+
+def run(options: argparse.Namespace) -> None:
+    """Trains with all seeds; writes `learning_curve.json`, and `learning_curve.png` given matplotlib."""
+    options.output.mkdir(parents=True, exist_ok=True)
     at_random = random_policy(np.random.default_rng(0))
     random_return = episode_returns(at_random, EVALUATION_EPISODES, seed=0).mean()
     print(f"random policy: return {random_return:.0f}")

@@ -192,8 +192,8 @@ def _described(training: Training) -> str:
     )
 
 
-def parsed(arguments: Sequence[str] | None = None) -> argparse.Namespace:
-    """Options of the command line."""
+def parser_of_options() -> argparse.ArgumentParser:
+    """Parser of the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -212,7 +212,7 @@ def parsed(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     add("--label-smoothing", type=_not_negative, default=LABEL_SMOOTHING, help=f"default: {LABEL_SMOOTHING}")
     add("--seed", type=int, default=0, help="of initial values and pictures (default: 0)")
     add("--output", type=Path, default=FOLDER, help="folder for SCALING.json and SCALING.png")
-    return parser.parse_args(arguments)
+    return parser
 
 
 def _positive(text: str) -> int:
@@ -234,15 +234,16 @@ def _not_negative(text: str) -> float:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the program."""
-    options = parsed(arguments)
+    parser = parser_of_options()
+    options = parser.parse_args(arguments)
     try:
         if options.scaling == "none":
             train(options)
         else:
             load = os.getloadavg()[0]
             write_report(options, measured(options), load)
-    except tb.TensorBowError as error:
-        raise SystemExit(f"resnet50: {error}") from error
+    except (tb.TensorBowError, OSError) as error:
+        parser.exit(2, f"{parser.prog}: error: {error}\n")
 
 
 if __name__ == "__main__":

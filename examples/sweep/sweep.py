@@ -193,11 +193,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if min(options.epochs, options.seeds, options.at_once, *options.learning_rates) <= 0:
         parser.error("epochs, seeds, --at-once and learning rates must be above 0")
     members = [Member(rate, seed) for rate in options.learning_rates for seed in range(options.seeds)]
-    options.output.mkdir(parents=True, exist_ok=True)
-    results = sweep(members, options.at_once, options.epochs, options.data, options.output)
-    show(results)
-    (options.output / "sweep.json").write_text(json.dumps(results, indent=1) + "\n")
-    draw(results, options.output / "accuracy.png")
+    try:
+        options.output.mkdir(parents=True, exist_ok=True)
+        results = sweep(members, options.at_once, options.epochs, options.data, options.output)
+        show(results)
+        (options.output / "sweep.json").write_text(json.dumps(results, indent=1) + "\n")
+        draw(results, options.output / "accuracy.png")
+    except (tb.TensorBowError, OSError) as error:
+        parser.exit(2, f"{parser.prog}: error: {error}\n")
 
 
 if __name__ == "__main__":

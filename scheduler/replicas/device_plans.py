@@ -8,9 +8,9 @@ from allocators import format_nbytes
 from scheduler.averaging.synchronisation import Synchronisation
 from scheduler.averaging.synchronisers import Synchroniser
 from scheduler.replicas.central import CentralModel
-from scheduler.replicas.memory import Blocks, count_that_fits, planned_nbytes, require_room
+from scheduler.replicas.memory import Blocks, count_that_fits, planned_nbytes, remedy_for, require_room
 from scheduler.replicas.parted_step import AnyProgram
-from scheduler.replicas.replica import Replica
+from scheduler.replicas.replica import VARIABLES, Replica
 from tensorbow.compiler import VariableLayout
 from tensorbow.devices import Device
 from tensorbow.devices.host_memory import available_memory_nbytes
@@ -92,6 +92,11 @@ class DevicePlans:
         blocks = Replica.blocks(self.step, self._layout, self._results)
         return [*blocks, *self._backend.workspaces(self.device)]
 
+    @property
+    def variables_nbytes(self) -> int:
+        """Bytes of a replica's variables, slots included."""
+        return sum(self._layout.region_nbytes[region] for region in VARIABLES)
+
     def central_blocks(self, on_device: int) -> Blocks:
         """Bytes of each allocation of z for so many replicas here; none where replicas never meet."""
         if not self.step.shares_memory:
@@ -119,6 +124,7 @@ class DevicePlans:
             on_device,
             self.replica_blocks,
             self.central_blocks,
+            self.variables_nbytes,
             regained_nbytes,
         )
 
@@ -137,8 +143,11 @@ def require_host_memory(plans: Sequence[DevicePlans], per_device: Sequence[int])
     here = [(each, count) for each, count in zip(plans, per_device, strict=True) if each.device.kind == "cpu"]
     nbytes, available = sum(each.nbytes(count) for each, count in here), available_memory_nbytes()
     if available is not None and nbytes > available:
+        variables = sum(
+            each.variables_nbytes * count + sum(each.central_blocks(count)) for each, count in here
+        )
         raise ResourceExhaustedError(
             f"{sum(count for _, count in here)} replicas on {len(here)} CPU devices need "
-            f"{format_nbytes(nbytes)}, of which {format_nbytes(available)} are free on this machine; ask for "
-            "fewer, or for smaller batches"
+            f"{format_nbytes(nbytes)}, of which {format_nbytes(available)} are free on this machine; "
+            f"{remedy_for('fewer', variables, available)}"
         )

@@ -24,13 +24,14 @@ def require_room(
     replicas: int,
     replica_blocks: Blocks,
     central_blocks: Callable[[int], Blocks],
+    variables_nbytes: int,
     regained_nbytes: int = 0,
 ) -> None:
     """Raises ResourceExhaustedError, saying how many fit, when a device has no room for its replicas.
 
-    central_blocks: what z takes beside so many replicas. regained_nbytes: what will be given back before
-    they are made. The dry run goes by the real allocators over
-    as much made-up memory as the device has free, so that it rounds and grows as they will.
+    central_blocks: what z takes beside so many replicas. variables_nbytes: what each replica takes with any
+    batch size. regained_nbytes: what will be given back before they are made. The dry run goes by the real
+    allocators over as much made-up memory as the device has free, so that it rounds and grows as they will.
     """
     fit = count_that_fits(device, replicas, replica_blocks, central_blocks, regained_nbytes)
     if fit == replicas:
@@ -38,13 +39,25 @@ def require_room(
     free = free_nbytes(device) + regained_nbytes
     each = format_nbytes(sum(replica_blocks))
     beside = sum(central_blocks(replicas))
-    remedy = f"ask for at most {fit}, or for" if fit else "ask for"
+    fewer = f"at most {fit}" if fit else ""
+    remedy = remedy_for(fewer, replicas * variables_nbytes + beside, free)
     raise ResourceExhaustedError(
         f"{replicas} replicas do not fit on {device.name.short}: {fit} fit in the {format_nbytes(free)} that "
         f"are free of {format_nbytes(device.memory.limit_nbytes)}; each takes {each}"
         f"{f', z and corrections {format_nbytes(beside)} beside them' if beside else ''}; "
-        f"{remedy} smaller batches"
+        f"{remedy}"
     )
+
+
+def remedy_for(fewer: str, variables_nbytes: int, free_nbytes: int) -> str:
+    """Remedy for replicas that do not fit: smaller batches only where the variables alone do.
+
+    fewer: the number of replicas to ask for; empty if none fits. variables_nbytes: of all replicas and z.
+    """
+    if variables_nbytes <= free_nbytes:
+        return f"ask for {fewer}{', or for ' if fewer else ''}smaller batches"
+    remedy = f"ask for {fewer}" if fewer else "use a smaller model, or more free memory"
+    return f"with any batch size the variables alone take {format_nbytes(variables_nbytes)}; {remedy}"
 
 
 def count_that_fits(

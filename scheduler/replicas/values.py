@@ -6,8 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import repeat
 
-import numpy as np
-
 from scheduler.averaging.round_variants import RoundVariants
 from scheduler.averaging.synchronisation import Synchronisation
 from scheduler.replicas.central import CentralModel
@@ -127,13 +125,12 @@ class ReplicaValues:
         return values
 
     def _combined(self, name: str, how: str) -> Array:
-        """The sum or mean of a variable over the replicas, in their order; a mean of integers rounds down."""
+        """The sum or mean of a variable over the replicas, in their order."""
         total, *others = (replica.container.read(name) for replica in self._replicas)
         for other in others:
             total += other
         if how == "mean":
-            divide = np.true_divide if total.dtype.kind == "f" else np.floor_divide
-            divide(total, total.dtype.type(self._count), out=total)
+            total /= total.dtype.type(self._count)
         return total
 
     def replica_values(self, index: int) -> dict[str, Array]:

@@ -38,7 +38,7 @@ device_option = click.option(
 def _replica(context: click.Context, option: click.Parameter, number: str | None) -> int | None:
     if number is None or (number.isascii() and number.isdecimal() and len(number) < 10):
         return None if number is None else int(number)
-    raise OptionValueError(f"--replica: expected a whole number below 1,000,000,000, got {shortened(number)}")
+    raise OptionValueError(f"--replica: expected a number from 0 to 999,999,999, got {shortened(number)}")
 
 
 replica_option = click.option(

@@ -60,7 +60,8 @@ class DeviceSet:
 
     def __str__(self) -> str:
         names = [*(d.name for d in self._devices), *(DeviceName.parse(n) for n in self._names_to_open())]
-        return ", ".join(dict.fromkeys(name.short for name in names))
+        ordered = sorted(names, key=lambda name: (name.kind or "", name.index or 0))
+        return ", ".join(dict.fromkeys(name.short for name in ordered))
 
 
 def _satisfies(name: DeviceName, wish: DeviceName) -> bool:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Annotated, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tensorbow.data.random_words import Purpose, random_words
+from tensorbow.data.random_words import Purpose, random_words_of_streams
 from tensorbow.kinds import Flag, check_fields, whole
 from tensorbow.ops.examples import move_picture
 
@@ -46,22 +47,23 @@ class CropAndFlip:
     def __post_init__(self) -> None:
         check_fields(self)
 
-    def draw(self, examples: int, key: BatchKey) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """Draws for each picture the shift down and right, int64 [n, 2] in -padding..padding, and whether it
-        is mirrored, bool [n].
+    def draw(self, examples: int, keys: Iterable[BatchKey]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        """Draws for the pictures of each batch the shift down and right, int64 [batches, examples, 2] in
+        -padding..padding, and whether they are mirrored, bool [batches, examples].
         """
-        words = random_words(examples, Purpose.AUGMENTATION, key=(key.seed, key.epoch), stream=key.number)
+        streams = (((key.seed, key.epoch), key.number) for key in keys)
+        words = random_words_of_streams(examples, Purpose.AUGMENTATION, streams)
         offsets = np.uint64(2 * self.padding + 1)  # how many there are
         down, right = (
             (words >> np.uint64(32)) % offsets,
             (words >> np.uint64(1) & np.uint64(0x7FFFFFFF)) % offsets,
         )
-        moves = (np.stack([down, right], 1) % offsets).astype(np.int64) - self.padding
+        moves = (np.stack([down, right], -1) % offsets).astype(np.int64) - self.padding
         mirrored = (words & np.uint64(self.flip)).astype(np.bool_)
         return moves, mirrored
 
     def __call__(self, images: NDArray[np.uint8], key: BatchKey) -> None:
         """Shifts and mirrors images, uint8 [n, height, width, channels], in place."""
-        moves, mirrored = self.draw(len(images), key)
+        (moves,), (mirrored,) = self.draw(len(images), [key])
         for picture, (down, right), mirror in zip(images, moves.tolist(), mirrored.tolist(), strict=True):
             move_picture(picture.copy(), down, right, mirror, picture)

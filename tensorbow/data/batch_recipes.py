@@ -112,11 +112,13 @@ class RoundRecipes:
     def picks_drawn_to(self, stop: int) -> NDArray[np.int64]:
         """All picks, int64 [rounds, replicas, batch_size, 4]; those before round `stop` are augmented."""
         augmentation = self.dataset.augmentation
-        while self._drawn < stop and isinstance(augmentation, CropAndFlip):
-            for replica, picks in enumerate(self._picks[self._drawn]):
-                key = self.key_of(self._drawn, replica)
-                picks[:, DOWN : RIGHT + 1], picks[:, MIRRORED] = augmentation.draw(len(picks), key)
-            self._drawn += 1
+        if self._drawn < stop and isinstance(augmentation, CropAndFlip):
+            new = self._picks[self._drawn : stop]
+            keys = (self.key_of(self._drawn + round, replica) for round, replica in np.ndindex(new.shape[:2]))
+            moves, mirrored = augmentation.draw(self.batch_size, keys)
+            new[..., DOWN : RIGHT + 1] = moves.reshape(*new.shape[:3], 2)
+            new[..., MIRRORED] = mirrored.reshape(new.shape[:3])
+            self._drawn = stop
         return self._picks
 
 

@@ -31,6 +31,11 @@ def _variable(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
             f"a variable of dtype {spec.dtype.name} has no {attrs['combine']} over replicas; use an integer "
             "dtype"
         )
+    if attrs["combine"] == "mean" and not spec.dtype.is_floating:
+        raise InvalidArgumentError(
+            f"a variable of dtype {spec.dtype.name}: expected a floating dtype for the mean over replicas, "
+            "which need not be whole; use tb.float32, or combine by sum or first"
+        )
     return spec
 
 

@@ -189,3 +189,10 @@ def test_annotations_that_are_read_can_be_read() -> None:
 
 def _function(target: Any) -> Any:
     return target.__init__ if inspect.isclass(target) else target
+
+
+def test_an_argument_that_is_misspelt_gets_a_suggestion() -> None:
+    with pytest.raises(TypeError, match=r"argument 'replica_per_gpu'; did you mean replicas_per_gpu\?$"):
+        tb.MultiGpuReplicator(["/cpu:0"], replica_per_gpu=2)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match=r"argument 'quite_different'$"):
+        tb.MultiGpuReplicator(["/cpu:0"], quite_different=2)  # type: ignore[call-arg]

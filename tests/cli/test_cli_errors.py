@@ -75,6 +75,10 @@ BAD = [
     (("explain", "logreg", "--replicas-per-gpu", str(10**9)), "expected a whole number from 1 to 4096"),
     (("explain", "logreg", "--staleness", "-1"), "--staleness: expected a whole number from 0 to 64, got -1"),
     (("explain", "logreg", "--devices", "gpu:0"), "got 'gpu:0': "),
+    (
+        ("predict", ".", ".", "--replica", "-1"),
+        "--replica: expected a number from 0 to 999,999,999, got '-1'",
+    ),
 ]
 
 

@@ -16,7 +16,7 @@ def test_against_padding_and_cropping():
     augmentation, key = CropAndFlip(3), BatchKey(5, 1, 2)
     result = IMAGES.copy()
     augmentation(result, key)
-    moves, mirrored = augmentation.draw(len(IMAGES), key)
+    (moves,), (mirrored,) = augmentation.draw(len(IMAGES), [key])
     padded = np.pad(IMAGES, ((0, 0), (3, 3), (3, 3), (0, 0)))
     for n, ((down, right), mirror) in enumerate(zip(moves, mirrored, strict=True)):
         source = padded[n, :, ::-1] if mirror else padded[n]
@@ -24,8 +24,21 @@ def test_against_padding_and_cropping():
         np.testing.assert_array_equal(result[n], expected)
 
 
+@pytest.mark.parametrize("examples", [1, 4, 6])
+def test_batches_drawn_together_are_those_drawn_one_by_one(examples):
+    """Numbers go up and down, and seeds and epochs change between."""
+    keys = [BatchKey(*parts) for parts in [(5, 0, 3), (5, 0, 4), (6, 0, 5), (5, 0, 2), (5, 1, 2), (6, 0, 5)]]
+    moves, mirrored = CropAndFlip(4).draw(examples, keys)
+    assert moves.shape == (6, examples, 2)
+    for key, moves_of_one, mirrored_of_one in zip(keys, moves, mirrored, strict=True):
+        (alone,), (mirrored_alone,) = CropAndFlip(4).draw(examples, [key])
+        np.testing.assert_array_equal(moves_of_one, alone)
+        np.testing.assert_array_equal(mirrored_of_one, mirrored_alone)
+    assert CropAndFlip().draw(examples, [])[0].shape == (0, examples, 2)
+
+
 def test_all_moves_come_equally_often():
-    moves, mirrored = CropAndFlip(4).draw(90_000, BatchKey(1, 2, 3))
+    (moves,), (mirrored,) = CropAndFlip(4).draw(90_000, [BatchKey(1, 2, 3)])
     counts = np.bincount((moves + 4) @ [9, 1], minlength=81)
     assert moves.min() == -4
     assert moves.max() == 4
@@ -35,7 +48,7 @@ def test_all_moves_come_equally_often():
 
 def test_a_pure_function_of_the_key():
     def draw(*key):
-        moves, mirrored = CropAndFlip().draw(20, BatchKey(*key))
+        moves, mirrored = CropAndFlip().draw(20, [BatchKey(*key)])
         return moves.tolist(), mirrored.tolist()
 
     assert draw(1, 2, 3) == draw(1, 2, 3)

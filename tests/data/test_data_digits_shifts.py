@@ -21,7 +21,7 @@ def test_training_batches_move_by_up_to_two_pixels_and_are_not_mirrored():
     train.fill(rows, moved, labels.copy(), key=BatchKey(1, 2, 3))
     train.fill(rows, again, labels.copy(), key=BatchKey(1, 2, 3))
     np.testing.assert_array_equal(moved, again)
-    moves, mirrored = CropAndFlip(padding=2, flip=False).draw(200, BatchKey(1, 2, 3))
+    (moves,), (mirrored,) = CropAndFlip(padding=2, flip=False).draw(200, [BatchKey(1, 2, 3)])
     assert set(np.unique(moves)) == {-2, -1, 0, 1, 2}
     assert not mirrored.any()
     for before, after, (down, right) in zip(plain, moved, moves, strict=True):

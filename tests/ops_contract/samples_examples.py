@@ -37,6 +37,7 @@ SAMPLES = [
     _sample(_picks(5, 7, 0) * [1, 0, 0, 0], 7, 4, 6, 3, label="as they are"),
     _sample(_picks(9, 7, 2), 7, 4, 6, 3, label="moved and mirrored"),
     _sample(_picks(9, 7, 9), 7, 4, 6, 1, label="moved out of sight"),
+    _sample(_picks(30, 7, 9) * [1, 1, 1, 0], 7, 4, 6, 2, label="moved out of sight, not mirrored"),
     _sample(_picks(2, 3, 1), 3, 1, 1, 1, label="one pixel"),
     _sample(_picks(0, 7, 2), 7, 4, 6, 3, label="empty"),
     _sample(_picks(170, 11, 4), 11, 28, 29, 1, label="large"),

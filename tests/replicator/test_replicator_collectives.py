@@ -316,6 +316,9 @@ def test_values_of_each_replica_that_do_not_fit():
     def step_fn(x):
         with pytest.raises(InvalidArgumentError, match="a value for each of 2 replicas, got 3 values"):
             tb.per_replica([1.0, 2.0, 3.0])
+        for values in ([0.1, np.nan], [tb.constant(0.1), np.float32(np.nan)]):
+            with pytest.raises(InvalidArgumentError, match="expected numbers, got NaN for replica 1"):
+                tb.per_replica(values)
         return x
 
     repl.run(step_fn, lambda: np.ones(2, np.float32))

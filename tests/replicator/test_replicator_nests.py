@@ -134,3 +134,27 @@ def test_a_step_may_return_nothing_or_none():
 def test_what_an_input_fn_is_called_with(input_fn):
     (out,) = tb.MultiGpuReplicator(["/cpu:0"], 3).train(lambda x: x, input_fn, 1)
     assert out.tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("labels", [(8, 1), (8,)])
+def test_a_tuple_is_not_used_as_one_tensor_by_mistake(labels):
+    """Tensors of one shape would be stacked without a word."""
+    batch = np.ones((8, 1), np.float32), np.zeros(labels, np.float32)
+
+    def step(images, labels=None):
+        return tb.reduce_mean(tb.layers.dense(images, 1))
+
+    with pytest.raises(InvalidArgumentError) as caught:
+        tb.NonReplicator().run(step, lambda: batch)
+    words = r"step\(images, labels=None\) uses the tuple of 2 .* a parameter for each, .* \(made at .*dense\("
+    assert caught.match(words)
+
+
+def test_a_tuple_may_be_taken_apart_or_stacked():
+    batch = np.ones(3, np.float32), np.zeros(3, np.float32)
+
+    def step(inputs):
+        images, labels = inputs
+        return tb.reduce_sum(tb.stack(inputs)) + tb.reduce_sum([images, labels, images])
+
+    assert next(tb.NonReplicator().train(step, lambda: batch)).tolist() == [9.0]

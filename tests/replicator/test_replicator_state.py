@@ -137,9 +137,16 @@ def test_what_is_refused(tmp_path):
     with Program(sync="sma") as saved:
         saved.replicator.save(path)
     for arguments, message in (
-        ({"sync": "sma", "per_device": 1}, r"replicas per device \[2, 2\], expected \[1, 1\]"),
-        ({"sync": "ssgd"}, r"synchronisation .*expected"),
-        ({"sync": "sma", "steps": 1}, "steps 2, expected 1"),
+        (
+            {"sync": "sma", "per_device": 1},
+            r"per device \[2, 2\], and this replicator has \[1, 1\]; make",
+        ),
+        ({"sync": "ssgd"}, "saved with sync='sma', and this replicator has sync='ssgd'; make"),
+        (
+            {"sync": "sma", "tau": 3, "mu": 0.1},
+            "with tau=1, mu=0.0, and .* has tau=3, mu=0.1; make",
+        ),
+        ({"sync": "sma", "steps": 1}, "saved with steps 2, and this replicator has 1; make"),
     ):
         with Program(**arguments) as other:
             before = other.values()

@@ -291,8 +291,8 @@ def test_devices_that_are_not_there(graph):
         assert session.run(y, {"x:0": 1.0}) == -1.0
     with tb.device("/cpu:2"):
         z = tb.random_uniform([2])
-    words = pytest.raises(InvalidArgumentError, match="there are: /cpu:0, /cpu:1;")
-    with tb.Session(devices=["/cpu:1"]) as session, words:
+    words = pytest.raises(InvalidArgumentError, match="there are: /cpu:0, /cpu:1, /cpu:3, /cpu:10;")
+    with tb.Session(devices=["/cpu:3", "/cpu:10", "/cpu:1"]) as session, words:
         session.run(z)
 
 

@@ -14,7 +14,7 @@ import scheduler.replicas.learners
 import tensorbow as tb
 from scheduler import LearningEngine, Synchronisation
 from scheduler.replicas.central import CentralModel
-from scheduler.replicas.memory import require_room
+from scheduler.replicas.memory import remedy_for, require_room
 from tensorbow.devices import CpuDevice, NullDevice
 from tensorbow.errors import ResourceExhaustedError
 from tensorbow.runtime import Container
@@ -131,10 +131,25 @@ def test_what_others_hold_counts_and_none_may_fit() -> None:
         build([device], 2).close()
         group = device.stream_group("other")
         group.allocate(9 * MIB - 2048)
-        with pytest.raises(ResourceExhaustedError, match=r"0 fit in the .* free of 9.*; ask for smaller"):
+        with pytest.raises(ResourceExhaustedError, match=r"0 fit in the .* free of 9.*; use a smaller model"):
             build([device], 2)
         group.close()
         build([device], 2).close()
+
+
+@pytest.mark.parametrize(
+    ("fewer", "variables", "remedy"),
+    [
+        ("at most 3", 100, "ask for at most 3, or for smaller batches"),
+        ("", 100, "ask for smaller batches"),
+        ("at most 3", 101, "the variables alone take 101 B; ask for at most 3"),
+        ("", 101, "the variables alone take 101 B; use a smaller model, or more free memory"),
+    ],
+)
+def test_smaller_batches_are_a_remedy_only_where_variables_fit(
+    fewer: str, variables: int, remedy: str
+) -> None:
+    assert remedy_for(fewer, variables, 100).removeprefix("with any batch size ") == remedy
 
 
 def test_cpu_devices_share_the_memory_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,9 +172,9 @@ def test_the_dry_run_is_what_is_allocated(monkeypatch: pytest.MonkeyPatch) -> No
     asked: list[list[int]] = []
     original = require_room
 
-    def spy(device: Any, replicas: int, blocks: Any, central: Any, regained: int = 0) -> None:
+    def spy(device: Any, replicas: int, blocks: Any, central: Any, *nbytes: int) -> None:
         asked.append([*central(replicas), *(list(blocks) * replicas)])
-        original(device, replicas, blocks, central, regained)
+        original(device, replicas, blocks, central, *nbytes)
 
     monkeypatch.setattr(scheduler.replicas.device_plans, "require_room", spy)
     for options in ({"staleness": 1}, {"sync": "none"}):

@@ -38,13 +38,16 @@ def _emit(emitter: Emitter, group: Group) -> None:
         )
         targets.store(labels.load(row), number)
         source, target = scaled(emitter, row, pixels), scaled(emitter, number, pixels)
-        moved = builder.or_(builder.or_(down, right), mirrored)
-        with builder.if_else(builder.icmp_signed("!=", moved, index(0))) as (augmented, plain):
-            with augmented:
-                mirror = builder.icmp_signed("!=", mirrored, index(0))
-                normalise.moved(source, target, shape, (down, right), mirror)
+        with builder.if_else(builder.icmp_signed("!=", mirrored, index(0))) as (mirror, plain):
+            with mirror:
+                normalise.mirrored(source, target, shape, (down, right))
             with plain:
-                normalise.all(source, target, pixels)
+                moves = builder.icmp_signed("!=", builder.or_(down, right), index(0))
+                with builder.if_else(moves) as (move, still):
+                    with move:
+                        normalise.moved(source, target, shape, (down, right))
+                    with still:
+                        normalise.all(source, target, pixels)
 
 
 class _Normalisation:
@@ -64,22 +67,60 @@ class _Normalisation:
         strips(self._emitter, pixels, self._emitter.target.lanes(self._images.dtype.size), convert)
 
     def moved(
-        self,
-        source: ir.Value,
-        target: ir.Value,
-        shape: list[int],
-        move: tuple[ir.Value, ir.Value],
-        mirror: ir.Value,
+        self, source: ir.Value, target: ir.Value, shape: list[int], move: tuple[ir.Value, ir.Value]
+    ) -> None:
+        """A picture moved down and to the right; pixels from outside are 0.
+
+        All of it is moved in one piece, so that columns wrap around; then rows and columns from outside are
+        written.
+        """
+        e, b = self._emitter, self._emitter.builder
+        (height, width, channels), (down, right) = shape, move
+        row, lanes = width * channels, e.target.lanes(self._images.dtype.size)
+        shift = sums(e, scaled(e, down, row), scaled(e, right, channels))
+        first, last = self._inside(height * row, shift)
+        source = b.sub(source, shift)
+
+        def convert(at: ir.Value, width: int) -> None:
+            self._store(self._pictures.load(sums(e, source, at), width), sums(e, target, at), width)
+
+        rest = sums(e, first, b.and_(b.sub(last, first), index(-lanes)))  # fewer than a vector
+        with e.loop(rest, first, lanes) as at:
+            convert(at, lanes)
+        with e.loop(last, rest) as at:
+            convert(at, 1)
+        top, bottom = (scaled(e, edge, row) for edge in self._inside(height, down))
+        self._clear(target, [(index(0), top), (bottom, index(height * row))])
+        left, end = (scaled(e, edge, channels) for edge in self._inside(width, right))
+        with e.loop(height) as y:
+            self._clear(sums(e, target, scaled(e, y, row)), [(index(0), left), (end, index(row))])
+
+    def _inside(self, extent: int, move: ir.Value) -> tuple[ir.Value, ir.Value]:
+        """First and end of the target positions whose source is inside; equal where none is."""
+        b, zero, all_of_it = self._emitter.builder, index(0), index(extent)
+        back = b.icmp_signed("<", move, zero)
+        end = b.add(all_of_it, move)
+        start = b.select(b.icmp_signed("<", move, all_of_it), move, all_of_it)
+        end = b.select(b.icmp_signed("<", end, zero), zero, end)
+        return b.select(back, zero, start), b.select(back, end, all_of_it)
+
+    def _clear(self, target: ir.Value, ranges: list[tuple[ir.Value, ir.Value]]) -> None:
+        """Writes pixels from outside to ranges of elements."""
+        for begin, end in ranges:
+            with self._emitter.loop(end, begin) as at:
+                self._store(constant(self._pictures.kind, 0), sums(self._emitter, target, at), 1)
+
+    def mirrored(
+        self, source: ir.Value, target: ir.Value, shape: list[int], move: tuple[ir.Value, ir.Value]
     ) -> None:
         """A picture mirrored, then moved; pixels from outside are 0."""
         e, b = self._emitter, self._emitter.builder
         (height, width, channels), (down, right) = shape, move
         with nest(e, [(height, (1, 0)), (width, (0, 1))], [0, 0]) as (y, x):
-            from_y, from_x = b.sub(y, down), b.sub(x, right)
+            from_y, from_x = b.sub(y, down), b.sub(index(width - 1), b.sub(x, right))
             inside = b.and_(
                 b.icmp_unsigned("<", from_y, index(height)), b.icmp_unsigned("<", from_x, index(width))
             )
-            from_x = b.select(mirror, b.sub(index(width - 1), from_x), from_x)
             pixel = b.select(inside, sums(e, scaled(e, from_y, width), from_x), index(0))
             first = sums(e, source, scaled(e, pixel, channels))
             to = sums(e, target, scaled(e, sums(e, scaled(e, y, width), x), channels))
