@@ -47,7 +47,7 @@ def accuracies(model: Model, replicas: int, rounds: int, rate: float) -> np.ndar
 
 
 def test_lenet_learns() -> None:
-    rounds, batch_size, classes = (12, 8, 2) if SMALL else (300, 16, 10)
+    rounds, batch_size, classes = (18, 8, 2) if SMALL else (300, 16, 10)
     found = accuracies(classifier("lenet", batch_size, classes=classes), 2, rounds, rate=0.005)
     assert found[:3].mean() < 0.7
     assert found[-3:].mean() > 0.95
