@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 from scheduler.averaging.transport import DeviceExchange, FlatVector, Transport
@@ -13,8 +13,6 @@ from tensorbow.devices.nccl import NcclCommunicators
 from tensorbow.errors import InternalError
 from tensorbow.kernels.gpu.runtime.sums import Adder
 
-Communicators = Callable[[Sequence[int]], NcclCommunicators]
-
 
 class GpuTransport(Transport):
     """Between GPU devices: those that share a physical GPU are joined there in the first of them, in their
@@ -23,13 +21,7 @@ class GpuTransport(Transport):
     Everything is enqueued, on one stream for each physical GPU, by the thread that posts.
     """
 
-    def __init__(
-        self,
-        devices: Sequence[Device],
-        name: str,
-        communicators: Communicators = NcclCommunicators,
-        priority: int = 0,
-    ):
+    def __init__(self, devices: Sequence[Device], name: str, priority: int = 0):
         """Raises CudaError when NCCL cannot join the GPUs."""
         self._members: dict[CudaRuntime, list[int]] = {}  # by physical GPU, the indices of its devices
         self._streams: list[GpuStream] = []
@@ -41,7 +33,7 @@ class GpuTransport(Transport):
                 self._streams.append(device.new_gpu_stream(name, priority))
         self._nccl: NcclCommunicators | None = None
         if len(self._members) > 1:
-            self._nccl = communicators([runtime.index for runtime in self._members])
+            self._nccl = NcclCommunicators.taken([runtime.index for runtime in self._members])
         self._exchanges: list[_GpuExchange] = []
 
     def connect(self, exchanges: Sequence[Sequence[DeviceExchange]]) -> None:
@@ -60,11 +52,11 @@ class GpuTransport(Transport):
         return tuple(self._streams)
 
     def close(self) -> None:
-        """Closes the streams, then NCCL; idempotent."""
+        """Closes the streams, then gives NCCL's communicators back; idempotent."""
         for stream in self._streams:
             stream.close()
         if self._nccl is not None:
-            self._nccl.close()
+            self._nccl.give_back()
             self._nccl = None
         self._exchanges = []
 

@@ -19,7 +19,6 @@ from tensorbow.devices.cpu_stream import CpuStream
 from tensorbow.devices.device import Device, DeviceDescription
 from tensorbow.devices.host_memory import HostMemory, host_memory_nbytes
 from tensorbow.devices.names import DeviceName
-from tensorbow.devices.stream import Stream
 from tensorbow.errors import InvalidArgumentError
 
 __all__ = ["CpuDevice", "describe_cpu"]
@@ -53,12 +52,8 @@ class CpuDevice(Device):
         self._delay = delay
         super().__init__(parsed, PartitionedMemory(self._source, limit_nbytes))
 
-    def _make_stream(self, name: str) -> CpuStream:
+    def _make_stream(self, name: str, priority: int = 0) -> CpuStream:
         return CpuStream(self, name, delay=self._delay)
-
-    def _make_group_streams(self, name: str, priority: int) -> tuple[Stream, Stream, Stream]:
-        stream = self._make_stream(name)
-        return stream, stream, stream
 
     def view(
         self,

@@ -25,7 +25,6 @@ _NOT_READY = 600
 _STICKY = frozenset({46, 100, 214, 220, 226, 700, 702, 709, 710, *range(714, 720), 721, 999})
 
 
-_current = threading.local()  # `device`: the GPU current in this thread
 _capturing = threading.Lock()  # held from begin_capture to end_capture; the holder owns `gc_was_on`
 
 
@@ -59,7 +58,12 @@ def _translated(call: str, error: Any) -> CudaError:
 
 
 class CupyRuntime(CudaRuntime):
-    """One GPU, by its number among the GPUs that CUDA sees."""
+    """One GPU, by its number among the GPUs that CUDA sees.
+
+    Its CUDA context is created by the first call that needs one, not by the constructor. State: `_context`,
+    the context's handle, 0 before; every call compares it with the thread's current one, which other
+    libraries may have changed.
+    """
 
     def __init__(self, index: int = 0):
         """Raises NotFoundError without CuPy or the GPU, CudaError without a driver."""
@@ -70,24 +74,33 @@ class CupyRuntime(CudaRuntime):
         if not 0 <= index < count:
             raise NotFoundError(f"GPU {index}: CUDA sees {count} GPUs; see CUDA_VISIBLE_DEVICES")
         self.index = index
-        found = self._call("getDeviceProperties", self._runtime.getDeviceProperties, index)
+        self._context = 0
+        found = self._without_context("getDeviceProperties", self._runtime.getDeviceProperties, index)
+        bus_id = self._without_context("cudaDeviceGetPCIBusId", self._runtime.deviceGetPCIBusId, index)
         self.properties = GpuProperties(
             name=found["name"].decode(),
             architecture=10 * int(found["major"]) + int(found["minor"]),
             multiprocessors=int(found["multiProcessorCount"]),
             memory_nbytes=int(found["totalGlobalMem"]),
             max_shared_nbytes=int(found["sharedMemPerBlock"]),
-            pci_bus_id=str(self._call("cudaDeviceGetPCIBusId", self._runtime.deviceGetPCIBusId, index)),
+            pci_bus_id=str(bus_id),
         )
         self._gc_was_on = False
+
+    def _without_context(self, call: str, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Calls a function that needs no CUDA context. Raises CudaError."""
+        try:
+            return function(*arguments)
+        except self._errors as error:
+            raise _translated(call, error) from None
 
     def _call(self, call: str, function: Callable[..., Any], *arguments: Any) -> Any:
         """Calls a function with this GPU current in the thread. Raises CudaError."""
         try:
-            if getattr(_current, "device", None) != self.index:
+            if not self._context or self._driver.ctxGetCurrent() != self._context:
                 self._runtime.setDevice(self.index)
                 self._runtime.free(0)  # creates the context, which driver calls need
-                _current.device = self.index
+                self._context = self._driver.ctxGetCurrent()
             return function(*arguments)
         except self._errors as error:
             raise _translated(call, error) from None

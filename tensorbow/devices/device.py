@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, TypedDict
 
@@ -45,14 +45,14 @@ class DeviceDescription(TypedDict):
 
 
 class _Resources:
-    """Streams, allocator and partition of a group. The device refers to these, not to the group."""
+    """Stream, allocator and partition of a group. The device refers to these, not to the group."""
 
     def __init__(
-        self, name: str, device: Device, streams: Sequence[Stream], allocator: Allocator, partition: Partition
+        self, name: str, device: Device, compute: Stream, allocator: Allocator, partition: Partition
     ) -> None:
         self.name = name
         self.device = device
-        self.streams = tuple(dict.fromkeys(streams))
+        self.compute = compute
         self.allocator = allocator
         self.partition = partition
         self.at_close: list[Callable[[], None]] = []
@@ -60,10 +60,7 @@ class _Resources:
 
     def close(self, *, drain: bool = True) -> None:
         """See StreamGroup.close."""
-        for stream in self.streams:
-            stream.begin_close(drain=drain)
-        for stream in self.streams:
-            stream.close(drain=drain)
+        self.compute.close(drain=drain)
         while self.at_close:
             self.at_close.pop()()
         self.allocator.close(discard=True)
@@ -71,8 +68,8 @@ class _Resources:
         self.device._forget_group(self)
 
     def abandon(self) -> None:
-        """Closes in a new thread: the last reference to a group may go away anywhere, even in the work of one
-        of its streams, or while this thread holds some lock.
+        """Closes in a new thread: the last reference to a group may go away anywhere, even in the work of its
+        stream, or while this thread holds some lock.
         """
         name = f"tensorbow end of {self.device.name.short} {self.name}"
         ending = threading.Thread(target=self.close, name=name, daemon=True)
@@ -89,10 +86,10 @@ class _Resources:
 
 
 class StreamGroup:
-    """Execution resources of one replica: a compute stream, two copy streams and an allocator.
+    """Execution resources of one replica: a stream and an allocator.
 
-    On a device without copies (the CPU) the copy streams are the compute stream. A garbage-collected group
-    closes by itself once its streams are drained.
+    Copies run on the compute stream too: a GPU has 32 hardware queues at most, which the streams share.
+    A garbage-collected group closes by itself once its stream is drained.
     """
 
     def __init__(
@@ -100,34 +97,24 @@ class StreamGroup:
         name: str,
         device: Device,
         compute: Stream,
-        host_to_device: Stream,
-        device_to_host: Stream,
         allocator: Allocator,
         partition: Partition,
     ) -> None:
         self.name = name
         self.device = device
         self.compute = compute
-        self.host_to_device = host_to_device
-        self.device_to_host = device_to_host
         self.allocator = allocator
         self.partition = partition
-        streams = host_to_device, compute, device_to_host
-        self._resources = resources = _Resources(name, device, streams, allocator, partition)
+        self._resources = resources = _Resources(name, device, compute, allocator, partition)
         self._finalizer = weakref.finalize(self, resources.abandon)
         self._finalizer.atexit = False
 
     def at_close(self, release: Callable[[], None]) -> None:
-        """Registers `release()`, called at closing when the streams have ended and the memory still exists.
+        """Registers `release()`, called at closing when the stream has ended and the memory still exists.
 
         It must hold no reference to the group.
         """
         self._resources.at_close.append(release)
-
-    @property
-    def streams(self) -> tuple[Stream, ...]:
-        """The group's streams, each once."""
-        return self._resources.streams
 
     def allocate(self, nbytes: int, owner: str = "") -> Allocation | None:
         """A block from the group's allocator, aligned to 256 bytes; None for 0 bytes.
@@ -140,12 +127,11 @@ class StreamGroup:
             raise ResourceExhaustedError(str(error)) from error
 
     def synchronize(self, timeout: float | None = None) -> None:
-        """Block until every stream is drained; raise the first error. `timeout` (seconds) is per stream."""
-        for stream in self.streams:
-            stream.synchronize(timeout)
+        """Blocks until the stream is drained, for at most `timeout` seconds; raises its error."""
+        self.compute.synchronize(timeout)
 
     def close(self, *, drain: bool = True) -> None:
-        """Closes the streams, then frees all memory, including blocks in use; idempotent."""
+        """Closes the stream, then frees all memory, including blocks in use; idempotent."""
         self._resources.close(drain=drain)
         self._finalizer.detach()
 
@@ -201,7 +187,7 @@ class Device(ABC):
         guaranteed_nbytes: reserved at once.
         planned_nbytes: sum of the known blocks, each rounded up to 256 bytes; it is guaranteed, and taken as
         one region that is split to the last granule (growth by doubling could hold twice as much).
-        priority: of the group's streams, if the device has priorities: a lower number goes first.
+        priority: of the group's stream, if the device has priorities: a lower number goes first.
 
         Raises AlreadyExistsError while a group of that name is open, InvalidArgumentError for limits beyond
         the device's, FailedPreconditionError if closed.
@@ -223,13 +209,12 @@ class Device(ABC):
                 ) from error
             try:
                 allocator = self._make_allocator(partition, f"{self.name.short} {name}", planned_nbytes)
-                streams = self._make_group_streams(name, priority)
-                group = StreamGroup(name, self, *streams, allocator, partition)
+                group = StreamGroup(name, self, self._make_stream(name, priority), allocator, partition)
             except BaseException:
                 partition.close()
                 raise
             self._groups[name] = group._resources
-            self._streams.update(group.streams)
+            self._streams.add(group.compute)
         return group
 
     def _make_allocator(self, partition: Partition, name: str, planned_nbytes: int) -> Allocator:
@@ -244,12 +229,8 @@ class Device(ABC):
         )
 
     @abstractmethod
-    def _make_stream(self, name: str) -> Stream:
-        """A new stream; called with the device's lock held."""
-
-    @abstractmethod
-    def _make_group_streams(self, name: str, priority: int) -> tuple[Stream, Stream, Stream]:
-        """New streams of a group: compute, host to device, device to host."""
+    def _make_stream(self, name: str, priority: int = 0) -> Stream:
+        """A new stream, with a priority if the device has any; called with the device's lock held."""
 
     @abstractmethod
     def view(

@@ -23,7 +23,6 @@ from tensorbow.devices.gpu_events import EventPool
 from tensorbow.devices.gpu_stream import GpuStream
 from tensorbow.devices.gpu_timeline import GpuTimeline
 from tensorbow.devices.names import DeviceName
-from tensorbow.devices.stream import Stream
 from tensorbow.errors import InvalidArgumentError, TensorBowError, UnimplementedError
 
 __all__ = ["GpuDevice"]
@@ -147,11 +146,6 @@ class GpuDevice(Device):
             stream = self._make_stream(name, priority)
             self._streams.add(stream)
         return stream
-
-    def _make_group_streams(self, name: str, priority: int) -> tuple[Stream, Stream, Stream]:
-        copies = ("host_to_device", "device_to_host")
-        host_to_device, device_to_host = (self._make_stream(f"{name} {copy}", priority) for copy in copies)
-        return self._make_stream(name, priority), host_to_device, device_to_host
 
     def view(
         self,

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from queue import SimpleQueue
 from time import perf_counter
 
 from tensorbow.devices.cuda_runtime import CudaError, CudaRuntime
@@ -13,7 +13,9 @@ from tensorbow.devices.events import HostEvent, Waiter
 from tensorbow.devices.stream import Event
 from tensorbow.errors import InternalError
 
-__all__ = ["EventPool", "GpuEvent", "Watcher"]
+__all__ = ["COMPLETION", "Completion", "EventPool", "GpuEvent"]
+
+SHORTEST_SLEEP_S, LONGEST_SLEEP_S = 20e-6, 1e-3
 
 
 class EventPool:
@@ -50,16 +52,16 @@ class GpuEvent(HostEvent):
     """A point of a GPU stream.
 
     State: unrecorded (its stream waits for an event of a CPU stream) until `recorded_as`; then pending
-    on the CUDA event `_handle`; done once, set by the first to see it: a querying or waiting thread, or the
-    watcher. `_lock` guards the handle and the change from pending to done.
+    on the CUDA event `_handle`; done once, set by the first to see it: a querying or waiting thread, or
+    COMPLETION. `_lock` guards the handle and the change from pending to done.
     """
 
-    __slots__ = ("_failure", "_handle", "_pool", "_users", "_watched", "_watcher")
+    __slots__ = ("_failure", "_handle", "_pool", "_stream", "_users", "_watched")
 
-    def __init__(self, origin: str, pool: EventPool, watcher: Watcher) -> None:
+    def __init__(self, origin: str, pool: EventPool, stream: int) -> None:
         super().__init__(origin)
         self._pool = pool
-        self._watcher = watcher
+        self._stream = stream
         self._handle: int | None = None
         self._failure: BaseException | None = None  # error of the stream before this point
         self._watched = False
@@ -71,7 +73,7 @@ class GpuEvent(HostEvent):
             self._handle, self._failure = handle, failure
             watch = self._watched
         if watch:
-            self._watcher.watch(self)
+            COMPLETION.watch(self._stream, self)
 
     def let_wait(self, runtime: CudaRuntime, stream: int) -> bool:
         """Makes a stream of any GPU wait for this event; False while it is unrecorded. Raises CudaError."""
@@ -80,6 +82,11 @@ class GpuEvent(HostEvent):
                 runtime.wait(stream, self._handle)
                 return True
             return self._done
+
+    @property
+    def known_done(self) -> bool:
+        """True if somebody has seen that the stream passed this point; asks nothing of CUDA."""
+        return self._done
 
     @property
     def failure(self) -> BaseException | None:
@@ -145,13 +152,13 @@ class GpuEvent(HostEvent):
             self._pool.give(handle)
 
     def on_done(self, callback: Callable[[Event], object]) -> None:
-        """Calls `callback(event)` once, from the stream's watcher thread, or at once if the event is done."""
+        """Calls `callback(event)` once, from COMPLETION's thread, or at once if the event is done."""
         super().on_done(callback)
         with self._lock:
             watch = not self._done and not self._watched and self._handle is not None
             self._watched = True
         if watch:
-            self._watcher.watch(self)
+            COMPLETION.watch(self._stream, self)
 
     def __del__(self) -> None:
         handle = getattr(self, "_handle", None)
@@ -159,49 +166,89 @@ class GpuEvent(HostEvent):
             self._pool.give(handle)
 
 
-class Watcher:
-    """The thread that completes those events of a stream that have callbacks; starts with the first.
+class Completion:
+    """The thread that completes those events of all GPU streams that have callbacks; starts with the first.
 
-    It sleeps in the CUDA event's wait, without the interpreter lock. It holds no reference to the stream, so
-    that the stream can be collected.
+    It queries the oldest event of each stream, and sleeps in between for a sixteenth of the time that the
+    latest of them has been the oldest: callbacks come some 6 % of a step late, at most a millisecond.
+
+    State: `_pending` has the recorded events of each stream, by its handle, in order, with the time at which
+    the first became the first; `_completing` is the stream whose event the thread is completing. Guarded by
+    `_changed`, whose lock is reentrant: a stream may be collected in this thread.
     """
 
-    def __init__(self, title: str) -> None:
-        self._title = title
-        self._queue: SimpleQueue[GpuEvent | None] = SimpleQueue()
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._pending: dict[int, _Pending] = {}
+        self._completing = 0
         self._thread: threading.Thread | None = None
-        self._stopped = False
-        # Guards both, and the order of the queue; reentrant: a stream may be collected in this thread.
-        self._lock = threading.RLock()
 
-    def watch(self, event: GpuEvent) -> None:
-        """Completes a recorded event when it is done, or at once if the stream has ended."""
-        with self._lock:
-            if not self._stopped:
-                self._queue.put(event)
-                if self._thread is None:
-                    name = f"tensorbow {self._title} events"
-                    self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-                    self._thread.start()
-                return
-        event.block()
+    def watch(self, stream: int, event: GpuEvent) -> None:
+        """Completes a recorded event when it is done."""
+        with self._changed:
+            pending = self._pending.get(stream)
+            if pending is None:
+                pending = self._pending[stream] = _Pending()
+            pending.events.append(event)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="tensorbow GPU events", daemon=True)
+                self._thread.start()
+            self._changed.notify()
 
     def _run(self) -> None:
-        while (event := self._queue.get()) is not None:
+        while True:
+            with self._changed:
+                while not self._pending:
+                    self._changed.wait()
+                streams = list(self._pending)
+            if not sum(self._complete_next(stream) for stream in streams):
+                with self._changed:
+                    first_s = max((p.first_s for p in self._pending.values()), default=0.0)
+                    waited_s = perf_counter() - first_s
+                    self._changed.wait(min(max(waited_s / 16, SHORTEST_SLEEP_S), LONGEST_SLEEP_S))
+
+    def _complete_next(self, stream: int) -> bool:
+        """Completes the oldest event of a stream, if it is done."""
+        with self._changed:
+            pending = self._pending.get(stream)
+            if pending is None:
+                return False
+            event = pending.events[0]
+            self._completing = stream
+        try:
+            passed = event.done()
+        except BaseException as error:
+            event.finish(error)
+            passed = True
+        with self._changed:
+            self._completing = 0
+            if passed and self._pending.get(stream) is pending:
+                pending.events.popleft()
+                pending.first_s = perf_counter()
+                if not pending.events:
+                    del self._pending[stream]
+            self._changed.notify_all()
+        return passed
+
+    def finish(self, stream: int) -> None:
+        """Completes the events of a stream that is drained, and returns when their callbacks have ended."""
+        with self._changed:
+            pending = self._pending.pop(stream, None)
+            if threading.current_thread() is not self._thread:
+                self._changed.wait_for(lambda: self._completing != stream)
+        for event in pending.events if pending is not None else ():
             event.block()
-            del event
 
-    def stop(self) -> None:
-        """Ends the thread after the events it already has."""
-        with self._lock:
-            self._stopped = True
-            self._queue.put(None)
 
-    def join(self) -> None:
-        """Waits for the thread's end, unless called on it."""
-        thread = self._thread
-        if thread is not None and thread is not threading.current_thread():
-            thread.join()
+class _Pending:
+    """The events of a stream that wait for their completion."""
+
+    def __init__(self) -> None:
+        self.events: deque[GpuEvent] = deque()
+        self.first_s = perf_counter()
+
+
+COMPLETION = Completion()
 
 
 def blocked_until(event: Event, timeout: float | None) -> bool:

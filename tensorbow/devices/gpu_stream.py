@@ -17,7 +17,7 @@ from functools import partial
 from tensorbow.devices.cuda_runtime import CudaError, CudaRuntime
 from tensorbow.devices.device import Device
 from tensorbow.devices.events import wait_name
-from tensorbow.devices.gpu_events import EventPool, GpuEvent, Watcher, blocked_until
+from tensorbow.devices.gpu_events import COMPLETION, EventPool, GpuEvent, blocked_until
 from tensorbow.devices.gpu_timeline import GpuTimeline
 from tensorbow.devices.stream import Access, Event, Stream
 from tensorbow.errors import CancelledError, FailedPreconditionError, TensorBowError
@@ -41,14 +41,13 @@ class GpuStream(Stream):
         self._pool = pool
         self._timeline = timeline
         self.handle = pool.runtime.make_stream(priority)
-        self._watcher = Watcher(self._title)
         self._lock = threading.RLock()
         self._put_off: deque[Callable[[], None]] | None = None
         self._awaited: Event | None = None
         self._error: BaseException | None = None
         self._closing = False
         self._closed = False
-        self._finalizer = weakref.finalize(self, _abandon, pool.runtime, self.handle, self._watcher)
+        self._finalizer = weakref.finalize(self, _abandon, pool.runtime, self.handle)
 
     def enqueue(
         self,
@@ -77,7 +76,7 @@ class GpuStream(Stream):
 
     def record(self) -> GpuEvent:
         """A new event, done when all work enqueued before it is done."""
-        event = GpuEvent(self._title, self._pool, self._watcher)
+        event = GpuEvent(self._title, self._pool, self.handle)
         self._in_turn(lambda: self._record(event), "an event")
         return event
 
@@ -93,7 +92,8 @@ class GpuStream(Stream):
 
     def wait(self, event: Event) -> None:
         """Makes work enqueued from now on start after `event`; does not block the caller."""
-        if self._closing or not event.done() or event.error is not None:
+        known_done = event.known_done if isinstance(event, GpuEvent) else event.done()
+        if self._closing or not known_done or event.error is not None:
             self._in_turn(lambda: self._wait(event), "a wait")
 
     def _wait(self, event: Event) -> None:
@@ -205,14 +205,12 @@ class GpuStream(Stream):
         self._finalizer.detach()
         with suppress(TensorBowError):  # a failed GPU: `synchronize` reports it
             self._pool.runtime.synchronize_stream(self.handle)
-        self._watcher.stop()
-        self._watcher.join()
+        COMPLETION.finish(self.handle)
         with suppress(TensorBowError):
             self._pool.runtime.destroy_stream(self.handle)
 
 
-def _abandon(runtime: CudaRuntime, handle: int, watcher: Watcher) -> None:
+def _abandon(runtime: CudaRuntime, handle: int) -> None:
     """Destroys the stream of a collected handle: CUDA lets enqueued work end first."""
-    watcher.stop()
     with suppress(TensorBowError):
         runtime.destroy_stream(handle)

@@ -1,7 +1,11 @@
-"""NCCL over CuPy: all-reduce and broadcast between several GPUs of this process."""
+"""NCCL over CuPy: all-reduce and broadcast between several GPUs of this process.
+
+Making communicators takes NCCL seconds: they are kept, by the set of GPUs, for the next user in the process.
+"""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -11,15 +15,36 @@ from tensorbow.errors import InternalError
 
 __all__ = ["NcclCommunicators"]
 
+# NCCL's statuses up to 2.32 by number; CuPy's own table ends at 6, and raises KeyError for the others.
+STATUSES = (
+    "ncclSuccess",
+    "ncclUnhandledCudaError",
+    "ncclSystemError",
+    "ncclInternalError",
+    "ncclInvalidArgument",
+    "ncclInvalidUsage",
+    "ncclRemoteError",
+    "ncclInProgress",
+    "ncclTimeout",
+)
+
+_lock = threading.Lock()  # guards the following
+_idle: dict[tuple[int, ...], list[NcclCommunicators]] = {}  # given back, by the GPUs' numbers
+
 
 class NcclCommunicators:
-    """One NCCL communicator per GPU. One thread posts all calls, in one order."""
+    """One NCCL communicator per GPU. One thread posts all calls, in one order.
+
+    State: `_failed` once a call has failed; then NCCL allows nothing but to abort the communicators.
+    """
 
     def __init__(self, indices: Sequence[int]):
         """indices: CUDA's numbers of the GPUs. Raises CudaError naming NCCL's status."""
         from cupy.cuda import nccl
 
         self._nccl: Any = nccl
+        self._indices = tuple(indices)
+        self._failed = False
         self._dtypes = {
             "float32": nccl.NCCL_FLOAT32,
             "float64": nccl.NCCL_FLOAT64,
@@ -28,6 +53,23 @@ class NcclCommunicators:
             "uint8": nccl.NCCL_UINT8,
         }
         self._communicators: list[Any] = self._checked(nccl.NcclCommunicator.initAll, list(indices))
+
+    @classmethod
+    def taken(cls, indices: Sequence[int]) -> NcclCommunicators:
+        """Communicators of these GPUs that were given back, or new ones. Raises CudaError."""
+        with _lock:
+            idle = _idle.get(tuple(indices))
+            if idle:
+                return idle.pop()
+        return cls(indices)
+
+    def give_back(self) -> None:
+        """Keeps the communicators, which must be idle, for the next to take them; failed ones are closed."""
+        if self._failed:
+            self.close()
+            return
+        with _lock:
+            _idle.setdefault(self._indices, []).append(self)
 
     def all_reduce(self, addresses: Sequence[int], size: int, dtype: str, streams: Sequence[int]) -> None:
         """Enqueues the sum over all GPUs of one vector per GPU, in place, on one stream per GPU."""
@@ -59,9 +101,15 @@ class NcclCommunicators:
         try:
             return call(*arguments)
         except self._nccl.NcclError as error:
-            raise CudaError(f"NCCL: {error}", str(error)) from error
+            self._failed, number, text = True, error.status, str(error)
+        except KeyError as error:
+            self._failed, number, text = True, error.args[0], ""
+        known = isinstance(number, int) and 0 <= number < len(STATUSES)
+        name = STATUSES[number] if known else f"status {number}"
+        raise CudaError(f"NCCL: {name}{text and f': {text}'}", name)
 
     def close(self) -> None:
-        """Destroys the communicators, which must be idle; idempotent."""
+        """Destroys the communicators, which must be idle, or aborts those that failed; idempotent."""
         while self._communicators:
-            self._communicators.pop().destroy()
+            communicator = self._communicators.pop()
+            communicator.abort() if self._failed else communicator.destroy()

@@ -17,7 +17,6 @@ from tensorbow.devices.device import Device, DeviceDescription
 from tensorbow.devices.launch_log import LaunchLog
 from tensorbow.devices.names import DeviceName
 from tensorbow.devices.null_stream import NullEvent, NullStream
-from tensorbow.devices.stream import Stream
 from tensorbow.errors import FailedPreconditionError, InvalidArgumentError
 
 __all__ = ["NullDevice", "describe_null"]
@@ -49,13 +48,8 @@ class NullDevice(Device):
         self.log = LaunchLog() if log is None else log
         super().__init__(parsed, PartitionedMemory(VirtualSource(limit_nbytes), limit_nbytes))
 
-    def _make_stream(self, name: str) -> NullStream:
+    def _make_stream(self, name: str, priority: int = 0) -> NullStream:
         return NullStream(self, name, self.log, hold=self.hold)
-
-    def _make_group_streams(self, name: str, priority: int) -> tuple[Stream, Stream, Stream]:
-        copies = ("host_to_device", "device_to_host")
-        host_to_device, device_to_host = (self._make_stream(f"{name} {copy}") for copy in copies)
-        return self._make_stream(name), host_to_device, device_to_host
 
     def view(
         self,

@@ -65,6 +65,14 @@ class FakeBindings:
         }
         self.answers = {"getDeviceCount": 2, "getDeviceProperties": properties, "memGetInfo": (5, 100)}
         self.calls = []
+        self.current = threading.local()  # `context`: 0 in a thread that has made no GPU current
+
+    def ctxGetCurrent(self):  # noqa: N802
+        return getattr(self.current, "context", 0)
+
+    def setDevice(self, index):  # noqa: N802
+        self.calls.append(("setDevice", index))
+        self.current.context = 1000 + index
 
     def __getattr__(self, name):
         def call(*arguments):
@@ -81,7 +89,6 @@ class FakeBindings:
 def bindings(monkeypatch):
     made = FakeBindings()
     monkeypatch.setattr(cupy_runtime, "_cuda", lambda: SimpleNamespace(runtime=made, driver=made))
-    monkeypatch.setattr(cupy_runtime, "_current", threading.local())
     return made
 
 
@@ -104,6 +111,25 @@ def test_the_device_is_made_current_once_in_a_thread(bindings):
     thread.start()
     thread.join()
     assert ("setDevice", 1) in bindings.calls
+
+
+def test_looking_for_gpus_makes_no_context_and_none_current(bindings):
+    assert [CupyRuntime(index).properties.name for index in range(gpu_count())] == ["GPU", "GPU"]
+    assert {call[0] for call in bindings.calls} == {
+        "getDeviceCount",
+        "getDeviceProperties",
+        "deviceGetPCIBusId",
+    }
+    assert bindings.ctxGetCurrent() == 0
+
+
+def test_another_library_may_make_another_gpu_current(bindings):
+    runtime = CupyRuntime(0)
+    runtime.make_event()
+    bindings.setDevice(1)
+    bindings.calls.clear()
+    runtime.make_event()
+    assert bindings.calls == [("setDevice", 0), ("free", 0), ("eventCreateWithFlags", 3)]
 
 
 def test_a_gpu_that_is_not_there(bindings):

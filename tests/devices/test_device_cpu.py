@@ -101,12 +101,6 @@ def test_the_same_result_under_any_timing() -> None:
                 assert run_program(seed, streams) == expected
 
 
-def test_copy_streams_are_the_compute_stream(device: CpuDevice) -> None:
-    group = device.stream_group("replica 0")
-    assert group.streams == (group.compute,)
-    assert group.compute is group.host_to_device is group.device_to_host
-
-
 def test_callbacks_may_enqueue_and_may_fail(device: CpuDevice, caplog: pytest.LogCaptureFixture) -> None:
     stream = device.new_stream("compute")
     gate, seen = threading.Event(), threading.Event()

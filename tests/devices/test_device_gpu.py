@@ -238,6 +238,56 @@ def test_closing_waits_for_other_devices(device: GpuDevice) -> None:
         assert ran == [1]
 
 
+def test_a_wait_for_another_gpu_stream_queries_nothing(device: GpuDevice, runtime: Any) -> None:
+    first, second = device.new_stream("first"), device.new_stream("second")
+    before = runtime.counts["is_done"], runtime.counts["wait"]
+    second.wait(first.record())
+    second.synchronize()
+    assert (runtime.counts["is_done"], runtime.counts["wait"]) == (before[0], before[1] + 1)
+
+
+def test_one_thread_completes_the_events_of_all_streams(device: GpuDevice, runtime: EmulatedCuda) -> None:
+    """A stream that is at work for long holds up no other's callbacks."""
+    gate = threading.Event()
+    slow, *fast = (device.new_stream(str(number)) for number in range(5))
+    runtime.enqueue(slow.handle, "launch", "long", lambda: gate.wait(30) and None)  # type: ignore[attr-defined]
+    told: list[tuple[int, str]] = []
+    ended = threading.Semaphore(0)
+
+    def tell(number: int, _: Any) -> None:
+        told.append((number, threading.current_thread().name))
+        ended.release()
+
+    for number, stream in enumerate([slow, *fast]):
+        stream.record().on_done(partial(tell, number))
+    assert all(ended.acquire(timeout=10) for _ in fast)
+    assert sorted(told) == [(number, "tensorbow GPU events") for number in range(1, 5)]
+    gate.set()
+    assert ended.acquire(timeout=10)
+    assert [t.name for t in threading.enumerate()].count("tensorbow GPU events") == 1
+
+
+def test_a_closed_stream_has_made_all_callbacks(device: GpuDevice) -> None:
+    told: list[int] = []
+
+    def tell(number: int, _: Any) -> None:
+        time.sleep(2e-3)
+        told.append(number)
+
+    stream = device.new_stream("closing")
+    for number in range(10):
+        stream.record().on_done(partial(tell, number))
+    stream.close()
+    assert sorted(told) == [*range(10)]
+
+
+def test_a_group_has_one_stream(device: GpuDevice, runtime: Any) -> None:
+    """More streams than hardware queues would serialise the replicas."""
+    before = runtime.counts["make_stream"]
+    device.stream_group("replica 0")
+    assert runtime.counts["make_stream"] == before + 1
+
+
 def test_events_are_used_again(device: GpuDevice, runtime: Any) -> None:
     stream = device.new_stream("compute")
     for _ in range(200):

@@ -192,7 +192,7 @@ def test_z_has_the_priority_it_is_given() -> None:
         with engine_of(model, gpus, 2, priority=-3) as engine:
             engine.run(Prepared(model.batch, 4).open, 0, 3)
         made = [call.name for call in runtime.log if call.kind == "make_stream"]
-    assert made.count("-3") == 2 * 3 + 1  # of z's group on each device, and of the all-reduce
+    assert made.count("-3") == 2 + 1  # of z's group on each device, and of the all-reduce
     assert set(made) == {"0", "-3"}
     with pytest.raises(InvalidArgumentError, match="priority: expected a whole number of at most 0, got 1"):
         tb.Synchronisation(priority=1)

@@ -37,8 +37,8 @@ def main(what: str) -> int:
         print("1 step, and 1 of graphs")
     else:
         bench = GpuBench(runtime)
-        y = bench.memory(TensorSpec((64,), as_dtype(np.float32)))
-        bench.context.launch(OVERRUN, "overrun", 1, 1, y, np.int32(64))()
+        y = bench.memory(TensorSpec((60,), as_dtype(np.float32)))  # no other memory begins at its end
+        bench.context.launch(OVERRUN, "overrun", 1, 1, y, np.int32(60))()
         runtime.synchronize_stream(bench.stream)
         found = _damaged(runtime)
     return 9 if found else 0

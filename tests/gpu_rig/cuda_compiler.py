@@ -30,6 +30,7 @@ _HERE = Path(__file__).parent
 _FLAGS = (
     *("-x", "c++", "-std=gnu++17", "-w", "-fPIC", "-shared", "-ffp-contract=off", "-fno-strict-aliasing"),
     *("-fwrapv", "-fvisibility=hidden", "-fno-exceptions", "-fno-rtti"),
+    *("-fsanitize=alignment", "-fsanitize-undefined-trap-on-error"),  # a GPU refuses what a CPU reads
 )
 _KERNEL = re.compile(
     r"__global__\s+(?:__launch_bounds__\s*\([^()]*\)\s*)?void\s+"
@@ -39,6 +40,7 @@ _DYNAMIC = re.compile(r"extern\s+__shared__\s+((?:__align__\(\d+\)\s*)?)([\w ]+?
 _MEETING = re.compile(r"__sync|_sync\s*\(")
 _MARK = b"\n//tensorbow-emulated-cuda:"
 _GPU = ctypes.c_uint * 3
+STATUSES = {1: "cudaErrorLaunchTimeout", 2: "cudaErrorIllegalAddress", 3: "cudaErrorMisalignedAddress"}
 
 
 def compiler() -> str | None:
@@ -168,8 +170,7 @@ class HostKernel:
         )
         if not failed:
             return None
-        status = "cudaErrorLaunchTimeout" if failed == 1 else "cudaErrorIllegalAddress"
-        return status, f"kernel {self.name}: {message.value.decode()}"
+        return STATUSES[failed], f"kernel {self.name}: {message.value.decode()}"
 
 
 _LOADED: dict[bytes, dict[str, HostKernel]] = {}

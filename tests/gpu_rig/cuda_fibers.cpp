@@ -1,6 +1,6 @@
 // Runs the blocks of a kernel one after the other, their threads as fibers where they must meet.
 //
-// A kernel that reads or writes where nothing is, or divides by zero, ends with a message, and the process lives on.
+// A kernel that reads or writes where nothing is or across alignment, or divides by zero, ends with a message, and the process lives on.
 // A warp goes on until all of its threads have ended or wait at the block's barrier; then comes the next warp.
 // Threads that wait for each other in vain (a barrier or shuffle in divergent code) end the kernel with a message.
 
@@ -243,7 +243,7 @@ extern "C" {
 
 // Once, when the library is loaded.
 void tb_catch_faults() {
-    const int signals[] = {SIGSEGV, SIGBUS, SIGFPE};
+    const int signals[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP};  // the last two: the sanitizer's trap
     for (int signal : signals) {
         struct sigaction action = {};
         action.sa_sigaction = fault;
@@ -284,7 +284,8 @@ struct TlsIndex {
 };
 void* __tls_get_addr(TlsIndex*);
 
-// meet: whether its threads must be fibers. Returns 0; 1 with a message for threads that wait in vain, 2 for a fault.
+// meet: whether its threads must be fibers. Returns 0; 1 with a message for threads that wait in vain, 2 for a fault,
+// 3 for an access to an address that is no multiple of the type's alignment.
 int tb_run(void (*kernel)(void**), void** arguments, const unsigned* grid, const unsigned* block, size_t nbytes,
            size_t module, size_t static_nbytes, int meet, int backwards, char* message, size_t room) {
     TbPlace& place = tb_emulated_place;
@@ -310,11 +311,14 @@ int tb_run(void (*kernel)(void**), void** arguments, const unsigned* grid, const
     sigjmp_buf here;
     if (int signal = sigsetjmp(here, 1)) {
         rescue = nullptr;
-        const char* what = signal == SIGFPE ? "an integer was divided by zero" : "illegal access to memory";
+        bool misaligned = signal == SIGILL || signal == SIGTRAP;
+        const char* what = signal == SIGFPE ? "an integer was divided by zero"
+                           : misaligned     ? "misaligned access to memory, code"
+                                            : "illegal access to memory";
         snprintf(message, room, "%s at %p by thread (%u, %u, %u) of block (%u, %u, %u)", what, fault_address, place.thread.x,
                  place.thread.y, place.thread.z, place.block.x, place.block.y, place.block.z);
         free(place.shared);
-        return 2;
+        return misaligned ? 3 : 2;
     }
     rescue = &here;
     for (size_t i = 0; i < blocks && !status; ++i) {

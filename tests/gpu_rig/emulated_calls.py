@@ -18,6 +18,8 @@ from tests.gpu_rig.emulated_streams import Event, Graph, Token, Work, WorkerStre
 HANDLES = itertools.count(0x7E50_0001)
 EVENTS: dict[int, Event] = {}  # of all runtimes: a stream may wait for another GPU's event
 UNSUPPORTED = "cudaErrorStreamCaptureUnsupported"
+QUERIES = {"is_done", "synchronize_event", "elapsed_ms", "memory_info"}  # forbidden while the thread captures
+CURRENT = threading.local()  # `gpu`: the one that is current in this thread
 
 
 class LoggedCall(NamedTuple):
@@ -155,7 +157,10 @@ class EmulatedCalls(CudaRuntime):
     def _enter(
         self, call: str, stream: int = 0, name: str = "", unsafe: bool = False, logged: bool = True
     ) -> None:
-        """Starts a call: raises sticky and injected errors, refuses calls forbidden during a capture."""
+        """Starts a call: makes this GPU current, raises sticky and injected errors, refuses calls forbidden
+        during a capture.
+        """
+        CURRENT.gpu = self
         with self._lock:
             if self._failure is not None and self._failure.sticky:
                 raise CudaError(f"{call}: after {self._failure}", self._failure.status, sticky=True)
@@ -167,7 +172,7 @@ class EmulatedCalls(CudaRuntime):
             if fault is not None:
                 self._note(fault.error)
                 raise fault.error
-            if unsafe:
+            if unsafe or call in QUERIES:
                 for worker in self._streams.values():
                     if worker.capture is not None and worker.capture.thread == threading.get_ident():
                         worker.capture.invalid = f"{call} by the capturing thread"

@@ -1,8 +1,9 @@
 """A CUDA runtime without a GPU: the calls that devices, plans and kernels need, in host memory and threads.
 
 It is stricter than CUDA where CUDA tolerates a mistake: copies need pinned memory and must stay within one
-block, kernels' pointer arguments must lie in live memory (checked when the kernel runs, as on a GPU), no
-other thread's work may enter a capture, freed memory holds NaN. It refuses everything that CUDA refuses, as
+block, kernels' pointer arguments must lie in live memory of the GPU (checked when the kernel runs, as on a
+GPU), vectors at multiples of their size, no other thread's work may enter a capture, a library's call needs
+its GPU to be current in the thread, freed memory holds NaN. It refuses everything that CUDA refuses, as
 far as this project calls it. Streams run concurrently; `delay` makes their timing random.
 """
 
@@ -14,10 +15,12 @@ from typing import Any
 from tensorbow.devices.cuda_runtime import CopyKind, CudaError
 from tensorbow.errors import NotFoundError
 from tests.gpu_rig.cuda_compiler import HostKernel, compile_cuda, compiler_identity, load_kernels
-from tests.gpu_rig.emulated_calls import HANDLES
+from tests.gpu_rig.emulated_calls import CURRENT, HANDLES
 from tests.gpu_rig.emulated_events import EmulatedEvents
 from tests.gpu_rig.emulated_memory import MEMORY, host_array
 from tests.gpu_rig.emulated_streams import refused
+
+MOST_PARAMETER_NBYTES = 4096  # of one kernel; CUDA 12.1 allows more from compute capability 7.0 on
 
 
 class EmulatedCuda(EmulatedEvents):
@@ -158,9 +161,11 @@ class EmulatedCuda(EmulatedEvents):
 
         def run(keep: object = values) -> None:
             for address in filter(None, addresses):
-                if MEMORY.block_of(address) is None:
+                held = MEMORY.block_of(address)
+                if held is None or (held.owner is not self and not held.pinned):
                     raise CudaError(
-                        f"kernel {kernel.name}: an argument points to {address:#x}, which is not allocated",
+                        f"kernel {kernel.name}: an argument points to {address:#x}, which is not allocated "
+                        "on this GPU",
                         "cudaErrorIllegalAddress",
                         sticky=True,
                     )
@@ -176,9 +181,16 @@ class EmulatedCuda(EmulatedEvents):
         if not fits or not 0 < threads <= 1024 or min(block) < 1 or block[2] > 64:
             reason = f"{kernel.name}: grid {grid} of blocks {block}"
             raise refused("launch", "cudaErrorInvalidConfiguration", reason)
+        if sum(-(-size // 8) * 8 for size in kernel.sizes) > MOST_PARAMETER_NBYTES:
+            reason = f"{kernel.name}: more than {MOST_PARAMETER_NBYTES} bytes of parameters"
+            raise refused("launch", "cudaErrorInvalidValue", reason)
         if kernel.shared_nbytes + shared_nbytes > self.properties.max_shared_nbytes:
             reason = f"{kernel.name}: {kernel.shared_nbytes} + {shared_nbytes} bytes of shared memory"
             raise refused("launch", "cudaErrorInvalidValue", reason)
+
+    def make_current(self) -> None:
+        """Makes this GPU the one that the libraries' calls in this thread work on."""
+        CURRENT.gpu = self
 
     def library(self, name: str) -> Any:
         """The emulated cuBLAS or cuDNN."""

@@ -98,6 +98,7 @@ class EmulatedCudnn(EmulatedLibrary):
     results: ClassVar[dict[str, str]] = {"cudnnGetVersion": "z", "cudnnGetErrorString": "s"}
     failed = 5000
     unusable = BAD_PARAM
+    broken: frozenset[tuple[str, int]] = frozenset()  # algorithms that are said to work, and do not
 
     def do_cudnnGetVersion(self) -> int:
         return 92800
@@ -315,6 +316,8 @@ class EmulatedCudnn(EmulatedLibrary):
             raise RefusedError(NULL_POINTER)
         if needed > workspace[1] or (needed and not workspace[0]):
             raise RefusedError(TOO_SMALL)
+        if (kind, algorithm) in self.broken:
+            raise RefusedError(NOT_SUPPORTED)
         dtype = TYPES[x.kind]
         factor, old = scalar(alpha, dtype), scalar(beta, dtype)
         views = [(p, d.shape, d.strides) for p, d in ((xp, x), (wp, w), (yp, y))]

@@ -15,6 +15,7 @@ import numpy as np
 
 from tensorbow.devices.cuda_runtime import CudaError
 from tensorbow.errors import NotFoundError, TensorBowError
+from tests.gpu_rig.emulated_calls import CURRENT
 from tests.gpu_rig.emulated_memory import MEMORY, host_array
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ class EmulatedLibrary:
     signatures: ClassVar[dict[str, str]] = {}
     results: ClassVar[dict[str, str]] = {}  # of functions that do not return a status
     failed = 0  # the status when the GPU fails
-    unusable = 0  # the status for a handle that is none
+    unusable = 0  # the status for a handle that is none, or of a GPU that is not current
 
     def __init__(self, runtime: EmulatedCuda):
         self.runtime = runtime
@@ -74,6 +75,8 @@ class EmulatedLibrary:
                 self.counts[name] = self.counts.get(name, 0) + 1
             if gives is not None:
                 return method(*arguments)
+            if getattr(CURRENT, "gpu", None) is not self.runtime:
+                return self.unusable
             try:
                 method(*arguments)
             except RefusedError as refused:

@@ -8,25 +8,31 @@ from functools import cache
 
 import numpy as np
 
+from tensorbow.devices import GpuDevice
 from tests.gpu_rig.cuda_compiler import compile_cuda
 from tests.gpu_rig.emulated_cuda import EmulatedCuda
 from tests.gpu_rig.gpu_kernels import BoundGpuCall, GpuBench, every_gpu_kernel
+from tests.gpu_rig.gpu_models import classifier
 from tests.ops_contract.collection import all_samples
 from tests.ops_contract.sample import Sample
+from tests.scheduler_rig.running import engine_of
 
 
 class RecordingCuda(EmulatedCuda):
-    """Runtime that keeps the sources it is asked to compile; its results cannot be launched."""
+    """Runtime that keeps the sources it is asked to load; its results cannot be launched."""
+
+    compiler = "none: the source is the binary"
 
     def __init__(self) -> None:
         super().__init__()
         self.sources: dict[str, str] = {}  # text -> name
 
     def compile(self, source: str, name: str) -> bytes:
-        self.sources[source] = name
-        return source.encode()
+        return f"{name}\n{source}".encode()
 
     def load_module(self, binary: bytes) -> int:
+        name, _, source = binary.decode().partition("\n")
+        self.sources[source] = name
         return 1
 
     def unload_module(self, module: int) -> None:
@@ -67,6 +73,17 @@ def every_source(float64: bool = False) -> dict[str, str]:
     """Sources of all contract samples, or of all samples with floats in float64: text -> name."""
     floating = [s for s in gpu_samples() if any(a.dtype == np.float32 for a in s.inputs)]
     return sources_of(floating if float64 else gpu_samples(), float64)
+
+
+@cache
+def sources_of_networks(model: str, batch_size: int) -> dict[str, str]:
+    """Sources of two averaging replicas of a `tensorbow.models` model, fused: text -> name."""
+    runtime = RecordingCuda()
+    try:
+        with engine_of(classifier(model, batch_size), [GpuDevice("/gpu:0", runtime)], 2):
+            return dict(runtime.sources)
+    finally:
+        runtime.close()
 
 
 def compile_ahead(sources: dict[str, str]) -> None:

@@ -2,55 +2,80 @@
 
 from __future__ import annotations
 
-import hashlib
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping
 
 import pytest
 
-from tensorbow.devices.cupy_runtime import compile_with_nvrtc, nvrtc_identity
-from tensorbow.errors import InvalidArgumentError, NotFoundError
+from tensorbow.devices.cupy_runtime import compile_with_nvrtc
+from tensorbow.errors import InvalidArgumentError
 from tensorbow.kernels.gpu.runtime.program import PRELUDE
-from tests.gpu_rig.cuda_compiler import cache_folder
-from tests.gpu_rig.recording import every_source
+from tests.gpu_rig.nvrtc_usage import ARCHITECTURES, require_nvrtc, usages
+from tests.gpu_rig.recording import every_source, sources_of_networks
+
+MOST_REGISTERS = 64  # 1024 threads of a multiprocessor's 65,536 registers, half of its most threads
 
 
-@pytest.fixture(params=[80, 90])
-def architecture(request):
-    try:
-        nvrtc_identity(request.param)
-    except (NotFoundError, RuntimeError, OSError) as error:  # CuPy raises its own where NVRTC is missing
-        pytest.skip(f"no NVRTC: {str(error).splitlines()[0]:.150}")
-    return request.param
+@pytest.fixture(params=ARCHITECTURES)
+def architecture(request: pytest.FixtureRequest) -> int:
+    return require_nvrtc(request.param)
 
 
-@pytest.mark.parametrize("float64", [False, pytest.param(True, marks=pytest.mark.slow)])
-def test_every_source_compiles(architecture, float64):
-    """Sources that this NVRTC has compiled before are not compiled again."""
-    identity, folder = nvrtc_identity(architecture), cache_folder()
-
-    def check(text: str, name: str) -> str:
-        key = hashlib.sha256(f"{identity}\n{text}".encode()).hexdigest()
-        seen = folder / f"{key}.compiles"
-        if not seen.exists():
-            try:
-                binary = compile_with_nvrtc(text, name, architecture)
-            except InvalidArgumentError as error:
-                return str(error)
-            assert binary.startswith(b"\x7fELF")
-            seen.touch()
-        return ""
-
-    sources = every_source(float64)
-    assert len(sources) > 200
-    with ThreadPoolExecutor() as pool:
-        failures = [each for each in pool.map(check, sources.keys(), sources.values()) if each]
-    assert not failures, f"{len(failures)} of {len(sources)}:\n" + "\n\n".join(failures[:5])
+def check(sources: Mapping[str, str], architecture: int, *, spills: bool = False) -> None:
+    """All compile, by default without spilling registers; prints the kernels that need the most."""
+    found, logs = usages(sources, architecture)
+    assert not logs, f"{len(logs)} of {len(sources)}:\n" + "\n\n".join(logs[:5])
+    kernels = [(usage, sources[text]) for text, each in found.items() for usage in each]
+    most = sorted(kernels, key=lambda kernel: -kernel[0].registers)[:5]
+    print(f"\nsm_{architecture}: {len(sources)} sources, {len(kernels)} kernels; most registers:")
+    for usage, name in most:
+        print(f"  {name} {usage.kernel}: {usage.registers}, {usage.stack_nbytes} bytes of stack")
+    if not spills:
+        assert not [(name, usage) for usage, name in kernels if usage.spilled_nbytes]
+        assert not [(name, usage) for usage, name in kernels if usage.registers > MOST_REGISTERS]
 
 
-def test_a_source_that_does_not_compile(architecture):
+def test_every_source_compiles_without_spills(architecture: int) -> None:
+    assert len(every_source()) > 200
+    check(every_source(), architecture)
+
+
+@pytest.mark.slow
+def test_every_source_compiles_in_float64(architecture: int) -> None:
+    """With 64 registers, FusedBatchNormGrad spills 8 bytes."""
+    assert len(every_source(float64=True)) > 200
+    check(every_source(float64=True), architecture, spills=True)
+
+
+@pytest.mark.parametrize(("model", "batch_size", "at_least"), [("lenet", 16, 15), ("resnet32", 32, 25)])
+def test_a_networks_fused_kernels_compile_without_spills(
+    architecture: int, model: str, batch_size: int, at_least: int
+) -> None:
+    sources = sources_of_networks(model, batch_size)
+    assert len(sources) >= at_least
+    check(sources, architecture)
+
+
+def test_a_kernel_that_spills_is_found(architecture: int) -> None:
+    text = """extern "C" __global__ void __launch_bounds__(1024, 2) spilling(float* y, int n) {
+        float kept[64], carried = 0;
+        #pragma unroll
+        for (int i = 0; i < 64; ++i) kept[i] = y[i * n + threadIdx.x];
+        for (int k = 0; k < n; ++k)
+            #pragma unroll
+            for (int i = 0; i < 64; ++i) kept[i] += carried = sinf(carried * kept[i]);
+        #pragma unroll
+        for (int i = 0; i < 64; ++i) y[i * 7 + threadIdx.x] = kept[i];
+    }"""
+    with pytest.raises(AssertionError, match="spilling"):
+        check({text: "spills"}, architecture)
+
+
+def test_a_source_that_does_not_compile(architecture: int) -> None:
     text = PRELUDE + 'extern "C" __global__ void f(int* y) { *y = nonsense; }'
     with pytest.raises(
         InvalidArgumentError,
         match=rf"CUDA source bad does not compile(.|\n)*sm_{architecture}(.|\n)*nonsense",
     ):
         compile_with_nvrtc(text, "bad", architecture)
+    with pytest.raises(AssertionError, match=r"1 of 1:\n *bad: (.|\n)*nonsense"):
+        check({text: "bad"}, architecture)

@@ -9,13 +9,16 @@ whose range is too small, but not to bfloat16).
 from __future__ import annotations
 
 import ctypes
+import math
+import weakref
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from tensorbow.errors import TensorBowError
+from tensorbow.devices.cuda_runtime import CudaError, CudaRuntime
+from tensorbow.errors import ResourceExhaustedError, TensorBowError
 from tensorbow.kernels.gpu.runtime.call import Enqueue
 from tensorbow.kernels.gpu.runtime.context import GpuContext
 from tensorbow.kernels.gpu.runtime.library_calls import (
@@ -64,6 +67,10 @@ NOT_SUPPORTED = range(3000, 4000)
 CROSS_CORRELATION = 1
 DATA_TYPES = {"float32": 0, "float64": 1}
 MATH_TYPES = {"fp32": 3, "tf32": 0, "bf16": 0}  # CUDNN_FMA_MATH, CUDNN_DEFAULT_MATH
+
+
+# Whether a candidate has run, by what it computes; by physical GPU. Two threads may both find out: no lock.
+_works: weakref.WeakKeyDictionary[CudaRuntime, dict[tuple[Any, ...], bool]] = weakref.WeakKeyDictionary()
 
 
 class Layout(Enum):
@@ -141,9 +148,11 @@ class Cudnn:
         layout: Layout,
         limit_nbytes: int,
     ) -> Convolved | None:
-        """cuDNN's algorithm within that workspace; None if unsupported. The padding must be symmetric.
+        """cuDNN's first algorithm within that workspace that runs; None if none does.
 
-        Raises CudaError for every status except "not supported".
+        The padding must be symmetric. The answer to the query for the workspace is no promise: each candidate
+        runs once per GPU and process, on memory of its own. Raises CudaError for every status of the query
+        except "not supported", and for sticky errors.
         """
         images = self._tensor(
             op, layout, dtype, what.batch, what.channels, what.rows.extent, what.columns.extent
@@ -164,8 +173,41 @@ class Cudnn:
             if status and status not in NOT_SUPPORTED:
                 self._calls.fail(op, function, status)
             if not status and nbytes.value <= limit_nbytes:
-                return Convolved(direction, algorithm, nbytes.value, operands, convolution, dtype)
+                found = Convolved(direction, algorithm, nbytes.value, operands, convolution, dtype)
+                key = direction, algorithm, what, dtype.name, layout, self._context.options.compute
+                works = _works.setdefault(self._context.runtime, {})
+                if key not in works:
+                    works[key] = self._runs(op, found, what)
+                if works[key]:
+                    return found
         return None
+
+    def _runs(self, op: str, found: Convolved, what: Convolution) -> bool:
+        """True if the call runs to its end; also if there is no memory to try it. Raises sticky errors."""
+        runtime, stream = self._context.runtime, self._context.stream
+        rows, columns = what.rows, what.columns
+        extents = (
+            (what.batch, what.channels, rows.extent, columns.extent),
+            (what.outputs, what.channels, rows.window, columns.window),
+            (what.batch, what.outputs, rows.count, columns.count),
+        )
+        with ExitStack() as stack:
+            try:
+                addresses = []
+                for each in extents:
+                    address = runtime.allocate(max(math.prod(each) * found.dtype.size, 1))
+                    stack.callback(runtime.free, address)
+                    addresses.append(address)
+                self.convolve(op, found, addresses, self._context.workspace.address)()
+                runtime.synchronize_stream(stream)
+            except ResourceExhaustedError:
+                return True
+            except CudaError as error:
+                if error.sticky:
+                    stack.pop_all()  # the memory is lost with the context
+                    raise
+                return False
+        return True
 
     def convolve(self, op: str, found: Convolved, addresses: Sequence[int], workspace: int) -> Enqueue:
         """Prepares the call. addresses: of images, filters and outputs, one of which is the result."""

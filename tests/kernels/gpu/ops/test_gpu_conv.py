@@ -136,6 +136,33 @@ def test_direct_sums_where_the_workspace_is_too_small(case, dtype):
     assert [set(taken) <= kernels for taken in ways] == [False, True, True]
 
 
+def test_what_cudnn_only_claims_to_support_is_not_taken():
+    """Each candidate runs once, however many plans are bound; the next one that runs is taken."""
+    images, filters, attrs = SHAPES["same"]
+    calls = three(images, filters, attrs)
+    with emulated_runtime() as runtime, GpuBench(runtime) as bench:
+        library = runtime.library("cudnn")
+        library.broken = frozenset({("forward", 1), ("data", 1), ("filter", 1)})
+        forward, to_input, to_filter = (way(bench, op, inputs, attrs) for op, inputs in calls)
+        assert forward[-1] == "convolution"  # IMPLICIT_GEMM
+        assert not {"convolution"} & {*to_input, *to_filter}
+        tried = dict(library.counts)
+        for op, inputs in calls:
+            BoundGpuCall(bench, op, inputs, attrs)
+        for function in ("Forward", "BackwardData", "BackwardFilter"):
+            assert library.counts[f"cudnnConvolution{function}"] == tried[f"cudnnConvolution{function}"]
+        assert tried["cudnnConvolutionBackwardData"] == 2  # in NHWC and NCHW
+
+
+def test_without_memory_to_try_it_cudnns_word_is_taken():
+    images, filters, attrs = SHAPES["same"]
+    op, inputs = three(images, filters, attrs)[0]
+    with emulated_runtime() as runtime, GpuBench(runtime) as bench:
+        runtime.fail_next("allocate", after=5)  # the five before are the arrays and the call's scratch
+        assert way(bench, op, inputs, attrs)[-1] == "convolution"
+        assert not runtime._faults["allocate"]
+
+
 def test_windows_of_one_element_are_a_product(bench):
     attrs = attrs_of()
     for op, inputs in three((3, 4, 5, 6), (1, 1, 6, 7), attrs):

@@ -4,8 +4,7 @@ import re
 
 import pytest
 
-from tensorbow.devices.cupy_runtime import compile_with_nvrtc, nvrtc_identity
-from tensorbow.errors import NotFoundError
+from tensorbow.devices.cupy_runtime import compile_with_nvrtc
 from tensorbow.graph import Kernel
 from tensorbow.kernels.averaged_updates import merge_averaging
 from tensorbow.kernels.gpu.source.maps import MapLayout, map_source
@@ -22,6 +21,7 @@ from tensorbow.kernels.scalars.expression import (
 )
 from tensorbow.ops.updates import ApplyMomentum
 from tensorbow.specs import DTYPES, bool_, float32, float64, int64
+from tests.gpu_rig.nvrtc_usage import ARCHITECTURES, require_nvrtc
 from tests.kernels.test_scalar_averaged_updates import correct, difference, update
 
 BINARY = (
@@ -35,13 +35,9 @@ LAYOUTS = [
 ]
 
 
-@pytest.fixture(params=[80, 90])
+@pytest.fixture(params=ARCHITECTURES)
 def architecture(request):
-    try:
-        nvrtc_identity(request.param)
-    except (NotFoundError, RuntimeError, OSError) as error:  # CuPy raises its own where NVRTC is missing
-        pytest.skip(f"no NVRTC: {str(error).splitlines()[0]:.150}")
-    return request.param
+    return require_nvrtc(request.param)
 
 
 def every_operator(kind):

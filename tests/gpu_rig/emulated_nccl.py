@@ -1,0 +1,178 @@
+"""The module `cupy.cuda.nccl` over emulated GPUs: several ranks, each on a stream of its GPU.
+
+Stricter than NCCL where NCCL would wait for ever or corrupt memory: calls of several ranks need a group, in
+which all ranks make the same calls; a rank's memory and stream must be its GPU's; nothing of several ranks
+may be captured.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+from tests.gpu_rig.emulated_cuda import EmulatedCuda
+from tests.gpu_rig.emulated_memory import MEMORY, host_array
+
+INVALID_ARGUMENT, INVALID_USAGE = 4, 5
+NAMES = ("SUCCESS", "UNHANDLED_CUDA_ERROR", "SYSTEM_ERROR", "INTERNAL_ERROR", "INVALID_ARGUMENT",
+         "INVALID_USAGE", "REMOTE_ERROR")  # fmt: skip
+DTYPES = {2: np.int32, 4: np.int64, 7: np.float32, 8: np.float64, 1: np.uint8}
+
+
+class NcclError(RuntimeError):
+    """As CuPy's: its table of names ends at 6."""
+
+    def __init__(self, status: int):
+        super().__init__(f"NCCL_ERROR_{dict(enumerate(NAMES))[status]}: emulated")
+        self.status = status
+
+
+class _Call(NamedTuple):
+    """What must be equal in all ranks, and what is a rank's own."""
+
+    what: tuple[Any, ...]  # kind, count, dtype, root or operation
+    address: int
+    stream: int
+
+
+class _Clique:
+    """Communicators that were made together."""
+
+    def __init__(self, nccl: EmulatedNccl, gpus: Sequence[EmulatedCuda]):
+        self.nccl, self.gpus = nccl, gpus
+        self.waiting: dict[int, list[_Call]] = {rank: [] for rank in range(len(gpus))}
+
+    def launch(self) -> None:
+        """Enqueues the calls of a group, if all ranks have made the same ones."""
+        calls, self.waiting = self.waiting, {rank: [] for rank in self.waiting}
+        together = [*zip(*calls.values(), strict=False)]
+        for ranks in together:
+            if len({call.what for call in ranks}) > 1:
+                raise NcclError(INVALID_USAGE)
+        if len({len(own) for own in calls.values()}) > 1:
+            raise NcclError(INVALID_USAGE)
+        for ranks in together:
+            self._enqueue(ranks)
+
+    def _enqueue(self, ranks: Sequence[_Call]) -> None:
+        kind, count, dtype, root = ranks[0].what
+        nbytes = count * np.dtype(dtype).itemsize
+        for gpu, call in zip(self.gpus, ranks, strict=True):
+            block = MEMORY.block_of(call.address)
+            if block is None or block.owner is not gpu or call.address + nbytes > block.end:
+                raise NcclError(INVALID_ARGUMENT)
+            if len(ranks) > 1 and gpu.is_capturing(call.stream):
+                raise NcclError(INVALID_USAGE)
+        met, own = threading.Barrier(len(ranks), timeout=30), [np.empty(0)] * len(ranks)
+
+        def run(rank: int) -> None:
+            vector = host_array(ranks[rank].address, nbytes).view(dtype)
+            own[rank] = vector.copy()
+            met.wait()
+            vector[...] = own[root] if kind == "broadcast" else np.sum(own, axis=0, dtype=dtype)
+
+        self.nccl.posted.append((kind, count, np.dtype(dtype).name))
+        self.nccl.threads.add(threading.get_ident())
+        for rank, (gpu, call) in enumerate(zip(self.gpus, ranks, strict=True)):
+            gpu.enqueue(call.stream, "launch", f"NCCL {kind}", lambda rank=rank: run(rank))
+
+
+class EmulatedNccl(ModuleType):
+    """made: sets of GPUs, one for each time that communicators were made; posted: calls of all ranks.
+
+    failing: status that the next call of a group gives; ended: numbers of destroyed and aborted ones.
+    """
+
+    NCCL_UINT8, NCCL_INT32, NCCL_INT64, NCCL_FLOAT32, NCCL_FLOAT64 = 1, 2, 4, 7, 8
+    NCCL_SUM = 0
+    NcclError = NcclError
+
+    def __init__(self, gpus: Sequence[EmulatedCuda]):
+        super().__init__("cupy.cuda.nccl")
+        self.gpus = {gpu.index: gpu for gpu in gpus}
+        self.made: list[tuple[int, ...]] = []
+        self.posted: list[tuple[str, int, str]] = []
+        self.threads: set[int] = set()
+        self.ended = {"destroy": 0, "abort": 0}
+        self.failing = 0
+        self._group = threading.local()
+        nccl = self
+
+        class NcclCommunicator(_Communicator):
+            @staticmethod
+            def initAll(devices: list[int]) -> list[_Communicator]:  # noqa: N802
+                nccl.made.append(tuple(devices))
+                clique = _Clique(nccl, [nccl.gpus[index] for index in devices])
+                return [_Communicator(clique, rank) for rank in range(len(devices))]
+
+        self.NcclCommunicator = NcclCommunicator
+
+    def show(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Makes it what `from cupy.cuda import nccl` gives; forgets communicators of other tests."""
+        from tensorbow.devices import nccl
+
+        cuda = ModuleType("cupy.cuda")
+        cuda.nccl = self  # type: ignore[attr-defined]
+        for name, module in (("cupy", ModuleType("cupy")), ("cupy.cuda", cuda)):
+            monkeypatch.setitem(sys.modules, name, module)
+        monkeypatch.setattr(nccl, "_idle", {})
+
+    def groupStart(self) -> None:  # noqa: N802
+        """Begins a group of the calling thread."""
+        self._group.cliques = {}
+
+    def groupEnd(self) -> None:  # noqa: N802
+        """Enqueues what the group's calls have asked for."""
+        cliques, self._group.cliques = self._group.cliques, None
+        for clique in cliques.values():
+            clique.launch()
+
+    def call(self, clique: _Clique, rank: int, call: _Call) -> None:
+        """Takes one rank's call."""
+        if self.failing:
+            status, self.failing = self.failing, 0
+            raise NcclError(status)
+        cliques = getattr(self._group, "cliques", None)
+        if cliques is None and len(clique.gpus) > 1:
+            raise NcclError(INVALID_USAGE)  # this rank would wait for the others, which come later
+        clique.waiting[rank].append(call)
+        if cliques is None:
+            clique.launch()
+        else:
+            cliques[id(clique)] = clique
+
+
+class _Communicator:
+    """One rank."""
+
+    def __init__(self, clique: _Clique, rank: int):
+        self._clique, self._rank = clique, rank
+
+    def allReduce(self, source: int, target: int, count: int, kind: int, add: int, stream: int) -> None:  # noqa: N802
+        """Sum in place, as the product calls it."""
+        if source != target or add != EmulatedNccl.NCCL_SUM:
+            raise NcclError(INVALID_ARGUMENT)
+        self._call(("all-reduce", count, DTYPES[kind], add), target, stream)
+
+    def broadcast(self, source: int, target: int, count: int, kind: int, root: int, stream: int) -> None:
+        """Copies of the root's vector, in place."""
+        if source != target or not 0 <= root < len(self._clique.gpus):
+            raise NcclError(INVALID_ARGUMENT)
+        self._call(("broadcast", count, DTYPES[kind], root), target, stream)
+
+    def _call(self, what: tuple[Any, ...], address: int, stream: int) -> None:
+        self._clique.nccl.call(self._clique, self._rank, _Call(what, address, stream))
+
+    def destroy(self) -> None:
+        """Ends an idle communicator."""
+        self._clique.nccl.ended["destroy"] += 1
+
+    def abort(self) -> None:
+        """Ends a failed one."""
+        self._clique.nccl.ended["abort"] += 1
