@@ -203,7 +203,8 @@ def _require_apart(
     for op in added:
         if op.definition is ConcatV2 and op.name.rpartition("/")[2].startswith("packed"):
             parts = [tensor.op.inputs[0] for tensor in op.inputs if tensor.op.inputs]
-            if len(fed) > 1 and isinstance(nest, (tuple, list)) and parts == [*fed]:
+            joined = len(fed) > 1 and isinstance(nest, (tuple, list)) and parts == [*fed]
+            if joined and any(tensor.shape.rank for tensor in fed):  # a list of numbers is a vector
                 raise _not_apart(step_fn, nest, op.source)
 
 
