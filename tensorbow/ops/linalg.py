@@ -92,7 +92,7 @@ MatrixInverse = define_op(
 def matrix_inverse(input: Any, adjoint: Flag = False, name: Name = None) -> Tensor:
     """The inverse of each matrix of `input` `[..., n, n]`, floating; with `adjoint`, of its transpose.
 
-    A singular matrix raises InvalidArgumentError at run time on CPU devices.
+    A singular matrix raises InvalidArgumentError at run time on CPU devices; on GPUs its inverse is NaN.
     """
     result: Tensor = MatrixInverse(input, adjoint=adjoint, name=name)
     return result
@@ -134,7 +134,7 @@ MatrixDeterminant = define_op(
 def matrix_determinant(input: Any, name: Name = None) -> Tensor:
     """The determinant of each matrix of `input` `[..., n, n]`, floating: `[...]`.
 
-    The gradient computes the inverse, which raises InvalidArgumentError for a singular matrix.
+    The gradient computes the inverse: see `matrix_inverse` for singular matrices.
     """
     result: Tensor = MatrixDeterminant(input, name=name)
     return result

@@ -17,6 +17,8 @@ from tensorbow.devices import GpuDevice
 from tensorbow.devices import registry as devices
 from tensorbow.devices.names import DeviceName
 from tensorbow.errors import UnimplementedError
+from tensorbow.kernels.backends import backend_of_kind
+from tensorbow.ops.linalg import MatrixInverse
 from tests.gpu_rig.emulated_cuda import EmulatedCuda
 from tests.gpu_rig.runtimes import emulated_runtime, needs_compiler
 
@@ -124,7 +126,9 @@ def test_a_step_over_gpu_and_cpu_passes_values_both_ways() -> None:
         assert "send" in str(session.explain(d, {x: value}))
 
 
-def test_an_op_without_a_gpu_kernel_is_named_or_moved() -> None:
+def test_an_op_without_a_gpu_kernel_is_named_or_moved(monkeypatch: pytest.MonkeyPatch) -> None:
+    backend_of_kind("gpu")  # registers the kernels
+    monkeypatch.delitem(MatrixInverse.kernels, "gpu")
     graph = tb.Graph()
     with graph.as_default(), tb.device("/gpu:0"):
         x = tb.placeholder(tb.float32, [3, 3])
@@ -156,6 +160,31 @@ def test_variables_live_on_the_gpu_and_are_saved_and_restored(tmp_path) -> None:
     with tb.Session(graph=graph, device="/cpu:0") as session:  # what a GPU wrote, a CPU reads
         saver.restore(session, path)
         np.testing.assert_array_equal(session.run(w), np.arange(6).reshape(2, 3) * 4)
+
+
+def test_replicas_know_their_number_and_have_values_of_their_own() -> None:
+    def results(names: list[str]) -> Any:
+        with tb.Graph().as_default():
+            tb.set_random_seed(3)
+            replicator = tb.MultiGpuReplicator(devices=names, replicas_per_gpu=2, sync="none")
+
+            def step(x: tb.Tensor) -> Any:
+                own = tb.per_replica([0.5, 1.0, 2.0, 4.0])
+                w = tb.get_variable("w", [3], initializer=tb.initializers.constant(0.5))
+                update = tb.train.GradientDescentOptimizer(own).minimize(tb.reduce_sum(tb.square(w - x)))
+                with tb.control_dependencies([update]):
+                    return tb.replica_id(), own, tb.all_gather(own * x), tb.identity(w)
+
+            def input_fn(replica_id: int) -> Iterator[Any]:
+                yield from (np.full(3, replica_id + step, np.float32) for step in range(3))
+
+            return [*replicator.train(step, input_fn, 3)]
+
+    on_cpu, on_gpu = results(["/cpu:0", "/cpu:1"]), results(["/gpu:0", "/gpu:1"])
+    assert on_gpu[0][0].tolist() == [0, 1, 2, 3]
+    for here, there in zip(on_cpu, on_gpu, strict=True):
+        for expected, found in zip(here, there, strict=True):
+            np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
 def test_a_replicator_trains_on_virtual_gpus() -> None:
