@@ -1,0 +1,1 @@
+FUSED_KERNELS = {}
