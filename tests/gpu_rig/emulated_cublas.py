@@ -154,23 +154,14 @@ class EmulatedCublas(EmulatedLibrary):
         factor, old = scalar(alpha, dtype), scalar(beta, dtype)
         workspace = handle.workspace
 
-        def matrices(
-            of: tuple[int, int, int, int], transposed: int, rows: int, columns: int, address: int, some: int
-        ) -> np.ndarray:
-            _, _, leading, stride = of
-            view = strided(
-                address,
-                (some, columns, rows) if not transposed else (some, rows, columns),
-                (stride, leading, 1),
-                dtype,
-                "gemm",
-            )
-            return view.transpose(0, 2, 1) if not transposed else view
+        def matrix(address: int, leading: int, transposed: int, rows: int, columns: int) -> np.ndarray:
+            shape = (rows, columns) if transposed else (columns, rows)
+            view = strided(address, shape, (leading, 1), dtype, "gemm")
+            return view if transposed else view.T
 
-        def multiply(addresses: tuple[int, ...], some: int) -> None:
-            left = matrices(a, transa, m, k, addresses[0], some)
-            right = matrices(b, transb, k, n, addresses[1], some)
-            result = matrices(c, 0, m, n, addresses[2], some)
+        def multiply(at_a: int, at_b: int, at_c: int) -> None:
+            left, right = matrix(at_a, a[2], transa, m, k), matrix(at_b, b[2], transb, k, n)
+            result = matrix(at_c, c[2], 0, m, n)
             if dtype == np.float32 and bits < 23:
                 left, right = rounded(left, bits), rounded(right, bits)
             with np.errstate(all="ignore"):
@@ -183,14 +174,18 @@ class EmulatedCublas(EmulatedLibrary):
                 host_array(workspace[0], min(workspace[1], 4096))[...] = 0xFF
             if 0 in (m, n, count):
                 return
-            if not listed:
-                multiply((a[0], b[0], c[0]), count)
-                return
-            tables = [strided(x[0], (count,), (1,), np.dtype(np.int64), "gemm's table") for x in (a, b, c)]
-            for addresses in zip(*(table.tolist() for table in tables), strict=True):
-                if bits < 23 and any(address % 16 for address in addresses):
-                    text = f"gemm of listed matrices: {addresses} are not all aligned to 16 bytes"
+            addresses = [
+                [x[0] + number * x[3] * dtype.itemsize for number in range(count)] for x in (a, b, c)
+            ]
+            if listed:
+                tables = [
+                    strided(x[0], (count,), (1,), np.dtype(np.int64), "gemm's table") for x in (a, b, c)
+                ]
+                addresses = [table.tolist() for table in tables]
+            for three in zip(*addresses, strict=True):
+                if listed and bits < 23 and any(address % 16 for address in three):
+                    text = f"gemm of listed matrices: {three} are not all aligned to 16 bytes"
                     raise CudaError(text, "cudaErrorMisalignedAddress", sticky=True)
-                multiply(addresses, 1)
+                multiply(*three)
 
         self.runtime.enqueue(handle.stream, "gemm", f"{m}x{n}x{k}x{count}", run)

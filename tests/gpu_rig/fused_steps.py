@@ -105,9 +105,14 @@ def trained(
                             replica.binding.plan.launch(number, round)
                             replica.group.synchronize()
                     work += runtime.counts - before
-                fetched.append([_fetched(device, replica, plan is not None, round) for replica in learners.replicas])
+                fetched.append(
+                    [_fetched(device, replica, plan is not None, round) for replica in learners.replicas]
+                )
             return Trained(
-                [{op.name: each.container.read(op.name) for op in learners.layout.variables} for each in learners.replicas],
+                [
+                    {op.name: each.container.read(op.name) for op in learners.layout.variables}
+                    for each in learners.replicas
+                ],
                 learners.central[0].weights(0) if learners.central else {},
                 fetched,
                 Counter({kind: work[kind] for kind in WORK if work[kind]}),

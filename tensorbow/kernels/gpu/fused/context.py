@@ -12,10 +12,21 @@ from tensorbow.kernels.gpu.fused.memory import ReplicaMemory
 from tensorbow.kernels.gpu.fused.products import FusedProducts
 from tensorbow.kernels.gpu.fused.replicated_source import pointers_of, replicated
 from tensorbow.kernels.gpu.runtime.call import DeviceArray, Enqueue
-from tensorbow.kernels.gpu.runtime.context import Argument, GpuContext, LibraryT, PointerTable
+from tensorbow.kernels.gpu.runtime.context import BLOCK, Argument, GpuContext, LibraryT, PointerTable
 from tensorbow.kernels.gpu.runtime.cublas import Cublas
 from tensorbow.kernels.gpu.runtime.program import CudaSource
+from tensorbow.kernels.gpu.source.index_types import index_for
+from tensorbow.kernels.gpu.source.words import QUAD, WORDS, elements_per_word
 
+CLEAR = (
+    QUAD
+    + """
+extern "C" __global__ void clear($W* memory, $I count) {
+    const $W zero = {};
+    TB_FOR_EACH($I, i, count) memory[i] = zero;
+}
+"""
+)
 OF_ALL_REPLICAS = ("index", "properties", "launch", "make_current", "compiler")  # safe to use from a kernel
 
 
@@ -42,8 +53,9 @@ class FusedContext(GpuContext):
         super().__init__(context.runtime, context.stream, context.programs, nothing, context.options)
         self.runtime = cast("Any", _LaunchesOnly(context.runtime))
         self.memory = memory
-        self.given: list[DeviceArray] = []  # arrays of launches since `watch`
-        self._products = FusedProducts(context, memory, self.given)
+        self.given: list[DeviceArray] = []  # arrays of launches and products since it was cleared
+        self._partial = DeviceArray(0, (0,), np.dtype(np.float32))
+        self._products = FusedProducts(context, memory, self.given, self.clear)
 
     def launch(
         self,
@@ -109,6 +121,20 @@ class FusedContext(GpuContext):
         table["moves"], table["regions"], table["depth"] = distances.address, distances.shape[1], depth
         table["region"][: len(regions)] = regions
         return table
+
+    def clear(self, array: DeviceArray) -> Enqueue:
+        """Prepares setting an array of every replica to zero."""
+        word = elements_per_word(1, [array.address], [array.nbytes])
+        count, index = array.nbytes // word, index_for(array.nbytes // word)
+        source = CudaSource.of("clear", CLEAR, W=WORDS[word], I=index.name)
+        return self.launch(source, "clear", self.blocks(count), BLOCK, array, index.make(count))
+
+    def partial(self, nbytes: int) -> DeviceArray:
+        """Float32 memory of at least so many bytes in every replica, for parts of a sum within one call."""
+        if self._partial.nbytes < nbytes:
+            memory = self.memory.workspace(nbytes, "sums of fused replicas in parts")
+            self._partial = DeviceArray(memory.address, (nbytes // 4,), np.dtype(np.float32))
+        return DeviceArray(self._partial.address, (nbytes // 4,), np.dtype(np.float32))
 
     def library(self, kind: type[LibraryT]) -> LibraryT:
         """Products of all replicas in place of cuBLAS. Raises UnimplementedError for other libraries."""

@@ -1,4 +1,4 @@
-"""Memory of the replicas of a device: which region of replica 0 an address lies in, and where the others lie."""
+"""Memory of the replicas of a device: where the others have what lies at an address of replica 0."""
 
 from __future__ import annotations
 
@@ -31,7 +31,9 @@ class ReplicaMemory:
     Memory beside the regions that all replicas use lies [replicas, bytes] in blocks from `workspace`.
     """
 
-    def __init__(self, group: StreamGroup, bases: Sequence[Mapping[Region, int]], nbytes: Mapping[Region, int]):
+    def __init__(
+        self, group: StreamGroup, bases: Sequence[Mapping[Region, int]], nbytes: Mapping[Region, int]
+    ):
         """bases: base addresses by replica. nbytes: what is used of each region.
 
         Raises UnimplementedError for regions that lie differently aligned, or in one another.

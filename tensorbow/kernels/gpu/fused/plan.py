@@ -24,7 +24,7 @@ SHARED = (Region.CENTRAL, Region.RESULTS, Region.CONSTANT, Region.PICTURES, Regi
 
 
 def why_not(executable: Executable) -> str:
-    """Reason why the replicas' segments of a step cannot be fused; empty where none is known before binding."""
+    """Reason why the replicas of a step cannot be fused; empty where none is known before it is bound."""
     for segment in executable.segments:
         if segment.kind is not SegmentKind.REPLICA:
             continue
@@ -110,9 +110,7 @@ class FusedPlan:
             enqueue = _kernel(group).bind(cast("KernelCall", call))
         except UnimplementedError as error:
             name = f"{group.definition.name} {group.name}"
-            raise UnimplementedError(
-                f"the replicas of this step cannot be fused: {name}: {error}"
-            ) from error
+            raise UnimplementedError(f"the replicas of this step cannot be fused: {name}: {error}") from error
         except TensorBowError as error:
             raise type(error)(_blame(group, error)) from error
         except Exception as error:

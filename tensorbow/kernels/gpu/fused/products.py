@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -22,9 +22,18 @@ class FusedProducts:
     which are in a table in device memory.
     """
 
-    def __init__(self, context: GpuContext, memory: ReplicaMemory, given: list[DeviceArray]):
-        """context: of the stream group that runs the products. given: gets every array of a product."""
-        self._context, self._memory, self._given = context, memory, given
+    def __init__(
+        self,
+        context: GpuContext,
+        memory: ReplicaMemory,
+        given: list[DeviceArray],
+        clear: Callable[[DeviceArray], Enqueue],
+    ):
+        """context: of the stream group that runs the products. given: gets every array of a product.
+
+        clear: sets an array of all replicas to zero.
+        """
+        self._context, self._memory, self._given, self._clear = context, memory, given, clear
 
     def product(
         self,
@@ -41,6 +50,8 @@ class FusedProducts:
         self._given += arrays
         if not out.size:
             return in_order()
+        if not sizes.inner:
+            return self._clear(out)
         moves = [self._memory.moves(array) for array in arrays]
         replicas, itemsize = self._memory.replicas, out.dtype.itemsize
         if replicas > 1 and not any(moves[2]):
@@ -78,10 +89,11 @@ def _addresses(first: int, moves: Moves, step: int, count: int) -> np.ndarray[tu
     return np.array([first + move + n * step for move in moves for n in range(count)], np.int64)
 
 
-def _require_alignment(compute: str, sizes: ProductSizes, lists: Sequence[np.ndarray[tuple[int], np.dtype[np.int64]]]) -> None:
+def _require_alignment(
+    compute: str, sizes: ProductSizes, lists: Sequence[np.ndarray[tuple[int], np.dtype[np.int64]]]
+) -> None:
     """cuBLAS cannot look at listed addresses, and takes them as aligned where tensor cores need it."""
     if compute != "fp32" and sizes.dtype == "float32" and any((each % 16).any() for each in lists):
         raise UnimplementedError(
-            f"{sizes.op}: in {compute}, matrices of replicas that lie at unequal distances must be aligned to "
-            "16 bytes"
+            f"{sizes.op}: in {compute}, matrices of replicas at unequal distances must be aligned to 16 bytes"
         )

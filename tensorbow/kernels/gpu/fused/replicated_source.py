@@ -22,7 +22,7 @@ _KERNEL = re.compile(
 _DEPTH = re.compile(r"\b(?:blockIdx|gridDim)\b(?!\s*\.\s*[xy]\b)")
 _TABLE = re.compile(r"\bTbPointers\s*<")
 
-# `moves`: bytes from replica 0's regions, [replicas, regions]. region: of each pointer, in order of parameters.
+# moves: bytes from replica 0's regions, [replicas, regions]. region: of each pointer, by parameter.
 _REPLICAS = """
 template <int N> struct TbReplicas { const long long* moves; int regions; int depth; short region[N]; };
 template <class T> static __device__ __forceinline__ T* tb_moved(T* pointer, long long distance) {
@@ -73,9 +73,7 @@ def _blanked(found: re.Match[str]) -> str:
 
 
 def _as_function(kernel: re.Match[str]) -> str:
-    return (
-        f"static __device__ __forceinline__ void tb_one_{kernel['name']}({kernel['parameters']})"
-    )
+    return f"static __device__ __forceinline__ void tb_one_{kernel['name']}({kernel['parameters']})"
 
 
 def _wrapper(kernel: re.Match[str]) -> str:
@@ -85,8 +83,8 @@ def _wrapper(kernel: re.Match[str]) -> str:
         name, size = name_of(parameter), _pointers_in(parameter)
         if _TABLE.search(parameter):
             moves.append(
-                f"    for (int n = 0; n < {size}; ++n)\n"
-                f"        {name}.at[n] = tb_moved({name}.at[n], tb_moves[tb_replicas.region[{pointers} + n]]);"
+                f"    for (int n = 0; n < {size}; ++n) {name}.at[n] =\n"
+                f"        tb_moved({name}.at[n], tb_moves[tb_replicas.region[{pointers} + n]]);"
             )
         elif size:
             moves.append(f"    {name} = tb_moved({name}, tb_moves[tb_replicas.region[{pointers}]]);")
@@ -142,4 +140,4 @@ def parameters_in(listed: str) -> list[str]:
 
 def name_of(parameter: str) -> str:
     """The name that a parameter declares."""
-    return re.findall(r"\w+", parameter)[-1]
+    return str(re.findall(r"\w+", parameter)[-1])

@@ -174,7 +174,11 @@ class Cublas:
         alpha = ctypes.addressof(self._scalars[sizes.dtype][0])
         transposes = int(sizes.transpose_b), int(sizes.transpose_a)
         extents = sizes.columns, sizes.rows, sizes.inner
-        return DATA_TYPES[sizes.dtype], (self._handle, *transposes, *extents, alpha), (compute, DEFAULT_ALGORITHM)
+        return (
+            DATA_TYPES[sizes.dtype],
+            (self._handle, *transposes, *extents, alpha),
+            (compute, DEFAULT_ALGORITHM),
+        )
 
 
 @dataclass(frozen=True)
