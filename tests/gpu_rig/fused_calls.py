@@ -71,8 +71,14 @@ def run_fused(
     attrs: Mapping[str, Any],
     state: Mapping[str, Any] | None = None,
     status: int | None = None,
+    *,
+    unequal: bool = True,
+    offset: int = 0,
 ) -> list[GpuResult]:
-    """Results by replica. inputs: by replica; of equal shapes."""
+    """Results by replica. inputs: by replica; of equal shapes.
+
+    unequal: replicas lie at unequal distances. offset: bytes from an aligned address to each array.
+    """
     complete = {**op.attrs, **attrs}
     specs = tuple(TensorSpec(a.shape, as_dtype(a.dtype), a) for a in inputs[0])
     results = op.infer(specs, complete)
@@ -80,12 +86,12 @@ def run_fused(
     scalars = {key: np.asarray(value) for key, value in (state or {}).items()}
     if status is not None:
         scalars["status"] = np.asarray(status, np.int64)
-    offset = 0
+    end = 0
 
     def place(shape: tuple[int, ...], dtype: Any) -> DeviceArray:
-        nonlocal offset
-        made = DeviceArray(offset, shape, np.dtype(dtype))
-        offset += -(-made.nbytes // 256) * 256
+        nonlocal end
+        made = DeviceArray(end + offset, shape, np.dtype(dtype))
+        end += -(-(offset + made.nbytes) // 256) * 256
         return made
 
     given = [place(a.shape, a.dtype) for a in inputs[0]]
@@ -99,7 +105,7 @@ def run_fused(
         for s in kernel.scratch_specs(NodeSpec(complete, specs, results))
     ]
     kept = {key: place(value.shape, value.dtype) for key, value in scalars.items()}
-    memory, bases = bench.memory(max(offset, 1))
+    memory, bases = bench.memory(max(end, 1), unequal)
 
     def at(array: DeviceArray, replica: int = 0) -> DeviceArray:
         return DeviceArray(bases[replica] + array.address, array.shape, array.dtype)
