@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from tensorbow.devices.cuda_runtime import CudaError
 from tests.gpu_rig.emulated_libraries import EmulatedLibrary, RefusedError, rounded, scalar, strided
 from tests.gpu_rig.emulated_memory import MEMORY, host_array
 
@@ -50,6 +51,7 @@ class EmulatedCublas(EmulatedLibrary):
         "cublasSgemmStridedBatched": "piiiiippilpilppili",
         "cublasDgemmStridedBatched": "piiiiippilpilppili",
         "cublasGemmStridedBatchedEx": "piiiiippiilpiilppiiliii",
+        "cublasGemmBatchedEx": "piiiiippiipiippiiiii",
     }
     failed = 13
     unusable = NOT_INITIALIZED
@@ -104,6 +106,11 @@ class EmulatedCublas(EmulatedLibrary):
         *head, a, ta, lda, sa, b, tb, ldb, sb, beta, c, tc, ldc, sc, count, compute, _algorithm = rest
         self._gemm(h, *head, (a, ta, lda, sa), (b, tb, ldb, sb), beta, (c, tc, ldc, sc), count, compute)
 
+    def do_cublasGemmBatchedEx(self, h: int, *rest: Any) -> None:
+        *head, a, ta, lda, b, tb, ldb, beta, c, tc, ldc, count, compute, _algorithm = rest
+        operands = (a, ta, lda, 0), (b, tb, ldb, 0), beta, (c, tc, ldc, 0)
+        self._gemm(h, *head, *operands, count, compute, listed=True)
+
     def _compute(self, h: int, kind: int) -> int:
         return 70 if kind == 1 else 77 if self._known(h, Handle).math == TF32_MATH else 68
 
@@ -122,8 +129,13 @@ class EmulatedCublas(EmulatedLibrary):
         c: tuple[int, int, int, int],
         count: int,
         compute: int,
+        listed: bool = False,
     ) -> None:
-        """a, b and c: address, type, leading dimension and stride from matrix to matrix."""
+        """a, b and c: address, type, leading dimension and stride from matrix to matrix.
+
+        listed: each address is that of a table of addresses in device memory, read when the products run.
+        Matrices among them that are not aligned are an error where tensor cores load 16 bytes at once.
+        """
         handle = self._known(h, Handle)
         kind = a[1]
         if min(m, n, k, count) < 0 or not {transa, transb} <= {0, 1, 2} or not (alpha and beta):
@@ -142,16 +154,19 @@ class EmulatedCublas(EmulatedLibrary):
         factor, old = scalar(alpha, dtype), scalar(beta, dtype)
         workspace = handle.workspace
 
-        def matrices(of: tuple[int, int, int, int], transposed: int, rows: int, columns: int) -> np.ndarray:
-            address, _, leading, stride = of
-            view = strided(
-                address,
-                (count, columns, rows) if not transposed else (count, rows, columns),
-                (stride, leading, 1),
-                dtype,
-                "gemm",
-            )
-            return view.transpose(0, 2, 1) if not transposed else view
+        def matrix(address: int, leading: int, transposed: int, rows: int, columns: int) -> np.ndarray:
+            shape = (rows, columns) if transposed else (columns, rows)
+            view = strided(address, shape, (leading, 1), dtype, "gemm")
+            return view if transposed else view.T
+
+        def multiply(at_a: int, at_b: int, at_c: int) -> None:
+            left, right = matrix(at_a, a[2], transa, m, k), matrix(at_b, b[2], transb, k, n)
+            result = matrix(at_c, c[2], 0, m, n)
+            if dtype == np.float32 and bits < 23:
+                left, right = rounded(left, bits), rounded(right, bits)
+            with np.errstate(all="ignore"):
+                product = factor * np.matmul(left.astype(np.float64), right.astype(np.float64))
+                result[...] = (product if old == 0 else product + old * result).astype(dtype)
 
         def run() -> None:
             if workspace is not None and workspace[1]:  # what was in it is lost
@@ -159,12 +174,18 @@ class EmulatedCublas(EmulatedLibrary):
                 host_array(workspace[0], min(workspace[1], 4096))[...] = 0xFF
             if 0 in (m, n, count):
                 return
-            left, right = matrices(a, transa, m, k), matrices(b, transb, k, n)
-            result = matrices(c, 0, m, n)
-            if dtype == np.float32 and bits < 23:
-                left, right = rounded(left, bits), rounded(right, bits)
-            with np.errstate(all="ignore"):
-                product = factor * np.matmul(left.astype(np.float64), right.astype(np.float64))
-                result[...] = (product if old == 0 else product + old * result).astype(dtype)
+            addresses = [
+                [x[0] + number * x[3] * dtype.itemsize for number in range(count)] for x in (a, b, c)
+            ]
+            if listed:
+                tables = [
+                    strided(x[0], (count,), (1,), np.dtype(np.int64), "gemm's table") for x in (a, b, c)
+                ]
+                addresses = [table.tolist() for table in tables]
+            for three in zip(*addresses, strict=True):
+                if listed and bits < 23 and any(address % 16 for address in three):
+                    text = f"gemm of listed matrices: {three} are not all aligned to 16 bytes"
+                    raise CudaError(text, "cudaErrorMisalignedAddress", sticky=True)
+                multiply(*three)
 
         self.runtime.enqueue(handle.stream, "gemm", f"{m}x{n}x{k}x{count}", run)

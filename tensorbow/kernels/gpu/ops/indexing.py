@@ -10,7 +10,7 @@ import math
 
 import numpy as np
 
-from tensorbow.kernels.gpu.runtime.call import DeviceArray, Enqueue, GpuCall, gpu_kernel
+from tensorbow.kernels.gpu.runtime.call import DeviceArray, Enqueue, GpuCall, gpu_kernel, in_order
 from tensorbow.kernels.gpu.runtime.program import CudaSource, c_type
 from tensorbow.kernels.gpu.source.index_types import index_for
 from tensorbow.kernels.gpu.source.words import (
@@ -114,14 +114,7 @@ def _gather_grad(call: GpuCall) -> Enqueue:
         indices,
         index.array([extent, indices.size, inner, outer]),
     )
-    fill, address, nbytes, stream = context.runtime.fill, out.address, out.nbytes, context.stream
-
-    def enqueue() -> None:
-        if nbytes:
-            fill(address, 0, nbytes, stream)
-        add()
-
-    return enqueue
+    return in_order(context.clear(out), add)
 
 
 def _one_hot(call: GpuCall) -> Enqueue:

@@ -19,10 +19,24 @@ from tensorbow.kernels.gpu.runtime.program import CudaSource, ProgramCache
 BLOCK = 256  # default threads per block
 MAX_GRID = (2**31 - 1, 65535, 65535)
 
-Argument: TypeAlias = "DeviceArray | np.generic | np.ndarray | ctypes.Array[ctypes.c_char] | None"
+POINTERS = "template <class T, int N> struct TbPointers { T* at[N]; };\n"  # CUDA source
+
+
+@dataclass(frozen=True)
+class PointerTable:
+    """A kernel argument `TbPointers<T, slots>` of the source POINTERS: pointers to arrays, the rest null."""
+
+    arrays: tuple[DeviceArray, ...]
+    slots: int
+
+
+Argument: TypeAlias = (
+    "DeviceArray | PointerTable | np.generic | np.ndarray | ctypes.Array[ctypes.c_char] | None"
+)
 """A kernel argument: memory by address, a NumPy scalar by value, a 0-d structured array as a struct, or null.
 
-A ctypes buffer is passed as a struct too, with its content at the time of each launch.
+A ctypes buffer is passed as a struct too, with its content at the time of each launch. A struct holds no
+addresses: those are arguments of their own, or in a PointerTable.
 """
 
 
@@ -102,6 +116,11 @@ class GpuContext:
 
         return enqueue
 
+    def clear(self, array: DeviceArray) -> Enqueue:
+        """Prepares setting an array to zero."""
+        fill, address, nbytes, stream = self.runtime.fill, array.address, array.nbytes, self.stream
+        return (lambda: fill(address, 0, nbytes, stream)) if nbytes else _nothing
+
     def blocks(self, count: int, per_block: int = BLOCK) -> int:
         """Blocks for a TB_FOR_EACH loop over `count` elements: enough to fill the GPU, 0 for none."""
         return min(-(-count // per_block), 32 * self.runtime.properties.multiprocessors)
@@ -135,6 +154,9 @@ def _packed(argument: Argument) -> ctypes.Array[ctypes.c_char]:
         value = np.uint64(0).tobytes()
     elif isinstance(argument, DeviceArray):
         value = np.uint64(argument.address).tobytes()
+    elif isinstance(argument, PointerTable):
+        addresses = [array.address for array in argument.arrays]
+        value = np.array([*addresses, *[0] * (argument.slots - len(addresses))], np.uint64).tobytes()
     elif isinstance(argument, (np.generic, np.ndarray)):
         value = argument.tobytes()
     else:

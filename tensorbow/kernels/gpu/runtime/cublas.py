@@ -14,6 +14,7 @@ import itertools
 import math
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 
 from tensorbow.errors import InvalidArgumentError, TensorBowError
 from tensorbow.kernels.gpu.runtime.call import DeviceArray, Enqueue, in_order
@@ -53,7 +54,12 @@ SIGNATURES = {
         *(*_OPERANDS, ADDRESS, INT, INT, ADDRESS, INT, INT),
         *(POINTER, ADDRESS, INT, INT, INT, INT),
     ),
-    # The same with a stride after each leading dimension, and the count before the compute type.
+    # The same with tables of addresses in device memory, and their length before the compute type.
+    "cublasGemmBatchedEx": (
+        *(*_OPERANDS, ADDRESS, INT, INT, ADDRESS, INT, INT),
+        *(POINTER, ADDRESS, INT, INT, INT, INT, INT),
+    ),
+    # The same as the first with a stride after each leading dimension, and the count before the compute type.
     "cublasGemmStridedBatchedEx": (
         *(*_OPERANDS, ADDRESS, INT, INT, LONG, ADDRESS, INT, INT, LONG),
         *(POINTER, ADDRESS, INT, INT, LONG, INT, INT, INT),
@@ -118,42 +124,103 @@ class Cublas:
         are stored transposed. float32, in the precision of the options, or float64. With inner = 0 the
         result is zero. Raises InvalidArgumentError for extents of 2^31 and more.
         """
+        sizes = ProductSizes.of(op, a, b, out, transpose_a, transpose_b)
+        if not out.size:
+            return in_order()
+        if not sizes.inner:
+            return self._context.clear(out)
+        steps = []
+        for count, offsets, strides in batches(a, b, out):
+            first = [
+                array.address + offset * array.dtype.itemsize
+                for array, offset in zip((a, b, out), offsets, strict=True)
+            ]
+            steps.append(self.strided(sizes, first, strides, count))
+        return in_order(*steps)
+
+    def strided(
+        self, sizes: ProductSizes, addresses: Sequence[int], strides: Sequence[int], count: int
+    ) -> Enqueue:
+        """One call of `count` products. addresses: of the first a, b and out. strides: in elements."""
+        data_type, head, tail = self._around(sizes)
+        (a, b, out), (stride_a, stride_b, stride_out) = addresses, strides
+        left, right, result = (
+            (b, data_type, sizes.row_b),
+            (a, data_type, sizes.row_a),
+            (out, data_type, sizes.columns),
+        )
+        beta = ctypes.addressof(self._scalars[sizes.dtype][1])
+        if count == 1:
+            return self._calls.bind(sizes.op, "cublasGemmEx", *head, *left, *right, beta, *result, *tail)
+        arguments = (*left, stride_b, *right, stride_a, beta, *result, stride_out, count)
+        return self._calls.bind(sizes.op, "cublasGemmStridedBatchedEx", *head, *arguments, *tail)
+
+    def listed(self, sizes: ProductSizes, tables: Sequence[DeviceArray], count: int) -> Enqueue:
+        """One call of `count` products. tables: in device memory, the addresses of all a, b and out.
+
+        In a precision other than fp32, matrices with rows of 16 bytes must be aligned to them.
+        """
+        data_type, head, tail = self._around(sizes)
+        a, b, out = (table.address for table in tables)
+        arguments = (b, data_type, sizes.row_b, a, data_type, sizes.row_a)
+        beta = ctypes.addressof(self._scalars[sizes.dtype][1])
+        result = (beta, out, data_type, sizes.columns, count)
+        return self._calls.bind(sizes.op, "cublasGemmBatchedEx", *head, *arguments, *result, *tail)
+
+    def _around(self, sizes: ProductSizes) -> tuple[int, tuple[int | None, ...], tuple[int, int]]:
+        """The data type, and what comes before and behind the operands."""
+        options = self._context.options
+        compute = COMPUTE_64F if sizes.dtype == "float64" else COMPUTE_32F[options.compute]
+        alpha = ctypes.addressof(self._scalars[sizes.dtype][0])
+        transposes = int(sizes.transpose_b), int(sizes.transpose_a)
+        extents = sizes.columns, sizes.rows, sizes.inner
+        return (
+            DATA_TYPES[sizes.dtype],
+            (self._handle, *transposes, *extents, alpha),
+            (compute, DEFAULT_ALGORITHM),
+        )
+
+
+@dataclass(frozen=True)
+class ProductSizes:
+    """A product of matrices [rows, inner] and [inner, columns]; row_a, row_b: from row to row as stored."""
+
+    op: str
+    dtype: str
+    rows: int
+    columns: int
+    inner: int
+    row_a: int
+    row_b: int
+    transpose_a: bool
+    transpose_b: bool
+
+    @classmethod
+    def of(
+        cls,
+        op: str,
+        a: DeviceArray,
+        b: DeviceArray,
+        out: DeviceArray,
+        transpose_a: bool,
+        transpose_b: bool,
+    ) -> ProductSizes:
+        """The sizes for these arrays. Raises InvalidArgumentError for extents of 2^31 and more."""
         (rows, columns), inner = out.shape[-2:], a.shape[-2 if transpose_a else -1]
         if max(rows, columns, inner, a.shape[-1], b.shape[-1]) > MAXIMUM:
             raise InvalidArgumentError(
                 f"{op}: extents of matrices must be below 2^31 on a GPU, got {list(a.shape)} and "
                 f"{list(b.shape)}; split the product"
             )
-        if out.size == 0:
-            return in_order()
-        context = self._context
-        if inner == 0:
-            fill, address, nbytes, stream = context.runtime.fill, out.address, out.nbytes, context.stream
-            return lambda: fill(address, 0, nbytes, stream)
-        data_type = DATA_TYPES[out.dtype.name]
-        compute = COMPUTE_64F if out.dtype.name == "float64" else COMPUTE_32F[context.options.compute]
-        alpha, beta = map(ctypes.addressof, self._scalars[out.dtype.name])
-        head = (self._handle, int(transpose_b), int(transpose_a), columns, rows, inner, alpha)
-        tail = (compute, DEFAULT_ALGORITHM)
-        itemsize, steps = out.dtype.itemsize, []
-        for count, offsets, (stride_a, stride_b, stride_c) in _batches(a, b, out):
-            address_a, address_b, address_c = (
-                array.address + offset * itemsize for array, offset in zip((a, b, out), offsets, strict=True)
-            )
-            left, right = (address_b, data_type, b.shape[-1]), (address_a, data_type, a.shape[-1])
-            result = (address_c, data_type, columns)
-            if count == 1:
-                steps.append(self._calls.bind(op, "cublasGemmEx", *head, *left, *right, beta, *result, *tail))
-            else:
-                arguments = (*left, stride_b, *right, stride_a, beta, *result, stride_c, count)
-                steps.append(self._calls.bind(op, "cublasGemmStridedBatchedEx", *head, *arguments, *tail))
-        return in_order(*steps)
+        return cls(
+            op, out.dtype.name, rows, columns, inner, a.shape[-1], b.shape[-1], transpose_a, transpose_b
+        )
 
 
 Triple = tuple[int, int, int]
 
 
-def _batches(a: DeviceArray, b: DeviceArray, out: DeviceArray) -> list[tuple[int, Triple, Triple]]:
+def batches(a: DeviceArray, b: DeviceArray, out: DeviceArray) -> list[tuple[int, Triple, Triple]]:
     """Calls that cover all matrices: (count, offsets of the first a, b and out, strides).
 
     Axes with a common stride in all three are joined; the longest becomes one call's batch, the others loops.

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, TypeAlias
 
 import numpy as np
 
 from tensorbow.kernels.gpu.runtime.call import DeviceArray, Enqueue, in_order
-from tensorbow.kernels.gpu.runtime.context import GpuContext
+from tensorbow.kernels.gpu.runtime.context import POINTERS, GpuContext, PointerTable
 from tensorbow.kernels.gpu.runtime.program import CudaSource
 from tensorbow.kernels.gpu.source.index_types import IndexType, index_for
 from tensorbow.kernels.gpu.source.words import (
@@ -20,25 +19,27 @@ from tensorbow.kernels.gpu.source.words import (
     WORDS,
     elements_per_word,
 )
-
-Table: TypeAlias = "np.ndarray[Any, np.dtype[np.void]]"
+from tensorbow.specs import Array
 
 MAXIMUM_PIECES = 128  # kernel arguments are limited to 4 KiB
 
 PIECES = (
     QUAD
+    + POINTERS
     + """
 // Piece k is [rows, start[k + 1] - start[k]]; unused ones start at the end.
-struct Table { $W* piece[$N]; $I start[$N + 1]; };
+struct Table { $I start[$N + 1]; };
 struct Part { $I pitch; $I first; $I width; };  // columns first to first + width of a row of pitch words
-extern "C" __global__ void pieces($W* whole, Table table, Part part, $I count) {
+extern "C" __global__ void pieces(
+    $W* whole, TbPointers<$W, $N> piece, Table table, Part part, $I count
+) {
     TB_FOR_EACH($I, i, count) {
         $I row = i / part.width, column = i - row * part.width;
         int k = 0;
         for (int half = $N / 2; half > 0; half /= 2)
             if (column >= table.start[k + half]) k += half;
         $I start = table.start[k], width = table.start[k + 1] - start;
-        $W* in_piece = table.piece[k] + row * width + (column - start);
+        $W* in_piece = piece.at[k] + row * width + (column - start);
         $W* in_whole = whole + row * part.pitch + part.first + column;
         $MOVE;
     }
@@ -79,7 +80,8 @@ def _moves(
                 context.blocks(rows * width),
                 256,
                 whole,
-                _table(index, slots, [piece.address for piece in given[chosen]], extents),
+                PointerTable(tuple(given[chosen]), slots),
+                _starts(index, slots, extents),
                 index.array([pitch, first, width]),
                 index.make(rows * width),
             )
@@ -88,11 +90,7 @@ def _moves(
     return in_order(*launches)
 
 
-def _table(index: IndexType, slots: int, addresses: Sequence[int], extents: Sequence[int]) -> Table:
-    layout = np.dtype([("piece", "u8", (slots,)), ("start", index.make, (slots + 1,))], align=True)
-    table = np.zeros((), layout)
-    table["piece"][: len(addresses)] = addresses
-    starts = np.cumsum([0, *extents])
-    table["start"] = starts[-1]
-    table["start"][: len(starts)] = starts
-    return table
+def _starts(index: IndexType, slots: int, extents: Sequence[int]) -> Array:
+    """The first columns of the pieces; unused ones start at the end."""
+    starts = np.cumsum([0, *extents]).tolist()
+    return index.array(starts + starts[-1:] * (slots + 1 - len(starts)))
