@@ -47,6 +47,7 @@ class MultiGpuReplicator(Replicator):
         ssgd_from: int | None = None,
         ema: float | None = None,
         on_nan: OnNan = "stop",
+        replica_mode: str = "auto",
         seeds: Seeds | None = None,
     ):
         """devices: names or devices; default: all GPUs, or the CPU if there is none.
@@ -80,7 +81,8 @@ class MultiGpuReplicator(Replicator):
             counts = replica_counts(given, max(1, len(devices) // num_gpus_per_replica))
             plain = Synchronisation(**averaging) == Synchronisation()
             sync = "ssgd" if plain and len(counts) > 1 and max(counts) == 1 else "sma"
-        options, defaults = Synchronisation(sync, **averaging, ema=ema), Synchronisation()
+        options = Synchronisation(sync, **averaging, ema=ema, replica_mode=replica_mode)
+        defaults = Synchronisation()
         ignored = [name for name in averaging if getattr(options, name) != getattr(defaults, name)]
         if options.sync in ("ssgd", "none") and ignored:
             given_options = ", ".join(f"{name}={averaging[name]}" for name in ignored)

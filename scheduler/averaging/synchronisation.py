@@ -13,6 +13,7 @@ from tensorbow.kinds import FLAG, Kind, Positive, checked, instance, number, one
 
 SYNCS = ("sma", "ssgd", "easgd", "none")
 DISPATCHES = ("round_robin", "fcfs")
+REPLICA_MODES = ("auto", "captured", "fused")
 ON_NAN = ("stop", "skip")
 
 EASGD_BETA = 0.9
@@ -79,7 +80,13 @@ class Synchronisation:
         "reproducible: the assignment depends on timing.",
         choices=DISPATCHES,
     )
-
+    replica_mode: str = option(
+        "auto",
+        "Way in which the replicas of a GPU share it: each with kernels of its own, side by side in one CUDA "
+        "graph (captured), or all in each kernel (fused); the numbers differ by rounding. With auto the "
+        "auto-tuner takes the faster; without it they are captured.",
+        choices=REPLICA_MODES,
+    )
     ema: float | None = option(
         None,
         "Decay of an exponential moving average of z, such as 0.999. It begins with "

@@ -21,7 +21,7 @@ from scheduler.replicas.values import ReplicaValues, check_combination
 from tensorbow.compiler import VariableLayout
 from tensorbow.data import BatchInputs, ImageDataset
 from tensorbow.devices import Device, Stream
-from tensorbow.errors import FailedPreconditionError, InvalidArgumentError
+from tensorbow.errors import FailedPreconditionError, InvalidArgumentError, UnimplementedError
 from tensorbow.kernels import backend_for
 from tensorbow.program import Executable, Region
 from tensorbow.specs import TensorSpec
@@ -85,6 +85,12 @@ class Learners:
         self._caller_waits = False  # for the results of launches, so that it may run tasks in its own thread
         self._selected = 0  # of the programs
         self._launchers: dict[int, Launcher] = {}  # by program
+        self.fused = options.replica_mode == "fused"
+        if self.fused and (self._by_segment or self.devices[0].kind != "gpu"):
+            raise InvalidArgumentError(
+                "replica_mode: 'fused' is for replicas of one GPU each, with the library's transport, got "
+                f"{self.devices[0].name.short}{' and others' if len(devices) > 1 else ''}; leave it out"
+            )
         self._closed = False
         self.in_run = False  # set by the engine
         self._name = f"engine-{next(_numbers)}"
@@ -211,11 +217,34 @@ class Learners:
         if number not in self._launchers:
             made: Launcher | None = None
             if not self._by_segment:
-                made = round_launcher(self.replicas, self.central, self.options, transport)
+                made = self._round_launcher(transport)
             self._launchers[number] = made or self.tasks
         self.launcher = self._launchers[number]
         self.set_caller_waits(self._caller_waits)
         self.launcher.reset()
+
+    def _round_launcher(self, transport: Transport | None) -> Launcher | None:
+        made = round_launcher(self.replicas, self.central, self.options, transport, self.fused)
+        if made is None and self.fused:
+            why = next(iter(self.called_apart()), f"dispatch is {self.options.dispatch!r}")
+            raise UnimplementedError(f"replica_mode: replicas of this step cannot be fused: {why}")
+        return made
+
+    def fuse(self, fused: bool) -> None:
+        """Has all replicas of a GPU run in each of its kernels, or each in its own, while nothing runs.
+
+        Raises UnimplementedError for a step whose replicas cannot be fused; nothing has changed then.
+        """
+        if fused == self.fused:
+            return
+        before, self.fused = self.fused, fused
+        self._drop_launchers()
+        try:
+            self.select(self._selected)
+        except UnimplementedError:
+            self.fused = before
+            self.select(self._selected)
+            raise
 
     def _drop_launchers(self) -> None:
         """Closes the launchers of whole rounds."""

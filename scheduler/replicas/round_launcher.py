@@ -188,10 +188,12 @@ def round_launcher(
     central: Sequence[CentralModel],
     options: Synchronisation,
     transport: Transport | None,
+    fused: bool = False,
 ) -> RoundLauncher | None:
     """The launcher of replicas, which go by device; None where their backend cannot launch whole rounds.
 
-    transport: between several devices, where replicas meet.
+    transport: between several devices, where replicas meet. fused: all replicas of a GPU in each kernel.
+    Raises UnimplementedError for a step whose replicas cannot be fused.
     """
     if options.first_come:
         return None
@@ -203,6 +205,7 @@ def round_launcher(
         [names.count(name) for name in dict.fromkeys(names)],
         [model.plan for model in central],
         None if transport is None else transport.post,
+        fused,
     )
     plans = [replica.binding.plan for replica in replicas]
     program = backend_for(replicas[0].device).round_program(plans, rounds)

@@ -27,7 +27,7 @@ class RoundProgramSpec:
     device, the base addresses of what runs once per device, by number of region; empty where replicas never
     meet. replicas: by device, how many it has; replicas go by device. central_plans: by device, what runs
     once there. post: enqueues what devices exchange, by number of the exchange, behind an event of each;
-    None where the program does that itself.
+    None where the program does that itself. fused: all replicas of a GPU in each of its kernels.
     """
 
     step: Executable
@@ -36,6 +36,7 @@ class RoundProgramSpec:
     replicas: Sequence[int]
     central_plans: Sequence[BoundPlan] = ()
     post: Callable[[int, Sequence[Event]], Event] | None = None
+    fused: bool = False
 
 
 class LaunchFeeds(NamedTuple):

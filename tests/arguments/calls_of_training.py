@@ -25,6 +25,7 @@ OPTIONS = (
     "ssgd_from",
     "priority",
     "dispatch",
+    "replica_mode",
     "ema",
 )
 STEP = {
@@ -46,6 +47,7 @@ SYNCHRONISATION = {
     "ssgd_from": "count or none",
     "priority": "axis",
     "dispatch": "choice",
+    "replica_mode": "choice",
     "ema": "fraction or none",
 }
 

@@ -56,7 +56,7 @@ class GpuPlan(BoundPlan):
     ):
         """capture: False always launches the kernels one by one."""
         self.executable = executable
-        self._bases = dict(bases)
+        self.bases = dict(bases)
         self._device = group.device
         self.group, self.context, self.stream = group, context, context.stream
         self._runtime = context.runtime
@@ -89,7 +89,7 @@ class GpuPlan(BoundPlan):
 
     def address(self, ref: Ref) -> int:
         """Address of memory that the plan is bound to."""
-        return self._bases[ref.region] + ref.offset
+        return self.bases[ref.region] + ref.offset
 
     def _array(self, ref: Ref) -> DeviceArray:
         return DeviceArray(self.address(ref), ref.shape, ref.dtype.as_numpy_dtype)
@@ -139,10 +139,10 @@ class GpuPlan(BoundPlan):
 
     def write(self, inputs: Mapping[str, Array], state: Mapping[str, Any]) -> None:
         """Copies feeds and step scalars to pinned memory at once, and enqueues the copies to the device."""
-        self._feeds.send(inputs, self._bases)
+        self._feeds.send(inputs, self.bases)
         if state:
             scalars = {key: value for key, value in state.items() if key != "status"}
-            self._state.send(scalars, self._bases, only_changes=True)
+            self._state.send(scalars, self.bases, only_changes=True)
             if "status" in state:
                 if state["status"]:
                     raise InvalidArgumentError(f"status: the host can only clear it, got {state['status']!r}")
@@ -177,7 +177,7 @@ class GpuPlan(BoundPlan):
                 self._run(piece)
         if self.executable.segments[segment].fetches and self.executable.ring_nbytes:
             target = self._results.ctypes.data + step % self.ring * self._results.strides[0]
-            source, nbytes = self._bases[Region.RING], self.executable.ring_nbytes
+            source, nbytes = self.bases[Region.RING], self.executable.ring_nbytes
             self._runtime.copy(target, source, nbytes, CopyKind.DEVICE_TO_HOST, self.stream)
 
     def enqueue(self, segment: int) -> None:
@@ -259,8 +259,8 @@ class GpuPlan(BoundPlan):
     def accesses(self, segment: int) -> tuple[Sequence[Access], Sequence[Access]]:
         """Memory that a segment reads and writes, without the plan's pinned memory."""
         groups = self.executable.segments[segment].groups
-        reads = access_ranges((ref for group in groups for ref in group.reads), self._bases)
-        writes = access_ranges((ref for group in groups for ref in group.writes), self._bases)
+        reads = access_ranges((ref for group in groups for ref in group.reads), self.bases)
+        writes = access_ranges((ref for group in groups for ref in group.writes), self.bases)
         return reads, writes
 
     def find_nonfinite(self, segment: int) -> str | None:

@@ -15,7 +15,7 @@ from scheduler.replicas.round_launcher import RoundLauncher
 from tensorbow.data import BatchRun, make_synthetic
 from tensorbow.devices import Device
 from tensorbow.devices.cuda_runtime import CudaError
-from tensorbow.errors import InvalidArgumentError, NumericsError, ResourceExhaustedError
+from tensorbow.errors import InvalidArgumentError, NumericsError, ResourceExhaustedError, UnimplementedError
 from tensorbow.kernels.gpu.backend import GpuBackend
 from tests.gpu_rig.gpu_models import classifier
 from tests.gpu_rig.runtimes import emulated_runtime, needs_compiler
@@ -120,6 +120,57 @@ def test_they_have_the_bits_of_segments_one_by_one(
         apart = Trained(model, gpu_devices(runtime, count), per_device, **options)
     assert [each.whole for each in (*whole, apart)] == [True, True, False]
     assert all(each.has_the_bits_of(apart) for each in whole)
+
+
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+@pytest.mark.parametrize(("count", "per_device"), DEVICES, ids=str)
+def test_fused_replicas_learn_as_those_side_by_side(
+    options: dict[str, Any], count: int, per_device: Any
+) -> None:
+    """Also with several rounds a launch, and the same bits whatever the timing."""
+    model = convolutional(dropout=True)
+    with emulated_runtime() as runtime:
+        beside = Trained(model, gpu_devices(runtime, count), per_device, **options)
+    fused: list[Trained] = []
+    for steps in (1, 4):
+        with emulated_runtime(delay=delay(steps), backwards=steps > 1) as runtime:
+            devices = gpu_devices(runtime, count)
+            fused.append(Trained(model, devices, per_device, steps, replica_mode="fused", **options))
+    assert fused[0].has_the_bits_of(fused[1])
+    np.testing.assert_allclose(fused[0].losses, beside.losses, rtol=1e-4)
+    for name, value in beside.state.items():
+        np.testing.assert_allclose(fused[0].state[name], value, rtol=1e-4, atol=1e-5, err_msg=name)
+
+
+def test_a_fused_round_has_as_many_kernels_for_any_number_of_replicas() -> None:
+    model, kernels = convolutional(dropout=True), []
+    for replicas in (1, 4):
+        with emulated_runtime() as runtime:
+            devices = gpu_devices(runtime, 1)
+            with engine_of(model, devices, replicas, sync="none", replica_mode="fused") as engine:
+                source = Prepared(model.batch, replicas)
+                engine.run(source.open, 0, 1)  # prepares
+                before = runtime.counts["launch"]
+                engine.run(source.open, 1, 2)  # captures
+                kernels.append(runtime.counts["launch"] - before)
+    assert 0 < kernels[0] == kernels[1]
+
+
+def test_what_cannot_be_fused_is_refused_with_the_reason() -> None:
+    model = well()
+    options, refused = (
+        Synchronisation(replica_mode="fused"),
+        "replica_mode: 'fused' is for replicas of one GPU",
+    )
+    with pytest.raises(InvalidArgumentError, match=refused):
+        LearningEngine(model.program, model.shapes, ["/cpu:0"], 2, options)
+    with emulated_runtime() as runtime:
+        device = gpu_devices(runtime, 1)[0]
+        options = Synchronisation(dispatch="fcfs", replica_mode="fused")
+        with pytest.raises(UnimplementedError, match=r"replica_mode: .* cannot be fused: dispatch is 'fcfs'"):
+            LearningEngine(model.program, model.shapes, [device], 2, options)
+        device.close()
 
 
 @pytest.mark.sampled(8)

@@ -60,8 +60,11 @@ class FusedPlan:
         bases: Sequence[Mapping[Region, int]],
         group: StreamGroup,
         context: GpuContext,
+        *,
+        gathers: bool = True,
     ):
         """bases: base addresses by replica. group: gives tables and workspaces. context: of that group.
+        gathers: whether fetched values are copied to RING.
 
         Raises UnimplementedError with the reason for a step that cannot be fused; nothing stays allocated.
         """
@@ -70,6 +73,7 @@ class FusedPlan:
             raise UnimplementedError(f"the replicas of this step cannot be fused: {reason}")
         self.executable = executable
         self._bases = dict(bases[0])
+        self._gathers = gathers
         self._memory = ReplicaMemory(group, bases, _used_nbytes(executable))
         self._context = FusedContext(context, self._memory)
         try:
@@ -88,7 +92,7 @@ class FusedPlan:
         calls: list[tuple[Group | None, Enqueue]] = [
             (group, self._bound(group)) for launch in launches_of(segment.groups) for group in launch.groups
         ]
-        if segment.fetches and self.executable.fetches:
+        if self._gathers and segment.fetches and self.executable.fetches:
             ends = zip(self.executable.fetches, self.executable.fetch_sources, strict=True)
             pairs = [(self._array(target), self._array(source)) for target, source in ends]
             calls.append((None, copy_arrays(self._context, pairs)))

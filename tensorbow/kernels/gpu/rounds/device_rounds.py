@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from tensorbow.devices import StreamGroup
 from tensorbow.devices.cuda_runtime import CopyKind, CudaError
 from tensorbow.errors import InternalError, ResourceExhaustedError, TensorBowError
+from tensorbow.kernels.gpu.fused.plan import FusedPlan
 from tensorbow.kernels.gpu.plan import EAGER_LAUNCHES, GpuPlan
 from tensorbow.kernels.gpu.rounds.source import COPY, ROUNDS, WORD, ControlWord, Outcome
 from tensorbow.kernels.gpu.rounds.staging import Staging
@@ -45,15 +46,20 @@ class DeviceRounds:
         replicas: range,
         stops: DeviceArray,
         number: int,
+        fused: bool,
     ):
         """plans: of its replicas, whose numbers are `replicas`. central: what runs once for all of them.
 
         stops: a word for each device, which says that a status ends the rounds. number: of this device.
+        fused: all replicas in each kernel, on one stream, instead of one on each stream.
+        Raises UnimplementedError for a step whose replicas cannot be fused.
         """
         self.plans, self._central, self.replicas = plans, central, replicas
         self.group: StreamGroup = plans[0].group
         self._context: GpuContext = plans[0].context
         self.runtime, self.stream = self._context.runtime, self._context.stream
+        self._fused = self._fused_of(plans) if fused else None
+        self._fused_batches: FusedPlan | None = None  # which makes the batches, where they come as picks
         self._slots = plans[0].ring
         self._stops, self._number = stops, number
         self.outcomes: NDArray[np.int64] = self.group.device.host_array((self._slots,), WORD)
@@ -87,6 +93,10 @@ class DeviceRounds:
             self.group.device.write(block.address, array)
         return DeviceArray(block.address, array.shape, array.dtype)
 
+    def _fused_of(self, plans: Sequence[GpuPlan]) -> FusedPlan:
+        bases = [plan.bases for plan in plans]
+        return FusedPlan(plans[0].executable, bases, self.group, self._context, gathers=False)
+
     # Before launches ----------------------------------------------------------------------------
 
     def take(self, batch_plans: Sequence[BoundPlan], keys: Sequence[str]) -> Staging:
@@ -102,6 +112,8 @@ class DeviceRounds:
                 raise InternalError("rounds on a GPU: expected batches made by a GPU")
             made = self.plans, self._batch_plans, keys, self._slots
             self._staging = Staging(self.group, self.runtime, *made)
+            if self._fused is not None and self._batch_plans:
+                self._fused_batches = self._fused_of(self._batch_plans)
             self._keys = (*keys,)
             self._copies = self._kept(self._staging.copies)
             self._begin, self._end = self._prepared()
@@ -113,8 +125,7 @@ class DeviceRounds:
             return
         self.runtime.synchronize_stream(self.stream)
         self._drop_graphs()
-        self._staging.close()
-        self._staging = None
+        self._drop_staging()
         self.group.allocator.free(self._memory.pop())
 
     def send(self, slots: Sequence[range]) -> None:
@@ -193,8 +204,17 @@ class DeviceRounds:
         if phase.is_first:
             self._begin()
         apart = False  # whether replicas' streams are ahead of `stream`
+        if phase.is_first and self._fused_batches is not None:
+            self._fused_batches.enqueue(0)
         for segment in phase.segments:
-            if segments[segment].kind is SegmentKind.REPLICA:
+            if segments[segment].kind is not SegmentKind.REPLICA:
+                if apart:
+                    self._join(self.plans)
+                apart = False
+                self._run_once(segment)
+            elif self._fused is not None:
+                self._fused.enqueue(segment)
+            else:
                 if not apart:
                     self._fork(self.plans)
                 for index, plan in enumerate(self.plans):
@@ -203,17 +223,17 @@ class DeviceRounds:
                         self._batch_plans[index].enqueue(0)
                     plan.enqueue(segment)
                 apart = True
-            elif self._central is not None:
-                if apart:
-                    self._join(self.plans)
-                apart = False
-                self._fork([self._central])
-                self._central.enqueue(segment)
-                self._join([self._central])
         if apart:
             self._join(self.plans)
         if phase.is_last:
             self._end()
+
+    def _run_once(self, segment: int) -> None:
+        """Enqueues a segment that runs once for all replicas."""
+        if self._central is not None:
+            self._fork([self._central])
+            self._central.enqueue(segment)
+            self._join([self._central])
 
     def _fork(self, plans: Sequence[GpuPlan]) -> None:
         """Has the streams of plans go on behind `stream`."""
@@ -263,9 +283,9 @@ class DeviceRounds:
     def close(self) -> None:
         """Destroys the graphs and gives the memory back, while nothing runs; idempotent."""
         self._drop_graphs()
-        if self._staging is not None:
-            self._staging.close()
-            self._staging = None
+        self._drop_staging()
+        if self._fused is not None:
+            self._fused.close()
         events, self._events = self._events, []
         for event in events:
             with suppress(TensorBowError):
@@ -274,6 +294,13 @@ class DeviceRounds:
             block = self._memory.pop()
             if not self.group.allocator.closed:
                 self.group.allocator.free(block)
+
+    def _drop_staging(self) -> None:
+        if self._staging is not None:
+            self._staging.close()
+        if self._fused_batches is not None:
+            self._fused_batches.close()
+        self._staging = self._fused_batches = None
 
     def _drop_graphs(self) -> None:
         graphs, self._graphs = self._graphs, {}

@@ -31,7 +31,9 @@ class GpuRounds(RoundProgram):
     chooses_threads = False
 
     def __init__(self, plans: Sequence[GpuPlan], rounds: RoundProgramSpec):
-        """Raises ResourceExhaustedError; nothing stays allocated then."""
+        """Raises ResourceExhaustedError, or UnimplementedError for replicas that cannot be fused; nothing
+        stays allocated then.
+        """
         step = rounds.step
         self._plans, self._post = plans, rounds.post
         self._exchanges = step.exchange_segments
@@ -50,7 +52,9 @@ class GpuRounds(RoundProgram):
                 if central is not None and not isinstance(central, GpuPlan):
                     raise InternalError(f"rounds on GPUs: expected a GPU's plan, got {central!r}")
                 members = plans[own.start : own.stop]
-                self._devices.append(DeviceRounds(members, central, own, self._stops.words, number))
+                self._devices.append(
+                    DeviceRounds(members, central, own, self._stops.words, number, rounds.fused)
+                )
                 stream = members[0].group.compute
                 if not isinstance(stream, GpuStream):
                     raise InternalError(f"rounds on GPUs: expected a GPU's stream, got {stream!r}")
