@@ -13,10 +13,11 @@ import pytest
 from scheduler import DatasetBatches, LearningEngine, ReadyBatch, Synchronisation
 from scheduler.replicas.round_launcher import RoundLauncher
 from tensorbow.data import BatchRun, make_synthetic
-from tensorbow.devices import Device
+from tensorbow.devices import Device, GpuDevice
 from tensorbow.devices.cuda_runtime import CudaError
 from tensorbow.errors import InvalidArgumentError, NumericsError, ResourceExhaustedError, UnimplementedError
 from tensorbow.kernels.gpu.backend import GpuBackend
+from tests.gpu_rig.emulated_nccl import EmulatedNccl
 from tests.gpu_rig.gpu_models import classifier
 from tests.gpu_rig.runtimes import emulated_runtime, needs_compiler
 from tests.scheduler_rig.programs import Model, convolutional, well
@@ -204,6 +205,31 @@ def test_updates_that_are_skipped_do_not_end_rounds(steps: int) -> None:
     assert len(skipped.losses) == 3 * ROUNDS
     for name, value in reference.state.items():
         np.testing.assert_allclose(skipped.state[name], value, rtol=1e-5, atol=1e-6, err_msg=name)
+
+
+@pytest.mark.parametrize("options", [{}, {"tau": 3}, {"sync": "none"}], ids=str)
+@pytest.mark.parametrize("bad", [None, (6, 2)])
+def test_physical_gpus_meet_between_graphs(
+    options: dict[str, Any], bad: tuple[int, int] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A status that ends the rounds is seen by all of them at the same round."""
+    model, rounds = well(), ROUNDS if bad is None else bad[0] + 1
+    how = {"on_nan": "skip"} if bad else {}
+    reference = Trained(model, cpu_devices(2), 2, rounds=rounds, bad=bad, **how, **options)
+    with emulated_runtime(delay=delay(1)) as first, emulated_runtime(delay=delay(2)) as second:
+        second.index = 1
+        nccl = EmulatedNccl([first, second])
+        nccl.show(monkeypatch)
+        devices: list[Device] = [
+            GpuDevice(f"/gpu:{index}", runtime, limit_nbytes=1 << 27)
+            for index, runtime in enumerate((first, second))
+        ]
+        found = Trained(model, devices, 2, 4, bad=bad, **options)
+        assert found.whole
+        assert bool(nccl.posted) == ("sync" not in options)
+        assert bool(found.error) == (bad is not None)
+    for name, value in reference.state.items():
+        np.testing.assert_allclose(found.state[name], value, rtol=1e-5, atol=1e-6, err_msg=name)
 
 
 def trained_on_kept_data(steps: int, kept: str, runs: int) -> dict[str, Any]:
