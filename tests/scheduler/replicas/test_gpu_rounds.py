@@ -1,4 +1,7 @@
-"""Whole rounds as CUDA graphs, on emulated GPUs: the bits of segments one by one, launches, ends."""
+"""Whole rounds as CUDA graphs: the bits of segments one by one, launches, ends, fused replicas.
+
+On emulated GPUs here; what takes `opened` runs in `tests/gpu` on the GPU of the machine.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +20,7 @@ from tensorbow.devices import Device, GpuDevice
 from tensorbow.devices.cuda_runtime import CudaError
 from tensorbow.errors import InvalidArgumentError, NumericsError, ResourceExhaustedError, UnimplementedError
 from tensorbow.kernels.gpu.backend import GpuBackend
+from tests.gpu_rig.counted import OpenedGpu
 from tests.gpu_rig.emulated_nccl import EmulatedNccl
 from tests.gpu_rig.gpu_models import classifier
 from tests.gpu_rig.runtimes import emulated_runtime, needs_compiler
@@ -44,6 +48,11 @@ OPTIONS: list[dict[str, Any]] = [
     {"ema": 0.9, "mu": 0.3},
 ]
 DEVICES = [(1, 1), (1, 3), (2, 2), (2, (1, 2))]
+
+
+@pytest.fixture
+def opened() -> OpenedGpu:
+    return emulated_runtime
 
 
 class Launches(Prepared):
@@ -108,16 +117,16 @@ class Trained:
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 @pytest.mark.parametrize(("count", "per_device"), DEVICES, ids=str)
 def test_they_have_the_bits_of_segments_one_by_one(
-    options: dict[str, Any], count: int, per_device: Any, monkeypatch: pytest.MonkeyPatch
+    opened: OpenedGpu, options: dict[str, Any], count: int, per_device: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = convolutional(dropout=True)
     whole: list[Trained] = []
     for steps in (1, 4):
-        with emulated_runtime(delay=delay(steps)) as runtime:
+        with opened(delay=delay(steps)) as runtime:
             whole.append(Trained(model, gpu_devices(runtime, count), per_device, steps, **options))
             assert runtime.counts["launch_graph"] > 0
     monkeypatch.setattr(GpuBackend, "round_program", lambda *_: None)
-    with emulated_runtime() as runtime:
+    with opened() as runtime:
         apart = Trained(model, gpu_devices(runtime, count), per_device, **options)
     assert [each.whole for each in (*whole, apart)] == [True, True, False]
     assert all(each.has_the_bits_of(apart) for each in whole)
@@ -127,15 +136,15 @@ def test_they_have_the_bits_of_segments_one_by_one(
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 @pytest.mark.parametrize(("count", "per_device"), DEVICES, ids=str)
 def test_fused_replicas_learn_as_those_side_by_side(
-    options: dict[str, Any], count: int, per_device: Any
+    opened: OpenedGpu, options: dict[str, Any], count: int, per_device: Any
 ) -> None:
     """Also with several rounds a launch, and the same bits whatever the timing."""
     model = convolutional(dropout=True)
-    with emulated_runtime() as runtime:
+    with opened() as runtime:
         beside = Trained(model, gpu_devices(runtime, count), per_device, **options)
     fused: list[Trained] = []
     for steps in (1, 4):
-        with emulated_runtime(delay=delay(steps), backwards=steps > 1) as runtime:
+        with opened(delay=delay(steps), backwards=steps > 1) as runtime:
             devices = gpu_devices(runtime, count)
             fused.append(Trained(model, devices, per_device, steps, replica_mode="fused", **options))
     assert fused[0].has_the_bits_of(fused[1])
@@ -144,10 +153,10 @@ def test_fused_replicas_learn_as_those_side_by_side(
         np.testing.assert_allclose(fused[0].state[name], value, rtol=1e-4, atol=1e-5, err_msg=name)
 
 
-def test_a_fused_round_has_as_many_kernels_for_any_number_of_replicas() -> None:
+def test_a_fused_round_has_as_many_kernels_for_any_number_of_replicas(opened: OpenedGpu) -> None:
     model, kernels = convolutional(dropout=True), []
     for replicas in (1, 4):
-        with emulated_runtime() as runtime:
+        with opened() as runtime:
             devices = gpu_devices(runtime, 1)
             with engine_of(model, devices, replicas, sync="none", replica_mode="fused") as engine:
                 source = Prepared(model.batch, replicas)
@@ -179,32 +188,32 @@ def test_what_cannot_be_fused_is_refused_with_the_reason() -> None:
 @pytest.mark.parametrize(("count", "per_device"), DEVICES[1:], ids=str)
 @pytest.mark.parametrize("steps", [1, 4])
 def test_a_nan_ends_all_replicas_and_z_at_its_round(
-    options: dict[str, Any], count: int, per_device: Any, steps: int
+    opened: OpenedGpu, options: dict[str, Any], count: int, per_device: Any, steps: int
 ) -> None:
     """Also if more rounds are under way: they leave what that many rounds leave that skip the bad update."""
     if "ssgd_from" in options:
         options = {"ssgd_from": 9}
     model, bad = well(), (6, 2)
-    with emulated_runtime(delay=delay(steps)) as runtime:
+    with opened(delay=delay(steps)) as runtime:
         ended = Trained(model, gpu_devices(runtime, count), per_device, steps, bad=bad, **options)
     assert "replica 2 is not finite at step 6" in ended.error or options == {"sync": "ssgd"}
     reference = Trained(model, cpu_devices(count), per_device, rounds=7, bad=bad, on_nan="skip", **options)
     for name, value in reference.state.items():
-        np.testing.assert_allclose(ended.state[name], value, rtol=1e-5, atol=1e-6, err_msg=name)
+        np.testing.assert_allclose(ended.state[name], value, rtol=1e-4, atol=1e-5, err_msg=name)
     np.testing.assert_allclose(ended.losses, reference.losses[: len(ended.losses)], rtol=1e-5)
     assert len(ended.losses) == 6 * len(reference.losses) // 7
 
 
 @pytest.mark.parametrize("steps", [1, 4])
-def test_updates_that_are_skipped_do_not_end_rounds(steps: int) -> None:
+def test_updates_that_are_skipped_do_not_end_rounds(opened: OpenedGpu, steps: int) -> None:
     model = well()
-    with emulated_runtime() as runtime:
+    with opened() as runtime:
         skipped = Trained(model, gpu_devices(runtime, 1), 3, steps, bad=(6, 2), on_nan="skip")
     reference = Trained(model, cpu_devices(1), 3, bad=(6, 2), on_nan="skip")
     assert not skipped.error
     assert len(skipped.losses) == 3 * ROUNDS
     for name, value in reference.state.items():
-        np.testing.assert_allclose(skipped.state[name], value, rtol=1e-5, atol=1e-6, err_msg=name)
+        np.testing.assert_allclose(skipped.state[name], value, rtol=1e-4, atol=1e-5, err_msg=name)
 
 
 @pytest.mark.parametrize("options", [{}, {"tau": 3}, {"sync": "none"}], ids=str)
@@ -229,28 +238,36 @@ def test_physical_gpus_meet_between_graphs(
         assert bool(nccl.posted) == ("sync" not in options)
         assert bool(found.error) == (bad is not None)
     for name, value in reference.state.items():
-        np.testing.assert_allclose(found.state[name], value, rtol=1e-5, atol=1e-6, err_msg=name)
+        np.testing.assert_allclose(found.state[name], value, rtol=1e-4, atol=1e-5, err_msg=name)
 
 
-def trained_on_kept_data(steps: int, kept: str, runs: int) -> dict[str, Any]:
+def trained_on_kept_data(
+    opened: OpenedGpu, steps: int, kept: str, runs: int, **options: Any
+) -> dict[str, Any]:
     """Everything after nine rounds of batches, made on the device unless `kept` is `never`."""
     data, _ = make_synthetic(37, 8)
     model = classifier("lenet", batch_size=4)
-    with emulated_runtime() as runtime:
+
+    def train(engine: LearningEngine) -> dict[str, Any]:
+        batches = DatasetBatches(data, 4, 4, seed=1, steps_per_launch=steps)
+        batches.keep_on_devices(engine.learners, kept)
+        for run in range(runs):
+            start, stop = 9 * run // runs, 9 * (run + 1) // runs
+            within(lambda first=start, end=stop: engine.run(batches.open, first, end))
+        return engine.learners.values.state_arrays()
+
+    with opened() as runtime:
         devices = gpu_devices(runtime, 2)
-        with engine_of(model, devices, 2, steps_per_launch=steps) as engine:
-            batches = DatasetBatches(data, 4, 4, seed=1, steps_per_launch=steps)
-            batches.keep_on_devices(engine.learners, kept)
-            for run in range(runs):
-                start, stop = 9 * run // runs, 9 * (run + 1) // runs
-                within(lambda first=start, end=stop: engine.run(batches.open, first, end))
-            return engine.learners.values.state_arrays()
+        with engine_of(model, devices, 2, steps_per_launch=steps, **options) as engine:
+            return train(engine)
 
 
 @pytest.mark.slow
-def test_batches_are_made_on_the_device() -> None:
-    first = trained_on_kept_data(1, "never", 1)
-    assert all(same_bits(first, trained_on_kept_data(steps, "always", 3)) for steps in (1, 4))
+def test_batches_are_made_on_the_device(opened: OpenedGpu) -> None:
+    first = trained_on_kept_data(opened, 1, "never", 1)
+    assert all(same_bits(first, trained_on_kept_data(opened, steps, "always", 3)) for steps in (1, 4))
+    fused = [trained_on_kept_data(opened, 4, kept, 3, replica_mode="fused") for kept in ("never", "always")]
+    assert same_bits(*fused)
 
 
 def test_a_launch_that_cuda_refuses_names_its_step() -> None:
@@ -274,6 +291,7 @@ def test_a_capture_that_cuda_refuses_is_done_without(caplog: pytest.LogCaptureFi
         runtime.fail_next("end_capture", "cudaErrorStreamCaptureUnjoined")
         eager = Trained(model, gpu_devices(runtime, 1), 2)
         assert runtime.counts["launch_graph"] == 0
+        gc.collect()  # the error held pinned memory
     assert "launched call by call: their capture failed" in caplog.text
     assert captured.has_the_bits_of(eager)
 
@@ -299,9 +317,9 @@ def test_several_rounds_a_launch_say_what_they_need() -> None:
         device.close()
 
 
-def test_a_resize_makes_the_graphs_anew() -> None:
+def test_a_resize_makes_the_graphs_anew(opened: OpenedGpu) -> None:
     model = well()
-    with emulated_runtime() as runtime, engine_of(model, gpu_devices(runtime, 1), 1) as engine:
+    with opened() as runtime, engine_of(model, gpu_devices(runtime, 1), 1) as engine:
         for replicas, start in ((1, 0), (3, 4), (2, 8), (1, 12)):
             if start:
                 engine.resize(replicas, start)

@@ -50,7 +50,7 @@ class DeviceRounds:
     ):
         """plans: of its replicas, whose numbers are `replicas`. central: what runs once for all of them.
 
-        stops: a word for each device, which says that a status ends the rounds. number: of this device.
+        stops: a word for each device, see `_Stops` of `program`. number: of this device.
         fused: all replicas in each kernel, on one stream, instead of one on each stream.
         Raises UnimplementedError for a step whose replicas cannot be fused.
         """
@@ -58,7 +58,7 @@ class DeviceRounds:
         self.group: StreamGroup = plans[0].group
         self._context: GpuContext = plans[0].context
         self.runtime, self.stream = self._context.runtime, self._context.stream
-        self._fused = self._fused_of(plans) if fused else None
+        self._fused = self._fused_of(plans) if fused and len(plans) > 1 else None
         self._fused_batches: FusedPlan | None = None  # which makes the batches, where they come as picks
         self._slots = plans[0].ring
         self._stops, self._number = stops, number

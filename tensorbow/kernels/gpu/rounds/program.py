@@ -157,7 +157,7 @@ class GpuRounds(RoundProgram):
 
 
 class _Stops:
-    """A word for each device, which all read: whether a status that is set there ends the rounds.
+    """A word for each device, which all read: the number of rounds begun when a status ended them, or 0.
 
     They lie in the memory of the GPU, or in pinned memory where there are several.
     """

@@ -15,7 +15,8 @@ class ControlWord(IntEnum):
     NEXT = 0  # slot of the next round,
     NOW = 1  # and of this one: a kernel that reads one does not change it
     STOPPED = 2  # whether rounds change nothing any more
-    WORDS = 3
+    BEGUN = 3  # rounds, since the host has written these words
+    WORDS = 4
 
 
 class Outcome(IntEnum):
@@ -59,14 +60,20 @@ extern "C" __global__ void tb_begin_round(
         return;
     }
     if (blockIdx.x > 0) return;
+    // Another device may be at the end of this round already: only what ended before counts.
+    const long long begun = control[$BEGUN];
     bool stopped = control[$STOPPED] != 0;
-    for (int device = 0; device < devices; ++device) stopped = stopped || stops[device] != 0;
+    for (int device = 0; device < devices; ++device) {
+        const long long ended_by = stops[device];
+        stopped = stopped || (ended_by != 0 && ended_by <= begun);
+    }
     __syncthreads();
     if (stopped)
         for (int i = threadIdx.x; i < count; i += blockDim.x) *statuses[i] = 1;
     if (threadIdx.x == 0) {
         control[$NOW] = slot;
         control[$STOPPED] = stopped;
+        control[$BEGUN] = begun + 1;
     }
 }
 
@@ -91,7 +98,7 @@ extern "C" __global__ void tb_end_round(
     if (threadIdx.x == 0) {
         const bool done = control[$STOPPED] == 0;
         const bool stop = done && bad && *reinterpret_cast<const long long*>(ends + slot * ends_step) != 0;
-        if (stop) *stops = 1;
+        if (stop) *stops = control[$BEGUN];
         outcomes[slot] = (done ? $DONE : 0) | (stop ? $STOPS : 0);
         control[$NEXT] = slot + 1 < slots ? slot + 1 : 0;
         __threadfence_system();
