@@ -23,8 +23,8 @@ from replicator.input_functions import (
     Replication,
     SmallerBatch,
 )
-from replicator.inputs import inputs_of
 from replicator.learned_values import CurrentValues, LastValues
+from replicator.picked_inputs import inputs_of
 from replicator.replicated_step import BuiltStep, Columns, ReplicatedStep, steps_with_room
 from replicator.results import ReplicaResults, read_outside
 from replicator.starting import started, started_beside
@@ -219,7 +219,9 @@ class Replicator:
             nests of arrays (a generator, a data set, a list), a function that is called for the nest of each
             step until it raises StopIteration, or one nest of arrays or tensors: a tuple, a dictionary or an
             array, which each step gets again. Or a `DatasetBatches`, for all replicas or, with PER_REPLICA
-            and an order of its own for each, for one; the step gets images and labels.
+            and an order of its own for each, for one; the step gets images and labels. A `tb.data.Dataset` of
+            `from_tensor_slices` that is batched, with any of shuffle, shard, take, skip, repeat, is kept on
+            devices too: up to three arrays, the same ones for all replicas.
         input_split_fn: (nest, num_replicas) -> a nest per replica; default: splits the leading axis.
         smaller_batch: for a batch of fewer examples than the first, as the last one of an epoch: `error`,
             `drop` it with those of the other replicas, `pad` it with its own examples from the first on, or
@@ -227,9 +229,9 @@ class Replicator:
             the number of examples is None in the shapes that step_fn sees.
         prefetch: rounds of inputs drawn ahead, by a thread, while a step runs; 0 draws each when its step
             begins, for inputs that depend on earlier steps. Inputs that take no time need no thread.
-        data_on_device: for a DatasetBatches: `auto` keeps the data set on devices with enough free memory,
-            which make the batches, `always` raises where that cannot be, `never` makes them on the host. The
-            bits are the same. Devices keep the data set of one step; of others, batches are made on the host.
+        data_on_device: for a DatasetBatches or such a Dataset: `auto` keeps the data on devices with enough
+            free memory, which make the batches, `always` raises where that cannot be, `never` makes them on
+            the host. The bits are the same. Devices keep the data of one step, and the host makes the rest.
 
         Fetching any result runs the whole step once on every replica; operations and None in the result
         evaluate to None. Several steps share the replicas' variables. A step that updates no trainable

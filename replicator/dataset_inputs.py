@@ -14,7 +14,6 @@ from scheduler.batches.keep_on_devices import ON_DEVICE, keep_on_devices
 from tensorbow.data import BatchInputs, BatchKey, BatchRun, LaunchRecipes, RoundRecipes
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.kinds import one_of
-from tensorbow.specs import TensorSpec, float32, int64
 
 OnDevice: TypeAlias = Annotated[str, one_of(*ON_DEVICE)]
 
@@ -37,7 +36,7 @@ class DatasetInputs(StepInputs):
         self._require_fitting(options.replication == PER_WORKER, replicas)
         self.dataset, self.data_on_device = first.dataset, options.data_on_device
         size = first.order.batch_size
-        self.structure = (TensorSpec((size, *first.dataset.image_shape), float32), TensorSpec((size,), int64))
+        self.structure = tuple(first.dataset.batch_specs(size))
 
     def _require_fitting(self, per_worker: bool, replicas: int) -> None:
         first, *others = self._sources

@@ -100,6 +100,10 @@ class InputCalls:
                 raise failure(error, f"input_fn{of}", self.hint) from error
         return self._given[number]
 
+    def __setitem__(self, number: int, given: Any) -> None:
+        """Replaces what `input_fn` has given."""
+        self._given[number] = given
+
     @property
     def told_the_replica(self) -> bool:
         """True if the first call has read the replica's number."""

@@ -14,9 +14,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from replicator.dataset_inputs import DatasetInputs
 from replicator.input_functions import (
-    PER_REPLICA,
     PER_WORKER,
     CalledForEachStep,
     InputCalls,
@@ -25,7 +23,6 @@ from replicator.input_functions import (
     no_batch,
 )
 from replicator.step_inputs import StepInputs
-from scheduler import DatasetBatches
 from tensorbow.array_likes import ArrayLike
 from tensorbow.data import BatchInputs, BatchRun, ImageDataset
 from tensorbow.data.drawing_ahead import DrawingAhead
@@ -40,18 +37,6 @@ SLOW_S = 2e-4  # draws that take longer, twice in a row, make the next ones come
 
 RoundInputs: TypeAlias = "list[tuple[Array, ...]]"
 """Arrays of one round, by replica."""
-
-
-def inputs_of(options: InputOptions, replicas: int) -> StepInputs:
-    """Inputs of a step; calls `input_fn`. Raises as `ReplicaInputs` and `DatasetInputs`."""
-    if options.split is not None and options.replication == PER_REPLICA:
-        raise InvalidArgumentError("input_split_fn is for PER_WORKER; leave it out with PER_REPLICA")
-    calls = None
-    if options.input_fn is not None:
-        calls = InputCalls(options.input_fn, 1 if options.replication == PER_WORKER else replicas, replicas)
-        if isinstance(calls[0], DatasetBatches):
-            return DatasetInputs(calls, options, replicas)
-    return ReplicaInputs(calls, options, replicas)
 
 
 class ReplicaInputs(StepInputs):

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
-from tensorbow.data import BatchInputs, BatchRun, ImageDataset
+from tensorbow.data import BatchInputs, BatchRun, KeptData
 from tensorbow.nest import flatten
 from tensorbow.specs import Dims, TensorSpec
 
@@ -21,7 +21,7 @@ class StepInputs(ABC):
     # Nests that contain tensors, if input_fn returned some: one for all replicas, or one per replica.
     tensors: list[Any] | None = None
     compiles_smaller = False  # steps are compiled for smaller batches too
-    dataset: ImageDataset | None = None  # of which devices that keep it can make the batches
+    dataset: KeptData | None = None  # of which devices that keep it can make the batches
     data_on_device = "never"  # whether they are to; see `Replicator.run`
     taken = 0  # rounds
     ended_early = False  # one replica's input has ended, another's has not

@@ -8,7 +8,7 @@ from allocators import format_nbytes
 from scheduler.replicas.device_dataset import BatchSteps, DeviceDataset
 from scheduler.replicas.memory import free_nbytes, planned_nbytes
 from scheduler.replicas.parted_learners import AnyLearners
-from tensorbow.data import ImageDataset, why_host_only
+from tensorbow.data import KeptData, why_host_only
 from tensorbow.devices import Device
 from tensorbow.errors import InvalidArgumentError, ResourceExhaustedError
 
@@ -16,7 +16,7 @@ ON_DEVICE = ("auto", "always", "never")
 SHARE = 0.5  # largest share of the memory left by the replicas that `auto` uses; evaluation needs the rest
 
 
-def keep_on_devices(learners: AnyLearners, dataset: ImageDataset, when: str) -> tuple[bool, str]:
+def keep_on_devices(learners: AnyLearners, dataset: KeptData, when: str) -> tuple[bool, str]:
     """Copies a data set to the learners' devices; see DatasetBatches.keep_on_devices.
 
     Returns whether replicas make the batches from it, and the reason if that was tried and failed, or "".
@@ -38,7 +38,7 @@ def keep_on_devices(learners: AnyLearners, dataset: ImageDataset, when: str) -> 
     return True, ""
 
 
-def _kept(devices: Sequence[Device], dataset: ImageDataset, share: float) -> list[DeviceDataset]:
+def _kept(devices: Sequence[Device], dataset: KeptData, share: float) -> list[DeviceDataset]:
     reason = why_host_only(dataset)
     if reason:
         raise InvalidArgumentError(f"data set {dataset.name} cannot be kept on a device: {reason}")
@@ -54,7 +54,7 @@ def _kept(devices: Sequence[Device], dataset: ImageDataset, share: float) -> lis
     return kept
 
 
-def _require_room(device: Device, dataset: ImageDataset, share: float) -> None:
+def _require_room(device: Device, dataset: KeptData, share: float) -> None:
     needed, free = planned_nbytes(DeviceDataset.blocks(device, dataset)), free_nbytes(device)
     if needed > free * share:
         most = "the" if share == 1.0 else f"{share:.0%} of the"

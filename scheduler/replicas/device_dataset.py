@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 
 from scheduler.replicas.memory import planned_nbytes
 from tensorbow.compiler import PICKS, RegionMemory, compile_batch
-from tensorbow.data import ImageDataset
+from tensorbow.data import KeptData
 from tensorbow.devices import Device, StreamGroup
 from tensorbow.errors import InternalError
 from tensorbow.kernels import backend_for
-from tensorbow.program import BoundPlan, Executable, Region
-from tensorbow.specs import Array
+from tensorbow.program import DATA, BoundPlan, Executable, Region
+from tensorbow.specs import Array, TensorSpec, as_dtype
 
 BatchSteps = WeakKeyDictionary[Executable, Executable]
 """Compiled batch steps, by the training step whose inputs they write."""
@@ -27,9 +27,9 @@ _numbers = itertools.count()
 
 
 class DeviceDataset:
-    """Pictures and labels of a data set in the memory of one device; on a CPU the arrays themselves."""
+    """Arrays of a data set in the memory of one device; on a CPU the arrays themselves."""
 
-    def __init__(self, device: Device, dataset: ImageDataset, compiled: BatchSteps | None = None):
+    def __init__(self, device: Device, dataset: KeptData, compiled: BatchSteps | None = None):
         """compiled: cache shared by devices of one kind.
 
         Raises ResourceExhaustedError, or InvalidArgumentError if other partitions leave too little memory.
@@ -40,16 +40,16 @@ class DeviceDataset:
         self._lent: list[NDArray[Any]] = []
         self.bases: dict[Region, int] = {}
         try:
-            self._keep(Region.PICTURES, dataset.images)
-            self._keep(Region.LABELS, dataset.labels)
+            for region, array in zip(DATA, dataset.arrays, strict=False):
+                self._keep(region, array)
         except BaseException:
             self.close()
             raise
 
     @staticmethod
-    def blocks(device: Device, dataset: ImageDataset) -> list[int]:
+    def blocks(device: Device, dataset: KeptData) -> list[int]:
         """Bytes of each allocation on a device; none where the arrays are read in place."""
-        return [] if device.kind == "cpu" else [dataset.images.nbytes, dataset.labels.nbytes]
+        return [] if device.kind == "cpu" else [array.nbytes for array in dataset.arrays]
 
     def _keep(self, region: Region, array: NDArray[Any]) -> None:
         array = np.require(array, requirements=["C", "A"])
@@ -75,9 +75,9 @@ class DeviceDataset:
         """Compiled batch step for a training step; its inputs must have the data set's shapes."""
         made = self._compiled.get(step)
         if made is None:
-            affine = float(self.dataset.scale), float(self.dataset.shift)
-            inputs, backend = [*step.inputs.values()], backend_for(self.device)
-            made = compile_batch(inputs, step.state["status"], self.dataset.images.shape, affine, backend)
+            arrays = [TensorSpec(each.shape, as_dtype(each.dtype)) for each in self.dataset.arrays]
+            inputs, status = [*step.inputs.values()], step.state["status"]
+            made = compile_batch(inputs, status, arrays, self.dataset.affine, backend_for(self.device))
             self._compiled[step] = made
         return made
 
@@ -114,7 +114,7 @@ class BatchMaker:
             raise
 
     def make(self, picks: Array, result_number: int) -> None:
-        """Makes the batch of a task; called on the replica's stream. picks: int64 [batch_size, 4].
+        """Makes the batch of a task; called on the replica's stream. picks: see BatchRecipe.picks.
 
         result_number: see Replica.launch.
         """

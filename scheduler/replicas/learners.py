@@ -19,7 +19,7 @@ from scheduler.replicas.round_launcher import round_launcher
 from scheduler.replicas.task_launcher import TaskLauncher
 from scheduler.replicas.values import ReplicaValues, check_combination
 from tensorbow.compiler import VariableLayout
-from tensorbow.data import BatchInputs, ImageDataset
+from tensorbow.data import BatchInputs, KeptData
 from tensorbow.devices import Device, Stream
 from tensorbow.errors import FailedPreconditionError, InvalidArgumentError, UnimplementedError
 from tensorbow.kernels import backend_for
@@ -341,7 +341,7 @@ class Learners:
             data.close()
 
     @property
-    def dataset(self) -> ImageDataset | None:
+    def dataset(self) -> KeptData | None:
         """The data set that devices keep, if any."""
         return self._kept[0].dataset if self._kept else None
 

@@ -7,6 +7,7 @@ images, labels = train.batch(order.indices(epoch=0, number=3))
 `scheduler.DatasetBatches` gives the replicas of an engine their batches in this order, filled ahead of use.
 """
 
+from tensorbow.data.array_rows import ArrayRows, KeptData
 from tensorbow.data.augmentation import Augmentation, BatchKey, CropAndFlip
 from tensorbow.data.batch_order import BatchOrder
 from tensorbow.data.batch_recipes import (
@@ -38,6 +39,7 @@ __all__ = [
     "DATA_DIR_VARIABLE",
     "DEFAULT_DATASET",
     "WITHOUT_FILES",
+    "ArrayRows",
     "Augmentation",
     "Batch",
     "BatchInputs",
@@ -49,6 +51,7 @@ __all__ = [
     "CropAndFlip",
     "Dataset",
     "ImageDataset",
+    "KeptData",
     "LaunchRecipes",
     "PinnedArrays",
     "Prefetcher",

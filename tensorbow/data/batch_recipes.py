@@ -8,6 +8,7 @@ from typing import TypeAlias, overload
 import numpy as np
 from numpy.typing import NDArray
 
+from tensorbow.data.array_rows import ArrayRows, KeptData
 from tensorbow.data.augmentation import BatchKey, CropAndFlip
 from tensorbow.data.image_dataset import ImageDataset
 from tensorbow.ops.examples import DOWN, MIRRORED, PICK, RIGHT, ROW
@@ -22,8 +23,8 @@ class BatchRecipe:
 
     __slots__ = ("_index", "_replica", "_rounds")
 
-    def __init__(self, dataset: ImageDataset, indices: NDArray[np.int64], key: BatchKey):
-        picks = plain_picks(indices[None, None])
+    def __init__(self, dataset: KeptData, indices: NDArray[np.int64], key: BatchKey):
+        picks = indices[None, None] if dataset.affine is None else plain_picks(indices[None, None])
         self._rounds, self._index, self._replica = RoundRecipes(dataset, picks, lambda *where: key), 0, 0
 
     @classmethod
@@ -34,7 +35,7 @@ class BatchRecipe:
         return recipe
 
     @property
-    def dataset(self) -> ImageDataset:
+    def dataset(self) -> KeptData:
         """Data set of the examples."""
         return self._rounds.dataset
 
@@ -46,30 +47,28 @@ class BatchRecipe:
     @property
     def indices(self) -> NDArray[np.int64]:
         """Indices of the examples in the data set, int64 [batch_size]."""
-        indices: NDArray[np.int64] = self._rounds.picks_drawn_to(0)[self._index, self._replica, :, ROW]
-        return indices
+        picks: NDArray[np.int64] = self._rounds.picks_drawn_to(0)[self._index, self._replica]
+        return picks if picks.ndim == 1 else picks[:, ROW]
 
     @property
     def key(self) -> BatchKey:
         """Key of the augmentation."""
         return self._rounds.key_of(self._index, self._replica)
 
-    def arrays(self) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-        """Makes the batch on the host: float32 [batch_size, height, width, channels], int64 [batch_size]."""
-        indices = self.indices
-        images = np.empty((indices.size, *self.dataset.image_shape), np.float32)
-        labels = np.empty(indices.size, np.int64)
-        self.dataset.fill(indices, images, labels, key=self.key)
-        return images, labels
+    def arrays(self) -> tuple[Array, ...]:
+        """Makes the batch on the host: of pictures float32 [batch_size, height, width, channels] and labels
+        int64 [batch_size], or of rows of arrays.
+        """
+        return self.dataset.made(self.indices, self.key)
 
-    def zeros_like_batch(self) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    def zeros_like_batch(self) -> list[Array]:
         """Zeros of the batch's shapes and dtypes, which take no memory."""
-        count = self.batch_size
-        images = np.broadcast_to(np.float32(0), (count, *self.dataset.image_shape))
-        return images, np.broadcast_to(np.int64(0), (count,))
+        specs = self.dataset.batch_specs(self.batch_size)
+        return [np.broadcast_to(np.zeros((), spec.dtype.as_numpy_dtype), spec.extents) for spec in specs]
 
     def picks(self) -> NDArray[np.int64]:
-        """The recipe for a device that keeps the data set: picks of MakeBatch, int64 [batch_size, 4], new."""
+        """The recipe for a device that keeps the data set, new: picks of MakeBatch, int64 [batch_size, 4], or
+        rows, int64 [batch_size]."""
         return np.array(self._rounds.picks_drawn_to(self._index + 1)[self._index, self._replica])
 
 
@@ -93,10 +92,9 @@ class BatchRun(Sequence["BatchInputs"]):
 class RoundRecipes:
     """Recipes of the batches of all replicas in consecutive rounds."""
 
-    def __init__(
-        self, dataset: ImageDataset, picks: NDArray[np.int64], key_of: Callable[[int, int], BatchKey]
-    ):
-        """picks: int64 [rounds, replicas, batch_size, 4] of MakeBatch; augmentation is drawn on demand.
+    def __init__(self, dataset: KeptData, picks: NDArray[np.int64], key_of: Callable[[int, int], BatchKey]):
+        """picks: int64 [rounds, replicas, batch_size, 4] of MakeBatch, whose augmentation is drawn on demand,
+        or [rounds, replicas, batch_size], rows of arrays.
 
         key_of: (index of the round, replica) -> key of the batch.
         """
@@ -110,7 +108,7 @@ class RoundRecipes:
         return len(self._picks)
 
     def picks_drawn_to(self, stop: int) -> NDArray[np.int64]:
-        """All picks, int64 [rounds, replicas, batch_size, 4]; those before round `stop` are augmented."""
+        """All picks, int64 [rounds, replicas, batch_size, ...]; those before round `stop` are augmented."""
         augmentation = self.dataset.augmentation
         if self._drawn < stop and isinstance(augmentation, CropAndFlip):
             new = self._picks[self._drawn : stop]
@@ -161,8 +159,10 @@ BatchInputs: TypeAlias = "Sequence[Array] | BatchRecipe"
 """Inputs of one step of one replica: arrays, or a recipe for them."""
 
 
-def why_host_only(dataset: ImageDataset) -> str:
+def why_host_only(dataset: KeptData) -> str:
     """Reason why devices cannot make the batches of a data set; "" if they can."""
+    if isinstance(dataset, ArrayRows):
+        return ""
     augmentation = dataset.augmentation
     if type(dataset).fill is not ImageDataset.fill:
         return f"{type(dataset).__name__} fills batches in its own way"

@@ -25,7 +25,7 @@ from tensorbow.kinds import (
     instance,
     refuse,
 )
-from tensorbow.specs import Array
+from tensorbow.specs import Array, TensorSpec, float32, int64
 
 _STATISTICS_CHUNK = 1 << 20  # pixels per histogram: keeps its int64 copy at 8 MiB
 
@@ -128,6 +128,29 @@ class ImageDataset:
         """Offset of the normalisation x * scale - shift: mean / std."""
         shift: np.float32 = np.float32(self.mean / self.std)
         return shift
+
+    @property
+    def arrays(self) -> tuple[Array, ...]:
+        """Images and labels."""
+        return self.images, self.labels
+
+    @property
+    def affine(self) -> tuple[float, float]:
+        """Scale and shift."""
+        return float(self.scale), float(self.shift)
+
+    def batch_specs(self, count: int) -> list[TensorSpec]:
+        """Specs of the images and labels of a batch of so many examples."""
+        return [TensorSpec((count, *self.image_shape), float32), TensorSpec((count,), int64)]
+
+    def made(
+        self, indices: NDArray[np.int64], key: BatchKey
+    ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+        """A batch, augmented by `key`, in new arrays; see `fill`."""
+        images = np.empty((indices.size, *self.image_shape), np.float32)
+        labels = np.empty(indices.size, np.int64)
+        self.fill(indices, images, labels, key=key)
+        return images, labels
 
     @checked
     def batch(self, indices: AsArray | None = None) -> tuple[NDArray[np.float32], NDArray[np.int64]]:

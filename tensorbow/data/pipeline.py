@@ -9,6 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tensorbow.array_likes import as_array
 from tensorbow.data.drawing_ahead import DrawingAhead
@@ -20,6 +21,7 @@ Key: TypeAlias = tuple[int, ...]  # the number of each repetition around an iter
 Items: TypeAlias = Callable[[Key], Iterator[Any]]
 
 _shuffles = itertools.count()  # without a seed
+ROWS_AT_ONCE = 256  # numbers of rows that are drawn ahead of their use, for speed
 _UNSEEDED = 0x7A5D  # keeps their orders apart from those of seeds
 
 
@@ -34,13 +36,14 @@ class Dataset:
         batches = examples.shuffle(len(images), seed=1).batch(16).repeat()
     """
 
-    def __init__(self, items: Items, length: float | None, source: Any = None):
+    def __init__(self, items: Items, length: float | None, source: Any = None, batched: bool = False):
         """Not for users.
 
         items: makes an iteration. length: of one; None if unknown, infinite if it never ends. source: nest of
         arrays `[rows, ...]`, of which the items are the numbers of rows; None if the items are the elements.
+        batched: an item has the numbers of a batch of rows, int64 [batch].
         """
-        self._items, self._length, self._source = items, length, source
+        self._items, self._length, self._source, self._batched = items, length, source, batched
 
     def __iter__(self) -> Iterator[Any]:
         return self._elements(())
@@ -60,7 +63,18 @@ class Dataset:
             return self._items(key)
         return (self._row(number) for number in self._items(key))
 
-    def _row(self, number: int) -> Any:
+    def _with(self, items: Items, length: float | None) -> Dataset:
+        """Other items of the same kind."""
+        return Dataset(items, length, self._source, self._batched)
+
+    def row_batches(self) -> tuple[Any, Iterator[NDArray[np.int64]]] | None:
+        """For the library: arrays `[rows, ...]` in a nest, and the batches of their rows in an iteration.
+
+        An element has the rows of a batch's numbers, int64 [batch]. None if elements are made in another way.
+        """
+        return (self._source, self._items(())) if self._batched else None
+
+    def _row(self, number: Any) -> Any:
         return map_leaves(lambda _, array: array[number], self._source, "element")
 
     # Sources ------------------------------------------------------------------------------------
@@ -124,47 +138,36 @@ class Dataset:
         """
         own = (seed,) if seed is not None else (next(_shuffles), _UNSEEDED)
 
+        at_once = 1 if self._source is None else ROWS_AT_ONCE
+
         def items(key: Key) -> Iterator[Any]:
             draw = np.random.default_rng((*own, *(key if reshuffle_each_iteration else ())))
             upstream = self._items(key)
             buffer = list(itertools.islice(upstream, buffer_size))
-            for item in upstream:
-                number = int(draw.integers(len(buffer)))
-                buffer[number], chosen = item, buffer[number]
-                yield chosen
+            while drawn := list(itertools.islice(upstream, at_once)):
+                numbers = draw.integers(len(buffer), size=len(drawn)).tolist()
+                for item, number in zip(drawn, numbers, strict=True):
+                    buffer[number], chosen = item, buffer[number]
+                    yield chosen
             yield from (buffer[number] for number in draw.permutation(len(buffer)))
 
-        return Dataset(items, self._length, self._source)
+        return self._with(items, self._length)
 
     @checked
     def batch(self, batch_size: Positive, drop_remainder: Flag = False) -> Dataset:
         """Elements stacked, `batch_size` at a time; the last batch may be smaller, or is dropped."""
+        of_rows = self._source is not None and not self._batched
 
         def batches(key: Key) -> Iterator[Any]:
-            items = self._items(key)
+            items = self._items(key) if of_rows else self._elements(key)
             while group := list(itertools.islice(items, batch_size)):
                 if len(group) == batch_size or not drop_remainder:
-                    yield self._stacked(group)
+                    yield np.array(group, np.int64) if of_rows else _stacked(group)
 
         length = self._length
         if length is not None and length != np.inf:
             length = length // batch_size if drop_remainder else -(-length // batch_size)
-        return Dataset(batches, length)
-
-    def _stacked(self, group: list[Any]) -> Any:
-        if self._source is not None:
-            rows = np.array(group)
-            return map_leaves(lambda _, array: array[rows], self._source, "element")
-        columns = [flatten(each) for each in group]
-        if any(len(column) != len(columns[0]) for column in columns):
-            raise InvalidArgumentError("batch: expected elements of one structure, got different ones")
-        try:
-            return pack(group[0], iter([np.stack(leaves) for leaves in zip(*columns, strict=True)]))
-        except ValueError as error:
-            shapes = sorted({str([list(np.shape(leaf)) for leaf in column]) for column in columns})
-            raise InvalidArgumentError(
-                f"batch: expected elements of one shape, got {' and '.join(shapes[:3])}; pad them by map"
-            ) from error
+        return Dataset(batches, length, self._source, True) if of_rows else Dataset(batches, length)
 
     @checked
     def repeat(self, count: Count | None = None) -> Dataset:
@@ -181,19 +184,19 @@ class Dataset:
 
         times = np.inf if count is None else count
         length = 0 if self._length == 0 else None if self._length is None else self._length * times
-        return Dataset(items, length, self._source)
+        return self._with(items, length)
 
     @checked
     def take(self, count: Count) -> Dataset:
         """The first `count` elements."""
         length = None if self._length is None else min(self._length, count)
-        return Dataset(lambda key: itertools.islice(self._items(key), count), length, self._source)
+        return self._with(lambda key: itertools.islice(self._items(key), count), length)
 
     @checked
     def skip(self, count: Count) -> Dataset:
         """All but the first `count` elements."""
         length = None if self._length is None else max(0, self._length - count)
-        return Dataset(lambda key: itertools.islice(self._items(key), count, None), length, self._source)
+        return self._with(lambda key: itertools.islice(self._items(key), count, None), length)
 
     @checked
     def shard(self, num_shards: Positive, index: Count) -> Dataset:
@@ -203,9 +206,7 @@ class Dataset:
         length = self._length
         if length is not None and length != np.inf:
             length = max(0, -(-(length - index) // num_shards))
-        return Dataset(
-            lambda key: itertools.islice(self._items(key), index, None, num_shards), length, self._source
-        )
+        return self._with(lambda key: itertools.islice(self._items(key), index, None, num_shards), length)
 
     @checked
     def map(self, function: Function, num_parallel_calls: Positive | None = None) -> Dataset:
@@ -269,6 +270,19 @@ class Dataset:
 def _element(value: Any) -> Any:
     """A nest of arrays."""
     return map_leaves(lambda _, leaf: as_array(leaf), value, "element")
+
+
+def _stacked(group: list[Any]) -> Any:
+    columns = [flatten(each) for each in group]
+    if any(len(column) != len(columns[0]) for column in columns):
+        raise InvalidArgumentError("batch: expected elements of one structure, got different ones")
+    try:
+        return pack(group[0], iter([np.stack(leaves) for leaves in zip(*columns, strict=True)]))
+    except ValueError as error:
+        shapes = sorted({str([list(np.shape(leaf)) for leaf in column]) for column in columns})
+        raise InvalidArgumentError(
+            f"batch: expected elements of one shape, got {' and '.join(shapes[:3])}; pad them by map"
+        ) from error
 
 
 def _dataset(made: Any) -> Dataset:

@@ -57,7 +57,16 @@ def _gather_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
 
 
 def _gather_scratch(node: NodeSpec) -> list[TensorSpec]:
-    return [TensorSpec(node.inputs[1].shape, int64)]  # NumPy's take needs int64 positions
+    indices = node.inputs[1]
+    return [] if indices.dtype == int64 else [TensorSpec(indices.shape, int64)]  # NumPy's take needs them so
+
+
+def _positions(call: KernelCall) -> Array:
+    """The indices as int64."""
+    if not call.scratch:
+        return call.inputs[1]
+    np.copyto(call.scratch[0], call.inputs[1])
+    return call.scratch[0]
 
 
 def check_positions(op: str, positions: Array, extent: int) -> None:
@@ -72,8 +81,7 @@ def check_positions(op: str, positions: Array, extent: int) -> None:
 
 
 def _gather_kernel(call: KernelCall) -> None:
-    (params, indices), (positions,), axis = call.inputs, call.scratch, call.attrs["axis"]
-    np.copyto(positions, indices)
+    params, positions, axis = call.inputs[0], _positions(call), call.attrs["axis"]
     check_positions("GatherV2", positions, params.shape[axis])
     if call.outputs[0].size:
         np.take(params, positions, axis=axis, out=call.outputs[0], mode="clip")  # "raise" would buffer
@@ -140,9 +148,8 @@ def _gather_grad_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
 
 
 def _gather_grad_kernel(call: KernelCall) -> None:
-    (g, indices, _), (out,), (positions,) = call.inputs, call.outputs, call.scratch
+    (g, indices, _), (out,), positions = call.inputs, call.outputs, _positions(call)
     axis = call.attrs["axis"] % out.ndim
-    np.copyto(positions, indices)
     check_positions("GatherGrad", positions, out.shape[axis])
     out.fill(0)
     rows = np.moveaxis(out, axis, 0)

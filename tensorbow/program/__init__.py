@@ -5,6 +5,7 @@ Imports ops, the graph and devices; no backend.
 
 from tensorbow.program.backend import Backend
 from tensorbow.program.plan import (
+    DATA,
     BoundPlan,
     Executable,
     Group,
@@ -22,6 +23,7 @@ from tensorbow.program.rounds import (
 )
 
 __all__ = [
+    "DATA",
     "Backend",
     "BoundPlan",
     "Executable",

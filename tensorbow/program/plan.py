@@ -35,9 +35,12 @@ class Region(IntEnum):
     CONSTANT = 10  # written once, when bound
     RESULTS = 11  # results of exchanges, and of ops on them; once per device
     PICKS = 12  # picks of a batch, where the device makes batches of a data set that it keeps:
-    PICTURES = 13  # all its pictures,
-    LABELS = 14  # and all its labels
+    DATA_0 = 13  # all its pictures, or its first array,
+    DATA_1 = 14  # all its labels, or its second array,
+    DATA_2 = 15  # and its third
 
+
+DATA = (Region.DATA_0, Region.DATA_1, Region.DATA_2)
 
 # The status, an int64 in STATE, is set to 1 where a loss or gradient is not finite; while it is set,
 # predicated groups write nothing. It stays set until the host clears it.

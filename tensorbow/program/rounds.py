@@ -42,7 +42,7 @@ class RoundProgramSpec:
 class LaunchFeeds(NamedTuple):
     """Inputs of all replicas in some rounds: arrays, or picks from which the device makes them.
 
-    arrays: by replica and round, arrays by input name. picks: int64 [rounds, replicas, batch_size, 4], of
+    arrays: by replica and round, arrays by input name. picks: int64 [rounds, replicas, batch_size, ...], of
     which those from `first` on are for these rounds. batch_plans: by replica, the bound step that makes a
     batch from its picks, and writes it to the replica's inputs.
     """

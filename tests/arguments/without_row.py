@@ -4,6 +4,8 @@ from __future__ import annotations
 
 WITHOUT_ROW = frozenset(
     {
+        "ArrayRows.batch_specs",
+        "ArrayRows.made",
         "Augmentation.__call__",
         "BatchRecipe.of",
         "CheckpointSaverHook.add",
@@ -26,6 +28,8 @@ WITHOUT_ROW = frozenset(
         "Graph.add_operations",
         "Graph.create_op",
         "GraphDef",
+        "ImageDataset.batch_specs",
+        "ImageDataset.made",
         "InputContext",
         "Kernel",
         "Kernel.bind",
@@ -101,6 +105,7 @@ WITHOUT_ROW = frozenset(
         "as_dtype",
         "data.Batch",
         "data.BatchKey",
+        "data.ArrayRows",
         "data.BatchRecipe",
         "data.BatchRun",
         "data.Claim",

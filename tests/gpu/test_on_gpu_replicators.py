@@ -120,3 +120,30 @@ def test_a_run_goes_on_from_its_file(gpus: list[GpuDevice], tmp_path: Any) -> No
             ends.append([replicator.replica_values(replica) for replica in range(2)])
             replicator.shutdown()
     assert all(same_bits(*pair) for pair in zip(*ends, strict=True))
+
+
+@pytest.mark.parametrize("mode", ["auto", "fused"])
+def test_rows_that_the_gpu_keeps_give_the_bits_of_rows_from_the_host(
+    gpus: list[GpuDevice], mode: str
+) -> None:
+    flags = np.arange(64) % 3 == 0
+    rows = tb.data.Dataset.from_tensor_slices((ROWS, WORDS, flags)).shuffle(64, seed=1).batch(8).repeat()
+
+    def step(*arrays: Any) -> Any:
+        return [tb.identity(each) for each in arrays]
+
+    found = []
+    for where in ("always", "never"):
+        with tb.Graph().as_default():
+            replicator = tb.MultiGpuReplicator(gpus[:2], 2, replica_mode=mode)
+            loop = replicator.train(step, lambda: rows, 12, data_on_device=where)
+            replicator.init()
+            stepper = replicator._stepper
+            assert stepper is not None
+            assert (stepper.engine.learners.dataset is not None) is (where == "always")
+            found.append([*loop])
+            replicator.shutdown()
+    for kept, given, batch in zip(*found, rows, strict=False):
+        for one, other, array in zip(kept, given, batch, strict=True):
+            np.testing.assert_array_equal(one, other)
+            np.testing.assert_array_equal(one, np.stack([array] * 4))

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from replicator.input_functions import InputOptions
-from replicator.inputs import inputs_of
+from replicator.picked_inputs import inputs_of
 from tensorbow.errors import AbortedError
 
 

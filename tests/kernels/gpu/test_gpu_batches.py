@@ -15,7 +15,7 @@ from tensorbow.devices import GpuDevice, StreamGroup
 from tensorbow.devices.cuda_runtime import CopyKind, CudaError
 from tensorbow.kernels import backend_for
 from tensorbow.program import Executable, Ref, Region
-from tensorbow.specs import float32, int64
+from tensorbow.specs import TensorSpec, as_dtype, float32, int64
 from tests.gpu_rig.runtimes import emulated_runtime, needs_compiler
 
 
@@ -59,7 +59,8 @@ class Bench:
     def _step(self) -> Executable:
         """A step with these inputs: that of the batches themselves."""
         backend = backend_for(self.device)
-        made = compile_batch(self.inputs, STATUS, self.data.images.shape, (1.0, 0.0), backend)
+        specs = [TensorSpec(each.shape, as_dtype(each.dtype)) for each in self.data.arrays]
+        made = compile_batch(self.inputs, STATUS, specs, (1.0, 0.0), backend)
         object.__setattr__(made, "inputs", dict(zip(("images", "labels"), self.inputs, strict=True)))
         return made
 

@@ -18,9 +18,9 @@ from tensorbow.kernels.gpu.runtime.call import DeviceArray, Enqueue, GpuCall
 from tensorbow.kernels.gpu.runtime.context import GpuContext
 from tensorbow.kernels.gpu.source.copies_of_arrays import copy_arrays
 from tensorbow.ops.definition import kernel_for
-from tensorbow.program.plan import Executable, Group, Ref, Region, Segment, SegmentKind
+from tensorbow.program.plan import DATA, Executable, Group, Ref, Region, Segment, SegmentKind
 
-SHARED = (Region.CENTRAL, Region.RESULTS, Region.CONSTANT, Region.PICTURES, Region.LABELS)
+SHARED = (Region.CENTRAL, Region.RESULTS, Region.CONSTANT, *DATA)
 
 
 def why_not(executable: Executable) -> str:
