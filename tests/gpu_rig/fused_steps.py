@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,16 +50,10 @@ def trained(
     fused: bool,
     sync: str = "sma",
     compute: str = "fp32",
-    apart: Sequence[int] = (),
     captured: bool = False,
 ) -> Trained:
-    """Trains; every replica has a batch of its own.
-
-    apart: bytes allocated before each replica's step, which puts replicas at unequal distances. captured:
-    fused segments are enqueued by graphs.
-    """
+    """Trains; every replica has a batch of its own. captured: fused segments are enqueued by graphs."""
     with GpuDevice("/gpu:0", runtime, compute=compute) as device:
-        holes = [device.runtime.allocate(nbytes) for nbytes in apart[:1]]
         learners = Learners(
             model.program, model.shapes, [device], replicas, Synchronisation(sync), results=2, by_segment=True
         )
@@ -122,8 +115,6 @@ def trained(
                 plan.close()
             learners.close()
             group.close()
-            for hole in holes:
-                runtime.free(hole)
 
 
 def _fetched(device: GpuDevice, replica: Any, fused: bool, round: int) -> list[np.ndarray]:

@@ -8,7 +8,7 @@ from typing import Any, cast
 import numpy as np
 
 from tensorbow.errors import InternalError, UnimplementedError
-from tensorbow.kernels.gpu.fused.memory import ReplicaMemory
+from tensorbow.kernels.gpu.fused.memory import ALL, ReplicaMemory
 from tensorbow.kernels.gpu.fused.products import FusedProducts
 from tensorbow.kernels.gpu.fused.replicated_source import pointers_of, replicated
 from tensorbow.kernels.gpu.runtime.call import DeviceArray, Enqueue
@@ -18,6 +18,7 @@ from tensorbow.kernels.gpu.runtime.program import CudaSource
 from tensorbow.kernels.gpu.source.index_types import index_for
 from tensorbow.kernels.gpu.source.words import QUAD, WORDS, elements_per_word
 
+Struct = np.generic | np.ndarray[Any, Any]
 CLEAR = (
     QUAD
     + """
@@ -68,11 +69,25 @@ class FusedContext(GpuContext):
     ) -> Enqueue:
         """Prepares a launch for all replicas: `depth` layers of blocks along z for each."""
         width, height, depth = (*((grid,) if isinstance(grid, int) else grid), 1, 1)[:3]
-        regions = self._regions(arguments)
         if 0 in (width, height, depth):
             return super().launch(source, function, 0, block)
-        fused = replicated(source, depth)
-        if pointers_of(fused.name, source.text, function) != len(regions):
+        given: list[Argument] = [*arguments]
+        tables: list[tuple[int, int]] = []
+        regions: list[int] = []
+        for number, argument in enumerate(arguments):
+            if argument is None:
+                regions.append(ALL)
+            elif isinstance(argument, DeviceArray):
+                regions.append(self._region(argument))
+            elif isinstance(argument, PointerTable):
+                table = given[number] = self._pointers(argument)
+                tables.append((number, table.shape[1] * table.dtype.itemsize))
+            elif isinstance(argument, ctypes.Array):
+                raise UnimplementedError("an argument changes from launch to launch")
+            else:
+                self._refuse_addresses(argument)
+        fused = replicated(source, depth, function if tables else "", tuple(tables))
+        if pointers_of(source.name, source.text, function) != len(regions):
             raise InternalError(f"{source.name} {function}: its parameters are not these arguments")
         return super().launch(
             fused,
@@ -80,32 +95,23 @@ class FusedContext(GpuContext):
             (width, height, depth * self.memory.replicas),
             block,
             self._table(regions, depth),
-            *arguments,
+            *given,
             shared_nbytes=shared_nbytes,
         )
-
-    def _regions(self, arguments: tuple[Argument, ...]) -> list[int]:
-        """Numbers of the regions of all pointers, in order."""
-        regions: list[int] = []
-        for argument in arguments:
-            if argument is None:
-                regions.append(0)
-            elif isinstance(argument, DeviceArray):
-                regions.append(self._region(argument))
-            elif isinstance(argument, PointerTable):
-                regions += [self._region(array) for array in argument.arrays]
-                regions += [0] * (argument.slots - len(argument.arrays))
-            elif isinstance(argument, ctypes.Array):
-                raise UnimplementedError("an argument changes from launch to launch")
-            else:
-                self._refuse_addresses(argument)
-        return regions
 
     def _region(self, array: DeviceArray) -> int:
         self.given.append(array)
         return self.memory.region(array)
 
-    def _refuse_addresses(self, argument: np.generic | np.ndarray[Any, Any]) -> None:
+    def _pointers(self, table: PointerTable) -> DeviceArray:
+        """The tables of all replicas, uint64 [replicas, slots], in device memory, as threads cannot move them."""
+        self.given += table.arrays
+        rows = np.zeros((self.memory.replicas, table.slots), np.uint64)
+        for slot, array in enumerate(table.arrays):
+            rows[:, slot] = [array.address + move for move in self.memory.moves(array)]
+        return self.memory.table(rows, "addresses of fused replicas")
+
+    def _refuse_addresses(self, argument: Struct) -> None:
         """Raises for a struct that seems to hold an address, which would be that of replica 0."""
         data = argument.tobytes()
         words = np.frombuffer(data[: len(data) // 8 * 8], np.uint64).tolist()

@@ -8,6 +8,7 @@ replica's region from replica 0's, and calls the function.
 from __future__ import annotations
 
 import re
+from collections.abc import Container, Mapping
 from functools import lru_cache
 
 from tensorbow.errors import UnimplementedError
@@ -20,7 +21,9 @@ _KERNEL = re.compile(
     r"(?P<after>__launch_bounds__\s*\([^()]*\)\s*)?(?P<name>\w+)\s*\((?P<parameters>[^()]*)\)"
 )
 _DEPTH = re.compile(r"\b(?:blockIdx|gridDim)\b(?!\s*\.\s*[xy]\b)")
-_TABLE = re.compile(r"\bTbPointers\s*<")
+
+Tables = tuple[tuple[int, int], ...]
+"""Numbers of parameters that are tables of pointers, and bytes from one replica's to the next."""
 
 # moves: bytes from replica 0's regions, [replicas, regions]. region: of each pointer, by parameter.
 _REPLICAS = """
@@ -48,8 +51,11 @@ static __device__ __forceinline__ unsigned tb_layer() { return blockIdx.z; }
 
 
 @lru_cache(maxsize=1024)
-def replicated(source: CudaSource, depth: int) -> CudaSource:
+def replicated(source: CudaSource, depth: int, function: str = "", tables: Tables = ()) -> CudaSource:
     """The source with its kernels for all replicas. depth: blocks of one replica along z.
+
+    tables: parameters of a function that are tables of pointers, which are passed as memory that has each
+    replica's own. Only that function is a kernel of the result then.
 
     Raises UnimplementedError for kernels that are not declared plainly.
     """
@@ -60,9 +66,11 @@ def replicated(source: CudaSource, depth: int) -> CudaSource:
             f"CUDA source {source.name}: expected kernels declared as "
             "'extern \"C\" __global__ void name(parameters)'; others run for one replica at a time only"
         )
-    body = _KERNEL.sub(_as_function, text)
     layers = _LAYERS.replace("$DEPTH", str(depth)) if _DEPTH.search(text) else ""
-    wrappers = "\n".join(_wrapper(kernel) for kernel in kernels)
+    structs = {number for number, _ in tables}
+    body = _KERNEL.sub(lambda kernel: _as_function(kernel, structs), text)
+    wrapped = [kernel for kernel in kernels if not tables or kernel["name"] == function]
+    wrappers = "\n".join(_wrapper(kernel, dict(tables)) for kernel in wrapped)
     return CudaSource(source.name, f"{_LAYER}{layers}{body}\n{_REPLICAS}{wrappers}\n")
 
 
@@ -72,33 +80,42 @@ def _blanked(found: re.Match[str]) -> str:
     return text if text.startswith('"') else " " + "\n" * text.count("\n")
 
 
-def _as_function(kernel: re.Match[str]) -> str:
-    return f"static __device__ __forceinline__ void tb_one_{kernel['name']}({kernel['parameters']})"
-
-
-def _wrapper(kernel: re.Match[str]) -> str:
+def _as_function(kernel: re.Match[str], structs: Container[int]) -> str:
     parameters = parameters_in(kernel["parameters"])
-    moves, pointers = [], 0
-    for parameter in parameters:
-        name, size = name_of(parameter), _pointers_in(parameter)
-        if _TABLE.search(parameter):
+    for number in (number for number in range(len(parameters)) if number in structs):
+        name = name_of(parameters[number])
+        parameters[number] = f"const {_type_of(parameters[number])}& {name}"
+    listed = ", ".join(parameters)
+    return f"static __device__ __forceinline__ void tb_one_{kernel['name']}({listed})"
+
+
+def _wrapper(kernel: re.Match[str], tables: Mapping[int, int]) -> str:
+    parameters = parameters_in(kernel["parameters"])
+    names = [name_of(parameter) for parameter in parameters]
+    taken: list[str] = []
+    given: list[str] = []
+    moves: list[str] = []
+    for number, (parameter, name) in enumerate(zip(parameters, names, strict=True)):
+        if number in tables:
+            taken.append(f"const char* {name}")
+            kind, step = _type_of(parameter), tables[number]
+            given.append(f"*reinterpret_cast<const {kind}*>({name} + tb_replica * {step}LL)")
+            continue
+        taken.append(_assignable(parameter))
+        given.append(name)
+        if "*" in parameter:
             moves.append(
-                f"    for (int n = 0; n < {size}; ++n) {name}.at[n] =\n"
-                f"        tb_moved({name}.at[n], tb_moves[tb_replicas.region[{pointers} + n]]);"
+                f"    {name} = tb_moved({name}, __ldg(tb_moves + tb_replicas.region[{len(moves)}]));"
             )
-        elif size:
-            moves.append(f"    {name} = tb_moved({name}, tb_moves[tb_replicas.region[{pointers}]]);")
-        pointers += size
     bounds = kernel["before"] or kernel["after"] or ""
-    listed = ", ".join([f"TbReplicas<{max(pointers, 1)}> tb_replicas", *map(_assignable, parameters)])
-    called = ", ".join(name_of(parameter) for parameter in parameters)
+    listed = ", ".join([f"TbReplicas<{max(len(moves), 1)}> tb_replicas", *taken])
     return "\n".join(
         [
             f'extern "C" __global__ void {bounds}{kernel["name"]}({listed}) {{',
-            "    const long long* tb_moves =",
-            "        tb_replicas.moves + (long long)(tb_layer() / tb_replicas.depth) * tb_replicas.regions;",
+            "    const long long tb_replica = tb_layer() / tb_replicas.depth;",
+            "    const long long* tb_moves = tb_replicas.moves + tb_replica * tb_replicas.regions;",
             *moves,
-            f"    tb_one_{kernel['name']}({called});",
+            f"    tb_one_{kernel['name']}({', '.join(given)});",
             "}",
         ]
     )
@@ -106,17 +123,17 @@ def _wrapper(kernel: re.Match[str]) -> str:
 
 @lru_cache(maxsize=1024)
 def pointers_of(name: str, text: str, function: str) -> int:
-    """Number of pointers among the parameters of a kernel, those in tables included. name: of the source."""
+    """Number of pointers among the parameters of a kernel. name: of the source."""
     for kernel in _KERNEL.finditer(_TEXT_OR_COMMENT.sub(_blanked, text)):
         if kernel["name"] == function:
-            return sum(_pointers_in(parameter) for parameter in parameters_in(kernel["parameters"]))
+            return sum("*" in parameter for parameter in parameters_in(kernel["parameters"]))
     raise UnimplementedError(f"CUDA source {name}: expected 'extern \"C\" __global__ void {function}(...)'")
 
 
-def _pointers_in(parameter: str) -> int:
-    if _TABLE.search(parameter):
-        return int(parameter[parameter.rindex(",") + 1 : parameter.rindex(">")])
-    return int("*" in parameter)
+def _type_of(parameter: str) -> str:
+    """The type of a parameter passed by value, without `const`."""
+    before = parameter[: parameter.rindex(name_of(parameter))]
+    return re.sub(r"\bconst\b", "", before).strip()
 
 
 def _assignable(parameter: str) -> str:
