@@ -8,7 +8,6 @@ from tensorbow.compiler import sends_of
 from tensorbow.devices import Access, Device, Event
 from tensorbow.devices.gpu import mail_access
 from tensorbow.program import BoundPlan, Executable, Ref
-from tensorbow.runtime.multi_device_step import MAIL
 
 SLOTS = 2  # of each value: it is sent again while the one before is being read
 

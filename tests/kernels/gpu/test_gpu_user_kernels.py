@@ -133,7 +133,7 @@ def test_two_replicas_train_with_it_and_graphs_have_the_bits_of_single_launches(
     losses, state = trained(model, cpu_devices(1), 2)
     with emulated_runtime() as runtime:
         captured = trained(model, [GpuDevice("/gpu:0", runtime)], 2)
-        assert runtime.counts["launch_graph"] > 20
+        assert runtime.counts["launch_graph"] >= 7  # one a round, after the first
         assert not [call for call in list(runtime.log)[-20:] if call.name == "cube"]
     np.testing.assert_allclose(captured[0], losses, rtol=1e-4)
     for name, value in state.items():
