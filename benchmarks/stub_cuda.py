@@ -70,7 +70,7 @@ class StubCuda(CudaRuntime):
     allocate_pinned, free_pinned = allocate, free
     make_stream = make_event = load_module = function = end_capture = _number
     destroy_stream = synchronize_stream = destroy_event = record = synchronize_event = wait = fill = _nothing
-    unload_module = launch = begin_capture = destroy_graph = _nothing
+    unload_module = launch = begin_capture = destroy_graph = copy_to_peer = _nothing
 
 
 class _Functions:

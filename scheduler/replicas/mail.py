@@ -1,4 +1,4 @@
-"""Mail: the values that the parts of a replica send to each other, through memory of the host."""
+"""Mail: the values that the parts of a replica send to each other, between GPUs directly."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from tensorbow.compiler import sends_of
 from tensorbow.devices import Access, Device, Event
+from tensorbow.devices.gpu import mail_access
 from tensorbow.program import BoundPlan, Executable, Ref
-from tensorbow.runtime.multi_device_step import MAIL
 
 SLOTS = 2  # of each value: it is sent again while the one before is being read
 
@@ -15,11 +15,11 @@ SLOTS = 2  # of each value: it is sent again while the one before is being read
 class Letter:
     """A value that one part sends to another in each step: memory for it, and when it was sent and read."""
 
-    def __init__(self, key: str, slot: Ref, devices: Sequence[Device]):
-        """slot: the receiver's input. devices: of the parts, which copy to or from the memory."""
+    def __init__(self, key: str, slot: Ref, sender: Device, receiver: Device):
+        """slot: the receiver's input. sender, receiver: devices of the parts."""
         self.key = key
-        lender = max(devices, key=lambda device: device.kind != "cpu")  # may need memory of its own kind
-        self.arrays = [lender.host_array(slot.shape, slot.dtype.as_numpy_dtype) for _ in range(SLOTS)]
+        dtype = slot.dtype.as_numpy_dtype
+        self.arrays = [receiver.mailbox(sender, slot.shape, dtype) for _ in range(SLOTS)]
         self.forget()
 
     def forget(self) -> None:
@@ -29,8 +29,7 @@ class Letter:
 
     def access(self, number: int) -> Access:
         """The memory of a step's value, for the race checker."""
-        array = self.arrays[number % SLOTS]
-        return Access(array.ctypes.data, array.nbytes, MAIL)
+        return mail_access(self.arrays[number % SLOTS])
 
 
 class Mail:
@@ -91,7 +90,7 @@ def mail_between(parts: Sequence[Executable], names: Sequence[str], devices: Seq
             for name, key, source in sends_of(segment):
                 to = names.index(name)
                 if key not in letters[to]:
-                    letters[to][key] = Letter(key, parts[to].inputs[key], (devices[sender], devices[to]))
+                    letters[to][key] = Letter(key, parts[to].inputs[key], devices[sender], devices[to])
                 sent[sender].setdefault(index, []).append((letters[to][key], source))
     received = [
         {

@@ -128,6 +128,13 @@ class CudaRuntime(ABC):
         """Enqueues a copy. Host memory must be pinned and stay unchanged until the copy is done."""
 
     @abstractmethod
+    def copy_to_peer(self, peer: int, target: int, source: int, nbytes: int, stream: int) -> None:
+        """Enqueues a copy from this GPU's memory to that of the GPU numbered `peer`, not through the host.
+
+        Where the hardware does not let one GPU reach the other, CUDA itself goes through the host.
+        """
+
+    @abstractmethod
     def fill(self, address: int, byte: int, nbytes: int, stream: int) -> None:
         """Enqueues setting bytes of device memory."""
 

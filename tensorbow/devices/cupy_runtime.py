@@ -75,6 +75,7 @@ class CupyRuntime(CudaRuntime):
             raise NotFoundError(f"GPU {index}: CUDA sees {count} GPUs; see CUDA_VISIBLE_DEVICES")
         self.index = index
         self._context = 0
+        self._peers = {index}  # GPUs whose memory this one may address
         found = self._without_context("getDeviceProperties", self._runtime.getDeviceProperties, index)
         bus_id = self._without_context("cudaDeviceGetPCIBusId", self._runtime.deviceGetPCIBusId, index)
         self.properties = GpuProperties(
@@ -191,6 +192,20 @@ class CupyRuntime(CudaRuntime):
     def copy(self, target: int, source: int, nbytes: int, kind: CopyKind, stream: int) -> None:
         """cudaMemcpyAsync."""
         self._call("cudaMemcpyAsync", self._runtime.memcpyAsync, target, source, nbytes, int(kind), stream)
+
+    def copy_to_peer(self, peer: int, target: int, source: int, nbytes: int, stream: int) -> None:
+        """cudaMemcpyPeerAsync, after cudaDeviceEnablePeerAccess at the first time."""
+        runtime = self._runtime
+        if peer not in self._peers:
+            self._peers.add(peer)
+            if self._call("cudaDeviceCanAccessPeer", runtime.deviceCanAccessPeer, self.index, peer):
+                try:
+                    self._call("cudaDeviceEnablePeerAccess", runtime.deviceEnablePeerAccess, peer)
+                except CudaError as error:
+                    if error.status != "cudaErrorPeerAccessAlreadyEnabled":  # by another library
+                        raise
+        ends = target, peer, source, self.index
+        self._call("cudaMemcpyPeerAsync", runtime.memcpyPeerAsync, *ends, nbytes, stream)
 
     def fill(self, address: int, byte: int, nbytes: int, stream: int) -> None:
         """cudaMemsetAsync."""

@@ -282,6 +282,15 @@ class Device(ABC):
         """
         return np.empty(shape, dtype)
 
+    def mailbox(self, sender: Device, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Any:
+        """Memory through which a value comes here from another device: for `copy_out` of the sender's plan
+        and `copy_in` of this device's. Between two GPUs a `PeerArray`, else an array of the host.
+
+        Raises ResourceExhaustedError.
+        """
+        lender = max((sender, self), key=lambda device: device.kind != "cpu")  # may need special memory
+        return lender.host_array(shape, dtype)
+
     @abstractmethod
     def describe(self) -> DeviceDescription:
         """The row of this device in a table of devices."""

@@ -10,6 +10,7 @@ import math
 import threading
 import weakref
 from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -23,11 +24,13 @@ from tensorbow.devices.gpu_events import EventPool
 from tensorbow.devices.gpu_stream import GpuStream
 from tensorbow.devices.gpu_timeline import GpuTimeline
 from tensorbow.devices.names import DeviceName
+from tensorbow.devices.stream import Access
 from tensorbow.errors import InvalidArgumentError, TensorBowError, UnimplementedError
 
-__all__ = ["GpuDevice"]
+__all__ = ["GpuDevice", "PeerArray", "mail_access"]
 
 STAGING_NBYTES = 4 << 20  # pinned memory for copies to and from the host
+MAIL = "mail"  # pseudo device name of host memory through which values are sent
 ALLOCATORS = ("bfc", "cuda_malloc")
 COMPUTE = ("fp32", "tf32", "bf16")
 HEADROOM = 0.06  # share of the free memory left to CUDA's modules, graphs and library handles
@@ -57,21 +60,21 @@ class _GpuMemory:
                 raise
 
 
-class _PinnedMemory:
-    """Pinned memory of a device.
+class _CollectedMemory:
+    """Memory that is freed after its owner is garbage.
 
-    Memory that became garbage is freed at the next allocation or when the device closes: the garbage
-    collector may run anywhere, even during a capture, which freeing memory would break.
+    Not at once, but at the next allocation or when the device closes: the garbage collector may run anywhere,
+    even during a capture, which freeing memory would break.
     """
 
-    def __init__(self, runtime: CudaRuntime) -> None:
-        self._runtime = runtime
+    def __init__(self, allocate: Callable[[int], int], free: Callable[[int], None]) -> None:
+        self._allocate, self._free = allocate, free
         self._dropped: deque[int] = deque()
         self._closed = False
 
     def allocate(self, nbytes: int) -> int:
         self._give_back()
-        return self._runtime.allocate_pinned(nbytes)
+        return self._allocate(nbytes)
 
     def drop(self, address: int) -> None:
         self._dropped.append(address)
@@ -87,7 +90,14 @@ class _PinnedMemory:
             while True:
                 address = self._dropped.popleft()
                 with suppress(TensorBowError):  # after a sticky error nothing can be freed
-                    self._runtime.free_pinned(address)
+                    self._free(address)
+
+
+class PeerArray:
+    """A contiguous array in a GPU's memory, to which another GPU copies what it sends."""
+
+    def __init__(self, device: GpuDevice, address: int, nbytes: int) -> None:
+        self.address, self.nbytes, self.device = address, nbytes, device
 
 
 class GpuDevice(Device):
@@ -125,7 +135,8 @@ class GpuDevice(Device):
         self._description = description
         self._events = EventPool(runtime)
         self._timeline = GpuTimeline(runtime)
-        self._pinned = _PinnedMemory(runtime)
+        self._pinned = _CollectedMemory(runtime.allocate_pinned, runtime.free_pinned)
+        self._mail = _CollectedMemory(runtime.allocate, runtime.free)
         self._copies = threading.Lock()  # guards the staging memory and its stream
         self._staging: npt.NDArray[np.uint8] | None = None
         self._copy_stream = 0
@@ -187,6 +198,16 @@ class GpuDevice(Device):
         flat: npt.NDArray[Any] = np.ctypeslib.as_array(memory)[:nbytes]
         return flat.view(dtype).reshape(shape)
 
+    def mailbox(self, sender: Device, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Any:
+        """From another GPU directly; its memory is part of what is left to CUDA. See Device.mailbox."""
+        if not isinstance(sender, GpuDevice):
+            return super().mailbox(sender, shape, dtype)
+        nbytes = math.prod(shape) * np.dtype(dtype).itemsize
+        address = self._mail.allocate(max(nbytes, 1))
+        made = PeerArray(self, address, nbytes)
+        weakref.finalize(made, self._mail.drop, address)
+        return made
+
     def _ready(self) -> int:
         """The copy stream; the caller holds `_copies`."""
         if not self._copy_stream:
@@ -231,5 +252,13 @@ class GpuDevice(Device):
                     self.runtime.destroy_stream(self._copy_stream)
             self._copy_stream, self._staging = 0, None
         self._pinned.close()
+        self._mail.close()
         self._timeline.close()
         self._events.close()
+
+
+def mail_access(mailbox: npt.NDArray[Any] | PeerArray) -> Access:
+    """The memory of a mailbox, for the race checker."""
+    if isinstance(mailbox, PeerArray):
+        return Access(mailbox.address, mailbox.nbytes, str(mailbox.device.name))
+    return Access(mailbox.ctypes.data, mailbox.nbytes, MAIL)

@@ -10,12 +10,11 @@ from typing import Any
 from tensorbow.compiler import Binding, MultiDeviceExecutable
 from tensorbow.compiler.partition import Send
 from tensorbow.devices import Access, Event, StreamGroup
+from tensorbow.devices.gpu import mail_access
 from tensorbow.errors import FailedPreconditionError, raise_if_any
 from tensorbow.program import Ref
 from tensorbow.runtime.explain import Explanation, MultiDeviceExplanation
 from tensorbow.specs import Array
-
-MAIL = "mail"  # pseudo device name of the host memory through which values are sent
 
 
 @dataclass(frozen=True)
@@ -43,7 +42,7 @@ class MultiDeviceStep:
         self.executable = executable
         self.parts = parts
         self.groups = tuple(part.group for part in parts.values())
-        self._mail: dict[tuple[str, str], Array] = {}  # host arrays by receiver and input
+        self._mail: dict[tuple[str, str], Any] = {}  # mailboxes by receiver and input
         seen: set[str] = set()
         self._stages = [self._bind(number, seen, label) for number in range(len(executable.stages))]
 
@@ -52,25 +51,23 @@ class MultiDeviceStep:
         binding = self.parts[stage.device]
         executable, plan, segment = binding.executable, binding.plan, stage.segment
         reads, writes = (list(accesses) for accesses in plan.accesses(segment))
-        sends: list[tuple[Ref, Array]] = []
+        sends: list[tuple[Ref, Any]] = []
         for group in executable.segments[segment].groups:
             if group.definition is Send:
                 source, target, key = group.inputs[0], self.parts[group.attrs["to"]], group.attrs["key"]
                 slot = target.executable.inputs[key]
-                # Both devices copy to or from it; a device that is not the host may need special host memory.
-                lender = max((binding.group.device, target.group.device), key=lambda d: d.kind != "cpu")
-                mailbox = lender.host_array(slot.shape, slot.dtype.as_numpy_dtype)
+                sender, dtype = binding.group.device, slot.dtype.as_numpy_dtype
+                mailbox = target.group.device.mailbox(sender, slot.shape, dtype)
                 self._mail[group.attrs["to"], key] = mailbox
                 sends.append((source, mailbox))
                 if slot.nbytes:
-                    mail = Access(mailbox.ctypes.data, slot.nbytes, MAIL)
-                    writes.append(mail)
+                    writes.append(mail_access(mailbox))
         received = [(key, self._mail[stage.device, key]) for key in stage.receives]
         for key, mailbox in received:
             slot = executable.inputs[key]
             if slot.nbytes:
                 writes.append(Access(binding.bases[slot.region] + slot.offset, slot.nbytes))
-                reads.append(Access(mailbox.ctypes.data, slot.nbytes, MAIL))
+                reads.append(mail_access(mailbox))
 
         def work() -> None:
             for key, mailbox in received:

@@ -196,6 +196,27 @@ def test_an_events_query_is_a_status(bindings):
         runtime.is_done(5)
 
 
+def test_a_copy_to_another_gpu_makes_it_reachable_once(bindings):
+    runtime = CupyRuntime(0)
+    already = FakeError(704, "cudaErrorPeerAccessAlreadyEnabled: peer access is already enabled")
+    bindings.answers |= {"deviceCanAccessPeer": 1, "deviceEnablePeerAccess": already}  # by another library
+    bindings.calls.clear()
+    for _ in range(2):
+        runtime.copy_to_peer(1, 10, 20, 30, 4)
+    copy = ("memcpyPeerAsync", 10, 1, 20, 0, 30, 4)
+    made = [call for call in bindings.calls if call[0] not in ("setDevice", "free")]
+    assert made == [("deviceCanAccessPeer", 0, 1), ("deviceEnablePeerAccess", 1), copy, copy]
+
+
+def test_a_gpu_out_of_reach_is_copied_to_all_the_same(bindings):
+    runtime = CupyRuntime(0)
+    bindings.answers |= {"deviceCanAccessPeer": 0}
+    bindings.calls.clear()
+    runtime.copy_to_peer(1, 10, 20, 30, 4)
+    assert "deviceEnablePeerAccess" not in {call[0] for call in bindings.calls}
+    assert bindings.calls[-1] == ("memcpyPeerAsync", 10, 1, 20, 0, 30, 4)
+
+
 def test_a_missing_kernel(bindings):
     runtime = CupyRuntime(0)
     bindings.answers["moduleGetFunction"] = FakeError(500, "CUDA_ERROR_NOT_FOUND: named symbol not found")
@@ -259,7 +280,7 @@ def test_cupy_has_every_function_with_as_many_arguments(cuda):
     for module, name in names:
         assert hasattr(getattr(cuda, module), name), f"{module}.{name}"
     counts = {"launchKernel": 11, "memcpyAsync": 5, "memsetAsync": 4, "streamWaitEvent": 3,
-              "streamBeginCapture": 2,
+              "streamBeginCapture": 2, "memcpyPeerAsync": 6, "deviceCanAccessPeer": 2,
               "streamCreateWithPriority": 2, "hostAlloc": 2, "eventCreateWithFlags": 1, "eventElapsedTime": 2,
               "graphUpload": 2, "graphLaunch": 2, "moduleGetFunction": 2, "moduleLoadData": 1}  # fmt: skip
     for name, count in counts.items():

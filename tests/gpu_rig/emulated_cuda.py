@@ -70,8 +70,8 @@ class EmulatedCuda(EmulatedEvents):
         to_pinned, from_pinned = kind == CopyKind.DEVICE_TO_HOST, kind == CopyKind.HOST_TO_DEVICE
 
         def check() -> None:
-            MEMORY.check(target, nbytes, f"copy {kind.name}", to_pinned)
-            MEMORY.check(source, nbytes, f"copy {kind.name}", from_pinned)
+            MEMORY.check(target, nbytes, f"copy {kind.name}", to_pinned, None if to_pinned else self)
+            MEMORY.check(source, nbytes, f"copy {kind.name}", from_pinned, None if from_pinned else self)
 
         def run() -> None:
             check()
@@ -79,6 +79,23 @@ class EmulatedCuda(EmulatedEvents):
 
         check()
         self.enqueue(stream, "copy", f"{kind.name} {nbytes}", run)
+
+    def copy_to_peer(self, peer: int, target: int, source: int, nbytes: int, stream: int) -> None:
+        """Copies to another emulated GPU; refuses ranges that are not in one block of either."""
+
+        def check() -> None:
+            MEMORY.check(source, nbytes, "copy to a peer", False, self)
+            MEMORY.check(target, nbytes, "copy to a peer", False)
+            block = MEMORY.block_of(target)
+            if getattr(block and block.owner, "index", None) != peer:
+                raise CudaError(f"copy to a peer: {target:#x} is not of GPU {peer}", "cudaErrorInvalidValue")
+
+        def run() -> None:
+            check()
+            host_array(target, nbytes)[...] = host_array(source, nbytes)
+
+        check()
+        self.enqueue(stream, "copy", f"PEER {nbytes}", run)
 
     def fill(self, address: int, byte: int, nbytes: int, stream: int) -> None:
         """Fills; refuses a range that does not lie in one block of device memory."""

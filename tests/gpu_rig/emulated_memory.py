@@ -103,12 +103,17 @@ class Memory:
             block = self._blocks[self._starts[at]]
             return block if address <= block.end else None
 
-    def check(self, address: int, nbytes: int, what: str, pinned: bool | None) -> None:
-        """Raises CudaError unless the range lies in one block; device: kind of memory (None: either)."""
+    def check(self, address: int, nbytes: int, what: str, pinned: bool | None, owner: object = None) -> None:
+        """Raises CudaError unless the range lies in one block.
+
+        pinned: kind of memory, None for either; owner: the GPU that it must be of, None for any.
+        """
         block = self.block_of(address)
         kind = {True: "pinned host memory", False: "device memory", None: "memory"}[pinned]
         if block is None or (pinned is not None and block.pinned != pinned):
             raise CudaError(f"{what}: {address:#x} is not in allocated {kind}", "cudaErrorInvalidValue")
+        if owner is not None and block.owner is not owner:
+            raise CudaError(f"{what}: {address:#x} is of another GPU", "cudaErrorInvalidValue")
         if address + nbytes > block.end:
             raise CudaError(
                 f"{what}: {nbytes} bytes at {address:#x} leave the block of {block.nbytes} bytes at "

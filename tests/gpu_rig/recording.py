@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 
 import numpy as np
 
+from scheduler import Synchronisation
+from scheduler.replicas.learners import Learners
 from tensorbow.devices import GpuDevice
+from tensorbow.kernels import backend_for
+from tensorbow.kernels.gpu.backend import GpuBackend
+from tensorbow.kernels.gpu.fused.plan import FusedPlan
+from tensorbow.kernels.gpu.fused.replicated_source import replicated
+from tensorbow.kernels.gpu.rounds.source import ROUNDS
+from tensorbow.kernels.gpu.runtime.program import CudaSource
 from tests.gpu_rig.cuda_compiler import compile_cuda
 from tests.gpu_rig.emulated_cuda import EmulatedCuda
 from tests.gpu_rig.gpu_kernels import BoundGpuCall, GpuBench, every_gpu_kernel
 from tests.gpu_rig.gpu_models import classifier
 from tests.ops_contract.collection import all_samples
 from tests.ops_contract.sample import Sample
-from tests.scheduler_rig.running import engine_of
 
 
 class RecordingCuda(EmulatedCuda):
@@ -76,14 +83,34 @@ def every_source(float64: bool = False) -> dict[str, str]:
 
 
 @cache
-def sources_of_networks(model: str, batch_size: int) -> dict[str, str]:
-    """Sources of two averaging replicas of a `tensorbow.models` model, fused: text -> name."""
+def sources_of_networks(model: str, batch_size: int, compute: str = "fp32") -> dict[str, str]:
+    """Sources of averaging replicas of a `tensorbow.models` model: text -> name.
+
+    Of two replicas' own plans, of two replicas in each kernel, and of rounds.
+    """
     runtime = RecordingCuda()
+    made = classifier(model, batch_size)
     try:
-        with engine_of(classifier(model, batch_size), [GpuDevice("/gpu:0", runtime)], 2):
-            return dict(runtime.sources)
+        device = GpuDevice("/gpu:0", runtime, compute=compute)
+        averaging = Synchronisation("sma")
+        learners = Learners(made.program, made.shapes, [device], 2, averaging, results=2, by_segment=True)
+        learners.values.initialize(made.initial)
+        learners.prepare()
+        backend, group = backend_for(device), device.stream_group("fused")
+        assert isinstance(backend, GpuBackend)
+        bases = [replica.binding.bases for replica in learners.replicas]
+        FusedPlan(learners.replicas[0].step, bases, group, backend.context_of(group)).close()
+        learners.close()
+        device.close()
+        return {**runtime.sources, ROUNDS.text: ROUNDS.name}
     finally:
         runtime.close()
+
+
+def for_all_replicas(sources: Mapping[str, str]) -> dict[str, str]:
+    """The same kernels with the replica as a grid axis, as fused replicas run them: text -> name."""
+    made = [replicated(CudaSource(name, text), depth=2) for text, name in sources.items()]
+    return {source.text: source.name for source in made}
 
 
 def compile_ahead(sources: dict[str, str]) -> None:

@@ -16,6 +16,7 @@ import numpy as np
 
 from tensorbow.devices import Access, StreamGroup
 from tensorbow.devices.cuda_runtime import CopyKind, CudaError
+from tensorbow.devices.gpu import PeerArray
 from tensorbow.errors import InternalError, InvalidArgumentError, ResourceExhaustedError, TensorBowError
 from tensorbow.graph import KernelCall, blame
 from tensorbow.kernels.gpu.launches import launches_of
@@ -149,15 +150,23 @@ class GpuPlan(BoundPlan):
                 self._runtime.fill(self._status, 0, 8, self.stream)
 
     def copy_out(self, ref: Ref, target: Array) -> None:
-        """Enqueues a copy to pinned memory."""
-        if ref.nbytes:
+        """Enqueues a copy to pinned memory, or to the other GPU that a mailbox is on."""
+        if isinstance(target, PeerArray):
+            if ref.nbytes:
+                peer, source = target.device.runtime.index, self.address(ref)
+                self._runtime.copy_to_peer(peer, target.address, source, ref.nbytes, self.stream)
+        elif ref.nbytes:
             ends = target.ctypes.data, self.address(ref)
             self._runtime.copy(*ends, ref.nbytes, CopyKind.DEVICE_TO_HOST, self.stream)
 
     def copy_in(self, name: str, source: Array) -> None:
-        """Enqueues a copy from pinned memory to an input."""
+        """Enqueues a copy from pinned memory, or from a mailbox on this GPU, to an input."""
         ref = self.executable.inputs[name]
-        if ref.nbytes:
+        if isinstance(source, PeerArray):
+            if ref.nbytes:
+                ends = self.address(ref), source.address
+                self._runtime.copy(*ends, ref.nbytes, CopyKind.DEVICE_TO_DEVICE, self.stream)
+        elif ref.nbytes:
             ends = self.address(ref), source.ctypes.data
             self._runtime.copy(*ends, ref.nbytes, CopyKind.HOST_TO_DEVICE, self.stream)
 

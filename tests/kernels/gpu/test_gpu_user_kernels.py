@@ -16,6 +16,7 @@ from scheduler import StepProgram
 from tensorbow.devices import Device, GpuDevice
 from tensorbow.devices.cupy_runtime import compile_with_nvrtc, nvrtc_identity
 from tensorbow.errors import InvalidArgumentError, NotFoundError, UnimplementedError
+from tensorbow.kernels.backends import backend_of_kind
 from tensorbow.ops.definition import OPS
 from tests.gpu_rig.emulated_cuda import EmulatedCuda
 from tests.gpu_rig.gpu_kernels import BoundGpuCall, GpuBench
@@ -133,12 +134,12 @@ def test_two_replicas_train_with_it_and_graphs_have_the_bits_of_single_launches(
     losses, state = trained(model, cpu_devices(1), 2)
     with emulated_runtime() as runtime:
         captured = trained(model, [GpuDevice("/gpu:0", runtime)], 2)
-        assert runtime.counts["launch_graph"] > 20
+        assert runtime.counts["launch_graph"] >= 7  # one a round, after the first
         assert not [call for call in list(runtime.log)[-20:] if call.name == "cube"]
     np.testing.assert_allclose(captured[0], losses, rtol=1e-4)
     for name, value in state.items():
         np.testing.assert_allclose(captured[1][name], value, rtol=1e-4, atol=1e-6, err_msg=name)
-    monkeypatch.setattr("tensorbow.kernels.gpu.plan.EAGER_LAUNCHES", 10**9)
+    monkeypatch.setattr(backend_of_kind("gpu"), "capture", False)
     with emulated_runtime() as runtime:
         eager = trained(model, [GpuDevice("/gpu:0", runtime)], 2)
         assert runtime.counts["launch_graph"] == 0
