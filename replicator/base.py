@@ -276,24 +276,25 @@ class Replicator:
     def _trace(
         self,
         step_fn: Any,
-        options: InputOptions,
+        given: InputOptions,
         steps_per_launch: int | str = 1,
         *,
         is_awaited: bool = False,
     ) -> BuiltStep:
         """is_awaited: each round is waited for before the next one begins."""
-        self._before_building(step_fn, options)
+        self._before_building(step_fn, given)
         with self.context():
-            inputs = inputs_of(options, self.num_replicas)
+            inputs = inputs_of(given, self.num_replicas)
             parts = self.devices[: self.devices_per_replica]
-            trace = Trace(self.num_replicas, self.graph, self.synchronisation.sync != "none", parts)
+            options = self.synchronisation
+            trace = Trace(self.num_replicas, self.graph, options.sync != "none", options.first_come, parts)
             traced = trace_step(step_fn, inputs, trace)
         if isinstance(steps_per_launch, str):
-            steps_per_launch = 1 if self.synchronisation.first_come else steps_with_room(traced)
+            steps_per_launch = 1 if options.first_come else steps_with_room(traced)
         step = BuiltStep(self._run_step, len(self._steps), traced, inputs, steps_per_launch)
-        require_any_taker(step, trace, self.synchronisation)
+        require_any_taker(step, trace, options)
         if is_awaited and not step.updates_no_weights:
-            require_round_robin(self.synchronisation, "run")
+            require_round_robin(options, "run")
         with self._lock:
             for other in self._steps:
                 inputs.draw_here_if_shared(other.inputs)

@@ -11,8 +11,11 @@ from replicator.tracing import Trace
 from replicator.training_loop import INPUTS_NBYTES, TrainingLoop
 from scheduler import Stepper
 from scheduler.averaging.synchronisation import Synchronisation, require_no_meeting
+from tensorbow.compiler.prune import prune
 from tensorbow.data import BatchInputs
 from tensorbow.errors import InvalidArgumentError
+from tensorbow.graph import GraphKeys
+from tensorbow.optimizers import ScheduledBy
 
 AHEAD = 16  # rounds given to the replicas and not handed out, at most; 2 at least, whatever their inputs take
 
@@ -143,4 +146,11 @@ def require_any_taker(step: BuiltStep, trace: Trace, options: Synchronisation) -
         raise InvalidArgumentError(
             f"dispatch: expected round_robin for a step with tb.{trace.numbered_by}, as any replica takes "
             "any batch; got 'fcfs'; leave it out, or let input_fn give with each batch what goes with it"
+        )
+    program = step.traced.program
+    schedules: list[ScheduledBy] = program.graph.get_collection(GraphKeys.SCHEDULES)
+    if {own.step.op for own in schedules} & {*prune([program.update], ())}:
+        raise InvalidArgumentError(
+            "dispatch: expected round_robin for an optimiser whose schedule counts each replica's own steps; "
+            "got 'fcfs'; leave it out, or use replicator.wrap_optimizer, whose schedules follow the rounds"
         )

@@ -26,7 +26,7 @@ def run_outside_rounds(stepper: Stepper, inputs: Sequence[BatchInputs], count: i
     learners.prepare()
     if learners.options.first_come:  # where a task draws by its batch, and not by who takes it
         for replica in learners.replicas:
-            replica.set_state({"replica": replica.index, "stream": replica.index})
+            replica.set_state({"replica": replica.index, "random_stream": replica.index})
     executable = learners.executable
     state: dict[str, Any] = {f"counter:{name}": count for name in executable.counters}
     try:

@@ -84,13 +84,15 @@ def input_fn(rounds=None, batch=MODEL.batch):
 class Training:
     """A loop over the steps of `programs.well`, which count themselves and add up their batches' numbers."""
 
-    def __init__(self, devices=("/cpu:0",), per_device=2, steps=None, inputs=None, fuse=False, **options):
+    def __init__(
+        self, devices=("/cpu:0",), per_device=2, steps=None, inputs=None, fuse=False, rate=0.1, **options
+    ):
         options = {"dispatch": "fcfs", **options}
         train = {name: options.pop(name) for name in ("prefetch", "steps_per_launch") if name in options}
         with tb.Graph().as_default():
             self.replicator = repl = tb.MultiGpuReplicator(list(devices), per_device, **options)
             with repl.context():
-                optimizer = repl.wrap_optimizer(tb.train.MomentumOptimizer(0.1, 0.9))
+                optimizer = repl.wrap_optimizer(tb.train.MomentumOptimizer(rate, 0.9))
                 w = tb.Variable(MODEL.initial["w"], name="w")
                 self.tasks = tb.Variable(0, trainable=False, combine="sum", name="tasks")
                 self.numbers = tb.Variable(np.int64(0), trainable=False, combine="sum", name="numbers")
@@ -116,14 +118,14 @@ class Training:
             self.numbers_seen += expected.tolist()
         return len(self.numbers_seen) // k
 
-    def check_values(self, takers, device_count=1):
+    def check_values(self, takers, device_count=1, restarts_before=()):
         """Compares with what follows from who took what; returns the rounds that the values have."""
         repl = self.replicator
         k, central = repl.num_replicas, repl.central_values()
         rounds, rest = divmod(len(takers), k)
         assert not rest
         reference = FirstComeAveraging(MODEL.initial["w"], k, repl.synchronisation, device_count)
-        reference.run(MODEL.batch, takers, 0)
+        reference.run(MODEL.batch, takers, 0, restarts_before)
         if repl.synchronisation.averages(k):
             assert central["w"].tobytes() == reference.z.tobytes()
         assert repl.read(self.tasks) == rounds * k
@@ -190,6 +192,37 @@ def test_a_fast_replica_takes_more(takers):
     assert training.rounds() == 40
     assert Counter(takers)[0] > 1.5 * Counter(takers)[1] > 0
     training.check_values(takers, 2)
+
+
+def test_averaging_restarts_where_a_schedule_jumps(takers):
+    """Also where the run begins anew, after a look, and replicas have taken unequally many steps."""
+    rate = tb.train.PiecewiseConstant([4, 17], [0.1, 0.1, 0.1])
+    devices = [CpuDevice("/cpu:0"), CpuDevice("/cpu:1", delay=lambda: time.sleep(1e-3))]
+    training = Training(devices, 1, 30, rate=rate, tau=3, mu=0.5)
+    for count in (2, 3, 10, None):
+        training.rounds(count)
+        training.check_values(takers, 2, restarts_before=(5, 18))
+
+
+@pytest.mark.parametrize("options", [{"tau": 4}, {"sync": "none"}], ids=str)
+def test_a_schedule_follows_the_rounds(options):
+    devices = [CpuDevice("/cpu:0"), CpuDevice("/cpu:1", delay=lambda: time.sleep(1e-3))]
+    repl = tb.MultiGpuReplicator(devices, 1, dispatch="fcfs", **options)
+    with repl.context():
+        w = tb.Variable(0.0, name="w")
+        moved = tb.Variable(0.0, trainable=False, combine="sum", name="moved")
+        rate = tb.train.PiecewiseConstant([3, 9], [1.0, 8.0, 64.0])
+        optimizer = repl.wrap_optimizer(tb.train.GradientDescentOptimizer(rate))
+
+    def step_fn():
+        before = tb.identity(w)
+        with tb.control_dependencies([before]):
+            update = optimizer.minimize(tb.identity(w))
+        with tb.control_dependencies([update]):
+            return tb.group(moved.assign_add(before - w))
+
+    assert len([*repl.train(step_fn, steps=20)]) == 20
+    assert repl.read(moved) == 2 * sum(map(rate, range(20)))
 
 
 @pytest.mark.parametrize("data_on_device", ["always", "never"])
@@ -542,6 +575,18 @@ def test_steps_whose_result_depends_on_the_replica(wrong, message):
         return repl.wrap_optimizer(tb.train.GradientDescentOptimizer(wrong())).minimize(tb.square(w))
 
     with pytest.raises(InvalidArgumentError, match=message):
+        repl.train(step_fn)
+
+
+def test_a_schedule_that_would_count_each_replicas_own_steps():
+    repl = tb.MultiGpuReplicator(["/cpu:0"], 2, sync="none", dispatch="fcfs")
+
+    def step_fn():
+        w = tb.get_variable("w", initializer=np.float32(1))
+        rate = tb.train.PiecewiseConstant([4], [0.1, 0.01])
+        return tb.train.GradientDescentOptimizer(rate).minimize(tb.square(w))
+
+    with pytest.raises(InvalidArgumentError, match=r"round_robin for an optimiser .* replicator.wrap_optim"):
         repl.train(step_fn)
 
 
