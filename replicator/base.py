@@ -241,8 +241,9 @@ class Replicator:
         variable, such as an evaluation, reads each replica's own variables and does not count as a round:
         nothing is averaged and no schedule advances. Steps can be built after `init`; if that creates
         variables, call `init` again.
-        Raises InvalidArgumentError for what cannot be replicated, naming it, and FailedPreconditionError if
-        the current graph is the Replicator's own, unless within `context()`.
+        Raises InvalidArgumentError for what cannot be replicated, naming it, and for a step that trains with
+        dispatch `fcfs`, as each fetch waits for all replicas; FailedPreconditionError if the current graph is
+        the Replicator's own, unless within `context()`.
         """
         given = input_fn, input_replication, input_split_fn, smaller_batch, prefetch, data_on_device
         step = self._trace(step_fn, InputOptions(*given), is_awaited=True)
@@ -465,13 +466,15 @@ class Replicator:
         another, as wherever TensorFlow builds an op again; those with one, as `tb.nn.dropout(x, rate=0.5,
         seed=1)`, go on with the numbers of one longer call, if the replicas exist already.
 
-        With dispatch `fcfs` a replica that is free takes the next inputs, while others are still busy: row i
-        of a result is of the i-th inputs of its step, whichever replica took them. At most 16 steps ahead of
-        the results are given to the replicas, so `input_fn` may not ask for `prefetch=0`. Whoever reads,
-        saves or changes the replicas between two results waits for the steps that have begun: the values, and
-        the position that `save` writes, are then so many steps ahead of the results. Results come in order,
-        and errors after the results of the steps before. Where the loop is left early, the steps that have
-        begun are done, and a warning says if one of them has failed.
+        With dispatch `fcfs` a replica that is free takes the next inputs, while others are still busy. Row i
+        of a result is of the i-th inputs of its step, whichever replica took them; results come in order. The
+        replicas are given the inputs of at most 16 steps whose results are not yielded, so that `prefetch=0`
+        is refused. Whoever reads, saves or changes them between two results waits for the steps that have
+        begun: the values, and the position that `save` writes, are as many steps ahead of the results. An
+        error comes after the results of the steps before it. Where the loop is left early, the steps that
+        have begun are done, and a warning says if one of them has failed; an interrupt ends them where each
+        replica is. A schedule of a wrapped optimiser follows the steps that train, whoever takes them, and
+        random ops draw by the batch; what a step counts in variables, each replica counts for itself.
 
         steps_per_launch: rounds that replicas do in one launch, on CPU devices with native code; `auto`: as
         many as take about 20 ms, at most 64. Results, values and errors are those of 1. Inputs of so many
@@ -640,7 +643,8 @@ class Replicator:
 
     @checked
     def save(self, path: AsPath) -> None:
-        """Saves everything that the next step depends on, so that `restore` goes on with the same bits.
+        """Saves everything that the next step depends on, so that `restore` goes on with the same bits (with
+        dispatch `fcfs`, from the same values: who takes what is not saved).
 
         That is all replicas' variables and slots, the central model, the round, and how far the inputs are;
         what `input_fn` and its generators hold themselves is the caller's. The file is written atomically.

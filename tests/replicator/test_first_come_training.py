@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import threading
 import time
-from collections import Counter
 
 import numpy as np
 import pytest
