@@ -60,7 +60,8 @@ def test_inputs_that_fail_do_so_after_the_results_before(takers, looks):
         yield from input_fn(7)(context)
         raise OSError("lost")
 
-    training = Training(inputs=failing)
+    device = CpuDevice("/cpu:0", delay=lambda: time.sleep(5e-3))
+    training = Training([device], inputs=failing)
     if looks:  # when they have failed, and some of those before are not begun
         training.rounds(1)
         training.check_values(takers)

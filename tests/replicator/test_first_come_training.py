@@ -43,16 +43,14 @@ def test_the_values_follow_from_who_took_what(backend, takers, options, devices,
     assert training.check_values(takers, devices) == 30
 
 
-@pytest.mark.parametrize("options", [{"tau": 16}, {"sync": "none"}], ids=str)
-def test_a_replica_that_stands_still_holds_up_nobody(backend, takers, options):
-    """Replica 1 ends the first of its two tasks when replica 0 has done all others of 16 rounds."""
+def one_stands_still(**options):
+    """Two replicas and 16 steps: replica 1 ends its first task when replica 0 has done all but its two."""
     goes_on, done = threading.Event(), []
 
     def stands():
         assert goes_on.wait(60), "replica 0 waits for it"
 
-    devices = [CpuDevice("/cpu:0"), CpuDevice("/cpu:1", delay=stands)]
-    training = Training(devices, 1, 16, **options)
+    training = Training([CpuDevice("/cpu:0"), CpuDevice("/cpu:1", delay=stands)], 1, 16, **options)
     training.replicator.init()
     replica = training.replicator._engine.learners.replicas[0]
     original = replica.launch
@@ -68,10 +66,15 @@ def test_a_replica_that_stands_still_holds_up_nobody(backend, takers, options):
         return event
 
     replica.launch = launch
+    return training
+
+
+@pytest.mark.parametrize("options", [{"tau": 16}, {"sync": "none"}], ids=str)
+def test_a_replica_that_stands_still_holds_up_nobody(backend, takers, options):
+    training = one_stands_still(**options)
     assert within(training.rounds) == 16
     assert takers == [0, 1, 0, 1, *[0] * 28]
     training.check_values(takers, 2)
-    training.replicator.shutdown()
 
 
 def test_averaging_restarts_where_a_schedule_jumps(takers):
@@ -229,10 +232,10 @@ def test_batches_of_several_sizes():
     np.testing.assert_allclose(losses, [[10 * round, 10 * round + 1] for round in range(6)], 1e-5, 1e-5)
 
 
-def test_evaluations_are_as_ever():
-    """They have each replica's number and draws, also where tasks before were of other batches."""
+def test_evaluations_have_each_replicas_number_and_draws():
+    """Also those built after tasks of both replicas with the second batch of a step."""
     with tb.Graph().as_default():
-        training = Training(cpu_devices(2, delays=5), 1, 9, sync="none")
+        training = one_stands_still(sync="none")
         repl = training.replicator
 
         def evaluate():
@@ -240,12 +243,13 @@ def test_evaluations_are_as_ever():
 
         early = repl.run(evaluate)
         with tb.Session() as session:
-            training.rounds(5)
-            numbers, drawn = session.run(early)
+            training.rounds(15)
             late = repl.run(evaluate)
-            assert session.run(late[0]).tolist() == numbers.tolist() == [0, 1]
-            assert drawn[0].tolist() != drawn[1].tolist()
-            assert training.rounds() == 9
+            for results in (early, late):
+                numbers, drawn = session.run(results)
+                assert numbers.tolist() == [0, 1]
+                assert drawn[0].tolist() != drawn[1].tolist()
+            assert training.rounds() == 16
 
 
 def test_the_number_of_replicas_is_tuned(takers):
