@@ -5,19 +5,6 @@ from __future__ import annotations
 import pytest
 
 from scheduler import Stepper
-from tensorbow.kernels import ReferenceBackend, backends
-
-
-@pytest.fixture(params=["native", "reference"])
-def backend(request, monkeypatch):
-    """Code of CPU devices; tests without it take what is installed."""
-    if request.param == "reference":
-        monkeypatch.setitem(backends._backends, "cpu", ReferenceBackend())
-        return
-    pytest.importorskip("llvmlite")
-    from tensorbow.kernels.native.backend import NativeBackend
-
-    monkeypatch.setitem(backends._backends, "cpu", NativeBackend())
 
 
 @pytest.fixture

@@ -73,7 +73,7 @@ def test_inputs_that_fail_do_so_after_the_results_before(takers, looks):
 
 @pytest.mark.parametrize("options", [{"tau": 4}, {"sync": "none"}], ids=str)
 @pytest.mark.parametrize("looks", [False, True])
-def test_a_nan_stop_comes_after_the_results_before(backend, options, looks):
+def test_a_nan_stop_comes_after_the_results_before(kernels, options, looks):
     training = Training(cpu_devices(1, delays=3), 2, 20, inputs=spoilt(6, 1, np.nan), **options)
     for _ in range(6):
         training.rounds(1)
@@ -91,7 +91,7 @@ def test_a_nan_can_be_skipped():
     assert np.isfinite(training.replicator.central_values()["w"]).all()
 
 
-def test_a_failing_op_names_the_step(backend):
+def test_a_failing_op_names_the_step():
     training = Training(steps=20, inputs=spoilt(5, 0, FUSE), fuse=True, tau=3)
     with pytest.raises(InvalidArgumentError, match=r"replica \d at step 5: TestFuse the_fuse: ValueError"):
         training.rounds()

@@ -33,7 +33,7 @@ SYNCS = [
 @pytest.mark.sampled(10)
 @pytest.mark.parametrize(("devices", "per_device"), [(1, 1), (1, 3), (2, 1), (2, 2)])
 @pytest.mark.parametrize("options", SYNCS, ids=str)
-def test_the_values_follow_from_who_took_what(backend, takers, options, devices, per_device):
+def test_the_values_follow_from_who_took_what(kernels, takers, options, devices, per_device):
     """Also where they are read between two rounds, which may be later ones than was handed out."""
     training = Training(cpu_devices(devices, delays=4), per_device, 30, **options)
     for count in (1, 6, 11):
@@ -52,7 +52,7 @@ def one_stands_still(**options):
 
     training = Training([CpuDevice("/cpu:0"), CpuDevice("/cpu:1", delay=stands)], 1, 16, **options)
     training.replicator.init()
-    replica = training.replicator._engine.learners.replicas[0]
+    replica = training.replicator._stepper.engine.learners.replicas[0]
     original = replica.launch
 
     def one_done(event):
@@ -70,7 +70,7 @@ def one_stands_still(**options):
 
 
 @pytest.mark.parametrize("options", [{"tau": 16}, {"sync": "none"}], ids=str)
-def test_a_replica_that_stands_still_holds_up_nobody(backend, takers, options):
+def test_a_replica_that_stands_still_holds_up_nobody(kernels, takers, options):
     training = one_stands_still(**options)
     assert within(training.rounds) == 16
     assert takers == [0, 1, 0, 1, *[0] * 28]
@@ -88,7 +88,7 @@ def test_averaging_restarts_where_a_schedule_jumps(takers):
 
 
 @pytest.mark.parametrize("options", [{"tau": 4}, {"sync": "none"}], ids=str)
-def test_a_schedule_follows_the_rounds(backend, options):
+def test_a_schedule_follows_the_rounds(kernels, options):
     devices = [CpuDevice("/cpu:0"), CpuDevice("/cpu:1", delay=lambda: time.sleep(1e-3))]
     repl = tb.MultiGpuReplicator(devices, 1, dispatch="fcfs", **options)
     with repl.context():
@@ -109,7 +109,7 @@ def test_a_schedule_follows_the_rounds(backend, options):
 
 
 @pytest.mark.parametrize("data_on_device", ["always", "never"])
-def test_batches_of_a_data_set(backend, takers, data_on_device):
+def test_batches_of_a_data_set(kernels, takers, data_on_device):
     digits, _ = tb.data.load("digits")
     repl = tb.MultiGpuReplicator(cpu_devices(2, delays=1), 2, tau=4, dispatch="fcfs")
     source = tb.DatasetBatches(digits, 8, 4, seed=1)
